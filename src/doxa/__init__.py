@@ -1,0 +1,3 @@
+"""doxa: background knowledge for neural networks."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,110 @@
+"""The exceptions of doxa: one small hierarchy, each also a builtin.
+
+Every message says what came, what was wanted and how to mend it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BindingError",
+    "ConfigError",
+    "DataError",
+    "DoxaError",
+    "DoxaWarning",
+    "KnowledgeError",
+    "KnowledgeWarning",
+    "ProblemError",
+    "RunError",
+    "RunWarning",
+]
+
+
+class DoxaError(Exception):
+    """Everything doxa raises on purpose.
+
+    >>> issubclass(KnowledgeError, DoxaError) and issubclass(KnowledgeError, ValueError)
+    True
+    """
+
+
+class KnowledgeError(DoxaError, ValueError):
+    """Something is wrong in knowledge text or in a formula.
+
+    ``diagnostics`` holds one entry per independent mistake, with its place in the text.
+
+    >>> str(KnowledgeError("unknown symbol 'frends'; did you mean 'friends'?"))
+    "unknown symbol 'frends'; did you mean 'friends'?"
+    """
+
+    def __init__(self, message: str, diagnostics: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.diagnostics = diagnostics
+
+
+class BindingError(DoxaError, ValueError):
+    """A symbol is bound to something that does not fit its declaration.
+
+    >>> raise BindingError("friends: expected 2 axes, got 1")
+    Traceback (most recent call last):
+    doxa.errors.BindingError: friends: expected 2 axes, got 1
+    """
+
+
+class ProblemError(DoxaError, ValueError):
+    """A belief, an output or a problem has the wrong shape, or its parts disagree.
+
+    >>> raise ProblemError("belief has 3 variables, the problem has 4")
+    Traceback (most recent call last):
+    doxa.errors.ProblemError: belief has 3 variables, the problem has 4
+    """
+
+
+class DataError(DoxaError, RuntimeError):
+    """Data are missing, damaged or of the wrong kind.
+
+    >>> raise DataError("train-images: not an idx file")
+    Traceback (most recent call last):
+    doxa.errors.DataError: train-images: not an idx file
+    """
+
+
+class ConfigError(DoxaError, ValueError):
+    """A configuration has an unknown key or an impossible value.
+
+    >>> raise ConfigError("unknown key 'lerning_rate'; did you mean 'learning_rate'?")
+    Traceback (most recent call last):
+    doxa.errors.ConfigError: unknown key 'lerning_rate'; did you mean 'learning_rate'?
+    """
+
+
+class RunError(DoxaError, RuntimeError):
+    """A run cannot go on; its folder is left usable.
+
+    >>> raise RunError("loss is nan at step 12; the last good checkpoint is step 10")
+    Traceback (most recent call last):
+    doxa.errors.RunError: loss is nan at step 12; the last good checkpoint is step 10
+    """
+
+
+class DoxaWarning(UserWarning):
+    """Everything doxa warns of.
+
+    >>> issubclass(KnowledgeWarning, DoxaWarning)
+    True
+    """
+
+
+class KnowledgeWarning(DoxaWarning):
+    """Knowledge that is legal but probably not what was meant.
+
+    >>> issubclass(KnowledgeWarning, UserWarning)
+    True
+    """
+
+
+class RunWarning(DoxaWarning):
+    """A run mended something on its own, such as a damaged checkpoint passed over.
+
+    >>> issubclass(RunWarning, UserWarning)
+    True
+    """
