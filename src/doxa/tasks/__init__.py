@@ -1,1 +1,43 @@
-"""Room under construction."""
+r"""Data and problems to try doxa on.
+
+Data sets of this size belong in memory, as a few tensors; nothing here touches one item at a time. `MNIST` holds the
+handwritten digits as grey values, found on disk or fetched once and kept, with checksums; `normalize` gives what
+networks are fed with,
+
+    x ↦ (x / 255 - 0.1307) / 0.3081.
+
+A split is a seeded shuffle of the indices cut in pieces, the same on every machine (`split_indices`). `Batches` walks
+over any tensors with the same number of rows: batch k of epoch e holds the rows
+
+    π[k·b], …, π[k·b + b - 1],    π = π(seed, e),
+
+so three small numbers say where the data stand, and an interrupted run goes on with exactly the batch it would have had
+next. `read_idx` and `write_idx` are the file format of MNIST.
+
+>>> import torch
+>>> digits = torch.randint(256, (100, 28, 28), dtype=torch.uint8)
+>>> labels = torch.randint(10, (100,))
+>>> mnist = MNIST(digits, labels, digits[:10], labels[:10])       # or MNIST.load(), for the real ones
+>>> train, validation = mnist.split(80, seed=1)
+>>> data = (mnist.images("train")[train], mnist.labels("train")[train])
+>>> for x, y in Batches(data, 64, seed=0):
+...     print(x.shape, y.shape)
+torch.Size([64, 1, 28, 28]) torch.Size([64])
+torch.Size([16, 1, 28, 28]) torch.Size([16])
+"""
+
+from __future__ import annotations
+
+from doxa.tasks._batches import Batches
+from doxa.tasks._idx import read_idx, write_idx
+from doxa.tasks._mnist import MNIST, normalize
+from doxa.tasks._splits import split_indices
+
+__all__ = [
+    "MNIST",
+    "Batches",
+    "normalize",
+    "read_idx",
+    "split_indices",
+    "write_idx",
+]

@@ -1,0 +1,193 @@
+"""Batches of in-memory tensors, in an order that can be continued exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from doxa.errors import ConfigError, DataError
+
+Batch = TypeVar("Batch", bound="tuple[Tensor, ...] | dict[str, Tensor]")
+
+_SEEDS = 2**63 - 1
+
+
+class Batches(Generic[Batch]):
+    """Rows of one or more tensors, batch by batch; every epoch in a new order.
+
+    The order of an epoch is a function of two numbers, π = π(seed, epoch), and batch k holds the rows
+    π[k·b], …, π[k·b + b - 1] of each tensor. So three small numbers say where the data stand: `state_dict` can go into
+    a checkpoint at any moment, and what follows `load_state_dict` is what would have followed.
+
+    A ``for`` loop runs to the end of the current epoch, or for ever with ``endless=True``; it begins where the last one
+    stopped. Each batch is a copy, on the device of the data; the order does not depend on the device.
+
+    Args:
+        data: tensors with the same number of rows (first axis) on one device, as a tuple or a dict; batches come in the
+            same form.
+        batch_size: rows in a batch; the last one of an epoch may have fewer.
+        shuffle: False takes the rows in the order they have.
+        seed: 0 or more, fixes the order.
+        generator: draws the seed, where none is given; otherwise torch's own does.
+        drop_last: leave out a last batch that would have fewer rows.
+        endless: go on with the next epoch instead of stopping.
+
+    >>> batches = Batches((torch.arange(5), 10 * torch.arange(5)), 2, seed=0)
+    >>> for x, y in batches:
+    ...     print(x.tolist(), y.tolist())
+    [1, 3] [10, 30]
+    [0, 4] [0, 40]
+    [2] [20]
+    >>> batches.state_dict()
+    {'seed': 0, 'epoch': 1, 'batch': 0, 'rows': 5, 'batch_size': 2, 'shuffle': True, 'drop_last': False}
+    """
+
+    def __init__(
+        self,
+        data: Batch,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+        drop_last: bool = False,
+        endless: bool = False,
+    ) -> None:
+        if not isinstance(data, tuple | dict) or not data:
+            raise DataError(f"data is {type(data).__name__}, expected a tuple or dict of one tensor or more")
+        self._names = tuple(data) if isinstance(data, dict) else None
+        self._tensors = tuple(data.values()) if isinstance(data, dict) else data
+        self._rows = _common_rows(self._names or range(len(data)), self._tensors)
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise ConfigError(f"batch_size is {batch_size!r}, expected a whole number of 1 or more")
+        if seed is not None and generator is not None:
+            raise ConfigError("seed and generator both say how to shuffle: give one of them")
+        if seed is None:
+            device = generator.device if generator is not None else None
+            seed = int(torch.randint(_SEEDS, (), generator=generator, device=device)) if shuffle else 0
+        if not 0 <= seed <= _SEEDS:
+            raise ConfigError(f"seed is {seed}, expected 0 .. 2**63 - 1")
+        self._batch_size, self._shuffle, self._drop_last, self._endless = batch_size, shuffle, drop_last, endless
+        self._batches = self._rows // batch_size if drop_last else -(-self._rows // batch_size)
+        if not self._batches:
+            remedy = "lower batch_size or leave drop_last off" if self._rows else "is the selection empty?"
+            raise DataError(f"{self._rows} rows make no batch of {batch_size}: {remedy}")
+        self._seed, self._epoch, self._batch = seed, 0, 0
+        self._order: tuple[Tensor, ...] = ()  # the rows of every batch of this epoch; made when first needed
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, from 0; equally, how many epochs are complete.
+
+        >>> batches = Batches((torch.arange(4),), 2)
+        >>> for epoch in range(batches.epoch, 3):
+        ...     for (x,) in batches:
+        ...         pass
+        >>> batches.epoch
+        3
+        """
+        return self._epoch
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return self._batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch = self._epoch
+        while self._endless or self._epoch == epoch:
+            yield self.next()
+
+    def next(self) -> Batch:
+        """The next batch, of the next epoch if this one is over.
+
+        >>> batches = Batches({"x": torch.arange(3)}, 2, shuffle=False)
+        >>> [batches.next()["x"].tolist() for _ in range(3)]
+        [[0, 1], [2], [0, 1]]
+        """
+        if not self._order:
+            self._order = self._draw()
+        rows = self._order[self._batch]
+        # advanced before the batch is handed out: a state saved while it is used continues with the one after it
+        self._batch += 1
+        if self._batch == self._batches:
+            self._epoch, self._batch, self._order = self._epoch + 1, 0, ()
+        # index_select copies whole rows, a good deal faster than tensor[rows]
+        selected = [tensor.index_select(0, rows) for tensor in self._tensors]
+        batch: Any = tuple(selected) if self._names is None else dict(zip(self._names, selected, strict=True))
+        return batch  # type: ignore[no-any-return]
+
+    def state_dict(self) -> dict[str, int | bool]:
+        """Where the data stand, in numbers that fit in a JSON file.
+
+        >>> batches = Batches((torch.arange(9),), 2, seed=4)
+        >>> _ = batches.next()
+        >>> saved = batches.state_dict()
+        >>> expected = batches.next()
+        >>> again = Batches((torch.arange(9),), 2)
+        >>> again.load_state_dict(saved)
+        >>> bool((again.next()[0] == expected[0]).all())
+        True
+        """
+        return {
+            "seed": self._seed,
+            "epoch": self._epoch,
+            "batch": self._batch,
+            "rows": self._rows,
+            "batch_size": self._batch_size,
+            "shuffle": self._shuffle,
+            "drop_last": self._drop_last,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where ``state`` was taken, its seed included.
+
+        Rows, batch size, ``shuffle`` and ``drop_last`` must be those of the saved state: with others the same order
+        cannot follow.
+
+        >>> batches = Batches((torch.arange(9),), 2)
+        >>> batches.load_state_dict(Batches((torch.arange(9),), 3).state_dict())
+        Traceback (most recent call last):
+        doxa.errors.DataError: the saved data order has batch_size 3, these batches have 2: they cannot continue it
+        """
+        mine = self.state_dict()
+        if state.keys() != mine.keys():
+            raise DataError(f"a saved data order has the keys {', '.join(mine)}; got {', '.join(state) or 'none'}")
+        for key in ("rows", "batch_size", "shuffle", "drop_last"):
+            if state[key] != mine[key]:
+                fault = f"the saved data order has {key} {state[key]}, these batches have {mine[key]}"
+                raise DataError(f"{fault}: they cannot continue it")
+        for key, end in (("seed", _SEEDS), ("epoch", _SEEDS), ("batch", self._batches - 1)):
+            value = state[key]
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= end:
+                raise DataError(f"the saved data order has {key} {value!r}, expected a whole number from 0 to {end}")
+        self._seed, self._epoch, self._batch = state["seed"], state["epoch"], state["batch"]
+        self._order = ()
+
+    def _draw(self) -> tuple[Tensor, ...]:
+        if self._shuffle:
+            # SeedSequence mixes the two numbers well: neighbouring seeds and epochs share nothing
+            mixed = int(np.random.SeedSequence((self._seed, self._epoch)).generate_state(1, np.uint64)[0]) & _SEEDS
+            order = torch.randperm(self._rows, generator=torch.Generator().manual_seed(mixed))
+        else:
+            order = torch.arange(self._rows)
+        return torch.split(order.to(self._tensors[0].device), self._batch_size)
+
+
+def _common_rows(names: Any, tensors: tuple[Tensor, ...]) -> int:
+    for name, tensor in zip(names, tensors, strict=True):
+        if not isinstance(tensor, Tensor) or tensor.dim() == 0:
+            kind = "a tensor without axes" if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise DataError(f"data[{name!r}] is {kind}, expected a tensor with rows")
+    first = tensors[0]
+    for name, tensor in zip(names, tensors, strict=True):
+        if len(tensor) != len(first):
+            sizes = ", ".join(f"{n}: {len(t)}" for n, t in zip(names, tensors, strict=True))
+            raise DataError(f"data have different numbers of rows ({sizes}), expected one number for all")
+        if tensor.device != first.device:
+            where = f"data[{name!r}] is on {tensor.device}, the first tensor on {first.device}"
+            raise DataError(f"{where}: move them to one device")
+    return len(first)
