@@ -1,0 +1,71 @@
+# Plain pip in a virtual environment; nothing else is needed but Python 3.11 or newer and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+# One thread per process: two processes of one thread beat one of two.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup demo test slow check format bench docs fuzz dist clean
+
+help:
+	@echo "make demo    train on real MNIST, print a table, leave an HTML report"
+	@echo "make test    the test suite           make check   lint, format, types"
+	@echo "make bench   measure against peers    make docs    build the documentation site"
+	@echo "make fuzz    200,000 mutated texts    make slow    the tests left out of make test"
+	@echo "make dist    wheel and sdist          make clean   remove what was built"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Each stamp is a set of extras; it is renewed when the requirements change.
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[report]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) -e '.[docs]'
+	@touch $@
+
+setup: $(VENV)/.dev
+
+demo: $(VENV)/.core
+	$(BIN)/python -m doxa.experiments
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m slow
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	@for script in $$(grep -l '^def rows' benchmarks/*.py | sort); do \
+	    echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/table.py
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python tests/logic/fuzzing.py --count 200000
+
+dist: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+
+clean:
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
