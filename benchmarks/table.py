@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from datetime import date
 from pathlib import Path
 
 import torch
+
 from harness import RESULTS
 
 HEAD = """# Benchmarks
 
-Ratios, not times: each row sets doxa beside a peer or beside what an expert would write by hand, measured interleaved in
-one process with one thread (the harness, `harness.py`, says how). `make bench` runs all of them and writes this page;
-one of them runs with `python benchmarks/NAME.py`. The spread is the first and third quartile of the measured ratios.
+Ratios, not times: each row sets doxa beside a peer or beside what an expert would write by hand, measured interleaved
+in one process with one thread (the harness, `harness.py`, says how). `make bench` runs all of them and writes this
+page; one of them runs with `python benchmarks/NAME.py`. The spread is the first and
+third quartile of the measured ratios.
 
 Measured on {date}, {machine}, Python {python}, torch {torch}.
 
@@ -35,7 +38,7 @@ def main() -> None:
                 f"| {file.stem} | {row['name']}{note} | {row['ratio']:.3g} | {spread} | {sign} {row['goal']:g} "
                 f"| {'yes' if row['met'] else '**no**'} |"
             )
-    machine = f"{platform.system()} {platform.machine()}, one thread of {torch.get_num_threads()} cores"
+    machine = f"{platform.system()} {platform.machine()}, one thread of {os.cpu_count()} cores"
     head = HEAD.format(
         date=date.today(), machine=machine, python=platform.python_version(), torch=torch.__version__.split("+")[0]
     )
