@@ -1,6 +1,7 @@
 """The knowledge language: the one place where people say what they know."""
 
 from doxa.logic._binders import Group, Let, Quantifier
+from doxa.logic._diagnostics import Diagnostic, Span
 from doxa.logic._dsl import (
     at_least,
     at_most,
@@ -45,6 +46,7 @@ __all__ = [
     "Call",
     "Compare",
     "Constant",
+    "Diagnostic",
     "Expr",
     "Fact",
     "Field",
@@ -64,6 +66,7 @@ __all__ = [
     "Rows",
     "Signature",
     "Sort",
+    "Span",
     "Truth",
     "Xor",
     "as_expr",

@@ -1,0 +1,149 @@
+"""What is said about a mistake, and where: spans of source text, diagnostics, and raising all of them at once."""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from doxa.errors import KnowledgeError
+
+__all__ = ["Diagnostic", "Span", "did_you_mean", "nearest", "raise_all"]
+
+WINDOW = 120
+"""Longer source lines are shown only around the caret."""
+SHOWN = 20
+"""An error message shows this many diagnostics; ``KnowledgeError.diagnostics`` holds all of them."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A place in a source text: lines and columns count from 1, ``end_column`` is one past the last character.
+
+    ``text`` is the source line; ``file`` is None for text that came from a string.
+
+    >>> Span("zoo.doxa", 3, 5, 8, "pred owl(Bird)").location
+    'zoo.doxa:3:5'
+    """
+
+    file: str | None
+    line: int
+    column: int
+    end_column: int
+    text: str
+
+    @property
+    def location(self) -> str:
+        """``file:line:column``."""
+        return f"{self.file or '<text>'}:{self.line}:{self.column}"
+
+    def excerpt(self) -> str:
+        """The source line and, below it, carets under the span.
+
+        >>> print(Span(None, 1, 6, 9, "pred owl(Bird)").excerpt())
+        pred owl(Bird)
+             ^^^
+        """
+        start = min(max(self.column - 1, 0), len(self.text))
+        end = min(max(self.end_column - 1, start), len(self.text))
+        first, last = 0, len(self.text)
+        if last > WINDOW:
+            first = max(0, min(start - WINDOW // 4, last - WINDOW))
+            last = first + WINDOW
+        left, right = ("..." if first else ""), ("..." if last < len(self.text) else "")
+        line = "".join([c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in self.text])
+        before = " " * len(left) + "".join([_blank(c) for c in line[first:start]])
+        under = "^" * max(1, sum([_width(c) for c in line[start : min(end, last)]]))
+        return f"{left}{line[first:last]}{right}\n{before}{under}"
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One mistake (``error``) or one doubt (``warning``): what is wrong, how to mend it, and where.
+
+    >>> span = Span("zoo.doxa", 1, 23, 26, "forall x: Bird. flies(oew)")
+    >>> print(Diagnostic("error", "unknown name 'oew'", "did you mean 'owl'?", span).render())
+    zoo.doxa:1:23: error: unknown name 'oew'
+        forall x: Bird. flies(oew)
+                              ^^^
+        did you mean 'owl'?
+    """
+
+    severity: Literal["error", "warning"]
+    message: str
+    remedy: str | None = None
+    span: Span | None = None
+
+    def render(self) -> str:
+        """The diagnostic for people: location and message, source line, carets, remedy."""
+        lines = [f"{self.severity}: {self.message}"]
+        if self.span is not None:
+            lines = [f"{self.span.location}: {lines[0]}", *self.span.excerpt().split("\n")]
+        if self.remedy is not None:
+            lines.append(self.remedy)
+        return "\n    ".join(lines)
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+def raise_all(diagnostics: Iterable[Diagnostic]) -> None:
+    """Raise one :class:`~doxa.errors.KnowledgeError` that holds all errors; nothing happens when there are none.
+
+    >>> raise_all([])
+    >>> raise_all([Diagnostic("error", "unknown sort 'Brid'", "did you mean 'Bird'?")])
+    Traceback (most recent call last):
+    doxa.errors.KnowledgeError: error: unknown sort 'Brid'
+        did you mean 'Bird'?
+    """
+    errors = tuple([d for d in diagnostics if d.severity == "error"])
+    if not errors:
+        return
+    parts = [d.render() for d in errors[:SHOWN]]
+    if len(errors) > SHOWN:
+        parts.append(f"... and {len(errors) - SHOWN} more errors")
+    raise KnowledgeError("\n".join(parts), errors)
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like a given one, or None when nothing is near.
+
+    >>> nearest("frends", ["friends", "smokes"]), nearest("Alice", ["alice"]), nearest("x", ["y", "z"])
+    ('friends', 'alice', None)
+    """
+    folded = name.casefold()
+    slack = max(1, len(name) // 3)
+    likely: list[str] = []
+    for other in known:
+        if other.casefold() == folded:
+            return other
+        # Cheap tests first: there may be 100,000 constants.
+        if abs(len(other) - len(name)) <= slack and other and name and (other[0] == name[0] or other[-1] == name[-1]):
+            likely.append(other)
+    matches = difflib.get_close_matches(name, likely[:10_000], n=1, cutoff=0.7)
+    return matches[0] if matches else None
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
+    """A remedy that names the nearest known name, or else the given one.
+
+    >>> did_you_mean("frends", ["friends"])
+    "did you mean 'friends'?"
+    >>> did_you_mean("zebra", ["friends"], "declare it")
+    'declare it'
+    """
+    near = nearest(name, known)
+    return otherwise if near is None else f"did you mean {near!r}?"
+
+
+def _width(character: str) -> int:
+    """Columns a character takes on a terminal."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _blank(character: str) -> str:
+    return "\t" if character == "\t" else " " * _width(character)
