@@ -5,14 +5,14 @@ import json
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from doxa.errors import ConfigError, DataError
 from doxa.tasks import Batches
 
-settings = st.fixed_dictionaries(
+choices = st.fixed_dictionaries(
     {
         "batch_size": st.integers(1, 9),
         "shuffle": st.booleans(),
@@ -27,7 +27,8 @@ def rows(n: int) -> tuple[Tensor, Tensor]:
     return x, torch.stack([x * 10, x * 10 + 1], dim=1)
 
 
-@given(n=st.integers(9, 40), options=settings)
+@settings(deadline=None)
+@given(n=st.integers(9, 40), options=choices)
 def test_every_row_once_an_epoch(n: int, options: dict[str, int]) -> None:
     batches = Batches(rows(n), **options)  # type: ignore[arg-type]
     for epoch in range(3):
@@ -47,7 +48,8 @@ def test_every_row_once_an_epoch(n: int, options: dict[str, int]) -> None:
             assert seen == list(range(len(seen)))
 
 
-@given(n=st.integers(9, 20), options=settings, before=st.integers(0, 30), later=st.integers(1, 30))
+@settings(deadline=None)
+@given(n=st.integers(9, 20), options=choices, before=st.integers(0, 30), later=st.integers(1, 30))
 def test_resumes_exactly_at_any_batch(n: int, options: dict[str, int], before: int, later: int) -> None:
     batches = Batches(rows(n), endless=True, **options)  # type: ignore[arg-type]
     for _ in itertools.islice(batches, before):

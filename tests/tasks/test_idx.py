@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from doxa.errors import DataError
@@ -40,6 +40,7 @@ def test_extremes_and_signs() -> None:
     assert decode_idx(data).tolist() == [-32768, -1, 32767]
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     shape=st.lists(st.integers(0, 3), max_size=5),
     kind=st.sampled_from(KINDS),
