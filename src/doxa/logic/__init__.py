@@ -16,6 +16,8 @@ from doxa.logic._dsl import (
     within,
 )
 from doxa.logic._kb import Axiom, Fact, KnowledgeBase
+from doxa.logic._printer import to_latex, to_text, to_unicode
+from doxa.logic._solve import satisfiable
 from doxa.logic._symbols import INT, REAL, Constant, Function, Predicate, Rows, Signature, Sort
 from doxa.logic._tree import (
     And,
@@ -82,6 +84,10 @@ __all__ = [
     "postorder",
     "propositions",
     "sample",
+    "satisfiable",
+    "to_latex",
+    "to_text",
+    "to_unicode",
     "variables",
     "within",
 ]
