@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from doxa.errors import KnowledgeError
+from doxa.logic._printer import axiom_header, fact_text, knowledge_latex, knowledge_text, to_text, to_unicode
 from doxa.logic._symbols import Constant, Function, Predicate, Rows, Signature, Sort
-from doxa.logic._tree import Call, Expr, Not
+from doxa.logic._tree import Call, Expr
 from doxa.logic._walk import intern, postorder
 
 __all__ = ["Axiom", "Fact", "KnowledgeBase"]
@@ -31,12 +32,7 @@ class Axiom:
     """Whether the name was given, or made up from the axiom's place (such an axiom prints without it)."""
 
     def __str__(self) -> str:
-        parts = [self.name] if self.named else []
-        if self.learnable:
-            parts.append("weight ?")
-        elif self.weight != 1.0:
-            parts.append(f"weight {self.weight!r}")
-        return f"[{', '.join(parts)}] {self.formula}" if parts else str(self.formula)
+        return axiom_header(self) + to_text(self.formula)
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ class Fact:
     label: bool = True
 
     def __str__(self) -> str:
-        return f"fact {self.atom if self.label else Not(self.atom)}"
+        return fact_text(self)
 
 
 class KnowledgeBase:
@@ -127,6 +123,33 @@ class KnowledgeBase:
         return (self.signature, self.axioms, self.facts) == (other.signature, other.axioms, other.facts)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return knowledge_text(self)
+
+    def unicode(self) -> str:
+        """The knowledge base with mathematical symbols; parses back to the same knowledge base.
+
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> print(KnowledgeBase(rule=a >> ~b).unicode())
+        pred a
+        pred b
+        [rule] a → ¬b
+        """
+        return knowledge_text(self, to_unicode)
+
+    def latex(self) -> str:
+        r"""The facts and axioms as one display for a paper (``amsmath``).
+
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> print(KnowledgeBase(rule=a >> ~b).latex())
+        \begin{align*}
+          & \mathrm{a} \rightarrow \neg \mathrm{b} && \text{rule}
+        \end{align*}
+        """
+        return knowledge_latex(self)
 
 
 def _declare(signature: Signature, declaration: Sort | Constant | Predicate | Function | Rows) -> None:
