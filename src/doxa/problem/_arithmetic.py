@@ -1,0 +1,152 @@
+"""Arithmetic on numbers written in digits, most significant first: never a big integer, so any length."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from doxa.errors import ProblemError
+
+from ._factors import Factor, Variable, tabulate
+from ._problem import Problem
+
+
+def addition(digits: int, base: int = 10) -> Problem:
+    """The sum of two numbers of N digits: the world is both numbers, the output N + 1 digits, the first 0 or 1.
+
+    The factors are a chain of carries, one factor for each digit: a_i + b_i + c_{i+1} = y_{i+1} + base · c_i, where
+    auxiliary variable i is the carry c_{i+1}, and c_0 is the first output. (Dissertation, chapter 6, "Problem setup";
+    errata 5.1, 5.2: 2 · 10^N - 1 sums, 10 · N + 2 output values.)
+
+    >>> problem = addition(2)
+    >>> problem(torch.tensor([5, 8, 7, 7]))                                # 58 + 77 = 135
+    tensor([1, 3, 5])
+    >>> addition(1000)
+    Problem(world=(10, 10, 10, ... 2000 variables), output=(2, 10, 10, ... 1001 variables), factors=1000)
+    """
+    _require(digits, base)
+    w, y, carry = Variable.world, Variable.output, Variable.auxiliary
+    last = tabulate((base, base, 2, base), lambda a, b, out, s: a + b == base * out + s)
+    inner = tabulate((base, base, 2, 2, base), lambda a, b, into, out, s: a + b + into == base * out + s)
+    factors = []
+    for i in range(digits):
+        out = y(0) if i == 0 else carry(i - 1)
+        ends = (out, y(i + 1))
+        pair = w(i), w(digits + i)
+        factors.append(Factor((*pair, *ends), last) if i == digits - 1 else Factor((*pair, carry(i), *ends), inner))
+    return Problem(
+        world=(base,) * (2 * digits),
+        output=(2, *(base,) * digits),
+        function=partial(_add, base=base),
+        factors=tuple(factors),
+        auxiliary=(2,) * (digits - 1),
+        names=_two_numbers(digits, digits + 1),
+    )
+
+
+def multiplication(digits: int = 1, base: int = 10) -> Problem:
+    """The product of two numbers of N digits: the world is both numbers, the output 2N digits.
+
+    There is one factor for N = 1 and none otherwise: long multiplication couples all digits.
+
+    >>> multiplication(2)(torch.tensor([9, 9, 9, 9]))                       # 99 · 99 = 9801
+    tensor([9, 8, 0, 1])
+    """
+    _require(digits, base)
+    factors = None
+    if digits == 1:
+        table = tabulate((base,) * 4, lambda a, b, tens, ones: a * b == base * tens + ones)
+        factors = (Factor((Variable.world(0), Variable.world(1), Variable.output(0), Variable.output(1)), table),)
+    return Problem(
+        world=(base,) * (2 * digits),
+        output=(base,) * (2 * digits),
+        function=partial(_multiply, base=base),
+        factors=factors,
+        names=_two_numbers(digits, 2 * digits),
+    )
+
+
+def comparison(digits: int, base: int = 10) -> Problem:
+    """Two numbers of N digits compared: the output is 0 for less, 1 for equal, 2 for greater.
+
+    The factors are a chain from the most significant digit on: what the first digits say stands, unless they are equal.
+
+    >>> comparison(2)(torch.tensor([[1, 9, 2, 0], [2, 0, 2, 0]]))
+    tensor([[0],
+            [1]])
+    """
+    _require(digits, base)
+    w, y, sofar = Variable.world, Variable.output, Variable.auxiliary
+    first = tabulate((base, base, 3), lambda a, b, out: out == 1 + (a - b).sign())
+    inner = tabulate((3, base, base, 3), lambda old, a, b, out: out == torch.where(old == 1, 1 + (a - b).sign(), old))
+    factors = []
+    for i in range(digits):
+        pair, out = (w(i), w(digits + i)), y(0) if i == digits - 1 else sofar(i)
+        factors.append(Factor((*pair, out), first) if i == 0 else Factor((sofar(i - 1), *pair, out), inner))
+    return Problem(
+        world=(base,) * (2 * digits),
+        output=(3,),
+        function=_compare,
+        factors=tuple(factors),
+        auxiliary=(3,) * (digits - 1),
+        names=_two_numbers(digits, 1),
+    )
+
+
+def remainder(modulus: int, digits: int, base: int = 10) -> Problem:
+    """The remainder of a number of N digits after division: a finite-state machine whose state is the remainder so far.
+
+    >>> remainder(7, digits=3)(torch.tensor([3, 6, 5]))                     # 365 = 52 · 7 + 1
+    tensor([1])
+    """
+    _require(digits, base)
+    if modulus < 1:
+        raise ProblemError(f"modulus is {modulus}, expected at least 1")
+    states, symbols = torch.arange(modulus).unsqueeze(-1), torch.arange(base)
+    names = (*(f"d{i}" for i in range(digits)), "remainder")
+    return Problem.from_machine((base * states + symbols) % modulus, steps=digits, names=names)
+
+
+def _add(worlds: Tensor, base: int) -> Tensor:
+    a, b = worlds.chunk(2, -1)
+    return _carried(a + b, base, a.shape[-1] + 1)
+
+
+def _multiply(worlds: Tensor, base: int) -> Tensor:
+    a, b = worlds.chunk(2, -1)
+    digits = a.shape[-1]
+    columns = worlds.new_zeros(*worlds.shape[:-1], 2 * digits - 1)
+    for i in range(digits):
+        columns[..., i : i + digits] += a[..., i : i + 1] * b
+    return _carried(columns, base, 2 * digits)
+
+
+def _carried(columns: Tensor, base: int, length: int) -> Tensor:
+    """The digits of Σ_i columns_i · base^(n-1-i): whatever exceeds a digit is carried to the left."""
+    carry = torch.zeros_like(columns[..., 0])
+    digits = []
+    for column in reversed(columns.unbind(-1)):
+        total = column + carry
+        digits.append(total % base)
+        carry = total // base
+    while len(digits) < length:
+        digits.append(carry % base)
+        carry = carry // base
+    return torch.stack(digits[::-1], -1)
+
+
+def _compare(worlds: Tensor) -> Tensor:
+    a, b = worlds.chunk(2, -1)
+    first = (a != b).to(torch.int8).argmax(-1, keepdim=True)  # the first differing digit, or digit 0 if none differs
+    return 1 + (a - b).gather(-1, first).sign()
+
+
+def _require(digits: int, base: int) -> None:
+    if digits < 1 or base < 2:
+        raise ProblemError(f"digits is {digits} and base is {base}, expected at least 1 digit and base 2")
+
+
+def _two_numbers(digits: int, outputs: int) -> tuple[str, ...]:
+    return (*(f"{n}{i}" for n in "ab" for i in range(digits)), *(f"y{i}" for i in range(outputs)))

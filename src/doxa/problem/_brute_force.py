@@ -1,0 +1,337 @@
+"""The reference reasoner: every world, one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
+
+from doxa.errors import ProblemError
+
+from ._belief import Belief
+from ._logspace import NEG_INF, draw, is_traced, logsumexp, segment_logsumexp
+from ._problem import Problem
+from ._reasoner import Explanations
+
+Impossible = Literal["raise", "inf", "finite"]
+
+
+class BruteForce(nn.Module):
+    """Exact inference by enumerating all worlds: the oracle that other engines are tested against.
+
+        p(y | P) = Σ_w p(w | P) [c(w) = y]         (dissertation, chapter 6, "Weighted Model Counting")
+
+    The function is evaluated once, when the reasoner is made. All queries are differentiable, any number of times,
+    with finite gradients. In an output, -1 stands for unobserved: the probability is then that of the observed part.
+
+    An output may be *impossible*: no world gives it, or only worlds that the belief gives probability 0. Its
+    ``log_prob`` is -inf with gradient 0, and it has no explanations.
+
+    Args:
+        problem: what to reason about.
+        max_worlds: refuse problems with more worlds than this.
+        impossible: what ``loss`` does with impossible outputs. "raise" (an error that names the rows), "inf" (+inf,
+            gradient 0) or "finite" (minus the log of the smallest normal number of the dtype, gradient 0). Where
+            values cannot be looked at (``torch.compile``, ``torch.func``), "raise" acts like "inf".
+        max_entries: memory bound: at most so many pairs of row and world are held at a time (at least one row).
+            A batch that needs more is computed in parts, twice when there are gradients.
+
+    >>> from doxa.problem import addition
+    >>> reasoner = BruteForce(addition(1))
+    >>> belief = Belief.from_logits(torch.zeros(2, 10))
+    >>> (reasoner.log_prob(belief, torch.tensor([1, 3])).exp() * 100).round()       # 6 of 100 worlds sum to 13
+    tensor(6.)
+    >>> reasoner.predict(belief)
+    tensor([0, 9])
+    """
+
+    exactness: Literal["exact"] = "exact"
+    numbers: Tensor
+    outputs: Tensor
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        max_worlds: int = 1 << 20,
+        impossible: Impossible = "raise",
+        max_entries: int = 1 << 24,
+    ) -> None:
+        super().__init__()
+        if impossible not in ("raise", "inf", "finite"):
+            raise ProblemError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
+        if problem.num_worlds > max_worlds:
+            raise ProblemError(
+                f"the problem has {problem.describe_size()} worlds, more than max_worlds={max_worlds:,}; raise "
+                "max_worlds if memory allows, or use an engine that does not enumerate worlds: exact inference over the "
+                "problem's factors, or an approximate engine"
+            )
+        self.problem = problem
+        self.impossible = impossible
+        self.max_entries = max_entries
+        numbers, outputs = _distinct_outputs(problem)
+        # numbers[n] is the row of ``outputs`` that world n gives; rows are distinct and in lexicographic order.
+        self.register_buffer("numbers", numbers, persistent=False)
+        self.register_buffer("outputs", outputs, persistent=False)
+
+    def log_prob(self, belief: Belief, output: Tensor) -> Tensor:
+        """log p(y | P), ``(*batch,)``; -inf with gradient 0 for an impossible output.
+
+        >>> from doxa.problem import parity
+        >>> belief = Belief.from_bernoulli(probs=torch.tensor([0.5, 0.9]))
+        >>> BruteForce(parity(2)).log_prob(belief, torch.tensor([1])).exp()
+        tensor(0.5000)
+        """
+        (result,) = self._by_rows(lambda rows, out: (logsumexp(self._table(rows, out), -1),), belief, output)
+        return result
+
+    def loss(self, belief: Belief, output: Tensor) -> Tensor:
+        """-log p(y | P), ``(*batch,)``. What happens to impossible outputs is an option of the reasoner.
+
+        >>> from doxa.problem import addition
+        >>> BruteForce(addition(1)).loss(Belief.uniform((10, 10), batch=(2,)), torch.tensor([[1, 8], [1, 9]]))
+        Traceback (most recent call last):
+        doxa.errors.ProblemError: impossible outputs in rows (1,): no world gives (1, 9), ...
+        """
+        log_prob = self.log_prob(belief, output)
+        if self.impossible == "finite":
+            smallest = math.log(torch.finfo(log_prob.dtype).tiny)
+            return -log_prob.masked_fill(log_prob == NEG_INF, smallest)
+        if self.impossible == "raise":
+            self._require_possible(log_prob, output)
+        return -log_prob
+
+    def possible(self, output: Tensor) -> Tensor:
+        """Whether some world gives the (observed part of the) output: bool ``(*batch,)``.
+
+        >>> from doxa.problem import addition
+        >>> BruteForce(addition(1)).possible(torch.tensor([[1, 8], [1, 9], [-1, 9]]))
+        tensor([ True, False,  True])
+        """
+        return self._matches(output).any(-1)
+
+    def joint(self, belief: Belief) -> Tensor:
+        """log p(y | P) of every output that some world gives, ``(*batch, K)``, in the order of ``outputs`` ``(K, Y)``.
+
+        >>> from doxa.problem import exactly
+        >>> reasoner = BruteForce(exactly(1, 2))
+        >>> reasoner.outputs, reasoner.joint(Belief.uniform((2, 2))).exp()
+        (tensor([[0],
+                [1]]), tensor([0.5000, 0.5000]))
+        """
+        (result,) = self._by_rows(lambda rows: (self._joint(rows),), belief)
+        return result
+
+    def marginals(self, belief: Belief) -> Belief:
+        """p(y_j | P) for each output variable, as a belief over the output.
+
+        >>> from doxa.problem import addition
+        >>> BruteForce(addition(1)).marginals(Belief.uniform((10, 10))).probs[0, :2]       # is there a carry?
+        tensor([0.5500, 0.4500])
+        """
+        width = max(self.problem.output)
+
+        def query(rows: Tensor) -> tuple[Tensor]:
+            joint = self._joint(rows)
+            columns = self.outputs.unbind(-1)
+            return (torch.stack([segment_logsumexp(joint, column, width) for column in columns], -2),)
+
+        (result,) = self._by_rows(query, belief)
+        return Belief(result, self.problem.output, validate=False)
+
+    def predict(self, belief: Belief) -> Tensor:
+        """The most probable output, int64 ``(*batch, Y)``: argmax over y of the sum of the worlds that give y.
+
+        The argmax is joint, not variable by variable; of equally probable outputs the lexicographically first.
+
+        >>> from doxa.problem import majority
+        >>> BruteForce(majority(3)).predict(Belief.from_bernoulli(probs=torch.tensor([0.9, 0.2, 0.6])))
+        tensor([1])
+        """
+        (best,) = self._by_rows(lambda rows: (self._joint(rows).argmax(-1),), belief.detach())
+        return self.outputs[best]
+
+    def expectation(self, belief: Belief, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """E[f(y)] = Σ_y p(y | P) f(y), for f from outputs ``(K, Y)`` to values ``(K, *shape)``; ``(*batch, *shape)``.
+
+        >>> from doxa.problem import addition
+        >>> mean = BruteForce(addition(1)).expectation(Belief.uniform((10, 10)), lambda y: 10 * y[:, 0] + y[:, 1])
+        >>> round(mean.item(), 4)
+        9.0
+        """
+        values = function(self.outputs)
+        if values.ndim == 0 or values.shape[0] != len(self.outputs):
+            raise ProblemError(
+                f"the function returned shape {tuple(values.shape)} for outputs of shape {tuple(self.outputs.shape)}, "
+                f"expected one value for each of the {len(self.outputs)} outputs, on the first axis"
+            )
+        values = values.to(belief.log_probs)
+        (result,) = self._by_rows(lambda rows: (torch.tensordot(self._joint(rows).exp(), values, dims=1),), belief)
+        return result
+
+    def explain(self, belief: Belief, output: Tensor, k: int = 1) -> Explanations:
+        """The k most probable worlds that give the output, with log p(w | y, P), best first.
+
+        Of equally probable worlds the lexicographically first comes first. Worlds of probability 0 explain nothing.
+
+        >>> from doxa.problem import addition
+        >>> left, right = torch.zeros(10), torch.zeros(10)
+        >>> left[4], left[5], right[8], right[9] = 0.4, 0.6, 0.5, 0.5
+        >>> best = BruteForce(addition(1)).explain(Belief.from_probs([left, right]), torch.tensor([1, 3]), k=2)
+        >>> best.worlds
+        tensor([[5, 8],
+                [4, 9]])
+        >>> best.scores.exp()
+        tensor([0.6000, 0.4000])
+        """
+        if k < 1:
+            raise ProblemError(f"k is {k}, expected at least 1")
+
+        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+            table = self._table(rows, out)
+            scores, numbers = table.sort(dim=-1, descending=True, stable=True)
+            total = logsumexp(table, -1)
+            total = total.masked_fill(total == NEG_INF, 0.0).unsqueeze(-1)
+            missing = (0, max(k - len(self.numbers), 0))
+            return pad(scores[:, :k] - total, missing, value=NEG_INF), pad(numbers[:, :k], missing)
+
+        scores, numbers = self._by_rows(query, belief, output)
+        worlds = self.problem.world_of(numbers)
+        return Explanations(worlds.masked_fill((scores == NEG_INF).unsqueeze(-1), -1), scores)
+
+    def posterior(self, belief: Belief, output: Tensor) -> Belief:
+        """p(w_i | y, P) for each world variable, as a belief; impossible outputs are an error.
+
+        >>> from doxa.problem import addition
+        >>> BruteForce(addition(1)).posterior(Belief.uniform((10, 10)), torch.tensor([0, 1])).probs[:, :3]
+        tensor([[0.5000, 0.5000, 0.0000],
+                [0.5000, 0.5000, 0.0000]])
+        """
+        sizes, width = self.problem.world, belief.log_probs.shape[-1]
+
+        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+            table = self._table(rows, out)
+            total = logsumexp(table, -1)
+            finite = total.masked_fill(total == NEG_INF, 0.0).unsqueeze(-1)
+            columns = []
+            for i, size in enumerate(sizes):
+                blocks = table.reshape(len(table), math.prod(sizes[:i]), size, math.prod(sizes[i + 1 :]))
+                columns.append(pad(logsumexp(blocks, (1, 3)) - finite, (0, width - size), value=NEG_INF))
+            return torch.stack(columns, -2), total
+
+        log_probs, total = self._by_rows(query, belief, output)
+        self._require_possible(total, output)
+        return Belief(log_probs, sizes, validate=False)
+
+    def sample(
+        self, belief: Belief, output: Tensor, count: int = 1, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Worlds drawn from p(w | y, P), int64 ``(count, *batch, W)``; impossible outputs are an error.
+
+        >>> from doxa.problem import addition
+        >>> BruteForce(addition(1)).sample(Belief.uniform((10, 10)), torch.tensor([1, 8]))
+        tensor([[9, 9]])
+        """
+
+        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+            table = self._table(rows, out)
+            total = logsumexp(table, -1)
+            finite = total.masked_fill(total == NEG_INF, 0.0).unsqueeze(-1)
+            return draw((table - finite).exp(), count, generator).movedim(0, -1), total
+
+        numbers, total = self._by_rows(query, belief.detach(), output)
+        self._require_possible(total, output)
+        return self.problem.world_of(numbers.movedim(-1, 0))
+
+    def world_log_probs(self, belief: Belief, output: Tensor | None = None) -> Tensor:
+        """log p(w, y | P) of all worlds in lexicographic order, ``(*batch, worlds)``: everything follows from it.
+
+        >>> from doxa.problem import parity
+        >>> BruteForce(parity(2)).world_log_probs(Belief.uniform((2, 2)), torch.tensor([1])).exp()
+        tensor([0.0000, 0.2500, 0.2500, 0.0000])
+        """
+        unobserved = torch.full((len(self.problem.output),), -1, device=self.outputs.device)
+        (result,) = self._by_rows(
+            lambda rows, out: (self._table(rows, out),), belief, unobserved if output is None else output
+        )
+        return result
+
+    def _table(self, rows: Tensor, output: Tensor) -> Tensor:
+        """log p(w, y | P) for rows ``(R, W, D)`` and outputs ``(R, Y)``: ``(R, worlds)``, -inf where c(w) is not y."""
+        return self._priors(rows).masked_fill(~self._matches(output)[:, self.numbers], NEG_INF)
+
+    def _joint(self, rows: Tensor) -> Tensor:
+        return segment_logsumexp(self._priors(rows), self.numbers, len(self.outputs))
+
+    def _priors(self, rows: Tensor) -> Tensor:
+        """log p(w | P) of all worlds, ``(R, worlds)``, by adding neighbouring variables pairwise."""
+        terms = [row[:, :size] for row, size in zip(rows.unbind(1), self.problem.world, strict=True)]
+        while len(terms) > 1:
+            pairs = [
+                (a.unsqueeze(2) + b.unsqueeze(1)).flatten(1) for a, b in zip(terms[::2], terms[1::2], strict=False)
+            ]
+            terms = pairs + terms[2 * len(pairs) :]
+        return terms[0]
+
+    def _matches(self, output: Tensor) -> Tensor:
+        """Which of the distinct outputs agree with ``(..., Y)`` where it is observed: bool ``(..., K)``."""
+        matches = torch.ones(*output.shape[:-1], len(self.outputs), dtype=torch.bool, device=output.device)
+        for observed, column in zip(output.unbind(-1), self.outputs.unbind(-1), strict=True):
+            observed = observed.unsqueeze(-1)
+            matches &= (observed == column) | (observed < 0)
+        return matches
+
+    def _by_rows(
+        self, query: Callable[..., tuple[Tensor, ...]], belief: Belief, output: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Answer a query about rows of a flat batch, in parts that fit in memory."""
+        self.problem.require(belief, output)
+        batch = belief.batch_shape
+        flat = [belief.reshape(-1).log_probs]
+        if output is not None:
+            flat.append(output.expand(*batch, output.shape[-1]).reshape(-1, output.shape[-1]))
+        step = max(1, self.max_entries // len(self.numbers))
+        if len(flat[0]) <= step:
+            answers = query(*flat)
+        else:
+            parts = zip(*(torch.split(x, step) for x in flat), strict=True)
+            # Recomputing a part in its backward pass keeps only one part's table of worlds alive at a time.
+            again = torch.is_grad_enabled() and flat[0].requires_grad
+            chunks = [checkpoint(query, *part, use_reentrant=False) if again else query(*part) for part in parts]
+            answers = tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
+        return tuple(answer.reshape((*batch, *answer.shape[1:])) for answer in answers)
+
+    def _require_possible(self, log_prob: Tensor, output: Tensor) -> None:
+        if is_traced(log_prob):
+            return
+        rows = (log_prob == NEG_INF).nonzero()
+        if len(rows) == 0:
+            return
+        first = output.expand(*log_prob.shape, output.shape[-1])[tuple(rows[0])]
+        why = "the belief gives probability 0 to every world that gives" if self.possible(first) else "no world gives"
+        named = ", ".join(str(tuple(row.tolist())) for row in rows[:10]) + (" ..." if len(rows) > 10 else "")
+        raise ProblemError(
+            f"impossible outputs in rows {named}: {why} {tuple(first.tolist())}, for one; correct the rows, or for a "
+            "loss that passes over them use BruteForce(..., impossible='finite')"
+        )
+
+
+def _distinct_outputs(problem: Problem) -> tuple[Tensor, Tensor]:
+    """For each world the number of its output, and the distinct outputs ``(K, Y)`` in lexicographic order."""
+    step = 1 << 16
+    outputs = torch.cat([problem(problem.worlds(start, start + step)) for start in range(0, problem.num_worlds, step)])
+    code, bound = torch.zeros(len(outputs), dtype=torch.int64), 1
+    for size, column in zip(problem.output, outputs.unbind(-1), strict=True):
+        if bound * size >= 1 << 62:  # renumber the prefixes that occur, which keeps their order
+            code = torch.unique(code, return_inverse=True)[1]
+            bound = len(outputs)
+        code, bound = code * size + column, bound * size
+    numbers = torch.unique(code, return_inverse=True)[1]
+    distinct = outputs.new_empty(int(numbers.max()) + 1, outputs.shape[1])
+    distinct[numbers] = outputs
+    return numbers, distinct

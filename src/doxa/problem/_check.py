@@ -1,0 +1,120 @@
+"""Do the parts of a problem agree? And which inputs does an output depend on?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from doxa.errors import ProblemError
+
+if TYPE_CHECKING:
+    from ._problem import Problem
+
+CHUNK = 1 << 14  # worlds evaluated at a time
+
+
+class CheckReport(NamedTuple):
+    """What ``Problem.check`` has tested; it raises if anything is wrong.
+
+    Attributes:
+        worlds: how many worlds were tried.
+        exhaustive: whether those were all.
+        factors: whether there were factors to compare with the function.
+        depends: whether there was a declared dependence to test.
+
+    >>> CheckReport(worlds=100, exhaustive=True, factors=True, depends=False).exhaustive
+    True
+    """
+
+    worlds: int
+    exhaustive: bool
+    factors: bool
+    depends: bool
+
+
+def check(problem: Problem, max_worlds: int, samples: int, generator: torch.Generator | None) -> CheckReport:
+    """See ``Problem.check``."""
+    exhaustive = problem.num_worlds <= max_worlds
+    # Declared dependence is tested one output per sampled world, so there must be at least one world per output.
+    count = problem.num_worlds if exhaustive else max(samples, len(problem.output))
+    for start in range(0, count, CHUNK):
+        stop = min(start + CHUNK, count)
+        if exhaustive:
+            worlds = problem.worlds(start, stop)
+        else:
+            worlds = problem.random_worlds(stop - start, generator=generator)
+        outputs = problem(worlds)
+        if start == 0:
+            _check_calls(problem, worlds[:8], outputs[:8])
+        _compare(
+            problem, worlds, outputs, problem(worlds.flip(0)).flip(0), "two calls of the function", "first", "second"
+        )
+        if problem.factors is not None:
+            factored = problem.evaluate_factors(worlds)
+            _compare(problem, worlds, outputs, factored, "function and factors", "function", "factors")
+        if problem.depends is not None and not exhaustive:
+            _check_perturbed(problem, worlds, outputs, start, generator)
+    if problem.depends is not None and exhaustive:
+        missing = enumerate_dependence(problem) & ~problem.declared()
+        if missing.any():
+            _fail_dependence(problem, *missing.nonzero()[0].tolist())
+    return CheckReport(count, exhaustive, problem.factors is not None, problem.depends is not None)
+
+
+def enumerate_dependence(problem: Problem) -> Tensor:
+    """Bool ``(Y, W)``: whether changing world variable i alone ever changes output j."""
+    count = problem.num_worlds
+    outputs = torch.cat([problem(problem.worlds(start, start + CHUNK)) for start in range(0, count, CHUNK)])
+    grid = outputs.reshape(*problem.world, -1)
+    columns = [(grid != grid.narrow(axis, 0, 1)).reshape(count, -1).any(0) for axis in range(len(problem.world))]
+    return torch.stack(columns, -1)
+
+
+def _check_calls(problem: Problem, worlds: Tensor, outputs: Tensor) -> None:
+    """The function takes worlds of any batch shape, and leaves them as they were."""
+    kept = worlds.clone()
+    again = problem(worlds.unsqueeze(0)).squeeze(0)
+    single = torch.stack([problem(world) for world in worlds])
+    if not torch.equal(kept, worlds):
+        raise ProblemError("the function changes its argument; work on worlds.clone() instead")
+    _compare(problem, worlds, outputs, again, "the function's results with and without an axis", "without", "with")
+    _compare(problem, worlds, outputs, single, "the function's results in a batch and alone", "batch", "alone")
+
+
+def _compare(problem: Problem, worlds: Tensor, one: Tensor, two: Tensor, what: str, name: str, other: str) -> None:
+    differ = (one != two).any(-1)
+    if differ.any():
+        row = int(differ.nonzero()[0])
+        raise ProblemError(
+            f"{what} disagree on world {problem.describe(worlds[row])}: {name} {tuple(one[row].tolist())}, "
+            f"{other} {tuple(two[row].tolist())}"
+        )
+
+
+def _check_perturbed(
+    problem: Problem, worlds: Tensor, outputs: Tensor, start: int, generator: torch.Generator | None
+) -> None:
+    """Redraw all variables that one output is said not to depend on; taking turns, each output is tried."""
+    turn = (start + torch.arange(len(worlds))) % len(problem.output)
+    relevant = problem.declared()[turn]
+    other = torch.where(relevant, worlds, problem.random_worlds(len(worlds), generator=generator))
+    changed = problem(other)
+    differ = (outputs != changed).gather(-1, turn.unsqueeze(-1)).squeeze(-1)
+    if differ.any():
+        row = int(differ.nonzero()[0])
+        name = problem.names[len(problem.world) + int(turn[row])]
+        raise ProblemError(
+            f"output {name} depends on more than declared: it is {outputs[row, turn[row]]} for world "
+            f"{problem.describe(worlds[row])} and {changed[row, turn[row]]} for world {problem.describe(other[row])}, "
+            "which differ only in variables that it is declared not to depend on"
+        )
+
+
+def _fail_dependence(problem: Problem, output: int, variable: int) -> None:
+    name = problem.names[len(problem.world) + output]
+    raise ProblemError(
+        f"output {name} depends on {problem.names[variable]} (world variable {variable}), which depends= does not "
+        f"list; it lists {problem.depends[output] if problem.depends else ()}"
+    )

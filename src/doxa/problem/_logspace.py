@@ -1,0 +1,63 @@
+"""Logarithms whose values may be -inf and whose derivatives are nevertheless finite."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+NEG_INF = float("-inf")
+
+
+def capped_log(x: Tensor, eps: float = 0.0) -> Tensor:
+    """log max(x, eps), with derivative 1 / max(x, eps, smallest normal number).
+
+    With ``eps = 0`` the value is exact, so log 0 = -inf, and only the derivative is capped.
+    """
+    floor = max(eps, torch.finfo(x.dtype).tiny)
+    # The correction is detached, so the derivative of the maximum is 1 also below the floor.
+    value = (x + (x.clamp(min=floor) - x).detach()).log()
+    if eps >= floor:
+        return value
+    return value + (x.clamp(min=eps).log() - value).detach()
+
+
+def logsumexp(x: Tensor, dim: int | tuple[int, ...]) -> Tensor:
+    """log Σ exp(x) over ``dim``; a sum of nothing but -inf is -inf with derivative 0.
+
+    ``torch.logsumexp`` gives such a sum the derivative NaN.
+    """
+    top = x.detach().amax(dim, keepdim=True)
+    top = top.masked_fill(top == NEG_INF, 0.0)
+    total = (x - top).exp().sum(dim)
+    return _log_of_sum(total) + top.reshape(total.shape)
+
+
+def segment_logsumexp(x: Tensor, index: Tensor, size: int) -> Tensor:
+    """log Σ exp(x) over the entries of the last axis with equal ``index``: ``(..., n)`` to ``(..., size)``."""
+    top = x.new_full((*x.shape[:-1], size), NEG_INF)
+    top = top.scatter_reduce(-1, index.expand_as(x), x.detach(), "amax")
+    top = top.masked_fill(top == NEG_INF, 0.0)
+    total = torch.zeros_like(top).index_add(-1, index, (x - top[..., index]).exp())
+    return _log_of_sum(total) + top
+
+
+def _log_of_sum(total: Tensor) -> Tensor:
+    empty = total == 0
+    return total.masked_fill(empty, 1.0).log().masked_fill(empty, NEG_INF)
+
+
+def draw(probs: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """``count`` indices into the last axis of ``probs`` (not necessarily normalised), on a new first axis.
+
+    Inverts the cumulative sum in float64: a value of probability 0 is never drawn, and there may be any number of them.
+    """
+    cumulative = probs.detach().double().cumsum(-1)
+    shape = (*cumulative.shape[:-1], count)
+    uniform = torch.rand(shape, dtype=torch.float64, device=probs.device, generator=generator)
+    index = torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True)
+    return index.clamp(max=probs.shape[-1] - 1).movedim(-1, 0)
+
+
+def is_traced(x: Tensor) -> bool:
+    """Whether values cannot be looked at: under ``torch.compile`` or inside a ``torch.func`` transformation."""
+    return torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x)

@@ -1,0 +1,65 @@
+"""The face that every reasoner wears."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from ._belief import Belief
+from ._problem import Problem
+
+
+class Explanations(NamedTuple):
+    """The best worlds that explain an output, best first.
+
+    Attributes:
+        worlds: int64 ``(*batch, k, W)``; -1 throughout where there are fewer than k.
+        scores: ``(*batch, k)``, decreasing; -inf where there are fewer than k. From a reasoner whose ``exactness`` is
+            not "none", this is log p(w | y, P); otherwise only the order has a meaning.
+
+    >>> import torch
+    >>> Explanations(worlds=torch.tensor([[5, 8], [8, 5]]), scores=torch.tensor([-0.1, -2.4])).worlds[0]
+    tensor([5, 8])
+    """
+
+    worlds: Tensor
+    scores: Tensor
+
+
+@runtime_checkable
+class Reasoner(Protocol):
+    """What exact, fuzzy, refined, sampled and amortised reasoning have in common.
+
+    ``exactness`` says what the numbers are: "exact" and "approximate" reasoners have probabilities and also a method
+    ``log_prob(belief, output)`` that returns log p(y | P) or its estimate, ``(*batch,)``; a reasoner with "none", such
+    as a fuzzy one, has truth values, which are not probabilities, and no such method.
+
+    Outputs are int64 ``(*batch, Y)``, or ``(Y,)`` for all rows, with -1 for unobserved variables.
+
+    >>> from doxa.problem import BruteForce, addition
+    >>> isinstance(BruteForce(addition(1)), Reasoner)
+    True
+    """
+
+    @property
+    def problem(self) -> Problem:
+        """What is reasoned about."""
+        ...
+
+    @property
+    def exactness(self) -> Literal["exact", "approximate", "none"]:
+        """What the numbers are."""
+        ...
+
+    def loss(self, belief: Belief, output: Tensor) -> Tensor:
+        """One number per row, ``(*batch,)``, to be made small by training."""
+        ...
+
+    def predict(self, belief: Belief) -> Tensor:
+        """The best output for each row, int64 ``(*batch, Y)``."""
+        ...
+
+    def explain(self, belief: Belief, output: Tensor, k: int = 1) -> Explanations:
+        """The k best worlds that give the output."""
+        ...
