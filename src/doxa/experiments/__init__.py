@@ -1,0 +1,17 @@
+"""Experiments: training runs that end in a table, a few pictures and a page to read.
+
+An experiment is a frozen configuration, a seed and a run folder (`doxa.runs`); whatever it shows is computed from what
+the folder holds, so it can be interrupted, continued and shown again at any time. The first one, `train_digits`, fits
+the network f with which A-NeSI perceives digits (`digit_network`) to the labels of MNIST by minimising the cross
+entropy
+
+    L = - (1/b) Σ_i log softmax(f(x_i))[y_i],
+
+and keeps the parameters that are best on 10,000 training digits held out. ``python -m doxa.experiments`` runs it.
+"""
+
+from __future__ import annotations
+
+from doxa.experiments._digits import DigitsConfig, digit_network, train_digits
+
+__all__ = ["DigitsConfig", "digit_network", "train_digits"]
