@@ -65,6 +65,13 @@ def test_a_broken_connection_is_taken_up_again(serve: Serve, part: Path) -> None
     assert web.sent == len(BODY)
 
 
+def test_a_broken_connection_without_ranges_starts_again(serve: Serve, part: Path) -> None:
+    web = serve({"file.gz": BODY}, ranges=False, breaks=[1000])
+    assert fetch(f"{web.url}/file.gz", part) == "whole"
+    assert [asked for _, asked in web.asked] == [None, "bytes=1000-"]
+    assert web.sent == 1000 + len(BODY)
+
+
 def test_a_server_that_always_breaks_leaves_the_part(serve: Serve, part: Path) -> None:
     web = serve({"file.gz": BODY}, breaks=[1000] * 99)
     with pytest.raises(DataError, match=r"connection closed after 5000 of 300000 bytes \(5 attempts\)"):
