@@ -93,7 +93,7 @@ class Predicate:
     name: str
     sorts: tuple[Sort, ...] = ()
 
-    def __call__(self, *args: ExprLike | Constant) -> Expr:
+    def __call__(self, *args: ExprLike) -> Expr:
         return _apply(self, args)
 
 
@@ -110,7 +110,7 @@ class Function:
     sorts: tuple[Sort, ...]
     result: Sort
 
-    def __call__(self, *args: ExprLike | Constant) -> Expr:
+    def __call__(self, *args: ExprLike) -> Expr:
         return _apply(self, args)
 
 
@@ -213,11 +213,11 @@ class Signature:
         ]
 
 
-def _apply(symbol: Predicate | Function, args: tuple[ExprLike | Constant, ...]) -> Expr:
+def _apply(symbol: Predicate | Function, args: tuple[ExprLike, ...]) -> Expr:
     if len(args) != len(symbol.sorts):
         wanted = ", ".join([s.name for s in symbol.sorts])
         raise KnowledgeError(f"{symbol.name}({wanted}) takes {len(symbol.sorts)} arguments, got {len(args)}")
-    return Call(symbol.name, tuple([a.term if isinstance(a, Constant) else as_expr(a) for a in args]), hint=symbol)
+    return Call(symbol.name, tuple([as_expr(a) for a in args]), hint=symbol)
 
 
 def _listing(values: range | tuple[str, ...] | None) -> str:

@@ -4,17 +4,16 @@ A predicate is a function into truth, so one node, :class:`Call`, applies both; 
 variables, constants and values of enumerated sorts, and what it is follows from where it is bound. The tree is pure
 syntax: declarations live in a :class:`~doxa.logic.Signature`, meanings in an :class:`~doxa.logic.Interpretation`.
 
-Nodes compare and hash by structure. Nothing here recurses on the depth of a tree: the hash of a node is computed from
-the stored hashes of its children, equality walks an explicit stack, and a pickle is a flat list of nodes.
+Nodes compare and hash by structure, and nothing recurses on the depth of a tree (see ``_node.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol, cast
 
 from doxa.errors import KnowledgeError
-from doxa.logic._walk import postorder
+from doxa.logic._node import Node, make, same
 
 __all__ = [
     "And",
@@ -33,10 +32,21 @@ __all__ = [
     "Truth",
     "Xor",
     "as_expr",
+    "as_formula",
+    "make",
 ]
 
 
-class Expr:
+def _infix(build: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, ExprLike], Expr]:
+    """A Python operator: ``build(self, other)``, where ``other`` may be a number or a boolean."""
+
+    def operator(self: Expr, other: ExprLike) -> Expr:
+        return build(self, as_expr(other))
+
+    return operator
+
+
+class Expr(Node):
     """A node: its class, a hashable ``label`` and ``children``. All three, and nothing else, decide equality.
 
     Python operators build formulas and terms: ``&``, ``|``, ``~``, ``^`` (xor), ``>>`` (implies), ``.iff``;
@@ -50,74 +60,7 @@ class Expr:
     True
     """
 
-    __slots__ = ("__weakref__", "_hash", "children", "hint", "label")
-
-    label: Any
-    children: tuple[Expr, ...]
-    hint: Any
-    """The declaration a node was built from in Python, if any; a convenience that takes no part in equality."""
-
-    def __init__(self, label: Any, children: tuple[Expr, ...], hint: Any = None) -> None:
-        # object.__setattr__ because nodes are frozen
-        set_ = object.__setattr__
-        set_(self, "label", label)
-        set_(self, "children", children)
-        set_(self, "hint", hint)
-        set_(self, "_hash", hash((type(self).__name__, label, tuple([c._hash for c in children]))))
-
-    _hash: int
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"formulas cannot be changed: tried to set {name!r} of a {type(self).__name__}")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"formulas cannot be changed: tried to delete {name!r} of a {type(self).__name__}")
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        """The same node over other children (and the node itself when they are the same objects)."""
-        if _same(children, self.children):
-            return self
-        return make(type(self), self.label, children, self.hint)
-
-    # -- identity ---------------------------------------------------------------------------------------------------
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, Expr):
-            return NotImplemented
-        stack: list[tuple[Expr, Expr]] = [(self, other)]
-        seen: set[tuple[int, int]] = set()  # shared subtrees are compared once
-        while stack:
-            a, b = stack.pop()
-            if a is b:
-                continue
-            if a._hash != b._hash or type(a) is not type(b) or a.label != b.label or len(a.children) != len(b.children):
-                return False
-            if not a.children:
-                continue
-            key = (id(a), id(b))
-            if key not in seen:
-                seen.add(key)
-                stack.extend(zip(a.children, b.children, strict=True))
-        return True
-
-    def __copy__(self) -> Expr:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Expr:
-        return self
-
-    def __reduce__(self) -> tuple[Callable[..., Expr], tuple[list[tuple[type[Expr], Any, tuple[int, ...]]]]]:
-        position: dict[int, int] = {}
-        flat: list[tuple[type[Expr], Any, tuple[int, ...]]] = []
-        for node in postorder(self):
-            position[id(node)] = len(flat)
-            flat.append((type(node), node.label, tuple([position[id(c)] for c in node.children])))
-        return _rebuild, (flat,)
+    __slots__ = ()
 
     # -- printing (the printer is its own file) ---------------------------------------------------------------------
 
@@ -162,32 +105,34 @@ class Expr:
             "Write '&', '|', '~' for and, or, not, and split chained comparisons such as 0 <= d <= 9 into two."
         )
 
-    def __and__(self, other: ExprLike) -> Expr:
-        return And(self, as_expr(other))
-
-    def __rand__(self, other: ExprLike) -> Expr:
-        return And(as_expr(other), self)
-
-    def __or__(self, other: ExprLike) -> Expr:
-        return Or(self, as_expr(other))
-
-    def __ror__(self, other: ExprLike) -> Expr:
-        return Or(as_expr(other), self)
-
-    def __xor__(self, other: ExprLike) -> Expr:
-        return Xor(self, as_expr(other))
-
-    def __rxor__(self, other: ExprLike) -> Expr:
-        return Xor(as_expr(other), self)
-
     def __invert__(self) -> Expr:
         return Not(self)
 
-    def __rshift__(self, other: ExprLike) -> Expr:
-        return Implies(self, as_expr(other))
+    def __neg__(self) -> Expr:
+        return Arith("-", self)
 
-    def __rrshift__(self, other: ExprLike) -> Expr:
-        return Implies(as_expr(other), self)
+    __and__ = _infix(lambda a, b: And(a, b))
+    __rand__ = _infix(lambda a, b: And(b, a))
+    __or__ = _infix(lambda a, b: Or(a, b))
+    __ror__ = _infix(lambda a, b: Or(b, a))
+    __xor__ = _infix(lambda a, b: Xor(a, b))
+    __rxor__ = _infix(lambda a, b: Xor(b, a))
+    __rshift__ = _infix(lambda a, b: Implies(a, b))
+    __rrshift__ = _infix(lambda a, b: Implies(b, a))
+    __lt__ = _infix(lambda a, b: Compare("<", a, b))
+    __le__ = _infix(lambda a, b: Compare("<=", a, b))
+    __gt__ = _infix(lambda a, b: Compare(">", a, b))
+    __ge__ = _infix(lambda a, b: Compare(">=", a, b))
+    __add__ = _infix(lambda a, b: Arith("+", a, b))
+    __radd__ = _infix(lambda a, b: Arith("+", b, a))
+    __sub__ = _infix(lambda a, b: Arith("-", a, b))
+    __rsub__ = _infix(lambda a, b: Arith("-", b, a))
+    __mul__ = _infix(lambda a, b: Arith("*", a, b))
+    __rmul__ = _infix(lambda a, b: Arith("*", b, a))
+    __floordiv__ = _infix(lambda a, b: Arith("//", a, b))
+    __rfloordiv__ = _infix(lambda a, b: Arith("//", b, a))
+    __mod__ = _infix(lambda a, b: Arith("mod", a, b))
+    __rmod__ = _infix(lambda a, b: Arith("mod", b, a))
 
     def iff(self, other: ExprLike) -> Expr:
         """``self <-> other``.
@@ -215,51 +160,6 @@ class Expr:
         """
         return Compare("!=", self, as_expr(other))
 
-    def __lt__(self, other: ExprLike) -> Expr:
-        return Compare("<", self, as_expr(other))
-
-    def __le__(self, other: ExprLike) -> Expr:
-        return Compare("<=", self, as_expr(other))
-
-    def __gt__(self, other: ExprLike) -> Expr:
-        return Compare(">", self, as_expr(other))
-
-    def __ge__(self, other: ExprLike) -> Expr:
-        return Compare(">=", self, as_expr(other))
-
-    def __add__(self, other: ExprLike) -> Expr:
-        return Arith("+", self, as_expr(other))
-
-    def __radd__(self, other: ExprLike) -> Expr:
-        return Arith("+", as_expr(other), self)
-
-    def __sub__(self, other: ExprLike) -> Expr:
-        return Arith("-", self, as_expr(other))
-
-    def __rsub__(self, other: ExprLike) -> Expr:
-        return Arith("-", as_expr(other), self)
-
-    def __mul__(self, other: ExprLike) -> Expr:
-        return Arith("*", self, as_expr(other))
-
-    def __rmul__(self, other: ExprLike) -> Expr:
-        return Arith("*", as_expr(other), self)
-
-    def __floordiv__(self, other: ExprLike) -> Expr:
-        return Arith("//", self, as_expr(other))
-
-    def __rfloordiv__(self, other: ExprLike) -> Expr:
-        return Arith("//", as_expr(other), self)
-
-    def __mod__(self, other: ExprLike) -> Expr:
-        return Arith("mod", self, as_expr(other))
-
-    def __rmod__(self, other: ExprLike) -> Expr:
-        return Arith("mod", as_expr(other), self)
-
-    def __neg__(self) -> Expr:
-        return Arith("-", self)
-
     def __getitem__(self, index: ExprLike) -> Expr:
         return Index(self, as_expr(index))
 
@@ -275,11 +175,18 @@ class Expr:
         return Field(self, name)
 
 
-ExprLike = Expr | int | float | bool
+class HasTerm(Protocol):
+    """A declaration that stands for a term, such as a :class:`~doxa.logic.Constant`."""
+
+    @property
+    def term(self) -> Expr: ...
+
+
+ExprLike = Expr | int | float | bool | HasTerm
 
 
 def as_expr(value: ExprLike) -> Expr:
-    """A Python value as a tree: numbers and booleans become literals, trees stay as they are.
+    """A Python value as a tree: numbers and booleans become literals, constants their names, trees stay as they are.
 
     >>> print(as_expr(3), as_expr(True))
     3 true
@@ -290,6 +197,8 @@ def as_expr(value: ExprLike) -> Expr:
         return Truth(value)
     if isinstance(value, int | float):
         return Number(value)
+    if isinstance(term := getattr(value, "term", None), Expr):
+        return term
     raise TypeError(
         f"cannot use {value!r} of type {type(value).__name__} in a formula; "
         "wanted a formula, a term, a number or a boolean"
@@ -326,9 +235,12 @@ class Number(Expr):
     __slots__ = ()
 
     def __init__(self, value: int | float) -> None:
-        if isinstance(value, float) and value - value != 0.0:
+        kind = float if isinstance(value, float) else int
+        if kind is float and value - value != 0.0:
             raise KnowledgeError(f"a number in a formula must be finite, got {value}")
-        super().__init__((type(value).__name__, value), ())
+        if kind is int and not -(2**63) < value < 2**63:
+            raise KnowledgeError("an integer in a formula must fit into 64 bits")
+        super().__init__((kind.__name__, kind(value) + 0), ())  # + 0 because -0.0 and 0.0 are one number
 
     @property
     def value(self) -> int | float:
@@ -387,7 +299,7 @@ class Index(Expr):
 
 
 class Arith(Expr):
-    """Arithmetic: ``+ - * // mod`` of two terms, or ``-`` of one.
+    """Arithmetic: ``+ - * // mod`` of two terms, or ``-`` of one; minus a number is that number.
 
     >>> print(Arith("+", Name("d"), Arith("*", Number(2), Name("e"))), Arith("-", Name("d")))
     d + 2 * e -d
@@ -396,10 +308,17 @@ class Arith(Expr):
     __slots__ = ()
     OPERATORS: ClassVar[tuple[str, ...]] = ("+", "-", "*", "//", "mod")
 
+    def __new__(cls, op: str, *args: Expr) -> Any:
+        # A negative number is one literal, so that a tree has one way to be written.
+        return Number(-args[0].label[1]) if op == "-" and [type(a) for a in args] == [Number] else object.__new__(cls)
+
     def __init__(self, op: str, *args: Expr) -> None:
         if op not in self.OPERATORS or len(args) not in ((1, 2) if op == "-" else (2,)):
             raise KnowledgeError(f"no arithmetic {op!r} of {len(args)} terms; there are + - * // mod, and unary -")
         super().__init__(op, args)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return self if same(children, self.children) else cast(Expr, Arith(self.op, *children))
 
     @property
     def op(self) -> str:
@@ -481,7 +400,7 @@ class _Flat(Expr):
         super().__init__(None, tuple([as_formula(a) for a in args]))
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        return self if _same(children, self.children) else cast(Expr, type(self)(*children))
+        return self if same(children, self.children) else cast(Expr, type(self)(*children))
 
 
 class And(_Flat):
@@ -546,21 +465,3 @@ class Iff(Expr):
 def as_formula(node: Expr) -> Expr:
     """A bare name where a formula stands is a proposition: a predicate of no arguments."""
     return Call(node.label, (), hint=node.hint) if type(node) is Name else node
-
-
-def _same(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
-
-
-def make(kind: type[Expr], label: Any, children: tuple[Expr, ...], hint: Any = None) -> Expr:
-    """A node from its parts, past the constructors that take friendlier arguments."""
-    node = object.__new__(kind)
-    Expr.__init__(node, label, children, hint)
-    return node
-
-
-def _rebuild(flat: list[tuple[type[Expr], Any, tuple[int, ...]]]) -> Expr:
-    nodes: list[Expr] = []
-    for kind, label, children in flat:
-        nodes.append(make(kind, label, tuple([nodes[i] for i in children])))
-    return nodes[-1]
