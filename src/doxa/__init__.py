@@ -1,3 +1,126 @@
-"""doxa: background knowledge for neural networks."""
+"""doxa: background knowledge for neural networks, written once, reasoned with in one word.
 
-__version__ = "0.1.0"
+A neural network has opinions (in Greek, *doxa*); knowledge says which of them can be true. A knowledge base says it in
+a first-order language with sorts:
+
+    forall x, y: Person. friends(x, y) & smokes(x) -> smokes(y)
+
+:func:`parse` reads such text and checks it; an :class:`Interpretation` binds its symbols to networks, tensors, tables and
+functions; the engines turn the two into truth values, losses, corrections, probabilities and explanations. The rooms of
+the library (``doxa.logic``, ``doxa.problem``, ...) hold everything; the names that most programs need are here too.
+
+Nothing is loaded before it is used: ``import doxa`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from doxa._version import __version__
+
+if TYPE_CHECKING:
+    from doxa.errors import BindingError, DoxaError, KnowledgeError
+    from doxa.logic import (
+        Axiom,
+        Constant,
+        Fact,
+        Function,
+        Interpretation,
+        KnowledgeBase,
+        Predicate,
+        Ragged,
+        Rows,
+        Sort,
+        at_least,
+        at_most,
+        entails,
+        exactly,
+        exists,
+        forall,
+        fresh,
+        let,
+        load,
+        log_probs,
+        logits,
+        models,
+        parse,
+        parse_formula,
+        probs,
+        propositions,
+        sample,
+        satisfaction,
+        satisfiable,
+        table,
+        trainable,
+        truth,
+        variables,
+        within,
+    )
+    from doxa.problem import Belief, BruteForce, Problem, Reasoner
+
+__all__ = [
+    "Axiom",
+    "Belief",
+    "BindingError",
+    "BruteForce",
+    "Constant",
+    "DoxaError",
+    "Fact",
+    "Function",
+    "Interpretation",
+    "KnowledgeBase",
+    "KnowledgeError",
+    "Predicate",
+    "Problem",
+    "Ragged",
+    "Reasoner",
+    "Rows",
+    "Sort",
+    "__version__",
+    "at_least",
+    "at_most",
+    "entails",
+    "exactly",
+    "exists",
+    "forall",
+    "fresh",
+    "let",
+    "load",
+    "log_probs",
+    "logits",
+    "models",
+    "parse",
+    "parse_formula",
+    "probs",
+    "propositions",
+    "sample",
+    "satisfaction",
+    "satisfiable",
+    "table",
+    "trainable",
+    "truth",
+    "variables",
+    "within",
+]
+
+_ROOMS = ("errors", "experiments", "fuzzy", "logic", "problem", "runs", "tasks")
+_HOME = {
+    **dict.fromkeys(("BindingError", "DoxaError", "KnowledgeError"), "doxa.errors"),
+    **dict.fromkeys(("Belief", "BruteForce", "Problem", "Reasoner"), "doxa.problem"),
+}
+"""The room of each public name; those not listed are in ``doxa.logic``."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"doxa.{name}")
+    if name in __all__:
+        value = getattr(import_module(_HOME.get(name, "doxa.logic")), name)
+        globals()[name] = value  # looked up once
+        return value
+    raise AttributeError(f"module 'doxa' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})
