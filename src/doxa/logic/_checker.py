@@ -8,7 +8,7 @@ and a shared subtree is checked once in a scope.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from doxa.logic._binders import Let, Quantifier
 from doxa.logic._diagnostics import did_you_mean
@@ -96,7 +96,7 @@ class Checker:
             self.close(node)
 
     def close(self, node: Expr) -> None:
-        self.kinds[id(node)] = RULES[type(node)](self, node)
+        self.kinds[id(node)] = self.rules[type(node)](self, node)
 
     def say(self, node: Expr, message: str, remedy: str | None) -> None:
         """Report, but only once when a shared node is met in several scopes."""
@@ -394,13 +394,12 @@ class Checker:
             self.say(domain, message, "after 'in' stand data rows, or a field declared with a star: field: Sort*")
         return None
 
-
-RULES: dict[type[Expr], Callable[[Checker, Any], Kind]] = {
-    **dict.fromkeys((And, Or, Not, Implies, Iff, Xor), Checker.connective),
-    **dict.fromkeys(LEAVES, Checker.kind),
-    Call: Checker.call,
-    Field: Checker.field,
-    Index: Checker.index,
-    Arith: Checker.arith,
-    Compare: Checker.compare,
-}
+    rules: ClassVar[dict[type[Expr], Callable[[Any, Any], Kind]]] = {
+        **dict.fromkeys((And, Or, Not, Implies, Iff, Xor), connective),
+        **dict.fromkeys(LEAVES, kind),
+        Call: call,
+        Field: field,
+        Index: index,
+        Arith: arith,
+        Compare: compare,
+    }
