@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,8 +13,11 @@ from torch.nn.functional import cross_entropy
 
 from doxa.errors import ConfigError
 from doxa.experiments._digits_report import write_report
-from doxa.runs import ResultsTable, Row, Run, clean_exit, load_config, results_table, train
+from doxa.runs import Result, ResultsTable, Row, Run, clean_exit, load_config, results_table, train
 from doxa.tasks import MNIST, Batches
+
+PREFIX_STEP = 200
+"""A committed result keeps the metrics of this step, and a test trains up to it again."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def train_digits(
 
     Args:
         mnist: the digits.
-        path: the run folder; ``report.html`` and ``results.md`` in it are written at the end.
+        path: the run folder; ``report.html``, ``results.md`` and ``result.json`` in it are written at the end.
         config: see `DigitsConfig`.
         seed: of the first parameters, the validation split and the order of the data.
         progress: show how far it is.
@@ -158,6 +161,9 @@ def train_digits(
         ]
     )
     table.write(run.path / "results")
+    if config.steps >= PREFIX_STEP:
+        result = Result.of(run, "digits", prefix_step=PREFIX_STEP)
+        replace(result, metrics={**result.metrics, "test_accuracy": right}).write(run.path / "result.json")
     write_report(run, table, mnist.test_images.cpu(), mnist.labels("test").cpu(), log_probs)
     return table
 
