@@ -146,8 +146,9 @@ def _read(folder: Path, step: int) -> Checkpoint:
     tensor_file, json_file = _files(folder, step)
     try:
         document = read_object(json_file)
+        untouched = json_file.read_bytes() == to_json(document)  # not a space was changed
+        untouched &= document.pop("sha256", None) == sha256(to_json(document))
         data = tensor_file.read_bytes()
-        untouched = document.pop("sha256", None) == sha256(to_json(document))
     except OSError as error:
         raise _Damaged(f"{error.filename} cannot be read ({error.strerror})") from error
     except ValueError as error:
@@ -161,5 +162,5 @@ def _read(folder: Path, step: int) -> Checkpoint:
     try:
         state = unpack(safetensors.torch.load(data), document.pop("state", None))
         return Checkpoint(**document, state=state)
-    except (safetensors.SafetensorError, RunError, TypeError) as error:
+    except (safetensors.SafetensorError, RunError, TypeError, ValueError) as error:
         raise _Damaged(f"{tensor_file} does not hold a checkpoint ({error})") from error

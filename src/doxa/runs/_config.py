@@ -242,9 +242,9 @@ def _convert_union(options: tuple[Any, ...], value: Any, path: str, default: obj
 
 def _convert_tuple(arguments: tuple[Any, ...], value: Any, path: str) -> object:
     if isinstance(value, _Text):
-        if value[:1] in ("[", "("):
+        if value.startswith("["):
             try:
-                value = json.loads(f"[{value[1:-1]}]")
+                value = json.loads(value)
             except ValueError:
                 raise _Misfit(", as in 1,2 or [1, 2]") from None
         else:

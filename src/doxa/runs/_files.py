@@ -75,9 +75,13 @@ def sha256(data: bytes) -> str:
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object; ValueError says what is wrong with it."""
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes(), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error})") from error
     if not isinstance(document, dict):
         raise ValueError(f"{path} holds a {type(document).__name__}, wanted an object")
     return document
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")

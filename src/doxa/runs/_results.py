@@ -118,12 +118,13 @@ def check_prefix(result: Result, rerun: Mapping[str, float], *, rtol: float = 0.
 
     Args:
         result: the stored result.
-        rerun: metrics by name at step ``result.prefix_step``, as ``run.metrics_at`` gives them.
+        rerun: metrics by name at step ``result.prefix_step``, as ``run.metrics_at`` gives them, of a run with the same
+            configuration and seed; those that were not stored do not count.
         rtol: relative tolerance.
         atol: absolute tolerance.
 
     Raises:
-        RunError: a metric differs by more, or is in one of the two only; the message lists all of them.
+        RunError: a stored metric differs by more or is missing; the message lists all of them.
 
     >>> result = Result("demo", config={}, seed=1, steps=500, metrics={}, prefix={"loss": 0.5})
     >>> check_prefix(result, {"loss": 0.5001})
@@ -132,12 +133,12 @@ def check_prefix(result: Result, rerun: Mapping[str, float], *, rtol: float = 0.
     doxa.errors.RunError: demo, seed 1, differs at step 200: loss was 0.5, is 0.6 (within 0.012 would do)
     """
     wrong = []
-    for name in sorted({*result.prefix, *rerun}):
-        stored, now = result.prefix.get(name), rerun.get(name)
-        if stored is None or now is None:
-            wrong.append(f"{name} was {stored}, is {now}")
-        elif not (stored == now or abs(stored - now) <= atol + rtol * abs(stored) or (stored != stored and now != now)):
-            wrong.append(f"{name} was {stored:g}, is {now:g} (within {atol + rtol * abs(stored):.2g} would do)")
+    for name, stored in result.prefix.items():
+        now, within = rerun.get(name), atol + rtol * abs(stored)
+        if now is None:
+            wrong.append(f"{name} was {stored:g}, is missing")
+        elif not (stored == now or abs(stored - now) <= within < math.inf or (math.isnan(stored) and math.isnan(now))):
+            wrong.append(f"{name} was {stored:g}, is {now:g} (within {within:.2g} would do)")
     if wrong:
         raise RunError(
             f"{result.experiment}, seed {result.seed}, differs at step {result.prefix_step}: {'; '.join(wrong)}"

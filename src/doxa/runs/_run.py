@@ -72,7 +72,7 @@ class Run:
         self._checkpoints = self.path / "checkpoints"
         self._metrics = self.path / "metrics.jsonl"
         self._last: Checkpoint | None = None  # where the run stands: what was resumed from or saved last
-        self._repaired = False
+        self._resumed = self._repaired = False
         self._begin_clock()
 
     @classmethod
@@ -179,7 +179,7 @@ class Run:
             RunError: the disk is full, say, or something in the state cannot be stored. Older checkpoints are intact.
         """
         last = self._last
-        if last is None and (existing := _checkpoint.steps(self._checkpoints)):
+        if last is None and not self._resumed and (existing := _checkpoint.steps(self._checkpoints)):
             raise RunError(f"{self.path} has checkpoints up to step {existing[-1]}; call resume() before save()")
         if _whole("step", step) <= (last.step if last else -1):
             raise RunError(
@@ -231,7 +231,7 @@ class Run:
         for folder in (self.path, self._checkpoints):
             for leftover in folder.glob(".*.tmp"):
                 leftover.unlink()
-        self._repaired = True
+        self._resumed = self._repaired = True
         self._last = _without_state(checkpoint) if checkpoint else None
         self._begin_clock()
         return checkpoint

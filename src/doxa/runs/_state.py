@@ -73,8 +73,9 @@ def restore(objects: Mapping[str, Stateful], states: Mapping[str, Any], source: 
         try:
             _set(thing, states[name])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = " ".join(str(error).split())
             raise RunError(
-                f"{name} cannot take its state from {source}: {error}; build it as it was when that was written"
+                f"{name} cannot take its state from {source}: {reason}; build it as it was when that was written"
             ) from error
 
 

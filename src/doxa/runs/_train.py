@@ -42,9 +42,8 @@ def train(
 
     Besides the end there are these ways out, each with one message and a folder from which the same call continues:
 
-    - Ctrl-C: the step under way is finished, a checkpoint is saved and ``KeyboardInterrupt`` raised. A second
-      Ctrl-C raises
-      it at once, without a checkpoint. (Within `clean_exit` the program ends with exit code 130.)
+    - Ctrl-C: the step under way is finished, a checkpoint is saved and ``KeyboardInterrupt`` raised. A second Ctrl-C
+      raises it at once, without a checkpoint. (Within `clean_exit` the program ends with exit code 130.)
     - A loss or a parameter that is not finite: ``RunError``; the last checkpoint is from before.
     - A full disk, or any other write that fails: ``RunError``; older checkpoints are intact.
     - Whatever ``step`` or ``evaluate`` raise passes through.
@@ -56,8 +55,7 @@ def train(
         state: whatever has a state, by name; see `Run.save`.
         evaluate: returns metrics by name.
         best: the metric of ``evaluate`` by which the best checkpoint is kept: the highest ``"accuracy"``, or with a
-        minus
-            the lowest: ``"-error"``.
+            minus the lowest: ``"-error"``.
         log_every: log the metrics of every n-th step, and of the last.
         evaluate_every: evaluate after every n-th step, and after the last.
         save_every: save after every n-th step, after the last, and whenever an evaluation is the best so far.

@@ -30,7 +30,7 @@ def pack(tree: object) -> tuple[dict[str, Tensor], Any]:
         tree: what to store; ``state_dict()`` of any module, optimiser or scheduler is such a tree.
 
     Returns:
-        The tensors by name, contiguous and on the CPU, and the skeleton: JSON values only.
+        Copies of the tensors by name, contiguous and on the CPU, and the skeleton: JSON values only.
 
     Raises:
         RunError: something in the tree is of another type; the message says where.
@@ -152,7 +152,9 @@ class _Packer:
         while name in self.tensors:
             name += "'"
         data = value.detach().resolve_conj().resolve_neg()
-        self.tensors[name] = (torch.view_as_real(data) if value.is_complex() else data).to("cpu").contiguous()
+        data = torch.view_as_real(data) if value.is_complex() else data
+        # A copy, since safetensors wants no two tensors in one memory, and views of one may be in the tree.
+        self.tensors[name] = data.to("cpu", copy=True, memory_format=torch.contiguous_format)
         self._names[memory] = name
         self._alive.append(value)
         return {kind: name}
