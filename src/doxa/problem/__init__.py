@@ -20,15 +20,15 @@ worlds far too many to list: the sum of two 1000-digit numbers is a chain of 100
 >>> loss = BruteForce(problem).loss(belief, torch.tensor([1, 3])).mean()         # all these pairs sum to 13
 """
 
-from ._arithmetic import addition, comparison, multiplication, remainder
-from ._belief import Belief
-from ._boolean import cnf, exactly, majority, parity
-from ._brute_force import BruteForce
-from ._check import CheckReport
-from ._factors import Factor, Variable, tabulate
-from ._paths import shortest_path
-from ._problem import Problem
-from ._reasoner import Explanations, Reasoner
+from doxa.problem._arithmetic import addition, comparison, multiplication, remainder
+from doxa.problem._belief import Belief
+from doxa.problem._boolean import cnf, exactly, majority, parity
+from doxa.problem._brute_force import BruteForce
+from doxa.problem._check import CheckReport
+from doxa.problem._factors import Factor, Variable, tabulate
+from doxa.problem._paths import shortest_path
+from doxa.problem._problem import Problem
+from doxa.problem._reasoner import Explanations, Reasoner
 
 __all__ = [
     "Belief",

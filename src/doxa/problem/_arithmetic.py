@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
-
-from ._factors import Factor, Variable, tabulate
-from ._problem import Problem
+from doxa.problem._factors import Factor, Variable, tabulate
+from doxa.problem._problem import Problem
 
 
 def addition(digits: int, base: int = 10) -> Problem:

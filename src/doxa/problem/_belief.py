@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
 from doxa.errors import ProblemError
-
-from ._logspace import NEG_INF, capped_log, draw, is_traced
+from doxa.problem._logspace import NEG_INF, capped_log, draw, is_traced
 
 Index = int | slice | EllipsisType | Tensor | None
 

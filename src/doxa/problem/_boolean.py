@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
-
-from ._factors import Factor, Variable, tabulate
-from ._problem import Problem
+from doxa.problem._factors import Factor, Variable, tabulate
+from doxa.problem._problem import Problem
 
 WIDEST = 8  # literals in one factor; longer clauses are cut, so that tables stay small
 

@@ -12,11 +12,10 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ProblemError
-
-from ._belief import Belief
-from ._logspace import NEG_INF, draw, is_traced, logsumexp, segment_logsumexp
-from ._problem import Problem
-from ._reasoner import Explanations
+from doxa.problem._belief import Belief
+from doxa.problem._logspace import NEG_INF, draw, is_traced, logsumexp, segment_logsumexp
+from doxa.problem._problem import Problem
+from doxa.problem._reasoner import Explanations
 
 Impossible = Literal["raise", "inf", "finite"]
 
@@ -68,8 +67,8 @@ class BruteForce(nn.Module):
         if problem.num_worlds > max_worlds:
             raise ProblemError(
                 f"the problem has {problem.describe_size()} worlds, more than max_worlds={max_worlds:,}; raise "
-                "max_worlds if memory allows, or use an engine that does not enumerate worlds: exact inference over the "
-                "problem's factors, or an approximate engine"
+                "max_worlds if memory allows, or use an engine that does not enumerate worlds: exact inference over "
+                "factors, or an approximate engine"
             )
         self.problem = problem
         self.impossible = impossible
@@ -113,6 +112,7 @@ class BruteForce(nn.Module):
         >>> BruteForce(addition(1)).possible(torch.tensor([[1, 8], [1, 9], [-1, 9]]))
         tensor([ True, False,  True])
         """
+        self.problem.require_output(output)
         return self._matches(output).any(-1)
 
     def joint(self, belief: Belief) -> Tensor:
@@ -263,7 +263,8 @@ class BruteForce(nn.Module):
 
     def _table(self, rows: Tensor, output: Tensor) -> Tensor:
         """log p(w, y | P) for rows ``(R, W, D)`` and outputs ``(R, Y)``: ``(R, worlds)``, -inf where c(w) is not y."""
-        return self._priors(rows).masked_fill(~self._matches(output)[:, self.numbers], NEG_INF)
+        mask = self._matches(output).to(rows.dtype).log()
+        return self._priors(rows) + mask.index_select(1, self.numbers)
 
     def _joint(self, rows: Tensor) -> Tensor:
         return segment_logsumexp(self._priors(rows), self.numbers, len(self.outputs))
@@ -272,18 +273,16 @@ class BruteForce(nn.Module):
         """log p(w | P) of all worlds, ``(R, worlds)``, by adding neighbouring variables pairwise."""
         terms = [row[:, :size] for row, size in zip(rows.unbind(1), self.problem.world, strict=True)]
         while len(terms) > 1:
-            pairs = [
-                (a.unsqueeze(2) + b.unsqueeze(1)).flatten(1) for a, b in zip(terms[::2], terms[1::2], strict=False)
-            ]
-            terms = pairs + terms[2 * len(pairs) :]
+            pairs = zip(terms[::2], terms[1::2], strict=False)
+            unpaired = terms[-1:] if len(terms) % 2 else []
+            terms = [(a.unsqueeze(2) + b.unsqueeze(1)).flatten(1) for a, b in pairs] + unpaired
         return terms[0]
 
     def _matches(self, output: Tensor) -> Tensor:
         """Which of the distinct outputs agree with ``(..., Y)`` where it is observed: bool ``(..., K)``."""
         matches = torch.ones(*output.shape[:-1], len(self.outputs), dtype=torch.bool, device=output.device)
-        for observed, column in zip(output.unbind(-1), self.outputs.unbind(-1), strict=True):
-            observed = observed.unsqueeze(-1)
-            matches &= (observed == column) | (observed < 0)
+        for value, column in zip(output.unsqueeze(-2).unbind(-1), self.outputs.unbind(-1), strict=True):
+            matches = matches & ((value == column) | (value < 0))
         return matches
 
     def _by_rows(
@@ -292,9 +291,9 @@ class BruteForce(nn.Module):
         """Answer a query about rows of a flat batch, in parts that fit in memory."""
         self.problem.require(belief, output)
         batch = belief.batch_shape
-        flat = [belief.reshape(-1).log_probs]
+        flat = [belief.log_probs.reshape(-1, *belief.log_probs.shape[-2:])]
         if output is not None:
-            flat.append(output.expand(*batch, output.shape[-1]).reshape(-1, output.shape[-1]))
+            flat.append(output.expand(*batch, -1).reshape(-1, output.shape[-1]))
         step = max(1, self.max_entries // len(self.numbers))
         if len(flat[0]) <= step:
             answers = query(*flat)

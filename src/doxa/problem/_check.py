@@ -10,7 +10,7 @@ from torch import Tensor
 from doxa.errors import ProblemError
 
 if TYPE_CHECKING:
-    from ._problem import Problem
+    from doxa.problem._problem import Problem
 
 CHUNK = 1 << 14  # worlds evaluated at a time
 
@@ -45,7 +45,10 @@ def check(problem: Problem, max_worlds: int, samples: int, generator: torch.Gene
             worlds = problem.worlds(start, stop)
         else:
             worlds = problem.random_worlds(stop - start, generator=generator)
+        kept = worlds.clone()
         outputs = problem(worlds)
+        if not torch.equal(kept, worlds):
+            raise ProblemError("the function changes its argument; let it work on worlds.clone() instead")
         if start == 0:
             _check_calls(problem, worlds[:8], outputs[:8])
         _compare(
@@ -73,12 +76,9 @@ def enumerate_dependence(problem: Problem) -> Tensor:
 
 
 def _check_calls(problem: Problem, worlds: Tensor, outputs: Tensor) -> None:
-    """The function takes worlds of any batch shape, and leaves them as they were."""
-    kept = worlds.clone()
+    """The function takes worlds of any batch shape."""
     again = problem(worlds.unsqueeze(0)).squeeze(0)
     single = torch.stack([problem(world) for world in worlds])
-    if not torch.equal(kept, worlds):
-        raise ProblemError("the function changes its argument; work on worlds.clone() instead")
     _compare(problem, worlds, outputs, again, "the function's results with and without an axis", "without", "with")
     _compare(problem, worlds, outputs, single, "the function's results in a batch and alone", "batch", "alone")
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
-
-from ._factors import Program
+from doxa.problem._factors import Program
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from doxa._numerics import safe_log
+
 NEG_INF = float("-inf")
 
 
@@ -14,8 +16,7 @@ def capped_log(x: Tensor, eps: float = 0.0) -> Tensor:
     With ``eps = 0`` the value is exact, so log 0 = -inf, and only the derivative is capped.
     """
     floor = max(eps, torch.finfo(x.dtype).tiny)
-    # The correction is detached, so the derivative of the maximum is 1 also below the floor.
-    value = (x + (x.clamp(min=floor) - x).detach()).log()
+    value = safe_log(x, floor)
     if eps >= floor:
         return value
     return value + (x.clamp(min=eps).log() - value).detach()
@@ -27,23 +28,25 @@ def logsumexp(x: Tensor, dim: int | tuple[int, ...]) -> Tensor:
     ``torch.logsumexp`` gives such a sum the derivative NaN.
     """
     top = x.detach().amax(dim, keepdim=True)
-    top = top.masked_fill(top == NEG_INF, 0.0)
-    total = (x - top).exp().sum(dim)
-    return _log_of_sum(total) + top.reshape(total.shape)
+    total = (x - _finite(top)).exp().sum(dim)
+    return _log(total) + top.view_as(total)
 
 
 def segment_logsumexp(x: Tensor, index: Tensor, size: int) -> Tensor:
     """log Σ exp(x) over the entries of the last axis with equal ``index``: ``(..., n)`` to ``(..., size)``."""
     top = x.new_full((*x.shape[:-1], size), NEG_INF)
     top = top.scatter_reduce(-1, index.expand_as(x), x.detach(), "amax")
-    top = top.masked_fill(top == NEG_INF, 0.0)
-    total = torch.zeros_like(top).index_add(-1, index, (x - top[..., index]).exp())
-    return _log_of_sum(total) + top
+    total = torch.zeros_like(top).index_add(-1, index, (x - _finite(top).index_select(-1, index)).exp())
+    return _log(total) + top
 
 
-def _log_of_sum(total: Tensor) -> Tensor:
-    empty = total == 0
-    return total.masked_fill(empty, 1.0).log().masked_fill(empty, NEG_INF)
+def _finite(top: Tensor) -> Tensor:
+    return top.clamp(min=torch.finfo(top.dtype).min)
+
+
+def _log(total: Tensor) -> Tensor:
+    # The largest summand is e^0, so a total below 1 is the empty sum: give it derivative 0, and let the top be -inf.
+    return total.clamp(min=1.0).log()
 
 
 def draw(probs: Tensor, count: int, generator: torch.Generator | None) -> Tensor:

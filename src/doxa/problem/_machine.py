@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
-
-from ._factors import Factor, Variable
+from doxa.problem._factors import Factor, Variable
 
 
 @dataclass(frozen=True, eq=False)

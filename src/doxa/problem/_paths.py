@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
-
-from ._problem import Problem
+from doxa.problem._problem import Problem
 
 
 def shortest_path(height: int, width: int, costs: Sequence[int] = (1, 2)) -> Problem:

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
-
-from ._belief import Belief
-from ._check import CheckReport, check, enumerate_dependence
-from ._factors import Factor, Program, Variable, compile_factors
-from ._functions import EachArgument, EachWorld, FromProgram
-from ._logspace import is_traced
-from ._machine import machine_parts
+from doxa.problem._belief import Belief
+from doxa.problem._check import CheckReport, check, enumerate_dependence
+from doxa.problem._factors import Factor, Program, Variable, compile_factors
+from doxa.problem._functions import EachArgument, EachWorld, FromProgram
+from doxa.problem._logspace import is_traced
+from doxa.problem._machine import machine_parts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -340,13 +339,24 @@ class Problem:
             raise ProblemError(f"the belief is over domains {belief.sizes}, the world of the problem is {self.world}")
         if output is None:
             return
-        if output.dtype != torch.int64:
-            raise ProblemError(f"output has dtype {output.dtype}, expected int64; convert it with .long()")
-        single = (len(self.output),)
-        if tuple(output.shape) not in (single, belief.batch_shape + single):
+        self.require_output(output)
+        if output.ndim > 1 and tuple(output.shape[:-1]) != belief.batch_shape:
             raise ProblemError(
-                f"output has shape {tuple(output.shape)}, expected {belief.batch_shape + single}: the batch of the "
-                f"belief, then {len(self.output)} output variables"
+                f"output has shape {tuple(output.shape)}, expected {(*belief.batch_shape, len(self.output))}: the batch "
+                f"of the belief, then {len(self.output)} output variables"
+            )
+
+    def require_output(self, output: Tensor) -> None:
+        """A ``ProblemError`` unless this is an output, int64 ``(..., Y)`` with values in range or -1 for unobserved.
+
+        >>> Problem((2, 2), (2,), torch.neg).require_output(torch.tensor([2]))
+        Traceback (most recent call last):
+        doxa.errors.ProblemError: output[0] is 2, expected 0 to 1 for y0, or -1 for unobserved
+        """
+        if output.dtype != torch.int64 or output.ndim == 0 or output.shape[-1] != len(self.output):
+            raise ProblemError(
+                f"output has dtype {output.dtype} and shape {tuple(output.shape)}, expected int64 (..., "
+                f"{len(self.output)}); convert labels with .long()"
             )
         if is_traced(output):
             return
@@ -354,8 +364,8 @@ class Problem:
         if bad.any():
             place = tuple(bad.nonzero()[0].tolist())
             raise ProblemError(
-                f"output{list(place)} is {output[place].item()}, expected 0 to {self.output[place[-1]] - 1} for "
-                f"{self.names[len(self.world) + place[-1]]}, or -1 for unobserved"
+                f"output[{', '.join(map(str, place))}] is {output[place].item()}, expected 0 to "
+                f"{self.output[place[-1]] - 1} for {self.names[len(self.world) + place[-1]]}, or -1 for unobserved"
             )
 
     def describe(self, world: Tensor) -> str:

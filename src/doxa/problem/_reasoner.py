@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from ._belief import Belief
-from ._problem import Problem
+from doxa.problem._belief import Belief
+from doxa.problem._problem import Problem
 
 
 class Explanations(NamedTuple):
