@@ -122,8 +122,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         # Cheap tests first: there may be 100,000 constants.
         if abs(len(other) - len(name)) <= slack and other and name and (other[0] == name[0] or other[-1] == name[-1]):
             likely.append(other)
-    matches = difflib.get_close_matches(name, likely[:10_000], n=1, cutoff=0.7)
-    return matches[0] if matches else None
+    matches = difflib.get_close_matches(name, likely[:10_000], n=3, cutoff=0.7)
+    swapped = [m for m in matches if sorted(m) == sorted(name)]  # letters that changed places, the commonest slip
+    return next(iter(swapped or matches), None)
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
