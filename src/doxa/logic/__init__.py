@@ -1,6 +1,8 @@
 """The knowledge language: the one place where people say what they know."""
 
 from doxa.logic._binders import Group, Let, Quantifier
+from doxa.logic._cnf import CNF
+from doxa.logic._count import Count
 from doxa.logic._diagnostics import Diagnostic, Span
 from doxa.logic._dsl import (
     at_least,
@@ -15,9 +17,14 @@ from doxa.logic._dsl import (
     variables,
     within,
 )
+from doxa.logic._encode import to_cnf
+from doxa.logic._evaluate import evaluate
 from doxa.logic._kb import Axiom, Fact, KnowledgeBase
+from doxa.logic._nnf import to_nnf
 from doxa.logic._printer import to_latex, to_text, to_unicode
-from doxa.logic._solve import satisfiable
+from doxa.logic._propositional import Propositional, ground
+from doxa.logic._simplify import atoms_of, simplify
+from doxa.logic._solve import Entailment, Solver, count, entails, models, satisfiable
 from doxa.logic._symbols import INT, REAL, Constant, Function, Predicate, Rows, Signature, Sort
 from doxa.logic._tree import (
     And,
@@ -40,6 +47,7 @@ from doxa.logic._tree import (
 from doxa.logic._walk import fold, intern, postorder
 
 __all__ = [
+    "CNF",
     "INT",
     "REAL",
     "And",
@@ -48,7 +56,9 @@ __all__ = [
     "Call",
     "Compare",
     "Constant",
+    "Count",
     "Diagnostic",
+    "Entailment",
     "Expr",
     "Fact",
     "Field",
@@ -64,9 +74,11 @@ __all__ = [
     "Number",
     "Or",
     "Predicate",
+    "Propositional",
     "Quantifier",
     "Rows",
     "Signature",
+    "Solver",
     "Sort",
     "Span",
     "Truth",
@@ -74,18 +86,27 @@ __all__ = [
     "as_expr",
     "at_least",
     "at_most",
+    "atoms_of",
+    "count",
+    "entails",
+    "evaluate",
     "exactly",
     "exists",
     "fold",
     "forall",
     "fresh",
+    "ground",
     "intern",
     "let",
+    "models",
     "postorder",
     "propositions",
     "sample",
     "satisfiable",
+    "simplify",
+    "to_cnf",
     "to_latex",
+    "to_nnf",
     "to_text",
     "to_unicode",
     "variables",
