@@ -20,6 +20,7 @@ from doxa.logic._dsl import (
 from doxa.logic._encode import to_cnf
 from doxa.logic._evaluate import evaluate
 from doxa.logic._kb import Axiom, Fact, KnowledgeBase
+from doxa.logic._lint import lint
 from doxa.logic._nnf import to_nnf
 from doxa.logic._printer import to_latex, to_text, to_unicode
 from doxa.logic._propositional import Propositional, ground
@@ -98,6 +99,7 @@ __all__ = [
     "ground",
     "intern",
     "let",
+    "lint",
     "models",
     "postorder",
     "propositions",

@@ -96,7 +96,10 @@ class Checker:
             self.close(node)
 
     def close(self, node: Expr) -> None:
-        self.kinds[id(node)] = self.rules[type(node)](self, node)
+        rule = self.rules.get(type(node))
+        if rule is None:
+            self.say(node, f"a {type(node).__name__} is no part of the language", "use it on ground formulas only")
+        self.kinds[id(node)] = None if rule is None else rule(self, node)
 
     def say(self, node: Expr, message: str, remedy: str | None) -> None:
         """Report, but only once when a shared node is met in several scopes."""

@@ -25,7 +25,7 @@ class Positioned(Protocol):
     @property
     def tree(self) -> Expr: ...
 
-    def span(self, node: Expr) -> Span | None: ...
+    def span(self, node: Expr, about: str = "") -> Span | None: ...
 
 
 class Places(Protocol):
@@ -103,7 +103,7 @@ def _axioms(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Di
         else:
             said.clear()
             Linter(kb.signature, note, ledger).run(positioned.tree)
-            found += [Diagnostic("warning", m, r, positioned.span(node)) for node, m, r in said]
+            found += [Diagnostic("warning", m, r, positioned.span(node, m)) for node, m, r in said]
             found += [Diagnostic("warning", m, r, positioned.span(positioned.tree)) for m, r in general]
         said.clear()
     return found
