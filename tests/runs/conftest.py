@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,6 +21,14 @@ def small_task() -> ModuleType:
     sys.modules["small_task"] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as Python handles it, also where the tests were started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

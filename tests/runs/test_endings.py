@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import getpass
+import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,7 +44,12 @@ def test_ctrl_c_in_a_real_process(tmp_path: Path, small_task: ModuleType) -> Non
     command = [sys.executable, str(PROGRAM), "train", str(tmp_path / "stopped")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [*command, "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [*command, "1000000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # even if it is ignored here
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("step 1/1000000  loss ")  # it is training; and lines are plain
@@ -53,6 +62,7 @@ def test_ctrl_c_in_a_real_process(tmp_path: Path, small_task: ModuleType) -> Non
     assert temporary_files(run.path) == []
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_waits_for_the_end_of_the_step(tmp_path: Path, small_task: ModuleType) -> None:
     config = small_task.Config(steps=20, save_every=6)
     small_task.build(tmp_path / "whole", config)[1]()
@@ -80,6 +90,7 @@ def test_ctrl_c_waits_for_the_end_of_the_step(tmp_path: Path, small_task: Module
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", Config(), seed=0)
 
@@ -316,11 +327,30 @@ def test_clean_exit_lets_mistakes_through() -> None:
         pass
 
 
-def test_nothing_private_is_noted(tmp_path: Path) -> None:
-    import getpass
-    import json
-    import socket
+def test_ctrl_c_is_ignored_where_it_was_ignored_before(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", Config(), seed=0)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        train(run, lambda i: signal.raise_signal(signal.SIGINT) or 1.0, steps=3, state={}, progress=False)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert run.load().step == 3
 
+
+@pytest.mark.parametrize(
+    "spec, expected",
+    [(None, "program.py"), (ModuleSpec("doxa.__main__", None), "python -m doxa")],
+    ids=["file", "module"],
+)
+def test_the_command_names_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: ModuleSpec | None, expected: str
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
+    monkeypatch.setattr(sys, "argv", ["/home/someone/secret/program.py", "train", "--steps", "3"])
+    assert Run.create(tmp_path / "run", Config(), seed=0).command == [expected, "train", "--steps", "3"]
+
+
+def test_nothing_private_is_noted(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", Config(), seed=4)
     text = (run.path / "run.json").read_text()
     about = json.loads(text)

@@ -144,6 +144,7 @@ def test_the_table(tmp_path: Path) -> None:
             Row.of([result(1), result(2)], "accuracy", published=97.0, published_error=0.4, source="table 3.2"),
             Row("a|b", "log p", (-123456.0,), (7,), (59.96,), "1 h"),
             Row("c", "error", (0.00012346,), (7,), (150.0,)),
+            Row("d", "loss", (1.0, float("nan")), (1, 2)),
         ],
         title="Same",
     )
@@ -154,13 +155,15 @@ def test_the_table(tmp_path: Path) -> None:
         "| same | accuracy | 96.5 ± 0.5 | 97 ± 0.4 (table 3.2) | 14,000 steps | 1, 2 | 1 h 0 min |\n"
         "| a\\|b | log p | -123,456 | – | 1 h | 7 | 1 min 0 s |\n"
         "| c | error | 0.0001235 | – |  | 7 | 2 min 30 s |\n"
+        "| d | loss | nan ± nan | – |  | 1, 2 |  |\n"
     )
     piped = io.StringIO()
     table.show(piped)
     assert piped.getvalue() == table.markdown()
     table.write(tmp_path / "tables" / "same")
     assert (tmp_path / "tables" / "same.md").read_text() == table.markdown()
-    rows = json.loads((tmp_path / "tables" / "same.json").read_text())["rows"]
+    rows = json.loads((tmp_path / "tables" / "same.json").read_text(), parse_constant=pytest.fail)["rows"]
+    assert rows[3]["measured"] == [1.0, "nan"]
     assert rows[0]["mean"] == 96.5 and rows[0]["standard_error"] == pytest.approx(0.5)
     assert rows[0]["measured"] == [96.0, 97.0] and rows[0]["published"] == 97.0 and rows[1]["standard_error"] is None
 

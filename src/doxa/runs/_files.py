@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,11 @@ def cannot_write(path: Path, error: OSError) -> RunError:
 def to_json(document: object) -> bytes:
     """JSON in one canonical form, so that equal documents have equal hashes. Non-finite floats are refused."""
     return json.dumps(document, allow_nan=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def json_number(value: float) -> float | str:
+    """A number as JSON can hold it: nan and the infinities, which it lacks, as "nan", "inf" and "-inf"."""
+    return value if math.isfinite(value) else repr(float(value))
 
 
 def sha256(data: bytes) -> str:

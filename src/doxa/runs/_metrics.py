@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from doxa.errors import RunError
-from doxa.runs._files import cannot_write, sync_folder
+from doxa.runs._files import cannot_write, json_number, sync_folder
 
 
 def plain_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -32,12 +31,9 @@ def plain_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def append_line(path: Path, step: int, metrics: Mapping[str, float]) -> None:
-    """Append one line. It is with the system when this returns, so that a kill does not lose it.
-
-    JSON has no nan or infinity; they are written as the strings "nan", "inf" and "-inf".
-    """
-    safe = {name: value if math.isfinite(value) else repr(float(value)) for name, value in metrics.items()}
-    line = json.dumps({"step": step, **safe}, allow_nan=False).encode() + b"\n"
+    """Append one line. It is with the system when this returns, so that a kill does not lose it."""
+    numbers = {name: json_number(value) for name, value in metrics.items()}
+    line = json.dumps({"step": step, **numbers}).encode() + b"\n"
     try:
         with open(path, "ab", buffering=0) as file:
             start = file.tell()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from doxa.errors import RunError
-from doxa.runs._files import make_folder, read_object, write_atomic
+from doxa.runs._files import json_number, make_folder, read_object, write_atomic
 from doxa.runs._run import Run
 
 __all__ = ["Result", "check_prefix"]
@@ -87,7 +87,9 @@ class Result:
     def write(self, path: str | Path) -> None:
         """Write the result as a JSON file, with sorted keys so that changes read well."""
         make_folder(Path(path).parent)
-        document = {**vars(self), "metrics": _finite(self.metrics), "prefix": _finite(self.prefix)}
+        document = dict(vars(self))
+        for key in ("metrics", "prefix"):
+            document[key] = {name: json_number(value) for name, value in document[key].items()}
         write_atomic(Path(path), json.dumps(document, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n")
 
     @classmethod
@@ -143,7 +145,3 @@ def check_prefix(result: Result, rerun: Mapping[str, float], *, rtol: float = 0.
         raise RunError(
             f"{result.experiment}, seed {result.seed}, differs at step {result.prefix_step}: {'; '.join(wrong)}"
         )
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, float | str]:
-    return {name: value if math.isfinite(value) else repr(float(value)) for name, value in metrics.items()}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from doxa.errors import RunError
-from doxa.runs._files import make_folder, write_atomic
+from doxa.runs._files import json_number, make_folder, write_atomic
 from doxa.runs._results import Result
 
 __all__ = ["ResultsTable", "Row", "results_table"]
@@ -101,8 +101,8 @@ class Row:
     @property
     def standard_error(self) -> float | None:
         """The standard error of the mean: s/√n with the sample deviation s; None for a single seed."""
-        n = len(self.measured)
-        return statistics.stdev(self.measured) / math.sqrt(n) if n > 1 else None
+        n, mean = len(self.measured), self.mean
+        return math.sqrt(sum((value - mean) ** 2 for value in self.measured) / (n - 1) / n) if n > 1 else None
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,11 @@ class ResultsTable:
 
     def json(self) -> dict[str, Any]:
         """The table as JSON values, with mean and standard error beside the single values."""
-        rows = [{**vars(row), "mean": row.mean, "standard_error": row.standard_error} for row in self.rows]
+        rows = []
+        for row in self.rows:
+            error = None if row.standard_error is None else json_number(row.standard_error)
+            measured = [json_number(value) for value in row.measured]
+            rows.append({**vars(row), "measured": measured, "mean": json_number(row.mean), "standard_error": error})
         return {"title": self.title, "rows": rows}
 
     def write(self, path: str | Path) -> None:
@@ -132,7 +136,9 @@ class ResultsTable:
         path = Path(path)
         make_folder(path.parent)
         write_atomic(path.with_name(path.name + ".md"), self.markdown().encode())
-        write_atomic(path.with_name(path.name + ".json"), (json.dumps(self.json(), indent=2) + "\n").encode())
+        write_atomic(
+            path.with_name(path.name + ".json"), (json.dumps(self.json(), indent=2, allow_nan=False) + "\n").encode()
+        )
 
     def show(self, stream: TextIO | None = None) -> None:
         """Print the table: drawn by rich on a terminal, as markdown elsewhere."""
