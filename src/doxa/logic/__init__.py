@@ -22,6 +22,7 @@ from doxa.logic._evaluate import evaluate
 from doxa.logic._kb import Axiom, Fact, KnowledgeBase
 from doxa.logic._lint import lint
 from doxa.logic._nnf import to_nnf
+from doxa.logic._parser import load, parse, parse_formula
 from doxa.logic._printer import to_latex, to_text, to_unicode
 from doxa.logic._propositional import Propositional, ground
 from doxa.logic._simplify import atoms_of, simplify
@@ -100,7 +101,10 @@ __all__ = [
     "intern",
     "let",
     "lint",
+    "load",
     "models",
+    "parse",
+    "parse_formula",
     "postorder",
     "propositions",
     "sample",

@@ -1,11 +1,16 @@
-"""The words and symbols of the knowledge language, shared by the lexer, the grammar and the printer."""
+"""The words, symbols and grammar of the knowledge language, shared by the lexer, the parser and the printer.
+
+There is one grammar of expressions for terms and formulas alike, as in Python: what may stand where is decided by
+checking. Connectives come in a closed and an open form: an open expression ends in a quantifier that reaches as far
+right as it can, so it can only be the last operand. Thereby the grammar is unambiguous and LALR(1).
+"""
 
 from __future__ import annotations
 
 import json
 import re
 
-__all__ = ["RESERVED", "SYMBOLS", "quote"]
+__all__ = ["DECLARATIONS", "GRAMMAR", "IDENTIFIER", "RESERVED", "SOFT", "STRING", "SYMBOLS", "quote"]
 
 SYMBOLS: dict[str, tuple[str, ...]] = {
     "IFF": ("<->", "<=>", "↔", "⇔", "iff"),
@@ -45,6 +50,104 @@ RESERVED = frozenset([s for spellings in SYMBOLS.values() for s in spellings if 
 """Words that cannot be names unless they are quoted. All other keywords are names where no keyword can stand."""
 
 IDENTIFIER = r"[^\W\d]\w*"
+STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
+_GAP = r"[^\S\n]+"
+_NAME_AHEAD = rf'(?="|(?!(?:{"|".join(sorted(RESERVED))})\b|sample{_GAP}[0-9]|from{_GAP}")[^\W\d])'
+
+DECLARATIONS = ("SORT", "CONST", "PRED", "FUNC", "DATA", "FACT", "FACTS", "INCLUDE")
+SOFT: dict[str, str] = {
+    **{word.upper(): rf"{word}{_GAP}{_NAME_AHEAD}" for word in ("sort", "const", "pred", "func", "data", "facts")},
+    "FACT": rf"fact(?:{_GAP}(?:{_NAME_AHEAD}|(?=not\b))|[^\S\n]*(?=[¬~]|!(?!=)))",
+    "INCLUDE": r'include[^\S\n]*(?=")',
+    "EXACTLY": rf"exactly{_GAP}(?=[0-9])",
+    "ATMOST": rf"at{_GAP}most{_GAP}(?=[0-9])",
+    "ATLEAST": rf"at{_GAP}least{_GAP}(?=[0-9])",
+    "SAMPLE": rf"sample{_GAP}(?=[0-9])",
+    "FRESH": rf"fresh{_GAP}{_NAME_AHEAD}",
+}
+"""Keywords that are recognised only by what follows them, where a name could not stand: elsewhere they are names.
+
+Each takes the white space behind it, by which it differs from the name.
+"""
+
+GRAMMAR = """
+text: | text statement END -> statement
+
+statement: expr -> axiom
+    | LSQB NAME RSQB expr -> named_axiom
+    | LSQB NAME weight RSQB expr -> weighted_axiom
+    | LSQB NAME COMMA NAME weight RSQB expr -> named_weighted_axiom
+    | SORT NAME -> open_sort
+    | SORT NAME EQ bound RANGE bound -> range_sort
+    | SORT NAME EQ LBRACE names RBRACE -> value_sort
+    | CONST names COLON NAME -> constants
+    | PRED predicates -> predicates
+    | FUNC NAME LPAR names RPAR ARROW NAME -> function
+    | FUNC NAME LPAR RPAR ARROW NAME -> function_without_arguments
+    | DATA NAME LPAR fields RPAR -> rows
+    | FACT expr -> fact
+    | FACTS NAME NAME NAME -> facts
+    | FACTS NAME NAME NAME NAME -> facts
+    | INCLUDE NAME -> include
+
+weight: bound -> fixed_weight | bound QUESTION -> starting_weight | QUESTION -> learned_weight
+bound: NUMBER | MINUS NUMBER -> negative_number
+names: NAME -> first | names COMMA NAME -> further
+predicates: predicate -> first | predicates COMMA predicate -> further
+predicate: NAME -> proposition | NAME LPAR RPAR -> proposition | NAME LPAR names RPAR -> predicate
+fields: field -> first | fields COMMA field -> further
+field: NAME COLON NAME -> one_field | NAME COLON NAME STAR -> many_field
+
+expr: iff | open_iff
+
+iff: implies | iff IFF implies -> iff
+open_iff: open_implies | iff IFF open_implies -> iff
+
+implies: xor | xor ARROW implies -> implies | xor IMPLIES implies -> implies
+open_implies: open_xor | xor ARROW open_implies -> implies | xor IMPLIES open_implies -> implies
+
+xor: or | xor XOR or -> xor
+open_xor: open_or | xor XOR open_or -> xor
+
+or: and | or OR and -> disjunction
+open_or: open_and | or OR open_and -> disjunction
+
+and: not | and AND not -> conjunction
+open_and: open_not | and AND open_not -> conjunction
+
+not: comparison | NOT not -> negation | bindings LPAR expr RPAR -> let
+open_not: quantifier | NOT open_not -> negation
+
+bindings: binding -> first | bindings COMMA binding -> further
+binding: NAME ASSIGN call -> binding
+
+quantifier: FORALL groups DOT expr -> forall
+    | FORALL groups WHERE expr DOT expr -> forall
+    | EXISTS groups DOT expr -> exists
+    | EXISTS groups WHERE expr DOT expr -> exists
+    | counting NUMBER groups DOT expr -> counted
+    | counting NUMBER groups WHERE expr DOT expr -> counted
+counting: EXACTLY | ATMOST | ATLEAST | EXISTS EQ -> exactly | EXISTS COMPARE -> bounded
+groups: group -> first | groups COMMA group -> further
+group: names COLON NAME -> sort_group
+    | names COLON NAME SAMPLE NUMBER -> sort_group
+    | names IN postfix -> domain_group
+    | names IN postfix SAMPLE NUMBER -> domain_group
+
+comparison: sum | sum EQ sum -> comparison | sum COMPARE sum -> comparison
+sum: product | sum PLUS product -> arithmetic | sum MINUS product -> arithmetic
+product: unary | product STAR unary -> arithmetic | product DIV unary -> arithmetic
+unary: postfix | MINUS unary -> minus
+postfix: atom | postfix FIELD -> field | postfix LSQB expr RSQB -> index
+atom: NAME | NUMBER | TRUTH | call | LPAR expr RPAR -> parentheses
+call: NAME LPAR RPAR -> call
+    | NAME LPAR arguments RPAR -> call
+    | FRESH NAME LPAR RPAR -> fresh_call
+    | FRESH NAME LPAR arguments RPAR -> fresh_call
+arguments: expr -> first | arguments COMMA expr -> further
+"""
+"""The rules, for Lark. A rule of one symbol and no alias hands its value on; an alias names a method of the builder."""
+
 _identifier = re.compile(IDENTIFIER)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from doxa.errors import KnowledgeError
+from doxa.logic._check import check_axiom, check_fact
+from doxa.logic._diagnostics import Diagnostic, did_you_mean, raise_all
+from doxa.logic._node import Flat, flatten, rebuild
 from doxa.logic._printer import axiom_header, fact_text, knowledge_latex, knowledge_text, to_text, to_unicode
-from doxa.logic._symbols import Constant, Function, Predicate, Rows, Signature, Sort
-from doxa.logic._tree import Call, Expr
+from doxa.logic._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
+from doxa.logic._tree import Call, Expr, Not, as_formula
 from doxa.logic._walk import intern, postorder
 
 __all__ = ["Axiom", "Fact", "KnowledgeBase"]
@@ -54,7 +58,8 @@ class Fact:
 class KnowledgeBase:
     """Declarations, axioms and facts; every formula in it is checked, and equal subformulas are one object.
 
-    Declarations used in the formulas are found by themselves; further ones are given first.
+    Declarations used in the formulas are found by themselves; further ones are given first. Formulas given without a
+    keyword are axioms without a name.
 
     >>> from doxa.logic import Predicate, Sort, forall, variables
     >>> Person = Sort("Person")
@@ -65,51 +70,86 @@ class KnowledgeBase:
     sort Person
     pred friends(Person, Person)
     [symmetry] forall x, y: Person. friends(x, y) -> friends(y, x)
+    >>> kb["symmetry"].weight, len(kb), "symmetry" in kb
+    (1.0, 1, True)
     """
 
     signature: Signature
     axioms: tuple[Axiom, ...]
     facts: tuple[Fact, ...]
 
-    def __init__(
-        self,
-        *parts: Sort | Constant | Predicate | Function | Rows | Axiom | Fact,
-        **axioms: Expr,
-    ) -> None:
+    def __init__(self, *parts: Declaration | Axiom | Fact | Expr, **axioms: Expr) -> None:
         signature = Signature()
-        rules = [p for p in parts if isinstance(p, Axiom)]
+        rules = [p if isinstance(p, Axiom) else Axiom("", p, named=False) for p in parts if isinstance(p, Axiom | Expr)]
         rules += [Axiom(name, formula) for name, formula in axioms.items()]
         facts = [p for p in parts if isinstance(p, Fact)]
         for part in parts:
-            if not isinstance(part, Axiom | Fact):
+            if not isinstance(part, Axiom | Fact | Expr):
                 _declare(signature, part)
+        declared: set[int] = set()
         for node in postorder(*[a.formula for a in rules], *[f.atom for f in facts]):
-            if node.hint is not None:
+            if node.hint is not None and id(node.hint) not in declared:
+                declared.add(id(node.hint))
                 _declare(signature, node.hint)
-        self._assemble(signature, rules, facts)
+        self._check_and_share(signature, rules, facts)
 
     @classmethod
     def from_parts(cls, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact] = ()) -> KnowledgeBase:
-        """A knowledge base whose declarations are already together."""
+        """A knowledge base whose declarations are already together.
+
+        >>> from doxa.logic import Call, Predicate, Signature
+        >>> signature = Signature()
+        >>> signature.add(Predicate("rain"))
+        >>> print(KnowledgeBase.from_parts(signature, [Axiom("wet", Call("rain"))]))
+        pred rain
+        [wet] rain
+        """
+        kb = object.__new__(cls)
+        kb._check_and_share(signature, axioms, facts)
+        return kb
+
+    @classmethod
+    def _trusted(cls, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact]) -> KnowledgeBase:
+        """A knowledge base of parts that are checked and shared already."""
         kb = object.__new__(cls)
         kb._assemble(signature, axioms, facts)
         return kb
 
-    def _assemble(self, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact]) -> None:
+    def _check_and_share(self, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact]) -> None:
         table: dict[Expr, Expr] = {}
+        axioms = [replace(a, formula=intern(as_formula(a.formula), table)) for a in axioms]
+        facts = [Fact(cast(Call, intern(f.atom, table)), f.label) for f in facts]
+        diagnostics: list[Diagnostic] = []
+
+        def report_in(what: object) -> Callable[[Expr, str, str | None], None]:
+            def report(node: Expr, message: str, remedy: str | None) -> None:
+                shown = str(what)
+                shown = shown if len(shown) <= 200 else shown[:197] + "..."
+                diagnostics.append(Diagnostic("error", f"{message}, in: {shown}", remedy))
+
+            return report
+
+        for axiom in axioms:
+            check_axiom(axiom, signature, report_in(axiom))
+        for fact in facts:
+            check_fact(fact.atom if fact.label else Not(fact.atom), signature, report_in(fact))
+        raise_all(diagnostics)
+        self._assemble(signature, axioms, facts)
+
+    def _assemble(self, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact]) -> None:
         self.signature = signature
-        self.axioms = tuple([replace(a, formula=intern(a.formula, table)) for a in axioms])
+        self.axioms = tuple(name_all(axioms))
         self.facts = tuple(facts)
-        names = [a.name for a in self.axioms]
-        if len(set(names)) != len(names):
-            twice = next(n for n in names if names.count(n) > 1)
-            raise KnowledgeError(f"two axioms are named {twice!r}; give each its own name")
+        self._by_name = {a.name: a for a in self.axioms}
 
     def __getitem__(self, name: str) -> Axiom:
-        for axiom in self.axioms:
-            if axiom.name == name:
-                return axiom
-        raise KeyError(name)
+        if (axiom := self._by_name.get(name)) is not None:
+            return axiom
+        known = ", ".join(list(self._by_name)[:8]) or "none"
+        raise KeyError(f"no axiom {name!r}; {did_you_mean(name, self._by_name, f'there are: {known}')}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
 
     def __iter__(self) -> Iterator[Axiom]:
         return iter(self.axioms)
@@ -123,6 +163,40 @@ class KnowledgeBase:
         return (self.signature, self.axioms, self.facts) == (other.signature, other.axioms, other.facts)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __or__(self, other: KnowledgeBase) -> KnowledgeBase:
+        """The knowledge of both; what both declare must agree."""
+        if not isinstance(other, KnowledgeBase):
+            return NotImplemented
+        signature = self.signature.copy()
+        for declaration in other.signature:
+            signature.add(declaration)
+        return KnowledgeBase.from_parts(signature, (*self.axioms, *other.axioms), (*self.facts, *other.facts))
+
+    def extend(self, text: str, *, file: str | None = None, warn: bool = True) -> KnowledgeBase:
+        """This knowledge and more of it, given as text that may use what is declared here.
+
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> print(KnowledgeBase(first=a | b).extend("pred c; [second] a -> c"))
+        pred a
+        pred b
+        pred c
+        [first] a | b
+        [second] a -> c
+        """
+        from doxa.logic._parser import extend
+
+        return extend(self, text, file=file, warn=warn)
+
+    def __reduce__(self) -> tuple[Callable[..., KnowledgeBase], tuple[Any, ...]]:
+        # One flat table for all formulas, so that what they share stays shared.
+        flat, places = flatten([*[a.formula for a in self.axioms], *[f.atom for f in self.facts]])
+        axioms = [(a.name, a.weight, a.learnable, a.named) for a in self.axioms]
+        return _unpickle, (self.signature, axioms, [f.label for f in self.facts], flat, places)
+
+    def __repr__(self) -> str:
+        return f"<KnowledgeBase of {len(self.axioms)} axioms and {len(self.facts)} facts>"
 
     def __str__(self) -> str:
         return knowledge_text(self)
@@ -152,7 +226,38 @@ class KnowledgeBase:
         return knowledge_latex(self)
 
 
-def _declare(signature: Signature, declaration: Sort | Constant | Predicate | Function | Rows) -> None:
+def name_all(axioms: Iterable[Axiom]) -> list[Axiom]:
+    """Axioms without a name are named after their place; two of one name are an error."""
+    rules = list(axioms)
+    taken: set[str] = set()
+    for axiom in rules:
+        if axiom.named and axiom.name in taken:
+            raise KnowledgeError(f"two axioms are named {axiom.name!r}; give each its own name")
+        if axiom.named:
+            taken.add(axiom.name)
+    for i, axiom in enumerate(rules):
+        if not axiom.named:
+            name = f"axiom{i + 1}"
+            while name in taken:
+                name += "_"
+            rules[i] = axiom if axiom.name == name else replace(axiom, name=name)
+    return rules
+
+
+def _unpickle(
+    signature: Signature,
+    axioms: list[tuple[str, float, bool, bool]],
+    labels: list[bool],
+    flat: Flat,
+    places: list[int],
+) -> KnowledgeBase:
+    nodes = rebuild(flat)
+    roots = iter([nodes[i] for i in places])
+    rules = [Axiom(name, next(roots), weight, learnable, named) for name, weight, learnable, named in axioms]
+    return KnowledgeBase._trusted(signature, rules, [Fact(cast(Call, next(roots)), label) for label in labels])
+
+
+def _declare(signature: Signature, declaration: Declaration) -> None:
     """Declare a symbol and, first, the sorts it speaks of."""
     match declaration:
         case Constant(sort=sort):
@@ -166,4 +271,11 @@ def _declare(signature: Signature, declaration: Sort | Constant | Predicate | Fu
         case Rows(fields=fields):
             for _, sort, _ in fields:
                 signature.add(sort)
+        case Sort():
+            pass
+        case _:
+            raise TypeError(
+                f"cannot put {declaration!r} of type {type(declaration).__name__} into a knowledge base; wanted "
+                "declarations, axioms, facts and formulas"
+            )
     signature.add(declaration)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,6 +181,29 @@ class Signature:
                     raise KnowledgeError(f"{value!r} is already declared as {known}; choose another name")
             self.value_sorts.update(dict.fromkeys(declaration.values, declaration))
         table[name] = declaration
+
+    def copy(self) -> Signature:
+        """A signature of its own with the same declarations.
+
+        >>> first = Signature()
+        >>> second = first.copy()
+        >>> second.add(Predicate("rain"))
+        >>> "rain" in first.predicates, "rain" in second.predicates
+        (False, True)
+        """
+        return Signature(
+            sorts=dict(self.sorts),
+            constants=dict(self.constants),
+            predicates=dict(self.predicates),
+            functions=dict(self.functions),
+            rows=dict(self.rows),
+            value_sorts=dict(self.value_sorts),
+        )
+
+    def __iter__(self) -> Iterator[Declaration]:
+        """Every declaration, sorts first."""
+        for table in (self.sorts, self.constants, self.predicates, self.functions, self.rows):
+            yield from table.values()
 
     def describe(self, name: str) -> str | None:
         """What a name is, in words, or None when it is not declared.

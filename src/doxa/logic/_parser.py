@@ -1,0 +1,97 @@
+"""From text and files to knowledge bases.
+
+A text is parsed in one go, without positions. Only when something is wrong is it read again, statement by statement,
+with positions, so that every message says where. Declarations may come after their use.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from doxa.errors import KnowledgeError
+from doxa.logic._diagnostics import Diagnostic, raise_all
+from doxa.logic._kb import KnowledgeBase
+from doxa.logic._lint import warn_all
+from doxa.logic._reader import Reader, open_source
+from doxa.logic._source import Source
+from doxa.logic._tree import Expr
+
+__all__ = ["load", "parse", "parse_formula"]
+
+
+def parse(text: str, *, file: str | None = None, warn: bool = True) -> KnowledgeBase:
+    """The knowledge base that a text describes.
+
+    Args:
+        text: statements, one a line or separated by semicolons.
+        file: where the text came from, for messages and as the place that ``include`` and ``facts`` start from.
+        warn: warn of what is legal but probably not meant.
+
+    Raises:
+        KnowledgeError: with one diagnostic for every independent mistake.
+
+    >>> kb = parse('''
+    ...     sort Person
+    ...     pred friends(Person, Person)
+    ...     [symmetry] forall x, y: Person. friends(x, y) -> friends(y, x)
+    ... ''')
+    >>> kb.axioms[0].name
+    'symmetry'
+    >>> parse("pred rain; rain -> wett; pred wet")
+    Traceback (most recent call last):
+    doxa.errors.KnowledgeError: <text>:1:20: error: unknown proposition 'wett'
+        pred rain; rain -> wett; pred wet
+                           ^^^^
+        did you mean 'wet'?
+    """
+    reader = Reader()
+    kb = reader.read([Source(text, file)])
+    if warn:
+        warn_all(reader.warnings(kb))
+    return kb
+
+
+def load(*paths: str | os.PathLike[str], warn: bool = True) -> KnowledgeBase:
+    """The knowledge base that one or more files describe together.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "weather.doxa").write_text("pred rain, wet\\n[wet] rain -> wet")
+    ...     kb = load(Path(folder, "weather.doxa"))
+    >>> print(kb["wet"])
+    [wet] rain -> wet
+    """
+    sources: list[Source] = []
+    wrong: list[Diagnostic] = []
+    for path in paths:
+        try:
+            sources.append(open_source(Path(path)))
+        except KnowledgeError as error:
+            message, _, remedy = str(error).partition("; ")
+            wrong.append(Diagnostic("error", message, remedy or None))
+    raise_all(wrong)
+    reader = Reader()
+    kb = reader.read(sources)
+    if warn:
+        warn_all(reader.warnings(kb))
+    return kb
+
+
+def parse_formula(text: str, kb: KnowledgeBase) -> Expr:
+    """A formula in the language of a knowledge base.
+
+    >>> kb = parse("pred rain, wet; rain -> wet")
+    >>> parse_formula("!wet -> !rain", kb).unicode()
+    '¬wet → ¬rain'
+    """
+    return Reader(KnowledgeBase._trusted(kb.signature, (), ())).formula(Source(text))
+
+
+def extend(kb: KnowledgeBase, text: str, *, file: str | None = None, warn: bool = True) -> KnowledgeBase:
+    """The knowledge of ``kb`` and of a text that may use what ``kb`` declares."""
+    reader = Reader(kb)
+    more = reader.read([Source(text, file)])
+    if warn:
+        warn_all([w for w in reader.warnings(more) if w.span is not None], stacklevel=4)
+    return more
