@@ -1,1 +1,191 @@
-"""Room under construction."""
+r"""Differentiable fuzzy logic: truth values in [0, 1], connectives and quantifiers as differentiable functions.
+
+A formula gets a truth value by replacing each connective with an operator (Chapter 3, Def. val):
+
+.. math::
+    e(¬φ) = N(e(φ)), \quad e(φ ∧ ψ) = T(e(φ), e(ψ)), \quad e(φ ∨ ψ) = S(e(φ), e(ψ)), \quad
+    e(φ → ψ) = I(e(φ), e(ψ)), \quad e(∀x φ) = A_{o} e(φ[x:o]), \quad e(∃x φ) = E_{o} e(φ[x:o])
+
+Which operators one takes decides what the gradient does: whether it reaches the antecedent or the consequent, one
+instance or all of them, or nothing at all. So this room has them all, small frozen objects called on tensors:
+
+* negations N, t-norms T with their duals S (``T.dual``), additive generators (``T.generator``) and n-ary reductions
+  (``T.reduce(x, dim, mask, weight)``);
+* implications I: ``SImplication(S)`` and ``T.residuum``; :func:`sigmoidal` bends any operator;
+* aggregators A and E, with masks and weights;
+* a :class:`Logic` picks one of each, :func:`logic` has them by name;
+* analysis: which laws an operator satisfies, and on how much of its domain its gradient vanishes, found by trying.
+
+Everything is finite on the closed cube: logarithms are those of max(x, ε) and singular derivatives are capped at 1/ε,
+ε being the machine epsilon of the dtype unless an operator is told otherwise. Elsewhere values and derivatives are
+exact. At kinks the derivative is one of the one-sided ones: at the edge of a plateau it is the plateau's, 0; of
+arguments that tie for a minimum or maximum the first has it whole; a p-norm of zeros has derivative 0.
+
+Parameters (p, λ, s, b₀) are floats, or :class:`Learnable` and then trained within their bounds.
+
+>>> import torch
+>>> L = logic("product")
+>>> raven, black = torch.tensor([0.9, 0.2], requires_grad=True), torch.tensor([0.3, 0.4])
+>>> truth = L.forall(L.implies(raven, black))
+>>> truth, torch.autograd.grad(truth, raven)
+(tensor(0.3256, ...), (tensor([-0.6160, -0.2220]),))
+"""
+
+from __future__ import annotations
+
+from doxa.fuzzy._aggregators import (
+    Aggregator,
+    GeneralizedMean,
+    GeneralizedMeanError,
+    LogProbabilisticSum,
+    LogProduct,
+    TConormAggregator,
+    TNormAggregator,
+    UnboundedYager,
+    UnboundedYagerSum,
+)
+from doxa.fuzzy._analysis import (
+    ImplicationLaws,
+    TNormProperties,
+    contrapositive_derivatives,
+    implication_laws,
+    tnorm_properties,
+)
+from doxa.fuzzy._catalogue import (
+    AGGREGATORS,
+    DUBOIS_PRADE,
+    FODOR,
+    GOGUEN,
+    IMPLICATIONS,
+    KLEENE_DIENES,
+    NEGATIONS,
+    REICHENBACH,
+    TNORMS,
+    WEBER,
+)
+from doxa.fuzzy._fractions import Fraction, irwin_hall_cdf, nonvanishing_fraction, single_passing, yager_fraction
+from doxa.fuzzy._frank import Frank, FrankGenerator
+from doxa.fuzzy._generators import Generator, LinearGenerator, LogGenerator, OddsGenerator, PowerGenerator
+from doxa.fuzzy._godel import Drastic, Godel, NilpotentMinimum
+from doxa.fuzzy._hamacher import Hamacher, HamacherGenerator
+from doxa.fuzzy._implications import Implication, RImplication, SImplication
+from doxa.fuzzy._logic import (
+    LOGICS,
+    Connective,
+    Logic,
+    ResidualNegation,
+    log_space,
+    logic,
+    recommended,
+    stable_product,
+    symmetric,
+    tnorm_logic,
+)
+from doxa.fuzzy._logspace import LogConjunction, LogDisjunction, LogExists, LogForall, LogImplication, LogNegation
+from doxa.fuzzy._lukasiewicz import Lukasiewicz
+from doxa.fuzzy._negations import (
+    STANDARD,
+    IntuitionisticNegation,
+    Negation,
+    StandardNegation,
+    SugenoNegation,
+    YagerNegation,
+)
+from doxa.fuzzy._parameters import Learnable, learnables
+from doxa.fuzzy._product import Product
+from doxa.fuzzy._schweizer_sklar import SchweizerSklar, SchweizerSklarGenerator
+from doxa.fuzzy._sigmoidal import SigmoidalAggregator, SigmoidalConnective, SigmoidalImplication, sigmoidal
+from doxa.fuzzy._stable import StableAggregator, StableConnective, StableImplication
+from doxa.fuzzy._sugeno_weber import SugenoWeber, SugenoWeberGenerator
+from doxa.fuzzy._tnorms import Archimedean, TConorm, TNorm
+from doxa.fuzzy._yager import AczelAlsina, Dombi, Yager
+
+__all__ = [
+    "AGGREGATORS",
+    "DUBOIS_PRADE",
+    "FODOR",
+    "GOGUEN",
+    "IMPLICATIONS",
+    "KLEENE_DIENES",
+    "LOGICS",
+    "NEGATIONS",
+    "REICHENBACH",
+    "STANDARD",
+    "TNORMS",
+    "WEBER",
+    "AczelAlsina",
+    "Aggregator",
+    "Archimedean",
+    "Connective",
+    "Dombi",
+    "Drastic",
+    "Fraction",
+    "Frank",
+    "FrankGenerator",
+    "GeneralizedMean",
+    "GeneralizedMeanError",
+    "Generator",
+    "Godel",
+    "Hamacher",
+    "HamacherGenerator",
+    "Implication",
+    "ImplicationLaws",
+    "IntuitionisticNegation",
+    "Learnable",
+    "LinearGenerator",
+    "LogConjunction",
+    "LogDisjunction",
+    "LogExists",
+    "LogForall",
+    "LogGenerator",
+    "LogImplication",
+    "LogNegation",
+    "LogProbabilisticSum",
+    "LogProduct",
+    "Logic",
+    "Lukasiewicz",
+    "Negation",
+    "NilpotentMinimum",
+    "OddsGenerator",
+    "PowerGenerator",
+    "Product",
+    "RImplication",
+    "ResidualNegation",
+    "SImplication",
+    "SchweizerSklar",
+    "SchweizerSklarGenerator",
+    "SigmoidalAggregator",
+    "SigmoidalConnective",
+    "SigmoidalImplication",
+    "StableAggregator",
+    "StableConnective",
+    "StableImplication",
+    "StandardNegation",
+    "SugenoNegation",
+    "SugenoWeber",
+    "SugenoWeberGenerator",
+    "TConorm",
+    "TConormAggregator",
+    "TNorm",
+    "TNormAggregator",
+    "TNormProperties",
+    "UnboundedYager",
+    "UnboundedYagerSum",
+    "Yager",
+    "YagerNegation",
+    "contrapositive_derivatives",
+    "implication_laws",
+    "irwin_hall_cdf",
+    "learnables",
+    "log_space",
+    "logic",
+    "nonvanishing_fraction",
+    "recommended",
+    "sigmoidal",
+    "single_passing",
+    "stable_product",
+    "symmetric",
+    "tnorm_logic",
+    "tnorm_properties",
+    "yager_fraction",
+]

@@ -1,0 +1,286 @@
+r"""A logic is a choice of operators: one for each of ¬ ∧ ∨ → ∀ ∃.
+
+* *Symmetric* logics take everything from one t-norm T: ∧ = T, ∨ = its dual, → = its S- or R-implication, ∀ = A_T,
+  ∃ = E_S. Formulas that are classically equivalent then tend to have equal values (Chapter 3, "Symmetric
+  configurations").
+* *T-norm logic* (Hájek 1998; Marra et al. 2019) has → = the residuum of T, weak ∧ = min and ∨ = max, ∀ = min, ∃ = max,
+  and ¬a = a → 0.
+* The choice that learnt best in Chapter 3 is neither: see :func:`recommended`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from torch import Tensor, nn
+
+from doxa._numerics import Dims, truth
+from doxa.errors import ConfigError
+from doxa.fuzzy._aggregators import (
+    Aggregator,
+    GeneralizedMean,
+    GeneralizedMeanError,
+    LogProduct,
+    TConormAggregator,
+    TNormAggregator,
+)
+from doxa.fuzzy._catalogue import REICHENBACH, TNORMS
+from doxa.fuzzy._godel import Godel
+from doxa.fuzzy._implications import Implication, SImplication
+from doxa.fuzzy._logspace import LogConjunction, LogDisjunction, LogExists, LogForall, LogImplication, LogNegation
+from doxa.fuzzy._negations import STANDARD, Negation
+from doxa.fuzzy._parameters import Parameter, learnables
+from doxa.fuzzy._product import Product
+from doxa.fuzzy._sigmoidal import sigmoidal
+from doxa.fuzzy._stable import StableAggregator, StableConnective, StableImplication
+from doxa.fuzzy._tnorms import TNorm
+from doxa.fuzzy._yager import Yager
+
+__all__ = [
+    "LOGICS",
+    "Connective",
+    "Logic",
+    "ResidualNegation",
+    "log_space",
+    "logic",
+    "recommended",
+    "stable_product",
+    "symmetric",
+    "tnorm_logic",
+]
+
+
+class Connective(Protocol):
+    """What ∧ and ∨ must offer: ``C(a, b)`` and ``C.reduce(x, dim, mask, weight)``.
+
+    >>> op: Connective = Product()
+    """
+
+    def __call__(self, a: Tensor, b: Tensor, /) -> Tensor: ...
+
+    def reduce(
+        self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None
+    ) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Logic:
+    """Operators for ¬ ∧ ∨ → ∀ ∃ (Chapter 3, Def. val), and optionally for ↔ and xor.
+
+    Unless given, ``iff(a, b)`` is ∧(a → b, b → a) and ``xor(a, b)`` is ¬ iff(a, b).
+
+    Args:
+        neg, conj, disj, implies, forall, exists: the operators.
+        iff_operator, xor_operator: operators to use instead of the derived ones.
+        is_log: whether truth values are handed around as logarithms; then every operator must be made for them.
+        name: what to call it.
+
+    >>> import torch
+    >>> L = logic("product")
+    >>> a, b = torch.tensor(0.8), torch.tensor(0.3)
+    >>> L.conj(a, L.neg(b)), L.implies(a, b), L.iff(a, b)
+    (tensor(0.5600), tensor(0.4400), tensor(0.4136))
+    >>> L.forall(torch.tensor([0.8, 0.7, 0.9]))
+    tensor(0.5040)
+    """
+
+    neg: Negation
+    conj: Connective
+    disj: Connective
+    implies: Implication
+    forall: Aggregator
+    exists: Aggregator
+    iff_operator: Connective | None = None
+    xor_operator: Connective | None = None
+    is_log: bool = False
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for field, wanted in (("forall", "forall"), ("exists", "exists")):
+            kind = getattr(self, field).kind
+            if kind != wanted:
+                raise ConfigError(
+                    f"{field} is {getattr(self, field)}, an aggregator of kind {kind!r}, expected kind {wanted!r}; "
+                    "did you swap forall and exists?"
+                )
+
+    def iff(self, a: Tensor, b: Tensor) -> Tensor:
+        """The truth of a ↔ b."""
+        if self.iff_operator is not None:
+            return self.iff_operator(a, b)
+        return self.conj(self.implies(a, b), self.implies(b, a))
+
+    def xor(self, a: Tensor, b: Tensor) -> Tensor:
+        """The truth of "either a or b"."""
+        if self.xor_operator is not None:
+            return self.xor_operator(a, b)
+        return self.neg(self.iff(a, b))
+
+    def trainable(self) -> nn.ModuleDict:
+        """The parameters that learn, named by operator: register the result in your module, and they are trained,
+        moved and saved with it. Empty if nothing learns.
+
+        >>> from doxa.fuzzy import Learnable
+        >>> list(symmetric(Yager(Learnable(2.0, low=1.0))).trainable().state_dict())
+        ['conj_p.raw']
+        """
+        return nn.ModuleDict(learnables(self))
+
+
+@dataclass(frozen=True)
+class ResidualNegation(Negation):
+    """¬a = a → 0, the negation of t-norm logic: standard for Łukasiewicz, intuitionistic for Gödel and the product.
+
+    >>> import torch
+    >>> ResidualNegation(Product().residuum)(torch.tensor([0.0, 0.3]))
+    tensor([1., 0.])
+    """
+
+    implication: Implication
+
+    def __call__(self, a: Tensor) -> Tensor:
+        a = truth(a)
+        return self.implication(a, a * 0)
+
+
+def symmetric(tnorm: TNorm, implication: Literal["s", "r"] = "s", name: str = "") -> Logic:
+    """Everything from one t-norm, with its S-implication or its R-implication.
+
+    >>> import torch
+    >>> symmetric(Godel(), "r").implies(torch.tensor(0.8), torch.tensor(0.3))
+    tensor(0.3000)
+    """
+    if implication not in ("s", "r"):
+        raise ConfigError(f"implication is {implication!r}, expected 's' or 'r'")
+    dual = tnorm.dual
+    implies = SImplication(dual) if implication == "s" else tnorm.residuum
+    return Logic(STANDARD, tnorm, dual, implies, TNormAggregator(tnorm), TConormAggregator(dual), name=name)
+
+
+def tnorm_logic(tnorm: TNorm, name: str = "") -> Logic:
+    """T-norm logic: the residuum of T with weak conjunction and disjunction.
+
+    >>> import torch
+    >>> L = tnorm_logic(Product())
+    >>> L.disj(torch.tensor(0.8), torch.tensor(0.3)), L.neg(torch.tensor(0.3))
+    (tensor(0.8000), tensor(0.))
+    """
+    weak = Godel()
+    residuum = tnorm.residuum
+    return Logic(
+        ResidualNegation(residuum),
+        weak,
+        weak.dual,
+        residuum,
+        TNormAggregator(weak),
+        TConormAggregator(weak.dual),
+        name=name,
+    )
+
+
+def recommended(p: Parameter = 1.5, s: Parameter = 9.0, b0: Parameter = -0.5) -> Logic:
+    """What Chapter 3 recommends (its "Conclusions"): log-product ∀, generalised mean ∃ with p between 1 and 2, Yager ∧
+    and ∨, Reichenbach-sigmoidal →. The value of ∀ is a logarithm, so ∀ has to be outermost.
+
+    >>> recommended().forall.is_log, recommended().implies.s
+    (True, 9.0)
+    """
+    tnorm = Yager(p)
+    implies = sigmoidal(REICHENBACH, s, b0)
+    return Logic(STANDARD, tnorm, tnorm.dual, implies, LogProduct(), GeneralizedMean(p), name="recommended")
+
+
+def stable_product(p: Parameter = 2.0, squeeze: float = 1e-4) -> Logic:
+    """LTN's "stable product real logic": product operators and generalised means of squeezed inputs.
+
+    >>> import torch
+    >>> stable_product().forall(torch.ones(4))
+    tensor(0.9999)
+    """
+    product = Product()
+    return Logic(
+        STANDARD,
+        StableConnective(squeeze, product),
+        StableConnective(squeeze, product.dual),
+        StableImplication(squeeze, REICHENBACH),
+        StableAggregator(squeeze, GeneralizedMeanError(p)),
+        StableAggregator(squeeze, GeneralizedMean(p)),
+        name="ltn",
+    )
+
+
+def log_space(alpha: Parameter = 1.0, reduction: Literal["sum", "mean"] = "sum") -> Logic:
+    """Log space in the manner of logLTN: truth values are logarithms, ∧ and ∀ sums, ∨ and ∃ log-mean-exps.
+
+    >>> import torch
+    >>> L = log_space()
+    >>> L.conj(torch.tensor(0.5).log(), torch.tensor(0.4).log()).exp(), L.is_log
+    (tensor(0.2000), True)
+    """
+    disj, neg = LogDisjunction(alpha), LogNegation()
+    implies = LogImplication(disj, neg)
+    return Logic(
+        neg, LogConjunction(), disj, implies, LogForall(reduction), LogExists(alpha), is_log=True, name="log_ltn"
+    )
+
+
+def _log_product() -> Logic:
+    base = symmetric(Product())
+    return Logic(base.neg, base.conj, base.disj, base.implies, LogProduct(), base.exists, name="log_product")
+
+
+_OTHERS = {"log_product": _log_product, "recommended": recommended, "ltn": stable_product, "log_ltn": log_space}
+
+LOGICS: tuple[str, ...] = (
+    *(f"{name}{suffix}" for name in TNORMS for suffix in ("", ":r", ":tnorm")),
+    *_OTHERS,
+)
+"""The names :func:`logic` knows."""
+
+
+def logic(name: str) -> Logic:
+    """A logic by name.
+
+    * ``"product"``, ``"yager(1.5)"``: symmetric, with the S-implication; the number is the family's parameter;
+    * ``"product:r"``, ``"yager(1.5):r"``: symmetric, with the R-implication;
+    * ``"product:tnorm"``: t-norm logic;
+    * ``"log_product"``: ``"product"`` with the log-product for ∀, which the dissertation trains with;
+    * ``"recommended"``, ``"ltn"``, ``"log_ltn"``: see :func:`recommended`, :func:`stable_product`, :func:`log_space`.
+
+    >>> logic("yager(1.5)").conj
+    Yager(p=1.5, eps=None)
+    >>> logic("lukasiewitz")
+    Traceback (most recent call last):
+    doxa.errors.ConfigError: unknown logic 'lukasiewitz'; did you mean 'lukasiewicz' or 'lukasiewicz:r' or ...
+    """
+    plain = name.strip().lower().replace("-", "_") if not re.search(r"\(", name) else name.strip().lower()
+    if plain in _OTHERS:
+        return _OTHERS[plain]()
+    match = re.fullmatch(r"(?P<family>\w+)\s*(?:\((?P<parameter>[^()]*)\))?\s*(?::\s*(?P<variant>\w+))?", plain)
+    if match is None or match["family"] not in TNORMS or match["variant"] not in (None, "s", "r", "tnorm"):
+        near = difflib.get_close_matches(plain, LOGICS, n=3)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(LOGICS)}"
+        raise ConfigError(f"unknown logic {name!r}; {hint}")
+    tnorm = TNORMS[match["family"]]
+    if match["parameter"] is not None:
+        tnorm = _with_parameter(tnorm, match["parameter"], name)
+    if match["variant"] == "tnorm":
+        return tnorm_logic(tnorm, name)
+    return symmetric(tnorm, "r" if match["variant"] == "r" else "s", name)
+
+
+def _with_parameter(tnorm: TNorm, text: str, name: str) -> TNorm:
+    family = type(tnorm)
+    if not hasattr(tnorm, "p") and not hasattr(tnorm, "lam"):
+        raise ConfigError(f"logic {name!r} gives a parameter to {family.__name__}, which has none; leave out ({text})")
+    try:
+        parameter = float(text)
+    except ValueError:
+        parameter = math.nan
+    if math.isnan(parameter):
+        raise ConfigError(f"logic {name!r} has the parameter {text!r}, expected a number, as in 'yager(1.5)'")
+    return family(parameter)  # type: ignore[call-arg]

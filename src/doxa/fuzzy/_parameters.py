@@ -1,0 +1,143 @@
+"""Parameters of operators: plain floats, or learnt within bounds.
+
+``Yager(2.0)`` has a fixed p; ``Yager(Learnable(2.0, low=1.0))`` has one that trains and can never leave its range. An
+operator stays a small frozen object either way; :func:`learnables` finds what it learns, ready to be registered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from doxa._numerics import lift
+from doxa.errors import ConfigError
+
+__all__ = ["Learnable", "learnables"]
+
+
+class Learnable(nn.Module):
+    r"""A number that trains but stays strictly between ``low`` and ``high``.
+
+    The free parameter ``raw`` is mapped by ``low + softplus(raw)``, ``high - softplus(raw)``,
+    ``low + (high - low) σ(raw)``, or not at all if there are no bounds. It starts at ``value``.
+
+    Args:
+        value: where to start, strictly inside the bounds.
+        low: lower bound, or None.
+        high: upper bound, or None.
+
+    >>> p = Learnable(2.0, low=1.0)
+    >>> p(), list(p.state_dict())
+    (tensor(2., grad_fn=<AddBackward0>), ['raw'])
+    >>> Learnable(1.0, low=1.0)
+    Traceback (most recent call last):
+    doxa.errors.ConfigError: a learnable parameter starts at 1.0, expected a number strictly above 1.0; ...
+    """
+
+    def __init__(self, value: float, low: float | None = None, high: float | None = None) -> None:
+        super().__init__()
+        self.low = -math.inf if low is None else float(low)
+        self.high = math.inf if high is None else float(high)
+        if not self.low < value < self.high:
+            wanted = " and ".join(
+                [f"above {low}"] * (low is not None) + [f"below {high}"] * (high is not None) or ["finite"]
+            )
+            raise ConfigError(
+                f"a learnable parameter starts at {value}, expected a number strictly {wanted}; "
+                "move the start inside, or widen the bounds"
+            )
+        if low is not None and high is not None:
+            raw = math.log((value - low) / (high - value))
+        elif low is not None:
+            raw = _softplus_inverse(value - low)
+        elif high is not None:
+            raw = _softplus_inverse(high - value)
+        else:
+            raw = value
+        self.raw = nn.Parameter(torch.tensor(float(raw)))
+
+    def forward(self) -> Tensor:
+        """The current value, a tensor without axes."""
+        raw = self.raw
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            return self.low + (self.high - self.low) * torch.sigmoid(raw)
+        # softplus may underflow to 0; keep clear of the bound, with a derivative that leads away from it.
+        if math.isfinite(self.low):
+            return self.low + lift(nn.functional.softplus(raw), 1e-6)
+        if math.isfinite(self.high):
+            return self.high - lift(nn.functional.softplus(raw), 1e-6)
+        return raw
+
+    def extra_repr(self) -> str:
+        return f"{self().item():.4g} in ({self.low:g}, {self.high:g})"
+
+
+def _softplus_inverse(y: float) -> float:
+    return y + math.log(-math.expm1(-y))
+
+
+Parameter = float | Learnable
+"""What an operator takes for p, λ, s or b₀."""
+
+
+def current(p: Parameter) -> float | Tensor:
+    """The value of a parameter now: a float as it is, a learnable one as a tensor."""
+    return cast(Tensor, p()) if isinstance(p, Learnable) else p
+
+
+def bounds(p: Parameter) -> tuple[float, float]:
+    """The smallest and the largest value a parameter can have."""
+    return (p.low, p.high) if isinstance(p, Learnable) else (p, p)
+
+
+def function(name: str, x: float | Tensor) -> float | Tensor:
+    """``log``, ``exp``, ``log1p`` or ``expm1`` of a float (by :mod:`math`) or a tensor (by torch)."""
+    return cast("float | Tensor", getattr(torch if isinstance(x, Tensor) else math, name)(x))
+
+
+def require(what: str, p: Parameter, low: float, high: float = math.inf, *, closed: bool = False) -> None:
+    """Refuse a parameter that is, or may become, no number between ``low`` (``closed``: or at it) and ``high``."""
+    smallest, largest = bounds(p)
+    learns = isinstance(p, Learnable)
+    inside = (smallest >= low if closed or learns else smallest > low) and (
+        largest <= high if learns else largest < high
+    )
+    if not inside:
+        sign = ">=" if closed else ">"
+        wanted = f"{sign} {low:g}" + (f" and < {high:g}" if math.isfinite(high) else " and finite")
+        came = f"may learn values in ({smallest:g}, {largest:g})" if learns else f"is {p}"
+        mend = f"give Learnable a bound, low={low:g}" if learns else "choose a value in that range"
+        raise ConfigError(f"{what} {came}, expected a number {wanted}; {mend}")
+
+
+def one_side(what: str, p: Parameter) -> None:
+    """Refuse a learnable exponent that may cross 1, where the singularity moves from one end of [0, 1] to the other."""
+    low, high = bounds(p)
+    if low < 1 < high:
+        raise ConfigError(
+            f"{what} may learn values in ({low:g}, {high:g}), on both sides of 1; give Learnable low=1 or high=1"
+        )
+
+
+def learnables(operator: object) -> dict[str, Learnable]:
+    """Every learnable parameter inside an operator (or a :class:`~doxa.fuzzy.Logic`), by where it stands.
+
+    A parameter that several operators share is listed once, under the first name.
+
+    >>> from doxa.fuzzy import REICHENBACH, Learnable, sigmoidal
+    >>> list(learnables(sigmoidal(REICHENBACH, Learnable(9.0, low=0.0), -0.5)))
+    ['s']
+    """
+    found: dict[str, Learnable] = {}
+    if dataclasses.is_dataclass(operator):
+        for field in dataclasses.fields(operator):
+            value = getattr(operator, field.name)
+            inner = {"": value} if isinstance(value, Learnable) else learnables(value)
+            for name, parameter in inner.items():
+                if all(parameter is not known for known in found.values()):
+                    found[f"{field.name}_{name}".rstrip("_")] = parameter
+    return found
