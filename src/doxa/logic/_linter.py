@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 from doxa.logic._binders import Let, Quantifier
 from doxa.logic._checker import Checker, Report
 from doxa.logic._diagnostics import nearest
-from doxa.logic._outlook import GRID, Outlook
+from doxa.logic._outlook import GRID, NODES, Outlook
 from doxa.logic._sorts import Kind, Many, show
 from doxa.logic._symbols import Rows, Signature, Sort
-from doxa.logic._tree import And, Call, Compare, Expr, Field, Implies, Index, Name
+from doxa.logic._tree import And, Call, Compare, Expr, Field, Iff, Implies, Index, Name, Not, Or, Xor
 
 VERDICT = {True: "always holds", False: "never holds"}
 
@@ -43,6 +43,7 @@ class Linter(Checker):
         self.fresh: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
         self.kept: set[tuple[str, tuple[Expr, ...]]] = set()
         self.prefix: list[Quantifier | Let] = []
+        self.sizes: dict[int, int] = {}
 
     def warn(self, node: Expr, message: str, remedy: str | None) -> None:
         if (id(node), message) not in self.warned:
@@ -84,12 +85,16 @@ class Linter(Checker):
             return base.sort if isinstance(base, Many) else None
         return None
 
-    def judge(self, node: Expr, message: str, remedy: str, only: bool | None = None) -> None:
-        """Warn when a formula always or never holds (or only of one of the two)."""
-        verdict = None if self.judged else self.ledger.outlook.judge(node, self.meaning)
-        if verdict is not None and (only is None or verdict is only):
-            self.judged = True
-            self.warn(node, f"{message} {VERDICT[verdict]}", remedy)
+    def connective(self, node: Expr) -> Kind:
+        size = 1 + sum([self.sizes.get(id(c), 1) for c in node.children])
+        self.sizes[id(node)] = min(size, NODES + 1)
+        return super().connective(node)
+
+    def verdict(self, node: Expr) -> bool | None:
+        """What is known of a formula, if that is not said already and it is not too large."""
+        if self.judged or self.sizes.get(id(node), 1) > NODES:
+            return None
+        return self.ledger.outlook.judge(node, self.meaning)
 
     def compare(self, node: Expr) -> Kind:
         kind = super().compare(node)
@@ -115,20 +120,20 @@ class Linter(Checker):
     def implies(self, node: Expr) -> Kind:
         kind = self.connective(node)
         antecedent = node.children[0]
-        self.judge(
-            antecedent,
-            f"the antecedent {show(antecedent)}",
-            "the implication says nothing: change its left side",
-            False,
-        )
+        if self.verdict(antecedent) is False:
+            self.judged = True
+            message = f"the antecedent {show(antecedent)} never holds"
+            self.warn(antecedent, message, "the implication says nothing: change its left side")
         return kind
 
     def judge_axiom(self, matrix: Expr) -> None:
         """Judge a whole axiom by the formula below its quantifiers, which must hold (or fail) for all values alike."""
+        if self.sizes.get(id(matrix), 1) > NODES:
+            return
         for binder in reversed(self.prefix):
             if isinstance(binder, Quantifier) and binder.guard is not None:
                 matrix = (Implies if binder.kind == "forall" else And)(binder.guard, matrix)
-        if not self.judged and (verdict := self.ledger.outlook.judge(matrix, self.meaning)) is not None:
+        if (verdict := self.verdict(matrix)) is not None:
             self.judged = True
             self.warn(
                 self.root,
@@ -200,8 +205,10 @@ class Linter(Checker):
                 self.warn(node, f"variable {name!r} is not used", f"leave it out, or call it _{name} if it is meant")
         if isinstance(node, Quantifier):
             self.numbers(node)
-            if node.guard is not None:
-                self.judge(node.guard, f"the guard {show(node.guard)}", "it selects all objects, or none: change it")
+            if node.guard is not None and (verdict := self.verdict(node.guard)) is not None:
+                self.judged = True
+                message = f"the guard {show(node.guard)} {VERDICT[verdict]}"
+                self.warn(node.guard, message, "it selects all objects, or none: change it")
         if self.prefix and node is self.prefix[-1]:
             self.judge_axiom(node.body)
         self.used.difference_update(node.names)
@@ -237,6 +244,7 @@ class Linter(Checker):
 
     rules: ClassVar[dict[type[Expr], Callable[[Any, Any], Kind]]] = {
         **Checker.rules,
+        **dict.fromkeys((And, Or, Not, Iff, Xor), connective),
         Call: call,
         Compare: compare,
         Implies: implies,
