@@ -98,10 +98,8 @@ class Outlook:
                 return None
             truth = self.truths([compare(formula, meaning, {})])
             return None if truth is None or len(truth) != 1 else bool(truth[0, 0])
-        order = occurrences(formula)
-        if order is None or (len(order) == 1 and not isinstance(formula, Truth)):
-            return None
-        return self.decide(order, meaning)
+        order = occurrences(formula) if doubtful(formula) else None
+        return None if order is None else self.decide(order, meaning)
 
     def decide(self, order: list[Expr], meaning: Meaning) -> bool | None:
         atoms: dict[Hashable, Expr] = {}
@@ -153,6 +151,26 @@ class Outlook:
         if any(t is None for t in tables):
             return None
         return np.unique(np.stack([np.ravel(t) for t in tables if t is not None], axis=1), axis=0)
+
+
+def doubtful(formula: Expr) -> bool:
+    """Might anything be known of a formula? Not when every atom stands once, and so is free to be true or false."""
+    atoms: set[Expr] = set()
+    comparisons = 0
+    stack, seen = [formula], 0
+    while stack:
+        node = stack.pop()
+        seen += 1 + len(node.children)
+        if seen > 2 * NODES:
+            return False
+        if type(node) in CONNECTIVES:
+            stack += node.children
+            continue
+        comparisons += type(node) is Compare
+        if comparisons > 1 or type(node) is Truth or node in atoms:
+            return True
+        atoms.add(node)
+    return False
 
 
 def occurrences(formula: Expr) -> list[Expr] | None:
