@@ -346,7 +346,7 @@ def test_the_command_names_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: ModuleSpec | None, expected: str
 ) -> None:
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
-    monkeypatch.setattr(sys, "argv", ["/home/someone/secret/program.py", "train", "--steps", "3"])
+    monkeypatch.setattr(sys, "argv", ["/somewhere/secret/program.py", "train", "--steps", "3"])
     assert Run.create(tmp_path / "run", Config(), seed=0).command == [expected, "train", "--steps", "3"]
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-import doxa
+from doxa._version import __version__
 
 
 def facts() -> dict[str, Any]:
     """Versions, machine, command line and date. No host, user or folder names, and no path of the program."""
     return {
         "versions": {
-            "doxa": doxa.__version__,
+            "doxa": __version__,
             "numpy": np.__version__,
             "python": platform.python_version(),
             "torch": str(torch.__version__),

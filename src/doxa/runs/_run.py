@@ -24,13 +24,11 @@ __all__ = ["Run"]
 class Run:
     """A folder that holds everything about one training run, and from which it continues exactly.
 
-    ========================  ==========================================================================================
-    ``run.json``              configuration, seed, versions, machine, command and date; written once
-    ``metrics.jsonl``         one line of JSON per logged event, in the order of the steps; no times, so that it is the
-                              same for an interrupted and an uninterrupted run
-    ``checkpoints/``          the last checkpoint, the one before it, and the best
-    ``figures/``              whatever is drawn
-    ========================  ==========================================================================================
+    - ``run.json``: configuration, seed, versions, machine, command and date; written once.
+    - ``metrics.jsonl``: one line of JSON per logged event. No times, so that it is the same for an interrupted and an
+      uninterrupted run.
+    - ``checkpoints/``: the last checkpoint, the one before it, and the best.
+    - ``figures/``: whatever is drawn.
 
     Make one with `Run.start` (create or continue), `Run.create` (must be new) or `Run.open` (must exist). One
     process writes to a folder at a time; any number may read.
@@ -58,13 +56,13 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         try:
-            self._about = read_object(self.path / "run.json")
-            self.config: dict[str, Any] = self._about["config"]
-            self.seed: int = self._about["seed"]
-            self.versions: dict[str, str] = self._about["versions"]
-            self.machine: dict[str, Any] = self._about["machine"]
-            self.command: list[str] = self._about["command"]
-            self.started: str = self._about["started"]
+            about = read_object(self.path / "run.json")
+            self.config: dict[str, Any] = about["config"]
+            self.seed: int = about["seed"]
+            self.versions: dict[str, str] = about["versions"]
+            self.machine: dict[str, Any] = about["machine"]
+            self.command: list[str] = about["command"]
+            self.started: str = about["started"]
         except (FileNotFoundError, NotADirectoryError) as error:
             raise RunError(f"{self.path} is not a run: it has no run.json; make one with Run.create") from error
         except (ValueError, KeyError) as error:
@@ -178,13 +176,11 @@ class Run:
         Raises:
             RunError: the disk is full, say, or something in the state cannot be stored. Older checkpoints are intact.
         """
-        last = self._last
+        step, last = _whole("step", step), self._last
         if last is None and not self._resumed and (existing := _checkpoint.steps(self._checkpoints)):
             raise RunError(f"{self.path} has checkpoints up to step {existing[-1]}; call resume() before save()")
-        if _whole("step", step) <= (last.step if last else -1):
-            raise RunError(
-                f"the last checkpoint is of step {last and last.step}, cannot save one of step {step} after it"
-            )
+        if last is not None and step <= last.step:
+            raise RunError(f"the last checkpoint is of step {last.step}, cannot save one of step {step} after it")
         score = None if score is None or not math.isfinite(score) else float(score)
         best = (last.best_step, last.best_score) if last else (None, None)
         if score is not None and (best[1] is None or score > best[1]):
@@ -209,9 +205,8 @@ class Run:
     def resume(self, state: Mapping[str, Stateful]) -> Checkpoint | None:
         """Put everything back as it was at the last good checkpoint, and the metrics with it.
 
-        Metrics of later steps are removed, since those steps will be done again. Without a checkpoint the run
-        stands at its
-        beginning: the metrics are emptied and the state is left alone.
+        Metrics of later steps are removed, since those steps will be done again. Without a checkpoint the run stands
+        at its beginning: the metrics are emptied and the state is left alone.
 
         Args:
             state: the objects that were saved, under the same names, built in the same way.
