@@ -266,7 +266,7 @@ class Checker:
 
     def compare(self, node: Expr) -> Kind:
         op, sides = node.label, node.children
-        kinds = [self.kind(s) for s in sides]
+        kinds = [FORMULA if self.is_proposition(s) else self.kind(s) for s in sides]
         if any(k is FORMULA for k in kinds):
             side = sides[0] if kinds[0] is FORMULA else sides[1]
             remedy = {"=": "two formulas are equal when a <-> b", "!=": "two formulas differ when a xor b"}.get(op)
@@ -281,7 +281,12 @@ class Checker:
                 if kind is not None and not is_number(kind):
                     message = f"'{op}' needs numbers, but {show(side)} is {describe(kind)}"
                     self.say(side, message, "only numbers have an order; other objects are compared with = and !=")
+                    break
         return FORMULA
+
+    def is_proposition(self, node: Expr) -> bool:
+        """Is a name where a term stands that of a proposition?"""
+        return type(node) is Name and node.name not in self.scope and node.name in self.signature.predicates
 
     # -- scopes ------------------------------------------------------------------------------------------------------
 
