@@ -1,0 +1,6 @@
+"""``python -m doxa.cli``, the same as ``doxa``."""
+
+from doxa.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,201 @@
+"""``doxa check``, ``doxa show`` and ``doxa solve``: knowledge files seen from the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from doxa.cli._output import complain, diagnostic_json, plural, say, say_json
+from doxa.errors import ConfigError
+
+if TYPE_CHECKING:
+    from doxa.logic import Expr, KnowledgeBase
+
+Files = Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...]")]
+Form = Literal["text", "unicode", "latex", "nnf", "cnf", "dimacs"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check knowledge files: every mistake with its place and a remedy, or a summary when there is none."""
+
+    files: Files
+    """Knowledge files; several are read as one knowledge base."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        from doxa.logic import diagnose
+
+        kb, diagnostics = diagnose(*_given(self.files))
+        errors = [d for d in diagnostics if d.severity == "error"]
+        if self.json:
+            document: dict[str, Any] = {"ok": not errors, "diagnostics": [diagnostic_json(d) for d in diagnostics]}
+            say_json(document | ({} if kb is None else _summary(kb)))
+            return int(bool(errors))
+        for diagnostic in diagnostics:
+            complain(diagnostic)
+        if kb is None or errors:
+            say(plural(len(errors), "error"), "bold red")
+            return 1
+        _describe(kb)
+        warnings = len(diagnostics)
+        say("fine" if not warnings else f"fine, with {plural(warnings, 'warning')}", "bold green")
+        return 0
+
+
+@dataclass(frozen=True)
+class Show:
+    """Print knowledge in another form."""
+
+    files: Files
+    """Knowledge files; several are read as one knowledge base."""
+    form: Annotated[Form, arg(name="as")] = "text"
+    """text, unicode and latex print it as written; nnf, cnf and dimacs ground it over its finite sorts first."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        kb = _load(self.files)
+        text = _shown(kb, self.form)
+        if self.json:
+            say_json({"form": self.form, "text": text})
+        else:
+            say(text)
+        return 0
+
+
+@dataclass(frozen=True)
+class Solve:
+    """Find a world in which all axioms and facts hold, count such worlds, or ask whether something follows."""
+
+    files: Files
+    """Knowledge files; several are read as one knowledge base."""
+    given: Annotated[tuple[str, ...], arg(metavar="FORMULA [FORMULA ...]")] = ()
+    """Formulas that are taken to hold as well, each in quotes."""
+    count: bool = False
+    """Count the models."""
+    limit: int = 1_000_000
+    """Count at most this many."""
+    entails: Annotated[str | None, arg(metavar="FORMULA")] = None
+    """A formula: does it hold in every model?"""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        from doxa.logic import count, entails, parse_formula, satisfiable
+
+        kb = _load(self.files)
+        given = [parse_formula(text, kb) for text in self.given]
+        if self.count:
+            found = count(kb, given=given, limit=self.limit)
+            say_json({"models": found}) if self.json else say(plural(found, "model"))
+        elif self.entails is not None:
+            answer = entails(kb, parse_formula(self.entails, kb), given=given)
+            if self.json:
+                counter = None if answer.counter_model is None else _model_json(answer.counter_model)
+                say_json({"entailed": answer.holds, "vacuous": answer.vacuous, "counter_model": counter})
+            elif answer.counter_model is None:
+                say(str(answer), "bold green")
+            else:
+                say("does not follow; a counter-model:", "bold red")
+                _show_model(answer.counter_model)
+        else:
+            model = satisfiable(kb, given=given)
+            if self.json:
+                say_json({"satisfiable": model is not None, "model": None if model is None else _model_json(model)})
+            elif model is None:
+                say("unsatisfiable: no world makes all of this true", "bold red")
+            else:
+                say("satisfiable", "bold green")
+                _show_model(model)
+        return 0
+
+
+def _given(files: tuple[Path, ...]) -> tuple[Path, ...]:
+    if not files:
+        raise ConfigError("no knowledge file is given; name at least one, such as rules.doxa")
+    return files
+
+
+def _load(files: tuple[Path, ...]) -> KnowledgeBase:
+    """The knowledge base; its warnings go to standard error, its errors are raised together."""
+    from doxa.logic import diagnose, raise_all
+
+    kb, diagnostics = diagnose(*_given(files))
+    raise_all([d for d in diagnostics if d.severity == "error"])
+    for diagnostic in diagnostics:
+        complain(diagnostic)
+    assert kb is not None  # there were no errors
+    return kb
+
+
+def _shown(kb: KnowledgeBase, form: Form) -> str:
+    from doxa.logic import ground, to_cnf, to_nnf, write_dimacs
+
+    if form == "text":
+        return str(kb)
+    if form == "unicode":
+        return kb.unicode()
+    if form == "latex":
+        return kb.latex()
+    propositional = ground(kb)
+    if form == "nnf":
+        return str(to_nnf(propositional.theory))
+    cnf = to_cnf(propositional.theory, atoms=propositional.atoms)
+    if form == "dimacs":
+        return write_dimacs(cnf).rstrip("\n")
+    return "\n".join(_clause(clause, cnf.atoms) for clause in cnf.clauses)
+
+
+def _clause(clause: list[int], atoms: tuple[Expr | None, ...]) -> str:
+    def literal(number: int) -> str:
+        atom = atoms[abs(number) - 1]
+        name = f"#{abs(number)}" if atom is None else str(atom)  # a variable that the encoding added
+        return name if number > 0 else f"!{name}"
+
+    return " | ".join(literal(number) for number in clause) or "false"
+
+
+def _summary(kb: KnowledgeBase) -> dict[str, Any]:
+    signature = kb.signature
+    return {
+        "sorts": [name for name in signature.sorts if name not in ("Int", "Real")],
+        "constants": list(signature.constants),
+        "predicates": {p.name: [s.name for s in p.sorts] for p in signature.predicates.values()},
+        "functions": {f.name: [*[s.name for s in f.sorts], f.result.name] for f in signature.functions.values()},
+        "data": {r.name: list(r.field_names) for r in signature.rows.values()},
+        "axioms": [
+            {"name": a.name, "weight": None if a.learnable else a.weight, "formula": str(a.formula)} for a in kb.axioms
+        ],
+        "facts": len(kb.facts),
+    }
+
+
+def _describe(kb: KnowledgeBase) -> None:
+    summary = _summary(kb)
+    for thing in ("sorts", "constants", "predicates", "functions", "data"):
+        if names := list(summary[thing]):
+            shown = ", ".join(names[:12]) + (f", ... ({len(names):,} in all)" if len(names) > 12 else "")
+            say(f"{thing:<11} {shown}")
+    say(f"{'axioms':<11} {len(kb.axioms):,}")
+    for axiom in kb.axioms[:12]:
+        say(f"  {axiom}"[:160])
+    if len(kb.axioms) > 12:
+        say("  ...")
+    if kb.facts:
+        say(f"{'facts':<11} {len(kb.facts):,}")
+
+
+def _show_model(model: dict[Expr, bool]) -> None:
+    true = [str(atom) for atom, truth in model.items() if truth]
+    say(f"true ({len(true):,} of {len(model):,} atoms):")
+    for atom in true:
+        say(f"  {atom}")
+
+
+def _model_json(model: dict[Expr, bool]) -> dict[str, bool]:
+    return {str(atom): truth for atom, truth in model.items()}

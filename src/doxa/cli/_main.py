@@ -1,0 +1,79 @@
+"""The entry point: choose the command, run it, and turn expected errors into one message and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+from tyro.conf import subcommand
+
+from doxa.cli._knowledge import Check, Show, Solve
+from doxa.cli._output import say
+from doxa.errors import DoxaError
+
+
+@dataclass(frozen=True)
+class Version:
+    """Print the version of doxa."""
+
+    def run(self) -> int:
+        from doxa import __version__
+
+        say(__version__)
+        return 0
+
+
+EXAMPLES = {
+    Check: ("doxa check rules.doxa", "doxa check people.doxa rules.doxa --json"),
+    Show: ("doxa show rules.doxa --as unicode", "doxa show sudoku.doxa --as dimacs > sudoku.cnf"),
+    Solve: (
+        'doxa solve lights.doxa --given "shows(north, green)"',
+        "doxa solve sudoku4.doxa --count",
+        'doxa solve lights.doxa --entails "drive(north) -> !drive(west)"',
+    ),
+    Version: ("doxa version",),
+}
+
+
+def _described(command: type) -> str:
+    examples = "\n".join(f"  {line}" for line in EXAMPLES[command])
+    return f"{command.__doc__}\n\nexamples:\n{examples}"
+
+
+Command = (
+    Annotated[Check, subcommand("check", description=_described(Check))]
+    | Annotated[Show, subcommand("show", description=_described(Show))]
+    | Annotated[Solve, subcommand("solve", description=_described(Solve))]
+    | Annotated[Version, subcommand("version", description=_described(Version))]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0 when all went well, 1 for mistakes in knowledge or data.
+
+    >>> main(["version"]) == 0
+    0.1.0
+    True
+    """
+    command = tyro.cli(
+        Command,  # type: ignore[arg-type]
+        prog="doxa",
+        description="Background knowledge for neural networks.",
+        args=arguments,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    try:
+        return int(command.run())
+    except DoxaError as error:
+        say(str(error), "red", stream=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of a pipe went away: not our mistake
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        say(f"{error.filename}: {error.strerror}" if error.filename else str(error), "red", stream=sys.stderr)
+        return 1
