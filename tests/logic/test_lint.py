@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from doxa.errors import KnowledgeWarning
@@ -370,7 +371,7 @@ def evaluate(formula: Expr, values: dict[str, object]) -> object:
 
 def truths(formula: Expr) -> set[object]:
     """The truth of a formula under every meaning of its names; unknown numbers take halves in between."""
-    domains: dict[str, object] = {
+    domains: dict[str, Sequence[object]] = {
         "d": range(4),
         "e": range(4),
         "c": [0, 1],
@@ -378,16 +379,19 @@ def truths(formula: Expr) -> set[object]:
         "green": [1],
         "a": [False, True],
         "b": [False, True],
-        "u": [n / 2 for n in range(-8, 15)],
-        "v": [n / 2 for n in range(-8, 15)],
+        "u": [n / 2 for n in range(-6, 13)],
+        "v": [n / 2 for n in range(-6, 13)],
     }
     names = sorted({n.name for n in postorder(formula) if isinstance(n, Name | Call)})
-    return {
-        evaluate(formula, dict(zip(names, values, strict=True)))
-        for values in itertools.product(*[domains[n] for n in names])  # type: ignore[call-overload]
-    }
+    found: set[object] = set()
+    for values in itertools.product(*[domains[n] for n in names]):
+        found.add(evaluate(formula, dict(zip(names, values, strict=True))))
+        if len(found) == 2:
+            break
+    return found
 
 
+@settings(deadline=None)
 @given(formulas)
 def test_what_is_judged_is_so(formula: Expr) -> None:
     verdict = Outlook().judge(formula, meaning)
@@ -395,6 +399,7 @@ def test_what_is_judged_is_so(formula: Expr) -> None:
         assert truths(formula) == {verdict}
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         atoms.filter(lambda a: not ({"u", "v"} & {n.label for n in postorder(a)})),
