@@ -138,16 +138,15 @@ def differs(folder: Path, expected: dict[str, Any]) -> bool:
     )
 
 
-def in_child(folder: Path, config: Config, before: Callable[[], None] = lambda: None) -> int:
-    """Train in a forked process, which starts at once since torch is loaded already; returns its id."""
+def in_child(work: Callable[[], object]) -> int:
+    """Do something in a forked process, which starts at once since torch is loaded already; returns its id."""
     child = os.fork()
     if child:
         return child
     try:
-        before()
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         warnings.simplefilter("ignore", RunWarning)
-        build(folder, config)[1]()
+        work()
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -165,15 +164,14 @@ def unfinished(folder: Path) -> bool:
 
 
 def kill_at_random(root: Path, kills: int) -> dict[str, Any]:
-    config = Config()
     began = time.monotonic()
-    assert exit_code(in_child(root / "whole", config)) == 0
+    assert exit_code(in_child(lambda: build(root / "whole", Config())[1]())) == 0
     duration = time.monotonic() - began
     expected = fingerprint(root / "whole")
     report: dict[str, Any] = {"kills": 0, "while_saving": 0, "finished": 0, "different": 0, "failed": 0}
-    folder = root / "killed-0"
-    while True:
-        child = in_child(folder, config)
+    while report["kills"] < kills or not report["finished"]:
+        folder = root / f"killed-{report['finished']}"
+        child = in_child(lambda folder=folder: build(folder, Config())[1]())
         if report["kills"] < kills:
             time.sleep(random.uniform(0, 0.3 * duration))
             os.kill(child, signal.SIGKILL)
@@ -181,46 +179,48 @@ def kill_at_random(root: Path, kills: int) -> dict[str, Any]:
         if code == -signal.SIGKILL:
             report["kills"] += 1
             report["while_saving"] += unfinished(folder)
-            continue
-        report["failed"] += code != 0
-        report["finished"] += 1
-        report["different"] += differs(folder, expected)
-        folder = root / f"killed-{report['finished']}"
-        if code != 0 or report["kills"] >= kills:
-            return report
+        else:
+            report["failed"] += code != 0
+            report["finished"] += 1
+            report["different"] += code == 0 and differs(folder, expected)
+    return report
+
+
+def die_at(point: int, folder: Path, config: Config) -> None:
+    """Train until the process is about to do its n-th file operation in the folder, and then kill it."""
+    left = point
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        files = event in ("open", "os.rename", "os.remove", "os.truncate", "os.mkdir")
+        if files and str(folder) in str(arguments[0]):
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= 1
+
+    sys.addaudithook(hook)
+    build(folder, config)[1]()
 
 
 def kill_everywhere(root: Path) -> dict[str, Any]:
     config = Config(steps=3, save_every=1)
-    assert exit_code(in_child(root / "whole", config)) == 0
-    expected = fingerprint(root / "whole")
-    report = {"points": 0, "while_saving": 0, "different": 0}
+    assert exit_code(in_child(lambda: build(root / "whole", config)[1]())) == 0
+    folders: list[Path] = []
     while True:
-        folder = root / f"point-{report['points']}"
-        left = report["points"]
-
-        def die_at_the_point(folder: Path = folder, left: int = left) -> None:
-            def hook(event: str, arguments: tuple[Any, ...]) -> None:
-                nonlocal left
-                files = event in ("open", "os.rename", "os.remove", "os.truncate", "os.mkdir")
-                if files and str(folder) in str(arguments[0]):
-                    if left == 0:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    left -= 1
-
-            sys.addaudithook(hook)
-
-        code = exit_code(in_child(folder, config, die_at_the_point))
+        folder = root / f"point-{len(folders)}"
+        code = exit_code(in_child(lambda folder=folder: die_at(len(folders), folder, config)))
         if code == 0:
-            return report
+            break
         assert code == -signal.SIGKILL, code
-        report["while_saving"] += unfinished(folder)
-        assert exit_code(in_child(folder, config)) == 0, folder
-        report["points"] += 1
-        report["different"] += differs(folder, expected)
+        folders.append(folder)
+    report = {"points": len(folders), "while_saving": sum(map(unfinished, folders))}
+    assert exit_code(in_child(lambda: [build(folder, config)[1]() for folder in folders])) == 0
+    expected = fingerprint(root / "whole")
+    return report | {"different": sum(differs(folder, expected) for folder in folders)}
 
 
 if __name__ == "__main__":
+    heavy = sorted({"lightning", "matplotlib", "rich", "tyro"} & set(sys.modules))
     torch.set_num_threads(1)
     weight = nn.Parameter(torch.ones(1))
     weight.grad = torch.ones(1)
@@ -232,4 +232,4 @@ if __name__ == "__main__":
     elif command == "kill":
         print(json.dumps(kill_at_random(root, int(sys.argv[3]))))
     else:
-        print(json.dumps(kill_everywhere(root)))
+        print(json.dumps({**kill_everywhere(root), "heavy": heavy}))

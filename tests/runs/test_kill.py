@@ -43,3 +43,4 @@ def test_a_kill_at_every_file_operation(tmp_path: Path) -> None:
     found = report("points", tmp_path)
     assert found["points"] >= 30 and found["while_saving"] >= 10
     assert found["different"] == 0, found
+    assert found["heavy"] == []  # and loading the room loads nothing that may not be needed
