@@ -11,7 +11,7 @@ from doxa.logic._binders import Let, Quantifier
 from doxa.logic._checker import Checker, Report
 from doxa.logic._diagnostics import nearest
 from doxa.logic._outlook import GRID, NODES, Outlook
-from doxa.logic._sorts import Kind, Many, show
+from doxa.logic._sorts import Kind, Many, show, size_of
 from doxa.logic._symbols import Rows, Signature, Sort
 from doxa.logic._tree import And, Call, Compare, Expr, Field, Iff, Implies, Index, Name, Not, Or, Xor
 
@@ -220,7 +220,7 @@ class Linter(Checker):
         sizes: list[int | None] = []
         for names, sort_name, sample in node.label[2]:
             sort = self.signature.sorts.get(sort_name)
-            size = None if sort is None else sort.size
+            size = None if sort is None else size_of(sort)
             if sample is not None and size is not None and sample > size:
                 self.warn(
                     node, f"sample {sample} of {sort_name}, which has {size} values", "sample fewer, or leave it out"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from doxa.logic._sorts import Kind, literal
+from doxa.logic._sorts import Kind, literal, size_of
 from doxa.logic._symbols import Sort
 from doxa.logic._tree import And, Arith, Call, Compare, Expr, Iff, Implies, Not, Number, Or, Truth, Xor
 
@@ -144,7 +144,7 @@ class Outlook:
         axes: Axes = {}
         for comparison in group:
             axes.update(comparison.axes)
-        if size_of(axes) * len(group) > GRID or self.tables < 1:
+        if not small(axes, len(group)) or self.tables < 1:
             return None
         self.tables -= 1
         tables = [c.table(axes) for c in group]
@@ -231,7 +231,7 @@ def compare(node: Expr, meaning: Meaning, numbers: dict[Expr, set[float]]) -> Co
     finite: Axes = {}
     left, right = node.children
     first, second = calculation(left, meaning, finite), calculation(right, meaning, finite)
-    if first is not None and second is not None and size_of(finite) <= GRID:
+    if first is not None and second is not None and small(finite):
         return Comparison(node, finite, (first, second))
     if left == right:
         return Comparison(node, {}, (fixed(0), fixed(0)))
@@ -256,8 +256,9 @@ def fixed(value: float) -> Side:
     return lambda axes: np.asarray(value)
 
 
-def size_of(axes: Axes) -> int:
-    return math.prod([len(values) for values in axes.values()])
+def small(axes: Axes, tables: int = 1) -> bool:
+    """Can tables over these axes be looked through? (Arrays have few dimensions, so there must be few axes.)"""
+    return len(axes) <= 16 and math.prod([len(values) for values in axes.values()]) * tables <= GRID
 
 
 def landmarks(numbers: set[float], kind: Kind | int) -> npt.NDArray[Any]:
@@ -266,7 +267,7 @@ def landmarks(numbers: set[float], kind: Kind | int) -> npt.NDArray[Any]:
     between = [(a + b) / 2 for a, b in itertools.pairwise(points)]
     values = [points[0] - 1, *points, *between, points[-1] + 1]
     if isinstance(kind, Sort) and isinstance(kind.values, range):
-        low, high = kind.values[0], kind.values[-1]
+        low, high = [min(max(bound, -EXACT), EXACT) for bound in (kind.values[0], kind.values[-1])]
         values = [low, high, *[v for v in values if low <= v <= high]]
     return np.array(sorted(set(values)), dtype=np.float64)
 
@@ -293,8 +294,11 @@ def calculation(side: Expr, meaning: Meaning, axes: Axes) -> Side | None:
         what = meaning(node)
         if isinstance(what, int):
             places[node] = what
-        elif isinstance(what, Sort) and what.values is not None and len(what.values) <= GRID:
-            axes[node] = np.arange(len(what.values)) if isinstance(what.values, tuple) else np.array(what.values)
+        elif isinstance(what, Sort) and what.values is not None and (size_of(what) or 0) <= GRID:
+            values = what.values if isinstance(what.values, range) else range(len(what.values))
+            if max(-values[0], values[-1]) >= EXACT:
+                return None
+            axes[node] = np.array(values)
         else:
             return None
     return lambda spread: calculate(order, spread, places)
