@@ -43,13 +43,13 @@ slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m slow
 
 check: $(VENV)/.dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 
 format: $(VENV)/.dev
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix src tests benchmarks examples
+	$(BIN)/ruff format src tests benchmarks examples
 
 bench: $(VENV)/.dev
 	@for script in $$(grep -l '^def rows' benchmarks/*.py | sort); do \

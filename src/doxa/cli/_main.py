@@ -21,7 +21,7 @@ class Version:
     """Print the version of doxa."""
 
     def run(self) -> int:
-        from doxa import __version__
+        from doxa._version import __version__
 
         say(__version__)
         return 0
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     True
     """
     command = tyro.cli(
-        Command,  # type: ignore[arg-type]
+        Command,
         prog="doxa",
         description="Background knowledge for neural networks.",
         args=arguments,
