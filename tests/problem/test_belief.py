@@ -104,6 +104,12 @@ def test_value_is_exact_and_derivative_true_away_from_the_corner() -> None:
     torch.testing.assert_close(capped, torch.tensor([[0.0, math.log(1e-3)]]))
 
 
+def test_floor_does_not_bring_values_into_being() -> None:
+    belief = Belief.from_probs([torch.ones(1), torch.tensor([0.0, 1.0])], eps=1e-3)
+    assert belief.log_probs[0].tolist() == [0.0, -INF]
+    assert belief.probs[1, 0].item() == pytest.approx(1e-3)
+
+
 def test_padding_and_ruled_out_values_get_no_gradient() -> None:
     logits = torch.zeros(2, 3, requires_grad=True)
     belief = Belief.from_logits(logits + torch.tensor([[0.0, -INF, 0.0], [0.0, 0.0, 9.0]]), sizes=(3, 2))

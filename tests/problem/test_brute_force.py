@@ -383,7 +383,7 @@ def test_too_many_worlds() -> None:
 
 
 def test_outputs_with_more_joint_values_than_an_int64_holds() -> None:
-    problem = Problem((3, 3), (2,) * 100, lambda w: (w.sum(-1, keepdim=True) > torch.arange(100) % 7).long())
+    problem = Problem((3, 3), (2,) * 200, lambda w: (w.sum(-1, keepdim=True) > torch.arange(200) % 7).long())
     reasoner = BruteForce(problem)
     listed = sorted({tuple(row) for row in problem(problem.worlds()).tolist()})
     assert [tuple(row) for row in reasoner.outputs.tolist()] == listed

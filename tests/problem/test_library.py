@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 import pickle
@@ -116,6 +117,7 @@ PROBLEMS: dict[str, tuple[Problem, Callable[[World], World]]] = {
     "cnf no clause": (cnf([], variables=2), plain_cnf([])),
     "cnf empty clause": (cnf([[1], []]), plain_cnf([[1], []])),
     "path 3x3": (shortest_path(3, 3), plain_path(3, 3, (1, 2))),
+    "path 3x3 with walls": (shortest_path(3, 3, costs=(1, 100)), plain_path(3, 3, (1, 100))),
     "path 2x4": (shortest_path(2, 4, costs=(1, 4)), plain_path(2, 4, (1, 4))),
     "path 2x3, three costs": (shortest_path(2, 3, costs=(3, 1, 2)), plain_path(2, 3, (3, 1, 2))),
     "path 1x1": (shortest_path(1, 1), plain_path(1, 1, (1, 2))),
@@ -210,6 +212,29 @@ def test_numbers_that_differ_only_in_the_last_digit() -> None:
     problem = comparison(40)
     assert problem(world).tolist() == problem.evaluate_factors(world).tolist() == [0]
     assert problem(world.flip(0)).tolist() == [2], "the reversed first number starts with the 8"
+
+
+def test_winding_paths_on_a_larger_grid() -> None:
+    """Uniform-cost search with whole paths in the queue: the cheapest, and of those the first sequence of cells."""
+    size, costs = 5, (1, 2, 60)
+    worlds = shortest_path(size, size, costs).random_worlds(100, generator=torch.Generator().manual_seed(0))
+    snake = [[0, 0, 0, 0, 0], [2, 2, 2, 2, 0], [0, 0, 0, 0, 0], [0, 2, 2, 2, 2], [0, 0, 0, 0, 0]]
+    worlds = torch.cat([worlds, torch.tensor(snake).reshape(1, -1)])
+    outputs = shortest_path(size, size, costs)(worlds)
+    for world, output in zip(worlds.tolist(), outputs.tolist(), strict=True):
+        queue: list[tuple[int, World]] = [(0, (0,))]
+        done: set[int] = set()
+        while queue[0][1][-1] != size * size - 1:
+            cost, path = heapq.heappop(queue)
+            if path[-1] not in done:
+                done.add(path[-1])
+                row, column = divmod(path[-1], size)
+                for r, c in itertools.product(range(row - 1, row + 2), range(column - 1, column + 2)):
+                    if 0 <= r < size and 0 <= c < size:
+                        cell = r * size + c
+                        heapq.heappush(queue, (cost + costs[world[cell]], (*path, cell)))
+        assert output == [int(cell in queue[0][1]) for cell in range(size * size)]
+    assert outputs[-1].sum() == 13, "along the snake, cutting its corners"
 
 
 def test_ties_between_paths_take_the_first_sequence_of_cells() -> None:

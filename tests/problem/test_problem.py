@@ -195,6 +195,16 @@ def test_contradictory_factors_name_the_world(second: Factor) -> None:
         problem(problem.worlds())
 
 
+def test_factor_that_gives_one_variable_still_binds_the_others() -> None:
+    """The first factor makes y0 = w0, and also demands y1 = 1 where w0 = 1; the second makes y1 = 0."""
+    first = tabulate((2, 2, 2), lambda world, y0, y1: (y0 == world) & (y1 >= world))
+    second = Factor((y(1),), [True, False])
+    problem = Problem.from_factors([Factor((w(0), y(0), y(1)), first), second], (2,), (2, 2))
+    assert problem(torch.tensor([0])).tolist() == [0, 0]
+    with pytest.raises(ProblemError, match=r"factors allow no output for world \(1,\)"):
+        problem(torch.tensor([1]))
+
+
 @pytest.mark.parametrize(
     "build, message",
     [
@@ -287,7 +297,7 @@ class Counting:
 
     def __call__(self, worlds: Tensor) -> Tensor:
         self.calls += 1
-        return conjunction(worlds) ^ (self.calls % 2)
+        return worlds[..., :1] ^ (self.calls % 2)
 
 
 def sort_in_place(worlds: Tensor) -> Tensor:
@@ -297,6 +307,11 @@ def sort_in_place(worlds: Tensor) -> Tensor:
 
 def relative_to_first(worlds: Tensor) -> Tensor:
     return (worlds[..., :1] != worlds.reshape(-1, 2)[0, 0]).long()
+
+
+def by_position(worlds: Tensor) -> Tensor:
+    rows = torch.arange(worlds[..., 0].numel()).reshape(worlds.shape[:-1])
+    return (rows >= 8).long().unsqueeze(-1)
 
 
 def two_axes_only(worlds: Tensor) -> Tensor:
@@ -310,13 +325,14 @@ def two_axes_only(worlds: Tensor) -> Tensor:
         (Counting(), "disagree on world"),
         (sort_in_place, "changes its argument"),
         (relative_to_first, "disagree on world"),
+        (by_position, "two calls of the function disagree on world"),
         (two_axes_only, "with and without an axis disagree on world"),
-        (lambda worlds: worlds.sum(-1, keepdim=True), "returned 2 for output y0"),
+        (lambda worlds: worlds.sum(-1, keepdim=True), "returned [456] for output y0, expected 0 to 3"),
     ],
 )
 @pytest.mark.parametrize("max_worlds", [100, 1])
 def test_misbehaving_functions_are_found(function: Callable[[Tensor], Tensor], message: str, max_worlds: int) -> None:
-    problem = Problem((2, 2), (2,), function)
+    problem = Problem((4, 4), (4,), function)
     with pytest.raises(ProblemError, match=message):
         problem.check(max_worlds=max_worlds, generator=seeded())
 

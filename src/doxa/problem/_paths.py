@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from doxa.errors import ProblemError
 from doxa.problem._problem import Problem
@@ -45,12 +46,11 @@ def _cheapest(worlds: Tensor, height: int, width: int, costs: tuple[int, ...]) -
     # to_go[v] = cost of the rest of the way from v, v not included: Bellman's equation, iterated to its fixed point.
     to_go = torch.full_like(cost, far)
     to_go[..., -1] = 0
-    for _ in range(cells - 1):
-        beyond = torch.cat([cost + to_go, torch.full_like(cost[..., :1], far)], -1)
-        to_go[..., :-1] = beyond[..., neighbours].amin(-1)[..., :-1].clamp(max=far)
-    beyond = torch.cat([cost + to_go, torch.full_like(cost[..., :1], 2 * far)], -1)
+    for _ in range(cells):
+        beyond = pad(cost + to_go, (0, 1), value=2 * far)[..., neighbours]
+        to_go[..., :-1] = beyond.amin(-1)[..., :-1]
     # argmin takes the first minimum, and neighbours are in the order of their numbers: that is the tie rule.
-    follow = neighbours.expand(*cost.shape, -1).gather(-1, beyond[..., neighbours].argmin(-1, keepdim=True)).squeeze(-1)
+    follow = neighbours.expand_as(beyond).gather(-1, beyond.argmin(-1, keepdim=True)).squeeze(-1)
     follow[..., -1] = cells - 1
     path = torch.zeros_like(worlds)
     cell = torch.zeros_like(worlds[..., :1])

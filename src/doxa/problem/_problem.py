@@ -342,8 +342,8 @@ class Problem:
         self.require_output(output)
         if output.ndim > 1 and tuple(output.shape[:-1]) != belief.batch_shape:
             raise ProblemError(
-                f"output has shape {tuple(output.shape)}, expected {(*belief.batch_shape, len(self.output))}: the batch "
-                f"of the belief, then {len(self.output)} output variables"
+                f"output has shape {tuple(output.shape)}, expected {(*belief.batch_shape, len(self.output))}: the "
+                f"batch of the belief, then {len(self.output)} output variables"
             )
 
     def require_output(self, output: Tensor) -> None:
