@@ -141,7 +141,6 @@ def test_batch_shapes(batch: tuple[int, ...]) -> None:
     assert worlds.shape == (4, *batch, 2)
     assert belief.log_prob(worlds).shape == (4, *batch)
     torch.testing.assert_close(belief.log_prob(worlds).exp(), torch.full((4, *batch), 1 / 6))
-    assert belief.reshape(-1).batch_shape == (math.prod(batch),)
 
 
 def test_indexing_touches_the_batch_only() -> None:

@@ -287,8 +287,12 @@ def test_probability_zero_with_a_floor_gets_its_true_gradient() -> None:
 def test_tiny_probabilities_do_not_underflow() -> None:
     logits = torch.zeros(2, 10)
     logits[:, 0] = 400.0
-    value = BruteForce(addition(1)).log_prob(Belief.from_logits(logits), torch.tensor([1, 8]))
-    assert value.item() == pytest.approx(-800.0, rel=1e-6), "e^-800, far below the smallest float"
+    reasoner, belief, output = BruteForce(addition(1)), Belief.from_logits(logits), torch.tensor([1, 7])
+    value = reasoner.log_prob(belief, output).item()
+    assert value == pytest.approx(-800 + math.log(2), rel=1e-6), "far below the smallest float"
+    assert {tuple(world) for world in reasoner.sample(belief, output, 50).tolist()} == {(8, 9), (9, 8)}
+    halves = torch.full((2, 2), 0.5)
+    torch.testing.assert_close(reasoner.posterior(belief, output).probs[:, 8:], halves, atol=1e-3, rtol=0)
 
 
 # --- impossible outputs

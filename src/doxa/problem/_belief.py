@@ -115,9 +115,9 @@ class Belief:
     ) -> Belief:
         """A belief from probabilities, shaped as in ``from_logits``; each variable's must sum to 1.
 
-        The value is log max(p, eps) and its derivative 1 / max(p, eps), capped at the largest that the dtype can
-        hold. By default a probability of 0 is kept: such a value is impossible and gets no gradient from a reasoner.
-        With ``eps > 0`` it is merely unlikely, and its gradient is the true one.
+        The value is log max(p, eps) and its derivative 1 / max(p, eps, smallest normal number). By default a
+        probability of 0 is kept: such a value is impossible and gets no gradient from a reasoner. With ``eps > 0`` it
+        is merely unlikely, and its gradient is the true one.
 
         >>> Belief.from_probs(torch.tensor([[1.0, 0.0]])).log_probs
         tensor([[0., -inf]])
@@ -224,14 +224,6 @@ class Belief:
         if not any(part is Ellipsis for part in key):
             key = (*key, Ellipsis)
         return self._like(self.log_probs[(*key, slice(None), slice(None))])
-
-    def reshape(self, *batch: int) -> Belief:
-        """The same rows in a batch of another shape; -1 stands for what is left.
-
-        >>> Belief.uniform((2, 3), batch=(4, 5)).reshape(-1)
-        Belief(batch=(20,), sizes=(2, 3), dtype=torch.float32)
-        """
-        return self._like(self.log_probs.reshape(*batch, *self.log_probs.shape[-2:]))
 
     def to(self, target: torch.device | str | torch.dtype) -> Belief:
         """The same belief on another device or in another dtype.

@@ -193,12 +193,9 @@ class BruteForce(nn.Module):
             raise ProblemError(f"k is {k}, expected at least 1")
 
         def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-            table = self._table(rows, out)
-            scores, numbers = table.sort(dim=-1, descending=True, stable=True)
-            total = logsumexp(table, -1)
-            total = total.masked_fill(total == NEG_INF, 0.0).unsqueeze(-1)
+            scores, numbers = self._conditioned(rows, out)[0].sort(dim=-1, descending=True, stable=True)
             missing = (0, max(k - len(self.numbers), 0))
-            return pad(scores[:, :k] - total, missing, value=NEG_INF), pad(numbers[:, :k], missing)
+            return pad(scores[:, :k], missing, value=NEG_INF), pad(numbers[:, :k], missing)
 
         scores, numbers = self._by_rows(query, belief, output)
         worlds = self.problem.world_of(numbers)
@@ -215,13 +212,11 @@ class BruteForce(nn.Module):
         sizes, width = self.problem.world, belief.log_probs.shape[-1]
 
         def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-            table = self._table(rows, out)
-            total = logsumexp(table, -1)
-            finite = total.masked_fill(total == NEG_INF, 0.0).unsqueeze(-1)
+            table, total = self._conditioned(rows, out)
             columns = []
             for i, size in enumerate(sizes):
                 blocks = table.reshape(len(table), math.prod(sizes[:i]), size, math.prod(sizes[i + 1 :]))
-                columns.append(pad(logsumexp(blocks, (1, 3)) - finite, (0, width - size), value=NEG_INF))
+                columns.append(pad(logsumexp(blocks, (1, 3)), (0, width - size), value=NEG_INF))
             return torch.stack(columns, -2), total
 
         log_probs, total = self._by_rows(query, belief, output)
@@ -239,10 +234,8 @@ class BruteForce(nn.Module):
         """
 
         def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-            table = self._table(rows, out)
-            total = logsumexp(table, -1)
-            finite = total.masked_fill(total == NEG_INF, 0.0).unsqueeze(-1)
-            return draw((table - finite).exp(), count, generator).movedim(0, -1), total
+            table, total = self._conditioned(rows, out)
+            return draw(table.exp(), count, generator).movedim(0, -1), total
 
         numbers, total = self._by_rows(query, belief.detach(), output)
         self._require_possible(total, output)
@@ -265,6 +258,12 @@ class BruteForce(nn.Module):
         """log p(w, y | P) for rows ``(R, W, D)`` and outputs ``(R, Y)``: ``(R, worlds)``, -inf where c(w) is not y."""
         mask = self._matches(output).to(rows.dtype).log()
         return self._priors(rows) + mask.index_select(1, self.numbers)
+
+    def _conditioned(self, rows: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
+        """log p(w | y, P), ``(R, worlds)``, all -inf for an impossible output; and log p(y | P), ``(R,)``."""
+        table = self._table(rows, output)
+        total = logsumexp(table, -1)
+        return table - total.masked_fill(total == NEG_INF, 0.0).unsqueeze(-1), total
 
     def _joint(self, rows: Tensor) -> Tensor:
         return segment_logsumexp(self._priors(rows), self.numbers, len(self.outputs))
