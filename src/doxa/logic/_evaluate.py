@@ -38,19 +38,21 @@ def evaluate(formula: Expr, assignment: Mapping[Expr, Any]) -> Any:
     uses[id(formula)] += 1
     value: dict[int, Any] = {}
     for node in order:
-        children = parts(node)
-        value[id(node)] = _apply(node, [value[id(c)] for c in children], assignment)
-        for c in children:  # an array is let go as soon as nothing needs it any more
-            uses[id(c)] -= 1
-            if not uses[id(c)]:
-                del value[id(c)]
+        kind = type(node)
+        if kind is Call or kind is Compare:
+            value[id(node)] = _truth_of(node, assignment)
+            continue
+        places = [id(c) for c in parts(node)]
+        value[id(node)] = _apply(node, [value[place] for place in places])
+        for place in places:  # an array is let go as soon as nothing needs it any more
+            uses[place] -= 1
+            if not uses[place]:
+                del value[place]
     return value[id(formula)]
 
 
-def _apply(node: Expr, values: list[Any], assignment: Mapping[Expr, Any]) -> Any:
+def _apply(node: Expr, values: list[Any]) -> Any:
     match node:
-        case Call() | Compare():
-            return _truth_of(node, assignment)
         case Truth():
             return node.value
         case Not():

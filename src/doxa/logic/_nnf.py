@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from doxa.errors import ConfigError
 from doxa.logic._binders import Let, Quantifier
 from doxa.logic._count import Count
-from doxa.logic._simplify import Builder, formulas, not_propositional, parts
+from doxa.logic._simplify import Builder, not_propositional, parts
 from doxa.logic._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
 
 __all__ = ["to_nnf"]
@@ -46,17 +46,19 @@ def to_nnf(formula: Expr, *, counting: str = "keep") -> Expr:
 def normalise(formula: Expr, expansion: Expansion | None, *, keep_equivalences: bool = False) -> Expr:
     """`to_nnf`, which may also leave equivalences (as ``<->`` and ``xor`` over formulas in normal form)."""
     while True:
-        formula = _pushed(formula, expansion, keep_equivalences)
+        build = Builder()
+        formula = _pushed(build, formula, expansion, keep_equivalences)
         # What folds into a negation only on the way up ("at most 0 of" a conjunction) is pushed down in another round.
-        if not any(isinstance(n, Not) and not isinstance(n.children[0], Call | Compare) for n in formulas(formula)):
+        if not build.negated:
             return formula
 
 
-def _pushed(formula: Expr, expansion: Expansion | None, keep_equivalences: bool) -> Expr:
-    build = Builder()
+def _pushed(build: Builder, formula: Expr, expansion: Expansion | None, keep_equivalences: bool) -> Expr:
     value: dict[tuple[int, bool], Expr] = {}
 
     def wanted(node: Expr, positive: bool) -> list[Key]:
+        if type(node) is And or type(node) is Or:
+            return [(c, positive) for c in node.children]
         match node:
             case Not():
                 return [(node.children[0], not positive)]
@@ -79,21 +81,23 @@ def _pushed(formula: Expr, expansion: Expansion | None, keep_equivalences: bool)
         node, positive, keys = stack.pop()
         if (id(node), positive) in value:
             continue
-        if keys is None:
+        kind = type(node)
+        if kind is Call or kind is Compare:
+            atom = build.share(node)
+            value[id(node), positive] = atom if positive else build.negate(atom)
+        elif keys is None:
             keys = wanted(node, positive)
             stack.append((node, positive, keys))
-            stack.extend([(c, sign, None) for c, sign in reversed(keys) if (id(c), sign) not in value])
-            continue
-        args = [value[id(c), sign] for c, sign in keys]
-        value[id(node), positive] = _build(build, node, positive, args, expansion)
+            stack += [(c, sign, None) for c, sign in reversed(keys)]
+        else:
+            args = [value[id(c), sign] for c, sign in keys]
+            value[id(node), positive] = _build(build, node, positive, args, expansion)
     return build.flatten(value[id(formula), True])
 
 
 def _build(build: Builder, node: Expr, positive: bool, args: list[Expr], expansion: Expansion | None) -> Expr:
     """The normal form of a node or of its negation, from those of the keys it asked for."""
     match node:
-        case Call() | Compare():
-            return build.share(node) if positive else build.negate(build.share(node))
         case Truth():
             return build.truth(node.value == positive)
         case Not():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
 
 from doxa.errors import KnowledgeError
 from doxa.logic._binders import Let, Quantifier
@@ -44,30 +45,30 @@ def atoms_of(*formulas_: Expr) -> tuple[Expr, ...]:
 
 def parts(node: Expr) -> tuple[Expr, ...]:
     """The subformulas directly below a node: none below an atom, guard and body below a quantifier."""
-    if isinstance(node, Call | Compare):
+    kind = type(node)
+    if kind is Call or kind is Compare:
         return ()
     if isinstance(node, Quantifier):
         return node.children[-2:] if node.guard is not None else node.children[-1:]
-    if isinstance(node, Let):
-        return node.children[-1:]
-    return node.children
+    return node.children[-1:] if kind is Let else node.children
 
 
 def formulas(*roots: Expr, below: Callable[[Expr], Sequence[Expr]] = parts) -> Iterator[Expr]:
     """Every distinct subformula, children first, each once; like `postorder`, but it does not enter atoms."""
     done: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(roots)]
+    stack: list[Expr | None] = list(reversed(roots))
     while stack:
-        node, ready = stack.pop()
-        if id(node) in done:
+        node = stack.pop()
+        if node is None:  # all below the next one are done
+            node = cast(Expr, stack.pop())
+        elif id(node) in done:
             continue
-        children = () if ready else below(node)
-        if not children:
-            done.add(id(node))
-            yield node
-        else:
-            stack.append((node, True))
-            stack.extend([(c, False) for c in reversed(children) if id(c) not in done])
+        elif children := below(node):
+            stack += (node, None)
+            stack += reversed(children)
+            continue
+        done.add(id(node))
+        yield node
 
 
 def not_propositional(node: Expr) -> KnowledgeError:
@@ -89,22 +90,39 @@ class Builder:
     """
 
     def __init__(self) -> None:
-        self._table: dict[Expr, Expr] = {}
+        self._leaves: dict[Expr, Expr] = {}
+        self._nodes: dict[tuple[Any, ...], Expr] = {}
         self._flat = False
+        self.nested = False
+        """Whether a conjunction was put below a conjunction, or a disjunction below a disjunction."""
+        self.negated = False
+        """Whether anything but an atom was negated."""
         self.true = self.share(Truth(True))
         self.false = self.share(Truth(False))
 
     def share(self, node: Expr) -> Expr:
-        """The one object for this node."""
-        return self._table.setdefault(node, node)
+        """The one object for an atom or another node that is taken as it is."""
+        return self._leaves.setdefault(node, node)
+
+    def _make(self, kind: type[Expr], label: Any, children: tuple[Expr, ...]) -> Expr:
+        """The one object for a connective: its children are already, so their identities tell."""
+        key = (kind, label, *map(id, children))
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = make(kind, label, children)
+        return node
 
     def truth(self, value: bool) -> Expr:
         return self.true if value else self.false
 
     def negate(self, a: Expr) -> Expr:
-        if a is self.true or a is self.false:
+        kind = type(a)
+        if kind is Truth:
             return self.truth(a is self.false)
-        return a.children[0] if type(a) is Not else self.share(make(Not, None, (a,)))
+        if kind is Not:
+            return a.children[0]
+        self.negated = self.negated or not (kind is Call or kind is Compare)
+        return self._make(Not, None, (a,))
 
     def join(self, kind: type[Expr], args: Iterable[Expr]) -> Expr:
         """The conjunction (``kind`` is And) or disjunction (Or) of formulas."""
@@ -112,19 +130,24 @@ class Builder:
         if self._flat:
             args = [leaf for a in args for leaf in (a.children if type(a) is kind else (a,))]
         distinct = {id(a): a for a in args if a is not neutral}
-        opposed = any(type(a) is Not and id(a.children[0]) in distinct for a in distinct.values())
+        opposed = False
+        for a in distinct.values():
+            if type(a) is Not:
+                opposed = opposed or id(a.children[0]) in distinct
+            elif type(a) is kind:
+                self.nested = True
         if opposed or id(absorbing) in distinct:
             return absorbing
         if len(distinct) <= 1:
             return next(iter(distinct.values()), neutral)
-        return self.share(make(kind, None, tuple(distinct.values())))
+        return self._make(kind, None, tuple(distinct.values()))
 
     def implies(self, a: Expr, b: Expr) -> Expr:
         if a is self.true or b is self.true or self._opposite(a, b):
             return b
         if a is self.false or a is b:
             return self.true
-        return self.negate(a) if b is self.false else self.share(make(Implies, None, (a, b)))
+        return self.negate(a) if b is self.false else self._make(Implies, None, (a, b))
 
     def equal(self, a: Expr, b: Expr, same: bool = True) -> Expr:
         """``a <-> b``, or ``a xor b`` when not ``same``."""
@@ -133,7 +156,7 @@ class Builder:
                 return y if x.value == same else self.negate(y)
         if a is b or self._opposite(a, b):
             return self.truth((a is b) == same)
-        return self.share(make(Iff if same else Xor, None, (a, b)))
+        return self._make(Iff if same else Xor, None, (a, b))
 
     def count(self, kind: str, k: int, args: Iterable[Expr]) -> Expr:
         """``kind`` ``k`` of the arguments are true; ``k`` may be any integer."""
@@ -151,23 +174,24 @@ class Builder:
             return self.join(And if low == n else Or, rest)
         if high == 0 or (low, high) == (0, n - 1):
             return self.join(And if high == 0 else Or, [self.negate(a) for a in rest])
-        return self.share(make(Count, (kind, k), tuple(rest)))
+        return self._make(Count, (kind, k), tuple(rest))
 
     def rebuild(self, node: Expr, args: Sequence[Expr]) -> Expr:
         """The node over other subformulas (those of `parts`)."""
+        kind = type(node)
+        if kind is Call or kind is Compare:
+            return self.share(node)
+        if kind is And or kind is Or:
+            return self.join(kind, args)
         match node:
-            case Truth():
-                return self.truth(node.value)
-            case Call() | Compare():
-                return self.share(node)
             case Not():
                 return self.negate(args[0])
-            case And() | Or():
-                return self.join(type(node), args)
             case Implies():
                 return self.implies(args[0], args[1])
             case Iff() | Xor():
-                return self.equal(args[0], args[1], isinstance(node, Iff))
+                return self.equal(args[0], args[1], kind is Iff)
+            case Truth():
+                return self.truth(node.value)
             case Count():
                 return self.count(node.kind, node.count, args)
             case Quantifier():
@@ -188,17 +212,19 @@ class Builder:
 
     def flatten(self, root: Expr) -> Expr:
         """The formula with every conjunction below a conjunction, and disjunction below a disjunction, merged."""
+        if not self.nested:
+            return root
         self._flat = True  # collapses on the way up may still put one below the other
         merged: dict[int, Sequence[Expr]] = {}
 
         def below(node: Expr) -> Sequence[Expr]:
             if id(node) not in merged:
-                merged[id(node)] = _merged(node) if isinstance(node, And | Or) else parts(node)
+                merged[id(node)] = _merged(node) if type(node) is And or type(node) is Or else parts(node)
             return merged[id(node)]
 
         value: dict[int, Expr] = {}
         for node in formulas(root, below=below):
-            value[id(node)] = self.rebuild(node, [value[id(c)] for c in below(node)])
+            value[id(node)] = self.rebuild(node, [value[id(c)] for c in merged[id(node)]])
         self._flat = False
         return value[id(root)]
 
