@@ -95,7 +95,9 @@ def log1mexp(x: Tensor) -> Tensor:
 
 
 def root(x: Tensor, q: float | Tensor, eps: float | None = None) -> Tensor:
-    r""":math:`x^q` for x ≥ 0 and 0 < q ≤ 1, exact in value, with its derivative :math:`q x^{q-1}` capped at q/ε.
+    r""":math:`x^q` for x ≥ 0 and 0 < q ≤ 1, with its derivative :math:`q x^{q-1}` capped at q/ε.
+
+    The value is exact at 0 and wherever the derivative is not capped, and within ε elsewhere.
 
     >>> x = torch.tensor([0.0, 0.25], requires_grad=True)
     >>> y = root(x, 0.5, 1e-3); y.sum().backward(); y.detach(), x.grad
@@ -103,8 +105,10 @@ def root(x: Tensor, q: float | Tensor, eps: float | None = None) -> Tensor:
     """
     if isinstance(q, float) and q == 1:
         return x
-    exponent = 1 / (1 - q)
-    capped = lift(x, cap(x, eps) ** exponent).pow(q)
+    floor = cap(x, eps) ** (1 / (1 - q))
+    capped = lift(x, floor).pow(q)
+    if isinstance(q, float) and q >= 0.5:  # below the floor x^q < ε, so 0 is the only value to put right
+        return capped - torch.where(x <= 0, capped, 0.0).detach()
     return capped + (x.detach().clamp_min(0).pow(q) - capped).detach()
 
 

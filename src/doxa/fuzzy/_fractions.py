@@ -32,7 +32,7 @@ from doxa.fuzzy._implications import Implication, RImplication, SImplication
 from doxa.fuzzy._logspace import LogConjunction, LogDisjunction
 from doxa.fuzzy._lukasiewicz import Lukasiewicz
 from doxa.fuzzy._negations import STANDARD
-from doxa.fuzzy._parameters import current
+from doxa.fuzzy._parameters import number
 from doxa.fuzzy._product import Product
 from doxa.fuzzy._schweizer_sklar import SchweizerSklar
 from doxa.fuzzy._sigmoidal import SigmoidalAggregator, SigmoidalConnective, SigmoidalImplication
@@ -185,12 +185,12 @@ def _closed_form(operator: Operator, n: int) -> float | None:
         case Lukasiewicz():
             return irwin_hall_cdf(1.0, n)
         case Yager(p):
-            return yager_fraction(float(current(p)), n)
+            return yager_fraction(number(p), n)
         case NilpotentMinimum():
             return 2.0 ** (1 - n)
         case Drastic():
             return 0.0
-        case SchweizerSklar(lam) if float(current(lam)) <= 0:
+        case SchweizerSklar(lam) if number(lam) <= 0:
             return 1.0
         case GeneralizedMean() | GeneralizedMeanError() | UnboundedYager() | UnboundedYagerSum():
             return 1.0

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from doxa._numerics import Dims, lift
 from doxa.fuzzy._norms import norm, norm_pair, norm_rest
-from doxa.fuzzy._parameters import Parameter, bounds, current, one_side, require
+from doxa.fuzzy._parameters import Parameter, bounds, current, number, one_side, require
 
 __all__ = ["Generator", "LinearGenerator", "LogGenerator", "OddsGenerator", "PowerGenerator"]
 
@@ -173,7 +173,7 @@ class PowerGenerator(Generator):
 
     @property
     def zero(self) -> float:
-        return float(self.base.zero ** float(current(self.p)))
+        return float(self.base.zero ** number(self.p))
 
     @property
     def convex(self) -> bool:

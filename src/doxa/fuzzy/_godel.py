@@ -34,6 +34,13 @@ def _relevant(x: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
     return x if mask is None else torch.where(mask, x, 1.0)
 
 
+def _relevant_dual(x: Tensor, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+    """What takes part in a maximum: masked elements are 0, an element of weight w is min(x, w)."""
+    if weight is not None:
+        x = _lower(x, weight)
+    return x if mask is None else torch.where(mask, x, 0.0)
+
+
 @dataclass(frozen=True)
 class Godel(TNorm):
     """Gödel: T(a, b) = min(a, b), S(a, b) = max(a, b). Single-passing: one argument has the whole derivative.
@@ -54,8 +61,7 @@ class Godel(TNorm):
         return _higher(a, b)
 
     def _conorm_reduce(self, x: Tensor, dim: Dims, mask: Tensor | None, weight: Tensor | None) -> Tensor:
-        x = x if weight is None else _lower(x, weight)
-        x, d = merge_dims(x if mask is None else torch.where(mask, x, 0.0), dim)
+        x, d = merge_dims(_relevant_dual(x, mask, weight), dim)
         return x.max(d).values if x.shape[d] else x.sum(d)
 
     def _s_implies(self, a: Tensor, c: Tensor) -> Tensor:
@@ -68,23 +74,39 @@ class Godel(TNorm):
 
 
 class _TwoLowest(TNorm):
-    """The minimum where a condition on the two lowest values holds, else 0."""
+    """The lowest value if a condition on the two lowest holds, else 0; dually the highest, else 1."""
 
     @abstractmethod
-    def _holds(self, low: Tensor, high: Tensor) -> Tensor: ...
+    def _keeps_low(self, low: Tensor, second: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _keeps_high(self, high: Tensor, second: Tensor) -> Tensor: ...
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
         a, b = truth(a), truth(b)
         low = _lower(a, b)
-        return torch.where(self._holds(low, torch.maximum(a, b)), low, 0.0)
+        return torch.where(self._keeps_low(low, torch.maximum(a, b)), low, 0.0)
+
+    def _conorm(self, a: Tensor, b: Tensor) -> Tensor:
+        high = _higher(a, b)
+        return torch.where(self._keeps_high(high, torch.minimum(a, b)), high, 1.0)
 
     def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         x, d = merge_dims(_relevant(prepare(x, mask), mask, weight), dim)
-        if x.shape[d] < 2:
-            return x.prod(d)
-        # min, not topk, gives the value: of equal elements it always takes the first.
+        n = x.shape[d]
+        if n < 2:
+            return x.sum(d) + (1 - n)
+        # Only min always takes the first of equal elements, so it gives the value, and kthvalue the condition.
         low, second = x.min(d).values, x.detach().kthvalue(2, d).values
-        return torch.where(self._holds(low, second), low, 0.0)
+        return torch.where(self._keeps_low(low, second), low, 0.0)
+
+    def _conorm_reduce(self, x: Tensor, dim: Dims, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        x, d = merge_dims(_relevant_dual(x, mask, weight), dim)
+        n = x.shape[d]
+        if n < 2:
+            return x.sum(d)
+        high, second = x.max(d).values, x.detach().kthvalue(n - 1, d).values
+        return torch.where(self._keeps_high(high, second), high, 1.0)
 
 
 @dataclass(frozen=True)
@@ -97,13 +119,13 @@ class NilpotentMinimum(_TwoLowest):
     tensor([0.4500, 0.0000])
     """
 
-    def _holds(self, low: Tensor, high: Tensor) -> Tensor:
-        # a + b > 1 without rounding: 1 - high is exact for high >= 1/2, and below that the answer is no either way.
-        return low > 1 - high
+    # The sum is compared with 1 without rounding: 1 - x is exact for x >= 1/2, and if both are below, so is the answer.
 
-    def _conorm(self, a: Tensor, b: Tensor) -> Tensor:
-        high = _higher(a, b)
-        return torch.where(torch.minimum(a, b) < 1 - high, high, 1.0)
+    def _keeps_low(self, low: Tensor, second: Tensor) -> Tensor:
+        return low > 1 - second
+
+    def _keeps_high(self, high: Tensor, second: Tensor) -> Tensor:
+        return second < 1 - high
 
     def _s_implies(self, a: Tensor, c: Tensor) -> Tensor:
         return self._residual(a, c)
@@ -123,11 +145,11 @@ class Drastic(_TwoLowest):
     tensor([0.3000, 0.0000])
     """
 
-    def _holds(self, low: Tensor, high: Tensor) -> Tensor:
-        return high >= 1
+    def _keeps_low(self, low: Tensor, second: Tensor) -> Tensor:
+        return second >= 1
 
-    def _conorm(self, a: Tensor, b: Tensor) -> Tensor:
-        return torch.where(torch.minimum(a, b) <= 0, _higher(a, b), 1.0)
+    def _keeps_high(self, high: Tensor, second: Tensor) -> Tensor:
+        return second <= 0
 
     def _s_implies(self, a: Tensor, c: Tensor) -> Tensor:
         """Dubois-Prade: c if a = 1, 1 - a if c = 0, else 1."""

@@ -257,7 +257,8 @@ def logic(name: str) -> Logic:
     Traceback (most recent call last):
     doxa.errors.ConfigError: unknown logic 'lukasiewitz'; did you mean 'lukasiewicz' or 'lukasiewicz:r' or ...
     """
-    plain = name.strip().lower().replace("-", "_") if not re.search(r"\(", name) else name.strip().lower()
+    head, rest = re.fullmatch(r"([^(:]*)(.*)", name.strip().lower(), re.DOTALL).groups()  # type: ignore[union-attr]
+    plain = head.replace("-", "_") + rest
     if plain in _OTHERS:
         return _OTHERS[plain]()
     match = re.fullmatch(r"(?P<family>\w+)\s*(?:\((?P<parameter>[^()]*)\))?\s*(?::\s*(?P<variant>\w+))?", plain)

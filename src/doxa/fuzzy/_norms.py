@@ -69,5 +69,5 @@ def _unpower(total: Tensor, p: Parameter, q: float | Tensor, eps: float | None) 
     if bounds(p)[0] >= 1:
         return root(total, 1 / q, eps)
     # n^(1/p) of many terms and a small p may exceed the number range.
-    limit = torch.finfo(total.dtype).max ** (float(q) / 2)
-    return total.clamp(0, limit).pow(1 / q)
+    limit = torch.finfo(total.dtype).max ** (q / 2)
+    return torch.minimum(total.clamp_min(0), torch.as_tensor(limit, dtype=total.dtype, device=total.device)).pow(1 / q)

@@ -89,6 +89,11 @@ def current(p: Parameter) -> float | Tensor:
     return cast(Tensor, p()) if isinstance(p, Learnable) else p
 
 
+def number(p: Parameter) -> float:
+    """The value of a parameter now, as a float."""
+    return float(p().detach()) if isinstance(p, Learnable) else p
+
+
 def bounds(p: Parameter) -> tuple[float, float]:
     """The smallest and the largest value a parameter can have."""
     return (p.low, p.high) if isinstance(p, Learnable) else (p, p)

@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 from doxa._numerics import Dims, log1mexp, lower, root, size_of
 from doxa.errors import ConfigError
 from doxa.fuzzy._generators import Generator, LogGenerator
-from doxa.fuzzy._parameters import Learnable, Parameter, bounds, current
+from doxa.fuzzy._parameters import Learnable, Parameter, bounds, current, number
 from doxa.fuzzy._tnorms import Archimedean
 
 __all__ = ["SchweizerSklar", "SchweizerSklarGenerator"]
@@ -42,7 +42,7 @@ class SchweizerSklarGenerator(Generator):
 
     @property
     def zero(self) -> float:
-        return 1 / float(current(self.lam)) if self._positive else math.inf
+        return 1 / number(self.lam) if self._positive else math.inf
 
     @property
     def convex(self) -> bool:

@@ -24,7 +24,7 @@ from doxa._numerics import Dims
 from doxa.errors import ConfigError
 from doxa.fuzzy._aggregators import Aggregator
 from doxa.fuzzy._implications import Implication
-from doxa.fuzzy._parameters import Parameter, current, function, require
+from doxa.fuzzy._parameters import Parameter, bounds, current, require
 from doxa.fuzzy._tnorms import TConorm, TNorm
 
 __all__ = ["SigmoidalAggregator", "SigmoidalConnective", "SigmoidalImplication", "sigmoidal"]
@@ -44,8 +44,15 @@ class _Sigmoidal:
         if self.s == 0:
             return f
         s, b0 = current(self.s), current(self.b0)
-        end = logsigmoid(torch.as_tensor(s * (1 + b0), dtype=f.dtype, device=f.device))
-        return torch.expm1(-s * f) / function("expm1", -s) * torch.exp(logsigmoid(s * (f + b0)) - end)
+
+        def curve(f: Tensor) -> Tensor:
+            if bounds(self.b0)[0] >= -1:
+                return torch.expm1(-s * f) * torch.sigmoid(s * (f + b0))
+            # σ(s(1 + b0)) may underflow: divide it out beforehand.
+            return torch.expm1(-s * f) * torch.exp(logsigmoid(s * (f + b0)) - logsigmoid(s * (one + b0)))
+
+        one = torch.ones((), dtype=f.dtype, device=f.device)
+        return curve(f) / curve(one)
 
 
 @dataclass(frozen=True)
