@@ -1,9 +1,13 @@
 """The knowledge language: the one place where people say what they know."""
 
+from doxa.logic._algebra import Accumulator, Algebra, Monoid
 from doxa.logic._binders import Group, Let, Quantifier
+from doxa.logic._bindings import function, log_probs, logits, probs, table, trainable, values
+from doxa.logic._classical import CLASSICAL, Classical
 from doxa.logic._cnf import CNF
 from doxa.logic._count import Count
 from doxa.logic._diagnostics import Diagnostic, Span
+from doxa.logic._dimacs import read_dimacs, write_dimacs
 from doxa.logic._dsl import (
     at_least,
     at_most,
@@ -19,12 +23,15 @@ from doxa.logic._dsl import (
 )
 from doxa.logic._encode import to_cnf
 from doxa.logic._evaluate import evaluate
+from doxa.logic._ground_plan import Plan
+from doxa.logic._interpretation import Interpretation
 from doxa.logic._kb import Axiom, Fact, KnowledgeBase
 from doxa.logic._lint import lint
 from doxa.logic._nnf import to_nnf
 from doxa.logic._parser import load, parse, parse_formula
 from doxa.logic._printer import to_latex, to_text, to_unicode
 from doxa.logic._propositional import Propositional, ground
+from doxa.logic._report import AxiomReport, Report, satisfaction
 from doxa.logic._simplify import atoms_of, simplify
 from doxa.logic._solve import Entailment, Solver, count, entails, models, satisfiable
 from doxa.logic._symbols import INT, REAL, Constant, Function, Predicate, Rows, Signature, Sort
@@ -46,16 +53,23 @@ from doxa.logic._tree import (
     Xor,
     as_expr,
 )
+from doxa.logic._truth import truth
+from doxa.logic._universe import Ragged
 from doxa.logic._walk import fold, intern, postorder
 
 __all__ = [
+    "CLASSICAL",
     "CNF",
     "INT",
     "REAL",
+    "Accumulator",
+    "Algebra",
     "And",
     "Arith",
     "Axiom",
+    "AxiomReport",
     "Call",
+    "Classical",
     "Compare",
     "Constant",
     "Count",
@@ -69,15 +83,20 @@ __all__ = [
     "Iff",
     "Implies",
     "Index",
+    "Interpretation",
     "KnowledgeBase",
     "Let",
+    "Monoid",
     "Name",
     "Not",
     "Number",
     "Or",
+    "Plan",
     "Predicate",
     "Propositional",
     "Quantifier",
+    "Ragged",
+    "Report",
     "Rows",
     "Signature",
     "Solver",
@@ -97,24 +116,35 @@ __all__ = [
     "fold",
     "forall",
     "fresh",
+    "function",
     "ground",
     "intern",
     "let",
     "lint",
     "load",
+    "log_probs",
+    "logits",
     "models",
     "parse",
     "parse_formula",
     "postorder",
+    "probs",
     "propositions",
+    "read_dimacs",
     "sample",
+    "satisfaction",
     "satisfiable",
     "simplify",
+    "table",
     "to_cnf",
     "to_latex",
     "to_nnf",
     "to_text",
     "to_unicode",
+    "trainable",
+    "truth",
+    "values",
     "variables",
     "within",
+    "write_dimacs",
 ]

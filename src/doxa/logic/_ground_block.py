@@ -1,0 +1,434 @@
+"""Blocks: straight-line programs over a frame of axes, and how they run.
+
+A block evaluates one quantifier (or a whole formula) over its frame: the axes of the values it takes from outside, its
+own axes (one per variable), and lists that guards and ragged domains make of them. When a frame has more elements than
+the chunk allows, the block runs in tiles along its own axes and merges what they give; an outer axis that is still too
+long is cut into pieces whose results are put side by side.
+
+Blocks nest as deep as formulas do, so nothing here recurses: a block is a generator that yields the generators of the
+blocks inside it, and :func:`drive` keeps the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from doxa.logic._ground_types import TRUTH, Axis, ColumnPool, Pool, Ref, Type
+
+if TYPE_CHECKING:
+    from doxa.logic._ground_run import Run
+
+__all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Task", "drive", "run_block"]
+
+Task = Generator["Task", Any, Any]
+
+
+def drive(task: Task) -> Any:
+    """Run a generator that yields generators, sending each what the one it yielded returned."""
+    stack: list[Task] = [task]
+    value: Any = None
+    while stack:
+        try:
+            inner = stack[-1].send(value)
+        except StopIteration as end:
+            stack.pop()
+            value = end.value
+        else:
+            stack.append(inner)
+            value = None
+    return value
+
+
+class Frame:
+    """A block at run time: the length of each axis, and the values so far."""
+
+    __slots__ = ("regs", "run", "sizes", "whole")
+
+    def __init__(self, run: Run, sizes: dict[Axis, int], regs: list[Any], whole: bool) -> None:
+        self.run = run
+        self.sizes = sizes
+        self.regs = regs
+        self.whole = whole
+        """Is this the whole frame, and not one tile of many?"""
+
+
+class Own:
+    """An axis that a block introduces: one variable over a pool."""
+
+    __slots__ = ("axis", "pool", "slot")
+
+    def __init__(self, axis: Axis, pool: Pool, slot: int) -> None:
+        self.axis = axis
+        self.pool = pool
+        self.slot = slot
+
+
+class Absorbed:
+    """A list axis that took the place of other axes: ``places`` holds a position on each of them per entry."""
+
+    __slots__ = ("list", "made", "places")
+
+    def __init__(self, into: Axis, made: Ref, places: dict[Axis, Ref]) -> None:
+        self.list = into
+        self.made = made
+        """The value that all places come from."""
+        self.places = places
+
+
+class Step:
+    """One operation: ``regs[out] = fn(frame, *regs[args])``; afterwards ``frees`` are no longer needed."""
+
+    __slots__ = ("args", "fn", "frees", "out", "suspends")
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[int, ...], out: int, suspends: bool) -> None:
+        self.fn = fn
+        self.args = args
+        self.out = out
+        self.suspends = suspends
+        self.frees: tuple[int, ...] = ()
+
+
+class Reducer:
+    """What becomes of the values of a frame. ``refs`` are the values it looks at."""
+
+    refs: tuple[Ref, ...]
+    axes: tuple[Axis, ...]
+    """The axes of the result."""
+
+    def tile(self, frame: Frame) -> Any:
+        """What one tile gives."""
+        raise NotImplementedError
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """Two tiles as one."""
+        raise NotImplementedError
+
+    def finish(self, frame: Frame, total: Any) -> Any:
+        """The result."""
+        raise NotImplementedError
+
+
+class Result(Reducer):
+    """The value itself, of a block without axes of its own."""
+
+    def __init__(self, ref: Ref) -> None:
+        self.refs = (ref,)
+        self.axes = ref.axes
+
+    def tile(self, frame: Frame) -> Any:
+        return frame.regs[self.refs[0].slot]
+
+    def finish(self, frame: Frame, total: Any) -> Any:
+        return total
+
+
+class Block:
+    """The program of one frame, being built; :meth:`seal` makes it runnable."""
+
+    reducer: Reducer
+    outer: tuple[Axis, ...]
+    """The axes of the values from outside."""
+    invariant: list[Step]
+    varying: list[Step]
+
+    def __init__(self, parent: Block | None, label: str) -> None:
+        self.parent = parent
+        self.label = label
+        self.slots = 0
+        self.constants: list[tuple[int, Any]] = []
+        self.inputs: list[tuple[Ref, Ref]] = []
+        self.own: list[Own] = []
+        self.steps: list[Step] = []
+        self.lists: list[Absorbed] = []
+        self.ragged: list[tuple[Ref, ColumnPool, int]] = []
+        self.positions: dict[Axis, Ref] = {}
+        self.memo: dict[Any, Any] = {}
+        self._numbers: dict[Any, Ref] = {}
+        self._captured: dict[int, Ref] = {}
+        self._moved: dict[tuple[int, int], Ref] = {}
+
+    # -- building ---------------------------------------------------------------------------------------------------
+
+    def slot(self) -> int:
+        self.slots += 1
+        return self.slots - 1
+
+    def constant(self, value: int | float, kind: Type) -> Ref:
+        key = ("constant", type(value), value, kind)
+        if key not in self._numbers:
+            slot = self.slot()
+            self.constants.append((slot, value))
+            self._numbers[key] = Ref(slot, (), kind, const=value)
+        return self._numbers[key]
+
+    def emit(
+        self,
+        key: Any,
+        fn: Callable[..., Any],
+        args: Sequence[Ref],
+        axes: tuple[Axis, ...],
+        kind: Type = TRUTH,
+        *,
+        suspends: bool = False,
+        dense: bool = False,
+    ) -> Ref:
+        """Add a step, unless the same operation on the same values is there already."""
+        slots = tuple([a.slot for a in args])
+        number = (key, slots)
+        found = self._numbers.get(number)
+        if found is None:
+            found = Ref(self.slot(), axes, kind, dense=dense, epoch=len(self.lists))
+            self._numbers[number] = found
+            self.steps.append(Step(fn, slots, found.slot, suspends))
+        # A position can be read in several ways: a row is a position in each of its fields.
+        return found if found.type == kind else found.read_as(kind)
+
+    def variable(self, axis: Axis, pool: Pool, kind: Type) -> Ref:
+        """A new variable along an axis of its own."""
+        ref = Ref(self.slot(), (axis,), kind, dense=True, epoch=len(self.lists))
+        self.own.append(Own(axis, pool, ref.slot))
+        return ref
+
+    def capture(self, ref: Ref) -> Ref:
+        """A value of the surrounding block, as an input of this one."""
+        if ref.const is not None:
+            return self.constant(ref.const, ref.type)
+        if ref.slot not in self._captured:
+            inside = Ref(self.slot(), ref.axes, ref.type, dense=ref.dense)
+            self._captured[ref.slot] = inside
+            self.inputs.append((ref, inside))
+        return self._captured[ref.slot].read_as(ref.type)
+
+    def current(self, ref: Ref) -> Ref:
+        """The value as it stands after the lists made so far."""
+        for number in range(ref.epoch, len(self.lists)):
+            absorbed = self.lists[number]
+            if any(a in absorbed.places for a in ref.axes):
+                key = (ref.slot, number)
+                if key not in self._moved:
+                    self._moved[key] = _remap(self, ref, absorbed)
+                ref = self._moved[key].read_as(ref.type)
+        return ref
+
+    def position(self, axis: Axis) -> Ref:
+        """The positions 0, 1, ... along an axis of the frame."""
+        for absorbed in self.lists:
+            if absorbed.list is axis:
+
+                def all_of(frame: Frame, made: Any) -> slice:
+                    return slice(0, frame.sizes[axis])
+
+                return self.emit(("position", axis), all_of, [absorbed.made], (axis,), dense=True)
+        if axis not in self.positions:
+            self.positions[axis] = Ref(self.slot(), (axis,), TRUTH, dense=True)
+        return self.positions[axis]
+
+    def seal(self, reducer: Reducer) -> None:
+        """Finish building: what varies from tile to tile, and when each value can be let go."""
+        self.reducer = reducer
+        self.outer = tuple({a: None for ref, _ in self.inputs for a in ref.axes})
+        varying = {own.slot for own in self.own}
+        if self.own:
+            own_axes = {own.axis for own in self.own}
+            varying |= {ref.slot for axis, ref in self.positions.items() if axis in own_axes}
+        self.invariant = []
+        self.varying = []
+        last: dict[int, Step] = {}
+        for step in self.steps:
+            if not varying.isdisjoint(step.args):
+                varying.add(step.out)
+                self.varying.append(step)
+            else:
+                self.invariant.append(step)
+        for step in [*self.invariant, *self.varying]:  # the order in which they run
+            for slot in step.args:
+                last[slot] = step
+        kept = {ref.slot for ref in reducer.refs}
+        made = {step.out for step in self.steps}
+        frees: dict[int, list[int]] = {}
+        for slot, step in last.items():
+            # What does not vary is still needed by the next tile.
+            if slot in made and slot not in kept and (slot in varying or step.out not in varying):
+                frees.setdefault(step.out, []).append(slot)
+        for step in self.steps:
+            step.frees = tuple(frees.get(step.out, ()))
+        # The indices that made the program are not needed to run it.
+        self._numbers, self._captured, self._moved, self.memo = {}, {}, {}, {}
+
+
+def _remap(block: Block, ref: Ref, absorbed: Absorbed) -> Ref:
+    """A value with absorbed axes, gathered along the list that took their place."""
+    gone = [a for a in ref.axes if a in absorbed.places]
+    kept = tuple([a for a in ref.axes if a not in absorbed.places])
+    places = [absorbed.places[a] for a in gone]
+    axes = (*kept, absorbed.list)
+    if ref.dense:
+
+        def shift(frame: Frame, run: slice, at: Tensor) -> Tensor:
+            return at if run.start == 0 else at + run.start
+
+        return block.emit(("shift", absorbed.list), shift, [ref, *places], axes, ref.type)
+    dims = [ref.axes.index(a) for a in gone]
+    if len(dims) == 1:
+        dim = dims[0]
+        last = dim == len(ref.axes) - 1
+
+        def select(frame: Frame, value: Tensor, at: Tensor) -> Tensor:
+            chosen = value.index_select(dim, at)
+            return chosen if last else chosen.movedim(dim, -1)
+
+        return block.emit(("select", absorbed.list), select, [ref, *places], axes, ref.type)
+    order = (*dims, *[d for d in range(len(ref.axes)) if d not in dims])
+
+    def gather(frame: Frame, value: Tensor, *at: Tensor) -> Tensor:
+        return value.permute(order)[at].movedim(0, -1)
+
+    return block.emit(("gather", absorbed.list), gather, [ref, *places], axes, ref.type)
+
+
+# --- running ------------------------------------------------------------------------------------------------------
+
+
+def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, int]) -> Task:
+    """Run a sealed block on the values of its inputs; ``outer`` holds the lengths of their axes."""
+    sizes = {a: outer[a] for a in block.outer}
+    outside = prod(sizes.values())
+    for own in block.own:
+        sizes[own.axis] = run.size(own.pool)
+    if run.chunk < outside * prod([sizes[own.axis] for own in block.own]) or block.ragged:
+        weights, factor = _ragged_weights(block, run, values)
+        counts = [weights.get(own.axis, sizes[own.axis]) for own in block.own]
+        weighed = [weights.get(a, sizes[a]) for a in block.outer]
+        outside = prod([w if isinstance(w, int) else int(w.sum()) for w in weighed]) * factor
+        cuttable = [a for a in block.outer if a in block.reducer.axes and sizes[a] > 1]
+        if outside > run.chunk and cuttable:
+            return (yield from _run_pieces(block, run, values, sizes, cuttable, weights, outside))
+        tiles = list(_tiles(counts, run.chunk // max(1, outside)))
+    else:
+        tiles = [tuple([slice(0, sizes[own.axis]) for own in block.own])]
+    frame = _frame(block, run, values, sizes, len(tiles) == 1)
+    regs = frame.regs
+    for step in block.invariant:
+        value = step.fn(frame, *[regs[a] for a in step.args])
+        regs[step.out] = (yield value) if step.suspends else value
+        for slot in step.frees:
+            regs[slot] = None
+    total: Any = None
+    for number, tile in enumerate(tiles):
+        for own, places in zip(block.own, tile, strict=True):
+            regs[own.slot] = places
+            sizes[own.axis] = places.stop - places.start
+        for axis, ref in block.positions.items():
+            if axis in sizes:
+                regs[ref.slot] = slice(0, sizes[axis])
+        for step in block.varying:
+            value = step.fn(frame, *[regs[a] for a in step.args])
+            regs[step.out] = (yield value) if step.suspends else value
+            for slot in step.frees:
+                regs[slot] = None
+        part = block.reducer.tile(frame)
+        total = part if number == 0 else block.reducer.merge(total, part)
+    if run.trace is not None:
+        run.trace.block(block, frame, tiles)
+    return block.reducer.finish(frame, total)
+
+
+def _frame(block: Block, run: Run, values: Sequence[Any], sizes: dict[Axis, int], whole: bool) -> Frame:
+    regs: list[Any] = [None] * block.slots
+    for slot, value in block.constants:
+        regs[slot] = value
+    for (_, inside), value in zip(block.inputs, values, strict=True):
+        regs[inside.slot] = value
+    for axis, ref in block.positions.items():
+        if axis in sizes:
+            regs[ref.slot] = slice(0, sizes[axis])
+    return Frame(run, sizes, regs, whole)
+
+
+def _run_pieces(
+    block: Block,
+    run: Run,
+    values: Sequence[Any],
+    sizes: dict[Axis, int],
+    cuttable: list[Axis],
+    weights: dict[Axis, Tensor],
+    outside: int,
+) -> Task:
+    """Cut the longest outer axis into pieces and put their results side by side."""
+    longest = max(cuttable, key=lambda a: sizes[a])
+    weight = weights.get(longest)
+    length = sizes[longest] if weight is None else int(weight.sum())
+    budget = max(1, run.chunk * length // max(1, outside))
+    pieces = []
+    for piece in _cuts(weight if weight is not None else sizes[longest], budget):
+        inside = dict(sizes)
+        inside[longest] = piece.stop - piece.start
+        cut = [_cut(value, ref, longest, piece) for value, (ref, _) in zip(values, block.inputs, strict=True)]
+        pieces.append((yield run_block(block, run, cut, inside)))
+    return torch.cat(pieces, block.reducer.axes.index(longest))
+
+
+def _cut(value: Any, ref: Ref, axis: Axis, piece: slice) -> Any:
+    if axis not in ref.axes:
+        return value
+    if ref.dense:
+        return slice(value.start + piece.start, value.start + piece.stop)
+    return value.narrow(ref.axes.index(axis), piece.start, piece.stop - piece.start)
+
+
+def _ragged_weights(block: Block, run: Run, values: Sequence[Any]) -> tuple[dict[Axis, Tensor], int]:
+    """For each axis along which structures lie, how many instances each structure has; and a factor for the rest."""
+    weights: dict[Axis, Tensor] = {}
+    factor = 1
+    own = {o.slot: o for o in block.own}
+    given = {inside.slot: value for (_, inside), value in zip(block.inputs, values, strict=True)}
+    for base, column, copies in block.ragged:
+        lengths = run.lengths(column)
+        if len(base.axes) == 1 and (base.slot in own or base.slot in given):
+            places = given.get(base.slot)
+            if places is not None:
+                lengths = lengths[places] if isinstance(places, slice) else lengths[places.cpu()]
+            weight = lengths.clamp(min=1) ** copies
+            axis = base.axes[0]
+            weights[axis] = weights[axis] * weight if axis in weights else weight
+        else:
+            factor *= max(1, int(lengths.max()) if len(lengths) else 1) ** copies
+    return weights, factor
+
+
+def _tiles(counts: Sequence[int | Tensor], budget: int) -> Iterator[tuple[slice, ...]]:
+    """Boxes that cover all axes, each of at most ``budget`` elements where that is possible.
+
+    An axis is given by its length, or by the weight of each of its places. The first axes are cut first.
+    """
+    inner = 1
+    cut: list[list[slice]] = []
+    for count in reversed(counts):
+        total = count if isinstance(count, int) else int(count.sum())
+        length = count if isinstance(count, int) else len(count)
+        if inner * total <= budget or length <= 1:
+            cut.append([slice(0, length)])
+        else:
+            cut.append(_cuts(count, max(1, budget // inner)))
+        inner = inner * total if inner * total <= budget else max(inner, budget)
+    return product(*reversed(cut))
+
+
+def _cuts(count: int | Tensor, budget: int) -> list[slice]:
+    """Runs of consecutive places of at most ``budget`` weight each, or of one place."""
+    if isinstance(count, int):
+        return [slice(a, min(a + budget, count)) for a in range(0, count, budget)] or [slice(0, 0)]
+    ends = count.cumsum(0).tolist()
+    pieces, start, before = [], 0, 0
+    for place, end in enumerate(ends):
+        if end - before > budget and place > start:
+            pieces.append(slice(start, place))
+            start, before = place, ends[place - 1]
+    pieces.append(slice(start, len(ends)))
+    return pieces
