@@ -1,0 +1,93 @@
+r"""Gradients of expectations through sampling, at any order: stochastic computation graphs.
+
+A model samples and then pays a cost; training wants the derivatives of the *expected* cost,
+
+    ∇ⁿ_θ E_{x ~ p_θ}[ f(x, θ) ],
+
+and automatic differentiation does not see through the sampling. A :class:`Tape` records samples and costs and returns a
+surrogate loss: its value is an estimate of the expected cost, and its n-th derivative one of the n-th derivative
+(dissertation, chapter 5). How good an estimate is chosen at every sampling step: an estimator is a tuple of four
+functions,
+
+    proposal q,   weight w,   gradient function l,   control variate a,          □(l) = exp(l − ⊥l),
+    SL = Σ_{x_1} w_1 [ a_1 + Σ_{x_2} w_2 [ □(l_1) a_2 + … □(l_1 + … + l_k) f ] ].
+
+Estimators that are not unbiased at the order asked for are refused, and :func:`check_unbiased` proves or tests the
+claim for your own, on one node or on a whole tape. There is no global state: the tape is an object, samples are
+plain tensors.
+
+>>> import torch
+>>> from torch.distributions import OneHotCategorical
+>>> logits = torch.zeros(8, 3, requires_grad=True)
+>>> tape = Tape(batch_dims=1)
+>>> z = tape.sample(OneHotCategorical(logits=logits), LeaveOneOut(5))           # (5, 8, 3)
+>>> _ = tape.cost((z @ torch.tensor([1.0, 2.0, 4.0])).square())
+>>> tape.surrogate().backward()
+"""
+
+from doxa.stochastic._antithetic import ARM, ARMS, DisARM
+from doxa.stochastic._catalogue import ESTIMATORS, catalogue
+from doxa.stochastic._check import Report, check_tape, check_unbiased
+from doxa.stochastic._estimator import Draw, Estimator
+from doxa.stochastic._importance import ImportanceSampling
+from doxa.stochastic._joint import Joint
+from doxa.stochastic._lifted import FromGradient
+from doxa.stochastic._local import GO, IndeCateR, RaoBlackwell
+from doxa.stochastic._magic import magic_box
+from doxa.stochastic._measure_valued import MeasureValued
+from doxa.stochastic._pathwise import GumbelSoftmax, Implicit, Reparameterise, StraightThrough
+from doxa.stochastic._relax import LAX, REBAR, RELAX
+from doxa.stochastic._score import Enumerate, LearnedBaseline, LeaveOneOut, MovingAverage, Score, SelfCritical
+from doxa.stochastic._sequences import Sequences
+from doxa.stochastic._sets import set_log_probs
+from doxa.stochastic._solvers import IMLE, PerturbAndMAP
+from doxa.stochastic._spsa import SPSA
+from doxa.stochastic._sum_and_sample import Memory, SumAndSample
+from doxa.stochastic._tape import Tape
+from doxa.stochastic._vimco import VIMCO
+from doxa.stochastic._without_replacement import ScoreWithoutReplacement, UnorderedSet
+
+__all__ = [
+    "ARM",
+    "ARMS",
+    "ESTIMATORS",
+    "GO",
+    "IMLE",
+    "LAX",
+    "REBAR",
+    "RELAX",
+    "SPSA",
+    "VIMCO",
+    "DisARM",
+    "Draw",
+    "Enumerate",
+    "Estimator",
+    "FromGradient",
+    "GumbelSoftmax",
+    "Implicit",
+    "ImportanceSampling",
+    "IndeCateR",
+    "Joint",
+    "LearnedBaseline",
+    "LeaveOneOut",
+    "MeasureValued",
+    "Memory",
+    "MovingAverage",
+    "PerturbAndMAP",
+    "RaoBlackwell",
+    "Reparameterise",
+    "Report",
+    "Score",
+    "ScoreWithoutReplacement",
+    "SelfCritical",
+    "Sequences",
+    "StraightThrough",
+    "SumAndSample",
+    "Tape",
+    "UnorderedSet",
+    "catalogue",
+    "check_tape",
+    "check_unbiased",
+    "magic_box",
+    "set_log_probs",
+]

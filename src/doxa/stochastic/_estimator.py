@@ -1,0 +1,148 @@
+r"""What an estimator is: four pure functions, and what it declares about itself.
+
+Dissertation, "Gradient Estimators in Storchastic": an estimator is a tuple ⟨q, w, l, a⟩ of a proposal distribution, a
+weighting function, a gradient function and a control variate. For one node with cost f its surrogate is
+
+    Σ_j w_j [ □(l_j) f(x_j) + a_j ],      x_1..x_m ~ q.
+
+All four work on one leading axis of size m, the samples of the node; extra points at which an estimator wants the
+cost evaluated (a greedy sample, an antithetic twin) are samples of weight 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from torch import Tensor
+from torch.distributions import Distribution
+
+from doxa.errors import ConfigError
+
+__all__ = ["Draw", "Estimator"]
+
+
+class Draw:
+    """What a proposal returns: the samples, the distribution they stand for, and anything the estimator noted.
+
+    Every tensor begins with the axis of the m samples, followed by the batch shape of the distribution.
+
+    >>> import torch
+    >>> from torch.distributions import Normal
+    >>> from doxa.stochastic import Score
+    >>> draw = Score().propose(Normal(torch.zeros(4), 1.0), 3)
+    >>> draw.value.shape, draw.m
+    (torch.Size([3, 4]), 3)
+    """
+
+    def __init__(self, value: Tensor, distribution: Distribution, **notes: Tensor) -> None:
+        self.value = value
+        self.distribution = distribution
+        self.notes = notes
+
+    @property
+    def m(self) -> int:
+        return self.value.shape[0]
+
+    def map(self, function: Callable[[Tensor], Tensor], distribution: Distribution) -> Draw:
+        """The same draw with every tensor passed through ``function``."""
+        notes = {name: function(tensor) for name, tensor in self.notes.items()}
+        return Draw(function(self.value), distribution, **notes)
+
+
+class Estimator:
+    """Base class: override ``propose`` and what else differs from a plain average without gradient.
+
+    A new estimator is a dozen lines. This one takes antithetic pairs from a Gaussian, and is unbiased at any order:
+
+    >>> import torch
+    >>> from torch.distributions import Normal
+    >>> from doxa.stochastic import Tape
+    >>> class Antithetic(Estimator):
+    ...     distributions = "Normal"
+    ...     def propose(self, distribution, n):
+    ...         x = distribution.sample((n,))
+    ...         return Draw(torch.cat([x, 2 * distribution.mean - x]).detach(), distribution)
+    ...     def gradient(self, draw):
+    ...         return draw.distribution.log_prob(draw.value)
+    >>> tape = Tape()
+    >>> z = tape.sample(Normal(torch.tensor(0.3), 1.0), Antithetic(4))
+    >>> z.shape, bool(torch.allclose(z.mean(), torch.tensor(0.3)))
+    (torch.Size([8]), True)
+
+    Class attributes are the declaration: ``order`` (derivatives unbiased up to it, ``inf`` for any), ``distributions``
+    and ``evaluations`` (in words, for the catalogue), ``learnable``, ``biased``, ``stateful``.
+    """
+
+    order: float = inf
+    distributions: str = "any"
+    evaluations: str = "n"
+    learnable: bool = False
+    biased: bool = False
+    stateful: bool = False
+    least: int = 1
+    n: int = 1
+
+    def __init__(self, n: int = 1) -> None:
+        self.n = self.checked(n)
+
+    def checked(self, n: int) -> int:
+        """``n``, if this estimator can work with so many samples."""
+        if not isinstance(n, int) or isinstance(n, bool) or n < self.least:
+            raise ConfigError(f"{type(self).__name__} needs a whole number of samples n >= {self.least}, got {n!r}")
+        return n
+
+    # The four functions.
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        """Samples (m, *batch, *event) from the proposal; detached, unless the estimator is pathwise."""
+        raise NotImplementedError
+
+    def weight(self, draw: Draw) -> Tensor | None:
+        """The weights (m, *batch); ``None`` is 1/m for every sample."""
+        return None
+
+    def gradient(self, draw: Draw) -> Tensor | None:
+        """The gradient function l, (m, *batch); ``None`` is 0."""
+        return None
+
+    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor | None:
+        """The control variate a, (m, ...), from □(l) and the detached downstream cost (m, ...) of each sample."""
+        return None
+
+    # Declarations that depend on the distribution, and hooks.
+
+    def order_for(self, distribution: Distribution) -> float:
+        """The order up to which the estimator is unbiased for this distribution."""
+        return self.order
+
+    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
+        """Every draw that ``propose`` can return, with its probability, for exact checks; ``None`` if too many.
+
+        The draw's tensors are (m, outcomes, *batch, ...), the probabilities (outcomes, *batch). A continuous
+        proposal may return the nodes and weights of a quadrature rule instead.
+        """
+        return None
+
+    def observe(self, draw: Draw, cost: Tensor) -> None:
+        """Learn from the costs of a draw; called once per tape, after the surrogate was built."""
+
+    def fits(self, distribution: Distribution) -> bool:
+        """Whether the estimator can sample this distribution."""
+        return True
+
+    @property
+    def additive(self) -> bool:
+        """Whether the control variate of a sum of costs is the sum of their control variates."""
+        return True
+
+    @property
+    def controls(self) -> bool:
+        """Whether there is a control variate."""
+        return type(self).control is not Estimator.control
+
+    def describe(self) -> str:
+        return f"{type(self).__name__}@{self.n}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n})"

@@ -1,0 +1,197 @@
+"""Finite distributions as tables: independent factors with C values each, and the list of everything they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import torch
+from torch import Tensor
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent, OneHotCategorical
+from torch.nn.functional import logsigmoid, one_hot
+
+from doxa.errors import ConfigError
+
+__all__ = [
+    "Factors",
+    "broadcast",
+    "dtype_of",
+    "factors",
+    "has_factors",
+    "is_bernoulli",
+    "repeat_batch",
+    "support",
+    "total_size",
+]
+
+LARGEST_SUPPORT = 1 << 16
+
+
+class Factors:
+    """A distribution over R independent factors of C values each, in index form.
+
+    ``log_probs`` is (*batch, R, C), live; ``value(index)`` and ``index(value)`` translate between indices (..., R) and
+    what the distribution itself samples.
+    """
+
+    def __init__(
+        self,
+        log_probs: Tensor,
+        value: Callable[[Tensor], Tensor],
+        index: Callable[[Tensor], Tensor],
+        soft: Callable[[Tensor], Tensor] | None,
+        sizes: tuple[int, ...],
+        event: tuple[int, ...],
+    ) -> None:
+        self.log_probs = log_probs
+        self.value = value
+        self.index = index
+        self.soft = soft  # from (..., R, C) weights to the shape of a value, where values are vectors; else None
+        self.sizes = sizes
+        self.event = event  # the shape of the factors in a value; its product is R
+
+    @property
+    def size(self) -> int:
+        """The number of values of the whole distribution."""
+        return prod(self.sizes)
+
+
+def _base(distribution: Distribution) -> tuple[Distribution, int]:
+    inner = 0
+    while isinstance(distribution, Independent):
+        inner += distribution.reinterpreted_batch_ndims
+        distribution = distribution.base_dist
+    return distribution, inner
+
+
+def dtype_of(distribution: Distribution) -> torch.dtype:
+    """The floating-point type of the parameters, which is that of its log-probabilities."""
+    base, _ = _base(distribution)
+    own = getattr(base, "dtype", None)
+    if isinstance(own, torch.dtype):
+        return own
+    for name in ("logits", "probs") if isinstance(base, Bernoulli | Categorical) else base.arg_constraints:
+        parameter = getattr(base, name, None)
+        if isinstance(parameter, Tensor) and parameter.is_floating_point():
+            return parameter.dtype
+    return distribution.sample().dtype if distribution.has_rsample else torch.get_default_dtype()
+
+
+def has_factors(distribution: Distribution) -> bool:
+    """Whether the distribution consists of independent finite factors."""
+    own = getattr(distribution, "has_factors", None)
+    if own is not None:
+        return bool(own)
+    return isinstance(_base(distribution)[0], Bernoulli | Categorical | OneHotCategorical)
+
+
+def is_bernoulli(distribution: Distribution) -> bool:
+    """Whether all factors are Bernoulli variables, with values 0.0 and 1.0."""
+    return isinstance(_base(distribution)[0], Bernoulli)
+
+
+def factors(distribution: Distribution, who: str = "this estimator") -> Factors:
+    """The factors of a Bernoulli, Categorical or OneHotCategorical, plain, ``Independent`` or joint."""
+    if not has_factors(distribution):
+        raise ConfigError(
+            f"{who} needs Bernoulli, Categorical or OneHotCategorical variables (also Independent or joint), "
+            f"got {type(_base(distribution)[0]).__name__}"
+        )
+    own = getattr(distribution, "factors", None)
+    if own is not None:
+        found: Factors = own()
+        return found
+    base, inner = _base(distribution)
+    shape = tuple(distribution.batch_shape)
+    event = tuple(base.batch_shape[len(shape) :])
+    count = prod(event)
+    assert isinstance(base, Bernoulli | Categorical | OneHotCategorical)
+    logits = base.logits
+    dtype = logits.dtype
+    if isinstance(base, Bernoulli):
+        logits = logits.reshape((*shape, count))
+        log_probs = torch.stack([logsigmoid(-logits), logsigmoid(logits)], -1)
+        return Factors(
+            log_probs,
+            lambda i: i.reshape((*i.shape[:-1], *event)).to(dtype),
+            lambda v: v.reshape((*v.shape[: v.dim() - inner], count)).long(),
+            lambda s: s[..., 1].reshape((*s.shape[:-2], *event)),
+            (2,) * count,
+            event,
+        )
+    log_probs = logits.reshape((*shape, count, logits.shape[-1]))
+    size = logits.shape[-1]
+    if isinstance(base, Categorical):
+        return Factors(
+            log_probs,
+            lambda i: i.reshape((*i.shape[:-1], *event)),
+            lambda v: v.reshape((*v.shape[: v.dim() - inner], count)),
+            None,
+            (size,) * count,
+            event,
+        )
+    return Factors(
+        log_probs,
+        lambda i: one_hot(i.reshape((*i.shape[:-1], *event)), size).to(dtype),
+        lambda v: v.argmax(-1).reshape((*v.shape[: v.dim() - inner - 1], count)),
+        lambda s: s.reshape((*s.shape[:-2], *event, size)),
+        (size,) * count,
+        event,
+    )
+
+
+def all_indices(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """Every combination of indices, (∏ sizes, R)."""
+    grids = torch.meshgrid(*(torch.arange(s, device=device) for s in sizes), indexing="ij")
+    return torch.stack([g.reshape(-1) for g in grids], -1)
+
+
+def total_size(distribution: Distribution) -> int | None:
+    """How many values a finite distribution has; ``None`` if it is not known to be finite."""
+    if has_factors(distribution):
+        return factors(distribution).size
+    own = getattr(distribution, "size", None)
+    if isinstance(own, int):
+        return own
+    if getattr(distribution, "has_enumerate_support", False) and not distribution.event_shape:
+        try:
+            return int(distribution.enumerate_support(expand=False).shape[0])
+        except NotImplementedError:
+            return None
+    return None
+
+
+def support(distribution: Distribution, who: str = "enumeration") -> Tensor:
+    """Every value of a finite distribution, (S, *batch, *event)."""
+    size = total_size(distribution)
+    if size is None:
+        raise ConfigError(f"{who} needs a finite distribution, got {type(_base(distribution)[0]).__name__}")
+    if size > LARGEST_SUPPORT:
+        raise ConfigError(
+            f"{who} would go through {size} values, more than {LARGEST_SUPPORT}; "
+            "use a sampling estimator such as LeaveOneOut or UnorderedSet"
+        )
+    own = getattr(distribution, "support_values", None)
+    if own is not None:
+        values: Tensor = own()
+        return values
+    if has_factors(distribution):
+        f = factors(distribution)
+        index = all_indices(f.sizes, f.log_probs.device)
+        shape = tuple(distribution.batch_shape)
+        index = index.reshape(len(index), *(1,) * len(shape), -1).expand(-1, *shape, -1)
+        return f.value(index)
+    listed: Tensor = distribution.enumerate_support()
+    return listed
+
+
+def broadcast(*shapes: tuple[int, ...]) -> torch.Size:
+    """The shape that all of them broadcast to."""
+    shape: torch.Size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+    return shape
+
+
+def repeat_batch(distribution: Distribution, count: int) -> Distribution:
+    """The distribution with one more batch dimension in front."""
+    wide: Distribution = distribution.expand(torch.Size((count, *distribution.batch_shape)))
+    return wide

@@ -1,0 +1,69 @@
+"""Distributions taken apart into unconstrained parameters, and put together again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent, OneHotCategorical, constraints
+
+from doxa.errors import ConfigError
+
+__all__ = ["parameters_of", "rebuilt"]
+
+
+def parameters_of(distribution: Distribution) -> dict[str, Tensor]:
+    """The parameters as unconstrained numbers, live: logits, locations, and logarithms of positive ones."""
+    if isinstance(distribution, Independent):
+        return parameters_of(distribution.base_dist)
+    if isinstance(distribution, Bernoulli | Categorical | OneHotCategorical):
+        return {"logits": distribution.logits}
+    found: dict[str, Tensor] = {}
+    for name, constraint in distribution.arg_constraints.items():
+        value = getattr(distribution, name, None)
+        if not isinstance(value, Tensor):
+            continue
+        if _positive(constraint):
+            found[name] = value.log()
+        elif constraint is constraints.real:
+            found[name] = value
+    if set(found) != set(distribution.arg_constraints):
+        raise ConfigError(
+            f"{type(distribution).__name__} cannot be moved in its parameters; Bernoulli, categorical, and families "
+            "of real and positive parameters (Normal, Poisson, Exponential, Gamma, …) can"
+        )
+    return found
+
+
+def rebuilt(distribution: Distribution, parameters: dict[str, Tensor]) -> Distribution:
+    """A distribution of the same family with other parameters; extra leading dimensions become batch dimensions."""
+    if isinstance(distribution, Independent):
+        return Independent(rebuilt(distribution.base_dist, parameters), distribution.reinterpreted_batch_ndims)
+    kind: Any = type(distribution)
+    rebuilt_one: Distribution
+    if isinstance(distribution, Bernoulli | Categorical | OneHotCategorical):
+        rebuilt_one = kind(logits=parameters["logits"], validate_args=False)
+        return rebuilt_one
+    given = {
+        name: value.exp() if _positive(distribution.arg_constraints[name]) else value
+        for name, value in parameters.items()
+    }
+    rebuilt_one = kind(**given, validate_args=False)
+    return rebuilt_one
+
+
+def _positive(constraint: object) -> bool:
+    if constraint is constraints.positive or constraint is constraints.nonnegative:
+        return True
+    return isinstance(constraint, type(constraints.positive)) and getattr(constraint, "lower_bound", None) == 0
+
+
+def flat_sum(x: Tensor, distribution: Distribution, leading: int) -> Tensor:
+    """The sum over everything behind the leading and batch dimensions."""
+    keep = leading + len(distribution.batch_shape)
+    return x.flatten(keep).sum(-1) if x.dim() > keep else x
+
+
+def rademacher(like: Tensor) -> Tensor:
+    return torch.where(torch.rand_like(like) < 0.5, -1.0, 1.0).to(like.dtype)

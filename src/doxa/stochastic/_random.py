@@ -1,0 +1,47 @@
+"""Random numbers from a ``torch.Generator``, for code such as ``torch.distributions`` that cannot take one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+__all__ = ["borrowed", "gumbel", "logistic", "uniform"]
+
+
+@contextmanager
+def borrowed(generator: torch.Generator | None) -> Iterator[None]:
+    """Let torch's own random numbers come from ``generator`` inside the block, and put everything back after it."""
+    if generator is None:
+        yield
+        return
+    if generator.device.type == "cuda":
+        own = torch.cuda.default_generators[generator.device.index or 0]
+    else:
+        own = torch.default_generator
+    before = own.get_state()
+    own.set_state(generator.get_state())
+    try:
+        yield
+    finally:
+        generator.set_state(own.get_state())
+        own.set_state(before)
+
+
+def uniform(like: Tensor) -> Tensor:
+    """Numbers strictly between 0 and 1 in the shape of ``like``."""
+    info = torch.finfo(like.dtype)
+    return torch.rand_like(like).clamp(info.tiny, 1 - info.eps / 2)
+
+
+def gumbel(like: Tensor) -> Tensor:
+    """Standard Gumbel noise."""
+    return -torch.log(-torch.log(uniform(like)))
+
+
+def logistic(like: Tensor) -> Tensor:
+    """Standard logistic noise."""
+    u = uniform(like)
+    return torch.log(u) - torch.log1p(-u)
