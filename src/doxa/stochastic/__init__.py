@@ -36,6 +36,7 @@ from doxa.stochastic._local import GO, IndeCateR, RaoBlackwell
 from doxa.stochastic._magic import magic_box
 from doxa.stochastic._measure_valued import MeasureValued
 from doxa.stochastic._pathwise import GumbelSoftmax, Implicit, Reparameterise, StraightThrough
+from doxa.stochastic._profile import Profile, ProfileRow, profile_variance
 from doxa.stochastic._relax import LAX, REBAR, RELAX
 from doxa.stochastic._score import Enumerate, LearnedBaseline, LeaveOneOut, MovingAverage, Score, SelfCritical
 from doxa.stochastic._sequences import Sequences
@@ -74,6 +75,8 @@ __all__ = [
     "Memory",
     "MovingAverage",
     "PerturbAndMAP",
+    "Profile",
+    "ProfileRow",
     "RaoBlackwell",
     "Reparameterise",
     "Report",
@@ -89,5 +92,6 @@ __all__ = [
     "check_tape",
     "check_unbiased",
     "magic_box",
+    "profile_variance",
     "set_log_probs",
 ]

@@ -11,7 +11,7 @@ from doxa.stochastic._factors import all_indices, repeat_batch, support, total_s
 
 __all__ = ["combine", "gauss_hermite", "gauss_legendre", "independent_outcomes", "independent_values", "tanh_sinh"]
 
-MOST_OUTCOMES = 1 << 17
+MOST_OUTCOMES = 1 << 18
 
 
 def combine(values: Tensor, log_probs: Tensor, n: int) -> tuple[Tensor, Tensor]:

@@ -43,7 +43,8 @@ class WorldTape(Tape):
         here = len(self.nodes)
         particles = tuple(distribution.batch_shape[: len(self._axes)])
         count, together = prob.shape[0], prod(particles)
-        if count**together > MOST_OUTCOMES:
+        so_far = 1 if self.probability is None else self.probability.numel()
+        if count**together * so_far * draw.m > MOST_OUTCOMES:
             raise TooMany
         # Every particle draws for itself: a world is a choice of one outcome for each of them.
         choice = all_indices((count,) * together, prob.device)  # (worlds, particles)
