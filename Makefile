@@ -51,7 +51,13 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix src tests benchmarks examples
 	$(BIN)/ruff format src tests benchmarks examples
 
-bench: $(VENV)/.dev
+# Peers to measure against. storchastic asks for old versions of its requirements, hence --no-deps.
+$(VENV)/.bench: $(VENV)/.dev
+	$(PIP) --no-deps LTNtorch==1.0.2 storchastic==0.3.7 pyro-ppl pyro-api opt_einsum entmax tqdm packaging
+	$(PIP) PySDD klaycircuits
+	@touch $@
+
+bench: $(VENV)/.bench
 	@for script in $$(grep -l '^def rows' benchmarks/*.py | sort); do \
 	    echo "== $$script"; $(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/table.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
@@ -16,7 +17,12 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
-def test_wheel_and_sdist_build_and_the_wheel_runs_an_example(tmp_path: Path) -> None:
+def test_wheel_and_sdist_build_and_the_wheel_runs_an_example() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # not pytest's tmp_path, which is kept: this is most of a gigabyte
+        build_install_and_run(Path(folder))
+
+
+def build_install_and_run(tmp_path: Path) -> None:
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", REPOSITORY, cwd=tmp_path)
     (wheel,) = (tmp_path / "dist").glob("doxa-*.whl")
     (_,) = (tmp_path / "dist").glob("doxa-*.tar.gz")

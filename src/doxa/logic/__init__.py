@@ -6,7 +6,7 @@ from doxa.logic._bindings import function, log_probs, logits, probs, table, trai
 from doxa.logic._classical import CLASSICAL, Classical
 from doxa.logic._cnf import CNF
 from doxa.logic._count import Count
-from doxa.logic._diagnostics import Diagnostic, Span
+from doxa.logic._diagnostics import Diagnostic, Span, raise_all
 from doxa.logic._dimacs import read_dimacs, write_dimacs
 from doxa.logic._dsl import (
     at_least,
@@ -28,7 +28,7 @@ from doxa.logic._interpretation import Interpretation
 from doxa.logic._kb import Axiom, Fact, KnowledgeBase
 from doxa.logic._lint import lint
 from doxa.logic._nnf import to_nnf
-from doxa.logic._parser import load, parse, parse_formula
+from doxa.logic._parser import diagnose, load, parse, parse_formula
 from doxa.logic._printer import to_latex, to_text, to_unicode
 from doxa.logic._propositional import Propositional, ground
 from doxa.logic._report import AxiomReport, Report, satisfaction
@@ -109,6 +109,7 @@ __all__ = [
     "at_most",
     "atoms_of",
     "count",
+    "diagnose",
     "entails",
     "evaluate",
     "exactly",
@@ -130,6 +131,7 @@ __all__ = [
     "postorder",
     "probs",
     "propositions",
+    "raise_all",
     "read_dimacs",
     "sample",
     "satisfaction",

@@ -17,7 +17,7 @@ from doxa.logic._reader import Reader, open_source
 from doxa.logic._source import Source
 from doxa.logic._tree import Expr
 
-__all__ = ["load", "parse", "parse_formula"]
+__all__ = ["diagnose", "load", "parse", "parse_formula"]
 
 
 def parse(text: str, *, file: str | None = None, warn: bool = True) -> KnowledgeBase:
@@ -62,6 +62,33 @@ def load(*paths: str | os.PathLike[str], warn: bool = True) -> KnowledgeBase:
     >>> print(kb["wet"])
     [wet] rain -> wet
     """
+    reader = Reader()
+    kb = reader.read(_sources(paths))
+    if warn:
+        warn_all(reader.warnings(kb))
+    return kb
+
+
+def diagnose(*paths: str | os.PathLike[str]) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
+    """Everything there is to say about knowledge files: errors, or the knowledge base and its warnings.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "weather.doxa").write_text("pred rain, wet\\nrain -> wett")
+    ...     kb, found = diagnose(Path(folder, "weather.doxa"))
+    >>> kb is None, found[0].message
+    (True, "unknown predicate 'wett'")
+    """
+    reader = Reader()
+    try:
+        kb = reader.read(_sources(paths))
+    except KnowledgeError as error:
+        return None, tuple([d for d in error.diagnostics if isinstance(d, Diagnostic)])
+    return kb, reader.warnings(kb)
+
+
+def _sources(paths: tuple[str | os.PathLike[str], ...]) -> list[Source]:
+    """Open all files, or say of each why it cannot be opened."""
     sources: list[Source] = []
     wrong: list[Diagnostic] = []
     for path in paths:
@@ -71,11 +98,7 @@ def load(*paths: str | os.PathLike[str], warn: bool = True) -> KnowledgeBase:
             message, _, remedy = str(error).partition("; ")
             wrong.append(Diagnostic("error", message, remedy or None))
     raise_all(wrong)
-    reader = Reader()
-    kb = reader.read(sources)
-    if warn:
-        warn_all(reader.warnings(kb))
-    return kb
+    return sources
 
 
 def parse_formula(text: str, kb: KnowledgeBase) -> Expr:
