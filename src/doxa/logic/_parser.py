@@ -77,7 +77,7 @@ def diagnose(*paths: str | os.PathLike[str]) -> tuple[KnowledgeBase | None, tupl
     ...     _ = Path(folder, "weather.doxa").write_text("pred rain, wet\\nrain -> wett")
     ...     kb, found = diagnose(Path(folder, "weather.doxa"))
     >>> kb is None, found[0].message
-    (True, "unknown predicate 'wett'")
+    (True, "unknown proposition 'wett'")
     """
     reader = Reader()
     try:
