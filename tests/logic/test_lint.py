@@ -211,6 +211,15 @@ def test_sound_knowledge_raises_no_doubt(text: str) -> None:
         assert found == []
 
 
+def test_a_name_that_changes_its_meaning_on_the_way_is_not_mixed_up() -> None:
+    text = "forall x: Person where smokes(alice). forall alice: Person. smokes(alice) | friends(x, alice)"
+    (warning,) = warnings_of(WORLD + USED + text)
+    assert "variable 'alice' hides" in warning
+    text = "forall x: Person where smokes(x). forall x: Person. smokes(x)"
+    (warning,) = warnings_of(WORLD + USED + text)
+    assert "variable 'x' hides" in warning
+
+
 UNUSED = [
     ("sort Thing", "sort 'Thing' is declared but not used"),
     ("sort Season = {spring, autumn}", "sort 'Season' is declared but not used"),

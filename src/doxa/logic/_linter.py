@@ -51,7 +51,7 @@ class Linter(Checker):
             self.warnings(node, message, remedy)
 
     def run(self, root: Expr) -> None:
-        self.prefix = prefix_of(root)
+        self.prefix = prefix_of(root, self.signature)
         super().run(root)
         if not self.prefix:
             self.judge_axiom(root)
@@ -251,14 +251,15 @@ class Linter(Checker):
     }
 
 
-def prefix_of(root: Expr) -> list[Quantifier | Let]:
-    """The leading ``forall``, ``exists`` and statements, while every name in them is new."""
+def prefix_of(root: Expr, signature: Signature) -> list[Quantifier | Let]:
+    """The leading ``forall``, ``exists`` and statements, while no name in them hides another."""
     prefix: list[Quantifier | Let] = []
     names: set[str] = set()
     node = root
     while isinstance(node, Let) or (isinstance(node, Quantifier) and node.kind in ("forall", "exists")):
-        if not names.isdisjoint(node.names):
-            break
+        for name in node.names:
+            if name in names or name in signature.constants or name in signature.value_sorts:
+                return prefix
         names.update(node.names)
         prefix.append(node)
         node = node.body
