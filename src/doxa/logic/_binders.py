@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import ClassVar, cast
 
 from doxa.errors import KnowledgeError
-from doxa.logic._tree import Expr, as_formula
+from doxa.logic._tree import Expr, Name, as_formula
+from doxa.logic._walk import postorder
 
 __all__ = ["Group", "Let", "Quantifier"]
 
@@ -31,11 +32,11 @@ class Group:
         self.domain = domain
         self.sample = sample
         if (sort is None) == (domain is None):
-            raise KnowledgeError(f"variables {', '.join(self.names)} need a sort or a domain, and only one of them")
+            raise KnowledgeError(f"variables {', '.join(self.names)} need a sort or a domain; give one of them")
         if not self.names:
-            raise KnowledgeError("a quantifier needs at least one variable")
+            raise KnowledgeError("a quantifier needs at least one variable; name one")
         if sample is not None and sample < 1:
-            raise KnowledgeError(f"sample needs a positive number of objects, got {sample}")
+            raise KnowledgeError(f"sample needs a positive number of objects, got {sample}; write sample 64")
 
 
 class Quantifier(Expr):
@@ -137,5 +138,9 @@ class Let(Expr):
         return self.children[-1]
 
 
-def _same_objects(a: Group, b: Group) -> bool:
-    return a.sort == b.sort if a.sort is not None else b.domain is not None and a.domain == b.domain
+def _same_objects(group: Group, last: Group) -> bool:
+    if group.domain is None or last.domain is None:
+        return group.sort == last.sort and group.domain is last.domain
+    # A domain that speaks of the last group's variables, as s.objects in forall s in scenes, x in s.objects, is its own.
+    depends = any(type(n) is Name and n.label in last.names for n in postorder(group.domain))
+    return group.domain == last.domain and not depends

@@ -303,7 +303,7 @@ class Builder:
 
     def bounded(self, _word: str, op: str) -> str:
         if op not in ("<=", ">="):
-            raise KnowledgeError(f"after 'exists' stands =, <= or >= and a number, not {op}")
+            raise KnowledgeError(f"'exists {op}' means nothing; count with exists = 1, exists <= 1 or exists >= 1")
         return "at most" if op == "<=" else "at least"
 
     def sort_group(self, names: list[Name], _colon: str, sort: Name, *sample: Any) -> Group:
@@ -345,6 +345,7 @@ class LocatedBuilder(Builder):
     def __init__(self) -> None:
         super().__init__()
         self.spans: dict[int, tuple[int, int]] = {}
+        self._alive: list[Expr] = []  # a node that died could leave its id, and so its place, to another
 
     def share(self, node: Expr) -> Expr:
         return node
@@ -366,6 +367,7 @@ class LocatedBuilder(Builder):
     def place(self, value: object, start: int, end: int) -> None:
         """Called by the parser with everything it builds."""
         if isinstance(value, Expr):
+            self._alive.append(value)
             self.spans.setdefault(id(value), (start, end))
         elif isinstance(value, Chain):
             value.span = (start, end)
@@ -373,12 +375,12 @@ class LocatedBuilder(Builder):
 
 def _want(name: Name, word: str) -> None:
     if name.name != word:
-        raise KnowledgeError(f"{word!r} belongs here, not {name.name!r}")
+        raise KnowledgeError(f"{name.name!r} cannot stand here; did you mean {word!r}?")
 
 
 def _integer(number: Number, what: str) -> int:
     if not isinstance(number.value, int):
-        raise KnowledgeError(f"{what} is a whole number, not {number.value!r}")
+        raise KnowledgeError(f"{what} is a whole number, not {number.value!r}; write it without a dot")
     return number.value
 
 

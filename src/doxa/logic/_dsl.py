@@ -46,14 +46,15 @@ def propositions(names: str) -> tuple[Expr, ...]:
     return tuple([Predicate(n)() for n in names.replace(",", " ").split()])
 
 
-def within(domain: str | Expr, *names: Name) -> Group:
-    """Variables that range over data rows, or over the objects of a structure.
+def within(domain: str | Expr, *names: Name, sample: int | None = None) -> Group:
+    """Variables that range over data rows, or over the objects of a structure; over a random ``sample`` of them.
 
     >>> (p,) = variables("p")
     >>> print(forall(within("pairs", p))(p.field("sum").eq(3)))
     forall p in pairs. p.sum = 3
     """
-    return Group([n.name for n in names], domain=Name(domain) if isinstance(domain, str) else domain)
+    domain = Name(domain) if isinstance(domain, str) else domain
+    return Group([n.name for n in names], domain=domain, sample=sample)
 
 
 def sample(count: int, *names: Name) -> Group:

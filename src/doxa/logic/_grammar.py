@@ -57,8 +57,8 @@ _NAME_AHEAD = rf'(?="|(?!(?:{"|".join(sorted(RESERVED))})\b|sample{_GAP}[0-9]|fr
 DECLARATIONS = ("SORT", "CONST", "PRED", "FUNC", "DATA", "FACT", "FACTS", "INCLUDE")
 SOFT: dict[str, str] = {
     **{word.upper(): rf"{word}{_GAP}{_NAME_AHEAD}" for word in ("sort", "const", "pred", "func", "data", "facts")},
-    "FACT": rf"fact(?:{_GAP}(?:{_NAME_AHEAD}|(?=not\b))|[^\S\n]*(?=[¬~]|!(?!=)))",
-    "INCLUDE": r'include[^\S\n]*(?=")',
+    "FACT": rf"fact{_GAP}(?:{_NAME_AHEAD}|(?=not\b|[¬~]|!(?!=)))",
+    "INCLUDE": rf'include{_GAP}(?=")',
     "EXACTLY": rf"exactly{_GAP}(?=[0-9])",
     "ATMOST": rf"at{_GAP}most{_GAP}(?=[0-9])",
     "ATLEAST": rf"at{_GAP}least{_GAP}(?=[0-9])",

@@ -34,6 +34,7 @@ _MASTER = re.compile(
     rf"(\n|{'|'.join(SOFT.values())}|{IDENTIFIER}|{_NUMBER}|{STRING}|\.(?:{IDENTIFIER}|{STRING})"
     rf"|{'|'.join(re.escape(s) for s in _SIGNS)}|.|\Z)"
 )
+_WORD = re.compile(IDENTIFIER)
 _SOFT_KIND = {
     **{kind.lower(): kind for kind in SOFT},
     "at most": "ATMOST",
@@ -80,8 +81,8 @@ class Token:
             meaning = _MEANING.get(text, text)
             return cls(kind, share(Truth(meaning == "true")) if kind == "TRUTH" else meaning, text, start, end)
         first = text[:1]
-        if first == "_" or first.isalpha():
-            if not text[-1].isspace() and text != "include":
+        if _WORD.match(text):
+            if not text[-1].isspace():
                 return cls("NAME", share(Name(text)), text, start, end)
             word = " ".join(text.split())
             return cls(_SOFT_KIND[word], word, text, start, end - len(text) + len(text.rstrip()))
@@ -180,14 +181,15 @@ def layout(raw: Iterable[Token]) -> Iterator[Token]:
 def _number(text: str) -> int | float:
     if text.isdigit():
         if len(text) > 19:
-            raise KnowledgeError("an integer in a formula must fit into 64 bits")
+            raise KnowledgeError("an integer in a formula must fit into 64 bits; write a decimal such as 1e30")
         return int(text)
     return float(text)
 
 
 def _unquote(text: str) -> str:
     try:
-        value = json.loads(text)
+        value = json.loads(text, strict=False)  # a tab may stand in a name
     except ValueError:
-        raise KnowledgeError('in quotation marks, a backslash is written twice and a quotation mark as \\"') from None
+        message = 'this name cannot be read; in quotation marks, a backslash is written \\\\ and a quotation mark \\"'
+        raise KnowledgeError(message) from None
     return str(value)

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from doxa.logic._binders import Let, Quantifier
+from doxa.logic._count import Count
 from doxa.logic._grammar import quote
 from doxa.logic._symbols import Constant, Function, Predicate, Rows, Signature, Sort
 from doxa.logic._tree import (
@@ -55,7 +56,7 @@ class _Style:
     quantifier: dict[str, str]
     """By kind; ``{}`` is the count."""
     words: dict[str, str]
-    """The rest: ``where``, ``in``, ``sample``, ``fresh``, ``dot``, ``:``, ``:=``, ``(`` and ``)`` around formulas."""
+    """The rest, with their spaces."""
     variable: Callable[[str], str]
     symbol: Callable[[str], str]
     number: Callable[[float], str] = repr
@@ -89,6 +90,7 @@ _TEXT = _Style(
         ":": ": ",
         ":=": " := ",
         "body": " (",
+        "of": "of ",
     },
     variable=quote,
     symbol=quote,
@@ -153,6 +155,7 @@ _LATEX = _Style(
         ":": r" \colon ",
         ":=": " := ",
         "body": r"\; (",
+        "of": r"\text{of } ",
     },
     variable=_latex_variable,
     symbol=_latex_symbol,
@@ -288,6 +291,9 @@ def _pieces(node: Expr, style: _Style, last: bool, formula: bool) -> list[str | 
             return [*parts, style.words["body"], (node.body, 0, True, True), ")"]
         case Quantifier():
             return _quantifier(node, style)
+        case Count():
+            prefix = style.quantifier[node.kind].format(node.count) + style.words["of"]
+            return [prefix, "(", *_listed([(c, 0, True, True) for c in node.children]), ")"]
     raise TypeError(f"cannot print a {type(node).__name__}")
 
 
@@ -404,7 +410,10 @@ def knowledge_text(kb: KnowledgeBase, printer: Callable[[Expr], str] = to_text) 
     """
     lines = declarations(kb.signature)
     lines += [fact_text(f, printer) for f in kb.facts]
-    lines += [axiom_header(a) + printer(a.formula) for a in kb.axioms]
+    for axiom in kb.axioms:
+        header, text = axiom_header(axiom), printer(axiom.formula)
+        # A line that begins with a minus would go on with the line before it.
+        lines.append(header + text if header or not text.startswith("-") else f"({text})")
     return "\n".join(lines)
 
 

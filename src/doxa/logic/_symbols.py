@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +32,9 @@ class Sort:
         range(0, 10)
         """
         if high < low:
-            raise KnowledgeError(f"sort {name} = {low}..{high} is empty: the first bound must not exceed the second")
+            raise KnowledgeError(f"sort {name} = {low}..{high} is empty; the first bound must not exceed the second")
+        if high - low >= sys.maxsize:
+            raise KnowledgeError(f"sort {name} = {low}..{high} has too many values; use Int for integers of any size")
         return cls(name, range(low, high + 1))
 
     @property
