@@ -21,10 +21,14 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+
+from doxa.errors import KnowledgeError
+from doxa.logic import parse
 
 SECONDS = 20.0
 """A text that takes longer is a finding."""
@@ -328,9 +332,6 @@ def attempt(text: str, thorough: bool, file: str | None = None) -> str:
 
     A thorough attempt also lints, and reads back what was read and printed.
     """
-    from doxa.errors import KnowledgeError
-    from doxa.logic import parse
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -382,7 +383,10 @@ def failure_of(text: str, thorough: bool, file: str | None = None) -> BaseExcept
     return None
 
 
-def try_chunk(job: tuple[int, int, int]) -> tuple[Counter[str], list[tuple[int, str, str]]]:
+Chunk = tuple[Counter[str], list[tuple[int, str, str]]]
+
+
+def try_chunk(job: tuple[int, int, int]) -> Chunk:
     """Try texts ``start`` to ``stop`` of a seed; what became of them, and the findings with their tracebacks."""
     seed, start, stop = job
     outcomes: Counter[str] = Counter()
@@ -419,10 +423,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     jobs = [(options.seed, n, min(n + CHUNK, options.count)) for n in range(0, options.count, CHUNK)]
     began, done, outcomes, findings = time.monotonic(), 0, Counter[str](), 0
-    with (
-        multiprocessing.get_context("spawn").Pool(options.processes) if options.processes > 1 else nullcontext() as pool
-    ):
-        for counts, found in pool.imap_unordered(try_chunk, jobs) if pool else map(try_chunk, jobs):
+    with ExitStack() as stack:
+        run: Callable[..., Iterable[Chunk]] = map
+        if options.processes > 1:
+            context = multiprocessing.get_context("spawn")
+            run = stack.enter_context(ProcessPoolExecutor(options.processes, context)).map
+        for counts, found in run(try_chunk, jobs):
             outcomes += counts
             done += counts.total()
             findings += len(found)
