@@ -79,14 +79,13 @@ def apply(
     """A predicate or function of terms. With ``value``, the weight of that value of a neural function."""
     symbol = symbol_of(call, batch)
     meaning = batch.meaning(call.name)
-    place = str(call) if len(call.children) < 20 else call.name
     view: View = "truth"
     if isinstance(symbol, Function):
         view = "weights" if value is not None else "mode" if is_draw(meaning) else "value"
     kind = _result(symbol, meaning)
     if any(s in (INT, REAL) for s in symbol.sorts):
         return _direct(call, block, args, batch, algebra, meaning, view, kind, value)
-    refs, pools = _arguments(block, symbol, meaning, args, batch, place)
+    refs, pools = _arguments(block, symbol, meaning, args, batch, call)
     if isinstance(kind, ObjectType) and isinstance(kind.pool, FunctionPool):
         return _computed(block, symbol, refs, pools, needs, meaning)
     _note(needs, meaning, pools)
@@ -117,7 +116,7 @@ def _result(symbol: Predicate | Function, meaning: Meaning) -> Type:
 
 
 def _arguments(
-    block: Block, symbol: Predicate | Function, meaning: Meaning, args: Sequence[Ref], batch: Batch, place: str
+    block: Block, symbol: Predicate | Function, meaning: Meaning, args: Sequence[Ref], batch: Batch, place: Call
 ) -> tuple[list[Ref], tuple[Pool, ...]]:
     """The arguments as positions in pools that the meaning of the symbol can take."""
     refs: list[Ref] = []
@@ -129,7 +128,7 @@ def _arguments(
         else:
             ref = as_object(block, arg, sort, batch, place)
             if not isinstance(meaning, Network):
-                ref = in_sort(block, ref, f"{place}: the table of {symbol.name}")
+                ref = in_sort(block, ref, place, f"the table of {symbol.name}")
             assert isinstance(ref.type, ObjectType), number
             pool = ref.type.pool
         refs.append(ref)
@@ -239,9 +238,9 @@ def _direct(
         if sort in (INT, REAL):
             inputs.append(as_number(block, arg, batch))
         elif sort.values is not None:
-            inputs.append(positions(block, as_finite(block, arg, sort, batch, str(call))))
+            inputs.append(positions(block, as_finite(block, arg, sort, batch, call)))
         else:
-            inputs.append(positions(block, as_object(block, arg, sort, batch, str(call))))
+            inputs.append(positions(block, as_object(block, arg, sort, batch, call)))
     axes = union([r.axes for r in inputs])
     dims = [inserted(r.axes, axes) for r in inputs]
     kinds = [r.type for r in inputs]

@@ -61,12 +61,14 @@ class Frame:
 class Own:
     """An axis that a block introduces: one variable over a pool."""
 
-    __slots__ = ("axis", "pool", "slot")
+    __slots__ = ("axis", "costs", "pool", "slot")
 
     def __init__(self, axis: Axis, pool: Pool, slot: int) -> None:
         self.axis = axis
         self.pool = pool
         self.slot = slot
+        self.costs = True
+        """Do values grow with the length of this axis?"""
 
 
 class Absorbed:
@@ -100,6 +102,8 @@ class Reducer:
     refs: tuple[Ref, ...]
     axes: tuple[Axis, ...]
     """The axes of the result."""
+    spreads = False
+    """Are values spread along axes that they do not mention?"""
 
     def tile(self, frame: Frame) -> Any:
         """What one tile gives."""
@@ -250,6 +254,8 @@ class Block:
             for slot in step.args:
                 last[slot] = step
         kept = {ref.slot for ref in reducer.refs}
+        for own in self.own:
+            own.costs = reducer.spreads or own.slot in last or own.slot in kept or own.axis in self.positions
         made = {step.out for step in self.steps}
         frees: dict[int, list[int]] = {}
         for slot, step in last.items():
@@ -301,15 +307,20 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
     outside = prod(sizes.values())
     for own in block.own:
         sizes[own.axis] = run.size(own.pool)
-    if run.chunk < outside * prod([sizes[own.axis] for own in block.own]) or block.ragged:
+    lengths = [sizes[own.axis] if own.costs else 1 for own in block.own]
+    if run.chunk < outside * prod(lengths) or block.ragged:
         weights, factor = _ragged_weights(block, run, values)
-        counts = [weights.get(own.axis, sizes[own.axis]) for own in block.own]
+        costly = [own for own in block.own if own.costs]
+        counts = [weights.get(own.axis, sizes[own.axis]) for own in costly]
         weighed = [weights.get(a, sizes[a]) for a in block.outer]
         outside = prod([w if isinstance(w, int) else int(w.sum()) for w in weighed]) * factor
         cuttable = [a for a in block.outer if a in block.reducer.axes and sizes[a] > 1]
         if outside > run.chunk and cuttable:
             return (yield from _run_pieces(block, run, values, sizes, cuttable, weights, outside))
-        tiles = list(_tiles(counts, run.chunk // max(1, outside)))
+        tiles = []
+        for box in _tiles(counts, run.chunk // max(1, outside)):
+            cut = dict(zip(costly, box, strict=True))
+            tiles.append(tuple([cut.get(own, slice(0, sizes[own.axis])) for own in block.own]))
     else:
         tiles = [tuple([slice(0, sizes[own.axis]) for own in block.own])]
     frame = _frame(block, run, values, sizes, len(tiles) == 1)

@@ -8,6 +8,7 @@ evaluated in the block where the variables that it does need are bound, once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from itertools import count
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ import torch
 from doxa.errors import KnowledgeError
 from doxa.logic._algebra import Algebra
 from doxa.logic._binders import Group, Let, Quantifier
+from doxa.logic._count import Count
 from doxa.logic._ground_atoms import Needs, apply, symbol_of
 from doxa.logic._ground_block import Block, Frame, Result, Task, run_block
 from doxa.logic._ground_frame import Scope, frame
@@ -172,6 +174,8 @@ class Compiler:
                 return block.emit(("not", id(algebra)), lambda frame, x: algebra.not_(x), below, below[0].axes)
             case And() | Or():
                 return self.joined("and" if isinstance(node, And) else "or", below, block, algebra)
+            case Count():
+                return self.counted(node, below, block, algebra)
             case Implies():
                 op = algebra.implies
             case Iff():
@@ -205,6 +209,20 @@ class Compiler:
         axes = union([p.axes for p in parts])
         dims = [inserted(p.axes, axes) for p in parts]
         return block.emit((kind, id(algebra)), lambda frame, *xs: op(align(xs, dims)), parts, axes)
+
+    def counted(self, node: Count, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
+        """A counting constraint over formulas: what a counting quantifier folds, folded one by one."""
+        accumulator = algebra.quantifier(node.kind, node.count)
+        if not below:
+            return self.literal(node.bounds[0] == 0, block, algebra)
+        axes = union([b.axes for b in below])
+        dims = [inserted(b.axes, axes) for b in below]
+
+        def count_true(frame: Frame, *values: Any) -> Any:
+            states = [accumulator.fold(accumulator.lift(x.unsqueeze(0)), (0,)) for x in align(values, dims)]
+            return accumulator.finish(reduce(accumulator.merge, states), len(node.children))
+
+        return block.emit((node.label, id(algebra)), count_true, below, axes)
 
     def wide(self, node: Expr, scope: Scope, algebra: Algebra) -> Task:
         """A conjunction or disjunction of very many formulas: those that differ only in constants are stacked."""

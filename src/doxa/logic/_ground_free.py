@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from doxa.logic._binders import Let, Quantifier
-from doxa.logic._symbols import Signature
+from doxa.logic._symbols import Signature, Sort
 from doxa.logic._tree import Arith, Call, Expr, Index, Name
 from doxa.logic._walk import postorder
 
@@ -18,23 +18,33 @@ LARGEST = 10**6
 class Free:
     """The free variables, totality and size of the nodes of some trees, each found once."""
 
-    def __init__(self, signature: Signature, roots: Iterable[Expr], names: Iterable[str] = ()) -> None:
+    def __init__(self, signature: Signature, roots: Sequence[Expr]) -> None:
         self.functions = signature.functions
         self._keep: list[Expr] = []
         self._known: dict[int, tuple[frozenset[str], bool, int]] = {}
         # Names that nobody binds are constants; there may be very many, and they do not matter here.
-        self.bound: set[str] = set(names)
-        roots = list(roots)
-        for node in postorder(*roots):
+        self.bound: set[str] = set()
+        self.hints: dict[str, str] = {}
+        """Names that were made as variables of a sort in Python; some may be free."""
+        nodes = list(postorder(*roots))
+        constants = {*signature.constants, *signature.value_sorts}
+        for node in nodes:
             if isinstance(node, Quantifier | Let):
                 self.bound.update(node.names)
-        self.add(*roots)
+            elif isinstance(node, Name) and isinstance(node.hint, Sort) and node.name not in constants:
+                self.hints.setdefault(node.name, node.hint.name)
+        self.bound.update(self.hints)
+        self._keep += roots
+        self._add(nodes)
 
     def add(self, *roots: Expr) -> None:
         """Look at further trees, which bind no names but known ones."""
         self._keep += roots  # nodes are known by their identity
+        self._add(postorder(*roots))
+
+    def _add(self, nodes: Iterable[Expr]) -> None:
         known, nothing = self._known, frozenset[str]()
-        for node in postorder(*roots):
+        for node in nodes:
             if id(node) in known:
                 continue
             names, total, size = nothing, True, 1

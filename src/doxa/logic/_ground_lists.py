@@ -95,6 +95,7 @@ class Fold(Reducer):
 
     def __init__(self, block: Block, body: Ref, accumulator: Accumulator) -> None:
         self.accumulator = accumulator
+        self.spreads = not accumulator.idempotent
         self.body = body
         gone = {a for absorbed in block.lists for a in absorbed.places}
         lists = [absorbed.list for absorbed in block.lists]

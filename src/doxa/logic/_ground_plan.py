@@ -25,9 +25,7 @@ from doxa.logic._ground_terms import as_truth
 from doxa.logic._ground_types import NUMBER, Axis, Pool, Ref, StackPool, inserted
 from doxa.logic._interpretation import Batch, Interpretation, row_names
 from doxa.logic._kb import Axiom, KnowledgeBase
-from doxa.logic._symbols import Sort
 from doxa.logic._tree import Expr, Name, as_formula
-from doxa.logic._walk import postorder
 
 __all__ = ["CHUNK", "STACK", "Plan", "Program", "formulas_of"]
 
@@ -76,8 +74,8 @@ class Program:
         keep: tuple[str, ...] = (),
     ) -> None:
         expressions = [f for _, f in formulas]
-        self.free_variables = _free_variables(expressions, batch) if len(formulas) == 1 else {}
-        self.compiler = Compiler(batch, Free(batch.signature, expressions, self.free_variables), stack=stack)
+        free = Free(batch.signature, expressions)
+        self.compiler = Compiler(batch, free, stack=stack)
         self.roots: list[Root] = []
         alone = list(range(len(formulas)))
         if len(formulas) >= stack:
@@ -111,8 +109,9 @@ class Program:
     def _formula(self, root: Root, formula: Expr, algebra: Algebra, keep: tuple[str, ...]) -> Task:
         compiler = self.compiler
         scope = Scope(None, root.block)
-        for name, sort in self.free_variables.items():
-            pool, kind = pool_of_sort(compiler, sort, None)
+        free = compiler.free.names(formula)
+        for name in [n for n in compiler.free.hints if n in free]:
+            pool, kind = pool_of_sort(compiler, compiler.free.hints[name], None)
             scope.names[name] = root.variable(compiler.axis(name), pool, kind)
         if not keep:
             ref = yield compiler.compile(formula, scope, algebra)
@@ -291,20 +290,6 @@ def outermost(formula: Expr) -> tuple[list[tuple[tuple[Group, ...], Expr | None]
         levels.append((formula.groups, formula.guard))
         formula = formula.body
     return levels, formula
-
-
-def _free_variables(formulas: Sequence[Expr], batch: Batch) -> dict[str, str]:
-    """The free variables of a formula that was built in Python, with the sorts they were made with."""
-    hints: dict[str, str] = {}
-    for node in postorder(*formulas):
-        if isinstance(node, Name) and isinstance(node.hint, Sort) and node.name not in hints:
-            hints[node.name] = node.hint.name
-    if not hints:
-        return {}
-    free = Free(batch.signature, formulas, hints)
-    found = [n for f in formulas for n in free.names(f)]
-    known = {*batch.signature.constants, *batch.signature.value_sorts}
-    return {n: hints[n] for n in hints if n in found and n not in known}
 
 
 def _located(root: Root, error: BindingError | KnowledgeError) -> BindingError | KnowledgeError:

@@ -139,8 +139,7 @@ class Tables:
         elif inputs:
             found = self._grid(meaning, inputs)
         else:
-            self._called(meaning, ())
-            found = self._checked(meaning, meaning.call(), ())
+            found = self._checked(meaning, self._call(meaning, meaning.call, ()), ())
         order = [*meaning.inputs, *meaning.axes]
         if order == sorted(order):
             return found
@@ -174,8 +173,7 @@ class Tables:
                     group.append(other)
                     tensors.append(features)
         together = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-        self._called(meaning, (together,))
-        output = call(together)
+        output = self._call(meaning, call, (together,))
         if not isinstance(output, Tensor) or output.ndim == 0 or len(output) != len(together):
             raise self._misshapen(meaning, output, (len(together),))
         for other, part in zip(group, torch.split(output, [len(t) for t in tensors]), strict=True):
@@ -187,8 +185,7 @@ class Tables:
         pairwise = getattr(meaning.call, "pairwise", None)
         if pairwise is not None and len(pools) == 2 and not meaning.per_object:
             inputs = [self._input(meaning, p) for p in pools]
-            self._called(meaning, inputs)
-            return self._checked(meaning, pairwise(*inputs), tuple(sizes))
+            return self._checked(meaning, self._call(meaning, pairwise, inputs), tuple(sizes))
         flat = torch.arange(prod(sizes), device=self.run.device)
         out = self._on_tuples(meaning, pools, _unravel(flat, sizes))
         return out.reshape(*sizes, *out.shape[1:])
@@ -221,8 +218,7 @@ class Tables:
         count = len(arguments[0])
         if meaning.per_object:
             return self._checked(meaning, self._one_by_one(meaning, None, arguments), (count,))
-        self._called(meaning, arguments)
-        return self._checked(meaning, meaning.call(*arguments), (count,))
+        return self._checked(meaning, self._call(meaning, meaning.call, arguments), (count,))
 
     def _on_tuples(self, meaning: Network, pools: list[Pool], places: Sequence[Tensor]) -> Tensor:
         """A network on tuples given by positions, so many at a time that what it is fed stays within the chunk."""
@@ -235,8 +231,7 @@ class Tables:
         parts = []
         for start in range(0, max(1, count), step):
             fed = [f.index_select(0, at[start : start + step]) for f, at in zip(features, places, strict=True)]
-            self._called(meaning, fed)
-            parts.append(self._checked(meaning, meaning.call(*fed), (len(fed[0]),)))
+            parts.append(self._checked(meaning, self._call(meaning, meaning.call, fed), (len(fed[0]),)))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _input(self, meaning: Network, pool: Pool) -> Tensor:
@@ -301,11 +296,18 @@ class Tables:
             return self.run.batch.index_of(value)
         return value
 
-    # -- checks -----------------------------------------------------------------------------------------------------
-
-    def _called(self, meaning: Network, inputs: Sequence[Tensor]) -> None:
+    def _call(self, meaning: Network, call: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
+        shapes = tuple([shape_of(i) for i in inputs])
         if self.run.trace is not None:
-            self.run.trace.calls.append((meaning.symbol.name, tuple([shape_of(i) for i in inputs])))
+            self.run.trace.calls.append((meaning.symbol.name, shapes))
+        try:
+            return call(*inputs)
+        except Exception as error:
+            # The trouble is the network's own; say where it was called.
+            error.add_note(f"in the network bound to {signature_text(meaning.symbol)}, called on shapes {shapes}")
+            raise
+
+    # -- checks -----------------------------------------------------------------------------------------------------
 
     def _checked(self, meaning: Network, output: Any, sizes: tuple[int, ...]) -> Tensor:
         """The output of a network, with the axes it must have: its objects, its finite arguments, its distribution."""

@@ -192,16 +192,13 @@ def _comparable(node: Expr, block: Block, left: Ref, right: Ref, batch: Batch) -
     sorts = [_sort_of(r, batch) for r in (left, right)]
     finite = next((s for s in sorts if s is not None and isinstance(s.values, tuple)), None)
     if finite is not None:
-        return [positions(block, as_finite(block, r, finite, batch, str(node))) for r in (left, right)]
+        return [positions(block, as_finite(block, r, finite, batch, node)) for r in (left, right)]
     opened = next((s for s in sorts if s is not None and s.values is None and not s.is_integer), None)
     if opened is not None:
-        objects = [as_object(block, r, opened, batch, str(node)) for r in (left, right)]
+        objects = [as_object(block, r, opened, batch, node) for r in (left, right)]
         kinds = {r.type for r in objects}
         if len(kinds) > 1:
-            objects = [
-                in_sort(block, r, f"{node}: the two sides hold objects from different places; equality")
-                for r in objects
-            ]
+            objects = [in_sort(block, r, node, "equality of objects from different places") for r in objects]
         return [positions(block, r) for r in objects]
     return [as_number(block, r, batch) for r in (left, right)]
 
@@ -259,7 +256,7 @@ def _column_entries(
     return block.emit(("entries", pool, word, kind), entries, [ref], ref.axes, kind)
 
 
-def as_finite(block: Block, ref: Ref, sort: Sort, batch: Batch, place: str) -> Ref:
+def as_finite(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> Ref:
     """A term as a position in a finite sort; numbers are checked to be among its values."""
     if isinstance(ref.type, FiniteType) and ref.type.sort == sort:
         return ref
@@ -295,7 +292,7 @@ def _is_number(ref: Ref) -> bool:
     )
 
 
-def as_object(block: Block, ref: Ref, sort: Sort, batch: Batch, place: str) -> Ref:
+def as_object(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> Ref:
     """A term as an object of an open sort: a field holds indices when its sort has objects, else the objects."""
     if isinstance(ref.type, ObjectType) and ref.type.sort == sort.name:
         return ref
@@ -310,7 +307,7 @@ def as_object(block: Block, ref: Ref, sort: Sort, batch: Batch, place: str) -> R
     return ref.read_as(ObjectType(sort.name, pool))
 
 
-def in_sort(block: Block, ref: Ref, why: str) -> Ref:
+def in_sort(block: Block, ref: Ref, place: Expr, why: str) -> Ref:
     """An object as a position among all objects of its sort."""
     assert isinstance(ref.type, ObjectType)
     name, pool = ref.type.sort, ref.type.pool
@@ -319,12 +316,12 @@ def in_sort(block: Block, ref: Ref, why: str) -> Ref:
     if isinstance(pool, SamplePool):
         kind = ObjectType(name, SortPool(name))
 
-        def place(frame: Frame, at: Any) -> Tensor:
+        def drawn(frame: Frame, at: Any) -> Tensor:
             return frame.run.sampled(pool)[at]
 
-        return block.emit(("in sort", pool), place, [ref], ref.axes, kind)
+        return block.emit(("in sort", pool), drawn, [ref], ref.axes, kind)
     raise KnowledgeError(
-        f"{why} needs objects by their index, but {_what(ref)} comes with features only; pass the objects as "
+        f"{place}: {why} needs objects by their index, but {_what(ref)} comes with features only; pass the objects as "
         f"{name}=tensor, and indices into them instead of features"
     )
 

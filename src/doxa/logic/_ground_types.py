@@ -96,6 +96,9 @@ class FinitePool:
 
     sort: Sort
 
+    def __hash__(self) -> int:
+        return hash(self.sort.name)  # not of all its values
+
 
 @dataclass(frozen=True)
 class SamplePool:
@@ -186,6 +189,9 @@ class FiniteType:
     """A position among the values of a finite sort."""
 
     sort: Sort
+
+    def __hash__(self) -> int:
+        return hash(self.sort.name)
 
 
 @dataclass(frozen=True)
