@@ -214,7 +214,8 @@ class MovingAverage(nn.Module, Score):
 
     def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
         assert box is not None
-        return (1 - box) * self.average.to(box.dtype)
+        # A copy: the graph keeps it, and the buffer changes in place.
+        return (1 - box) * self.average.to(box.dtype, copy=True)
 
     def observe(self, draw: Draw, cost: Tensor) -> None:
         refuse_tracing(self, cost)

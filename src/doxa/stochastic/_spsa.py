@@ -65,9 +65,10 @@ class SPSA(Estimator):
         log_ratio = distribution.log_prob(value) - torch.cat(
             [d.log_prob(v) for d, v in zip(moved, values, strict=True)]
         )
-        # d log p± … the direction of the difference, ±1/(cε) for the two halves.
+        # ±1/(cε) for the two halves, and 1/ε = ε.
         notes = {k: torch.cat([s, -s]) / self.step for k, s in signs.items()}
-        return Draw(value, distribution, ratio=log_ratio.exp(), **notes)
+        # The gradient function divides by the ratio again, so where it is extreme only the product matters.
+        return Draw(value, distribution, ratio=log_ratio.clamp(-40.0, 40.0).exp(), **notes)
 
     def weight(self, draw: Draw) -> Tensor:
         return draw.notes["ratio"] / draw.m

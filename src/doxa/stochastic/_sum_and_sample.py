@@ -199,13 +199,15 @@ class Memory(nn.Module, _Mixed):
             nothing = torch.zeros(model.rows, self.summed, model.length, dtype=torch.long)
             return nothing, torch.zeros(model.rows, self.summed, dtype=torch.bool)
         costs = self.costs.reshape(self.summed, -1)
-        if costs.shape[1] != model.rows:
+        if costs.shape[1] not in (1, model.rows):
             raise ProblemError(
                 f"the memory belongs to a batch of {costs.shape[1]}, the distribution has batch shape {shape[1:]}; "
                 "use one Memory for each batch"
             )
-        values = self.values.reshape((*shape, *distribution.event_shape))
-        return model.tokens(values), torch.isfinite(costs).T
+        values = self.values.reshape((self.summed, costs.shape[1], *distribution.event_shape))
+        values = values.expand(self.summed, model.rows, *distribution.event_shape)
+        tokens = model.tokens(values.reshape((*shape, *distribution.event_shape)))
+        return tokens, torch.isfinite(costs).T.expand(model.rows, self.summed)
 
     def observe(self, draw: Draw, cost: Tensor) -> None:
         refuse_tracing(self, cost)

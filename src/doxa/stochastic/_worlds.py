@@ -7,7 +7,7 @@ a sum or an integral over all values, so that its value is the expected cost its
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import prod
 from types import EllipsisType
 
@@ -107,7 +107,7 @@ class _Everything(Estimator):
 
 
 class TrueTape(Tape):
-    """A tape whose surrogate is the expected cost."""
+    """A tape whose surrogate is the expected cost, whatever ``deps`` claim."""
 
     def sample(
         self,
@@ -117,4 +117,9 @@ class TrueTape(Tape):
         deps: Iterable[Tensor] | None = None,
         name: str | None = None,
     ) -> Tensor:
-        return super().sample(distribution, _Everything(), ..., deps, name)
+        return super().sample(distribution, _Everything(), name=name)
+
+    def cost(
+        self, value: Tensor | Callable[[], Tensor], deps: Iterable[Tensor] | None = None, name: str | None = None
+    ) -> Tensor:
+        return super().cost(value, name=name)

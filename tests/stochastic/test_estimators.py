@@ -1,0 +1,327 @@
+"""Every estimator on every distribution it takes, at every order it declares, with the conditions of Theorem 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from stochastic_problems import PROBLEMS, THETA, bell, coin, coin_cost, s1, s1_cost, tensor
+from torch import Tensor
+from torch.distributions import (
+    Bernoulli,
+    Beta,
+    Binomial,
+    Categorical,
+    Distribution,
+    Exponential,
+    Gamma,
+    Independent,
+    LogNormal,
+    MixtureSameFamily,
+    MultivariateNormal,
+    Normal,
+    Poisson,
+)
+
+from doxa.errors import ConfigError
+from doxa.stochastic import (
+    ARM,
+    ARMS,
+    ESTIMATORS,
+    IMLE,
+    SPSA,
+    VIMCO,
+    DisARM,
+    Draw,
+    Estimator,
+    GumbelSoftmax,
+    Implicit,
+    LeaveOneOut,
+    MeasureValued,
+    Memory,
+    PerturbAndMAP,
+    Reparameterise,
+    Score,
+    StraightThrough,
+    SumAndSample,
+    Tape,
+    catalogue,
+    check_unbiased,
+)
+
+
+def cases() -> list[object]:
+    found = []
+    for name, (make, cost) in PROBLEMS.items():
+        for example in ESTIMATORS:
+            estimator = example(make(THETA))
+            # Solvers change the meaning of a value, and have their own tests below.
+            if estimator.biased or not estimator.fits(make(THETA)) or isinstance(estimator, PerturbAndMAP):
+                continue
+            if isinstance(estimator, VIMCO) and name == "Normal":
+                continue  # tested on finite distributions, where the joint expectation can be listed
+            found.append(pytest.param(example, make, cost, id=f"{estimator!r}-{name}"))
+    return found
+
+
+@pytest.mark.parametrize(("example", "make", "cost"), cases())
+def test_unbiased_at_every_declared_order(
+    example: Callable[[Distribution], Estimator],
+    make: Callable[[Tensor], Distribution],
+    cost: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    report = check_unbiased(example, make, cost, at=THETA, replicates=4000)
+    assert report.ok, str(report)
+    assert all(report.conditions[c] <= 1 for c in (1, 2, 4) if c in report.conditions)
+
+
+@pytest.mark.parametrize("estimator", [ARM(), DisARM(), MeasureValued()], ids=repr)
+def test_declared_order_is_not_understated(estimator: Estimator) -> None:
+    report = check_unbiased(estimator, coin, coin_cost, order=2, at=THETA)
+    assert report.exact and report.order == 1
+
+
+def test_spsa_is_biased_by_the_square_of_its_step() -> None:
+    def bias(step: float) -> float:
+        report = check_unbiased(SPSA(step=step), s1, s1_cost, order=1, at=THETA)
+        assert report.exact and report.deviation(0) <= 1
+        return abs(report.estimate[1] - report.truth[1])
+
+    assert bias(0.2) / bias(0.1) == pytest.approx(4, rel=0.05)
+
+
+@pytest.mark.parametrize("make", [lambda d: GumbelSoftmax(0.7), lambda d: StraightThrough()], ids=["gumbel", "through"])
+def test_relaxations_are_refused_unless_allowed(make: Callable[[Distribution], Estimator]) -> None:
+    d = Bernoulli(logits=torch.zeros(3, requires_grad=True))
+    tape = Tape(batch_dims=1)
+    z = tape.sample(d, make(d))
+    tape.cost(torch.exp(z))
+    with pytest.raises(ConfigError, match=r"is biased.*allow_biased=True.*LeaveOneOut"):
+        tape.surrogate()
+    assert torch.isfinite(tape.surrogate(allow_biased=True))
+
+
+def test_straight_through_gumbel_is_discrete() -> None:
+    tape = Tape(batch_dims=1)
+    z = tape.sample(Bernoulli(logits=torch.randn(50)), GumbelSoftmax(0.7, n=4, hard=True))
+    assert set(z.unique().tolist()) <= {0.0, 1.0}
+
+
+CONTINUOUS: dict[str, tuple[Estimator, Callable[[Tensor], Distribution], Callable[[Tensor], Tensor]]] = {
+    "measure-valued Poisson": (MeasureValued(), lambda t: Poisson(torch.exp(t)), lambda x: torch.sqrt(x + 1)),
+    "score Poisson": (LeaveOneOut(2), lambda t: Poisson(torch.exp(t)), lambda x: torch.sqrt(x + 1)),
+    "measure-valued exponential": (MeasureValued(), lambda t: Exponential(torch.exp(t)), lambda x: torch.cos(x)),
+    "measure-valued Gaussian": (MeasureValued(2), bell, lambda x: torch.cos(x) + x**2),
+    "implicit mixture": (
+        Implicit(order=3),
+        lambda t: MixtureSameFamily(
+            Categorical(logits=torch.stack([t, -t], -1)),
+            Normal(torch.stack([t - 1, t * 2], -1), torch.stack([torch.exp(t), 1 + t**2], -1)),
+        ),
+        lambda x: torch.cos(x),
+    ),
+    "score mixture": (
+        LeaveOneOut(2),
+        lambda t: MixtureSameFamily(Categorical(logits=torch.stack([t, -t], -1)), Normal(t.unsqueeze(-1) + B2, 1.0)),
+        lambda x: torch.cos(x),
+    ),
+    "implicit Gamma by torch": (Reparameterise(), lambda t: Gamma(2 + t, torch.exp(t)), lambda x: torch.cos(x)),
+    "score log-normal": (LeaveOneOut(2), lambda t: LogNormal(0.3 * t, 0.5 + 0.1 * t), lambda x: torch.exp(-x)),
+    "score binomial": (LeaveOneOut(2), lambda t: Binomial(3, logits=t), lambda x: torch.sqrt(x + 1)),
+}
+B2 = tensor([-1.0, 1.0])
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_other_distributions(name: str) -> None:
+    estimator, make, cost = CONTINUOUS[name]
+    report = check_unbiased(estimator, make, cost, at=THETA, replicates=20_000)
+    assert report.ok, str(report)
+
+
+def test_torch_knows_one_derivative_of_a_gamma() -> None:
+    assert Reparameterise().order_for(Gamma(torch.ones(2), torch.ones(2))) == 1
+    assert Reparameterise().order_for(Independent(Beta(torch.ones(2), torch.ones(2)), 1)) == 1
+    tape = Tape()
+    z = tape.sample(Gamma(torch.tensor(2.0, requires_grad=True), torch.tensor(1.0)), Reparameterise())
+    tape.cost(z)
+    with pytest.raises(ConfigError, match=r"unbiased up to order 1 only.*LeaveOneOut"):
+        tape.surrogate(order=2)
+
+
+def test_a_multivariate_normal() -> None:
+    mean = tensor([0.3, -0.2]).requires_grad_()
+    spread = tensor([[1.0, 0.2], [0.2, 0.7]])
+    for estimator in (LeaveOneOut(400), Reparameterise(400)):
+        tape = Tape(batch_dims=1)
+        z = tape.sample(MultivariateNormal(mean.expand(500, 2), spread), estimator)
+        assert z.shape == (400, 500, 2)
+        tape.cost(z.square().sum(-1))
+        (slope,) = torch.autograd.grad(tape.surrogate(), mean)
+        assert slope.tolist() == pytest.approx([0.6, -0.4], abs=0.05)
+
+
+def test_arms_agrees_with_disarm_for_two() -> None:
+    """For n = 2 the copula is u and 1 − u, and dividing by 1 − ρ is what DisARM does."""
+    from doxa.stochastic._antithetic import correlation
+
+    for alpha in (-2.0, -0.3, 0.0, 0.8, 3.0):
+        p = torch.sigmoid(tensor(alpha))
+        rho = correlation(p, 2)
+        both = (2 * p - 1).clamp_min(0)
+        assert float(rho) == pytest.approx(float((both - p * p) / (p * (1 - p))))
+        # b = 1, twin 0: DisARM has ½ σ(|α|), ARMS (b − b̃)/2 / (1 − ρ).
+        assert float(0.5 / (1 - rho)) == pytest.approx(0.5 * float(torch.sigmoid(tensor(abs(alpha)))))
+    for n in (2, 3, 7):
+        p = torch.linspace(0.02, 0.98, 40, dtype=torch.float64)
+        tape = Tape(batch_dims=1)
+        z = tape.sample(Bernoulli(p.expand(8_000, 40).reshape(-1)), ARMS(n)).reshape(n, 8_000, 40)
+        assert torch.allclose(z.mean((0, 1)), p, atol=0.03)
+        together = (z[0] * z[1]).mean(0)
+        expected = correlation(p, n) * p * (1 - p) + p * p
+        assert torch.allclose(together, expected, atol=0.03)
+
+
+def solver(u: Tensor) -> Tensor:
+    return torch.nn.functional.one_hot(u.argmax(-1), u.shape[-1]).to(u.dtype)
+
+
+def test_perturb_and_map_is_unbiased() -> None:
+    """For two choices and Gaussian noise the probability of the first is Φ((θ₁ − θ₂)/√2)."""
+    f = tensor([1.0, 3.0])
+
+    def expected(theta: Tensor) -> Tensor:
+        first = 0.5 * (1 + torch.erf((theta[..., 0] - theta[..., 1]) / 2))
+        return first * f[0] + (1 - first) * f[1]
+
+    report = check_unbiased(
+        PerturbAndMAP(solver, 2),
+        lambda t: Independent(Normal(t, torch.ones_like(t)), 1),
+        lambda z: z @ f,
+        order=2,
+        at=tensor([0.3, -0.2]),
+        expected=expected,
+    )
+    assert report.ok, str(report)
+
+
+def test_imle_points_downhill_and_solves_twice() -> None:
+    calls = []
+
+    def counted(u: Tensor) -> Tensor:
+        calls.append(u)
+        return solver(u)
+
+    theta = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    tape = Tape()
+    z = tape.sample(Independent(Normal(theta, torch.ones(3, dtype=torch.float64)), 1), IMLE(counted, n=200, step=5.0))
+    tape.cost(z @ tensor([1.0, 2.0, 4.0]))
+    (slope,) = torch.autograd.grad(tape.surrogate(allow_biased=True), theta)
+    assert len(calls) == 2
+    assert slope[0] < 0 < slope[2]
+    with pytest.raises(ConfigError, match="shape"):
+        Tape().sample(Independent(Normal(theta, 1.0), 1), IMLE(lambda u: u.argmax(-1)))
+
+
+def test_memory_fills_with_the_best_values_and_is_saved() -> None:
+    cost = tensor([5.0, 1.0, 4.0, 2.0, 3.0])
+    estimator = Memory(capacity=2, draws=3)
+    logits = torch.zeros(6, 5, dtype=torch.float64)
+    for _ in range(40):
+        tape = Tape(batch_dims=1)
+        z = tape.sample(Categorical(logits=logits), estimator)
+        tape.cost(cost[z])
+        tape.surrogate()
+    assert estimator.values is not None
+    assert estimator.values.tolist() == [[1] * 6, [3] * 6]
+    copy = Memory(capacity=2, draws=3)
+    copy.load_state_dict(estimator.state_dict())
+    assert torch.equal(copy.values, estimator.values)
+    report = check_unbiased(_trained_memory(), s1, s1_cost, order=3, at=THETA)
+    assert report.ok and report.exact, str(report)
+    with pytest.raises(Exception, match="memory belongs to a batch of 6"):
+        Tape(batch_dims=1).sample(Categorical(logits=logits[:2]), estimator)
+
+
+def _trained_memory() -> Memory:
+    estimator = Memory(1, 2)
+    tape = Tape()
+    z = tape.sample(s1(THETA), estimator)
+    tape.cost(s1_cost(z, THETA))
+    tape.surrogate()
+    assert estimator.values is not None
+    return estimator
+
+
+def test_catalogue_lists_every_estimator() -> None:
+    rows = {row["name"]: row for row in catalogue()}
+    assert len(rows) >= 28
+    assert (
+        rows["ARM"]["order"] == "1" and rows["GumbelSoftmax"]["biased"] == "yes" and rows["RELAX"]["learnable"] == "yes"
+    )
+    assert {frozenset(row) for row in rows.values()} == {
+        frozenset({"name", "order", "distributions", "evaluations", "learnable", "biased"})
+    }
+
+
+def test_your_own_estimator_in_a_dozen_lines_is_checked() -> None:
+    class Antithetic(Estimator):
+        def propose(self, distribution: Distribution, n: int) -> Draw:
+            x = distribution.sample(torch.Size([n]))
+            return Draw(torch.cat([x, 2 * distribution.mean.detach() - x]), distribution)
+
+        def gradient(self, draw: Draw) -> Tensor:
+            return draw.distribution.log_prob(draw.value)
+
+    assert check_unbiased(Antithetic(), bell, lambda x: torch.cos(x), order=3, at=THETA).ok
+
+    class Forgotten(Antithetic):
+        def gradient(self, draw: Draw) -> None:  # type: ignore[override]
+            return None
+
+    assert check_unbiased(Forgotten(), bell, lambda x: torch.cos(x), order=1, at=THETA).order == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["categorical", "two Bernoullis", "Normal"])
+def test_finite_with_saturated_parameters(name: str, dtype: torch.dtype) -> None:
+    for example in ESTIMATORS:
+        big = torch.full((), 30.0, dtype=dtype, requires_grad=True)
+        if name == "Normal":
+            d: Distribution = Normal(big, torch.full((), 1e-3, dtype=dtype))
+        elif name == "categorical":
+            d = Categorical(logits=torch.stack([big, -big, big * 0, -big]))
+        else:
+            d = Independent(Bernoulli(logits=torch.stack([big, -big])), 1)
+        estimator = example(d)
+        if not estimator.fits(d):
+            continue
+        tape = Tape()
+        z = tape.sample(d, estimator)
+        tape.cost((z if name != "two Bernoullis" else z.sum(-1)).to(dtype) + 1)
+        loss = tape.surrogate(allow_biased=True)
+        (slope,) = torch.autograd.grad(loss, big, allow_unused=True)
+        assert torch.isfinite(loss), estimator
+        assert slope is None or torch.isfinite(slope), estimator
+
+
+def test_wrong_use_is_explained() -> None:
+    d = Categorical(logits=torch.zeros(3))
+    for make, match in [
+        (lambda: Score(0), "n >= 1"),
+        (lambda: LeaveOneOut(1), "n >= 2"),
+        (lambda: SumAndSample(2, top=2), "n > top"),
+        (lambda: SumAndSample(3, form="C"), "expected 'A' or 'B'"),  # type: ignore[arg-type]
+        (lambda: GumbelSoftmax(0.0), "positive"),
+        (lambda: Tape().sample(d, Reparameterise()), "cannot be reparameterised"),
+        (lambda: Tape().sample(d, ARM()), "Bernoulli variables"),
+        (lambda: Tape().sample(d, GumbelSoftmax()), "OneHotCategorical"),
+        (lambda: Tape().sample(d, SumAndSample(4, top=3)), "use Enumerate"),
+        (
+            lambda: Tape().sample(MultivariateNormal(torch.zeros(2), torch.eye(2)), MeasureValued()),
+            "MeasureValued knows",
+        ),
+    ]:
+        with pytest.raises(ConfigError, match=match):
+            make()

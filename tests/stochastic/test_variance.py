@@ -1,0 +1,117 @@
+"""The Bernoulli toy, E[Σ (x − t)²] over three variables of logit 0.5: the variances of the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from stochastic_problems import tensor
+from torch import Tensor
+from torch.distributions import Bernoulli, Independent
+
+from doxa.errors import ConfigError
+from doxa.stochastic import (
+    ARM,
+    ARMS,
+    GO,
+    REBAR,
+    DisARM,
+    Estimator,
+    GumbelSoftmax,
+    IndeCateR,
+    LeaveOneOut,
+    MeasureValued,
+    RaoBlackwell,
+    Reparameterise,
+    Score,
+    Tape,
+    UnorderedSet,
+    profile_variance,
+)
+
+COUNT = 40_000
+
+
+def gradients(make: Callable[[Callable[[Tensor], Tensor]], Estimator], t: float) -> Tensor:
+    def cost(x: Tensor) -> Tensor:
+        return (x - t).square().sum(-1)
+
+    logits = torch.full((COUNT, 3), 0.5, dtype=torch.float64, requires_grad=True)
+    tape = Tape(batch_dims=1)
+    x = tape.sample(Independent(Bernoulli(logits=logits), 1), make(cost))
+    tape.cost(cost(x))
+    (found,) = torch.autograd.grad(tape.surrogate(reduction="sum"), logits)
+    return found
+
+
+TABLE: dict[str, tuple[Callable[[Callable[[Tensor], Tensor]], Estimator], float, float]] = {
+    "score": (lambda f: Score(), 1.3e-1, 4.8e-1),
+    "loo@2": (lambda f: LeaveOneOut(2), 7.2e-7, 1.1e-1),
+    "loo@5": (lambda f: LeaveOneOut(5), 1.5e-7, 2.3e-2),
+    "arm": (lambda f: ARM(), 6.1e-7, 9.6e-2),
+    "disarm": (lambda f: DisARM(), 5.1e-7, 8.1e-2),
+    "rebar": (lambda f: REBAR(f, temperature=0.5), 5.8e-2, 8.5e-2),
+    "unordered@5": (lambda f: UnorderedSet(5), 5.6e-8, 8.9e-3),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_variance_table(name: str) -> None:
+    make, near, far = TABLE[name]
+    p = torch.sigmoid(tensor(0.5))
+    for t, expected in ((0.499, near), (0.1, far)):
+        found = gradients(make, t)
+        # Two digits are printed: 5 % of rounding, and a few per cent of sampling error in a variance.
+        assert float(found.var(0).mean()) == pytest.approx(expected, rel=0.1)
+        truth = float(p * (1 - p) * (1 - 2 * t))
+        assert abs(float(found.mean()) - truth) < 5 * float(found.std()) / (3 * COUNT) ** 0.5 + 1e-12
+
+
+@pytest.mark.parametrize("make", [MeasureValued, RaoBlackwell, IndeCateR])
+def test_no_variance_where_the_cost_is_a_sum(make: Callable[[], Estimator]) -> None:
+    for t in (0.499, 0.1):
+        assert float(gradients(lambda f: make(), t).var(0).max()) < 1e-20
+
+
+def test_go_has_the_variance_of_its_one_random_bit() -> None:
+    """Only x = 0 has a successor: the gradient is (f(0) − f(1)) ∇P(0) / p(0) with probability p(0), and 0 otherwise."""
+    p0 = torch.sigmoid(tensor(-0.5))
+    for t in (0.499, 0.1):
+        size = (1 - 2 * t) * p0 * (1 - p0) / p0
+        expected = float(size**2 * p0 * (1 - p0))
+        assert float(gradients(lambda f: GO(), t).var(0).mean()) == pytest.approx(expected, rel=0.1)
+
+
+def test_more_antithetic_samples_are_better_than_independent_ones() -> None:
+    loo, arms = (float(gradients(lambda f, e=e: e, 0.1).var(0).mean()) for e in (LeaveOneOut(4), ARMS(4)))
+    assert arms < loo
+
+
+def test_profile_recommends_and_plots(tmp_path: object) -> None:
+    from pathlib import Path
+
+    assert isinstance(tmp_path, Path)
+    logits = torch.full((20, 3), 0.5, requires_grad=True)
+
+    def model(tape: Tape, estimator: Estimator) -> None:
+        x = tape.sample(Independent(Bernoulli(logits=logits), 1), estimator)
+        tape.cost((x - 0.1).square().sum(-1) + 10)
+
+    candidates = {
+        "score": Score(4),
+        "loo": LeaveOneOut(4),
+        "gumbel": GumbelSoftmax(0.5),
+        "path": Reparameterise(),
+    }
+    profile = profile_variance(model, candidates, [logits], batch_dims=1, replicates=40)
+    assert profile.recommendation == "loo"
+    text = str(profile)
+    assert "recommended" in text and "biased" in text and "refused: Independent cannot be reparameterised" in text
+    figure = profile.plot(tmp_path / "profile.png")
+    assert (tmp_path / "profile.png").stat().st_size > 1000
+    assert len(figure.axes[0].texts) == 3
+    with pytest.raises(ConfigError, match="at least 2"):
+        profile_variance(model, candidates, [logits], batch_dims=1, replicates=1)
+    with pytest.raises(ConfigError, match="no unbiased estimator"):
+        _ = profile_variance(model, [GumbelSoftmax()], [logits], batch_dims=1, replicates=2).recommendation
