@@ -1,0 +1,314 @@
+r"""Refinement of implications a → c: the last axis of the truth values holds the antecedent and the consequent.
+
+S-implications are t-conorms of (1 - a, c) (Chapter 4, Prop. s-implication). For a residuum with convex generator the
+level curve :math:`c = T(\hat t, a)` has a slope in [0, 1], so for L₁ it is best to move the consequent only: modus ponens.
+Raising and lowering alike (errata 3.3):
+
+.. math::  ρ_R(a, c, \hat t) = [a, T(\hat t, a)] \text{ for } \hat t < 1, \qquad [a, \max(a, c)] \text{ for } \hat t = 1
+
+unless a is too small for the target to be reached, and then a rises first. Residua are 1 on a whole region, so some
+targets have only an infimum; it is missed by a few units of rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from doxa._numerics import cap
+from doxa.errors import ConfigError
+from doxa.fuzzy import RImplication, SImplication, TNorm
+from doxa.refine._base import Direction, Pick, Refinement, first
+from doxa.refine._junction import Dual
+
+__all__ = [
+    "FodorRefinement",
+    "GodelResiduumRefinement",
+    "ImplicationRefinement",
+    "ResiduumRefinement",
+    "SImplicationRefinement",
+    "WeberRefinement",
+]
+
+Fixed = Literal["antecedent", "consequent"] | None
+
+
+class ImplicationRefinement(Refinement):
+    """Refinement of an implication; ``ρ(truth, target, fixed="antecedent")`` keeps one side as it is.
+
+    >>> from doxa.fuzzy import GOGUEN
+    >>> from doxa.refine import refinement
+    >>> rho = refinement(GOGUEN)
+    >>> rho(torch.tensor([0.8, 0.2]), 0.5), rho(torch.tensor([0.8, 0.2]), 0.5, fixed="consequent")
+    (tensor([0.8000, 0.4000]), tensor([0.4000, 0.2000]))
+    """
+
+    def __call__(  # type: ignore[override]
+        self,
+        truth: Tensor,
+        target: Tensor | float,
+        *,
+        fixed: Fixed = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """The refined antecedent and consequent, ``(*batch, 2)``; ``target`` is ``(*batch)``."""
+        if truth.dim() and truth.shape[-1] != 2:
+            raise ConfigError(f"truth has shape {tuple(truth.shape)}, expected (*batch, 2): antecedent and consequent")
+        if fixed not in (None, "antecedent", "consequent"):
+            raise ConfigError(f"fixed is {fixed!r}, expected None, 'antecedent' or 'consequent'")
+        t, _, goal = self._prepare(truth, target, None)
+        a, c = t.unbind(-1)
+        change = torch.stack(self.change(a, c, self.apply(a, c), goal, fixed), -1)
+        return (t + change).clamp(0, 1)
+
+    @abstractmethod
+    def apply(self, a: Tensor, c: Tensor) -> Tensor:
+        """The truth of a → c."""
+
+    @abstractmethod
+    def change(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        """The changes of antecedent and consequent; that of a fixed one is 0."""
+
+    def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        return self.apply(t.select(dim, 0), t.select(dim, 1)), None
+
+    def clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
+        return target.clamp(0, 1)
+
+    def delta(
+        self,
+        t: Tensor,
+        c: Tensor | None,
+        value: Tensor,
+        aux: Any,
+        target: Tensor,
+        dim: int,
+        direction: Direction,
+        pick: Pick,
+    ) -> Tensor:
+        return torch.stack(self.change(t.select(dim, 0), t.select(dim, 1), value, target, None), dim)
+
+
+@dataclass(frozen=True)
+class SImplicationRefinement(ImplicationRefinement):
+    """S(1 - a, c): the refinement of the t-conorm, with the change of 1 - a turned round.
+
+    >>> from doxa.fuzzy import REICHENBACH
+    >>> from doxa.refine import refinement
+    >>> refinement(REICHENBACH)(torch.tensor([0.9, 0.4]), 0.7)
+    tensor([0.9000, 0.6667])
+    """
+
+    implication: SImplication
+    inner: Dual
+
+    @property
+    def norms(self) -> tuple[float, float] | None:  # type: ignore[override]
+        return self.inner.norms
+
+    @property
+    def numerical(self) -> bool:  # type: ignore[override]
+        return self.inner.numerical
+
+    @property
+    def turns(self) -> bool:  # type: ignore[override]
+        return self.inner.turns
+
+    def apply(self, a: Tensor, c: Tensor) -> Tensor:
+        return self.implication(a, c)
+
+    def change(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        sides = torch.stack([1 - a, c], -1)
+        if fixed is None:
+            free, constant = sides, None
+        else:
+            free, constant = sides.flip(-1).split(1, -1) if fixed == "antecedent" else sides.split(1, -1)
+        value, aux = self.inner.forward(free, constant, -1)
+        goal = self.inner.clamp(target, constant, -1)
+        change = self.inner.delta(free, constant, value, aux, goal, -1, "both", first)
+        if fixed is None:
+            return -change[..., 0], change[..., 1]
+        moved, rest = change[..., 0], torch.zeros_like(a)
+        return (rest, moved) if fixed == "antecedent" else (-moved, rest)
+
+
+class _Residuum(ImplicationRefinement):
+    """A residuum: 1 is a region, and a target within rounding of 1 means it."""
+
+    implication: RImplication
+    norms = (1.0, 1.0)
+    ordered = True
+    """Whether it is 1 just where a ≤ c."""
+
+    def apply(self, a: Tensor, c: Tensor) -> Tensor:
+        return self.implication(a, c)
+
+    def change(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        target = target.clamp(0, 1)
+        certain = target >= 1 - 8 * torch.finfo(a.dtype).eps
+        zero = torch.zeros_like(a)
+        true_a, true_c = self._to_one(a, c, fixed)
+        other_a, other_c = self._to(a, c, value, target, fixed)
+        met = (target == value) | (certain & (value >= 1))
+        change_a = torch.where(met, zero, torch.where(certain, true_a, other_a) - a)
+        change_c = torch.where(met, zero, torch.where(certain, true_c, other_c) - c)
+        if fixed == "antecedent":
+            change_a = zero
+        if fixed == "consequent":
+            change_c = zero
+        # c + (a - c) may round to less than a, and the residuum would jump from 1 to c.
+        if not self.ordered:
+            return change_a, change_c
+        short = torch.where(certain, torch.relu((a + change_a) - (c + change_c)), zero).detach() * 2
+        return (change_a - short, change_c) if fixed == "consequent" else (change_a, change_c + short)
+
+    def _to_one(self, a: Tensor, c: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        """The refined pair for a target of 1."""
+        return torch.minimum(a, c) if fixed == "consequent" else a, torch.maximum(a, c)
+
+    @abstractmethod
+    def _to(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        """The refined pair for a target below 1."""
+
+
+@dataclass(frozen=True)
+class ResiduumRefinement(_Residuum):
+    """The residuum of a t-norm with a generator; minimal for L₁ if the generator is convex.
+
+    >>> from doxa.fuzzy import Yager
+    >>> from doxa.refine import refinement
+    >>> refinement(Yager(2.0).residuum)(torch.tensor([0.3, 0.2]), 0.1)      # 0.3 is too small an antecedent
+    tensor([0.5641, 0.0000])
+    """
+
+    implication: RImplication
+
+    @property
+    def norms(self) -> tuple[float, float] | None:  # type: ignore[override]
+        g = self._tnorm.generator
+        return (1.0, 1.0) if g is not None and g.convex else None
+
+    @property
+    def _tnorm(self) -> TNorm:
+        return self.implication.tnorm
+
+    def _to(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        g = self._tnorm.generator
+        assert g is not None
+        strict = math.isinf(g.zero)
+        if fixed == "consequent":
+            lowered = self.implication(torch.maximum(target, c), c)
+            if strict:  # the residuum of c = 0 is 0 for any a > 0
+                tiny = cap(a, self._tnorm.eps)
+                lowered = torch.where(c > 0, lowered, torch.where(a > 0, a, tiny))
+            return lowered, c
+        if fixed is None and strict:
+            a = torch.where(a > 0, a, cap(a, self._tnorm.eps))
+        met = torch.where(a > 0, self._tnorm(target, a), c)
+        if fixed is None and not strict:
+            least = self.implication(target, torch.zeros_like(a))
+            return torch.maximum(a, least), torch.where(a > least, met, 0.0)
+        return a, met
+
+
+@dataclass(frozen=True)
+class GodelResiduumRefinement(_Residuum):
+    r"""Gödel: [a, t̂] if t̂ < a, [t̂ + ε, t̂] otherwise; for t̂ = 1 the consequent rises to a (errata 3.1).
+
+    With ``p`` above 1 a target of 1 moves both to their mean, the unique minimiser; for L₁ any common value in between
+    is as near.
+
+    >>> from doxa.fuzzy import Godel
+    >>> GodelResiduumRefinement(Godel().residuum)(torch.tensor([0.8, 0.2]), 1.0)
+    tensor([0.8000, 0.8000])
+    >>> GodelResiduumRefinement(Godel().residuum, p=2)(torch.tensor([0.8, 0.2]), 1.0)
+    tensor([0.5000, 0.5000])
+    """
+
+    implication: RImplication
+    p: float = 1.0
+
+    @property
+    def norms(self) -> tuple[float, float]:  # type: ignore[override]
+        # The mean of two numbers is nearest to both in every strictly convex norm, and as near as any in L₁.
+        return (1.0, math.inf) if self.p > 1 else (1.0, 1.0)
+
+    def _to_one(self, a: Tensor, c: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        if self.p > 1 and fixed is None:
+            mean = torch.where(a > c, (a + c) / 2, a)
+            return mean, torch.where(a > c, mean, c)
+        return super()._to_one(a, c, fixed)
+
+    def _to(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        step = 2 * torch.finfo(a.dtype).eps
+        if fixed == "antecedent":
+            # Only [0, a) and 1 can be reached: above a the target is 1.
+            return a, torch.where(target < a, target, torch.maximum(a, c))
+        if fixed == "consequent":
+            return torch.where(a > c, a, (c + step).clamp_max(1)), c
+        return torch.where(a > target, a, target + step), target
+
+
+@dataclass(frozen=True)
+class FodorRefinement(_Residuum):
+    """The residuum of the nilpotent minimum, 1 if a ≤ c, else max(1 - a, c), which is its S-implication too.
+
+    A target below 1 is met by the consequent or by the antecedent, whichever is nearer in L₁.
+
+    >>> from doxa.fuzzy import FODOR
+    >>> FodorRefinement(FODOR)(torch.tensor([0.9, 0.2]), 0.4)
+    tensor([0.9000, 0.4000])
+    """
+
+    implication: RImplication
+    turns = True
+
+    def _to(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        step = 2 * torch.finfo(a.dtype).eps
+        if fixed == "antecedent":
+            # With a > 1/2 the values are [1 - a, a) and 1, otherwise only 1 - a and 1.
+            between = torch.where(target > 1 - a, target, torch.minimum(c, 1 - a))
+            below = torch.where(a > 0.5, between, torch.minimum(c, torch.relu(a - step)))
+            rises = value < target
+            unreachable = torch.where(a > 0.5, target >= a, rises)
+            return a, torch.where(unreachable, torch.maximum(a, c), below)
+        if fixed == "consequent":
+            # With c < 1/2 the values are [c, 1 - c) and 1, otherwise only c and 1.
+            above = (c + step).clamp_max(1)
+            lowest = torch.maximum(torch.maximum(a, 1 - c), above)
+            met = torch.where(target <= c, lowest, 1 - target)
+            return torch.where(met > c, met, torch.where(value < target, torch.minimum(a, c), above)), c
+        first_a = torch.maximum(torch.maximum(a, 1 - target), target + step)
+        second_a, second_c = 1 - target, torch.minimum(torch.minimum(c, target), 1 - target - step)
+        cost = (first_a - a).abs() + (target - c).abs()
+        by_antecedent = ((second_a - a).abs() + (second_c - c).abs() < cost) & (second_c >= 0)
+        return torch.where(by_antecedent, second_a, first_a), torch.where(by_antecedent, second_c, target)
+
+
+@dataclass(frozen=True)
+class WeberRefinement(_Residuum):
+    """The residuum of the drastic product, c if a = 1, else 1.
+
+    >>> from doxa.fuzzy import WEBER
+    >>> WeberRefinement(WEBER)(torch.tensor([0.7, 0.2]), 0.4)
+    tensor([1.0000, 0.4000])
+    """
+
+    implication: RImplication
+    norms = (1.0, math.inf)
+    ordered = False
+
+    def _to_one(self, a: Tensor, c: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        if fixed == "antecedent":
+            return a, torch.where(a >= 1, torch.ones_like(c), c)
+        return a.clamp_max(1 - torch.finfo(a.dtype).eps), c
+
+    def _to(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        if fixed == "antecedent":
+            return a, torch.where(a >= 1, target, c)
+        return torch.ones_like(a), c if fixed == "consequent" else target

@@ -1,0 +1,260 @@
+r"""Refinement by search, where no closed form is minimal: p-norms with p > 1, and generators that are not convex.
+
+In levels :math:`y_i = g(z_i)` the constraint is a sum, :math:`\sum_i y_i = g(\hat t) - \sum g(C)`, and the cost
+:math:`\sum_i |g^{-1}(y_i) - t_i|^p` is separable. So the search starts from several points that are minimal in special
+cases, and lets pairs of literals exchange level: each pair tries the ends of its range, the point where either literal
+is left alone, and steps of every size in both directions. With two literals that is a global search.
+
+The result is differentiable once: its derivatives are those of the Karush-Kuhn-Tucker conditions at the point found.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from doxa._numerics import cap
+from doxa.fuzzy import Generator, RImplication, TNorm
+from doxa.refine._base import Pick, first
+from doxa.refine._generated import GeneratorRefinement
+from doxa.refine._implication import Fixed, ResiduumRefinement
+from doxa.refine._junction import Junction
+
+__all__ = ["NumericalRefinement", "NumericalResiduumRefinement"]
+
+_ROUNDS = 60
+_SCALES = 26
+
+
+@dataclass(frozen=True)
+class NumericalRefinement(Junction):
+    """A t-norm with a generator and a p-norm, minimised numerically; far slower than a closed form.
+
+    >>> from doxa.fuzzy import Product
+    >>> rho = NumericalRefinement(Product(), p=2.0)
+    >>> rho(torch.tensor([0.3, 0.9, 0.5]), 0.4), rho.numerical
+    (tensor([0.6279, 1.0000, 0.6370]), True)
+    """
+
+    tnorm: TNorm
+    p: float = 2.0
+    numerical = True
+
+    @property
+    def norms(self) -> tuple[float, float]:  # type: ignore[override]
+        return (self.p, self.p)
+
+    def up(self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick) -> Tensor:
+        return self._search(t, c, value, target, dim)
+
+    def down(
+        self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
+    ) -> Tensor:
+        found = self._search(t, c, value, target, dim)
+        if math.isinf(cast(Generator, self.tnorm.generator).zero):  # 0 has no level; the smallest literal goes there
+            closed = GeneratorRefinement(self.tnorm).down(t, c, value, aux, target, dim, pick)
+            found = torch.where(target.unsqueeze(dim) > 0, found, closed)
+        return found
+
+    def _search(self, t: Tensor, c: Tensor | None, value: Tensor, target: Tensor, dim: int) -> Tensor:
+        t_last, goal = t.movedim(dim, -1), target
+        c_last = None if c is None else c.movedim(dim, -1)
+        with torch.no_grad():
+            x = self._minimise(t_last.double(), None if c_last is None else c_last.double(), value, goal)
+            # Searching where the target is met would move literals by rounding.
+            x = torch.where((goal == value).unsqueeze(-1), t_last.double(), x)
+        return (self._attach(x, t_last, c_last, goal) - t_last).movedim(-1, dim)
+
+    def _minimise(self, t: Tensor, c: Tensor | None, value: Tensor, target: Tensor) -> Tensor:
+        closed = GeneratorRefinement(self.tnorm)
+        g = closed._g
+        n = t.shape[-1]
+        budget = torch.relu(closed._budget(c, target, -1))
+        most = budget.clamp_max(g.zero) if math.isfinite(g.zero) else budget
+        own = closed._level(t)
+        y = self._starts(closed, t, c, value.double(), target.double(), own, budget, most)
+        if n > 1:
+            idle = 0
+            for k in range(max(_ROUNDS, 3 * n)):
+                moved = self._exchange(y, *_pairs(n, k, t.device), t, own, most, g)
+                idle = idle + 1 if torch.equal(moved, y) else 0
+                y = moved
+                if idle >= n:  # nobody gained from anybody
+                    break
+        cost = (g.inverse(y) - t).abs().pow(self.p).sum(-1)
+        best = cost.argmin(0)[None, ..., None].expand(1, *y.shape[1:])
+        return g.inverse(y.gather(0, best)[0])
+
+    def _starts(
+        self,
+        closed: GeneratorRefinement,
+        t: Tensor,
+        c: Tensor | None,
+        value: Tensor,
+        target: Tensor,
+        own: Tensor,
+        budget: Tensor,
+        most: Tensor,
+    ) -> Tensor:
+        """Levels to start from, each with the right sum."""
+        n = t.shape[-1]
+        up = torch.where(
+            (target > value).unsqueeze(-1),
+            closed.up(t, c, value, None, target, -1, first),
+            closed.down(t, c, value, None, target, -1, first),
+        )
+        guesses = [closed._level((t + up).clamp(0, 1)), own, (budget / n).expand_as(t)]
+        # One literal, or all but some of one end, carry the change.
+        order = t.argsort(-1, descending=True).argsort(-1)
+        for rank in {0, 1, n // 2, n - 1}:
+            if rank < n:
+                guesses += [own * (order > rank), own * (order < rank), torch.where(order == rank, budget, own)]
+                alone = order == rank
+                others = (own * ~alone).sum(-1, keepdim=True)
+                guesses.append(torch.where(alone, torch.relu(budget - others), own))
+        y = torch.minimum(torch.stack(guesses), most)
+        total = y.sum(-1, keepdim=True)
+        room = most - y
+        shrunk = y * (budget / total.clamp_min(1e-300)).clamp_max(1)
+        missing = torch.relu(budget - total)
+        return shrunk + room * (missing / room.sum(-1, keepdim=True).clamp_min(1e-300)).clamp_max(1)
+
+    def _exchange(self, y: Tensor, i: Tensor, j: Tensor, t: Tensor, own: Tensor, most: Tensor, g: Generator) -> Tensor:
+        """Each pair moves level from one literal to the other if that brings the vector nearer."""
+        yi, yj = y[..., i], y[..., j]
+        low, high = torch.maximum(-yi, yj - most), torch.minimum(most - yi, yj)
+        scale = 0.5 ** torch.arange(_SCALES, dtype=y.dtype, device=y.device)
+        steps = torch.cat(
+            [
+                torch.zeros_like(low).unsqueeze(-1),
+                low.unsqueeze(-1) * scale,
+                high.unsqueeze(-1) * scale,
+                (own[..., i] - yi).unsqueeze(-1),
+                (yj - own[..., j]).unsqueeze(-1),
+            ],
+            -1,
+        )
+        steps = torch.minimum(torch.maximum(steps, low.unsqueeze(-1)), high.unsqueeze(-1))
+        zi, zj = g.inverse((yi.unsqueeze(-1) + steps).clamp_min(0)), g.inverse((yj.unsqueeze(-1) - steps).clamp_min(0))
+        cost = (zi - t[..., i, None]).abs().pow(self.p) + (zj - t[..., j, None]).abs().pow(self.p)
+        step = steps.gather(-1, cost.argmin(-1, keepdim=True)).squeeze(-1)
+        y = y.clone()
+        y[..., i], y[..., j] = (yi + step).clamp_min(0), (yj - step).clamp_min(0)
+        return y
+
+    def _attach(self, x: Tensor, t: Tensor, c: Tensor | None, target: Tensor) -> Tensor:
+        """The point found, with the derivatives that the optimality conditions give it."""
+        inputs = [t, target] if c is None else [t, target, c]
+        if not any(v.requires_grad for v in inputs):
+            return x.to(t.dtype)
+        closed = GeneratorRefinement(self.tnorm)
+        with torch.no_grad():
+            gap = (x - t).abs()
+            still = gap < 1e-7
+            free = ~still & (x < 1 - 1e-9) & (x > 1e-9)
+            with torch.enable_grad():
+                at = x.detach().clamp(1e-9, 1 - 1e-9).requires_grad_()
+                log_slope = closed._slope(at)
+                (bend,) = torch.autograd.grad(log_slope.sum(), at)
+            slope = -torch.exp(log_slope.detach())  # g', up to a factor that cancels
+            curve = slope * bend
+            pull = self.p * gap.clamp_min(1e-12).pow(self.p - 1) * torch.sign(x - t)
+            # μ from the stationarity of the literal that moved most
+            widest = torch.where(free, gap, -1.0).argmax(-1, keepdim=True)
+            mu = -(pull / slope).gather(-1, widest)
+            own = self.p * (self.p - 1) * gap.clamp_min(1e-12).pow(self.p - 2) if self.p > 1 else torch.zeros_like(x)
+            bending = own + mu * curve
+            bending = torch.where(bending.abs() > 1e-9, bending, 1e-9)
+            weight = torch.where(free, slope / bending, 0.0)
+            spread = weight / (weight * slope).sum(-1, keepdim=True).where(free.any(-1, keepdim=True), torch.ones(()))
+            goal_slope = -torch.exp(closed._slope(target.double()))
+            through = torch.where(still, slope, torch.where(free, slope * own / bending, 0.0))
+        moved_t, moved_goal = (t - t.detach()).double(), (target - target.detach()).double()
+        right = goal_slope * moved_goal - (through * moved_t).sum(-1)
+        if c is not None:
+            constant_slope = -torch.exp(closed._slope(c.detach().double()))
+            right = right - (constant_slope * (c - c.detach())).sum(-1)
+        direct = torch.where(still, moved_t, torch.where(free, own / bending * moved_t, 0.0))
+        return (x + direct + torch.where(free, spread * right.unsqueeze(-1), 0.0)).to(t.dtype)
+
+
+def _pairs(n: int, k: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Round k of a tournament of n literals: disjoint pairs; in n - 1 rounds (n even) everyone meets everyone."""
+    even = n + n % 2
+    ring = (torch.arange(even - 1, device=device) + k) % (even - 1)
+    left = torch.cat([torch.tensor([even - 1], device=device), ring[1 : even // 2]])
+    right = torch.cat([ring[:1], ring[even // 2 :].flip(0)])
+    present = (left < n) & (right < n)
+    return left[present], right[present]
+
+
+@dataclass(frozen=True)
+class NumericalResiduumRefinement(ResiduumRefinement):
+    """The residuum of a t-norm with a generator, for any p-norm: a search along the level curve c = T(t̂, a).
+
+    >>> from doxa.fuzzy import GOGUEN
+    >>> NumericalResiduumRefinement(GOGUEN, p=2.0)(torch.tensor([0.8, 0.2]), 0.5)
+    tensor([0.7200, 0.3600])
+    """
+
+    implication: RImplication
+    p: float = 2.0
+    numerical = True
+
+    @property
+    def norms(self) -> tuple[float, float]:  # type: ignore[override]
+        return (self.p, self.p)
+
+    def _to_one(self, a: Tensor, c: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        if self.p > 1 and fixed is None:
+            mean = torch.where(a > c, (a + c) / 2, a)
+            return mean, torch.where(a > c, mean, c)
+        return super()._to_one(a, c, fixed)
+
+    def _to(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+        closed_a, closed_c = super()._to(a, c, value, target, fixed)
+        if fixed is not None:
+            return closed_a, closed_c
+        with torch.no_grad():
+            found = self._along(a.double(), c.double(), target.double(), closed_a.double()).to(a.dtype)
+        moved = self._attach(found, a, c, target)
+        new_a = torch.where((found - closed_a).abs() > 1e-7, moved, closed_a)
+        return new_a, self._tnorm(target, new_a)
+
+    def _cost(self, z: Tensor, a: Tensor, c: Tensor, target: Tensor) -> Tensor:
+        return (z - a).abs().pow(self.p) + (self._tnorm(target, z) - c).abs().pow(self.p)
+
+    def _along(self, a: Tensor, c: Tensor, target: Tensor, start: Tensor) -> Tensor:
+        g = cast(Generator, self._tnorm.generator)
+        if math.isinf(g.zero):
+            lowest = torch.full_like(a, cap(a))
+        else:
+            lowest = self.implication(target, torch.zeros_like(a))
+        grid = torch.linspace(0, 1, 257, dtype=a.dtype, device=a.device)
+        a, c, target = a.unsqueeze(-1), c.unsqueeze(-1), target.unsqueeze(-1)
+        lowest = lowest.unsqueeze(-1)
+        points = torch.cat([lowest + (1 - lowest) * grid, start.unsqueeze(-1)], -1)
+        best = points.gather(-1, self._cost(points, a, c, target).argmin(-1, keepdim=True))
+        width = (1 - lowest) / 256
+        near = torch.linspace(-1, 1, 17, dtype=a.dtype, device=a.device)
+        for _ in range(18):
+            points = torch.minimum(torch.maximum(best + width * near, lowest), torch.ones_like(best))
+            best = points.gather(-1, self._cost(points, a, c, target).argmin(-1, keepdim=True))
+            width = width / 4
+        return best.squeeze(-1)
+
+    def _attach(self, z: Tensor, a: Tensor, c: Tensor, target: Tensor) -> Tensor:
+        """The stationary point with the derivative of its stationarity."""
+        if not (a.requires_grad or c.requires_grad or target.requires_grad):
+            return z
+        with torch.enable_grad():
+            at = z.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self._cost(at, a, c, target).sum(), at, create_graph=True)
+            (bend,) = torch.autograd.grad(slope.sum(), at, retain_graph=True)
+        flat = bend.detach().abs() < 1e-9
+        step = (slope - slope.detach()) / torch.where(flat, 1.0, bend.detach())
+        return z - torch.where(flat, 0.0, step)
