@@ -1,0 +1,106 @@
+"""Searching with exact probabilities: the k best worlds, and the best output."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+NEG_INF = float("-inf")
+
+
+def k_best(
+    best_world: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    rows: Tensor,
+    output: Tensor,
+    sizes: tuple[int, ...],
+    k: int,
+) -> Tensor:
+    """The k best worlds of each row ``(R, W, D)``, int64 ``(R, k, W)``, best first; -1 where there are fewer.
+
+    Lawler 1972: when the best world of a set is known, the others are those that agree with it on variables before i
+    and differ at i, for each i. The best of each such part competes with the best of the other parts.
+
+    Args:
+        best_world: from log-weights and outputs to the best world and its score, -inf if there is none.
+        rows: log-weights.
+        output: the outputs to explain.
+        sizes: of the domains.
+        k: how many.
+    """
+    count, width = len(rows), rows.shape[1]
+    found = torch.full((count, k, width), -1, dtype=torch.int64, device=rows.device)
+    worlds, scores = best_world(rows, output)
+    # Each heap holds (-score, tie, world, first free variable, values excluded there)
+    heaps: list[list[tuple[float, int, Tensor, int, frozenset[int]]]] = [[] for _ in range(count)]
+    ties = 0
+    for row, (world, score) in enumerate(zip(worlds, scores.tolist(), strict=True)):
+        if score > NEG_INF:
+            heaps[row].append((-score, ties, world, 0, frozenset()))
+    for rank in range(k):
+        parts: list[tuple[int, Tensor, int, frozenset[int]]] = []
+        for row, heap in enumerate(heaps):
+            if not heap:
+                continue
+            _, _, world, free, excluded = heapq.heappop(heap)
+            found[row, rank] = world
+            if rank == k - 1:
+                continue
+            values = world.tolist()
+            for i in range(free, width):
+                without = (excluded if i == free else frozenset()) | {values[i]}
+                if len(without) < sizes[i]:
+                    parts.append((row, world, i, without))
+        if not parts:
+            continue
+        source = torch.tensor([part[0] for part in parts], device=rows.device)
+        limited = rows[source] + _restriction(parts, rows)
+        worlds, scores = best_world(limited, output[source])
+        for (row, _, i, without), world, score in zip(parts, worlds, scores.tolist(), strict=True):
+            if score > NEG_INF:
+                ties += 1
+                heapq.heappush(heaps[row], (-score, ties, world, i, without))
+    return found
+
+
+def _restriction(parts: list[tuple[int, Tensor, int, frozenset[int]]], rows: Tensor) -> Tensor:
+    """0 for worlds that agree with the part's world before variable i and avoid the excluded values at i, else -inf."""
+    width, domain = rows.shape[1:]
+    worlds = torch.stack([part[1] for part in parts])
+    first = torch.tensor([part[2] for part in parts], device=rows.device)
+    before = torch.arange(width, device=rows.device) < first.unsqueeze(-1)
+    other = worlds.unsqueeze(-1) != torch.arange(domain, device=rows.device)
+    forbidden = before.unsqueeze(-1) & other
+    places = [(n, part[2], value) for n, part in enumerate(parts) for value in part[3]]
+    forbidden[tuple(torch.tensor(places, device=rows.device).T)] = True
+    return torch.zeros(forbidden.shape, dtype=rows.dtype, device=rows.device).masked_fill(forbidden, NEG_INF)
+
+
+def most_probable_output(
+    next_value: Callable[[Tensor, Tensor, int], Tensor], rows: Tensor, sizes: tuple[int, ...], width: int
+) -> tuple[Tensor, Tensor]:
+    """The best output found by a beam of exact probabilities, int64 ``(R, Y)``, and whether it is the best of all.
+
+    Args:
+        next_value: from log-weights, outputs and a variable to log p(observed part, variable = v), ``(R, E)``.
+        rows: log-weights ``(R, W, D)``.
+        sizes: of the output domains.
+        width: how many beginnings are kept for each row.
+    """
+    count = len(rows)
+    beam = torch.full((count, 1, len(sizes)), -1, dtype=torch.int64, device=rows.device)
+    dropped = rows.new_full((count,), NEG_INF)
+    scores = rows.new_zeros(count, 1)
+    for variable, size in enumerate(sizes):
+        kept = beam.shape[1]
+        tables = next_value(rows.repeat_interleave(kept, 0), beam.flatten(0, 1), variable)[:, :size]
+        ranked, order = tables.reshape(count, kept * size).sort(dim=-1, descending=True, stable=True)
+        keep = min(width, kept * size)
+        if keep < kept * size:
+            dropped = torch.maximum(dropped, ranked[:, keep])
+        scores, order = ranked[:, :keep], order[:, :keep]
+        beam = beam.gather(1, (order // size).unsqueeze(-1).expand(-1, -1, len(sizes))).clone()
+        beam[:, :, variable] = order % size
+    return beam[:, 0], scores[:, 0] >= dropped
