@@ -37,7 +37,7 @@ class NumericalRefinement(Junction):
     >>> from doxa.fuzzy import Product
     >>> rho = NumericalRefinement(Product(), p=2.0)
     >>> rho(torch.tensor([0.3, 0.9, 0.5]), 0.4), rho.numerical
-    (tensor([0.6279, 1.0000, 0.6370]), True)
+    (tensor([0.5637, 1.0000, 0.7095]), True)
     """
 
     tnorm: TNorm

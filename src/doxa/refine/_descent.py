@@ -1,0 +1,157 @@
+r"""The baseline: refinement by gradient descent (Chapter 4, "Gradient descent baseline", as corrected by errata 3.6).
+
+.. math::  L(\hat z) = |f(σ(\hat z)) - \hat t| + β ‖σ(\hat z) - t‖_p
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from doxa._numerics import safe_log
+from doxa.errors import ConfigError
+from doxa.fuzzy import Lukasiewicz, Product
+from doxa.logic import And, Expr
+from doxa.refine._refine import Refine
+from doxa.refine._result import Refined
+
+__all__ = ["GradientRefine"]
+
+Loss = Literal["auto", "plain", "unbounded", "log"]
+
+
+class GradientRefine(nn.Module):
+    """Finds refined truth values by descending a loss, instead of by refinement functions.
+
+    Args:
+        layer: the :class:`Refine` whose formulas, logic and target are used.
+        beta: β, the weight of the distance to the input.
+        p: the norm of that distance; by default 1 for the product and 2 otherwise.
+        loss: ``"plain"`` is \\|f - t̂\\|; ``"unbounded"`` takes the outermost conjunction without its max (for Łukasiewicz,
+            whose gradient is 0 on most of the cube); ``"log"`` compares logarithms (for the product, whose gradient
+            vanishes in long products). ``"auto"`` takes what suits the logic.
+        optimiser: ``"adam"``, or ``"coordinate"``: steepest descent for L₁, one atom at a time.
+        rate: the step size.
+        steps: at most so many.
+        joint: whether the norms run over the whole batch together, as in the dissertation's experiments, or row by row.
+
+    >>> from doxa.logic import propositions
+    >>> a, b = propositions("a b")
+    >>> found = GradientRefine(Refine(a & ~b, "product")).run(torch.tensor([[0.3, 0.6]]))
+    >>> bool(found.truth > 0.99), bool(found.satisfied)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        layer: Refine,
+        *,
+        beta: float = 0.0,
+        p: float | None = None,
+        loss: Loss = "auto",
+        optimiser: Literal["adam", "coordinate"] = "adam",
+        rate: float = 0.1,
+        steps: int = 500,
+        tolerance: float = 1e-4,
+        patience: int = 10,
+        joint: bool = False,
+    ) -> None:
+        super().__init__()
+        if loss not in ("auto", "plain", "unbounded", "log"):
+            raise ConfigError(f"loss is {loss!r}, expected 'auto', 'plain', 'unbounded' or 'log'")
+        if optimiser not in ("adam", "coordinate"):
+            raise ConfigError(f"optimiser is {optimiser!r}, expected 'adam' or 'coordinate'")
+        self.layer = layer
+        conj = layer.logic.conj
+        if loss == "auto":
+            loss = "unbounded" if isinstance(conj, Lukasiewicz) else "log" if isinstance(conj, Product) else "plain"
+        self.p = (1.0 if isinstance(conj, Product) else 2.0) if p is None else p
+        self.loss, self.beta, self.optimiser, self.rate, self.steps = loss, beta, optimiser, rate, steps
+        self.tolerance, self.patience, self.joint = tolerance, patience, joint
+        # The conjuncts of each formula, to be joined without max or as logarithms.
+        self.parts: list[Refine] = []
+        if loss != "plain":
+            self.parts = [self._conjuncts(f) for f in layer.formulas.values()]
+        self.inner = nn.ModuleList(self.parts)
+
+    def _conjuncts(self, formula: Expr) -> Refine:
+        listed = list(formula.children) if isinstance(formula, And) else [formula]
+        return Refine(listed, self.layer.logic, steps=1, atoms=self.layer.atoms, constants=self.layer.constants)
+
+    def _truths(self, x: Tensor) -> Tensor:
+        """What is compared with the target: (formulas, *batch)."""
+        if self.loss == "plain":
+            return self.layer.engine.evaluate(x).formulas
+        values = [part.engine.evaluate(x).formulas for part in self.parts]
+        if self.loss == "log":
+            return torch.stack([safe_log(v).sum(0) for v in values])
+        return torch.stack([v.sum(0) - (len(v) - 1) for v in values])
+
+    def _losses(self, x: Tensor, start: Tensor, goal: Tensor) -> Tensor:
+        """The loss of each row; of all rows together, in the one place where that is asked for."""
+        wanted = safe_log(goal) if self.loss == "log" else goal
+        gap = self._truths(x) - wanted
+        far = x - start
+        if self.joint:
+            # norms over the batch, shared out evenly so that the sum is the loss of the batch
+            first = torch.linalg.vector_norm(gap.flatten())
+            second = torch.linalg.vector_norm(far.flatten(), ord=self.p)
+            return (first + self.beta * second).expand(x.shape[1:]) / max(x[0].numel(), 1)
+        return gap.abs().sum(0) + self.beta * torch.linalg.vector_norm(far, ord=self.p, dim=0)
+
+    def forward(self, x: Tensor, target: Tensor | float | None = None) -> Tensor:
+        """The refined truth values, without derivatives."""
+        return self.run(x, target).values
+
+    def run(self, x: Tensor, target: Tensor | float | None = None, *, trajectory: bool = False) -> Refined:
+        """Descend, row by row until it arrives or comes no nearer; the best iterate is returned.
+
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> layer = Refine(a | b, "godel", target=0.8)
+        >>> GradientRefine(layer, optimiser="coordinate").run(torch.tensor([0.3, 0.6])).values.round(decimals=2)
+        tensor([0.3000, 0.8000])
+        """
+        layer = self.layer
+        start = layer._first(x).detach()
+        goal = layer._goals(start, target).detach()
+        held = torch.tensor([a in layer.constants for a in layer.atoms], device=x.device)
+        held = held.view(-1, *[1] * (start.dim() - 1))
+        z = torch.logit(start, 1e-6).requires_grad_()
+        adam = torch.optim.Adam([z], lr=self.rate)
+        now = best = start
+        gap = nearest = layer._gap(layer.engine.evaluate(start), goal)
+        status = torch.where(nearest <= self.tolerance, 1, 0)
+        idle, iterations = torch.zeros_like(status), torch.zeros_like(status)
+        path = [start]
+        for k in range(self.steps):
+            frozen = status > 0
+            if bool(frozen.all()):
+                break
+            with torch.enable_grad():
+                current = torch.where(held, start, torch.sigmoid(z))
+                loss = self._losses(current, start, goal).sum()
+                (grad,) = torch.autograd.grad(loss, z)
+            grad = torch.where(frozen, 0.0, grad)
+            with torch.no_grad():
+                if self.optimiser == "adam":
+                    z.grad = grad
+                    old = z.detach().clone()
+                    adam.step()
+                    z.copy_(torch.where(frozen, old, z))
+                else:
+                    steepest = grad.abs().argmax(0, keepdim=True)
+                    z.scatter_add_(0, steepest, -self.rate * grad.gather(0, steepest).sign())
+                now = torch.where(frozen, now, torch.where(held, start, torch.sigmoid(z)))
+                gap = layer._gap(layer.engine.evaluate(now), goal)
+            iterations = torch.where(frozen, iterations, k + 1)
+            best = torch.where(gap < nearest, now, best)
+            idle = torch.where(gap < nearest - self.tolerance / 100, 0, idle + 1)
+            nearest = torch.minimum(gap, nearest)
+            reason = torch.where(idle >= self.patience * 10, 4, 0)
+            status = torch.where(frozen, status, torch.where(gap <= self.tolerance, 1, reason))
+            if trajectory:
+                path.append(now)
+        return layer._report(start, best, now, iterations, status, path if trajectory else [])

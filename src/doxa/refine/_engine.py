@@ -1,0 +1,262 @@
+"""One pass over the formula graph: truth values upwards, wishes downwards, each group as one tensor operation.
+
+Tensors have the nodes first and the batch last, so that picking rows copies whole rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from doxa.refine._base import Pick
+from doxa.refine._combine import COMBINATIONS, Combination
+from doxa.refine._implication import Fixed, ImplicationRefinement
+from doxa.refine._plan import Edge, Group, Plan
+
+__all__ = ["Engine", "State"]
+
+_WASTE = 2
+"""How many times more wishes than there are a table may hold before it is split by width."""
+
+
+@dataclass(frozen=True)
+class _Gather:
+    """Rows of literals: which sources they come from, and the name of the index into them (None: as they are)."""
+
+    sources: tuple[int, ...]
+    index: str | None
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """Rows with about the same number of wishes."""
+
+    table: str | None
+    signs: str | None
+    rows: int
+    width: int
+
+
+@dataclass(frozen=True)
+class _Wishes:
+    """Where the wishes for the rows of a source come from: groups by number, or -1 for the targets of formulas."""
+
+    givers: tuple[int, ...]
+    padded: bool
+    buckets: tuple[_Bucket, ...]
+    order: str | None
+
+
+@dataclass
+class State:
+    """What the upward pass found: of each group the arguments, the constants, the truth and what to use again."""
+
+    arguments: list[Tensor]
+    constants: list[Tensor | None]
+    values: list[Tensor]
+    aux: list[Any]
+    formulas: Tensor
+
+
+class Engine(nn.Module):
+    """Evaluates and refines a plan; indices are buffers, so that it moves between devices with its module."""
+
+    def __init__(self, plan: Plan, combine: str) -> None:
+        super().__init__()
+        self.plan = plan
+        self.combine: Combination = COMBINATIONS[combine]
+        self.clip = combine == "sum"
+        self._buffers_made = 0
+        self._sizes = [len(plan.atoms) + plan.has_true] + [len(g.nodes) for g in plan.groups]
+        self._where = {i: (0, i) for i in range(len(plan.atoms) + 1)}
+        for g, group in enumerate(plan.groups, 1):
+            self._where |= {number: (g, row) for row, number in enumerate(group.nodes)}
+        self._signs: list[set[bool]] = [set() for _ in self._sizes]
+        edges = [e for node in plan.nodes if node is not None for e in node.edges] + plan.roots
+        for number, negated in edges:
+            self._signs[self._where[number][0]].add(negated)
+        self._free, self._fixed, self._moving = (
+            zip(*map(self._edges_of, plan.groups), strict=True) if plan.groups else ((), (), ())
+        )
+        self._free_gather = [self._gather(e, (len(g.nodes), -1)) for e, g in zip(self._free, plan.groups, strict=True)]
+        self._fixed_gather = [
+            self._gather(e, (len(g.nodes), -1)) if e else None for e, g in zip(self._fixed, plan.groups, strict=True)
+        ]
+        self._root_gather = self._gather(plan.roots, (len(plan.roots),))
+        self._wishes = self._collect()
+
+    # -- building ---------------------------------------------------------------------------------------------------
+
+    def _edges_of(self, group: Group) -> tuple[list[Edge], list[Edge], list[Edge]]:
+        """The edges to gather as arguments and as constants, and those that get wishes, all nodes in a row."""
+        nodes = [n for i in group.nodes if (n := self.plan.nodes[i]) is not None]
+        if not group.free:
+            return [e for n in nodes for e in n.edges], [], []
+        if group.key == "residuum":
+            moving = [e for n in nodes for e, fixed in zip(n.edges, group.fixed, strict=True) if not fixed]
+            return [e for n in nodes for e in n.edges], [], moving
+        free = [e for n in nodes for e in n.edges[: group.free]]
+        return free, [e for n in nodes for e in n.edges[group.free :]], free
+
+    def _store(self, values: Any, dtype: torch.dtype) -> str:
+        name = f"_buffer_{self._buffers_made}"
+        self._buffers_made += 1
+        self.register_buffer(name, torch.tensor(values, dtype=dtype), persistent=False)
+        return name
+
+    def _gather(self, edges: list[Edge], shape: tuple[int, ...]) -> _Gather:
+        sources = tuple(sorted({self._where[n][0] for n, _ in edges}))
+        offsets, total = {}, 0
+        for s in sources:
+            offsets[s] = total
+            total += self._sizes[s] * len(self._signs[s])
+        index = []
+        for number, negated in edges:
+            s, row = self._where[number]
+            index.append(offsets[s] + row + (self._sizes[s] if negated and len(self._signs[s]) == 2 else 0))
+        same = index == list(range(total))
+        return _Gather(sources, None if same else self._store(index, torch.int64), shape)
+
+    def _collect(self) -> list[_Wishes]:
+        wanted: list[list[list[tuple[int, int, bool]]]] = [[[] for _ in range(size)] for size in self._sizes]
+
+        def wish(edges: list[Edge], giver: int) -> None:
+            for position, (number, negated) in enumerate(edges):
+                if not self.plan.constant[number]:
+                    s, row = self._where[number]
+                    wanted[s][row].append((giver, position, negated))
+
+        wish(self.plan.roots, -1)
+        for g, moving in enumerate(self._moving):
+            wish(moving, g)
+        lengths = {-1: len(self.plan.roots)} | {g: len(moving) for g, moving in enumerate(self._moving)}
+        return [self._tables(rows, lengths) for rows in wanted]
+
+    def _tables(self, rows: list[list[tuple[int, int, bool]]], lengths: dict[int, int]) -> _Wishes:
+        givers = tuple(sorted({giver for row in rows for giver, _, _ in row}))
+        offsets, total = {}, 0
+        for giver in givers:
+            offsets[giver] = total
+            total += lengths[giver]
+        widest = max((len(row) for row in rows), default=0)
+        wishes = sum(len(row) for row in rows)
+        if len(rows) * widest <= _WASTE * wishes + 1024:
+            classes = {widest: list(range(len(rows)))} if widest else {}
+        else:  # widths 1, 2, 4, ...: at most twice the wishes there are
+            classes = {}
+            for r, row in enumerate(rows):
+                classes.setdefault(1 << max(len(row) - 1, 0).bit_length(), []).append(r)
+        padded = any(len(rows[r]) < width for width, members in classes.items() for r in members)
+        buckets = []
+        for width, members in classes.items():
+            table, signs = [], []
+            for r in members:
+                filled = [(offsets[giver] + at, -1.0 if negated else 1.0) for giver, at, negated in rows[r]]
+                filled += [(total, 1.0)] * (width - len(filled))
+                table += [at for at, _ in filled]
+                signs.append([sign for _, sign in filled])
+            plain = all(sign == 1.0 for row in signs for sign in row)
+            same = not padded and table == list(range(total))
+            buckets.append(
+                _Bucket(
+                    None if same else self._store(table, torch.int64),
+                    None if plain else self._store(signs, torch.float64),
+                    len(members),
+                    width,
+                )
+            )
+        places = [r for members in classes.values() for r in members]
+        order = None
+        if places != list(range(len(rows))) and places:
+            inverse = [0] * len(rows)
+            for position, r in enumerate(places):
+                inverse[r] = position
+            order = self._store(inverse, torch.int64)
+        return _Wishes(givers, padded, tuple(buckets), order)
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def _pick_rows(self, gather: _Gather, literals: list[Tensor]) -> Tensor:
+        parts = [literals[s] for s in gather.sources]
+        rows = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if gather.index is not None:
+            rows = rows.index_select(0, getattr(self, gather.index))
+        return rows.unflatten(0, gather.shape)
+
+    def _literals(self, values: Tensor, source: int) -> Tensor:
+        signs = self._signs[source]
+        if signs == {True}:
+            return 1 - values
+        return torch.cat([values, 1 - values]) if len(signs) == 2 else values
+
+    def evaluate(self, x: Tensor) -> State:
+        """The upward pass: ``x`` is (atoms, *batch)."""
+        if self.plan.has_true:
+            x = torch.cat([x, torch.ones_like(x[:1])]) if x.shape[0] else x.new_ones(1, *x.shape[1:])
+        literals = [self._literals(x, 0)]
+        state = State([], [], [], [], x)
+        for g, group in enumerate(self.plan.groups):
+            t = self._pick_rows(self._free_gather[g], literals)
+            fixed = self._fixed_gather[g]
+            c = None if fixed is None else self._pick_rows(fixed, literals)
+            value, aux = self.plan.refinements[group.key].forward(t, c, 1)
+            literals.append(self._literals(value, g + 1))
+            state.arguments.append(t)
+            state.constants.append(c)
+            state.values.append(value)
+            state.aux.append(aux)
+        state.formulas = self._pick_rows(self._root_gather, literals)
+        return state
+
+    def _combined(self, source: int, given: dict[int, Tensor], like: Tensor, pick: Pick) -> Tensor:
+        """The change of each row of a source, from the wishes for it."""
+        wishes = self._wishes[source]
+        if not wishes.buckets:
+            return torch.zeros_like(like)
+        parts = [given[giver] for giver in wishes.givers]
+        if wishes.padded:
+            parts.append(torch.zeros_like(parts[0][:1]))
+        rows = parts[0] if len(parts) == 1 else torch.cat(parts)
+        changes = []
+        for bucket in wishes.buckets:
+            own = rows if bucket.table is None else rows.index_select(0, getattr(self, bucket.table))
+            own = own.unflatten(0, (bucket.rows, bucket.width))
+            if bucket.signs is not None:
+                signs = getattr(self, bucket.signs).to(own.dtype)
+                own = own * signs.view(*signs.shape, *[1] * (own.dim() - 2))
+            changes.append(own.squeeze(1) if bucket.width == 1 else self.combine(own, pick))
+        change = changes[0] if len(changes) == 1 else torch.cat(changes)
+        return change if wishes.order is None else change.index_select(0, getattr(self, wishes.order))
+
+    def refine(self, x: Tensor, state: State, goal: Tensor, pick: Pick, goals: list[Tensor] | None = None) -> Tensor:
+        """The downward pass: the change of x towards ``goal``, the wanted truth of each formula (formulas, *batch).
+
+        ``goals``, if given, collects the goal of each node, group by group from the last to the first.
+        """
+        given = {-1: goal - state.formulas}
+        for g in range(len(self.plan.groups) - 1, -1, -1):
+            group = self.plan.groups[g]
+            value = state.values[g]
+            wanted = value
+            if group.free:
+                wanted = value + self._combined(g + 1, given, value, pick)
+                given[g] = self._delta(g, group, state, wanted, pick)
+            if goals is not None:
+                goals.append(wanted)
+        change = self._combined(0, given, state.formulas, pick) if self._wishes[0].buckets else torch.zeros_like(x)
+        return change[: x.shape[0]]
+
+    def _delta(self, g: int, group: Group, state: State, wanted: Tensor, pick: Pick) -> Tensor:
+        rho = self.plan.refinements[group.key]
+        t, c, value = state.arguments[g], state.constants[g], state.values[g]
+        if isinstance(rho, ImplicationRefinement):
+            fixed: Fixed = None if not any(group.fixed) else "antecedent" if group.fixed[0] else "consequent"
+            a, b = rho.change(t[:, 0], t[:, 1], value, wanted, fixed)
+            return torch.stack([a, b], 1).flatten(0, 1) if fixed is None else b if group.fixed[0] else a
+        if c is not None or self.clip or rho.turns:
+            wanted = rho.clamp(wanted, c, 1)
+        return rho.delta(t, c, value, state.aux[g], wanted, 1, group.direction, pick).flatten(0, 1)

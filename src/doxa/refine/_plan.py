@@ -1,0 +1,258 @@
+"""From formulas to tensors: equal-shaped nodes of the formula graph become one tensor operation.
+
+A node is a conjunction, a disjunction or a residuum; negations are signs on the edges, S-implications disjunctions of a
+negated antecedent, equivalences two implications, and counting constraints clauses. Nodes at the same height that have
+the same operator and the same numbers of free and constant arguments form a *group*: its truth values are one gather
+and one reduction, its refinement one call. So 3-SAT is two groups, whatever the number of clauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import comb
+
+from doxa.errors import ConfigError
+from doxa.fuzzy import STANDARD, Logic, RImplication, SImplication
+from doxa.logic import And, Call, Compare, Count, Expr, Iff, Implies, Not, Or, Truth, Xor, to_nnf
+from doxa.refine._base import Direction, Refinement
+from doxa.refine._catalogue import refinement
+
+__all__ = ["Group", "Plan", "compile_plan"]
+
+Edge = tuple[int, bool]
+"""A node by number, and whether it is negated."""
+_CLAUSES = 2000
+"""Up to how many clauses a counting constraint is written as clauses, which are flat; above it is a deeper graph."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator application: ``key`` says which refinement, ``edges`` its free arguments, then its constant ones."""
+
+    key: str
+    edges: tuple[Edge, ...]
+    free: int
+    height: int
+
+
+@dataclass
+class Group:
+    """Equal-shaped nodes: ``rows`` nodes of ``free`` + ``fixed`` arguments each."""
+
+    key: str
+    free: int
+    fixed: tuple[bool, ...]
+    nodes: list[int] = field(default_factory=list)
+    directions: set[str] = field(default_factory=set)
+
+    @property
+    def direction(self) -> Direction:
+        """Which way its truth may have to move."""
+        if self.directions == {"up"}:
+            return "up"
+        return "down" if self.directions == {"down"} else "both"
+
+
+@dataclass
+class Plan:
+    """The formula graph: atoms are nodes 0, 1, …, then a node for `true` if there is one, then operators."""
+
+    atoms: tuple[Expr, ...]
+    constant: list[bool]
+    nodes: list[Node | None]
+    groups: list[Group]
+    roots: list[Edge]
+    refinements: dict[str, Refinement]
+    place: dict[int, Edge]
+    """Where a subformula (by identity) stands, for explanations."""
+    has_true: bool
+
+
+def compile_plan(
+    formulas: Sequence[Expr],
+    atoms: tuple[Expr, ...],
+    constants: frozenset[Expr],
+    logic: Logic,
+    p: float | None,
+    directions: Sequence[Direction],
+) -> Plan:
+    """The plan of formulas over atoms, some of them constant; ``directions`` are those of the roots."""
+    compiler = _Compiler(atoms, constants, logic, p)
+    roots = [compiler.add(f) for f in formulas]
+    return compiler.finish(roots, directions)
+
+
+class _Compiler:
+    def __init__(self, atoms: tuple[Expr, ...], constants: frozenset[Expr], logic: Logic, p: float | None) -> None:
+        if logic.is_log or logic.neg != STANDARD:
+            raise ConfigError(
+                f"the logic {logic.name or logic!r} has the negation {logic.neg!r}"
+                f"{' on logarithms' if logic.is_log else ''}; refinement needs the standard negation, 1 - a"
+            )
+        self.logic = logic
+        self.atoms = atoms
+        self.refinements = {"and": refinement(logic.conj, p), "or": refinement(logic.disj, p)}
+        self.implication = logic.implies
+        if isinstance(self.implication, SImplication):
+            if self.implication.negation != STANDARD:
+                refinement(self.implication, p)  # says what is wrong
+            self.implies_key = "implies" if self.implication.tconorm != logic.disj else "or"
+            self.refinements[self.implies_key] = refinement(self.implication.tconorm, p)
+        else:
+            self.implies_key = "residuum"
+            self.refinements["residuum"] = refinement(self.implication, p)
+        self.index = {atom: i for i, atom in enumerate(atoms)}
+        self.nodes: list[Node | None] = [None] * (len(atoms) + 1)
+        self.true = len(atoms)
+        self.uses_true = False
+        self.constant = [a in constants for a in atoms] + [True]
+        self.known: dict[tuple[str, tuple[Edge, ...]], int] = {}
+        self.place: dict[int, Edge] = {}
+        self.kept: list[Expr] = []
+
+    def add(self, root: Expr) -> Edge:
+        """The edge of a formula; what is below comes first, and nothing recurses."""
+        stack: list[tuple[Expr, bool]] = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if id(node) in self.place:
+                continue
+            children = () if isinstance(node, Call | Compare) else node.children
+            if not ready and children:
+                stack.append((node, True))
+                stack.extend([(c, False) for c in reversed(children)])
+                continue
+            self.place[id(node)] = self._edge(node, [self.place[id(c)] for c in children])
+            self.kept.append(node)  # so that no other object gets its identity
+        return self.place[id(root)]
+
+    def _edge(self, node: Expr, below: list[Edge]) -> Edge:
+        match node:
+            case Call() | Compare():
+                if node not in self.index:
+                    raise ConfigError(f"the atom {node} is in a formula but not in atoms; add it there")
+                return self.index[node], False
+            case Truth():
+                self.uses_true = True
+                return self.true, not node.value
+            case Not():
+                return below[0][0], not below[0][1]
+            case And():
+                return self._operator("and", below)
+            case Or():
+                return self._operator("or", below)
+            case Implies():
+                return self._implies(below[0], below[1])
+            case Iff() | Xor():
+                if (self.logic.iff_operator if isinstance(node, Iff) else self.logic.xor_operator) is not None:
+                    raise ConfigError("a logic with operators of its own for <-> or xor has no refinement function")
+                a, b = below
+                number, negated = self._operator("and", [self._implies(a, b), self._implies(b, a)])
+                return number, negated != isinstance(node, Xor)
+            case Count():
+                return self._count(node, below)
+        raise ConfigError(
+            f"{node} is not propositional; ground it over finite sorts first: ground(formula, kb).formula"
+        )
+
+    def _implies(self, a: Edge, c: Edge) -> Edge:
+        if isinstance(self.implication, RImplication):
+            return self._operator("residuum", [a, c])
+        return self._operator(self.implies_key, [(a[0], not a[1]), c])
+
+    def _operator(self, key: str, edges: list[Edge]) -> Edge:
+        # Commutative operators have their constant arguments last; a residuum keeps its order.
+        free = [e for e in edges if not self.constant[e[0]]]
+        fixed = [e for e in edges if self.constant[e[0]]]
+        ordered = tuple(edges if key == "residuum" else free + fixed)
+        found = self.known.get((key, ordered))
+        if found is None:
+            found = len(self.nodes)
+            heights = [n.height if (n := self.nodes[e[0]]) is not None else 0 for e in edges]
+            self.nodes.append(Node(key, ordered, len(free), 1 + max(heights)))
+            self.constant.append(not free)
+            self.known[key, ordered] = found
+        return found, False
+
+    def _count(self, node: Count, below: list[Edge]) -> Edge:
+        n = len(below)
+        low, high = node.bounds
+        parts: list[Edge] = []
+        # At least k: of any n - k + 1 one is true. At most k: of any k + 1 one is false.
+        for wanted, size, negated in ((low > 0, n - low + 1, False), (high < n, high + 1, True)):
+            if not wanted:
+                continue
+            if size <= 0 or size > n:
+                self.uses_true = True
+                parts.append((self.true, size <= 0))
+            elif comb(n, size) <= _CLAUSES:
+                edges = [(e[0], e[1] != negated) for e in below]
+                parts += [
+                    self._operator("or", list(chosen)) if size > 1 else chosen[0]
+                    for chosen in combinations(edges, size)
+                ]
+            else:
+                parts.append(self._grid(node.kind if negated else "at least", high if negated else low, below))
+        if not parts:
+            self.uses_true = True
+            return self.true, False
+        return self._operator("and", parts) if len(parts) > 1 else parts[0]
+
+    def _grid(self, kind: str, k: int, below: list[Edge]) -> Edge:
+        """A large counting constraint as a graph of k·n small conjunctions and disjunctions."""
+        stand_ins = [Call(f"_{i}") for i in range(len(below))]
+        expanded = to_nnf(Count("at least" if kind == "at least" else "at most", k, stand_ins), counting="expand")
+        value: dict[int, Edge] = {}
+        position = {s: e for s, e in zip(stand_ins, below, strict=True)}
+        stack: list[tuple[Expr, bool]] = [(expanded, False)]
+        while stack:
+            node, ready = stack.pop()
+            if id(node) in value:
+                continue
+            if isinstance(node, Call):
+                value[id(node)] = position[node]
+            elif not ready:
+                stack.append((node, True))
+                stack.extend([(c, False) for c in node.children])
+            else:
+                edges = [value[id(c)] for c in node.children]
+                if isinstance(node, Not):
+                    value[id(node)] = (edges[0][0], not edges[0][1])
+                else:
+                    value[id(node)] = self._operator("and" if isinstance(node, And) else "or", edges)
+        return value[id(expanded)]
+
+    def finish(self, roots: list[Edge], directions: Sequence[Direction]) -> Plan:
+        flow = self._directions(roots, directions)
+        groups: dict[tuple[int, str, int, tuple[bool, ...], bool], Group] = {}
+        for number, node in enumerate(self.nodes):
+            if node is None:
+                continue
+            fixed = tuple(self.constant[e[0]] for e in node.edges)
+            group = groups.setdefault(
+                (node.height, node.key, node.free, fixed, node.free > 0), Group(node.key, node.free, fixed)
+            )
+            group.nodes.append(number)
+            group.directions |= flow[number]
+        ordered = [groups[k] for k in sorted(groups, key=lambda k: k[0])]
+        return Plan(self.atoms, self.constant, self.nodes, ordered, roots, self.refinements, self.place, self.uses_true)
+
+    def _directions(self, roots: list[Edge], directions: Sequence[Direction]) -> list[set[str]]:
+        """Which way each node may have to move, from the roots down; parents have higher numbers than children."""
+        flow: list[set[str]] = [set() for _ in self.nodes]
+        opposite = {"up": "down", "down": "up"}
+        for (number, negated), direction in zip(roots, directions, strict=True):
+            ways = {"up", "down"} if direction == "both" else {direction}
+            flow[number] |= {opposite[w] for w in ways} if negated else ways
+        for number in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes[number]
+            if node is None:
+                continue
+            ways = {"up", "down"} if self.refinements[node.key].turns else flow[number]
+            turned = {opposite[w] for w in ways}
+            for k, (child, negated) in enumerate(node.edges):
+                against = negated != (node.key == "residuum" and k == 0)
+                flow[child] |= turned if against else ways
+        return flow
