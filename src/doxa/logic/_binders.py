@@ -141,6 +141,6 @@ class Let(Expr):
 def _same_objects(group: Group, last: Group) -> bool:
     if group.domain is None or last.domain is None:
         return group.sort == last.sort and group.domain is last.domain
-    # A domain that speaks of the last group's variables, as s.objects in forall s in scenes, x in s.objects, is its own.
+    # In forall s in scenes, x in s.objects the domain of x depends on s: such domains are never the same objects.
     depends = any(type(n) is Name and n.label in last.names for n in postorder(group.domain))
     return group.domain == last.domain and not depends

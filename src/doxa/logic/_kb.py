@@ -195,6 +195,12 @@ class KnowledgeBase:
         axioms = [(a.name, a.weight, a.learnable, a.named) for a in self.axioms]
         return _unpickle, (self.signature, axioms, [f.label for f in self.facts], flat, places)
 
+    def __copy__(self) -> KnowledgeBase:
+        return KnowledgeBase._trusted(self.signature.copy(), self.axioms, self.facts)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> KnowledgeBase:
+        return self.__copy__()  # trees never change, so they need no copy
+
     def __repr__(self) -> str:
         return f"<KnowledgeBase of {len(self.axioms)} axioms and {len(self.facts)} facts>"
 

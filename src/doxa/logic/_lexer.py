@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 
 from doxa.errors import KnowledgeError
-from doxa.logic._grammar import DECLARATIONS, IDENTIFIER, SOFT, STRING, SYMBOLS
+from doxa.logic._grammar import DECLARATIONS, IDENTIFIER, NUMBER, SOFT, STRING, SYMBOLS
 from doxa.logic._tree import Expr, Name, Number, Truth
 
 __all__ = ["END", "MISTAKES", "Token", "Vocabulary", "layout", "located_tokens", "tokens"]
 
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _KIND = {spelling: kind for kind, spellings in SYMBOLS.items() for spelling in spellings}
 _MEANING = {"≠": "!=", "≤": "<=", "≥": ">=", "−": "-", "·": "*", "×": "*", "⊤": "true", "⊥": "false"}
 MISTAKES = ("===", "==", "&&", "||", "**", "<>", "%%")
@@ -31,7 +30,7 @@ MISTAKES = ("===", "==", "&&", "||", "**", "<>", "%%")
 _SIGNS = sorted([s for s in (*_KIND, *MISTAKES) if not s.isalpha()], key=len, reverse=True)
 _MASTER = re.compile(
     r"[^\S\n]*+(?:\#[^\n]*+)?"
-    rf"(\n|{'|'.join(SOFT.values())}|{IDENTIFIER}|{_NUMBER}|{STRING}|\.(?:{IDENTIFIER}|{STRING})"
+    rf"(\n|{'|'.join(SOFT.values())}|{IDENTIFIER}|{NUMBER}|{STRING}|\.(?:{IDENTIFIER}|{STRING})"
     rf"|{'|'.join(re.escape(s) for s in _SIGNS)}|.|\Z)"
 )
 _WORD = re.compile(IDENTIFIER)
