@@ -196,7 +196,7 @@ Row = list[tuple[float, float]]  # estimate and standard error of the whole, and
 
 def _sums(tape: Tape, conditions: bool) -> Tensor:
     """The surrogate, and Σ w □(l) f, Σ w a, Σ w of the only node, stacked in front of the batch."""
-    total = tape._assembly(None).total()
+    total = tape._assembly().total()
     if not conditions:
         return total.unsqueeze(0)
     node = tape.nodes[0]
@@ -305,7 +305,7 @@ def _true_derivatives(
             assert model is not None
             tape = TrueTape()
             model(tape, theta)
-            values.append(tape._assembly(None).total().double().reshape(()))
+            values.append(tape._assembly().total().double().reshape(()))
     powers = (points / radius).unsqueeze(1) ** torch.arange(degree + 1)
     coefficients = torch.linalg.solve(powers, torch.stack(values))
     found, factorial = [], 1.0

@@ -32,8 +32,8 @@ def borrowed(generator: torch.Generator | None) -> Iterator[None]:
 
 def uniform(like: Tensor) -> Tensor:
     """Numbers strictly between 0 and 1 in the shape of ``like``."""
-    info = torch.finfo(like.dtype)
-    return torch.rand_like(like).clamp(info.tiny, 1 - info.eps / 2)
+    # torch draws from [0, 1): only 0 has to go.
+    return torch.rand_like(like).clamp_min(torch.finfo(like.dtype).tiny)
 
 
 def gumbel(like: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution, Normal
-from torch.nn.functional import one_hot
 
 from doxa.errors import ConfigError
 from doxa.stochastic._estimator import Draw, Estimator
@@ -216,7 +215,8 @@ def _binary_given(log_probs: Tensor, index: Tensor, v: Tensor) -> Tensor:
 
 def _categorical_given(log_probs: Tensor, index: Tensor, v: Tensor) -> Tensor:
     """Gumbel-perturbed log-probabilities given which one is largest."""
-    hit = one_hot(index, log_probs.shape[-1]).bool()
+    index = index.unsqueeze(-1)
     log_e = torch.log(-torch.log(v))  # log of exponential noise
-    top = -torch.where(hit, log_e, 0.0).sum(-1, keepdim=True)
-    return torch.where(hit, top, -torch.logaddexp(log_e - log_probs, -top))
+    top = -log_e.gather(-1, index)
+    below = -torch.logaddexp(log_e - log_probs, -top)
+    return below.scatter(-1, index, top)

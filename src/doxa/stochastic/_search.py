@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from doxa._numerics import log1mexp
 from doxa.errors import ConfigError
 from doxa.stochastic._factors import factors, has_factors
-from doxa.stochastic._random import gumbel
 
 __all__ = ["FactorTokens", "Tokens", "outside", "stochastic_beam", "token_log_probs", "tokens_of", "top_k"]
 
@@ -59,7 +57,7 @@ class FactorTokens:
         return None
 
     def step(self, state: None, row: Tensor, t: int, token: Tensor | None) -> tuple[Tensor, None]:
-        return self.table[row, t], None
+        return self.table[:, t].index_select(0, row), None
 
     def select(self, state: None, index: Tensor) -> None:
         return None
@@ -127,22 +125,22 @@ def stochastic_beam(model: Tokens, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
     def rank(child: Tensor, score: Tensor, phi: Tensor) -> Tensor:
         if phi.numel() == 0:  # the root: the maximum over all sequences is a standard Gumbel
-            return gumbel(child)
-        noisy = child + gumbel(child)
+            return _gumbel(child)
+        noisy = child + _gumbel(child)
         best = noisy.max(-1, keepdim=True).values
-        # −log(e^{−score} − e^{−best} + e^{−noisy}), written so that nothing overflows.
-        gap = (best - noisy).clamp_min(0)
-        tiny = torch.finfo(gap.dtype).tiny
-        v = score - noisy + torch.where(gap > 0, log1mexp(gap.clamp_min(tiny)), NEVER)
+        # −log(e^{−score} − e^{−best} + e^{−noisy}), written so that nothing overflows; the best child has v = −inf.
+        v = score - noisy + torch.log1p(-torch.exp(noisy - best))
         shifted = score - v.clamp_min(0) - torch.log1p(torch.exp(-v.abs()))
-        shifted = torch.where(gap > 0, shifted, score.expand_as(shifted))
-        possible = torch.isfinite(child) & torch.isfinite(score)
-        return torch.where(possible, shifted, NEVER)
+        return torch.where(child > NEVER, shifted, NEVER)
 
     tokens, phi, score = _grow(model, k, rank)
     if tokens.shape[1] < k or bool(torch.isinf(phi).any()):
         raise ConfigError(f"cannot draw {k} different values without replacement: there are fewer of them")
     return tokens, phi, score
+
+
+def _gumbel(like: Tensor) -> Tensor:
+    return torch.empty_like(like).exponential_().log_().neg_()
 
 
 def token_log_probs(model: Tokens, tokens: Tensor) -> Tensor:

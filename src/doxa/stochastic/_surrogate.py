@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.stochastic._magic import guard, magic_box
+from doxa.stochastic._magic import magic_box
 from doxa.stochastic._prefix import Forest, Prefix
 
 if TYPE_CHECKING:
@@ -28,11 +28,10 @@ __all__ = ["Assembly"]
 class Assembly:
     """The surrogate of all costs on a tape, built in one pass forwards and one backwards."""
 
-    def __init__(self, forest: Forest, free: list[Tensor], batch_dims: int, order: int | None) -> None:
+    def __init__(self, forest: Forest, free: list[Tensor], batch_dims: int) -> None:
         self.prefixes = forest.prefixes
         self.free = free
         self.batch_dims = batch_dims
-        self.order = order
         count = len(self.prefixes)
         self.credited = [False] * count
         for prefix in reversed(self.prefixes):
@@ -58,7 +57,7 @@ class Assembly:
         self._backwards()
         total: Tensor | None = None
         for cost in self.free:
-            total = add(total, self.average(self.guarded(cost), None))
+            total = add(total, self.average(cost, None))
         applied: set[int] = set()
         for prefix in self.prefixes:
             if self.credited[prefix.index] and self.join[prefix.index] in (None, prefix):
@@ -68,17 +67,14 @@ class Assembly:
         assert total is not None
         return total
 
-    def guarded(self, x: Tensor) -> Tensor:
-        return x if self.order is None or not x.requires_grad else guard(x, self.order)
-
     def _components(self, node: Node) -> tuple[Tensor | None, Tensor | None]:
-        """l and w of a node, guarded; a node without an axis of its own has lost the leading one."""
+        """l and w of a node; a node without an axis of its own has lost the leading one."""
         if node.index not in self._l:
             l, w = node.estimator.gradient(node.draw), node.estimator.weight(node.draw)
             if node.axis is None:
                 l, w = (None if t is None else t.squeeze(0) for t in (l, w))
-            self._l[node.index] = None if l is None else self.guarded(l)
-            self._w[node.index] = None if w is None else self.guarded(w)
+            self._l[node.index] = l
+            self._w[node.index] = w
         return self._l[node.index], self._w[node.index]
 
     def _forwards(self) -> None:
@@ -137,7 +133,6 @@ class Assembly:
         for c in prefix.costs:
             cost = add(cost, c)
         if cost is not None:
-            cost = self.guarded(cost)
             term = cost if box is None else box * cost
         f = self.downstream[i]
         # A control variate that ignores the cost is not additive in it: it enters once, not once per dependency set.
@@ -158,7 +153,7 @@ class Assembly:
         a = node.estimator.control(node.draw, own, self.fit(f, node))
         if a is None:
             return None
-        return self.guarded(a.squeeze(0) if node.axis is None else a)
+        return a.squeeze(0) if node.axis is None else a
 
     def _joined(self, prefix: Prefix) -> Tensor:
         """A draw whose samples share one cost: the box holds the gradient functions of all of them, summed."""
@@ -176,7 +171,7 @@ class Assembly:
         dim = -(self.batch_dims + node.axis + 1)
         inner = None if l is None else l.sum(dim, keepdim=True)
         whole = inner if before is None else before if inner is None else inner + before
-        value = estimator.joined(self.fit(self.guarded(cost), node))  # type: ignore[attr-defined]
+        value = estimator.joined(self.fit(cost, node))  # type: ignore[attr-defined]
         term: Tensor = value if whole is None else magic_box(whole) * value
         f = self.downstream[prefix.index]
         l = self._l[node.index]

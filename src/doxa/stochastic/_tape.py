@@ -14,6 +14,7 @@ from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic._deps import check_axes, check_by_perturbation
 from doxa.stochastic._estimator import Draw, Estimator
 from doxa.stochastic._joint import Joint
+from doxa.stochastic._magic import guard
 from doxa.stochastic._prefix import Forest, Prefix, members
 from doxa.stochastic._random import borrowed
 from doxa.stochastic._surrogate import Assembly
@@ -209,10 +210,10 @@ class Tape:
         """
         if not isinstance(order, int) or order < 0:
             raise ConfigError(f"order is {order!r}, expected a whole number of derivatives, 0 or more")
-        assembly = self._assembly(order)
+        assembly = self._assembly()
         for node in assembly.nodes():
             self._check_order(node, order, allow_biased)
-        return self._reduced(assembly, reduction)
+        return self._reduced(assembly, order, reduction)
 
     def variance_objective(self, parameters: Iterable[Tensor]) -> Tensor:
         """Σ g² of the first derivatives g of the surrogate with respect to ``parameters``.
@@ -232,20 +233,23 @@ class Tape:
         >>> _ = tape.cost((b - 0.4) ** 2)
         >>> (slope,) = torch.autograd.grad(tape.variance_objective([logits]), scale)
         """
-        loss = self._assembly(None).total().sum()
+        loss = self._assembly().total().sum()
         found = torch.autograd.grad(loss, list(parameters), create_graph=True, allow_unused=True)
         squares = [g.square().sum() for g in found if g is not None]
         if not squares:
             raise ConfigError("the surrogate does not depend on these parameters; pass those of the distributions")
         return torch.stack(squares).sum()
 
-    def _assembly(self, order: int | None) -> Assembly:
+    def _assembly(self) -> Assembly:
         if not self._costs:
             raise ConfigError("the tape has no cost; add one with tape.cost(...) before asking for the surrogate")
-        return Assembly(self._forest, self._free, self.batch_dims, order)
+        return Assembly(self._forest, self._free, self.batch_dims)
 
-    def _reduced(self, assembly: Assembly, reduction: str) -> Tensor:
+    def _reduced(self, assembly: Assembly, order: int, reduction: str) -> Tensor:
         total = assembly.total()
+        if total.requires_grad:
+            # Every derivative is a multiple of the one that arrives here, so one guard sees them all.
+            total = guard(total, order)
         if not self._observed:
             self._observed = True
             for prefix in assembly.prefixes:
