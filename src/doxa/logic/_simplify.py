@@ -12,6 +12,8 @@ from doxa.logic._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Tr
 
 __all__ = ["atoms_of", "simplify"]
 
+_CONNECTIVES = frozenset((And, Or, Not, Implies, Iff, Xor, Count, Truth))
+
 
 def simplify(formula: Expr) -> Expr:
     """The same formula without what does not matter.
@@ -33,14 +35,21 @@ def simplify(formula: Expr) -> Expr:
 
 
 def atoms_of(*formulas_: Expr) -> tuple[Expr, ...]:
-    """The distinct atoms (calls and comparisons) of formulas, in the order in which they appear.
+    """The distinct atoms (calls and comparisons) of propositional formulas, in the order in which they appear.
 
     >>> from doxa.logic import propositions
     >>> a, b = propositions("a b")
     >>> [str(atom) for atom in atoms_of(b >> a, a & ~b)]
     ['b', 'a']
     """
-    return tuple(dict.fromkeys([n for n in formulas(*formulas_) if isinstance(n, Call | Compare)]))
+    found: dict[Expr, None] = {}
+    for node in formulas(*formulas_):
+        kind = type(node)
+        if kind is Call or kind is Compare:
+            found[node] = None
+        elif kind not in _CONNECTIVES:
+            raise not_propositional(node)
+    return tuple(found)
 
 
 def parts(node: Expr) -> tuple[Expr, ...]:

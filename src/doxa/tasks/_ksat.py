@@ -54,7 +54,7 @@ def random_ksat(
             return cnf
     raise DataError(
         f"none of {attempts} random instances with {variables} variables and {clauses} clauses of {k} literals is "
-        f"satisfiable: {clauses / variables:.2f} clauses per variable are too many. Draw fewer clauses, or raise attempts"
+        f"satisfiable: {clauses / variables:.2f} clauses per variable are too many. Draw fewer, or raise attempts"
     )
 
 
