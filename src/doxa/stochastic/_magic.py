@@ -63,6 +63,22 @@ class _Guard(torch.autograd.Function):
         return _apply(tangents[0], _anchor(ctx), ctx.left - 1)
 
 
+class _PlainGuard(torch.autograd.Function):
+    """The same for ordinary autograd: torch needs much longer to call a function that torch.func can transform."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor | None, left: int) -> Tensor:
+        _Guard.setup_context(ctx, (x, anchor, left), x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            return _Guard.backward(ctx, *grads)
+        _anchor(ctx)
+        return grads[0], None, None  # nobody can differentiate this result again
+
+
 def _anchor(ctx: Any) -> Tensor:
     if ctx.left == 0:
         raise ConfigError(
@@ -74,7 +90,8 @@ def _anchor(ctx: Any) -> Tensor:
 
 
 def _apply(x: Tensor, anchor: Tensor | None, left: int) -> Tensor:
-    result: Tensor = _Guard.apply(x, anchor, left)  # type: ignore[no-untyped-call]
+    function = _Guard if torch._C._are_functorch_transforms_active() else _PlainGuard
+    result: Tensor = function.apply(x, anchor, left)  # type: ignore[no-untyped-call]
     return result
 
 
