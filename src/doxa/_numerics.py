@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa.errors import ConfigError
+
 __all__ = ["cap", "lift", "log1mexp", "lower", "merge_dims", "root", "safe_log", "size_of", "truth", "with_derivatives"]
 
 Dims = int | tuple[int, ...] | None
@@ -34,7 +36,11 @@ def cap(x: Tensor, eps: float | None = None) -> float:
     >>> cap(torch.zeros(1), 1e-3)
     0.001
     """
-    return torch.finfo(x.dtype).eps if eps is None else eps
+    if eps is None:
+        return torch.finfo(x.dtype).eps
+    if not 0 < eps < 1:
+        raise ConfigError(f"eps is {eps}, expected a number between 0 and 1, or None for the dtype's own")
+    return eps
 
 
 def truth(x: Tensor) -> Tensor:

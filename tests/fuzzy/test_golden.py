@@ -259,6 +259,13 @@ def test_3_3_families(tnorm, joint, residual):
         (fz.Dombi(0.5), math.inf, False),
         (fz.SugenoWeber(0.0), 1, True),
         (fz.SugenoWeber(-0.5), 1, False),
+        # Just beyond where convexity ends:
+        (fz.Yager(0.9), 1, False),
+        (fz.SchweizerSklar(1.1), 1 / 1.1, False),
+        (fz.Hamacher(2.2), math.inf, False),
+        (fz.AczelAlsina(0.9), math.inf, False),
+        (fz.Dombi(0.9), math.inf, False),
+        (fz.SugenoWeber(-0.1), 1, False),
     ],
     ids=str,
 )

@@ -133,7 +133,7 @@ def test_unknown_names(name, message):
 
 
 def test_names_are_forgiving():
-    assert fz.logic(" Yager(1.5) ") == dataclasses.replace(fz.logic("yager(1.5)"), name=" Yager(1.5) ")
+    assert fz.logic(" Yager(1.5) ") == fz.logic("yager(1.5)")
     assert fz.logic("aczel-alsina(3)").conj == fz.AczelAlsina(3.0)
     assert fz.logic("schweizer_sklar(-2):r").implies == fz.SchweizerSklar(-2.0).residuum
     assert fz.logic("log-product").forall.is_log

@@ -191,3 +191,9 @@ def test_learnable_prints_itself():
 def test_impossible_parameters(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_an_impossible_cap():
+    for operator in (fz.LogProduct(eps=0.0), fz.TNormAggregator(fz.Frank(3.0, eps=2.0))):
+        with pytest.raises(ConfigError, match=r"eps is .*, expected a number between 0 and 1"):
+            operator(torch.ones(2))

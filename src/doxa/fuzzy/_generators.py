@@ -49,6 +49,11 @@ class Generator(ABC):
         """g(0), perhaps infinite."""
 
     @property
+    def strict(self) -> bool:
+        """Whether g(0) is infinite, which makes T strict instead of nilpotent."""
+        return math.isinf(self.zero)
+
+    @property
     @abstractmethod
     def convex(self) -> bool:
         """Whether g is convex (for a learnable parameter: over its whole range)."""
@@ -174,6 +179,10 @@ class PowerGenerator(Generator):
     @property
     def zero(self) -> float:
         return float(self.base.zero ** number(self.p))
+
+    @property
+    def strict(self) -> bool:
+        return self.base.strict
 
     @property
     def convex(self) -> bool:

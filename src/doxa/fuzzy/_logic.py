@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from torch import Tensor, nn
@@ -77,7 +77,7 @@ class Logic:
         neg, conj, disj, implies, forall, exists: the operators.
         iff_operator, xor_operator: operators to use instead of the derived ones.
         is_log: whether truth values are handed around as logarithms; then every operator must be made for them.
-        name: what to call it.
+        name: what to call it; logics that differ in name only are equal.
 
     >>> import torch
     >>> L = logic("product")
@@ -97,14 +97,13 @@ class Logic:
     iff_operator: Connective | None = None
     xor_operator: Connective | None = None
     is_log: bool = False
-    name: str = ""
+    name: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        for field, wanted in (("forall", "forall"), ("exists", "exists")):
-            kind = getattr(self, field).kind
-            if kind != wanted:
+        for wanted, aggregator in (("forall", self.forall), ("exists", self.exists)):
+            if aggregator.kind != wanted:
                 raise ConfigError(
-                    f"{field} is {getattr(self, field)}, an aggregator of kind {kind!r}, expected kind {wanted!r}; "
+                    f"{wanted} is {aggregator}, of kind {aggregator.kind!r}, expected kind {wanted!r}; "
                     "did you swap forall and exists?"
                 )
 

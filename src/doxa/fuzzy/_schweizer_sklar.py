@@ -45,6 +45,10 @@ class SchweizerSklarGenerator(Generator):
         return 1 / number(self.lam) if self._positive else math.inf
 
     @property
+    def strict(self) -> bool:
+        return not self._positive
+
+    @property
     def convex(self) -> bool:
         return bounds(self.lam)[1] <= 1
 

@@ -123,7 +123,8 @@ class TConorm:
 class Archimedean(TNorm):
     r"""A t-norm given by its additive generator: :math:`T(x) = g^{-1}(\min(g(0), \sum_i g(x_i)))` (errata 3.3).
 
-    Subclass it with a ``generator`` of your own; the dual, the residuum and all reductions follow.
+    Subclass it with a ``generator`` of your own; the dual, the residuum and all reductions follow. Where g has a pole
+    at 0, it is not followed below ε², so that T may be off by that much.
 
     >>> from dataclasses import dataclass
     >>> from doxa.fuzzy import OddsGenerator
@@ -138,20 +139,21 @@ class Archimedean(TNorm):
     @abstractmethod
     def generator(self) -> Generator: ...
 
-    def _off_pole(self, x: Tensor) -> Tensor:
-        floor = self.generator.floor(x, cap(x, self.eps))
-        return lift(x, floor) if floor else x
+    def _off_pole(self, x: Tensor, weighted: bool = False) -> Tensor:
+        eps = cap(x, self.eps)
+        floor = self.generator.floor(x, eps)
+        # A fractional power of a truth value has a steeper slope at 0 than the value, hence the higher floor.
+        return lift(x, eps if weighted else floor) if floor else x
 
-    def _level(self, x: Tensor) -> Tensor:
-        return self.generator.level(self._off_pole(x))
+    def _level(self, x: Tensor, weighted: bool = False) -> Tensor:
+        return self.generator.level(self._off_pole(x, weighted))
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
         g = self.generator
         return g.unlevel(g.join(self._level(truth(a)), self._level(truth(b)), self.eps))
 
     def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        x = prepare(x, mask)
-        level = self._level(x if weight is None else lift(x, cap(x, self.eps)))
+        level = self._level(prepare(x, mask), weight is not None)
         if mask is not None:
             level = torch.where(mask, level, 0.0)
         return self.generator.unlevel(self.generator.total(level, dim, weight, self.eps))
@@ -163,7 +165,7 @@ class Archimedean(TNorm):
         v = torch.where(above, self._level(a.detach()), 0.0)
         value = torch.where(above, g.unlevel(g.rest(self._level(c.detach()), v, self.eps)), 1.0)
         result = with_derivatives(value, self._residual_derivatives, a, c)
-        if math.isinf(g.zero):
+        if g.strict:
             # c = 0 was met at the floor, so the value there is only nearly 0; the derivative is right.
             result = result - torch.where((c <= 0) & above, result, 0.0).detach()
         return result
