@@ -19,7 +19,7 @@ refinement function* finds the vector nearest to the prediction t that has the w
 >>> rain, sprinkler, wet = propositions("rain sprinkler wet")
 >>> layer = Refine((rain | sprinkler) >> wet, "lukasiewicz")
 >>> layer(torch.tensor([0.5, 0.25, 0.25]))
-tensor([0.3333, 0.0833, 0.4167])
+tensor([0.3750, 0.1250, 0.5000])
 """
 
 from __future__ import annotations

@@ -25,8 +25,10 @@ def _chosen(wishes: Tensor, index: Tensor) -> Tensor:
 
 
 def largest(wishes: Tensor, pick: Pick) -> Tensor:
-    """The largest absolute change."""
-    return _chosen(wishes, pick(-wishes.detach().abs(), 1))
+    """The largest absolute change; sizes that differ by rounding tie, so that the first of them wins everywhere."""
+    size = wishes.detach().abs()
+    almost = size.amax(1, keepdim=True) - 8 * torch.finfo(size.dtype).eps
+    return _chosen(wishes, pick((size < almost).to(size.dtype), 1))
 
 
 def mean(wishes: Tensor, pick: Pick) -> Tensor:

@@ -137,7 +137,7 @@ class ClauseWeights(nn.Module):
     >>> a, b = propositions("a b")
     >>> layer = ClauseWeights(CNF.from_clauses([(-1, 2)], [a, b]), weight=1.0)      # a -> b
     >>> layer(torch.tensor([2.0, -1.0]))
-    tensor([ 1.7311, -0.7311])
+    tensor([ 1.7311, -0.2689], grad_fn=...)
     """
 
     index: Tensor
