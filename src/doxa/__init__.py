@@ -5,9 +5,10 @@ a first-order language with sorts:
 
     forall x, y: Person. friends(x, y) & smokes(x) -> smokes(y)
 
-:func:`parse` reads such text and checks it; an :class:`Interpretation` binds its symbols to networks, tensors, tables and
-functions; the engines turn the two into truth values, losses, corrections, probabilities and explanations. The rooms of
-the library (``doxa.logic``, ``doxa.problem``, ...) hold everything; the names that most programs need are here too.
+:func:`parse` reads such text and checks it; an :class:`Interpretation` binds its symbols to networks, tensors, tables
+and functions; the engines turn the two into truth values, losses, corrections, probabilities and explanations. The
+rooms of the library (``doxa.logic``, ``doxa.problem``, ...) hold everything; the names that most programs need are here
+too.
 
 Nothing is loaded before it is used: ``import doxa`` costs next to nothing.
 """
@@ -104,7 +105,7 @@ __all__ = [
     "within",
 ]
 
-_ROOMS = ("errors", "experiments", "fuzzy", "logic", "problem", "runs", "tasks")
+_ROOMS = ("errors", "exact", "experiments", "fuzzy", "logic", "problem", "refine", "runs", "stochastic", "tasks")
 _HOME = {
     **dict.fromkeys(("BindingError", "DoxaError", "KnowledgeError"), "doxa.errors"),
     **dict.fromkeys(("Belief", "BruteForce", "Problem", "Reasoner"), "doxa.problem"),
