@@ -12,6 +12,7 @@ from torch import Tensor
 from doxa.errors import KnowledgeError
 from doxa.logic._algebra import Algebra
 from doxa.logic._ground_block import Block, Frame
+from doxa.logic._ground_index import take
 from doxa.logic._ground_lookup import align, lookup, positions
 from doxa.logic._ground_named import NO_INT
 from doxa.logic._ground_tables import Source, View
@@ -203,7 +204,7 @@ def _tuples(
             raw = run.tables.raw(name, pools)
             assert isinstance(raw, Tensor)
             front = [*meaning.inputs, *meaning.axes]
-            raw = raw.permute(*front, *range(len(front), raw.ndim))[tuple(places)]
+            raw = take(raw.permute(*front, *range(len(front), raw.ndim)), places)
         else:
             raw = run.tables.pairs(name, fed_pools, [p.reshape(-1) for p in places])
             raw = raw.reshape(*shape, *raw.shape[1:])

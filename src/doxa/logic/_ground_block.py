@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from doxa.logic._ground_index import take
 from doxa.logic._ground_types import TRUTH, Axis, ColumnPool, Pool, Ref, Type
 
 if TYPE_CHECKING:
@@ -293,7 +294,7 @@ def _remap(block: Block, ref: Ref, absorbed: Absorbed) -> Ref:
     order = (*dims, *[d for d in range(len(ref.axes)) if d not in dims])
 
     def gather(frame: Frame, value: Tensor, *at: Tensor) -> Tensor:
-        return value.permute(order)[at].movedim(0, -1)
+        return take(value.permute(order), at).movedim(0, -1)
 
     return block.emit(("gather", absorbed.list), gather, [ref, *places], axes, ref.type)
 

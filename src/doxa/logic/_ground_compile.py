@@ -22,9 +22,10 @@ from doxa.logic._ground_atoms import Needs, apply, symbol_of
 from doxa.logic._ground_block import Block, Frame, Result, Task, run_block
 from doxa.logic._ground_frame import Scope, frame
 from doxa.logic._ground_free import Free, draw_first
+from doxa.logic._ground_index import cut
 from doxa.logic._ground_lists import Fold
 from doxa.logic._ground_lookup import align, lookup
-from doxa.logic._ground_stack import PROPOSITION, Stack, stacked
+from doxa.logic._ground_stack import PROPOSITION, Shapes, Stack
 from doxa.logic._ground_tables import Source
 from doxa.logic._ground_terms import arithmetic, as_truth, compare, constant, field, index
 from doxa.logic._ground_types import (
@@ -74,6 +75,7 @@ class Compiler:
         self.free = free
         self.needs = Needs()
         self.stack = stack
+        self.shapes = Shapes(batch, free)
         self._orders = count()
         self.numbers = count()
 
@@ -115,20 +117,27 @@ class Compiler:
     def compile(self, root: Expr, scope: Scope, algebra: Algebra) -> Task:
         """The value of a tree in a scope."""
         done: dict[int, Ref] = {}
+        stacks: dict[int, tuple[list[Ref], list[Expr]]] = {}
         todo: list[tuple[Expr, bool]] = [(root, False)]
         while todo:
             node, ready = todo.pop()
             if id(node) in done:
                 continue
             kind = type(node)
-            if ready:
+            if ready and id(node) in stacks:
+                parts, alone = stacks[id(node)]
+                parts += [as_truth(c, scope.block, done[id(c)], self.batch, algebra) for c in alone]
+                done[id(node)] = self.joined("and" if kind is And else "or", parts, scope.block, algebra)
+            elif ready:
                 done[id(node)] = self.visit(node, [done[id(c)] for c in node.children], scope, algebra)
             elif kind is Quantifier or kind is Let:
                 done[id(node)] = yield self.binder(node, scope, algebra)
             elif algebra.statements == "axis" and (drawn := self.drawn(node)) is not None:
                 done[id(node)] = yield self.binder(drawn, scope, algebra)
             elif kind in (And, Or) and len(node.children) >= self.stack:
-                done[id(node)] = yield self.wide(node, scope, algebra)
+                parts, alone = stacks[id(node)] = yield self.wide(node, scope, algebra)
+                todo.append((node, True))
+                todo += [(c, False) for c in reversed(alone)]
             elif not node.children:
                 done[id(node)] = self.visit(node, [], scope, algebra)
             else:
@@ -225,10 +234,10 @@ class Compiler:
         return block.emit((node.label, id(algebra)), count_true, below, axes)
 
     def wide(self, node: Expr, scope: Scope, algebra: Algebra) -> Task:
-        """A conjunction or disjunction of very many formulas: those that differ only in constants are stacked."""
+        """Of a conjunction or disjunction of many formulas, those that differ only in constants; and the others."""
         kind: Literal["and", "or"] = "and" if isinstance(node, And) else "or"
         parts: list[Ref] = []
-        alone, groups = stacked(node.children, self.batch, self.free, self.stack)
+        alone, groups = self.shapes.stacked(node.children, self.stack)
         for group in groups:
             block = Block(scope.block, f"{len(group)} formulas")
             inner = Scope(scope, block)
@@ -237,10 +246,7 @@ class Compiler:
             body = yield self.compile(group.pattern, inner, algebra)
             truth = as_truth(group.pattern, block, body, self.batch, algebra)
             parts.append(self.close(block, Fold(block, truth, algebra.connective(kind)), scope.block))
-        for child in alone:
-            ref = yield self.compile(child, scope, algebra)
-            parts.append(as_truth(child, scope.block, ref, self.batch, algebra))
-        return self.joined(kind, parts, scope.block, algebra)
+        return parts, alone
 
     def parameters(self, group: Stack, scope: Scope, along: Ref) -> None:
         """The constants in which stacked formulas differ, along the axis of the stack."""
@@ -379,6 +385,6 @@ class Compiler:
 
 def _parameter(entries: torch.Tensor) -> Any:
     def parameter(frame: Frame, along: slice) -> Any:
-        return frame.run.keep(("parameter", id(entries)), lambda: entries.to(frame.run.device))[along]
+        return cut(frame.run.keep(("parameter", id(entries)), lambda: entries.to(frame.run.device)), along)
 
     return parameter

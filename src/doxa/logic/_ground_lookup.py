@@ -11,6 +11,7 @@ from torch import Tensor
 
 from doxa.logic._algebra import Algebra
 from doxa.logic._ground_block import Block, Frame
+from doxa.logic._ground_index import cut, entries, take
 from doxa.logic._ground_named import Sparse
 from doxa.logic._ground_tables import Source
 from doxa.logic._ground_types import Axis, Ref, Type, inserted, union
@@ -81,17 +82,19 @@ def _view(
     axes = tuple([a.axes[0] for a in runs])
     order = _order(axes)
     consts = tuple([a.const for a in args])
+    # From the last on, so that the dimensions of the others stay what they are.
+    constants = [(dim, c) for dim, c in enumerate(consts) if c is not None][::-1]
     skip = len(extra)
-    plain = all(c is None for c in consts)
 
     def view(frame: Frame, *values: Any) -> Any:
         table = get(frame, values)
         places = values[skip:]
         if isinstance(table, Sparse):
             return _sparse_view(frame, table, consts, places, order, algebra)
-        if not plain or any(p.stop - p.start != n for p, n in zip(places, table.shape, strict=True)):
-            runs = iter(places)
-            table = table[tuple([next(runs) if c is None else c for c in consts])]
+        for dim, const in constants:
+            table = table.select(dim, const)
+        for dim, run in enumerate(places):
+            table = cut(table, run, dim)
         return table if order is None else table.permute(order)
 
     return block.emit((*key, consts), view, [*extra, *runs], union([axes]), kind)
@@ -126,14 +129,12 @@ def _gather(
     indices = [positions(block, a) if a.const is None else a for a in args]
     axes = union([a.axes for a in indices])
     flat = _numbered(block, get, key, extra, indices, axes)
-    one = len(axes) == 1
 
     def gather(frame: Frame, *values: Any) -> Any:
         table = get(frame, values)
         if isinstance(table, Sparse):
             return algebra.atom(table.at(values[-1]), "bool", frame.run.dtype(algebra))
-        entries = table.reshape(-1)
-        return entries.index_select(0, values[-1]) if one else entries[values[-1]]
+        return entries(table.reshape(-1), values[-1])
 
     return block.emit((*key, "gather"), gather, [*extra, flat], axes, kind)
 
@@ -187,10 +188,12 @@ def _mixed(
         places = align(values[skip:split], dims)
         if isinstance(table, Sparse):
             return _sparse_mixed(frame, table, consts, places, values[split:], permuted, order, algebra)
-        entries = table.permute(permuted)
-        if consts:
-            entries = entries[consts]
-        found: Tensor = entries[(*places, *values[split:])]
+        table = table.permute(permuted)
+        for const in consts:
+            table = table.select(0, const)
+        for dim, run in enumerate(values[split:]):
+            table = cut(table, run, dim + len(places))
+        found = take(table, places)
         return found if order is None else found.permute(order)
 
     refs = [*extra, *chosen, *[args[i] for i in viewed]]

@@ -11,7 +11,7 @@ from torch import Tensor
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic._algebra import Algebra
 from doxa.logic._binders import Group, Quantifier
-from doxa.logic._classical import CLASSICAL
+from doxa.logic._classical import CLASSICAL, Classical
 from doxa.logic._diagnostics import did_you_mean
 from doxa.logic._ground_block import Block, Result, Task, drive, run_block
 from doxa.logic._ground_compile import Compiler
@@ -19,7 +19,7 @@ from doxa.logic._ground_frame import Scope, pool_of, pool_of_sort
 from doxa.logic._ground_free import Free
 from doxa.logic._ground_lookup import expand_dims
 from doxa.logic._ground_run import Run, Trace
-from doxa.logic._ground_stack import Stack, stacked
+from doxa.logic._ground_stack import Stack
 from doxa.logic._ground_tables import Tables
 from doxa.logic._ground_terms import as_truth
 from doxa.logic._ground_types import NUMBER, Axis, Pool, Ref, StackPool, inserted
@@ -76,10 +76,11 @@ class Program:
         expressions = [f for _, f in formulas]
         free = Free(batch.signature, expressions)
         self.compiler = Compiler(batch, free, stack=stack)
+        self.classical = isinstance(algebra, Classical)
         self.roots: list[Root] = []
         alone = list(range(len(formulas)))
         if len(formulas) >= stack:
-            single, stacks = stacked(expressions, batch, self.compiler.free, stack)
+            single, stacks = self.compiler.shapes.stacked(expressions, stack)
             for group in stacks:
                 root = Root([formulas[m][0] for m in group.members], group.members)
                 self._guarded(root, self._stack(root, group, algebra))
@@ -161,11 +162,13 @@ class Program:
         for name in self.compiler.needs.constants:
             batch.index_of(name)
         values = []
-        for root in self.roots:
-            try:
-                values.append((root, drive(root.run(run))))
-            except (BindingError, KnowledgeError) as error:
-                raise _located(root, error) from error
+        # Nothing flows back through true and false.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.classical):
+            for root in self.roots:
+                try:
+                    values.append((root, drive(root.run(run))))
+                except (BindingError, KnowledgeError) as error:
+                    raise _located(root, error) from error
         return values
 
 
@@ -247,7 +250,7 @@ class Plan:
         order = [m for root, _ in values for m in root.members]
         if order == list(range(len(order))):
             return together
-        return together[torch.tensor(order, device=batch.device).argsort()]
+        return together.index_select(0, torch.tensor(order, device=batch.device).argsort())
 
     def explain(self, *, generator: torch.Generator | None = None, **data: Any) -> str:
         """Run on data, and say what was computed: axes, lists of instances, tiles, tables, and calls of networks."""
@@ -284,10 +287,15 @@ def formulas_of(what: Expr | Axiom | KnowledgeBase | Sequence[tuple[str, Expr]])
 
 
 def outermost(formula: Expr) -> tuple[list[tuple[tuple[Group, ...], Expr | None]], Expr]:
-    """The outermost block of ``forall``: its levels of groups with their guards, and the formula they bind."""
+    """The outermost block of ``forall``: its levels of groups with their guards, and the formula they bind.
+
+    A level that hides a variable of an earlier one begins another block.
+    """
     levels = []
-    while isinstance(formula, Quantifier) and formula.kind == "forall":
+    bound: set[str] = set()
+    while isinstance(formula, Quantifier) and formula.kind == "forall" and bound.isdisjoint(formula.names):
         levels.append((formula.groups, formula.guard))
+        bound.update(formula.names)
         formula = formula.body
     return levels, formula
 

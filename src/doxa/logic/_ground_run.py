@@ -12,6 +12,7 @@ from torch import Tensor
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic._algebra import Algebra
 from doxa.logic._classical import Classical
+from doxa.logic._ground_index import cut
 from doxa.logic._ground_types import (
     ColumnPool,
     FinitePool,
@@ -183,7 +184,7 @@ class Run:
                 total = self.batch.row_set(pool.name).size
             device = self.generator.device if self.generator is not None else torch.device("cpu")
             order = torch.randperm(total, generator=self.generator, device=device)
-            return order[: self.size(pool)].to(self.device)
+            return cut(order, slice(0, self.size(pool))).to(self.device)
 
         return self.keep((pool, "sample"), draw)
 

@@ -18,12 +18,11 @@ from doxa.logic._ground_terms import known_constant
 from doxa.logic._ground_types import NUMBER, ObjectType, PropositionPool, Type
 from doxa.logic._meanings import Table
 from doxa.logic._tree import Call, Expr, Name, Number
-from doxa.logic._walk import postorder
 
 if TYPE_CHECKING:
     from doxa.logic._interpretation import Batch
 
-__all__ = ["PROPOSITION", "Stack", "stacked"]
+__all__ = ["PROPOSITION", "Shapes", "Stack"]
 
 PROPOSITION = "\0proposition"
 """In a pattern, the predicate that picks one of many propositions; no name in text contains a NUL."""
@@ -45,23 +44,35 @@ class Stack:
         return len(self.members)
 
 
-class _Shapes:
-    """The shape of each node as a number, and how many open places it has."""
+class Shapes:
+    """The shape of each node as a number, and how many open places it has; found once for all trees of a plan."""
 
-    def __init__(self, roots: Sequence[Expr], batch: Batch, free: Free) -> None:
+    def __init__(self, batch: Batch, free: Free) -> None:
         self.batch = batch
         self.free = free
         self.known: dict[int, tuple[int, int, Any]] = {}
-        numbers: dict[Any, int] = {}
-        for node in postorder(*roots):
+        self._numbers: dict[Any, int] = {}
+
+    def _add(self, roots: Sequence[Expr]) -> None:
+        """Look at further trees, but not again at parts of them that are known."""
+        known, numbers = self.known, self._numbers
+        todo = [(r, False) for r in roots]
+        while todo:
+            node, ready = todo.pop()
+            if id(node) in known:
+                continue
+            if node.children and not ready:
+                todo.append((node, True))
+                todo += [(c, False) for c in node.children]
+                continue
             leaf = self._leaf(node)
             if leaf is not None:
                 key, places = ("?", leaf[1]), 1
             else:
-                below = [self.known[id(c)] for c in node.children]
+                below = [known[id(c)] for c in node.children]
                 key = (type(node), node.label, *[b[0] for b in below])
                 places = min(MOST_PARAMETERS + 1, sum([b[1] for b in below]))
-            self.known[id(node)] = (numbers.setdefault(key, len(numbers)), places, leaf)
+            known[id(node)] = (numbers.setdefault(key, len(numbers)), places, leaf)
 
     def _leaf(self, node: Expr) -> tuple[Any, Any] | None:
         """What an open place holds, and of what kind; None for nodes that are no open place."""
@@ -112,26 +123,25 @@ class _Shapes:
                 todo += [(c, False) for c in reversed(node.children)]
         return out[0]
 
+    def stacked(self, formulas: Sequence[Expr], least: int) -> tuple[list[Expr], list[Stack]]:
+        """Formulas to evaluate one by one, and those that come in stacks of at least ``least``."""
+        self._add(formulas)
+        groups: dict[int, list[int]] = {}
+        for number, formula in enumerate(formulas):
+            shape, places, _ = self.known[id(formula)]
+            fits = 0 < places <= MOST_PARAMETERS and self.free.size(formula) <= LARGEST_PATTERN
+            groups.setdefault(shape if fits else -number - 1, []).append(number)
+        alone: list[Expr] = []
+        stacks: list[Stack] = []
+        for shape, members in groups.items():
+            if shape < 0 or len(members) < least:
+                alone += [formulas[m] for m in members]
+            else:
+                stacks.append(_stack(self, formulas, members, self.free))
+        return alone, stacks
 
-def stacked(formulas: Sequence[Expr], batch: Batch, free: Free, least: int) -> tuple[list[Expr], list[Stack]]:
-    """Formulas to evaluate one by one, and those that come in stacks of at least ``least``."""
-    shapes = _Shapes(formulas, batch, free)
-    groups: dict[int, list[int]] = {}
-    for number, formula in enumerate(formulas):
-        shape, places, _ = shapes.known[id(formula)]
-        fits = 0 < places <= MOST_PARAMETERS and free.size(formula) <= LARGEST_PATTERN
-        groups.setdefault(shape if fits else -number - 1, []).append(number)
-    alone: list[Expr] = []
-    stacks: list[Stack] = []
-    for shape, members in groups.items():
-        if shape < 0 or len(members) < least:
-            alone += [formulas[m] for m in members]
-        else:
-            stacks.append(_stack(shapes, formulas, members, free))
-    return alone, stacks
 
-
-def _stack(shapes: _Shapes, formulas: Sequence[Expr], members: list[int], free: Free) -> Stack:
+def _stack(shapes: Shapes, formulas: Sequence[Expr], members: list[int], free: Free) -> Stack:
     first = formulas[members[0]]
     columns = list(zip(*[list(shapes.places(formulas[m])) for m in members], strict=True))
     kinds = [shapes.known[id(n)][2][1] for n in _open_leaves(shapes, first)]
@@ -158,7 +168,7 @@ def _stack(shapes: _Shapes, formulas: Sequence[Expr], members: list[int], free: 
     return Stack(pattern, parameters, members)
 
 
-def _open_leaves(shapes: _Shapes, root: Expr) -> Iterator[Expr]:
+def _open_leaves(shapes: Shapes, root: Expr) -> Iterator[Expr]:
     todo = [root]
     while todo:
         node = todo.pop()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from doxa.errors import BindingError
 from doxa.logic._algebra import Algebra, Kind
+from doxa.logic._ground_index import cut
 from doxa.logic._ground_named import Sparse, named_table
 from doxa.logic._ground_types import (
     ColumnPool,
@@ -230,7 +231,8 @@ class Tables:
         step = max(1, self.run.chunk // max(1, largest))
         parts = []
         for start in range(0, max(1, count), step):
-            fed = [f.index_select(0, at[start : start + step]) for f, at in zip(features, places, strict=True)]
+            part = slice(start, min(count, start + step))
+            fed = [f.index_select(0, cut(at, part)) for f, at in zip(features, places, strict=True)]
             parts.append(self._checked(meaning, self._call(meaning, meaning.call, fed), (len(fed[0]),)))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic._algebra import Algebra
 from doxa.logic._ground_block import Block, Frame
+from doxa.logic._ground_index import entries, take
 from doxa.logic._ground_lookup import align, positions
 from doxa.logic._ground_run import low_of
 from doxa.logic._ground_types import (
@@ -122,7 +123,7 @@ def index(node: Index, block: Block, base: Ref, place: Ref, batch: Batch) -> Ref
             size: Any = here.values.shape[pool.level]
             start = rows * size
         else:
-            size, start = here.lengths[rows], here.starts[rows]
+            size, start = take(here.lengths, [rows]), take(here.starts, [rows])
         _check_index(node, places, size)
         return torch.as_tensor(start + places, device=frame.run.device)
 
@@ -249,11 +250,10 @@ def _column_entries(
 ) -> Ref:
     """The entries of a field at a position."""
 
-    def entries(frame: Frame, at: Any) -> Tensor:
-        values = get(frame.run)
-        return values[at] if not isinstance(at, slice) or at.stop - at.start != len(values) else values
+    def column_entries(frame: Frame, at: Any) -> Tensor:
+        return entries(get(frame.run), at)
 
-    return block.emit(("entries", pool, word, kind), entries, [ref], ref.axes, kind)
+    return block.emit(("entries", pool, word, kind), column_entries, [ref], ref.axes, kind)
 
 
 def as_finite(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> Ref:
@@ -317,7 +317,7 @@ def in_sort(block: Block, ref: Ref, place: Expr, why: str) -> Ref:
         kind = ObjectType(name, SortPool(name))
 
         def drawn(frame: Frame, at: Any) -> Tensor:
-            return frame.run.sampled(pool)[at]
+            return entries(frame.run.sampled(pool), at)
 
         return block.emit(("in sort", pool), drawn, [ref], ref.axes, kind)
     raise KnowledgeError(

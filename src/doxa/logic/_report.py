@@ -154,7 +154,18 @@ def satisfaction(
     axiom   holds       antecedent true  violated by
     health  2 of 3  67%          2 of 3  x = bob
     """
-    batch = interpretation.read(data)
+    with torch.no_grad():
+        return _report(kb, interpretation, interpretation.read(data), examples, chunk, generator)
+
+
+def _report(
+    kb: KnowledgeBase,
+    interpretation: Interpretation,
+    batch: Batch,
+    examples: int,
+    chunk: int,
+    generator: torch.Generator | None,
+) -> Report:
     formulas = [(a.name, a.formula) for a in kb.axioms]
     surveyed = [(name, f) for name, f in formulas if outermost(f)[0]]
     plain = [(name, f) for name, f in formulas if not outermost(f)[0]]

@@ -1,0 +1,34 @@
+"""Indexing by method calls: unlike square brackets, they also work on fake tensors of devices that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["cut", "entries", "take"]
+
+
+def cut(value: Tensor, run: slice, dim: int = 0) -> Tensor:
+    """A run of consecutive places along one axis."""
+    length = run.stop - run.start
+    return value if length == value.shape[dim] else value.narrow(dim, run.start, length)
+
+
+def take(value: Tensor, places: Sequence[Tensor]) -> Tensor:
+    """The entries at places along the first axes, which broadcast; further axes stay behind."""
+    found: Tensor = torch.ops.aten.index.Tensor(value, list(places))
+    return found
+
+
+def entries(values: Tensor, at: Any) -> Tensor:
+    """The entries of the first axis at a run of places, at one place, or at a tensor of them."""
+    if isinstance(at, slice):
+        return cut(values, at)
+    if isinstance(at, int):
+        return values.select(0, at)
+    if at.ndim == 1:
+        return values.index_select(0, at)
+    return take(values, [at])
