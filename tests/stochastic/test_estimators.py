@@ -136,7 +136,7 @@ B2 = tensor([-1.0, 1.0])
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_other_distributions(name: str) -> None:
     estimator, make, cost = CONTINUOUS[name]
-    report = check_unbiased(estimator, make, cost, at=THETA, replicates=20_000)
+    report = check_unbiased(estimator, make, cost, at=THETA, replicates=6_000)
     assert report.ok, str(report)
 
 

@@ -85,19 +85,19 @@ HUGE: list[Distribution] = [
 @pytest.mark.parametrize("d", HUGE, ids=["2^40", "10^20"])
 @pytest.mark.parametrize("estimator", [UnorderedSet(5), UnorderedSet(12), ScoreWithoutReplacement(5)], ids=repr)
 def test_huge_spaces_do_not_underflow(d: Distribution, estimator: UnorderedSet) -> None:
-    batch = d.expand(torch.Size([400]))
+    batch = d.expand(torch.Size([100]))
     tape = Tape(batch_dims=1)
     z = tape.sample(batch, estimator)
     w = estimator.weight(tape.nodes[0].draw)
     assert torch.isfinite(w).all() and float(w.min()) > 0
     if type(estimator) is UnorderedSet:
-        assert torch.allclose(w.sum(0), torch.ones(400), atol=1e-4)
+        assert torch.allclose(w.sum(0), torch.ones(100), atol=1e-4)
     # The value is unbiased: E[Σ z] is known.
     tape.cost(z.float().sum(-1))
     values = tape.surrogate(reduction="none")
     base = d.base_dist  # type: ignore[attr-defined]
     expected = float(base.probs.sum() if isinstance(base, Bernoulli) else (base.probs @ torch.arange(10.0)).sum())
-    assert abs(float(values.mean()) - expected) < 5 * float(values.std()) / 20
+    assert abs(float(values.mean()) - expected) < 5 * float(values.std()) / 10
 
 
 def test_stochastic_beam_draws_in_the_right_proportions() -> None:
