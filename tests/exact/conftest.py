@@ -1,10 +1,13 @@
-"""Makes the shared cases importable: test modules are loaded by path, each on its own."""
+"""Makes the shared cases importable, for test modules are loaded by path, each on its own; and keeps caches apart."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 NAME = "exact_cases"
 
@@ -14,3 +17,13 @@ if NAME not in sys.modules:
     module = importlib.util.module_from_spec(spec)
     sys.modules[NAME] = module
     spec.loader.exec_module(module)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Compiled things of the tests go to a directory of their own."""
+    folder = tmp_path_factory.mktemp("cache")
+    folder.chmod(0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOXA_CACHE", str(folder))
+        yield folder

@@ -5,18 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from doxa.exact import Elimination, Enumeration, ExactReasoner
+from doxa.exact import Compilation, Elimination, Enumeration, ExactReasoner
 from doxa.problem import Belief, Factor, Problem, Variable
 
 # A new engine joins this list and inherits all checks.
 ENGINES: dict[str, Callable[..., ExactReasoner]] = {
     "enumeration": Enumeration,
     "elimination": Elimination,
+    "compilation": partial(Compilation, native=False),
+    "native": Compilation,
 }
 
 

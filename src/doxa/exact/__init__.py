@@ -7,7 +7,8 @@ A belief P gives each world w a probability, and a known function c gives it an 
 a sum over all worlds. There may be too many of them to list, but not too many to sum: ``Enumeration`` lists them,
 ``Elimination`` adds up one variable after the other within the problem's factors.
 
-All engines compute log p(y | P) in log space, batched, in float32 or float64, and any number of times differentiable. The
+All engines compute log p(y | P) in log space, batched, in float32 or float64, and any number of times differentiable.
+The
 derivative with respect to a log-probability is the posterior probability of that value, so training moves the
 belief towards the worlds that explain what was observed. The same sum answers every other question: marginals of the
 outputs and of the world, the k most probable explanations, exact samples, entropy, divergence, expectations.
@@ -19,8 +20,26 @@ outputs and of the world, the k most probable explanations, exact samples, entro
 >>> loss = reasoner.loss(belief, torch.randint(1, 2, (64, 16))).mean()
 """
 
+from doxa.exact._circuit import Circuit, CircuitBuilder, cardinality, chain, exactly_one, machine
+from doxa.exact._compilation import Compilation
+from doxa.exact._compiler import Budget, BudgetError, compile_cnf
 from doxa.exact._elimination import Elimination
 from doxa.exact._enumeration import Enumeration
 from doxa.exact._reasoner import ExactReasoner, condition
 
-__all__ = ["Elimination", "Enumeration", "ExactReasoner", "condition"]
+__all__ = [
+    "Budget",
+    "BudgetError",
+    "Circuit",
+    "CircuitBuilder",
+    "Compilation",
+    "Elimination",
+    "Enumeration",
+    "ExactReasoner",
+    "cardinality",
+    "chain",
+    "compile_cnf",
+    "condition",
+    "exactly_one",
+    "machine",
+]

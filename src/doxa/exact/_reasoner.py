@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ConfigError, ProblemError
 from doxa.exact._search import k_best, most_probable_output
-from doxa.exact._semirings import FLOOR, NEG_INF, Reduce, best, drawn, log_sum, restore
+from doxa.exact._semirings import FLOOR, NEG_INF, Drawn, Reduce, best, log_sum, restore
 from doxa.problem import Belief, Explanations, Problem
 
 Impossible = Literal["raise", "inf", "finite"]
@@ -201,7 +201,7 @@ class ExactReasoner(nn.Module, ABC):
         >>> Elimination(addition(1)).sample(Belief.uniform((10, 10)), torch.tensor([1, 8]))
         tensor([[9, 9]])
         """
-        reduce = drawn(generator)
+        reduce = Drawn(generator)
 
         def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
             many, outs = (x.repeat_interleave(count, 0) for x in (rows, out))

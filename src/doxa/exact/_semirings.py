@@ -68,15 +68,16 @@ def best(x: Tensor) -> Tensor:
     return result
 
 
-def drawn(generator: torch.Generator | None) -> Reduce:
+class Drawn:
     """log Σ exp(x) again, but the derivative points to one entry drawn with probability ∝ exp(x).
 
     One backward pass through the whole computation then draws an exact sample: a choice at each alternative that was
     reached by the choices before it.
     """
 
-    def reduce(x: Tensor) -> Tensor:
-        result: Tensor = _Drawn.apply(x, generator)  # type: ignore[no-untyped-call]
-        return result
+    def __init__(self, generator: torch.Generator | None) -> None:
+        self.generator = generator
 
-    return reduce
+    def __call__(self, x: Tensor) -> Tensor:
+        result: Tensor = _Drawn.apply(x, self.generator)  # type: ignore[no-untyped-call]
+        return result

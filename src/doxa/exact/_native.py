@@ -1,0 +1,107 @@
+"""The native kernel: the same evaluation in C, compiled on first use where there is a C compiler. Never required."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from doxa.errors import ConfigError
+from doxa.exact._circuit import Circuit
+from doxa.exact._store import cache_directory
+
+SOURCE = Path(__file__).with_name("_kernel.c")
+# No -ffast-math: it would flush subnormal numbers in the whole process and break infinities. These two only say
+# that nobody looks at errno or at floating-point traps.
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC", "-shared")
+NAMES = {torch.float32: "float", torch.float64: "double"}
+
+
+class Kernel:
+    """A compiled kernel.
+
+    >>> kernel = native_kernel()
+    >>> kernel is None or kernel.accepts(torch.zeros(2, 3))
+    True
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def accepts(self, weights: Tensor) -> bool:
+        """Whether these are numbers that the kernel computes with: on the CPU, in single or double precision."""
+        return weights.device.type == "cpu" and weights.dtype in NAMES
+
+    def values(self, circuit: Circuit, weights: Tensor) -> Tensor:
+        """The log-weight of every node ``(nodes, R)`` from those of the literals ``(2 · variables, R)``."""
+        values = torch.empty(circuit.literals + len(circuit), weights.shape[1], dtype=weights.dtype)
+        values[: circuit.literals] = weights
+        self._call("values", circuit, values)
+        return values
+
+    def derivatives(self, circuit: Circuit, values: Tensor, grad: Tensor) -> Tensor:
+        """The derivative of the root, times ``grad`` ``(R,)``, with respect to the literals."""
+        slopes = torch.zeros_like(values)
+        slopes[-1] = grad
+        self._call("slopes", circuit, values, slopes)
+        return slopes[: circuit.literals]
+
+    def _call(self, what: str, circuit: Circuit, *tensors: Tensor) -> None:
+        arrays = (circuit.kinds, circuit.offsets, circuit.children)
+        kinds, offsets, children = (ctypes.c_void_p(np.ascontiguousarray(a).ctypes.data) for a in arrays)
+        sizes = (ctypes.c_int64(circuit.literals), ctypes.c_int64(len(circuit)))
+        rows = ctypes.c_int64(tensors[0].shape[1])
+        pointers = (ctypes.c_void_p(t.data_ptr()) for t in tensors)
+        function = getattr(self._library, f"{what}_{NAMES[tensors[0].dtype]}")
+        function(*sizes, kinds, offsets, children, rows, *pointers)
+
+
+@cache
+def native_kernel() -> Kernel | None:
+    """The kernel, or None where there is no C compiler or it does not do its work.
+
+    Set the environment variable ``DOXA_NATIVE=0`` to do without.
+
+    >>> kernel = native_kernel()                                     # compiled once, then kept in a private directory
+    """
+    if os.environ.get("DOXA_NATIVE", "1") == "0":
+        return None
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return None
+    try:
+        target = cache_directory() / f"kernel-{_fingerprint(compiler)}.so"
+        if not target.exists():
+            _build(compiler, target)
+        return Kernel(ctypes.CDLL(str(target)))
+    except (OSError, subprocess.SubprocessError, ConfigError):
+        return None
+
+
+def _build(compiler: str, target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / "kernel.so"
+        command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        os.replace(made, target)  # whole or not at all, also when two processes build it at once
+
+
+def _fingerprint(compiler: str) -> str:
+    """Of everything that decides what the library is: source, flags, compiler, processor."""
+    version = subprocess.run([compiler, "--version"], check=True, capture_output=True, timeout=60).stdout
+    facts = [SOURCE.read_bytes(), " ".join(FLAGS).encode(), compiler.encode(), version, platform.machine().encode()]
+    processor = Path("/proc/cpuinfo")
+    if processor.exists():
+        lines = processor.read_text(encoding="utf-8", errors="replace").splitlines()
+        facts.append("".join(sorted({line for line in lines if line.startswith(("flags", "Features"))})).encode())
+    return hashlib.sha256(b"\0".join(facts)).hexdigest()[:24]
