@@ -14,6 +14,9 @@ over any tensors with the same number of rows: batch k of epoch e holds the rows
 so three small numbers say where the data stand, and an interrupted run goes on with exactly the batch it would have had
 next. `read_idx` and `write_idx` are the file format of MNIST.
 
+`random_ksat` draws clauses of k different variables uniformly, and keeps the instances that a solver can satisfy, as
+SATLIB's `uf` sets do; the files of SATLIB are read by `doxa.logic.read_dimacs`.
+
 >>> import torch
 >>> digits = torch.randint(256, (100, 28, 28), dtype=torch.uint8)
 >>> labels = torch.randint(10, (100,))
@@ -30,13 +33,16 @@ from __future__ import annotations
 
 from doxa.tasks._batches import Batches
 from doxa.tasks._idx import read_idx, write_idx
+from doxa.tasks._ksat import ksat_instances, random_ksat
 from doxa.tasks._mnist import MNIST, normalize
 from doxa.tasks._splits import split_indices
 
 __all__ = [
     "MNIST",
     "Batches",
+    "ksat_instances",
     "normalize",
+    "random_ksat",
     "read_idx",
     "split_indices",
     "write_idx",
