@@ -19,7 +19,8 @@ LOGICS = ("godel", "lukasiewicz", "product")
 
 
 def instance(seed: int, clauses: int = CLAUSES, variables: int = VARIABLES) -> CNF:
-    return random_ksat(variables, clauses, seed=seed)
+    few = clauses <= CLAUSES  # as in SATLIB; large ones only have to be large
+    return random_ksat(variables, clauses, generator=torch.Generator().manual_seed(seed), satisfiable=few)
 
 
 class ByHand:

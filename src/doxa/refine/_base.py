@@ -30,15 +30,15 @@ Pick = Callable[[Tensor, int], Tensor]
 
 
 def first(x: Tensor, dim: int) -> Tensor:
-    """The first of the smallest."""
-    return x.argmin(dim, keepdim=True)
+    """The first of the smallest; not by argmin, which is ten times slower along a dimension that is not the last."""
+    return x.min(dim, keepdim=True).indices
 
 
 def random_pick(generator: torch.Generator) -> Pick:
     """Any of the smallest, each as likely as the others."""
 
     def pick(x: Tensor, dim: int) -> Tensor:
-        chance = torch.rand(x.shape, generator=generator, dtype=x.dtype, device=x.device)
+        chance = torch.rand(x.shape, generator=generator, device=x.device)
         return torch.where(x == x.amin(dim, keepdim=True), chance, -1.0).argmax(dim, keepdim=True)
 
     return pick

@@ -27,8 +27,8 @@ def _chosen(wishes: Tensor, index: Tensor) -> Tensor:
 def largest(wishes: Tensor, pick: Pick) -> Tensor:
     """The largest absolute change; sizes that differ by rounding tie, so that the first of them wins everywhere."""
     size = wishes.detach().abs()
-    almost = size.amax(1, keepdim=True) - 8 * torch.finfo(size.dtype).eps
-    return _chosen(wishes, pick((size < almost).to(size.dtype), 1))
+    smaller = size < size.amax(1, keepdim=True) - 8 * torch.finfo(size.dtype).eps
+    return _chosen(wishes, pick(smaller, 1))
 
 
 def mean(wishes: Tensor, pick: Pick) -> Tensor:

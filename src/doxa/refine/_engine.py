@@ -46,7 +46,6 @@ class _Wishes:
     """Where the wishes for the rows of a source come from: groups by number, or -1 for the targets of formulas."""
 
     givers: tuple[int, ...]
-    padded: bool
     buckets: tuple[_Bucket, ...]
     order: str | None
 
@@ -150,21 +149,20 @@ class Engine(nn.Module):
             classes = {}
             for r, row in enumerate(rows):
                 classes.setdefault(1 << max(len(row) - 1, 0).bit_length(), []).append(r)
-        padded = any(len(rows[r]) < width for width, members in classes.items() for r in members)
         buckets = []
         for width, members in classes.items():
             table, signs = [], []
             for r in members:
                 filled = [(offsets[giver] + at, -1.0 if negated else 1.0) for giver, at, negated in rows[r]]
-                filled += [(total, 1.0)] * (width - len(filled))
+                filled += [(0, 0.0)] * (width - len(filled))  # any wish, counted for nothing
                 table += [at for at, _ in filled]
                 signs.append([sign for _, sign in filled])
             plain = all(sign == 1.0 for row in signs for sign in row)
-            same = not padded and table == list(range(total))
+            same = table == list(range(total))
             buckets.append(
                 _Bucket(
                     None if same else self._store(table, torch.int64),
-                    None if plain else self._store(signs, torch.float64),
+                    None if plain else self._store(signs, torch.float32),
                     len(members),
                     width,
                 )
@@ -176,7 +174,7 @@ class Engine(nn.Module):
             for position, r in enumerate(places):
                 inverse[r] = position
             order = self._store(inverse, torch.int64)
-        return _Wishes(givers, padded, tuple(buckets), order)
+        return _Wishes(givers, tuple(buckets), order)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -218,8 +216,6 @@ class Engine(nn.Module):
         if not wishes.buckets:
             return torch.zeros_like(like)
         parts = [given[giver] for giver in wishes.givers]
-        if wishes.padded:
-            parts.append(torch.zeros_like(parts[0][:1]))
         rows = parts[0] if len(parts) == 1 else torch.cat(parts)
         changes = []
         for bucket in wishes.buckets:

@@ -51,9 +51,17 @@ class LukasiewiczRefinement(Junction):
     norms = (1.0, math.inf)
     still_down = True
 
-    def up(self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick) -> Tensor:
+    def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
         room = 1 - t
         missing = room.sum(dim) if c is None else room.sum(dim) + (1 - c).sum(dim)
+        return torch.relu(1 - missing), (room, missing)
+
+    def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        total = t.sum(dim) if c is None else t.sum(dim) + c.sum(dim)
+        return total.clamp_max(1), total
+
+    def up(self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick) -> Tensor:
+        room, missing = aux
         return fill(room, missing - (1 - target), dim)
 
     def down(
@@ -71,5 +79,4 @@ class LukasiewiczRefinement(Junction):
     def dual_down(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
     ) -> Tensor:
-        total = t.sum(dim) if c is None else t.sum(dim) + c.sum(dim)
-        return -fill(t, total - target, dim)
+        return -fill(t, aux - target, dim)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from doxa.fuzzy import Drastic, Godel, NilpotentMinimum, TNorm
-from doxa.refine._base import Pick, one_of
+from doxa.refine._base import Pick, first, one_of
 from doxa.refine._junction import Junction, joined
 
 __all__ = ["DrasticRefinement", "GodelRefinement", "NilpotentRefinement"]
@@ -38,6 +38,15 @@ class GodelRefinement(Junction):
     norms = (1.0, math.inf)
     still_up = still_down = True
 
+    def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        return joined(t, c, dim).amin(dim), None
+
+    def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        value, index = t.max(dim, keepdim=True)
+        if c is not None:
+            value = torch.maximum(value, c.amax(dim, keepdim=True))
+        return value.squeeze(dim), index
+
     def up(self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick) -> Tensor:
         return torch.relu(target.unsqueeze(dim) - t)
 
@@ -53,11 +62,11 @@ class GodelRefinement(Junction):
     def dual_up(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
     ) -> Tensor:
-        index = pick(-t.detach(), dim)
+        index = aux if pick is first else pick(-t.detach(), dim)
+        if c is None:
+            return one_of(t, index, torch.relu(target - value).unsqueeze(dim), dim)
         amount = torch.relu(target.unsqueeze(dim) - t.gather(dim, index))
-        if c is not None:
-            amount = torch.where((target > value).unsqueeze(dim), amount, 0.0)
-        return one_of(t, index, amount, dim)
+        return one_of(t, index, torch.where((target > value).unsqueeze(dim), amount, 0.0), dim)
 
     def dual_down(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick

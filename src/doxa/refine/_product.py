@@ -10,8 +10,8 @@ from torch import Tensor
 
 from doxa._numerics import cap, lift
 from doxa.fuzzy import Product, TNorm
-from doxa.refine._base import Pick, before, one_of
-from doxa.refine._junction import Junction, joined
+from doxa.refine._base import Pick, first, one_of
+from doxa.refine._junction import Junction
 
 __all__ = ["ProductRefinement"]
 
@@ -36,23 +36,38 @@ class ProductRefinement(Junction):
     def up(self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick) -> Tensor:
         n = t.shape[dim]
         floor = cap(t, self.tnorm.eps) ** 2
-        logs = lift(t, floor).log()
-        wanted = lift(target, floor).log()
+        logs = t.clamp_min(floor).log()
+        wanted = target.clamp_min(floor).log()
         if c is not None:
-            wanted = wanted - lift(c, floor).log().sum(dim)
+            wanted = wanted - c.clamp_min(floor).log().sum(dim)
         largest_first = logs.sort(dim, descending=True).values
-        kept = before(largest_first, dim)
+        kept = largest_first.cumsum(dim) - largest_first
         shape = [1] * t.dim()
         shape[dim] = n
         raised = torch.arange(n, 0, -1, dtype=t.dtype, device=t.device).view(shape)
         level = ((wanted.unsqueeze(dim) - kept) / raised).amin(dim, keepdim=True)
         return torch.relu(level.clamp_max(0).exp() - t)
 
+    def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        false = 1 - t
+        rest = false.prod(dim) if c is None else false.prod(dim) * (1 - c).prod(dim)
+        return 1 - rest, false
+
+    def dual_up(
+        self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
+    ) -> Tensor:
+        index = t.max(dim, keepdim=True).indices if pick is first else pick(-t.detach(), dim)
+        rise = torch.relu(target - value) / self._others(aux, None if c is None else 1 - c, index, dim)
+        return one_of(t, index, rise.unsqueeze(dim), dim)
+
+    def _others(self, t: Tensor, c: Tensor | None, index: Tensor, dim: int) -> Tensor:
+        """The product of all but one."""
+        others = t.scatter(dim, index, 1.0).prod(dim)
+        return lift(others if c is None else others * c.prod(dim), cap(t, self.tnorm.eps) ** 2)
+
     def down(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
     ) -> Tensor:
         index = pick(t.detach(), dim)
-        one = torch.ones((), dtype=t.dtype, device=t.device)
-        others = joined(t.scatter(dim, index, one.expand_as(index)), c, dim).prod(dim)
-        fall = torch.relu(value - target) / lift(others, cap(t, self.tnorm.eps) ** 2)
+        fall = torch.relu(value - target) / self._others(t, c, index, dim)
         return -one_of(t, index, fall.unsqueeze(dim), dim)

@@ -63,6 +63,8 @@ class Refine(nn.Module):
     torch.Size([5, 3])
     """
 
+    _targets: Tensor
+
     def __init__(
         self,
         formula: Formulas,
@@ -133,6 +135,8 @@ class Refine(nn.Module):
             elif not 0 <= t <= 1:
                 raise ConfigError(f"a target is {t}, expected a truth value between 0 and 1")
         self._fixed = [None if isinstance(t, Learnable) else float(t) for t in listed]
+        fixed = torch.tensor([0.0 if t is None else t for t in self._fixed], dtype=torch.float64)
+        self.register_buffer("_targets", fixed, persistent=False)
 
     def _root_directions(self) -> list[Direction]:
         if self._given:
@@ -158,11 +162,11 @@ class Refine(nn.Module):
                     f"one for each row, or one for each row and formula"
                 )
             return goal.expand(count, *batch)
-        values = [
-            self.learnable[str(i)]().to(x.dtype) if t is None else torch.full((), t, dtype=x.dtype, device=x.device)
-            for i, t in enumerate(self._fixed)
-        ]
-        return torch.stack(values).view(count, *[1] * len(batch)).expand(count, *batch)
+        values = self._targets.to(x.dtype)
+        if len(self.learnable):
+            learnt = [self.learnable[str(i)]() if t is None else values[i] for i, t in enumerate(self._fixed)]
+            values = torch.stack([v.to(x.dtype) for v in learnt])
+        return values.view(count, *[1] * len(batch)).expand(count, *batch)
 
     # -- passes -----------------------------------------------------------------------------------------------------
 
