@@ -64,7 +64,7 @@ def read_dimacs(source: str | Path) -> CNF:
     def wrong(line: int, message: str) -> NoReturn:
         raise DataError(f"{where} line {line}: {message}")
 
-    for number, raw in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate(text.split("\n"), 1):
         content = raw.strip()
         first = content[:1]
         if first == "c":
