@@ -219,6 +219,20 @@ def test_claimed_independence_of_many_nodes() -> None:
     assert found == pytest.approx([float(e) for e in expected], abs=0.06)
 
 
+def test_a_state_sees_the_total_cost_once() -> None:
+    estimator = MovingAverage(n=2, decay=0.5)
+    for expected in (3.0, 3.0):
+        tape = Tape()
+        a = tape.sample(coin(THETA), estimator)
+        tape.cost(torch.ones(2))
+        b = tape.sample(coin(THETA), LeaveOneOut(2))
+        tape.cost(2 + 0 * a * b)  # another dependency set: a with b
+        tape.surrogate()
+        tape.surrogate()
+        assert float(estimator.average) == pytest.approx(expected)
+    assert int(estimator.steps) == 2
+
+
 def loss_of(logits: Tensor, estimator: Estimator | None = None) -> Tensor:
     tape = Tape(batch_dims=0)
     d = Independent(Bernoulli(logits=logits, validate_args=False), 1, validate_args=False)

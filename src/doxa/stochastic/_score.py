@@ -217,6 +217,10 @@ class MovingAverage(nn.Module, Score):
         # A copy: the graph keeps it, and the buffer changes in place.
         return (1 - box) * self.average.to(box.dtype, copy=True)
 
+    @property
+    def additive(self) -> bool:
+        return False
+
     def observe(self, draw: Draw, cost: Tensor) -> None:
         refuse_tracing(self, cost)
         with torch.no_grad():

@@ -252,10 +252,13 @@ class Tape:
             total = guard(total, order)
         if not self._observed:
             self._observed = True
+            costs: dict[int, Tensor] = {}
             for prefix in assembly.prefixes:
-                f = assembly.downstream[prefix.index]
-                if prefix.node.estimator.stateful and f is not None:
-                    prefix.node.estimator.observe(prefix.node.draw, assembly.fit(f, prefix.node))
+                node, f = prefix.node, assembly.downstream[prefix.index]
+                if node.estimator.stateful and f is not None:
+                    costs[node.index] = assembly.fit(f, node) + costs.get(node.index, 0)
+            for index, cost in costs.items():
+                self.nodes[index].estimator.observe(self.nodes[index].draw, cost)
         if reduction == "mean":
             return total.mean()
         total = total.expand(self._batch)
