@@ -18,7 +18,7 @@ from functools import cached_property
 
 from doxa.errors import KnowledgeError
 from doxa.logic._domains import Domains, Universe
-from doxa.logic._grounder import Grounder
+from doxa.logic._expand import Expander
 from doxa.logic._kb import KnowledgeBase
 from doxa.logic._symbols import Signature
 from doxa.logic._tree import And, Expr, Not
@@ -94,20 +94,20 @@ def ground(
             raise KnowledgeError("ground(kb) takes one knowledge base; the second is for a formula about it")
         return ground_together(knowledge, (), domains)[0]
     signature = kb.signature if isinstance(kb, KnowledgeBase) else kb or _declared(knowledge)
-    grounder = Grounder(signature, Universe(signature, domains), strict=kb is not None)
-    formula = grounder.ground(knowledge)
-    return Propositional({"formula": formula}, (), grounder.constraints, grounder.atoms)
+    expander = Expander(signature, Universe(signature, domains), strict=kb is not None)
+    formula = expander.ground(knowledge)
+    return Propositional({"formula": formula}, (), expander.constraints, expander.atoms)
 
 
 def ground_together(
     kb: KnowledgeBase, formulas: Sequence[Expr], domains: Domains | None
 ) -> tuple[Propositional, list[Expr]]:
     """A knowledge base and formulas about it, over the same atoms."""
-    grounder = Grounder(kb.signature, Universe(kb.signature, domains), strict=True)
-    axioms = {a.name: grounder.ground(a.formula) for a in kb.axioms}
-    facts = tuple([grounder.ground(f.atom if f.label else Not(f.atom)) for f in kb.facts])
-    others = [grounder.ground(f) for f in formulas]
-    return Propositional(axioms, facts, grounder.constraints, grounder.atoms), others
+    expander = Expander(kb.signature, Universe(kb.signature, domains), strict=True)
+    axioms = {a.name: expander.ground(a.formula) for a in kb.axioms}
+    facts = tuple([expander.ground(f.atom if f.label else Not(f.atom)) for f in kb.facts])
+    others = [expander.ground(f) for f in formulas]
+    return Propositional(axioms, facts, expander.constraints, expander.atoms), others
 
 
 def _declared(formula: Expr) -> Signature:

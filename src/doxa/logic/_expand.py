@@ -14,13 +14,13 @@ from doxa.errors import BindingError, KnowledgeError
 from doxa.logic._binders import Group, Let, Quantifier
 from doxa.logic._diagnostics import did_you_mean
 from doxa.logic._domains import Row, Universe, Value
+from doxa.logic._expand_terms import Table, Terms, Undefined
 from doxa.logic._simplify import Builder, formulas
 from doxa.logic._symbols import Signature
-from doxa.logic._tables import Table, Terms, Undefined
 from doxa.logic._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or
 from doxa.logic._walk import postorder
 
-__all__ = ["Grounder"]
+__all__ = ["Expander"]
 
 Scope = dict[str, Any]
 """The values of variables: names of objects, numbers, rows, or tables."""
@@ -39,7 +39,7 @@ class _Code:
         self.results: dict[tuple[Any, ...], Any] = {}
 
 
-class Grounder:
+class Expander:
     """Grounds formulas over one universe; all of them share their atoms and subformulas.
 
     When ``strict``, every predicate must be declared; otherwise a call that is no function is an atom.
