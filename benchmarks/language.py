@@ -16,7 +16,7 @@ from lark import Lark
 
 from doxa.logic import KnowledgeBase, parse
 from doxa.logic._grammar import GRAMMAR, IDENTIFIER, NUMBER, SOFT, STRING, SYMBOLS
-from harness import Row, compare, summary
+from harness import Row, compare
 
 DECLARATIONS = """
 sort Person; sort Image; sort Digit = 0..9; sort Colour = {red, green, blue}
@@ -120,17 +120,6 @@ def rows() -> list[Row]:
     each = f"{ours / 100_000 * 1e6:.0f} µs an axiom"
     found.append(Row("parse + check 100,000 axioms, against 10,000", ours / tenth, 12, "lower", note=each))
     found.append(Row("parse + check 100,000 axioms, against Lark's bare parse", ours / theirs, 3, "lower"))
-    deep = {
-        "negations": ("!" * 10_000 + "a", "!" * 100_000 + "a"),
-        "implications": ("a -> " * 10_000 + "a", "a -> " * 100_000 + "a"),
-        "quantifiers": ("forall x: S. " * 10_000 + "p(x)", "forall x: S. " * 100_000 + "p(x)"),
-        "conjuncts": ("a & " * 10_000 + "a", "a & " * 100_000 + "a"),
-    }
-    for what, texts in deep.items():
-        shallow, nested = [f"sort S; pred a, p(S); {text}" for text in texts]
-        name = f"parse + check 100,000 nested {what}, against 10,000".replace("nested conjuncts", "conjuncts")
-        ratios = [once(checked, nested) / once(checked, shallow) for _ in range(3)]
-        found.append(summary(name, ratios, goal=12, better="lower"))
     return found
 
 

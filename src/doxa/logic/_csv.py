@@ -46,10 +46,12 @@ class CsvFacts:
         self.file = file
         self.diagnostics: list[Diagnostic] = []
         self._share = share
+        self._lines: list[str] = []
         self._terms: list[dict[str, Expr]] = [{} for _ in predicate.sorts]
 
     def read(self, text: str, header: bool = False) -> list[Fact]:
         """The facts of the text of a file."""
+        self._lines = text.split("\n")
         arity = len(self.predicate.sorts)
         label = (self.predicate.name, False)
         facts: list[Fact] = []
@@ -67,7 +69,7 @@ class CsvFacts:
                 if len(cells) == arity + 1 and cells[-1].lower() in _LABELS:
                     value = _LABELS[cells.pop().lower()]
                 if len(cells) != arity:
-                    self._complain(text, reader.line_num, None, *self._miscounted(cells))
+                    self._complain(reader.line_num, None, *self._miscounted(cells))
                     continue
                 arguments: list[Expr] = []
                 for cell, sort, known in zip(cells, self.predicate.sorts, self._terms, strict=True):
@@ -77,7 +79,7 @@ class CsvFacts:
                             term = known[cell] = self._share(self._term(cell, sort))
                         except KnowledgeError as error:
                             message, _, remedy = str(error).partition("; ")
-                            self._complain(text, reader.line_num, cell, message, remedy)
+                            self._complain(reader.line_num, cell, message, remedy)
                             continue
                     arguments.append(term)
                 if len(arguments) == arity:
@@ -85,7 +87,7 @@ class CsvFacts:
                     assert isinstance(atom, Call)
                     facts.append(Fact(atom, value))
         except csv.Error as error:
-            self._complain(text, reader.line_num, None, f"not CSV: {error}", "quote cells with double quotation marks")
+            self._complain(reader.line_num, None, f"not CSV: {error}", "quote cells with double quotation marks")
         return facts
 
     def _term(self, cell: str, sort: Sort) -> Expr:
@@ -128,9 +130,8 @@ class CsvFacts:
             return f"{cells[-1]!r} is not a label", "the column after the arguments holds true or false (or 1 or 0)"
         return f"{len(cells)} columns, but {self.predicate.name}({shape}) takes {arity} arguments", "one column each"
 
-    def _complain(self, text: str, line: int, cell: str | None, message: str, remedy: str) -> None:
-        lines = text.split("\n", line)
-        shown = lines[line - 1].rstrip("\r") if 0 < line <= len(lines) else ""
+    def _complain(self, line: int, cell: str | None, message: str, remedy: str) -> None:
+        shown = self._lines[line - 1].rstrip("\r") if 0 < line <= len(self._lines) else ""
         at = max(shown.find(cell), 0) if cell else 0
         width = len(cell) if cell and shown.find(cell) >= 0 else len(shown)
         self.diagnostics.append(

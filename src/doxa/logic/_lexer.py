@@ -180,7 +180,7 @@ def layout(raw: Iterable[Token]) -> Iterator[Token]:
 def _number(text: str) -> int | float:
     if text.isdigit():
         if len(text) > 19:
-            raise KnowledgeError("an integer in a formula must fit into 64 bits; write a decimal such as 1e30")
+            raise KnowledgeError("an integer must fit into 64 bits; write a smaller one, or a decimal such as 1e30")
         return int(text)
     return float(text)
 

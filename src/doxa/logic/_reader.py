@@ -52,6 +52,7 @@ class Reader:
         self._fact_places: list[Place | None] = [None] * len(self.facts)
         self._declared: dict[str, Place] = {}
         self._incomplete = False  # were declarations lost, so that unknown names mean nothing?
+        self._unknown_sorts: set[str] = set()
         self._files: list[str | None] = []
         self._builder = Builder()
         self._vocabulary = Vocabulary(self._builder.share)
@@ -157,13 +158,22 @@ class Reader:
             for i, declaration in enumerate(_declarations(item, self._sort)):
                 if not self._declare(place, declaration):
                     self._add(_declarations(item, self._intended_sort)[i], place)
+        for name in self._unknown_sorts:
+            if self.signature.describe(name) is None:
+                self.signature.add(Sort(name))  # it was reported, so its uses need not be
 
     def _declare(self, place: Place, declaration: Declaration) -> bool:
         """Check and add a declaration; False when something is wrong with it."""
         source, number = place
-        before = len(self.diagnostics)
+        fine = True
 
         def report(word: str, message: str, remedy: str | None) -> None:
+            nonlocal fine
+            fine = False
+            if message.startswith("unknown sort"):
+                if word in self._unknown_sorts:
+                    return  # once is enough
+                self._unknown_sorts.add(word)
             other = self._declared.get(word)
             if other is not None and "already" in message:
                 message = f"{message} ({other[0].word(other[1], word).location})"
@@ -171,9 +181,12 @@ class Reader:
             self.diagnostics.append(Diagnostic("error", message, remedy, span))
 
         check_declaration(declaration, self.signature, report)
-        fine = len(self.diagnostics) == before
-        if fine or isinstance(declaration, Sort):
+        if fine:
             self._add(declaration, place)
+        elif isinstance(declaration, Sort) and isinstance(declaration.values, tuple):
+            others = [v for v in dict.fromkeys(declaration.values) if v != declaration.name]
+            values = tuple([v for v in others if self.signature.describe(v) is None])
+            self._add(Sort(declaration.name, values), place)
         return fine
 
     def _add(self, declaration: Declaration, place: Place) -> None:
@@ -191,13 +204,9 @@ class Reader:
         return self.signature.sorts.get(name) or Sort(name)
 
     def _intended_sort(self, name: str) -> Sort:
-        """The sort that an unknown name probably means; a new one if it means none."""
-        if name not in self.signature.sorts:
-            near = nearest(name, self.signature.sorts)
-            if near is not None:
-                return self.signature.sorts[near]
-            if self.signature.describe(name) is None:
-                self.signature.add(Sort(name))
+        """The sort that an unknown name probably means."""
+        if name not in self.signature.sorts and (near := nearest(name, self.signature.sorts)) is not None:
+            return self.signature.sorts[near]
         return self._sort(name)
 
     # -- axioms and facts -------------------------------------------------------------------------------------------
@@ -312,16 +321,16 @@ def open_source(path: Path) -> Source:
 
 def read_file(path: Path) -> str:
     """The text of a file; an error says why it cannot be read."""
+    shown = repr(str(path) if len(str(path)) <= 200 else f"{str(path)[:197]}...")
     try:
-        if not path.is_file():
-            folder = path.parent
-            near = nearest(path.name, [p.name for p in folder.iterdir()]) if folder.is_dir() else None
-            hint = f"did you mean {near!r}?" if near else f"the folder is {str(folder.absolute())!r}"
-            raise KnowledgeError(f"there is no file {str(path)!r}; {hint}")
-        return path.read_text(encoding="utf-8-sig")
+        if path.is_file():
+            return path.read_text(encoding="utf-8-sig")
+        folder = path.parent
+        near = nearest(path.name, [p.name for p in folder.iterdir()]) if folder.is_dir() else None
     except UnicodeDecodeError:
-        raise KnowledgeError(f"{str(path)!r} is not text in UTF-8; save it as UTF-8") from None
-    except (OSError, ValueError, RuntimeError) as error:
-        if isinstance(error, KnowledgeError):
-            raise
-        raise KnowledgeError(f"cannot read {str(path)!r}: {error}") from None
+        raise KnowledgeError(f"{shown} is not text in UTF-8; save it as UTF-8") from None
+    except (OSError, ValueError) as error:  # a name that no file can have, or a file that may not be read
+        reason = getattr(error, "strerror", None) or str(error)
+        raise KnowledgeError(f"{shown} cannot be read: {reason}; check its name and its permissions") from None
+    hint = f"did you mean {near!r}?" if near else "paths start from the folder of the file that names them"
+    raise KnowledgeError(f"there is no file {shown}; {hint}")

@@ -126,8 +126,8 @@ def explain(tokens: list[Token], index: int, expected: set[str]) -> tuple[Token,
     if token.kind == "BAD":
         return _bad(token)
     found = (
-        _layout(token, last, place)
-        or _header(tokens, token, last)
+        _header(tokens, token, last)
+        or _layout(token, last, place)
         or _declaration(tokens, token, last, expected)
         or _variables(token, last, place)
         or _words(token, last, place, expected)
@@ -170,19 +170,24 @@ def _layout(token: Token, last: Token | None, place: _Place) -> tuple[Token, str
 
 def _header(tokens: list[Token], token: Token, last: Token | None) -> tuple[Token, str, str] | None:
     """``[name, weight 0.5]``."""
-    if tokens[0].kind != "LSQB" or any(t.kind == "RSQB" and t.start < token.start for t in tokens):
-        if tokens[0].kind == "LSQB" and last is not None and last.kind == "RSQB" and token.kind in ("COLON", "DOT"):
-            return token, f"'{token.text}' does not belong after an axiom's name", "write [name] and then the formula"
-        if tokens[0].kind == "LSQB" and token.declares:
-            return token, "only axioms have a name in brackets", "leave the brackets out"
+    if tokens[0].kind != "LSQB" or last is None:
         return None
-    if last is not None and last.kind == "NAME" and token.kind == "NAME":
-        if token.text == "weight":
-            return token, "a comma is missing before 'weight'", "write [name, weight 0.5]"
-        return token, "a name of several words stands in quotation marks", 'write ["my name"]'
-    if token.kind in ("MINUS", "FIELD") and last is not None and last.kind == "NAME":
+    closed = [t for t in tokens if t.kind == "RSQB"]
+    if not closed:
+        return tokens[0], "'[' is never closed", "write [name] and then the formula"
+    if last is closed[0] and token.kind in ("COLON", "DOT"):
+        return token, f"'{token.text}' does not belong after an axiom's name", "write [name] and then the formula"
+    if last is closed[0] and token.declares:
+        return token, "only axioms have a name in brackets", "leave the brackets out"
+    if closed[0].start < token.start:
+        return None
+    if last.kind in ("MINUS", "FIELD") or token.kind in ("MINUS", "FIELD"):
         return token, "this name of an axiom is not an identifier", 'put it in quotation marks: ["my-name"]'
-    if token.kind in ("COLON", "EQ") and last is not None and last.text == "weight":
+    if last.kind == "NAME" and token.text == "weight":
+        return token, "a comma is missing before 'weight'", "write [name, weight 0.5]"
+    if last.kind == "NAME" and token.kind == "NAME":
+        return token, "a name of several words stands in quotation marks", 'write ["my name"]'
+    if last.text == "weight" and token.kind in ("COLON", "EQ"):
         return token, f"there is no '{token.text}' after 'weight'", "write weight 0.5, or weight ? for a learned one"
     return token, f"'{_shown(token)}' cannot stand in the header of an axiom", "write [name], or [name, weight 0.5]"
 
@@ -213,9 +218,11 @@ def _declaration(
         what, shape = "the arguments of a predicate have no names", "list the sorts only: pred name(Sort, Sort)"
     elif kind == "PRED" and token.kind == "ARROW":
         what, shape = "a predicate has no result", "leave it out, or declare a function: func name(Sort) -> Sort"
-    elif kind == "FUNC" and token.kind == "COLON" and "ARROW" not in expected:
+    elif kind == "FUNC" and token.kind == "COLON" and "ARROW" in expected:
+        what = "the result of a function stands after an arrow"
+    elif kind == "FUNC" and token.kind == "COLON":
         what, shape = "the arguments of a function have no names", "list the sorts only: func name(Sort) -> Sort"
-    elif kind == "SORT" and token.kind in ("MINUS", "DOT") and "RANGE" in expected:
+    elif kind == "SORT" and token.kind in ("MINUS", "DOT") and ("RANGE" in expected or last.kind == "RANGE"):
         what, shape = f"a range is not written with '{token.text}'", "write two dots: sort Digit = 0..9"
     elif kind == "SORT" and token.kind == "NAME" and last.kind == "EQ":
         what, shape = "values are listed in braces", "write sort Colour = {red, green}"
@@ -232,15 +239,15 @@ def _variables(token: Token, last: Token | None, place: _Place) -> tuple[Token, 
     quantifier = place.quantifier
     if last is None:
         return None
-    if last.kind == "FIELD" and token.kind == "LPAR" and (quantifier is None or not place.guarded):
-        name = last.text[1:]
-        return last, f"'{last.text}' is read as a field", f"put a space after the dot of a quantifier: '. {name}(...)'"
-    if quantifier is None or (place.guarded and token.kind not in ("FIELD", "COLON", "NAME", "END")):
+    if quantifier is None:
         return None
     word = quantifier.text.strip()
-    if token.kind == "FIELD":
-        name = token.text[1:]
-        return token, f"'{token.text}' is read as a field", f"put a space after the dot of a quantifier: '. {name}'"
+    field = token if token.kind == "FIELD" else last
+    if field.kind == "FIELD" and (token.kind == "LPAR" or not place.guarded):
+        apart = f"put a space after the dot of a quantifier: '. {field.text[1:]}'"
+        return field, f"'{field.text}' is read as a field", apart
+    if place.guarded and token.kind not in ("COLON", "NAME", "END"):
+        return None
     dot = f"end the variables of '{word}' with a dot and a space: {word} x: Sort. ..."
     if place.guarded:
         return token, f"the dot that ends '{word} ... where ...' is missing before '{_shown(token)}'", dot
@@ -258,8 +265,11 @@ def _variables(token: Token, last: Token | None, place: _Place) -> tuple[Token, 
             "a condition on the variables comes after 'where'",
             f"write {word} x: Sort where x {token.text} ...",
         )
-    if token.kind == "MINUS" and last.text == "sample":
-        return token, "a sample has a positive number of objects", "write sample 64"
+    if token.text == "sample":
+        return token, "'sample' is followed by a positive number", "write sample 64"
+    if token.kind == "NUMBER" and last is quantifier:
+        many = f"exactly {token.text}, at least {token.text} or at most {token.text}"
+        return token, f"'{word}' takes no number", f"write {many}"
     if token.text in RESERVED and last.kind in (*_QUANTIFIERS, "COMMA"):
         return token, f"'{token.text}' is a reserved word", f'as a name it stands in quotation marks: "{token.text}"'
     if token.kind == "NAME" and last.kind == "NAME":
@@ -270,7 +280,7 @@ def _variables(token: Token, last: Token | None, place: _Place) -> tuple[Token, 
 
 def _words(token: Token, last: Token | None, place: _Place, expected: set[str]) -> tuple[Token, str, str] | None:
     """Two names side by side: one of them is probably meant as a keyword."""
-    if token.text in RESERVED and "NAME" in expected and token.kind in ("IN", "WHERE"):
+    if token.text in RESERVED and last is not None and last.text in _WORDS[3:-1] and last.text != "fact":
         return token, f"'{token.text}' is a reserved word", f'as a name it stands in quotation marks: "{token.text}"'
     if token.kind in ("IN", "WHERE"):
         return token, f"'{token.text}' belongs to a quantifier", "write forall x in rows. ..., forall x: Sort where ..."
@@ -278,6 +288,12 @@ def _words(token: Token, last: Token | None, place: _Place, expected: set[str]) 
         return None
     if token.kind not in ("NAME", "NUMBER", "TRUTH", *_QUANTIFIERS, "NOT", "FRESH"):
         return None
+    if last.text == "include":
+        return token, "a file name stands in quotation marks", 'write include "other.doxa"'
+    if last.text == "fact":
+        return token, "a fact is an atom or its negation", "write fact parent(alice, bob) or fact !parent(alice, bob)"
+    if last.text in ("exactly", "most", "least"):
+        return token, f"'{last.text}' is followed by a number", "write exactly 1 x: Sort. ..., or at most 2, at least 3"
     for word in [w for w in (last, token) if w.kind == "NAME"]:
         if word.text in ("if", "then"):
             return word, f"there is no '{word.text}'", "an implication is written a -> b"
@@ -288,8 +304,6 @@ def _words(token: Token, last: Token | None, place: _Place, expected: set[str]) 
         meant = known or nearest(word.text, _INFIX if infix else _WORDS)
         if meant is not None and not word.text.startswith('"'):
             return word, f"'{word.text}' is a name, and no name can stand here", f"did you mean '{meant}'?"
-    if last.text == "include":
-        return token, "a file name stands in quotation marks", 'write include "other.doxa"'
     what = f"'{_shown(last)}' and '{_shown(token)}' stand side by side"
     return token, what, "put an operator such as &, |, -> or = between them, or begin a new line"
 
@@ -312,15 +326,18 @@ def _operands(
         return token, "the scope of ':=' is missing", "put it in parentheses: d := digit(x) (...)"
     if token.kind == "NOT" or token.kind in _QUANTIFIERS:
         return token, f"'{_shown(token)}' cannot stand in a term", "put the formula in parentheses"
-    if token.kind == "DOT" and (last is None or last.kind != "NUMBER"):
-        return token, "there is no quantifier that this dot belongs to", "decimals begin with a digit: 0.5"
+    if token.kind == "DOT":
+        remedy = "leave it out; decimals begin with a digit: 0.5"
+        return token, "there is no quantifier that this dot belongs to", remedy
+    if token.kind == "COLON" and last is not None:
+        return token, "a colon stands after variables and before their sort", "write forall x: Sort. ..., or b -> a"
     if token.kind == "LPAR" and last is not None and last.kind in ("FIELD", "RPAR", "RSQB", "NUMBER", "TRUTH"):
         return token, f"'{_shown(last)}' cannot be applied to arguments", "only names of predicates and functions can"
     if token.kind == "RANGE":
         return token, "a range can only stand in the declaration of a sort", "write sort Digit = 0..9"
     if token.kind in (*_CONNECTIVES, *_COMPARISONS, "PLUS", "STAR", "DIV") and "NAME" in expected:
         return token, f"something is missing before '{_shown(token)}'", _wanted(expected)
-    if token.kind == "END" and "NAME" in expected and last is not None:
+    if token.kind in ("END", "LSQB") and "NAME" in expected and last is not None:
         return token, f"something is missing after '{_shown(last)}'", _wanted(expected)
     return None
 
@@ -335,7 +352,7 @@ def _wanted(expected: set[str]) -> str:
     wanted: list[str] = []
     if {"NAME", "NUMBER", "LPAR"} <= expected:
         wanted.append("a formula or a term")
-        expected = expected - {"NAME", "NUMBER", "LPAR"}
+        expected = expected - {"NAME", "NUMBER", "LPAR", "LSQB"}
     elif {"AND", "ARROW"} <= expected or {"PLUS", "STAR"} <= expected:
         wanted.append("an operator")
         expected = expected - {"LSQB", "FIELD", "STAR", "EQ", "ARROW"}

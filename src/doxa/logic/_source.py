@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from functools import cached_property
 from pathlib import Path
 
@@ -81,6 +81,17 @@ class Source:
         tokens = self.statements[number]
         return self.span(tokens[0].start, tokens[-1].end)
 
+    def about(self, message: str, tokens: list[Token], start: int, end: int) -> Span:
+        """Of a piece of a statement, the first name that a message quotes; the whole piece if it quotes none."""
+        if "'" in message:
+            at = bisect_left(tokens, start, key=lambda token: token.start)
+            while at < len(tokens) and tokens[at].start < end:
+                token = tokens[at]
+                if isinstance(token.value, Name) and repr(token.value.name) in message:
+                    return self.span(token.start, token.end)
+                at += 1
+        return self.span(start, end)
+
     def diagnose(self, statement: int) -> Diagnostic:
         """What is wrong in a statement that does not parse."""
         tokens = self.statements[statement]
@@ -92,7 +103,7 @@ class Source:
             return Diagnostic("error", message, remedy, self.span(token.start, token.end))
         except Mistaken as wrong:
             message, _, remedy = str(wrong.error).partition("; ")
-            return Diagnostic("error", message, remedy or None, self.span(wrong.start, wrong.end))
+            return Diagnostic("error", message, remedy or None, self.about(message, tokens, wrong.start, wrong.end))
         raise AssertionError("the statement parses")
 
 
@@ -121,8 +132,4 @@ class Positioned:
     def span(self, node: Expr, about: str = "") -> Span:
         """The place of a node; of the first of its words that ``about`` quotes, if it quotes one."""
         start, end = self._builder.spans.get(id(node), (self.tokens[0].start, self.tokens[-1].end))
-        if "'" in about:
-            for token in self.tokens:
-                if start <= token.start < end and isinstance(token.value, Name) and repr(token.value.name) in about:
-                    return self.source.span(token.start, token.end)
-        return self.source.span(start, end)
+        return self.source.about(about, self.tokens, start, end)

@@ -239,7 +239,7 @@ class Number(Expr):
         if kind is float and value - value != 0.0:
             raise KnowledgeError(f"a number in a formula must be finite, got {value}; write one below 1e308")
         if kind is int and not -(2**63) < value < 2**63:
-            raise KnowledgeError("an integer in a formula must fit into 64 bits; write a decimal such as 1e30")
+            raise KnowledgeError("an integer must fit into 64 bits; write a smaller one, or a decimal such as 1e30")
         super().__init__((kind.__name__, kind(value) + 0), ())  # + 0 because -0.0 and 0.0 are one number
 
     @property
