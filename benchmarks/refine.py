@@ -185,7 +185,9 @@ def growth() -> Row:
             layer(x)
             times.append(min(cpu_seconds(lambda layer=layer, x=x: layer(x), 3) for _ in range(5)))
     note = f"{1000 * times[-1]:.0f} ms for 100,000 clauses, batch 4"
-    return Row("refine: exponent of the cost of a pass against clauses", exponent(sizes, times), 1.1, "lower", note=note)
+    return Row(
+        "refine: exponent of the cost of a pass against clauses", exponent(sizes, times), 1.1, "lower", note=note
+    )
 
 
 def rows() -> list[Row]:

@@ -60,6 +60,7 @@ def family(members: list[Any]) -> Any:
 
 
 closed = family(CLOSED)
+smooth = family([t for t in CLOSED if t != fz.Godel()])  # min has no derivative that SLSQP could follow
 jumps = family(JUMPS)
 not_convex = family(NOT_CONVEX)
 any_tnorm = family(CLOSED + JUMPS + NOT_CONVEX + EXTREME)

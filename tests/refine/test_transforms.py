@@ -71,7 +71,8 @@ def test_compiles_with_inductor(logic: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "logic", ["godel", *[pytest.param(name, marks=pytest.mark.slow) for name in ("lukasiewicz", "product", "frank(3.0)")]]
+    "logic",
+    ["godel", *[pytest.param(name, marks=pytest.mark.slow) for name in ("lukasiewicz", "product", "frank(3.0)")]],
 )
 def test_onnx_runtime_agrees_for_any_batch(logic: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")

@@ -120,7 +120,7 @@ class Refinement(ABC):
         limit = self.clamp(ends, c, -1)
 
         def within(goal: Tensor) -> Tensor:
-            moved = torch.linalg.vector_norm(self(t, goal, c) - t, ord=p, dim=-1)
+            moved: Tensor = torch.linalg.vector_norm(self(t, goal, c) - t, ord=p, dim=-1)
             return moved <= budget
 
         low, high = value, limit
@@ -178,7 +178,7 @@ class Refinement(ABC):
         goal = torch.as_tensor(number, dtype=t.dtype, device=t.device)
         shapes = [t.shape[:-1], goal.shape] + ([] if constants is None else [constants.shape[:-1]])
         try:
-            batch = torch.broadcast_shapes(*shapes)
+            batch = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
         except RuntimeError:
             raise ConfigError(
                 f"the leading shapes of truth, target and constants, {', '.join(str(tuple(s)) for s in shapes)}, do "

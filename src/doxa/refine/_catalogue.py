@@ -48,8 +48,8 @@ def refinement(operator: object, p: float | None = None) -> Refinement:
     >>> from doxa.fuzzy import Godel, Product, Yager
     >>> refinement(Product().dual).norms, refinement(Godel().residuum, p=2).norms
     ((1.0, 1.0), (1.0, inf))
-    >>> refinement(Product(), p=2).numerical, refinement(Yager(0.5), p=1).numerical, refinement(Yager(2.0), p=1).numerical
-    (True, True, False)
+    >>> [refinement(*case).numerical for case in ((Product(), 2), (Yager(0.5), 1), (Yager(2.0), 1))]
+    [True, True, False]
     """
     if p is not None and not (1 <= p < math.inf):
         raise ConfigError(f"p is {p}, expected a finite number of at least 1, or None for the closed form")

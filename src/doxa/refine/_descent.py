@@ -29,7 +29,8 @@ class GradientRefine(nn.Module):
         layer: the :class:`Refine` whose formulas, logic and target are used.
         beta: β, the weight of the distance to the input.
         p: the norm of that distance; by default 1 for the product and 2 otherwise.
-        loss: ``"plain"`` is \\|f - t̂\\|; ``"unbounded"`` takes the outermost conjunction without its max (for Łukasiewicz,
+        loss: ``"plain"`` is \\|f - t̂\\|; ``"unbounded"`` takes the outermost conjunction without its max (for
+        Łukasiewicz,
             whose gradient is 0 on most of the cube); ``"log"`` compares logarithms (for the product, whose gradient
             vanishes in long products). ``"auto"`` takes what suits the logic.
         optimiser: ``"adam"``, or ``"coordinate"``: steepest descent for L₁, one atom at a time.
@@ -96,10 +97,11 @@ class GradientRefine(nn.Module):
         far = x - start
         if self.joint:
             # norms over the batch, shared out evenly so that the sum is the loss of the batch
-            first = torch.linalg.vector_norm(gap.flatten())
-            second = torch.linalg.vector_norm(far.flatten(), ord=self.p)
+            first: Tensor = torch.linalg.vector_norm(gap.flatten())
+            second: Tensor = torch.linalg.vector_norm(far.flatten(), ord=self.p)
             return (first + self.beta * second).expand(x.shape[1:]) / max(x[0].numel(), 1)
-        return gap.abs().sum(0) + self.beta * torch.linalg.vector_norm(far, ord=self.p, dim=0)
+        gone: Tensor = torch.linalg.vector_norm(far, ord=self.p, dim=0)
+        return gap.abs().sum(0) + self.beta * gone
 
     def forward(self, x: Tensor, target: Tensor | float | None = None) -> Tensor:
         """The refined truth values, without derivatives."""

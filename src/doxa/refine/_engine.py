@@ -78,12 +78,12 @@ class Engine(nn.Module):
         edges = [e for node in plan.nodes if node is not None for e in node.edges] + plan.roots
         for number, negated in edges:
             self._signs[self._where[number][0]].add(negated)
-        self._free, self._fixed, self._moving = (
-            zip(*map(self._edges_of, plan.groups), strict=True) if plan.groups else ((), (), ())
-        )
-        self._free_gather = [self._gather(e, (len(g.nodes), -1)) for e, g in zip(self._free, plan.groups, strict=True)]
+        edges_of = [self._edges_of(g) for g in plan.groups]
+        self._moving = [moving for _, _, moving in edges_of]
+        shapes = [(len(g.nodes), -1) for g in plan.groups]
+        self._free_gather = [self._gather(free, s) for (free, _, _), s in zip(edges_of, shapes, strict=True)]
         self._fixed_gather = [
-            self._gather(e, (len(g.nodes), -1)) if e else None for e, g in zip(self._fixed, plan.groups, strict=True)
+            self._gather(fixed, s) if fixed else None for (_, fixed, _), s in zip(edges_of, shapes, strict=True)
         ]
         self._root_gather = self._gather(plan.roots, (len(plan.roots),))
         self._wishes = self._collect()
@@ -156,8 +156,8 @@ class Engine(nn.Module):
                 filled = [(offsets[giver] + at, -1.0 if negated else 1.0) for giver, at, negated in rows[r]]
                 filled += [(0, 0.0)] * (width - len(filled))  # any wish, counted for nothing
                 table += [at for at, _ in filled]
-                signs.append([sign for _, sign in filled])
-            plain = all(sign == 1.0 for row in signs for sign in row)
+                signs += [sign for _, sign in filled]
+            plain = all(sign == 1.0 for sign in signs)
             same = table == list(range(total))
             buckets.append(
                 _Bucket(
@@ -183,7 +183,7 @@ class Engine(nn.Module):
         rows = parts[0] if len(parts) == 1 else torch.cat(parts)
         if gather.index is not None:
             rows = rows.index_select(0, getattr(self, gather.index))
-        return rows.unflatten(0, gather.shape)
+        return rows.reshape(*gather.shape, *rows.shape[1:]) if len(gather.shape) > 1 else rows
 
     def _literals(self, values: Tensor, source: int) -> Tensor:
         signs = self._signs[source]
@@ -220,11 +220,11 @@ class Engine(nn.Module):
         changes = []
         for bucket in wishes.buckets:
             own = rows if bucket.table is None else rows.index_select(0, getattr(self, bucket.table))
-            own = own.unflatten(0, (bucket.rows, bucket.width))
             if bucket.signs is not None:
-                signs = getattr(self, bucket.signs).to(own.dtype)
-                own = own * signs.view(*signs.shape, *[1] * (own.dim() - 2))
-            changes.append(own.squeeze(1) if bucket.width == 1 else self.combine(own, pick))
+                own = own * getattr(self, bucket.signs).to(own.dtype).view(-1, *[1] * (own.dim() - 1))
+            if bucket.width > 1:
+                own = self.combine(own.view(bucket.rows, bucket.width, *own.shape[1:]), pick)
+            changes.append(own)
         change = changes[0] if len(changes) == 1 else torch.cat(changes)
         return change if wishes.order is None else change.index_select(0, getattr(self, wishes.order))
 
@@ -244,7 +244,7 @@ class Engine(nn.Module):
             if goals is not None:
                 goals.append(wanted)
         change = self._combined(0, given, state.formulas, pick) if self._wishes[0].buckets else torch.zeros_like(x)
-        return change[: x.shape[0]]
+        return change[: x.shape[0]] if self.plan.has_true else change
 
     def _delta(self, g: int, group: Group, state: State, wanted: Tensor, pick: Pick) -> Tensor:
         rho = self.plan.refinements[group.key]

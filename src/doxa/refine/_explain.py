@@ -28,7 +28,7 @@ def explain(layer: Refine, x: Tensor, target: float | None) -> str:
     goals.reverse()
     truth = [now, *state.values]
     target_of = [(now + change).clamp(0, 1), *goals]
-    lines = []
+    lines: list[tuple[str, float, float]] = []
     for node in _subformulas(*layer.formulas.values()):
         number, negated = engine.plan.place[id(node)]
         source, row = engine._where[number]
@@ -36,8 +36,8 @@ def explain(layer: Refine, x: Tensor, target: float | None) -> str:
             before = after = torch.tensor(1.0)
         else:
             before, after = truth[source][row], target_of[source][row]
-        values = [float(1 - v if negated else v) for v in (before, after)]
-        lines.append((str(node), *values))
+        signed = [float(1 - v if negated else v) for v in (before, after)]
+        lines.append((str(node), signed[0], signed[1]))
     width = max(len(text) for text, _, _ in lines)
     shown = [f"{'':<{width}}  {'truth':>6}      {'target':>6}"]
     for text, before_, after_ in lines:

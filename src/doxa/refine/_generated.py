@@ -6,7 +6,8 @@ With g convex and :math:`B = g(\hat t) - \sum g(C)`:
 * T down: the smallest becomes :math:`g^{-1}(B - \sum_{j≠i} g(t_j))`.
 
 Either way some literals (r of them: those raised, or the smallest) are set to one λ with
-:math:`r\,g(λ) = g(\hat t) - \sum_{kept} g(t_j) - \sum g(C)`, so :math:`∂λ/∂x = ± g'(x)/(r\,g'(λ))`. The value is found in
+:math:`r\,g(λ) = g(\hat t) - \sum_{kept} g(t_j) - \sum g(C)`, so :math:`∂λ/∂x = ± g'(x)/(r\,g'(λ))`. The value is
+found in
 float64 and the derivative by that quotient, which is finite where the derivative of each step is not.
 """
 
@@ -71,7 +72,7 @@ class GeneratorRefinement(Junction):
 
     @property
     def _g(self) -> Generator:
-        return cast(Generator, cast("Archimedean | Product", self.tnorm).generator)
+        return cast("Archimedean | Product", self.tnorm).generator
 
     def _off_pole(self, x: Tensor) -> Tensor:
         floor = self._g.floor(x, cap(x, self.tnorm.eps))

@@ -1,7 +1,8 @@
 r"""Refinement of implications a → c: the last axis of the truth values holds the antecedent and the consequent.
 
 S-implications are t-conorms of (1 - a, c) (Chapter 4, Prop. s-implication). For a residuum with convex generator the
-level curve :math:`c = T(\hat t, a)` has a slope in [0, 1], so for L₁ it is best to move the consequent only: modus ponens.
+level curve :math:`c = T(\hat t, a)` has a slope in [0, 1], so for L₁ it is best to move the consequent only: modus
+ponens.
 Raising and lowering alike (errata 3.3):
 
 .. math::  ρ_R(a, c, \hat t) = [a, T(\hat t, a)] \text{ for } \hat t < 1, \qquad [a, \max(a, c)] \text{ for } \hat t = 1
@@ -127,7 +128,8 @@ class SImplicationRefinement(ImplicationRefinement):
         if fixed is None:
             free, constant = sides, None
         else:
-            free, constant = sides.flip(-1).split(1, -1) if fixed == "antecedent" else sides.split(1, -1)
+            here, there = (1, 0) if fixed == "antecedent" else (0, 1)
+            free, constant = sides.narrow(-1, here, 1), sides.narrow(-1, there, 1)
         value, aux = self.inner.forward(free, constant, -1)
         goal = self.inner.clamp(target, constant, -1)
         change = self.inner.delta(free, constant, value, aux, goal, -1, "both", first)

@@ -79,7 +79,8 @@ class Hierarchy(nn.Module):
         return torch.where(self.below, x.unsqueeze(-2), 0.0).max(-1).values
 
     def loss(self, x: Tensor, label: Tensor) -> Tensor:
-        r"""The max-constraint loss, of raw predictions and labels that respect the hierarchy; both ``(*batch, classes)``.
+        r"""The max-constraint loss, of raw predictions and labels that respect the hierarchy; both ``(*batch,
+        classes)``.
 
         Binary cross-entropy with :math:`\max_d t_d y_d` over descendants that are true where the class is true, and
         :math:`\max_d t_d` where it is false: a parent is never taught by a child that is wrong.

@@ -15,11 +15,14 @@ from doxa.refine._junction import Junction
 
 __all__ = ["LukasiewiczRefinement"]
 
+_LUKASIEWICZ = Lukasiewicz()
+
 
 def fill(room: Tensor, need: Tensor, dim: int) -> Tensor:
     r"""The δ with :math:`δ_i = \min(λ, \mathrm{room}_i)` and :math:`\sum_i δ_i = \mathrm{need}`.
 
-    With the rooms sorted downwards, :math:`λ_K = (\mathrm{need} - \sum_{i>K} \mathrm{room}_i)/K`. For every K, :math:`\sum_i
+    With the rooms sorted downwards, :math:`λ_K = (\mathrm{need} - \sum_{i>K} \mathrm{room}_i)/K`. For every K,
+    :math:`\sum_i
     \min(λ, \mathrm{room}_i) ≤ Kλ + \sum_{i>K} \mathrm{room}_i`, so λ ≥ λ_K, with equality at the K* of errata 3.2: λ is
     the largest of them, and no K has to be searched.
     """
@@ -47,7 +50,7 @@ class LukasiewiczRefinement(Junction):
     tensor([0.4000, 0.2000, 0.0000])
     """
 
-    tnorm: TNorm = Lukasiewicz()
+    tnorm: TNorm = _LUKASIEWICZ
     norms = (1.0, math.inf)
     still_down = True
 

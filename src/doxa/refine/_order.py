@@ -1,6 +1,7 @@
 r"""Refinement of the order-based t-norms: Gödel, nilpotent minimum, drastic product (errata 3.1).
 
-For all three, T(z) = t̂ > 0 means that the smallest argument is t̂ and every other one lies above a threshold: t̂ itself
+For all three, T(z) = t̂ > 0 means that the smallest argument is t̂ and every other one lies above a threshold: t̂
+itself
 for the minimum, 1 - t̂ for the nilpotent minimum, 1 for the drastic product. So the nearest vector is known in closed
 form: the smallest literal becomes t̂, and whatever is below the threshold rises to it. Exchanging the smallest literal
 for another one never helps, in any p-norm.
@@ -22,6 +23,8 @@ from doxa.refine._junction import Junction, joined
 
 __all__ = ["DrasticRefinement", "GodelRefinement", "NilpotentRefinement"]
 
+_GODEL, _NILPOTENT, _DRASTIC = Godel(), NilpotentMinimum(), Drastic()
+
 
 @dataclass(frozen=True)
 class GodelRefinement(Junction):
@@ -34,7 +37,7 @@ class GodelRefinement(Junction):
     tensor([0.6000, 0.9000])
     """
 
-    tnorm: TNorm = Godel()
+    tnorm: TNorm = _GODEL
     norms = (1.0, math.inf)
     still_up = still_down = True
 
@@ -118,7 +121,8 @@ class _Lowest(Junction):
 class NilpotentRefinement(_Lowest):
     r"""Nilpotent minimum, T = min if the two lowest sum to more than 1, else 0.
 
-    For a target in (0, 1/2] all others must exceed 1 - t̂, by as little as the dtype can say: an infimum. Towards 0 it is
+    For a target in (0, 1/2] all others must exceed 1 - t̂, by as little as the dtype can say: an infimum. Towards 0
+    it is
     enough to lower the smallest until the two lowest sum to 1; that is minimal for L₁ only.
 
     >>> NilpotentRefinement()(torch.tensor([0.2, 0.5, 0.9]), 0.3)
@@ -127,7 +131,7 @@ class NilpotentRefinement(_Lowest):
     tensor([0.2000, 0.8000])
     """
 
-    tnorm: TNorm = NilpotentMinimum()
+    tnorm: TNorm = _NILPOTENT
     norms = (1.0, 1.0)
 
     def _threshold(self, target: Tensor) -> Tensor:
@@ -155,7 +159,7 @@ class DrasticRefinement(_Lowest):
     tensor([0.3000, 1.0000, 1.0000])
     """
 
-    tnorm: TNorm = Drastic()
+    tnorm: TNorm = _DRASTIC
     norms = (1.0, math.inf)
 
     def _threshold(self, target: Tensor) -> Tensor:

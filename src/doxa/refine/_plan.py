@@ -108,7 +108,6 @@ class _Compiler:
         self.true = len(atoms)
         self.uses_true = False
         self.constant = [a in constants for a in atoms] + [True]
-        self.known: dict[tuple[str, tuple[Edge, ...]], int] = {}
         self.place: dict[int, Edge] = {}
         self.kept: list[Expr] = []
 
@@ -167,14 +166,10 @@ class _Compiler:
         free = [e for e in edges if not self.constant[e[0]]]
         fixed = [e for e in edges if self.constant[e[0]]]
         ordered = tuple(edges if key == "residuum" else free + fixed)
-        found = self.known.get((key, ordered))
-        if found is None:
-            found = len(self.nodes)
-            heights = [n.height if (n := self.nodes[e[0]]) is not None else 0 for e in edges]
-            self.nodes.append(Node(key, ordered, len(free), 1 + max(heights)))
-            self.constant.append(not free)
-            self.known[key, ordered] = found
-        return found, False
+        heights = [n.height if (n := self.nodes[e[0]]) is not None else 0 for e in edges]
+        self.nodes.append(Node(key, ordered, len(free), 1 + max(heights)))
+        self.constant.append(not free)
+        return len(self.nodes) - 1, False
 
     def _count(self, node: Count, below: list[Edge]) -> Edge:
         n = len(below)
@@ -205,7 +200,7 @@ class _Compiler:
         stand_ins = [Call(f"_{i}") for i in range(len(below))]
         expanded = to_nnf(Count("at least" if kind == "at least" else "at most", k, stand_ins), counting="expand")
         value: dict[int, Edge] = {}
-        position = {s: e for s, e in zip(stand_ins, below, strict=True)}
+        position = dict(zip(stand_ins, below, strict=True))
         stack: list[tuple[Expr, bool]] = [(expanded, False)]
         while stack:
             node, ready = stack.pop()

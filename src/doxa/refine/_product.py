@@ -15,13 +15,16 @@ from doxa.refine._junction import Junction
 
 __all__ = ["ProductRefinement"]
 
+_PRODUCT = Product()
+
 
 @dataclass(frozen=True)
 class ProductRefinement(Junction):
     r"""Product, minimal for L₁ (errata 3.4).
 
     T up: all literals below λ rise to :math:`λ = \min_K (\hat t / (\prod_{j≤K} t^↓_j \prod C))^{1/(n-K)}`; T down: the
-    smallest becomes :math:`t_i \hat t / T`, which is a change of :math:`(\hat t - T)/\prod_{j≠i} t_j \prod C`. S is dual.
+    smallest becomes :math:`t_i \hat t / T`, which is a change of :math:`(\hat t - T)/\prod_{j≠i} t_j \prod C`. S is
+    dual.
 
     >>> ProductRefinement()(torch.tensor([0.3, 0.9, 0.5]), torch.tensor(0.4))
     tensor([0.6667, 0.9000, 0.6667])
@@ -29,7 +32,7 @@ class ProductRefinement(Junction):
     tensor([0.3000, 0.8413, 0.1000])
     """
 
-    tnorm: TNorm = Product()
+    tnorm: TNorm = _PRODUCT
     norms = (1.0, 1.0)
     still_down = True
 

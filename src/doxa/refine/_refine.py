@@ -30,17 +30,21 @@ class Refine(nn.Module):
     r"""Truth values in, refined truth values out: a layer that makes predictions satisfy formulas.
 
     Each pass evaluates the formula graph upwards and then hands targets downwards: the root's is
-    :math:`\hat t' = f(t') + α(\hat t - f(t'))`, and each operator's minimal refinement function turns its own target into
+    :math:`\hat t' = f(t') + α(\hat t - f(t'))`, and each operator's minimal refinement function turns its own target
+    into
     those of its arguments. Atoms that stand in several places combine the changes they are asked for.
 
     Args:
-        formula: a propositional formula, several of them (a sequence or a mapping by name), clauses, or ground knowledge;
+        formula: a propositional formula, several of them (a sequence or a mapping by name), clauses, or ground
+        knowledge;
             a knowledge base is grounded over its finite sorts.
         logic: a :class:`doxa.fuzzy.Logic` with the standard negation, or its name.
-        target: the wanted truth: a number, a :class:`doxa.fuzzy.Learnable`, one of these for each formula, or None if it
+        target: the wanted truth: a number, a :class:`doxa.fuzzy.Learnable`, one of these for each formula, or None if
+        it
             is given with each call (per example).
         schedule: α in (0, 1], how much of the way to the target each pass goes.
-        steps: a fixed number of passes (which can be compiled and exported), or None to go on until each row has reached
+        steps: a fixed number of passes (which can be compiled and exported), or None to go on until each row has
+        reached
             its target, stands still, goes in a two-cycle, or comes no nearer; the best iterate is then returned.
         combine: ``"max"``, the largest absolute change; ``"mean"`` and ``"min"`` of those that are not 0; ``"sum"``.
         atoms: what the last axis of the input stands for; by default the atoms in the order in which they appear.
@@ -48,7 +52,8 @@ class Refine(nn.Module):
         p: the norm in which single operators are refined minimally, None for closed forms; see ``refinement``.
         ties: a generator to break ties at random; by default the first of equals is taken.
         gradient: ``"all"`` differentiates through every pass, ``"last"`` through the last one only.
-        tolerance, patience, max_steps: a row has arrived when its truth is within ``tolerance`` of the target; it is given
+        tolerance, patience, max_steps: a row has arrived when its truth is within ``tolerance`` of the target; it is
+        given
             up when it came no nearer for ``patience`` passes, or after ``max_steps``.
         guarantee: ``"sat"`` asks a MaxSAT solver for the nearest satisfying assignment wherever the refined values,
             rounded at 0.5, do not satisfy the formulas.
@@ -62,8 +67,6 @@ class Refine(nn.Module):
     >>> model(torch.rand(5, 8)).shape
     torch.Size([5, 3])
     """
-
-    _targets: Tensor
 
     def __init__(
         self,
@@ -135,8 +138,7 @@ class Refine(nn.Module):
             elif not 0 <= t <= 1:
                 raise ConfigError(f"a target is {t}, expected a truth value between 0 and 1")
         self._fixed = [None if isinstance(t, Learnable) else float(t) for t in listed]
-        fixed = torch.tensor([0.0 if t is None else t for t in self._fixed], dtype=torch.float64)
-        self.register_buffer("_targets", fixed, persistent=False)
+        self._common = self._fixed[0] if len(set(self._fixed)) == 1 else None
 
     def _root_directions(self) -> list[Direction]:
         if self._given:
@@ -162,11 +164,12 @@ class Refine(nn.Module):
                     f"one for each row, or one for each row and formula"
                 )
             return goal.expand(count, *batch)
-        values = self._targets.to(x.dtype)
-        if len(self.learnable):
-            learnt = [self.learnable[str(i)]() if t is None else values[i] for i, t in enumerate(self._fixed)]
-            values = torch.stack([v.to(x.dtype) for v in learnt])
-        return values.view(count, *[1] * len(batch)).expand(count, *batch)
+        if self._common is not None:
+            return x.new_full((count, *batch), self._common)
+        values = [
+            self.learnable[str(i)]().to(x.dtype) if t is None else x.new_full((), t) for i, t in enumerate(self._fixed)
+        ]
+        return torch.stack(values).view(count, *[1] * len(batch)).expand(count, *batch)
 
     # -- passes -----------------------------------------------------------------------------------------------------
 
@@ -174,7 +177,8 @@ class Refine(nn.Module):
         if not x.dim() or x.shape[-1] != len(self.atoms):
             shown = ", ".join(map(str, self.atoms[:6])) + (", ..." if len(self.atoms) > 6 else "")
             raise ConfigError(
-                f"the truth values have shape {tuple(x.shape)}, expected (*batch, {len(self.atoms)}): the atoms are {shown}"
+                f"the truth values have shape {tuple(x.shape)}, expected (*batch, {len(self.atoms)}): "
+                f"the atoms are {shown}"
             )
         return as_truth(x).movedim(-1, 0)
 

@@ -26,8 +26,10 @@ def restarts(
 ) -> Refined:
     """Refine from the input and from perturbed copies of it; each row keeps the best outcome.
 
-    Better is: satisfied when rounded; among those, nearer to the input; otherwise nearer to the target. A copy goes from
-    each value t part of the way to a random one, t + s·(u - t), s growing up to ``spread``; constants are not perturbed.
+    Better is: satisfied when rounded; among those, nearer to the input; otherwise nearer to the target. A copy goes
+    from
+    each value t part of the way to a random one, t + s·(u - t), s growing up to ``spread``; constants are not
+    perturbed.
 
     Args:
         layer: what to refine with.
