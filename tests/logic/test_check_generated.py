@@ -329,6 +329,7 @@ def test_sharing_changes_nothing(world: tuple[Signature, Expr], data: st.DataObj
         formula = replaced(formula, path, data.draw(st.sampled_from([node for _, node in spots])))
         spots = places(formula)
     formula = And(as_formula(formula), formula, Call(UNKNOWN, ()))
-    alone, together = unshared(formula), intern(formula, {})
+    together = intern(formula, {})
+    alone = unshared(together)
     assert len({id(n) for n in postorder(together)}) < len({id(n) for n in postorder(alone)})
     assert set(said_of(alone, signature)) == set(said_of(together, signature))
