@@ -92,10 +92,7 @@ class Compiler:
         found = constant(scope.block, self.batch, name)
         if found is None:
             raise KnowledgeError(f"unknown name {name!r}: it is neither bound nor declared")
-        if (
-            name in self.batch.signature.constants
-            and self.batch.signature.constants[name].sort.name in self.batch.given
-        ):
+        if isinstance(found.type, ObjectType) and isinstance(found.type.pool, SortPool):
             self.needs.constants.add(name)
         return found
 

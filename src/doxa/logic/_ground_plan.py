@@ -160,7 +160,7 @@ class Program:
         run = Run(batch, self.compiler.needs, chunk=chunk, generator=generator, trace=trace)
         run.tables = Tables(run)
         for name in self.compiler.needs.constants:
-            batch.index_of(name)
+            batch.index_of(name)  # which complains about one that lies outside these data
         values = []
         # Nothing flows back through true and false.
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.classical):
