@@ -36,6 +36,7 @@ from doxa.logic._ground_types import (
     FiniteType,
     ObjectType,
     Ref,
+    SortPool,
     StackPool,
     inserted,
     union,
@@ -92,8 +93,9 @@ class Compiler:
         found = constant(scope.block, self.batch, name)
         if found is None:
             raise KnowledgeError(f"unknown name {name!r}: it is neither bound nor declared")
-        if isinstance(found.type, ObjectType) and isinstance(found.type.pool, SortPool):
-            self.needs.constants.add(name)
+        match found.type:
+            case ObjectType(pool=SortPool(sort=sort)) if sort in self.batch.given:
+                self.needs.constants.add(name)
         return found
 
     def fetch(self, ref: Ref, origin: Block, target: Block) -> Ref:
