@@ -21,13 +21,13 @@ def away_from_ties(n: int, m: int, count: int = 3) -> tuple[torch.Tensor, torch.
 
 @pytest.mark.parametrize("m", [0, 2])
 def test_gradcheck(closed: fz.TNorm, m: int) -> None:
-    t, c, target = away_from_ties(3, m)
+    t, c, target = away_from_ties(3, m, count=2)
     assert torch.autograd.gradcheck(lambda t, c, g: refinement(closed)(t, g, c), (t, c, target))
     assert torch.autograd.gradcheck(lambda t, c, g: refinement(closed.dual)(t, g, 1 - c), (t, c, target))
 
 
 def test_second_derivatives(closed: fz.TNorm) -> None:
-    t, c, target = away_from_ties(3, 1)
+    t, c, target = away_from_ties(2, 1, count=1)
     assert torch.autograd.gradgradcheck(lambda t, c, g: refinement(closed)(t, g, c), (t, c, target))
 
 
@@ -119,8 +119,8 @@ def test_many_literals_take_a_moment(closed: fz.TNorm) -> None:
 def test_best_truth_for_a_budget_against_the_primal(closed: fz.TNorm, direction: str) -> None:
     """Refining towards the truth that the budget buys costs the budget, and random points within it do no better."""
     generator = torch.Generator().manual_seed(1)
-    t = 0.2 + 0.6 * torch.rand(20, 3, generator=generator, dtype=torch.float64)
-    budget = 0.3 * torch.rand(20, generator=generator, dtype=torch.float64)
+    t = 0.2 + 0.6 * torch.rand(6, 3, generator=generator, dtype=torch.float64)
+    budget = 0.3 * torch.rand(6, generator=generator, dtype=torch.float64)
     for operator in (closed, closed.dual):
         rho = refinement(operator)
         found = rho.best(t, budget, direction=direction)
@@ -130,7 +130,7 @@ def test_best_truth_for_a_budget_against_the_primal(closed: fz.TNorm, direction:
         stopped = (truth < 1e-9) | (truth > 1 - 1e-9)
         torch.testing.assert_close(gone[~stopped], budget[~stopped], atol=1e-6, rtol=0)
         torch.testing.assert_close(rho.value(rho(t, truth)), truth, atol=1e-9, rtol=0)
-        share = torch.rand(500, 20, 3, generator=generator, dtype=torch.float64)
+        share = torch.rand(500, 6, 3, generator=generator, dtype=torch.float64)
         rivals = t + (share - 0.5).sign() * share / share.sum(-1, keepdim=True) * budget.unsqueeze(-1)
         values = rho.value(rivals.clamp(0, 1))
         assert (values <= truth + 1e-9).all() if direction == "up" else (values >= truth - 1e-9).all()

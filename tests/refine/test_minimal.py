@@ -227,20 +227,24 @@ def test_slsqp_finds_nothing_closer(smooth: fz.TNorm) -> None:
     for operator in (smooth, smooth.dual):
         found = refinement(operator)(t, wanted)
         for k in range(6, 8):
-            start_t = t[k].numpy()
+            start_t, goal = t[k].numpy(), wanted[k].item()
 
-            def value(z: np.ndarray, operator: fz.TNorm | fz.TConorm = operator) -> float:
-                return operator.reduce(torch.from_numpy(z).clamp(0, 1), dim=-1).item()
+            def missed(
+                w: np.ndarray, x: np.ndarray = start_t, goal: float = goal, f: Operator = operator.reduce
+            ) -> float:
+                return f(torch.from_numpy(x + w[:3] - w[3:]).clamp(0, 1)).item() - goal
 
-            constraint = {
-                "type": "eq",
-                "fun": lambda w, x=start_t, goal=wanted[k].item(), value=value: value(x + w[:3] - w[3:]) - goal,
-            }
             bounds = [(0, 1 - x) for x in start_t] + [(0, x) for x in start_t]
             best = np.inf
             for _ in range(3):
                 w = rng.uniform(0, 1, 6) * [b[1] for b in bounds]
-                done = minimize(lambda w: w.sum(), w, constraints=[constraint], bounds=bounds, options={"maxiter": 60})
-                if abs(constraint["fun"](done.x)) < 1e-8:
+                done = minimize(
+                    lambda w: w.sum(),
+                    w,
+                    constraints=[{"type": "eq", "fun": missed}],
+                    bounds=bounds,
+                    options={"maxiter": 60},
+                )
+                if abs(missed(done.x)) < 1e-8:
                     best = min(best, done.fun)
             assert (found[k] - t[k]).abs().sum() <= best + 1e-6

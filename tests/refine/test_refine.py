@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -73,7 +73,9 @@ def recursive_pass(root: Expr, x: dict[Expr, float], logic: fz.Logic, target: fl
         moved = [w for w in wishes if w != 0] or [0.0]
         if combine == "mean":
             return sum(moved) / len(moved)
-        return (max if combine == "max" else min)(moved, key=abs)
+        chosen = (max if combine == "max" else min)(moved, key=abs)
+        assume(all(abs(abs(w) - abs(chosen)) > 1e-9 or w * chosen >= 0 for w in moved))  # opposite wishes that tie
+        return chosen
 
     def down(node: Expr, goal: float, wishes: dict[Expr, list[float]]) -> None:
         if isinstance(node, Call):
@@ -115,7 +117,7 @@ def formulas(depth: int) -> st.SearchStrategy[Expr]:
     combine=st.sampled_from(list(COMBINATIONS)),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_one_pass_equals_the_recursive_version(
     formula: Expr, name: str, target: float, combine: str, seed: int
 ) -> None:
