@@ -94,7 +94,7 @@ class Maker:
         if sort == "Digit":
             choices.append(Number(rng.randrange(3)))
         else:
-            choices.append(Name(rng.choice(OBJECTS[sort])))
+            choices.append(Name(rng.choice([o for o in OBJECTS[sort] if o not in scope])))
         rows = [n for n, s in scope.items() if s == "row"]
         if rows and sort in ("Person", "Digit"):
             choices.append(Field(Name(rng.choice(rows)), "who" if sort == "Person" else "n"))
@@ -157,7 +157,7 @@ class Maker:
 
     def variable(self) -> str:
         self.fresh += 1
-        return self.rng.choice([f"v{self.fresh}", "x"])  # an inner x hides an outer one
+        return self.rng.choice([f"v{self.fresh}", "x", "bob"])  # hides an outer variable or the constant
 
 
 class World:
@@ -316,6 +316,14 @@ def test_deeply_nested_quantifiers() -> None:
     for _ in range(10_000):
         deep = exists(x)(forall(y)(~deep))
     assert ground(deep).formula == Not(Or(Not(q(0)), Not(q(1))))
+
+
+def test_a_variable_hides_a_constant_of_the_same_name() -> None:
+    p = Call("smokes", (Name("bob"),))
+    everyone = Quantifier("forall", [Group(["bob"], sort="Person")], p)
+    kb = KnowledgeBase(*DECLARED, one=p, all=everyone, both=And(p, everyone), again=p)
+    ann, bob = Call("smokes", (Name("ann"),)), p
+    assert ground(kb).axioms == {"one": bob, "all": ann & bob, "both": bob & ann, "again": bob}
 
 
 def test_facts_are_literals() -> None:

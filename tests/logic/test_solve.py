@@ -190,7 +190,7 @@ def test_entailment_from_a_knowledge_base() -> None:
     assert not answer and answer.counter_model is not None
     assert evaluate(ground(SMOKERS).theory, answer.counter_model) is True
     assert answer.counter_model[cancer(BOB)] is False
-    assert "cancer(bob) = false" in str(answer)
+    assert "!cancer(bob)" in str(answer)
     assert entails(SMOKERS, cancer(BOB), given=[friends(ANN, BOB)]).holds
 
 
@@ -204,6 +204,7 @@ def test_functions_have_one_value_in_entailments() -> None:
     kb = KnowledgeBase(ANN, digit, axiom=digit(ANN) > 1)
     assert entails(kb, digit(ANN).eq(2) | digit(ANN).eq(3)).holds
     assert entails(kb, (digit(ANN) * 2).ne(3)).holds
+    assert str(entails(kb, digit(ANN).eq(3))) == "does not follow; counter-model: digit(ann) = 2"
     counter = entails(kb, digit(ANN).eq(3)).counter_model
     assert counter is not None and [atom for atom, true in counter.items() if true] == [digit(ANN).eq(2)]
 

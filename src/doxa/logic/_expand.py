@@ -51,7 +51,7 @@ class Expander:
         self._build = Builder()
         self._terms = Terms(signature, universe, self._build, strict)
         self._free: dict[int, frozenset[str]] = {}
-        self._codes: dict[int, _Code] = {}
+        self._codes: dict[tuple[int, frozenset[str]], _Code] = {}
         self._kept: list[Expr] = []  # keys are identities, so the trees must stay
 
     @property
@@ -93,9 +93,11 @@ class Expander:
         return answer
 
     def _code(self, node: Expr) -> _Code:
-        if id(node) not in self._codes:
-            self._codes[id(node)] = _Code(node, self._free[id(node)])
-        return self._codes[id(node)]
+        # A name that is a constant here may be a variable in another formula that shares the node.
+        key = (id(node), self._free[id(node)])
+        if key not in self._codes:
+            self._codes[key] = _Code(node, key[1])
+        return self._codes[key]
 
     def _steps(self, code: _Code) -> list[tuple[Expr, _Code | list[int]]]:
         """The subformula in the order of evaluation, cut off where fewer variables are mentioned and at binders."""

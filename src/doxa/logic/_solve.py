@@ -23,7 +23,7 @@ from doxa.logic._evaluate import evaluate
 from doxa.logic._kb import KnowledgeBase
 from doxa.logic._propositional import Propositional, ground_together
 from doxa.logic._simplify import atoms_of
-from doxa.logic._tree import And, Expr, Not
+from doxa.logic._tree import And, Call, Expr, Not
 
 __all__ = ["Entailment", "Knowledge", "Model", "Solver", "count", "entails", "models", "satisfiable"]
 
@@ -106,7 +106,7 @@ class Entailment:
     >>> from doxa.logic import propositions
     >>> a, b = propositions("a b")
     >>> print(entails(a | b, a))
-    does not follow; counter-model: a = false, b = true
+    does not follow; counter-model: !a, b
     >>> print(entails(a & b, a), bool(entails(a & b, a)))
     follows True
     """
@@ -122,8 +122,9 @@ class Entailment:
     def __str__(self) -> str:
         if self.counter_model is None:
             return "follows, but only because the knowledge contradicts itself" if self.vacuous else "follows"
-        shown = ", ".join([f"{atom} = {str(truth).lower()}" for atom, truth in self.counter_model.items()])
-        return f"does not follow; counter-model: {shown or 'the empty one'}"
+        # The values that a function does not have go without saying.
+        literals = [a if true else Not(a) for a, true in self.counter_model.items() if true or isinstance(a, Call)]
+        return f"does not follow; counter-model: {', '.join(map(str, literals)) or 'the empty one'}"
 
 
 def entails(knowledge: Knowledge, formula: Expr, *, given: Given = (), domains: Domains | None = None) -> Entailment:
@@ -137,7 +138,7 @@ def entails(knowledge: Knowledge, formula: Expr, *, given: Given = (), domains: 
     >>> smokes, cancer = Predicate("smokes", (Person,)), Predicate("cancer", (Person,))
     >>> kb = KnowledgeBase(alice, rule=forall(x)(smokes(x) >> cancer(x)))
     >>> print(entails(kb, cancer(alice)))
-    does not follow; counter-model: smokes(alice) = false, cancer(alice) = false
+    does not follow; counter-model: !smokes(alice), !cancer(alice)
     >>> entails(kb, cancer(alice), given=[smokes(alice)]).holds
     True
     """
