@@ -59,9 +59,9 @@ def test_each_file_is_included_once_and_circles_are_fine(tmp_path: Path) -> None
 
 
 def test_a_long_chain_of_files(tmp_path: Path) -> None:
-    for i in range(2000):
+    for i in range(1200):
         (tmp_path / f"f{i}.doxa").write_text(f'include "f{i + 1}.doxa"\n')
-    (tmp_path / "f2000.doxa").write_text("pred a; a")
+    (tmp_path / "f1200.doxa").write_text("pred a; a")
     assert len(load(tmp_path / "f0.doxa")) == 1
 
 
