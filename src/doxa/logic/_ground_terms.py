@@ -229,8 +229,13 @@ def as_number(block: Block, ref: Ref, batch: Batch) -> Ref:
                 return at.read_as(NUMBER)
             return block.emit(("low", low), lambda frame, value: value + low, [at], at.axes, NUMBER)
         case ElementType(pool=pool):
-            sort_ = batch.column(pool.rows.name, pool.field).sort
-            if sort_ is None or sort_.is_integer:
+            declared = batch.column(pool.rows.name, pool.field).sort
+            if declared is not None and isinstance(declared.values, range):
+                values = _column_entries(
+                    block, ref, pool, lambda run: run.positions(pool, declared), FiniteType(declared), "finite"
+                )
+                return as_number(block, values, batch)
+            if declared is None or declared.is_integer:
                 return _column_entries(block, ref, pool, lambda run: _numbers(run, pool), NUMBER, "number")
     raise KnowledgeError(f"numbers are needed, but {_what(ref)} is none")
 
