@@ -144,14 +144,11 @@ class Builder:
 
     def close(self, value: Expr | Chain) -> Expr:
         """A value that is a complete node."""
-        return self.node(value.kind, None, *value.operands) if type(value) is Chain else value  # type: ignore[return-value]
+        return self.node(value.kind, None, *value.operands) if isinstance(value, Chain) else value
 
     def formula(self, value: Expr | Chain) -> Expr:
         """A value where a formula stands."""
-        kind = type(value)
-        if kind is Name:
-            return self.proposition_of(value)  # type: ignore[arg-type]
-        return self.close(value) if kind is Chain else value  # type: ignore[return-value]
+        return self.proposition_of(value) if isinstance(value, Name) else self.close(value)
 
     # -- statements -------------------------------------------------------------------------------------------------
 
@@ -258,18 +255,18 @@ class Builder:
         return self._chain(And, left, right)
 
     def _chain(self, kind: type[Expr], left: Expr | Chain, right: Expr | Chain) -> Chain:
-        grows_right = isinstance(left, Chain) and left.kind is kind
-        grows_left = isinstance(right, Chain) and right.kind is kind
-        if grows_right and grows_left and len(left.operands) < len(right.operands):  # type: ignore[union-attr]
-            grows_right = False
-        if grows_right:
-            more = right.operands if grows_left else (self.formula(right),)  # type: ignore[union-attr]
-            left.operands.extend(more)  # type: ignore[union-attr]
-            return left  # type: ignore[return-value]
-        if grows_left:
-            same = isinstance(left, Chain) and left.kind is kind
-            right.operands.extendleft(reversed(left.operands) if same else (self.formula(left),))  # type: ignore[union-attr]
-            return right  # type: ignore[return-value]
+        if isinstance(left, Chain) and left.kind is kind:
+            if not isinstance(right, Chain) or right.kind is not kind:
+                left.operands.append(self.formula(right))
+                return left
+            if len(left.operands) >= len(right.operands):  # the shorter one moves
+                left.operands.extend(right.operands)
+                return left
+            right.operands.extendleft(reversed(left.operands))
+            return right
+        if isinstance(right, Chain) and right.kind is kind:
+            right.operands.appendleft(self.formula(left))
+            return right
         return Chain(kind, self.formula(left), self.formula(right))
 
     def negation(self, _op: str, formula: Expr) -> Expr:
