@@ -20,14 +20,14 @@ from doxa.errors import KnowledgeError
 from doxa.logic._grammar import DECLARATIONS, IDENTIFIER, NUMBER, SOFT, STRING, SYMBOLS
 from doxa.logic._tree import Expr, Name, Number, Truth
 
-__all__ = ["END", "MISTAKES", "Token", "Vocabulary", "layout", "located_tokens", "tokens"]
+__all__ = ["END", "Token", "Vocabulary", "layout", "located_tokens", "tokens"]
 
 _KIND = {spelling: kind for kind, spellings in SYMBOLS.items() for spelling in spellings}
 _MEANING = {"≠": "!=", "≤": "<=", "≥": ">=", "−": "-", "·": "*", "×": "*", "⊤": "true", "⊥": "false"}
-MISTAKES = ("===", "==", "&&", "||", "**", "<>", "%%")
+_MISTAKES = ("===", "==", "&&", "||", "**", "<>")
 """Operators of other languages, read whole so that the message can name them."""
 
-_SIGNS = sorted([s for s in (*_KIND, *MISTAKES) if not s.isalpha()], key=len, reverse=True)
+_SIGNS = sorted([s for s in (*_KIND, *_MISTAKES) if not s.isalpha()], key=len, reverse=True)
 _MASTER = re.compile(
     r"[^\S\n]*+(?:\#[^\n]*+)?"
     rf"(\n|{'|'.join(SOFT.values())}|{IDENTIFIER}|{NUMBER}|{STRING}|\.(?:{IDENTIFIER}|{STRING})"

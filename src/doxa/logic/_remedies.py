@@ -23,7 +23,6 @@ _FOREIGN = {
     "**": "there are no powers; products are written with *",
     "<>": "'not equal' is written !=",
     "%": "the remainder is written mod",
-    "%%": "the remainder is written mod",
     "/": "integer division is written //",
     "^": "'and' is written &, exclusive or is written xor; there are no powers",
     "'": 'names in quotation marks have double ones: "New York"',
@@ -31,7 +30,6 @@ _FOREIGN = {
     "@": "names are made of letters, digits and _; other names stand in quotation marks",
     "$": "names are made of letters, digits and _; other names stand in quotation marks",
     "\\": "symbols are written as such (∀, ∧, →) or in ASCII (forall, &, ->)",
-    "λ": "there are no anonymous functions",
 }
 """Operators and characters of other languages."""
 
