@@ -1,13 +1,13 @@
 """The knowledge language: the one place where people say what they know.
 
-Knowledge is first-order and sorted: it declares sorts of objects, constants, predicates and functions, and states axioms
-over them, such as ``∀x, y: Person. friends(x, y) ∧ smokes(x) → smokes(y)``. It says *what* holds; how truth is computed
-and differentiated is chosen later. Text (:func:`parse`, :func:`load`) and Python operators build the same immutable
-trees, and a :class:`KnowledgeBase` holds them, checked before anything runs.
+Knowledge is first-order and sorted: it declares sorts of objects, constants, predicates and functions, and states
+axioms over them, such as ``∀x, y: Person. friends(x, y) ∧ smokes(x) → smokes(y)``. It says *what* holds; how truth is
+computed and differentiated is chosen later. Text (:func:`parse`, :func:`load`) and Python operators build the same
+immutable trees, and a :class:`KnowledgeBase` holds them, checked before anything runs.
 
-An :class:`Interpretation` gives the symbols their meaning: networks, tensors, tables, functions, data. Grounding makes a
-quantifier an axis of a tensor, and a semantics says what is done along it; the classical one, against which all others
-are measured, is
+An :class:`Interpretation` gives the symbols their meaning: networks, tensors, tables, functions, data. Grounding makes
+a quantifier an axis of a tensor, and a semantics says what is done along it; the classical one, against which all
+others are measured, is
 
     ⟦∀x: S. φ⟧ = min over s ∈ S of ⟦φ[x ↦ s]⟧,    ⟦φ → ψ⟧ = max(1 - ⟦φ⟧, ⟦ψ⟧),    ⟦x := f(t) (φ)⟧ = ⟦φ[x ↦ ⟦f(t)⟧]⟧.
 
