@@ -78,15 +78,16 @@ def test_onnx_runtime_agrees_for_any_batch(logic: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
-    model = nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), layer(logic)).eval()
+    # The layer alone: after the first pass literals often tie but for rounding, and a sigmoid rounds differently there.
+    model = layer(logic).eval()
     file = tmp_path / "model.onnx"
     batch = torch.export.Dim("batch", min=1, max=4096)
     torch.onnx.export(
-        model, (torch.randn(4, 3),), file, dynamo=True, dynamic_shapes=({0: batch},), input_names=["x"], verbose=False
+        model, (torch.rand(4, 4),), file, dynamo=True, dynamic_shapes=({0: batch},), input_names=["x"], verbose=False
     )
     session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    for size in (1, 4, 33):
-        x = torch.randn(size, 3)
+    for size in (1, 4, 333):
+        x = torch.rand(size, 4)
         (found,) = session.run(None, {"x": x.numpy()})
         torch.testing.assert_close(torch.from_numpy(found), model(x).detach(), atol=1e-5, rtol=0)
 

@@ -29,7 +29,7 @@ def largest(wishes: Tensor, pick: Pick) -> Tensor:
     """The largest absolute change; sizes that differ by rounding tie, so that the first of them wins everywhere."""
     size = wishes.detach().abs()
     smaller = size < size.amax(1, keepdim=True) - 8 * torch.finfo(size.dtype).eps
-    return _chosen(wishes, pick(smaller, 1))
+    return _chosen(wishes, pick(smaller.to(size.dtype), 1))
 
 
 def mean(wishes: Tensor, pick: Pick) -> Tensor:

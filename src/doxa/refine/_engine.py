@@ -6,7 +6,7 @@ Tensors have the nodes first and the batch last, so that picking rows copies who
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -176,13 +176,17 @@ class Engine(nn.Module):
             order = self._store(inverse, torch.int64)
         return _Wishes(givers, tuple(buckets), order)
 
+    def _index(self, name: str) -> Tensor:
+        # Past nn.Module's attribute lookup, which takes as long as a small tensor operation.
+        return cast(Tensor, self._buffers[name])
+
     # -- running ----------------------------------------------------------------------------------------------------
 
     def _pick_rows(self, gather: _Gather, literals: list[Tensor]) -> Tensor:
         parts = [literals[s] for s in gather.sources]
         rows = parts[0] if len(parts) == 1 else torch.cat(parts)
         if gather.index is not None:
-            rows = rows.index_select(0, getattr(self, gather.index))
+            rows = rows.index_select(0, self._index(gather.index))
         return rows.reshape(*gather.shape, *rows.shape[1:]) if len(gather.shape) > 1 else rows
 
     def _literals(self, values: Tensor, source: int) -> Tensor:
@@ -219,14 +223,14 @@ class Engine(nn.Module):
         rows = parts[0] if len(parts) == 1 else torch.cat(parts)
         changes = []
         for bucket in wishes.buckets:
-            own = rows if bucket.table is None else rows.index_select(0, getattr(self, bucket.table))
+            own = rows if bucket.table is None else rows.index_select(0, self._index(bucket.table))
             if bucket.signs is not None:
-                own = own * getattr(self, bucket.signs).to(own.dtype).view(-1, *[1] * (own.dim() - 1))
+                own = own * self._index(bucket.signs).to(own.dtype).view(-1, *[1] * (own.dim() - 1))
             if bucket.width > 1:
                 own = self.combine(own.view(bucket.rows, bucket.width, *own.shape[1:]), pick)
             changes.append(own)
         change = changes[0] if len(changes) == 1 else torch.cat(changes)
-        return change if wishes.order is None else change.index_select(0, getattr(self, wishes.order))
+        return change if wishes.order is None else change.index_select(0, self._index(wishes.order))
 
     def refine(self, x: Tensor, state: State, goal: Tensor, pick: Pick, goals: list[Tensor] | None = None) -> Tensor:
         """The downward pass: the change of x towards ``goal``, the wanted truth of each formula (formulas, *batch).

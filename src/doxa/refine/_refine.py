@@ -180,7 +180,8 @@ class Refine(nn.Module):
                 f"the truth values have shape {tuple(x.shape)}, expected (*batch, {len(self.atoms)}): "
                 f"the atoms are {shown}"
             )
-        return as_truth(x).movedim(-1, 0)
+        # rows of atoms in memory too, so that picking rows copies rows
+        return as_truth(x).movedim(-1, 0).contiguous()
 
     def _pass(self, x: Tensor, state: State, goal: Tensor) -> Tensor:
         wanted = goal if self.schedule == 1 else torch.lerp(state.formulas, goal, self.schedule)
