@@ -36,8 +36,8 @@ def test_derivatives_to_the_second_order(engine: Engine, problem: Problem) -> No
         lambda x: reasoner.kl(Belief.from_logits(x), output, Belief.from_logits(x.flip(0)), posterior=True),
     ]
     for query in queries:
-        assert torch.autograd.gradcheck(query, logits)
-        assert torch.autograd.gradgradcheck(query, logits)
+        assert torch.autograd.gradcheck(query, logits, fast_mode=True)
+        assert torch.autograd.gradgradcheck(query, logits, fast_mode=True)
 
 
 @engines
@@ -57,17 +57,17 @@ def test_zeros_and_impossible_outputs_have_finite_derivatives(engine: Engine) ->
 @engines
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tiny_probabilities(engine: Engine, dtype: torch.dtype) -> None:
-    """p(y) = 1e-300 and far less: 12 bits that are each true with probability 1e-25, in both precisions."""
-    problem = exactly(12, 12)
-    small = torch.full((12,), math.log(1e-25), dtype=dtype)
+    """p(y) = 1e-300: 4 bits that are each true with probability 1e-75, in both precisions."""
+    problem = exactly(4, 4)
+    small = torch.full((4,), math.log(1e-75), dtype=dtype)
     log_probs = torch.stack([torch.zeros_like(small), small], -1).requires_grad_()
     reasoner = engine(problem)
     value = reasoner.log_prob(Belief(log_probs, validate=False), torch.tensor([1]))
-    assert value.item() == pytest.approx(12 * math.log(1e-25), rel=1e-6)
+    assert value.item() == pytest.approx(4 * math.log(1e-75), rel=1e-6)
     (gradient,) = torch.autograd.grad(value, log_probs)
-    torch.testing.assert_close(gradient, torch.eye(2, dtype=dtype)[1].expand(12, 2))
+    torch.testing.assert_close(gradient, torch.eye(2, dtype=dtype)[1].expand(4, 2))
     best = reasoner.explain(Belief(log_probs.detach(), validate=False), torch.tensor([1]))
-    assert best.worlds.tolist() == [[1] * 12]
+    assert best.worlds.tolist() == [[1] * 4]
     assert best.scores.item() == pytest.approx(0, abs=1e-3)
 
 

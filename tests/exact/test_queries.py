@@ -50,7 +50,7 @@ def possible(case: Case) -> tuple[Belief, Tensor] | None:
 
 
 @engines
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(case=cases())
 def test_log_prob_marginals_and_loss(engine: Engine, case: Case) -> None:
     oracle, reasoner = BruteForce(case.problem), engine(case.problem, impossible="inf")
@@ -70,7 +70,7 @@ def test_log_prob_marginals_and_loss(engine: Engine, case: Case) -> None:
 
 
 @engines
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(case=cases())
 def test_posterior_entropy_and_divergence(engine: Engine, case: Case) -> None:
     rows = possible(case)
@@ -94,7 +94,7 @@ def test_posterior_entropy_and_divergence(engine: Engine, case: Case) -> None:
 
 
 @engines
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(case=cases())
 def test_explanations(engine: Engine, case: Case) -> None:
     expected = BruteForce(case.problem).explain(case.belief, case.output, k=4)
@@ -109,7 +109,7 @@ def test_explanations(engine: Engine, case: Case) -> None:
 
 
 @engines
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(case=cases())
 def test_prediction_is_the_best_output_when_it_says_so(engine: Engine, case: Case) -> None:
     oracle, reasoner = BruteForce(case.problem), engine(case.problem)
@@ -123,7 +123,7 @@ def test_prediction_is_the_best_output_when_it_says_so(engine: Engine, case: Cas
 
 
 @engines
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(case=cases())
 def test_expectation(engine: Engine, case: Case) -> None:
     problem = case.problem

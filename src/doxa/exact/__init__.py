@@ -23,23 +23,43 @@ outputs and of the world, the k most probable explanations, exact samples, entro
 from doxa.exact._circuit import Circuit, CircuitBuilder, cardinality, chain, exactly_one, machine
 from doxa.exact._compilation import Compilation
 from doxa.exact._compiler import Budget, BudgetError, compile_cnf
+from doxa.exact._constraint import Constraint
 from doxa.exact._elimination import Elimination
 from doxa.exact._enumeration import Enumeration
+from doxa.exact._native import Kernel, native_kernel
+from doxa.exact._nnf import read_nnf, write_nnf
+from doxa.exact._plan import Plan, plan
+from doxa.exact._projection import Certified, ConstrainedLayer
 from doxa.exact._reasoner import ExactReasoner, condition
+from doxa.exact._store import cache_directory
+from doxa.exact._why import WhyNot, describe, why_not
 
 __all__ = [
     "Budget",
     "BudgetError",
+    "Certified",
     "Circuit",
     "CircuitBuilder",
     "Compilation",
+    "ConstrainedLayer",
+    "Constraint",
     "Elimination",
     "Enumeration",
     "ExactReasoner",
+    "Kernel",
+    "Plan",
+    "WhyNot",
+    "cache_directory",
     "cardinality",
     "chain",
     "compile_cnf",
     "condition",
+    "describe",
     "exactly_one",
     "machine",
+    "native_kernel",
+    "plan",
+    "read_nnf",
+    "why_not",
+    "write_nnf",
 ]

@@ -80,9 +80,16 @@ class Circuit:
         >>> cardinality(40, 20, 20).count()
         137846528820
         """
-        smooth = self.smooth()
+        return self.smooth().total()
+
+    def total(self) -> int:
+        """The value of the circuit when each literal weighs 1: the number of models, if the circuit is smooth.
+
+        >>> exactly_one(4).total()
+        4
+        """
         values = [1] * self.literals
-        for kind, children in zip(smooth.kinds.tolist(), smooth.arguments, strict=True):
+        for kind, children in zip(self.kinds.tolist(), self.arguments, strict=True):
             value = 0 if kind == OR else 1
             for child in children:
                 value = value + values[child] if kind == OR else value * values[child]

@@ -75,6 +75,7 @@ class Elimination(ExactReasoner):
         impossible: what ``loss`` does with impossible outputs: "raise", "inf" or "finite".
         max_entries: memory bound: batches that need more numbers at a time are computed in parts.
 
+    >>> import torch
     >>> from doxa.problem import Belief, addition
     >>> reasoner = Elimination(addition(100))
     >>> reasoner.log_prob(Belief.uniform((10,) * 200), torch.zeros(101, dtype=torch.int64)) / 200     # one world
@@ -103,6 +104,11 @@ class Elimination(ExactReasoner):
     def order(self) -> Order:
         """The order of elimination for observed outputs."""
         return self._programs[True].order
+
+    @property
+    def entries(self) -> int:
+        """Numbers held for each row."""
+        return self._programs[True].entries
 
     def _program(self, observed: bool) -> Program:
         if observed not in self._programs:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from doxa.errors import ProblemError
 from doxa.exact._circuit import Circuit
+from doxa.exact._compiler import BudgetError
 from doxa.logic import CNF
 from doxa.problem import Problem
 
@@ -85,12 +86,19 @@ class Atoms:
         return Encoding(cnf, torch.tensor(sources, dtype=torch.int64), tuple(forget), tuple(smooth), tuple(always))
 
 
-def encode(problem: Problem) -> Encoding:
+def encode(problem: Problem, limit: int = 200_000) -> Encoding:
     """The factors of a problem as clauses; the log-weights are those of the world, the output, and a 0."""
     if problem.program is None:
         raise ProblemError(
             "the problem has no factors to encode as clauses; pass factors= or build it with Problem.from_factors, or "
             "use Enumeration if its worlds are few"
+        )
+    tables = [step.table.numel() for step in problem.program.steps] + [t.numel() for _, t in problem.program.checks]
+    estimate = sum(tables) + sum(1 + size * (size - 1) // 2 for size in problem.sizes if size > 2)
+    if estimate > limit:
+        raise BudgetError(
+            f"the factors stand for about {estimate:,} clauses, more than {limit:,}: variables with many values make "
+            "many clauses. Use Elimination, or an approximate engine: sampled or amortized"
         )
     atoms = Atoms(problem.sizes)
     clauses = list(atoms.clauses)

@@ -22,7 +22,7 @@ from torch.nn.functional import embedding_bag
 
 from doxa.exact._circuit import AND, OR, Circuit
 from doxa.exact._native import Kernel
-from doxa.exact._semirings import FLOOR, restore
+from doxa.exact._semirings import FLOOR, NEG_INF, restore
 
 Mode = Literal["sum", "best", "drawn"]
 
@@ -266,5 +266,7 @@ def evaluate(
     kernel: Kernel | None = None,
 ) -> Tensor:
     """The log-weight of the root ``(R,)`` from those of the literals ``(2 · variables, R)``."""
+    if len(layers.circuit) == 1 and layers.circuit.edges == 0 and layers.circuit.kinds[0] == OR:
+        return (0.0 * weights.clamp(min=FLOOR)).sum(0) + NEG_INF  # false, whatever the weights
     root: Tensor = _Evaluate.apply(weights.clamp(min=FLOOR), layers, kernel, mode, generator)[0]  # type: ignore[no-untyped-call]
     return restore(root)

@@ -314,6 +314,11 @@ class ExactReasoner(nn.Module, ABC):
         score, (choices,) = derivatives(lambda w: self._log_prob(w, out, best), rows)
         return choices.argmax(-1), score
 
+    def _best_for(self, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The best world for log-weights of the world and of the output."""
+        score, (choices,) = derivatives(lambda w: self._log_weight(w, weights, best), rows)
+        return choices.argmax(-1), score
+
     def _next_value(self, rows: Tensor, out: Tensor, variable: int) -> Tensor:
         """log p(observed part, y_variable = v | P) for each value v, ``(R, E)``."""
         agreeing = self._agreeing(out, rows.dtype)

@@ -1,0 +1,342 @@
+"""Circuits: counted against a SAT solver, evaluated against enumeration, read, written, kept and damaged."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import multiprocessing
+import random
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from doxa.errors import ConfigError, DataError, ProblemError
+from doxa.exact import (
+    Budget,
+    BudgetError,
+    Circuit,
+    CircuitBuilder,
+    Compilation,
+    cardinality,
+    chain,
+    compile_cnf,
+    exactly_one,
+    machine,
+    native_kernel,
+    read_nnf,
+    write_nnf,
+)
+from doxa.exact._layers import evaluate, make_layers
+from doxa.exact._store import cache_directory, key_of, load, pack, save
+from doxa.logic import CNF, count
+from doxa.problem import Belief, addition, cnf
+
+
+@st.composite
+def formulas(draw: st.DrawFn, most: int = 8) -> CNF:
+    variables = draw(st.integers(1, most))
+    literal = st.integers(1, variables).flatmap(lambda v: st.sampled_from([v, -v]))
+    clauses = draw(st.lists(st.lists(literal, min_size=0 if draw(st.booleans()) else 1, max_size=4), max_size=16))
+    return CNF.from_clauses(clauses, variables)
+
+
+def random_cnf(variables: int, clauses: int, seed: int = 0) -> CNF:
+    rng = random.Random(seed)
+    rows = [[v * rng.choice((1, -1)) for v in rng.sample(range(1, variables + 1), 3)] for _ in range(clauses)]
+    return CNF.from_clauses(rows, variables)
+
+
+def sudoku(box: int = 2) -> CNF:
+    """Every filling of a Sudoku grid: cell (r, c) has value v as variable (r n + c) n + v + 1."""
+    n = box * box
+    cells = list(itertools.product(range(n), range(n)))
+    groups = [[(r, c) for c in range(n)] for r in range(n)] + [[(r, c) for r in range(n)] for c in range(n)]
+    groups += [
+        [(box * a + i, box * b + j) for i in range(box) for j in range(box)] for a in range(box) for b in range(box)
+    ]
+
+    def variable(cell: tuple[int, int], value: int) -> int:
+        return (cell[0] * n + cell[1]) * n + value + 1
+
+    clauses = [[variable(cell, v) for v in range(n)] for cell in cells]
+    clauses += [[-variable(c, v), -variable(c, w)] for c in cells for v, w in itertools.combinations(range(n), 2)]
+    clauses += [
+        [-variable(a, v), -variable(b, v)] for g in groups for v in range(n) for a, b in itertools.combinations(g, 2)
+    ]
+    return CNF.from_clauses(clauses, n**3)
+
+
+def by_enumeration(formula: CNF, weights: Tensor) -> Tensor:
+    """log of the weighted count, from all assignments; weights as for a circuit."""
+    n = formula.variables
+    total = weights.new_full((weights.shape[1],), -math.inf)
+    for bits in itertools.product((True, False), repeat=n):
+        if all(any(bits[abs(x) - 1] == (x > 0) for x in clause) for clause in formula.clauses):
+            rows = [2 * v + (not bit) for v, bit in enumerate(bits)]
+            total = torch.logaddexp(total, weights[rows].sum(0))
+    return total
+
+
+@settings(deadline=None, max_examples=60)
+@given(formulas())
+def test_counts_like_a_solver(formula: CNF) -> None:
+    circuit = compile_cnf(formula)
+    assert circuit.count() == count(formula)
+    assert circuit.smooth().count() == count(formula)
+
+
+@settings(deadline=None, max_examples=30)
+@given(formulas())
+def test_circuits_are_decomposable_deterministic_and_can_be_made_smooth(formula: CNF) -> None:
+    circuit = compile_cnf(formula).smooth()
+    scopes = circuit.scopes
+    for kind, children in zip(circuit.kinds.tolist(), circuit.arguments, strict=True):
+        parts = [scopes[c] for c in children]
+        if kind == 0:
+            assert sum(p.bit_count() for p in parts) == scopes_union(parts).bit_count()
+        else:
+            assert len(set(parts)) <= 1
+            for a, b in itertools.combinations(children, 2):
+                assert not models_of(circuit, a) & models_of(circuit, b)
+
+
+def scopes_union(scopes: list[int]) -> int:
+    union = 0
+    for scope in scopes:
+        union |= scope
+    return union
+
+
+def models_of(circuit: Circuit, node: int) -> int:
+    """The assignments that satisfy a node, as bits."""
+    columns = [0] * circuit.literals
+    for number in range(1 << circuit.variables):
+        for v in range(circuit.variables):
+            columns[2 * v + (1 - (number >> v & 1))] |= 1 << number
+    for kind, children in zip(circuit.kinds.tolist(), circuit.arguments, strict=True):
+        value = (1 << (1 << circuit.variables)) - 1 if kind == 0 else 0
+        for child in children:
+            value = value & columns[child] if kind == 0 else value | columns[child]
+        columns.append(value)
+    return columns[node]
+
+
+@pytest.mark.parametrize("native", [False, True])
+@settings(deadline=None, max_examples=20)
+@given(formula=formulas(6), seed=st.integers(0, 99))
+def test_values_and_derivatives(native: bool, formula: CNF, seed: int) -> None:
+    kernel = native_kernel() if native else None
+    layers = make_layers(compile_cnf(formula).smooth())
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(2 * formula.variables, 3, dtype=torch.float64, generator=generator)
+    weights[torch.rand(weights.shape, generator=generator) < 0.2] = -math.inf
+    weights.requires_grad_()
+    value, expected = evaluate(layers, weights, kernel=kernel), by_enumeration(formula, weights)
+    torch.testing.assert_close(value, expected)
+    (slopes,) = torch.autograd.grad(value.sum(), weights, create_graph=True)
+    assert slopes.isfinite().all()
+    possible = expected > -math.inf
+    if not possible.any():
+        assert (slopes == 0).all()
+        return
+    finite = weights.detach().clamp(min=-1e3).requires_grad_()
+    (wanted,) = torch.autograd.grad(by_enumeration(formula, finite).sum(), finite)
+    torch.testing.assert_close(slopes[:, possible], wanted[:, possible], atol=1e-9, rtol=1e-6)
+    if slopes.requires_grad:
+        (second,) = torch.autograd.grad(slopes.square().sum(), weights)
+        assert not second.isnan().any()
+
+
+def test_kernel_and_layers_agree_on_a_large_circuit() -> None:
+    kernel = native_kernel()
+    if kernel is None:
+        pytest.skip("no C compiler")
+    layers = make_layers(compile_cnf(sudoku()).smooth())
+    for dtype, tolerance in ((torch.float32, 2e-4), (torch.float64, 1e-11)):
+        for rows in (0, 1, 127, 300):
+            weights = (3 * torch.randn(128, rows, dtype=dtype)).requires_grad_()
+            answers = []
+            for engine in (None, kernel):
+                value = evaluate(layers, weights, kernel=engine)
+                answers.append((value, *torch.autograd.grad(value.sum(), weights)))
+            torch.testing.assert_close(*answers, rtol=tolerance, atol=tolerance)
+
+
+def test_subnormal_numbers_survive_the_kernel() -> None:
+    kernel = native_kernel()
+    layers = make_layers(cardinality(6, 2, 4))
+    evaluate(layers, torch.randn(12, 5), kernel=kernel)
+    tiny = struct.unpack("<d", struct.pack("<Q", 1))[0]
+    assert tiny * 1.0 > 0
+    assert 1e-308 / 16 > 0
+    assert (torch.tensor([1e-40]) * torch.ones(1)).item() > 0
+    assert (torch.tensor([1e-310], dtype=torch.float64) / 2).item() > 0
+
+
+def test_builders() -> None:
+    for n in range(1, 7):
+        assert exactly_one(n).count() == n
+        for low, high in itertools.combinations_with_replacement(range(n + 1), 2):
+            assert cardinality(n, low, high).count() == sum(math.comb(n, k) for k in range(low, high + 1))
+        words = itertools.product((0, 1), repeat=n)
+        expected = sum(all(not (a and b) for a, b in itertools.pairwise(w)) for w in words)
+        assert chain(n, [[True, True], [True, False]]).count() == expected
+        assert machine([[0, 1], [1, 0]], n, accepting=[1]).count() == 2 ** (n - 1)
+    with pytest.raises(ProblemError, match="literal 3 is out of range"):
+        CircuitBuilder(2).conjoin([3])
+
+
+@settings(deadline=None, max_examples=20)
+@given(formula=formulas())
+def test_nnf_round_trip(tmp_path_factory: pytest.TempPathFactory, formula: CNF) -> None:
+    path = tmp_path_factory.mktemp("nnf") / "circuit.nnf"
+    circuit = compile_cnf(formula)
+    write_nnf(circuit, path)
+    assert read_nnf(path).count() == circuit.count()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "first line is not"),
+        ("p cnf 1 1\n", "first line is not"),
+        ("nnf 2 0 1\nL 1\n", "has 1 nodes, expected 2"),
+        ("nnf 1 0 1\nL 2\n", "is no node"),
+        ("nnf 2 1 1\nL 1\nA 2 0\n", "is no node"),
+        ("nnf 1 1 1\nA 1 0\n", "is no node"),
+        ("nnf 1 1 1\nX 1\n", "is no node"),
+    ],
+)
+def test_bad_nnf_files(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "x.nnf").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_nnf(tmp_path / "x.nnf")
+
+
+def test_sudoku_has_288_solutions() -> None:
+    assert compile_cnf(sudoku()).count() == 288
+
+
+def test_deep_formulas_do_not_recurse() -> None:
+    n = 600
+    formula = CNF.from_clauses([[-i, i + 1] for i in range(1, n)], n)
+    weights = torch.zeros(2 * n, 1, dtype=torch.float64)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + 60)
+    try:
+        circuit = compile_cnf(formula)
+        assert circuit.count() == n + 1
+        value = evaluate(make_layers(circuit.smooth()), weights)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert value.item() == pytest.approx(math.log(n + 1))
+
+
+def test_budgets_are_kept() -> None:
+    hard = random_cnf(120, 240)
+    with pytest.raises(BudgetError, match=r"beyond the budget of 0.05 s .* sampled or amortized"):
+        compile_cnf(hard, Budget(seconds=0.05))
+    with pytest.raises(BudgetError, match="beyond the budget of 60 s and 500 nodes"):
+        compile_cnf(hard, Budget(nodes=500))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variables", [20, 30, 40, 50, 60])
+def test_random_formulas_of_some_size(variables: int) -> None:
+    formula = random_cnf(variables, int(4.2 * variables))
+    assert compile_cnf(formula).count() == count(formula, limit=3_000_000)
+
+
+@pytest.mark.slow
+def test_larger_problems_agree_with_other_compilers() -> None:
+    problem = addition(3, base=4)
+    belief = Belief.from_logits(torch.randn(5, 6, 4, dtype=torch.float64))
+    output = problem(problem.random_worlds(5))
+    answers = [Compilation(problem, backend=b, cache=False).log_prob(belief, output) for b in available()]
+    for answer in answers:
+        torch.testing.assert_close(answer, answers[0])
+
+
+def available() -> list[str]:
+    import importlib.util
+
+    found = ["doxa"]
+    found += [name for name in ("pysdd", "dd") if importlib.util.find_spec(name) is not None]
+    return found
+
+
+@settings(deadline=None, max_examples=25)
+@given(formula=formulas(6))
+def test_other_compilers_count_the_same(formula: CNF) -> None:
+    from doxa.exact._backends import compile_with
+
+    for backend in available():
+        assert compile_with(backend, formula, Budget()).count() == count(formula)  # type: ignore[arg-type]
+
+
+def test_missing_backends_are_explained() -> None:
+    with pytest.raises(ConfigError, match="backend is 'minic2d', expected 'doxa', 'pysdd' or 'dd'"):
+        Compilation(addition(1), backend="minic2d", cache=False)  # type: ignore[arg-type]
+    for backend in {"pysdd", "dd"}.difference(available()):
+        with pytest.raises(ConfigError, match="backend needs the package"):
+            Compilation(addition(1, base=2), backend=backend, cache=False)  # type: ignore[arg-type]
+
+
+def test_cached_circuits_are_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("DOXA_CACHE", str(tmp_path))
+    problem = cnf([[1, 2], [-2, 3]])
+    belief, output = Belief.uniform((2, 2, 2)), torch.tensor([1])
+    expected = Compilation(problem).log_prob(belief, output)
+    (file,) = tmp_path.glob("*.circuit")
+    content = file.read_bytes()
+    for damaged in (b"", content[:-1], content + b"x", *(_flipped(content, i) for i in (0, 20, 50, len(content) - 3))):
+        file.write_bytes(damaged)
+        assert load(file.stem, tmp_path) is None
+        torch.testing.assert_close(Compilation(problem).log_prob(belief, output), expected)
+        assert file.read_bytes() == content  # rebuilt
+    # A valid file under a wrong name is not taken either.
+    other = tmp_path / f"{'0' * 64}.circuit"
+    other.write_bytes(content)
+    assert load(other.stem, tmp_path) is None
+
+
+def _flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def _compile_in_a_process(folder: str, barrier: object) -> None:
+    formula = random_cnf(30, 90)
+    barrier.wait()  # type: ignore[attr-defined]
+    for _ in range(5):
+        save(key_of(formula), compile_cnf(formula), Path(folder))
+
+
+def test_two_processes_leave_a_valid_cache(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(2)
+    processes = [context.Process(target=_compile_in_a_process, args=(str(tmp_path), barrier)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    formula = random_cnf(30, 90)
+    found = load(key_of(formula), tmp_path)
+    assert found is not None
+    assert pack(found, "") == pack(compile_cnf(formula), "")
+    assert [file.suffix for file in tmp_path.iterdir()] == [".circuit"]
+
+
+def test_a_cache_that_others_can_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("DOXA_CACHE", str(tmp_path))
+    with pytest.raises(ConfigError, match="can be written by others"):
+        cache_directory()
