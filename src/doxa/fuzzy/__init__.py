@@ -44,6 +44,7 @@ from doxa.fuzzy._aggregators import (
     UnboundedYager,
     UnboundedYagerSum,
 )
+from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._analysis import (
     ImplicationLaws,
     TNormProperties,
@@ -122,6 +123,7 @@ __all__ = [
     "Fraction",
     "Frank",
     "FrankGenerator",
+    "FuzzyAlgebra",
     "GeneralizedMean",
     "GeneralizedMeanError",
     "Generator",

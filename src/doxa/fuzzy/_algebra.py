@@ -1,0 +1,97 @@
+r"""A fuzzy logic as an algebra of truth values, which grounding evaluates formulas with (Chapter 3, Def. val)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from doxa._numerics import safe_log, truth
+from doxa.errors import ConfigError
+from doxa.fuzzy._folds import Counting, connective_fold, quantifier_fold
+from doxa.fuzzy._logic import Connective, Logic
+from doxa.fuzzy._tnorms import TConorm, TNorm
+from doxa.logic import Accumulator
+
+__all__ = ["FuzzyAlgebra"]
+
+Kind = Literal["bool", "prob", "logit", "log_prob"]
+
+
+@dataclass(frozen=True)
+class FuzzyAlgebra:
+    r"""The operators of a :class:`Logic`, as :class:`doxa.logic.Plan` wants them.
+
+    * A statement ``x := f(t) (φ)`` is :math:`∃_d\, T(p(d), φ(d))`, with the logic's ∃ over all values at once.
+    * ``exactly k``, ``at most k``, ``at least k`` read truth values as probabilities of independent events, in every
+      logic: the value is the Poisson-binomial probability of such a count. In product logic ``at least 1`` is ∃.
+    * Guards (``where``) are classical: they say which instances there are.
+
+    A conjunction of more than two formulas is joined in the order that suits grounding. T-norms do not mind; LTN's
+    stable operators and the ∨ of log space are not associative, so there the grouping shows in the value.
+
+    >>> from doxa.fuzzy import logic
+    >>> from doxa.logic import Interpretation, Plan, parse, probs
+    >>> kb = parse("sort Bird; pred raven(Bird); pred black(Bird); forall x: Bird. raven(x) -> black(x)")
+    >>> seen = Interpretation(kb, raven=probs(torch.tensor([0.9, 0.2])), black=probs(torch.tensor([0.3, 0.4])))
+    >>> Plan(kb["axiom1"], seen, algebra=FuzzyAlgebra(logic("product")))(Bird=2)
+    tensor(0.3256)
+    """
+
+    logic: Logic
+    statements: Literal["mode", "axis"] = "axis"
+
+    @property
+    def name(self) -> str:
+        return self.logic.name or "fuzzy"
+
+    def atom(self, raw: Tensor, kind: Kind, dtype: torch.dtype) -> Tensor:
+        x = truth(raw.to(dtype) if kind == "bool" else raw)
+        if self.logic.is_log:
+            return x if kind == "log_prob" else logsigmoid(x) if kind == "logit" else safe_log(x)
+        return x.exp() if kind == "log_prob" else x.sigmoid() if kind == "logit" else x
+
+    def not_(self, x: Tensor) -> Tensor:
+        return self.logic.neg(x)
+
+    def and_(self, xs: Sequence[Tensor]) -> Tensor:
+        return _all(self.logic.conj, xs)
+
+    def or_(self, xs: Sequence[Tensor]) -> Tensor:
+        return _all(self.logic.disj, xs)
+
+    def implies(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.logic.implies(a, b)
+
+    def iff(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.logic.iff(a, b)
+
+    def xor(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.logic.xor(a, b)
+
+    def connective(self, kind: Literal["and", "or"]) -> Accumulator:
+        return connective_fold(self.logic.conj if kind == "and" else self.logic.disj)
+
+    def quantifier(self, kind: str, count: int | None) -> Accumulator:
+        if count is not None:
+            return Counting(kind, count, self.logic.is_log)
+        return quantifier_fold(self.logic.forall if kind == "forall" else self.logic.exists)
+
+    def draw(self) -> Accumulator:
+        if self.logic.exists.is_log and not self.logic.is_log:
+            raise ConfigError(
+                f"∃ is {self.logic.exists}: its values are logarithms. It cannot read a statement x := f(t) (φ), or "
+                "a neural function inside an atom; choose an ∃ with truth values, such as TConormAggregator"
+            )
+        return quantifier_fold(self.logic.exists)
+
+
+def _all(op: Connective, xs: Sequence[Tensor]) -> Tensor:
+    if len(xs) == 2 or isinstance(op, TNorm | TConorm):
+        return reduce(op, xs)
+    return op.reduce(torch.stack(torch.broadcast_tensors(*xs)), 0)  # type: ignore[no-untyped-call]
