@@ -385,7 +385,8 @@ def nested(step: Callable[[Expr, Expr], Expr]) -> Expr:
 
 MIXED = (And, Or, Implies, Iff, Xor, lambda x, f: Count("at most", 1, [x, f, x]), lambda x, f: Not(f))
 LARGE = {
-    "conjuncts": lambda: And(*[Or(x, Not(y)) for x, y in pairwise(X)]),
+    "literals": lambda: And(*[Not(x) if i % 2 else x for i, x in enumerate(X)]),
+    "clauses": lambda: And(*[Or(x, Not(y)) for x, y in pairwise(X)]),
     "negations": lambda: nested(lambda x, f: Not(f)),
     "implications": lambda: nested(lambda x, f: Implies(x, f)),
     "conjunctions in disguise": lambda: nested(lambda x, f: Not(Implies(x, Not(f)))),
@@ -393,7 +394,7 @@ LARGE = {
 }
 
 
-SLOW = ("implications", "conjunctions in disguise")  # the same code on other shapes
+SLOW = ("clauses", "implications", "conjunctions in disguise")  # the same code on other shapes
 
 
 @pytest.mark.parametrize("shape", [pytest.param(s, marks=pytest.mark.slow) if s in SLOW else s for s in LARGE])
