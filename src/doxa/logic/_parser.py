@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from doxa.errors import KnowledgeError
 from doxa.logic._diagnostics import Diagnostic, raise_all
 from doxa.logic._kb import KnowledgeBase
 from doxa.logic._lint import warn_all
-from doxa.logic._reader import Reader, open_source
-from doxa.logic._source import Source
 from doxa.logic._tree import Expr
+
+if TYPE_CHECKING:
+    from doxa.logic._reader import Reader
+    from doxa.logic._source import Source
 
 __all__ = ["diagnose", "load", "parse", "parse_formula"]
 
@@ -45,8 +48,8 @@ def parse(text: str, *, file: str | None = None, warn: bool = True) -> Knowledge
                            ^^^^
         did you mean 'wet'?
     """
-    reader = Reader()
-    kb = reader.read([Source(text, file)])
+    reader = _reader()
+    kb = reader.read([_source(text, file)])
     if warn:
         warn_all(reader.warnings(kb))
     return kb
@@ -62,7 +65,7 @@ def load(*paths: str | os.PathLike[str], warn: bool = True) -> KnowledgeBase:
     >>> print(kb["wet"])
     [wet] rain -> wet
     """
-    reader = Reader()
+    reader = _reader()
     kb = reader.read(_sources(paths))
     if warn:
         warn_all(reader.warnings(kb))
@@ -79,7 +82,7 @@ def diagnose(*paths: str | os.PathLike[str]) -> tuple[KnowledgeBase | None, tupl
     >>> kb is None, found[0].message
     (True, "unknown proposition 'wett'")
     """
-    reader = Reader()
+    reader = _reader()
     try:
         kb = reader.read(_sources(paths))
     except KnowledgeError as error:
@@ -87,8 +90,23 @@ def diagnose(*paths: str | os.PathLike[str]) -> tuple[KnowledgeBase | None, tupl
     return kb, reader.warnings(kb)
 
 
+def _reader(kb: KnowledgeBase | None = None) -> Reader:
+    # Loaded when first needed: the lexer and the grammar take a while, and not every program reads text.
+    from doxa.logic._reader import Reader
+
+    return Reader(kb)
+
+
+def _source(text: str, file: str | None = None) -> Source:
+    from doxa.logic._source import Source
+
+    return Source(text, file)
+
+
 def _sources(paths: tuple[str | os.PathLike[str], ...]) -> list[Source]:
     """Open all files, or say of each why it cannot be opened."""
+    from doxa.logic._reader import open_source
+
     sources: list[Source] = []
     wrong: list[Diagnostic] = []
     for path in paths:
@@ -108,13 +126,13 @@ def parse_formula(text: str, kb: KnowledgeBase) -> Expr:
     >>> parse_formula("!wet -> !rain", kb).unicode()
     '¬wet → ¬rain'
     """
-    return Reader(KnowledgeBase._trusted(kb.signature, (), ())).formula(Source(text))
+    return _reader(KnowledgeBase._trusted(kb.signature, (), ())).formula(_source(text))
 
 
 def extend(kb: KnowledgeBase, text: str, *, file: str | None = None, warn: bool = True) -> KnowledgeBase:
     """The knowledge of ``kb`` and of a text that may use what ``kb`` declares."""
-    reader = Reader(kb)
-    more = reader.read([Source(text, file)])
+    reader = _reader(kb)
+    more = reader.read([_source(text, file)])
     if warn:
         warn_all([w for w in reader.warnings(more) if w.span is not None], stacklevel=4)
     return more
