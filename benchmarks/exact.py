@@ -1,12 +1,22 @@
-"""Exact inference, forward and backward: addition by factors against a carry recursion written by hand."""
+"""Exact inference, forward and backward: addition by factors against a carry recursion written by hand; circuits in
+log space against KLay, on one and the same circuit; compiling against PySDD."""
 
 from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from itertools import combinations, product
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from doxa.exact import Elimination
+from doxa.exact import Circuit, Elimination, Kernel, compile_cnf, native_kernel
+from doxa.exact._backends import compile_with
+from doxa.exact._compiler import Budget
+from doxa.exact._encoding import encode
+from doxa.exact._layers import evaluate, make_layers
+from doxa.logic import CNF
 from doxa.problem import Belief, addition
 from harness import Row, compare, cpu_seconds, exponent
 
@@ -57,8 +67,91 @@ def addition_rows() -> list[Row]:
     return rows
 
 
+def sudoku() -> CNF:
+    """Every filling of a 4×4 Sudoku: cell (r, c) has value v as variable 16 r + 4 c + v + 1."""
+    cells = list(product(range(4), range(4)))
+    units = [lambda r, c: r, lambda r, c: c, lambda r, c: 2 * (r // 2) + c // 2]
+    groups = [[cell for cell in cells if unit(*cell) == i] for unit in units for i in range(4)]
+
+    def x(cell: tuple[int, int], value: int) -> int:
+        return 16 * cell[0] + 4 * cell[1] + value + 1
+
+    clauses = [[x(cell, v) for v in range(4)] for cell in cells]
+    clauses += [[-x(cell, v), -x(cell, w)] for cell in cells for v, w in combinations(range(4), 2)]
+    clauses += [[-x(a, v), -x(b, v)] for group in groups for v in range(4) for a, b in combinations(group, 2)]
+    return CNF.from_clauses(clauses, 64)
+
+
+def klay_module(circuit: Circuit) -> Callable[[Tensor, Tensor], Tensor]:
+    """The same circuit, node by node, evaluated by KLay over a batch ``(R, variables)`` of literal weights."""
+    import klay
+
+    peer = klay.Circuit()
+    nodes = [peer.literal_node((i // 2 + 1) * (-1 if i % 2 else 1)) for i in range(circuit.literals)]
+    for kind, children in zip(circuit.kinds.tolist(), circuit.arguments, strict=True):
+        parts = [nodes[c] for c in children]
+        nodes.append(peer.or_node(parts) if kind else peer.and_node(parts))
+    peer.set_root(nodes[-1])
+    peer.remove_unused_nodes()
+    module = peer.to_torch_module(semiring="log", compile=False)
+    return lambda positive, negative: module(positive, negative)
+
+
+def circuit_rows() -> list[Row]:
+    if importlib.util.find_spec("klay") is None:
+        print("no rows against KLay: the package klaycircuits is not installed")
+        return []
+    rows = []
+    kernel = native_kernel()
+    if kernel is None:
+        print("no rows for the native kernel: there is no C compiler")
+    for name, circuit in (
+        ("sudoku 4×4", compile_cnf(sudoku())),
+        ("addition N=3", compile_cnf(encode(addition(3)).cnf)),
+    ):
+        smooth = circuit.smooth()
+        layers, peer = make_layers(smooth), klay_module(smooth)
+        for batch in (64, 1024):
+            weights = torch.randn(2, smooth.variables, batch).log_softmax(0).requires_grad_()
+
+            def theirs(weights: Tensor = weights, peer: Callable[[Tensor, Tensor], Tensor] = peer) -> Tensor:
+                (slopes,) = torch.autograd.grad(peer(weights[0].T, weights[1].T).sum(), weights)
+                return slopes
+
+            engines: list[tuple[str, Kernel | None, float]] = [("pure torch", None, 1.3 if batch == 64 else 3.0)]
+            engines += [("native kernel", kernel, 4.0)] if kernel is not None else []
+            for engine, used, goal in engines:
+
+                def ours(weights: Tensor = weights, used: Kernel | None = used, layers=layers) -> Tensor:  # type: ignore[no-untyped-def]
+                    flat = weights.transpose(0, 1).reshape(-1, weights.shape[2])
+                    (slopes,) = torch.autograd.grad(evaluate(layers, flat, kernel=used).sum(), weights)
+                    return slopes
+
+                torch.testing.assert_close(ours(), theirs(), rtol=1e-2, atol=1e-3)
+                title = f"circuit of {name} in log space, batch {batch}, {engine}: times faster than KLay"
+                rows.append(compare(title, ours, theirs, goal=goal, better="higher", repeats=12))
+    return rows
+
+
+def compile_rows() -> list[Row]:
+    if importlib.util.find_spec("pysdd") is None:
+        print("no row against PySDD: the package PySDD is not installed")
+        return []
+    formula = sudoku()
+
+    def ours() -> Circuit:
+        return compile_cnf(formula)
+
+    def theirs() -> Circuit:
+        return compile_with("pysdd", formula, Budget())
+
+    assert ours().count() == theirs().count() == 288
+    title = "compile sudoku 4×4: time against PySDD with automatic minimisation"
+    return [compare(title, ours, theirs, goal=1.0, better="lower", repeats=6)]
+
+
 def rows() -> list[Row]:
-    return addition_rows()
+    return addition_rows() + circuit_rows() + compile_rows()
 
 
 if __name__ == "__main__":
