@@ -31,9 +31,11 @@ _SIGNS = sorted([s for s in (*_KIND, *_MISTAKES) if not s.isalpha()], key=len, r
 _MASTER = re.compile(
     r"[^\S\n]*+(?:\#[^\n]*+)?"
     rf"(\n|{'|'.join(SOFT.values())}|{IDENTIFIER}|{NUMBER}|{STRING}|\.(?:{IDENTIFIER}|{STRING})"
-    rf"|{'|'.join(re.escape(s) for s in _SIGNS)}|.|\Z)"
+    # A quotation mark that is never closed takes the rest of its line, so that no text is read twice.
+    rf'|"[^\n]*|{"|".join(re.escape(s) for s in _SIGNS)}|.|\Z)'
 )
 _WORD = re.compile(IDENTIFIER)
+_QUOTED = re.compile(STRING)
 _SOFT_KIND = {
     **{kind.lower(): kind for kind in SOFT},
     "at most": "ATMOST",
@@ -92,13 +94,15 @@ class Token:
         try:
             if "0" <= first <= "9":
                 return cls("NUMBER", share(Number(_number(text))), text, start, end)
-            if first == '"' and len(text) > 1:
+            if _QUOTED.fullmatch(text):
                 return cls("NAME", share(Name(_unquote(text))), text, start, end)
             if first == "." and len(text) > 1:
                 return cls("FIELD", _unquote(text[1:]) if text[1] == '"' else text[1:], text, start, end)
         except KnowledgeError as error:
             return cls("BAD", str(error), text, start, end)
-        return cls("BAD", None, text, start, end)
+        return (
+            cls("BAD", None, first, start, start + len(first)) if first == '"' else cls("BAD", None, text, start, end)
+        )
 
 
 END = Token("END", None, "")
