@@ -14,6 +14,8 @@ instance or all of them, or nothing at all. So this room has them all, small fro
 * implications I: ``SImplication(S)`` and ``T.residuum``; :func:`sigmoidal` bends any operator;
 * aggregators A and E, with masks and weights;
 * a :class:`Logic` picks one of each, :func:`logic` has them by name;
+* the :func:`valuation` of a formula or a knowledge base on data, compiled into a :class:`FuzzyPlan`, and
+  :class:`FuzzyLoss`, minus the weighted sum of the values of its axioms; relation heads that are fast on all pairs;
 * analysis: which laws an operator satisfies, and on how much of its domain its gradient vanishes, found by trying.
 
 Everything is finite on the closed cube: logarithms are those of max(x, ε) and singular derivatives are capped at 1/ε,
@@ -69,6 +71,7 @@ from doxa.fuzzy._frank import Frank, FrankGenerator
 from doxa.fuzzy._generators import Generator, LinearGenerator, LogGenerator, OddsGenerator, PowerGenerator
 from doxa.fuzzy._godel import Drastic, Godel, NilpotentMinimum
 from doxa.fuzzy._hamacher import Hamacher, HamacherGenerator
+from doxa.fuzzy._heads import Bilinear, NeuralTensorNetwork, SquaredDistance
 from doxa.fuzzy._implications import Implication, RImplication, SImplication
 from doxa.fuzzy._logic import (
     LOGICS,
@@ -83,6 +86,7 @@ from doxa.fuzzy._logic import (
     tnorm_logic,
 )
 from doxa.fuzzy._logspace import LogConjunction, LogDisjunction, LogExists, LogForall, LogImplication, LogNegation
+from doxa.fuzzy._loss import FuzzyLoss
 from doxa.fuzzy._lukasiewicz import Lukasiewicz
 from doxa.fuzzy._negations import (
     STANDARD,
@@ -93,6 +97,7 @@ from doxa.fuzzy._negations import (
     YagerNegation,
 )
 from doxa.fuzzy._parameters import Learnable, learnables
+from doxa.fuzzy._plan import FuzzyPlan, Valuation, valuation
 from doxa.fuzzy._product import Product
 from doxa.fuzzy._schweizer_sklar import SchweizerSklar, SchweizerSklarGenerator
 from doxa.fuzzy._sigmoidal import SigmoidalAggregator, SigmoidalConnective, SigmoidalImplication, sigmoidal
@@ -117,6 +122,7 @@ __all__ = [
     "AczelAlsina",
     "Aggregator",
     "Archimedean",
+    "Bilinear",
     "Connective",
     "Dombi",
     "Drastic",
@@ -124,6 +130,8 @@ __all__ = [
     "Frank",
     "FrankGenerator",
     "FuzzyAlgebra",
+    "FuzzyLoss",
+    "FuzzyPlan",
     "GeneralizedMean",
     "GeneralizedMeanError",
     "Generator",
@@ -147,6 +155,7 @@ __all__ = [
     "Logic",
     "Lukasiewicz",
     "Negation",
+    "NeuralTensorNetwork",
     "NilpotentMinimum",
     "OddsGenerator",
     "PowerGenerator",
@@ -159,6 +168,7 @@ __all__ = [
     "SigmoidalAggregator",
     "SigmoidalConnective",
     "SigmoidalImplication",
+    "SquaredDistance",
     "StableAggregator",
     "StableConnective",
     "StableImplication",
@@ -173,6 +183,7 @@ __all__ = [
     "TNormProperties",
     "UnboundedYager",
     "UnboundedYagerSum",
+    "Valuation",
     "Yager",
     "YagerNegation",
     "contrapositive_derivatives",
@@ -189,5 +200,6 @@ __all__ = [
     "symmetric",
     "tnorm_logic",
     "tnorm_properties",
+    "valuation",
     "yager_fraction",
 ]
