@@ -31,6 +31,7 @@ from doxa.exact import (
     machine,
     native_kernel,
     read_nnf,
+    weigh,
     write_nnf,
 )
 from doxa.exact._layers import evaluate, make_layers
@@ -340,3 +341,33 @@ def test_a_cache_that_others_can_write_is_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("DOXA_CACHE", str(tmp_path))
     with pytest.raises(ConfigError, match="can be written by others"):
         cache_directory()
+
+
+@settings(deadline=None, max_examples=30)
+@given(formula=formulas(6), seed=st.integers(0, 99))
+def test_semirings(formula: CNF, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(2, 3, formula.variables, dtype=torch.float64, generator=generator)
+    circuit = compile_cnf(formula)
+    leaves = torch.stack([weights[0], weights[1]], -1).flatten(-2).T
+    torch.testing.assert_close(weigh(circuit, *weights), by_enumeration(formula, leaves))
+    real = torch.zeros(3, dtype=torch.float64)
+    best = torch.full((3,), -math.inf, dtype=torch.float64)
+    for bits in itertools.product((True, False), repeat=formula.variables):
+        if all(any(bits[abs(x) - 1] == (x > 0) for x in clause) for clause in formula.clauses):
+            chosen = torch.where(torch.tensor(bits), weights[0], weights[1])
+            real, best = real + chosen.prod(-1), torch.maximum(best, chosen.sum(-1))
+    torch.testing.assert_close(weigh(circuit, *weights, "real"), real)
+    torch.testing.assert_close(weigh(circuit, *weights, "max"), best)
+
+
+def test_semirings_have_derivatives_and_clear_errors() -> None:
+    circuit = chain(3, [[True, True], [True, False]])
+    positive, negative = torch.randn(2, 2, 3, dtype=torch.float64, requires_grad=True).unbind(0)
+    for semiring in ("log", "real"):
+        assert torch.autograd.gradcheck(lambda a, b, s=semiring: weigh(circuit, a, b, s), (positive, negative))
+        assert torch.autograd.gradgradcheck(lambda a, b, s=semiring: weigh(circuit, a, b, s), (positive, negative))
+    with pytest.raises(ConfigError, match="semiring is 'tropical', expected one of log, real, max"):
+        weigh(circuit, positive, negative, "tropical")  # type: ignore[arg-type]
+    with pytest.raises(ProblemError, match="one weight for each literal"):
+        weigh(circuit, positive[:, :2], negative[:, :2])

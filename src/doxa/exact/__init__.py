@@ -5,7 +5,9 @@ A belief P gives each world w a probability, and a known function c gives it an 
     p(y | P) = Σ_w p(w | P) [c(w) = y]              (dissertation, chapter 6, "Weighted Model Counting")
 
 a sum over all worlds. There may be too many of them to list, but not too many to sum: ``Enumeration`` lists them,
-``Elimination`` adds up one variable after the other within the problem's factors.
+``Elimination`` adds up one variable after the other within the problem's factors, ``Compilation`` turns them into a
+circuit of products and sums. ``plan`` picks one and says why. ``Constraint`` reasons with knowledge, and
+``ConstrainedLayer`` makes a network obey it.
 
 All engines compute log p(y | P) in log space, batched, in float32 or float64, and any number of times differentiable.
 The
@@ -26,6 +28,7 @@ from doxa.exact._compiler import Budget, BudgetError, compile_cnf
 from doxa.exact._constraint import Constraint
 from doxa.exact._elimination import Elimination
 from doxa.exact._enumeration import Enumeration
+from doxa.exact._evaluate import weigh
 from doxa.exact._native import Kernel, native_kernel
 from doxa.exact._nnf import read_nnf, write_nnf
 from doxa.exact._plan import Plan, plan
@@ -60,6 +63,7 @@ __all__ = [
     "native_kernel",
     "plan",
     "read_nnf",
+    "weigh",
     "why_not",
     "write_nnf",
 ]

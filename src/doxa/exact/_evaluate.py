@@ -1,0 +1,69 @@
+"""A circuit and weights: one number for each semiring."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from doxa.errors import ConfigError, ProblemError
+from doxa.exact._circuit import AND, Circuit
+from doxa.exact._layers import Layers, evaluate, make_layers
+from doxa.exact._native import native_kernel
+
+Semiring = Literal["log", "real", "max"]
+
+
+def weigh(circuit: Circuit, positive: Tensor, negative: Tensor, semiring: Semiring = "log") -> Tensor:
+    """The weighted model count of a circuit, differentiable; ``Circuit.count`` counts without weights.
+
+    The circuit is made smooth first, so a variable that does not matter weighs w⁺ + w⁻.
+
+    Args:
+        circuit: a circuit.
+        positive: w⁺, the weights of the literals 1, 2, ..., ``(*batch, variables)``.
+        negative: w⁻, the weights of -1, -2, ..., of the same shape.
+        semiring: "log": weights and result are logarithms; "real": they are numbers, possibly negative; "max": they are
+            logarithms, and the result is that of the best model.
+
+    >>> from doxa.exact import exactly_one
+    >>> probs = torch.tensor([0.5, 0.2])
+    >>> weigh(exactly_one(2), probs, 1 - probs, "real")                       # .5 · .8 + .5 · .2
+    tensor(0.5000)
+    """
+    if semiring not in get_args(Semiring):
+        raise ConfigError(f"semiring is {semiring!r}, expected one of {', '.join(get_args(Semiring))}")
+    if positive.shape != negative.shape or positive.ndim == 0 or positive.shape[-1] != circuit.variables:
+        raise ProblemError(
+            f"the weights have shapes {tuple(positive.shape)} and {tuple(negative.shape)}, expected twice (*batch, "
+            f"{circuit.variables}): one weight for each literal"
+        )
+    batch = positive.shape[:-1]
+    leaves = torch.stack([positive, negative], -1).flatten(-2).reshape(batch.numel(), circuit.literals).T
+    layers = make_layers(circuit.smooth())
+    if semiring == "real":
+        return _real(layers, leaves).reshape(batch)
+    mode: Literal["sum", "best"] = "sum" if semiring == "log" else "best"
+    return evaluate(layers, leaves, mode=mode, kernel=native_kernel()).reshape(batch)
+
+
+def _real(layers: Layers, leaves: Tensor) -> Tensor:
+    """Products and sums of plain numbers."""
+    values = torch.cat([leaves, torch.ones_like(leaves[:1])]) if len(leaves) else leaves.new_ones(1, leaves.shape[1])
+    # The row of ones stands between literals and nodes, so nodes are one further than they are numbered.
+    for layer in layers.layers:
+        children = layer.children + (layer.children >= layers.literals)
+        count = layer.last - layer.first
+        if layer.kind == AND:
+            within = torch.arange(len(children)) - layer.offsets[layer.nodes]
+            width = int(within.max()) + 1 if len(children) else 0
+            places = torch.full((count, width), layers.literals)
+            places[layer.nodes, within] = children
+            out = values.index_select(0, places.flatten()).reshape(count, width, -1).prod(1)
+        elif children.shape[1] == count:
+            out = values.index_select(0, children[0]) + values.index_select(0, children[1])
+        else:  # false: a sum of nothing
+            out = values.new_zeros(count, values.shape[1])
+        values = torch.cat([values, out])
+    return values[-1]
