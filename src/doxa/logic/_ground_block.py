@@ -1,22 +1,15 @@
-"""Blocks: straight-line programs over a frame of axes, and how they run.
+"""Blocks: straight-line programs over a frame of axes.
 
 A block evaluates one quantifier (or a whole formula) over its frame: the axes of the values it takes from outside, its
-own axes (one per variable), and lists that guards and ragged domains make of them. When a frame has more elements than
-the chunk allows, the block runs in tiles along its own axes and merges what they give; an outer axis that is still too
-long is cut into pieces whose results are put side by side.
-
-Blocks nest as deep as formulas do, so nothing here recurses: a block is a generator that yields the generators of the
-blocks inside it, and :func:`drive` keeps the stack.
+own axes (one per variable), and lists that guards and ragged domains make of them. Equal operations on equal values are
+one step; what the tiles of a frame have in common is computed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from itertools import product
-from math import prod
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from doxa.logic._ground_index import take
@@ -25,25 +18,10 @@ from doxa.logic._ground_types import TRUTH, Axis, ColumnPool, Pool, Ref, Type
 if TYPE_CHECKING:
     from doxa.logic._ground_run import Run
 
-__all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Task", "drive", "run_block"]
+__all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Task"]
 
 Task = Generator["Task", Any, Any]
-
-
-def drive(task: Task) -> Any:
-    """Run a generator that yields generators, sending each what the one it yielded returned."""
-    stack: list[Task] = [task]
-    value: Any = None
-    while stack:
-        try:
-            inner = stack[-1].send(value)
-        except StopIteration as end:
-            stack.pop()
-            value = end.value
-        else:
-            stack.append(inner)
-            value = None
-    return value
+"""Work that may wait for other work: it yields tasks and is sent what they return."""
 
 
 class Frame:
@@ -141,6 +119,9 @@ class Block:
     """The axes of the values from outside."""
     invariant: list[Step]
     varying: list[Step]
+    blank: list[Any]
+    """The registers before anything has run: constants, and places to fill."""
+    input_slots: tuple[int, ...]
 
     def __init__(self, parent: Block | None, label: str) -> None:
         self.parent = parent
@@ -265,6 +246,10 @@ class Block:
                 frees.setdefault(step.out, []).append(slot)
         for step in self.steps:
             step.frees = tuple(frees.get(step.out, ()))
+        self.blank = [None] * self.slots
+        for slot, value in self.constants:
+            self.blank[slot] = value
+        self.input_slots = tuple([inside.slot for _, inside in self.inputs])
         # The indices that made the program are not needed to run it.
         self._numbers, self._captured, self._moved, self.memo = {}, {}, {}, {}
 
@@ -297,150 +282,3 @@ def _remap(block: Block, ref: Ref, absorbed: Absorbed) -> Ref:
         return take(value.permute(order), at).movedim(0, -1)
 
     return block.emit(("gather", absorbed.list), gather, [ref, *places], axes, ref.type)
-
-
-# --- running ------------------------------------------------------------------------------------------------------
-
-
-def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, int]) -> Task:
-    """Run a sealed block on the values of its inputs; ``outer`` holds the lengths of their axes."""
-    sizes = {a: outer[a] for a in block.outer}
-    outside = prod(sizes.values())
-    for own in block.own:
-        sizes[own.axis] = run.size(own.pool)
-    lengths = [sizes[own.axis] if own.costs else 1 for own in block.own]
-    if run.chunk < outside * prod(lengths) or block.ragged:
-        weights, factor = _ragged_weights(block, run, values)
-        costly = [own for own in block.own if own.costs]
-        counts = [weights.get(own.axis, sizes[own.axis]) for own in costly]
-        weighed = [weights.get(a, sizes[a]) for a in block.outer]
-        outside = prod([w if isinstance(w, int) else int(w.sum()) for w in weighed]) * factor
-        cuttable = [a for a in block.outer if a in block.reducer.axes and sizes[a] > 1]
-        if outside > run.chunk and cuttable:
-            return (yield from _run_pieces(block, run, values, sizes, cuttable, weights, outside))
-        tiles = []
-        for box in _tiles(counts, run.chunk // max(1, outside)):
-            cut = dict(zip(costly, box, strict=True))
-            tiles.append(tuple([cut.get(own, slice(0, sizes[own.axis])) for own in block.own]))
-    else:
-        tiles = [tuple([slice(0, sizes[own.axis]) for own in block.own])]
-    frame = _frame(block, run, values, sizes, len(tiles) == 1)
-    regs = frame.regs
-    for step in block.invariant:
-        value = step.fn(frame, *[regs[a] for a in step.args])
-        regs[step.out] = (yield value) if step.suspends else value
-        for slot in step.frees:
-            regs[slot] = None
-    total: Any = None
-    for number, tile in enumerate(tiles):
-        for own, places in zip(block.own, tile, strict=True):
-            regs[own.slot] = places
-            sizes[own.axis] = places.stop - places.start
-        for axis, ref in block.positions.items():
-            if axis in sizes:
-                regs[ref.slot] = slice(0, sizes[axis])
-        for step in block.varying:
-            value = step.fn(frame, *[regs[a] for a in step.args])
-            regs[step.out] = (yield value) if step.suspends else value
-            for slot in step.frees:
-                regs[slot] = None
-        part = block.reducer.tile(frame)
-        total = part if number == 0 else block.reducer.merge(total, part)
-    if run.trace is not None:
-        run.trace.block(block, frame, tiles)
-    return block.reducer.finish(frame, total)
-
-
-def _frame(block: Block, run: Run, values: Sequence[Any], sizes: dict[Axis, int], whole: bool) -> Frame:
-    regs: list[Any] = [None] * block.slots
-    for slot, value in block.constants:
-        regs[slot] = value
-    for (_, inside), value in zip(block.inputs, values, strict=True):
-        regs[inside.slot] = value
-    for axis, ref in block.positions.items():
-        if axis in sizes:
-            regs[ref.slot] = slice(0, sizes[axis])
-    return Frame(run, sizes, regs, whole)
-
-
-def _run_pieces(
-    block: Block,
-    run: Run,
-    values: Sequence[Any],
-    sizes: dict[Axis, int],
-    cuttable: list[Axis],
-    weights: dict[Axis, Tensor],
-    outside: int,
-) -> Task:
-    """Cut the longest outer axis into pieces and put their results side by side."""
-    longest = max(cuttable, key=lambda a: sizes[a])
-    weight = weights.get(longest)
-    length = sizes[longest] if weight is None else int(weight.sum())
-    budget = max(1, run.chunk * length // max(1, outside))
-    pieces = []
-    for piece in _cuts(weight if weight is not None else sizes[longest], budget):
-        inside = dict(sizes)
-        inside[longest] = piece.stop - piece.start
-        cut = [_cut(value, ref, longest, piece) for value, (ref, _) in zip(values, block.inputs, strict=True)]
-        pieces.append((yield run_block(block, run, cut, inside)))
-    return torch.cat(pieces, block.reducer.axes.index(longest))
-
-
-def _cut(value: Any, ref: Ref, axis: Axis, piece: slice) -> Any:
-    if axis not in ref.axes:
-        return value
-    if ref.dense:
-        return slice(value.start + piece.start, value.start + piece.stop)
-    return value.narrow(ref.axes.index(axis), piece.start, piece.stop - piece.start)
-
-
-def _ragged_weights(block: Block, run: Run, values: Sequence[Any]) -> tuple[dict[Axis, Tensor], int]:
-    """For each axis along which structures lie, how many instances each structure has; and a factor for the rest."""
-    weights: dict[Axis, Tensor] = {}
-    factor = 1
-    own = {o.slot: o for o in block.own}
-    given = {inside.slot: value for (_, inside), value in zip(block.inputs, values, strict=True)}
-    for base, column, copies in block.ragged:
-        lengths = run.lengths(column)
-        if len(base.axes) == 1 and (base.slot in own or base.slot in given):
-            places = given.get(base.slot)
-            if places is not None:
-                lengths = lengths[places] if isinstance(places, slice) else lengths[places.cpu()]
-            weight = lengths.clamp(min=1) ** copies
-            axis = base.axes[0]
-            weights[axis] = weights[axis] * weight if axis in weights else weight
-        else:
-            factor *= max(1, int(lengths.max()) if len(lengths) else 1) ** copies
-    return weights, factor
-
-
-def _tiles(counts: Sequence[int | Tensor], budget: int) -> Iterator[tuple[slice, ...]]:
-    """Boxes that cover all axes, each of at most ``budget`` elements where that is possible.
-
-    An axis is given by its length, or by the weight of each of its places. The first axes are cut first.
-    """
-    inner = 1
-    cut: list[list[slice]] = []
-    for count in reversed(counts):
-        total = count if isinstance(count, int) else int(count.sum())
-        length = count if isinstance(count, int) else len(count)
-        if inner * total <= budget or length <= 1:
-            cut.append([slice(0, length)])
-        else:
-            cut.append(_cuts(count, max(1, budget // inner)))
-        inner = inner * total if inner * total <= budget else max(inner, budget)
-    return product(*reversed(cut))
-
-
-def _cuts(count: int | Tensor, budget: int) -> list[slice]:
-    """Runs of consecutive places of at most ``budget`` weight each, or of one place."""
-    if isinstance(count, int):
-        return [slice(a, min(a + budget, count)) for a in range(0, count, budget)] or [slice(0, 0)]
-    ends = count.cumsum(0).tolist()
-    pieces, start, before = [], 0, 0
-    for place, end in enumerate(ends):
-        if end - before > budget and place > start:
-            pieces.append(slice(start, place))
-            start, before = place, ends[place - 1]
-    pieces.append(slice(start, len(ends)))
-    return pieces

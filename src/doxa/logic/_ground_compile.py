@@ -19,7 +19,8 @@ from doxa.logic._algebra import Algebra
 from doxa.logic._binders import Group, Let, Quantifier
 from doxa.logic._count import Count
 from doxa.logic._ground_atoms import Needs, apply, symbol_of
-from doxa.logic._ground_block import Block, Frame, Result, Task, run_block
+from doxa.logic._ground_block import Block, Frame, Result, Task
+from doxa.logic._ground_execute import run_block
 from doxa.logic._ground_frame import Scope, frame
 from doxa.logic._ground_free import Free, draw_first
 from doxa.logic._ground_index import cut

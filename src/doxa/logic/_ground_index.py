@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["cut", "entries", "take"]
+__all__ = ["cut", "entries", "take", "unravel"]
 
 
 def cut(value: Tensor, run: slice, dim: int = 0) -> Tensor:
@@ -21,6 +21,16 @@ def take(value: Tensor, places: Sequence[Tensor]) -> Tensor:
     """The entries at places along the first axes, which broadcast; further axes stay behind."""
     found: Tensor = torch.ops.aten.index.Tensor(value, list(places))
     return found
+
+
+def unravel(flat: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """The places along several axes that numbers of their product stand for."""
+    places = []
+    for size in reversed(sizes[1:]):
+        outer = flat // max(1, size)
+        places.append(flat - outer * size)
+        flat = outer
+    return (flat, *reversed(places))
 
 
 def entries(values: Tensor, at: Any) -> Tensor:

@@ -8,14 +8,16 @@ folded by segments back onto that axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from doxa.logic._algebra import Accumulator
-from doxa.logic._ground_block import Absorbed, Block, Frame, Reducer, Task, run_block
+from doxa.logic._ground_block import Absorbed, Block, Frame, Reducer, Task
+from doxa.logic._ground_execute import run_block
+from doxa.logic._ground_index import unravel
 from doxa.logic._ground_lookup import expand_dims, positions
 from doxa.logic._ground_types import Axis, ColumnPool, Ref, Type, inserted, union
 
@@ -36,7 +38,7 @@ def guard_list(block: Block, guard: Block, axis: Axis, key: Any, spread: Axis | 
         if found is None:
             truth = yield run_block(guard, frame.run, values, frame.sizes)
             sizes = [frame.sizes[a] for a in axes]
-            found = _unravel(truth.expand(sizes).reshape(-1).nonzero().squeeze(1), sizes)
+            found = unravel(truth.expand(sizes).reshape(-1).nonzero().squeeze(1), sizes)
             if frame.whole and spread is None:
                 frame.run.keep_list(key, values, found)
         frame.sizes[axis] = len(found[0])
@@ -61,7 +63,7 @@ def ragged_list(block: Block, base: Ref, pool: ColumnPool, axis: Axis, kind: Typ
         first = lengths.cumsum(0) - lengths
         element = column.starts[flat][where] + torch.arange(len(where), device=rows.device) - first[where]
         frame.sizes[axis] = len(where)
-        return (element, *_unravel(where, list(rows.shape)))
+        return (element, *unravel(where, list(rows.shape)))
 
     made = block.emit(("ragged", axis), make, [at], (axis,))
     element = block.emit(("element", axis), _part(0), [made], (axis,), kind)
@@ -78,16 +80,6 @@ def _absorb(block: Block, axis: Axis, axes: tuple[Axis, ...], made: Ref, first: 
 
 def _part(number: int) -> Callable[..., Any]:
     return lambda frame, parts: parts[number]
-
-
-def _unravel(flat: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-    if len(sizes) <= 1:
-        return (flat,)
-    places = []
-    for size in reversed(sizes):
-        places.append(flat % max(1, size))
-        flat = flat // max(1, size)
-    return tuple(places[::-1])
 
 
 class Fold(Reducer):

@@ -10,13 +10,16 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError
+from doxa.logic._ground_block import Block, Frame
+from doxa.logic._ground_index import take
+from doxa.logic._ground_types import ListedPool, Ref
 from doxa.logic._meanings import Named, positions
 from doxa.logic._symbols import INT, REAL, Function, Sort
 
 if TYPE_CHECKING:
     from doxa.logic._ground_run import Run
 
-__all__ = ["NO_INT", "Sparse", "named_table"]
+__all__ = ["NO_INT", "Sparse", "listed_place", "named_table"]
 
 LARGEST = 2**24
 """Relations over more tuples than this are kept as lists."""
@@ -52,7 +55,12 @@ def named_table(run: Run, meaning: Named, sizes: Sequence[int]) -> Tensor | Spar
 
 def _build(run: Run, meaning: Named, sizes: Sequence[int]) -> Tensor | Sparse:
     symbol = meaning.symbol
-    places = [_lookup(run, sort, size, symbol.name) for sort, size in zip(symbol.sorts, sizes, strict=True)]
+    places = [
+        {v: i for i, v in enumerate(meaning.listed[argument])}.__getitem__
+        if argument in meaning.listed
+        else _lookup(run, sort, size, symbol.name)
+        for argument, (sort, size) in enumerate(zip(symbol.sorts, sizes, strict=True))
+    ]
     flat = []
     for args, _ in meaning.entries:
         number = 0
@@ -89,6 +97,21 @@ def _values(run: Run, meaning: Named, symbol: Function, keys: Tensor, total: int
         found = [place(v) for _, v in meaning.entries]
     filled[keys] = torch.tensor(found, dtype=filled.dtype, device=run.device)
     return filled
+
+
+def listed_place(block: Block, number: Ref, pool: ListedPool, numbers: list[Any]) -> Ref:
+    """Where a number stands among those that a table lists; behind them all if it is not listed."""
+    if number.const is not None:
+        return block.constant(numbers.index(number.const) if number.const in numbers else len(numbers), number.type)
+
+    def place(frame: Frame, value: Tensor) -> Tensor:
+        known = torch.tensor(numbers, dtype=value.dtype, device=value.device)
+        if not numbers:
+            return torch.zeros_like(value, dtype=torch.int64)
+        at = torch.searchsorted(known, value.contiguous()).clamp(max=len(numbers) - 1)
+        return torch.where(take(known, [at]) == value, at, len(numbers))
+
+    return block.emit(("listed", pool), place, [number], number.axes, number.type)
 
 
 def _lookup(run: Run, sort: Sort, size: int, name: str) -> Any:

@@ -13,8 +13,9 @@ from doxa.logic._algebra import Algebra
 from doxa.logic._binders import Group, Quantifier
 from doxa.logic._classical import CLASSICAL, Classical
 from doxa.logic._diagnostics import did_you_mean
-from doxa.logic._ground_block import Block, Result, Task, drive, run_block
+from doxa.logic._ground_block import Block, Result, Task
 from doxa.logic._ground_compile import Compiler
+from doxa.logic._ground_execute import drive, run_block
 from doxa.logic._ground_frame import Scope, pool_of, pool_of_sort
 from doxa.logic._ground_free import Free
 from doxa.logic._ground_lookup import expand_dims

@@ -17,6 +17,7 @@ from doxa.logic._ground_types import (
     ColumnPool,
     FinitePool,
     FunctionPool,
+    ListedPool,
     OwnPool,
     Pool,
     PropositionPool,
@@ -26,6 +27,7 @@ from doxa.logic._ground_types import (
     SortPool,
     StackPool,
 )
+from doxa.logic._meanings import Named
 from doxa.logic._symbols import Sort
 from doxa.logic._universe import Column, has_values
 
@@ -48,11 +50,11 @@ class Trace:
         self.tables: dict[str, tuple[int, ...]] = {}
         self.calls: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
 
-    def block(self, block: Block, frame: Frame, tiles: list[Any]) -> None:
+    def block(self, block: Block, frame: Frame, tiles: int) -> None:
         """Note a block that was run."""
         own = {o.axis.label: frame.run.size(o.pool) for o in block.own}
         lists = [(a.list.label, frame.sizes.get(a.list, 0)) for a in block.lists]
-        self.blocks.append((block.label, own, lists, len(tiles)))
+        self.blocks.append((block.label, own, lists, tiles))
 
     def lines(self) -> list[str]:
         """The blocks that were run, the outermost first."""
@@ -84,6 +86,7 @@ class Run:
         self.device = batch.device
         self._kept: dict[Any, tuple[Any, Any]] = {}
         self._cache: dict[Any, Any] = {}
+        self._sizes: dict[Pool, int] = {}
         self._dtype: torch.dtype | None = None
 
     def dtype(self, algebra: Algebra) -> torch.dtype:
@@ -116,6 +119,12 @@ class Run:
 
     def size(self, pool: Pool) -> int:
         """How many objects a pool has."""
+        found = self._sizes.get(pool)
+        if found is None:
+            found = self._sizes[pool] = self._size(pool)
+        return found
+
+    def _size(self, pool: Pool) -> int:
         match pool:
             case FinitePool(sort=sort):
                 return len(sort.values or ())
@@ -142,6 +151,10 @@ class Run:
                 return total
             case PropositionPool(names=names):
                 return len(names)
+            case ListedPool(name=name, argument=argument):
+                meaning = self.batch.meaning(name)
+                assert isinstance(meaning, Named)
+                return len(meaning.listed[argument]) + 1
 
     def features(self, pool: Pool, wanted_by: str) -> Tensor | None:
         """What a network sees of the objects of a pool, one per entry of the first axis; None when that is nothing."""

@@ -9,7 +9,7 @@ the pools that the plan will ask for put together. One with two inputs runs on a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from doxa.errors import BindingError
 from doxa.logic._algebra import Algebra, Kind
-from doxa.logic._ground_index import cut
+from doxa.logic._ground_index import cut, unravel
 from doxa.logic._ground_named import Sparse, named_table
 from doxa.logic._ground_types import (
     ColumnPool,
@@ -49,6 +49,13 @@ class Source:
     name: str
     pools: tuple[Pool, ...]
     view: View
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.name, self.pools, self.view)))
+
+    def __hash__(self) -> int:
+        return self._hash  # asked for at every look into the table
 
 
 class Tables:
@@ -188,7 +195,7 @@ class Tables:
             inputs = [self._input(meaning, p) for p in pools]
             return self._checked(meaning, self._call(meaning, pairwise, inputs), tuple(sizes))
         flat = torch.arange(prod(sizes), device=self.run.device)
-        out = self._on_tuples(meaning, pools, _unravel(flat, sizes))
+        out = self._on_tuples(meaning, pools, unravel(flat, sizes))
         return out.reshape(*sizes, *out.shape[1:])
 
     def pairs(self, name: str, pools: list[Pool], places: Sequence[Tensor]) -> Tensor:
@@ -200,13 +207,13 @@ class Tables:
         keys, back = torch.unique(flat, return_inverse=True)
         store = (name, tuple(pools))
         if store not in self._pairs:
-            self._pairs[store] = (keys, self._on_tuples(meaning, pools, _unravel(keys, sizes)))
+            self._pairs[store] = (keys, self._on_tuples(meaning, pools, unravel(keys, sizes)))
             return self._pairs[store][1].index_select(0, back)
         known, values = self._pairs[store]
         at = torch.searchsorted(known, keys).clamp(max=max(0, len(known) - 1))
         new = keys[known[at] != keys] if len(known) else keys
         if len(new):
-            values = torch.cat([values, self._on_tuples(meaning, pools, _unravel(new, sizes))])
+            values = torch.cat([values, self._on_tuples(meaning, pools, unravel(new, sizes))])
             known, order = torch.cat([known, new]).sort()
             values = values.index_select(0, order)
             self._pairs[store] = (known, values)
@@ -361,14 +368,6 @@ def _ravel(places: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
     for at, size in zip(places[1:], sizes[1:], strict=True):
         flat = flat * size + at
     return flat
-
-
-def _unravel(flat: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    places = []
-    for size in reversed(sizes):
-        places.append(flat % max(1, size))
-        flat = flat // max(1, size)
-    return places[::-1]
 
 
 def _text(source: Source) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "FinitePool",
     "FiniteType",
     "FunctionPool",
+    "ListedPool",
     "NumberType",
     "ObjectType",
     "OwnPool",
@@ -151,6 +152,14 @@ class PropositionPool:
 
 
 @dataclass(frozen=True)
+class ListedPool:
+    """The numbers that a table lists for one of its arguments, and one place more for all others."""
+
+    name: str
+    argument: int
+
+
+@dataclass(frozen=True)
 class StackPool:
     """Formulas that differ only in constants, stacked along an axis."""
 
@@ -167,6 +176,7 @@ Pool = (
     | SequencePool
     | FunctionPool
     | PropositionPool
+    | ListedPool
     | StackPool
 )
 

@@ -68,6 +68,10 @@ class Named(nn.Module):
         self.entries = entries.entries
         self.fill = fill
         self.returns: Returns = "bool" if isinstance(symbol, Predicate) else "value"
+        self.listed = {
+            i: sorted({args[i] for args, _ in self.entries}) for i, s in enumerate(symbol.sorts) if s in (INT, REAL)
+        }
+        """The numbers that occur, for each argument that is a number."""
         self.cache: dict[Any, Any] = {}
 
 
@@ -208,7 +212,7 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
     for sort in symbol.sorts:
         if sort in (INT, REAL):
             raise BindingError(
-                f"{name} has an argument of sort {sort.name}, which no axis can range over; bind a function"
+                f"{name} has an argument of sort {sort.name}, which no axis can range over; bind a table or a function"
             )
     axes = list(symbol.sorts)
     drawn = isinstance(symbol, Function) and returns != "value"
@@ -276,11 +280,6 @@ def _named(symbol: Symbol, entries: Entries) -> Named:
     """Check the tuples of a table: how long they are, and the names of finite values in them."""
     predicate = isinstance(symbol, Predicate)
     places = [positions(sort) for sort in symbol.sorts]
-    for sort in symbol.sorts:
-        if sort in (INT, REAL):
-            raise BindingError(
-                f"{symbol.name} has an argument of sort {sort.name}; a table cannot list it, bind a function"
-            )
     for args, value in entries.entries:
         if len(args) != len(symbol.sorts):
             raise BindingError(

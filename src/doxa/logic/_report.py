@@ -11,8 +11,9 @@ from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic._classical import CLASSICAL
-from doxa.logic._ground_block import Block, Frame, Reducer, Task, drive, run_block
+from doxa.logic._ground_block import Block, Frame, Reducer, Task
 from doxa.logic._ground_compile import Compiler
+from doxa.logic._ground_execute import drive, run_block
 from doxa.logic._ground_frame import Scope, frame
 from doxa.logic._ground_free import Free
 from doxa.logic._ground_lookup import expand_dims
