@@ -16,6 +16,7 @@ instance or all of them, or nothing at all. So this room has them all, small fro
 * a :class:`Logic` picks one of each, :func:`logic` has them by name;
 * the :func:`valuation` of a formula or a knowledge base on data, compiled into a :class:`FuzzyPlan`, and
   :class:`FuzzyLoss`, minus the weighted sum of the values of its axioms; relation heads that are fast on all pairs;
+* :func:`measure`: what the gradients of implications do on data, beside what guessing would do;
 * analysis: which laws an operator satisfies, and on how much of its domain its gradient vanishes, found by trying.
 
 Everything is finite on the closed cube: logarithms are those of max(x, ε) and singular derivatives are capped at 1/ε,
@@ -88,6 +89,7 @@ from doxa.fuzzy._logic import (
 from doxa.fuzzy._logspace import LogConjunction, LogDisjunction, LogExists, LogForall, LogImplication, LogNegation
 from doxa.fuzzy._loss import FuzzyLoss
 from doxa.fuzzy._lukasiewicz import Lukasiewicz
+from doxa.fuzzy._measures import GradientMeasures, MeasuredAxioms, measure
 from doxa.fuzzy._negations import (
     STANDARD,
     IntuitionisticNegation,
@@ -136,6 +138,7 @@ __all__ = [
     "GeneralizedMeanError",
     "Generator",
     "Godel",
+    "GradientMeasures",
     "Hamacher",
     "HamacherGenerator",
     "Implication",
@@ -154,6 +157,7 @@ __all__ = [
     "LogProduct",
     "Logic",
     "Lukasiewicz",
+    "MeasuredAxioms",
     "Negation",
     "NeuralTensorNetwork",
     "NilpotentMinimum",
@@ -192,6 +196,7 @@ __all__ = [
     "learnables",
     "log_space",
     "logic",
+    "measure",
     "nonvanishing_fraction",
     "recommended",
     "sigmoidal",

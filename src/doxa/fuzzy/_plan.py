@@ -9,8 +9,8 @@ that does not begin with ∀ is read as one instance, with value log e(φ).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, overload
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from doxa.logic import Axiom, Expr, Interpretation, KnowledgeBase, Let, Plan, Qu
 
 __all__ = ["FuzzyPlan", "Valuation", "valuation"]
 
+Made = TypeVar("Made")
 KEPT = 64
 """An interpretation keeps so many plans, and lets the oldest go."""
 
@@ -92,6 +93,10 @@ class FuzzyPlan:
     def algebra(self) -> FuzzyAlgebra:
         """How formulas are evaluated."""
         return FuzzyAlgebra(self.logic)
+
+    def plain(self, number: int) -> bool:
+        """Whether the value of a formula still has to become a logarithm."""
+        return bool(self._plain) and self._plain[number]
 
     def __call__(self, *, generator: torch.Generator | None = None, **data: Any) -> Tensor:
         values = self.plan(generator=generator, **data)
@@ -195,13 +200,18 @@ def _plan(
     else:
         formulas = (what.name, what.formula) if isinstance(what, Axiom) else what
     key = ("fuzzy", formulas, logic, chunk, keep if isinstance(keep, str) else tuple(keep))
+    return remember(interpretation, key, what, lambda: FuzzyPlan(what, interpretation, logic, chunk=chunk, keep=keep))
+
+
+def remember(interpretation: Interpretation, key: Any, what: object, make: Callable[[], Made]) -> Made:
+    """What the interpretation has kept under a key, or else what is made now; ``what`` is kept with it."""
     plans = interpretation.plans
     if key not in plans:
-        plan = FuzzyPlan(what, interpretation, logic, chunk=chunk, keep=keep)
+        made = make()
         while len(plans) >= KEPT:
             del plans[next(iter(plans))]
-        plans[key] = (what, plan)
-    found: FuzzyPlan = plans[key][1]
+        plans[key] = (what, made)
+    found: Made = plans[key][1]
     return found
 
 

@@ -1,0 +1,282 @@
+r"""What the gradients of implications do (Chapter 3, "Measures"; errata 2.17).
+
+For axioms :math:`φ = ∀x\, (α → γ)` with instances μ, and the total valuation :math:`e = \sum_φ w_φ\, e(φ)`:
+
+.. math::
+    |cons| = \sum_{φ, μ} \frac{∂e}{∂e(γ_μ)}, \quad |ant| = -\sum_{φ, μ} \frac{∂e}{∂e(α_μ)}, \quad
+    cons\% = \frac{|cons|}{|cons| + |ant|}, \quad
+    cu_{cons} = \frac{1}{|cons|} \sum_{φ, μ} l(γ_μ) \frac{∂e}{∂e(γ_μ)}, \quad
+    cu_{ant} = \frac{-1}{|ant|} \sum_{φ, μ} l(¬α_μ) \frac{∂e}{∂e(α_μ)},
+
+where l is the truth according to labels. Derivatives are those of the aggregated value, not of a single instance.
+
+The mass of an instance's two derivatives splits into *modus ponens*, by how much more the consequent is raised than the
+antecedent lowered, *modus tollens*, the other way round, and *distrust*, the part in which both move alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from doxa._numerics import safe_log
+from doxa.errors import DataError, KnowledgeError
+from doxa.fuzzy._algebra import FuzzyAlgebra
+from doxa.fuzzy._logic import Logic, logic
+from doxa.fuzzy._plan import FuzzyPlan, as_logic, remember
+from doxa.logic import Axiom, Expr, Implies, Interpretation, KnowledgeBase, Quantifier
+
+__all__ = ["GradientMeasures", "MeasuredAxioms", "measure"]
+
+
+@dataclass(frozen=True)
+class GradientMeasures:
+    """The measures of an axiom, or of several together (``a + b``). Without labels, what needs them is NaN.
+
+    >>> m = GradientMeasures(instances=4, consequent=1.0, antecedent=3.0, ponens=0.5, tollens=2.5, distrust=1.0)
+    >>> m.consequent_ratio, m.split
+    (0.25, {'ponens': 0.125, 'tollens': 0.625, 'distrust': 0.25})
+    """
+
+    instances: int = 0
+    consequent: float = 0.0
+    """Consequent magnitude |cons|."""
+    antecedent: float = 0.0
+    """Antecedent magnitude |ant|."""
+    ponens: float = 0.0
+    tollens: float = 0.0
+    distrust: float = 0.0
+    consequent_correct: float = 0.0
+    """The part of |cons| where the consequent is true."""
+    antecedent_correct: float = 0.0
+    """The part of |ant| where the antecedent is false."""
+    both_true: float = 0.0
+    """How many instances are true in antecedent and consequent, by the labels."""
+    both_false: float = 0.0
+    only_consequent: float = 0.0
+    labelled: bool = False
+
+    def __add__(self, other: GradientMeasures) -> GradientMeasures:
+        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "labelled"}
+        return GradientMeasures(**sums, labelled=self.labelled and other.labelled)
+
+    @property
+    def consequent_ratio(self) -> float:
+        """cons%: how much of the derivatives goes to the consequent."""
+        return _ratio(self.consequent, self.consequent + self.antecedent)
+
+    @property
+    def split(self) -> dict[str, float]:
+        """The shares of modus ponens, modus tollens and distrust."""
+        mass = self.ponens + self.tollens + self.distrust
+        return {name: _ratio(getattr(self, name), mass) for name in ("ponens", "tollens", "distrust")}
+
+    @property
+    def consequent_update_ratio(self) -> float:
+        """cu_cons: how much of what raises consequents raises true ones."""
+        return _ratio(self.consequent_correct, self.consequent) if self.labelled else float("nan")
+
+    @property
+    def antecedent_update_ratio(self) -> float:
+        """cu_ant: how much of what lowers antecedents lowers false ones."""
+        return _ratio(self.antecedent_correct, self.antecedent) if self.labelled else float("nan")
+
+    @property
+    def chance(self) -> dict[str, float]:
+        """What random guessing gives on these data: a derivative that is the same for all instances, and for consequent
+        and antecedent; of the split, how often each of the three conclusions is the right one.
+
+        >>> GradientMeasures(instances=4, both_true=1, both_false=2, only_consequent=1, labelled=True).chance
+        {'consequent_ratio': 0.5, 'consequent_update_ratio': 0.5, 'antecedent_update_ratio': 0.75, 'ponens': 0.25, ...}
+        """
+        n = self.instances if self.labelled else 0
+        return {
+            "consequent_ratio": 0.5,
+            "consequent_update_ratio": _ratio(self.both_true + self.only_consequent, n),
+            "antecedent_update_ratio": _ratio(self.both_false + self.only_consequent, n),
+            "ponens": _ratio(self.both_true, n),
+            "tollens": _ratio(self.both_false, n),
+            "distrust": _ratio(self.only_consequent, n),
+        }
+
+
+class MeasuredAxioms(NamedTuple):
+    """The measures of all implications together, and of each by name.
+
+    >>> MeasuredAxioms(GradientMeasures(), {}).total.instances
+    0
+    """
+
+    total: GradientMeasures
+    axioms: dict[str, GradientMeasures]
+
+
+def measure(
+    kb: KnowledgeBase,
+    interpretation: Interpretation,
+    logic: Logic | str,
+    *,
+    labels: Interpretation | Mapping[str, Any] | None = None,
+    generator: torch.Generator | None = None,
+    chunk: int = 2**22,
+    **data: Any,
+) -> MeasuredAxioms:
+    """Measure what the gradients of the implications of a knowledge base do; other axioms are left out.
+
+    The networks are run but nothing flows back into them, and nothing is left behind on them.
+
+    Args:
+        kb: the knowledge; its implications are the axioms ``forall ... (α -> γ)`` and ``α -> γ``.
+        interpretation: the meaning of the symbols.
+        logic: the operators, or the name of a logic.
+        labels: the true meaning of the symbols, as an interpretation or by name, as in ``{"raven": table}``.
+        generator: draws the batches of ``sample``; labels are looked up for the same draws.
+        chunk: intermediate tensors have at most this many elements.
+        data: objects of open sorts and rows, by name.
+
+    >>> from doxa.logic import parse, probs
+    >>> kb = parse("sort Bird; pred raven(Bird); pred black(Bird); [rule] forall x: Bird. raven(x) -> black(x)")
+    >>> seen = Interpretation(kb, raven=probs(torch.tensor([0.9, 0.2])), black=probs(torch.tensor([0.3, 0.4])))
+    >>> true = {"raven": torch.tensor([True, False]), "black": torch.tensor([True, False])}
+    >>> found = measure(kb, seen, "product", labels=true, Bird=2).total
+    >>> print(f"{found.consequent_ratio:.4f} {found.consequent_update_ratio:.4f}")
+    0.5082 0.9145
+    """
+    rules = [a for a in kb.axioms if isinstance(_matrix(a.formula), Implies)]
+    if not rules:
+        raise KnowledgeError("no axiom is an implication 'forall ... (a -> b)', so there is nothing to measure")
+    chosen = as_logic(logic)
+    seed = int(torch.randint(2**62, (), generator=generator))
+    found = _instances(kb, rules, interpretation, chosen, chunk, seed, data)
+    if labels is None:
+        measured = [_measures(rule, instances, None) for rule, instances in zip(rules, found, strict=True)]
+    else:
+        if not isinstance(labels, Interpretation):
+            data = {**data, **labels}
+            labels = remember(interpretation, ("labels", id(kb)), kb, lambda: Interpretation(kb))
+        true = _instances(kb, rules, labels, _CRISP, chunk, seed, data)
+        measured = [_measures(*both) for both in zip(rules, found, true, strict=True)]
+    return MeasuredAxioms(
+        sum(measured, GradientMeasures(labelled=labels is not None)),
+        {rule.name: m for rule, m in zip(rules, measured, strict=True)},
+    )
+
+
+class _Instances(NamedTuple):
+    """Antecedents and consequents of all instances, and the derivatives of the axiom's value."""
+
+    antecedent: Tensor
+    consequent: Tensor
+    by_antecedent: Tensor
+    by_consequent: Tensor
+
+
+_CRISP = logic("product")
+"""True on true and false on false, for every connective and quantifier."""
+
+
+@dataclass(frozen=True)
+class _Tapped(FuzzyAlgebra):
+    """Cuts every implication off from what lies below it, and remembers where.
+
+    Only the outermost implications then still lead to the value: the others were cut off from above.
+    """
+
+    cuts: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def implies(self, a: Tensor, b: Tensor) -> Tensor:
+        a, b = [t.detach().requires_grad_() for t in torch.broadcast_tensors(a, b)]  # type: ignore[no-untyped-call]
+        self.cuts.append((a, b))
+        return super().implies(a, b)
+
+
+class _TappedPlan(FuzzyPlan):
+    def algebra(self) -> FuzzyAlgebra:
+        return _Tapped(self.logic)
+
+
+def _instances(
+    kb: KnowledgeBase,
+    rules: list[Axiom],
+    interpretation: Interpretation,
+    logic: Logic,
+    chunk: int,
+    seed: int,
+    data: Mapping[str, Any],
+) -> list[_Instances]:
+
+    def make() -> _TappedPlan:
+        # Not stacked: each axiom has derivatives of its own.
+        rulebook = KnowledgeBase.from_parts(kb.signature, rules)
+        return _TappedPlan(rulebook, interpretation, logic, chunk=chunk, stack=2**62)
+
+    tapped = remember(interpretation, ("measure", id(kb), logic, chunk), kb, make)
+    algebra = tapped.plan.algebra
+    assert isinstance(algebra, _Tapped)
+    batch = interpretation.read(data, tapped.plan.rows)
+    again = torch.Generator(batch.device).manual_seed(seed)  # the labels are drawn for the same sample
+    found = []
+    try:
+        with torch.enable_grad():
+            program = tapped.plan.program(batch)
+            values = program.run(batch, chunk=chunk, generator=again)
+            cuts = [t for pair in algebra.cuts for t in pair]
+            for number, (_, value) in enumerate(values):
+                value = safe_log(value) if tapped.plain(number) else value
+                slopes: tuple[Tensor | None, ...] = torch.autograd.grad(value, cuts, allow_unused=True)
+                parts = [
+                    [a, b, *[torch.zeros_like(a) if slope is None else slope for slope in (da, db)]]
+                    for (a, b), da, db in zip(algebra.cuts, slopes[::2], slopes[1::2], strict=True)
+                    if da is not None or db is not None
+                ]
+                columns = zip(*parts, strict=True) if parts else [[torch.zeros(0)]] * 4
+                found.append(_Instances(*[torch.cat([t.detach().reshape(-1) for t in column]) for column in columns]))
+    finally:
+        algebra.cuts.clear()
+    return found
+
+
+def _measures(rule: Axiom, found: _Instances, true: _Instances | None) -> GradientMeasures:
+    up = rule.weight * found.by_consequent.double()
+    down = -rule.weight * found.by_antecedent.double()
+    common = 2 * torch.minimum(up.abs(), down.abs())
+    kwargs: dict[str, Any] = {}
+    if true is not None:
+        a, c = true.antecedent.double(), true.consequent.double()
+        if a.shape != up.shape:
+            raise DataError(
+                f"axiom {rule.name!r} has {len(up)} instances, but {len(a)} by the labels; guards ('where') must let "
+                "through the same instances, so bind their symbols to the same thing"
+            )
+        kwargs = {
+            "labelled": True,
+            "consequent_correct": (c * up).sum().item(),
+            "antecedent_correct": ((1 - a) * down).sum().item(),
+            "both_true": (a * c).sum().item(),
+            "both_false": ((1 - a) * (1 - c)).sum().item(),
+            "only_consequent": ((1 - a) * c).sum().item(),
+        }
+    return GradientMeasures(
+        instances=len(up),
+        consequent=up.sum().item(),
+        antecedent=down.sum().item(),
+        ponens=(up.abs() - down.abs()).clamp_min(0).sum().item(),
+        tollens=(down.abs() - up.abs()).clamp_min(0).sum().item(),
+        distrust=common.sum().item(),
+        **kwargs,
+    )
+
+
+def _matrix(formula: Expr) -> Expr:
+    """What stands behind the outermost ``forall``."""
+    while isinstance(formula, Quantifier) and formula.kind == "forall":
+        formula = formula.body
+    return formula
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else float("nan")
