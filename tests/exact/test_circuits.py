@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import itertools
 import math
@@ -24,6 +25,8 @@ from doxa.exact import (
     Circuit,
     CircuitBuilder,
     Compilation,
+    Constraint,
+    Elimination,
     cardinality,
     chain,
     compile_cnf,
@@ -37,7 +40,7 @@ from doxa.exact import (
 from doxa.exact._layers import evaluate, make_layers
 from doxa.exact._store import cache_directory, key_of, load, pack, save
 from doxa.logic import CNF, count
-from doxa.problem import Belief, addition, cnf
+from doxa.problem import Belief, BruteForce, addition, cnf
 
 
 @st.composite
@@ -266,8 +269,6 @@ def test_larger_problems_agree_with_other_compilers() -> None:
 
 
 def available() -> list[str]:
-    import importlib.util
-
     found = ["doxa"]
     found += [name for name in ("pysdd", "dd") if importlib.util.find_spec(name) is not None]
     return found
@@ -371,3 +372,33 @@ def test_semirings_have_derivatives_and_clear_errors() -> None:
         weigh(circuit, positive, negative, "tropical")  # type: ignore[arg-type]
     with pytest.raises(ProblemError, match="one weight for each literal"):
         weigh(circuit, positive[:, :2], negative[:, :2])
+
+
+@pytest.mark.parametrize("clauses", [230, *(pytest.param(n, marks=pytest.mark.slow) for n in (80, 160))])
+def test_large_counts_agree_with_another_counter(clauses: int) -> None:
+    """Sizes that cannot be listed one by one: doxa's circuit against Ganak, or against a second compiler of ours."""
+    formula = random_cnf(60, clauses, seed=clauses) if clauses > 80 else random_cnf(40, clauses)
+    found = compile_cnf(formula).count()
+    if importlib.util.find_spec("pyganak") is not None:
+        from pyganak import Counter
+
+        counter = Counter()
+        counter.new_vars(formula.variables)
+        counter.add_clauses(formula.clauses)
+        assert found == counter.count()
+    # Renaming the variables changes every decision of the search, and must not change the count.
+    order = random.Random(1).sample(range(1, formula.variables + 1), formula.variables)
+    renamed = [[order[abs(x) - 1] * (1 if x > 0 else -1) for x in clause] for clause in formula.clauses]
+    assert compile_cnf(CNF.from_clauses(renamed, formula.variables)).count() == found
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2))])
+def test_fourteen_binary_variables(seed: int) -> None:
+    formula = random_cnf(14, 30, seed)
+    problem = cnf(formula.clauses, 14)
+    belief = Belief.from_bernoulli(logits=torch.randn(2, 14, dtype=torch.float64))
+    oracle, output = BruteForce(problem), torch.tensor([1])
+    for reasoner in (Compilation(problem), Elimination(problem), Constraint(formula)):
+        torch.testing.assert_close(reasoner.log_prob(belief, output), oracle.log_prob(belief, output))
+        torch.testing.assert_close(reasoner.posterior(belief, output).probs, oracle.posterior(belief, output).probs)
+        torch.testing.assert_close(reasoner.explain(belief, output, 3).scores, oracle.explain(belief, output, 3).scores)
