@@ -262,6 +262,33 @@ def test_large_tables_are_lists_of_tuples() -> None:
     assert torch.equal(truth(kb["mixed"], large, keep="p", P=10_000, rows=batch), torch.tensor([True, False, False]))
 
 
+@pytest.mark.parametrize("chunk", [1000, 2**22])
+def test_a_guard_over_very_many_objects_is_its_tuples(chunk: int) -> None:
+    """A hundred million pairs are not looked at one by one when the relation lists four."""
+    kb = parse("""
+        sort P
+        pred parent(P, P)
+        func age(P) -> Int
+        [a] forall x, y: P where parent(x, y). age(x) > age(y)
+        [b] exactly 2 y, x: P where parent(x, y). age(x) > age(y) + 1
+        [c] forall x: P. at most 1 y: P where parent(y, x). age(y) >= 0
+    """)
+    n = 10_000
+    age = torch.arange(n) % 100
+    tuples = {(17, 3), (9_999, 5), (4, 3), (50, 9_950)}
+    world = Interpretation(kb, parent=tuples, age=age)
+    with Largest() as largest:
+        got = Plan(kb, world)(P=n)
+    assert got.tolist() == [False, True, False]
+    assert largest.elements <= n
+    small = Interpretation(kb, parent={(a % 60, b % 60) for a, b in tuples}, age=age[:60])
+    dense = torch.zeros(60, 60, dtype=torch.bool)
+    for a, b in tuples:
+        dense[a % 60, b % 60] = True
+    same = Interpretation(kb, parent=dense, age=age[:60])
+    assert Plan(kb, small, chunk=chunk)(P=60).tolist() == Plan(kb, same, chunk=chunk)(P=60).tolist()
+
+
 def test_functions_of_numbers() -> None:
     kb = parse("""
         sort D = 1..4

@@ -11,6 +11,7 @@ from doxa.logic._classical import CLASSICAL
 from doxa.logic._ground_block import Block, Frame, Result, Task
 from doxa.logic._ground_lists import guard_list, ragged_list
 from doxa.logic._ground_lookup import align, positions
+from doxa.logic._ground_tables import Source
 from doxa.logic._ground_terms import as_truth
 from doxa.logic._ground_types import (
     NUMBER,
@@ -30,7 +31,8 @@ from doxa.logic._ground_types import (
     inserted,
     union,
 )
-from doxa.logic._tree import And, Expr, Name
+from doxa.logic._meanings import Named
+from doxa.logic._tree import And, Call, Expr, Name
 
 if TYPE_CHECKING:
     from doxa.logic._ground_compile import Compiler
@@ -162,7 +164,32 @@ def _guard(compiler: Compiler, guard: Expr, block: Block, scope: Scope) -> Task:
         spread = next((o.axis for o in block.own if o.axis not in gone), None)
     axis = compiler.axis(f"[{guard}]" if compiler.free.size(guard) < 30 else "[guard]")
     key = (guard, tuple([(ref.type, ref.dense) for ref, _ in test.inputs]))
-    guard_list(block, test, axis, key, spread)
+    guard_list(block, test, axis, key, spread, _relation(compiler, guard, scope))
+
+
+def _relation(compiler: Compiler, guard: Expr, scope: Scope) -> tuple[Source, list[Ref]] | None:
+    """A guard that is a listed relation between different variables, each along an axis of its own."""
+    if not isinstance(guard, Call) or not guard.children or guard.name not in compiler.batch.signature.predicates:
+        return None
+    if not isinstance(compiler.batch.meaning(guard.name), Named):
+        return None
+    variables: list[Ref] = []
+    pools: list[Pool] = []
+    for arg in guard.children:
+        if not isinstance(arg, Name) or not scope.binds(arg.name):
+            return None
+        ref = compiler.name(arg.name, scope)
+        match ref.type:
+            case ObjectType(pool=SortPool() as pool):
+                pools.append(pool)
+            case FiniteType(sort=sort):
+                pools.append(FinitePool(sort))
+            case _:
+                return None
+        variables.append(ref)
+    if not all(v.dense for v in variables) or len({v.axes for v in variables}) < len(variables):
+        return None
+    return Source(guard.name, tuple(pools), "truth"), variables
 
 
 def _within(pool: ColumnPool, dims: list[tuple[int, ...]]) -> Any:

@@ -15,19 +15,25 @@ import torch
 from torch import Tensor
 
 from doxa.logic._algebra import Accumulator
+from doxa.logic._classical import CLASSICAL
 from doxa.logic._ground_block import Absorbed, Block, Frame, Reducer, Task
 from doxa.logic._ground_execute import run_block
 from doxa.logic._ground_index import unravel
 from doxa.logic._ground_lookup import expand_dims, positions
+from doxa.logic._ground_named import Sparse
+from doxa.logic._ground_tables import Source
 from doxa.logic._ground_types import Axis, ColumnPool, Ref, Type, inserted, union
 
 __all__ = ["Fold", "guard_list", "ragged_list"]
 
 
-def guard_list(block: Block, guard: Block, axis: Axis, key: Any, spread: Axis | None) -> None:
+def guard_list(
+    block: Block, guard: Block, axis: Axis, key: Any, spread: Axis | None, table: tuple[Source, list[Ref]] | None
+) -> None:
     """Keep the places of the frame where a guard holds; ``guard`` is a sealed block inside ``block``.
 
-    ``spread`` is an axis to keep or drop as a whole, for a guard that does not depend on any variable.
+    ``spread`` is an axis to keep or drop as a whole, for a guard that does not depend on any variable. ``table`` is the
+    relation and its variables, for a guard that is no more than that: a list of tuples need not be searched for.
     """
     axes = guard.reducer.axes if spread is None else (spread,)
     inputs = [ref for ref, _ in guard.inputs]
@@ -36,9 +42,13 @@ def guard_list(block: Block, guard: Block, axis: Axis, key: Any, spread: Axis | 
         values = values[: len(inputs)]
         found = frame.run.find_list(key, values) if frame.whole and spread is None else None
         if found is None:
-            truth = yield run_block(guard, frame.run, values, frame.sizes)
-            sizes = [frame.sizes[a] for a in axes]
-            found = unravel(truth.expand(sizes).reshape(-1).nonzero().squeeze(1), sizes)
+            tuples = None if table is None else frame.run.tables.get(table[0], CLASSICAL)
+            if table is not None and isinstance(tuples, Sparse):
+                found = _tuples(frame, tuples, table[1], axes)
+            else:
+                truth = yield run_block(guard, frame.run, values, frame.sizes)
+                sizes = [frame.sizes[a] for a in axes]
+                found = unravel(truth.expand(sizes).reshape(-1).nonzero().squeeze(1), sizes)
             if frame.whole and spread is None:
                 frame.run.keep_list(key, values, found)
         frame.sizes[axis] = len(found[0])
@@ -47,6 +57,20 @@ def guard_list(block: Block, guard: Block, axis: Axis, key: Any, spread: Axis | 
     # The position makes the list follow the axis from tile to tile.
     args = inputs if spread is None else [*inputs, block.position(spread)]
     _absorb(block, axis, axes, block.emit(("list", axis), make, args, (axis,), suspends=True))
+
+
+def _tuples(frame: Frame, table: Sparse, variables: list[Ref], axes: tuple[Axis, ...]) -> tuple[Tensor, ...]:
+    """The tuples of a relation that lie in this tile, as places along the axes of their variables."""
+    places = unravel(table.keys, table.shape)
+    runs = [frame.regs[v.slot] for v in variables]
+    inside = torch.ones_like(table.keys, dtype=torch.bool)
+    for place, run in zip(places, runs, strict=True):
+        inside &= (place >= run.start) & (place < run.stop)
+    at = inside.nonzero().squeeze(1)
+    by_axis = {
+        v.axes[0]: place.index_select(0, at) - run.start for v, place, run in zip(variables, places, runs, strict=True)
+    }
+    return tuple([by_axis[a] for a in axes])
 
 
 def ragged_list(block: Block, base: Ref, pool: ColumnPool, axis: Axis, kind: Type) -> Ref:
