@@ -16,6 +16,7 @@ instance or all of them, or nothing at all. So this room has them all, small fro
 * a :class:`Logic` picks one of each, :func:`logic` has them by name;
 * the :func:`valuation` of a formula or a knowledge base on data, compiled into a :class:`FuzzyPlan`, and
   :class:`FuzzyLoss`, minus the weighted sum of the values of its axioms; relation heads that are fast on all pairs;
+* :func:`semantic_loss` by product logic, which says whether it is exact;
 * :func:`measure`: what the gradients of implications do on data, beside what guessing would do;
 * analysis: which laws an operator satisfies, and on how much of its domain its gradient vanishes, found by trying.
 
@@ -102,6 +103,7 @@ from doxa.fuzzy._parameters import Learnable, learnables
 from doxa.fuzzy._plan import FuzzyPlan, Valuation, valuation
 from doxa.fuzzy._product import Product
 from doxa.fuzzy._schweizer_sklar import SchweizerSklar, SchweizerSklarGenerator
+from doxa.fuzzy._semantic import SemanticLoss, semantic_loss
 from doxa.fuzzy._sigmoidal import SigmoidalAggregator, SigmoidalConnective, SigmoidalImplication, sigmoidal
 from doxa.fuzzy._stable import StableAggregator, StableConnective, StableImplication
 from doxa.fuzzy._sugeno_weber import SugenoWeber, SugenoWeberGenerator
@@ -169,6 +171,7 @@ __all__ = [
     "SImplication",
     "SchweizerSklar",
     "SchweizerSklarGenerator",
+    "SemanticLoss",
     "SigmoidalAggregator",
     "SigmoidalConnective",
     "SigmoidalImplication",
@@ -199,6 +202,7 @@ __all__ = [
     "measure",
     "nonvanishing_fraction",
     "recommended",
+    "semantic_loss",
     "sigmoidal",
     "single_passing",
     "stable_product",
