@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from torch import Tensor
@@ -38,6 +39,11 @@ class Program:
     def entries(self) -> int:
         """Numbers held for each row."""
         return sum(leaf.entries for leaf in self.leaves) + self.order.entries
+
+    @cached_property
+    def zero(self) -> bool:
+        """Whether the variable of weight 0 is used."""
+        return any(leaf.zero for leaf in self.leaves)
 
     def run(self, weights: Weights, reduce: Reduce) -> Tensor:
         """log Z of each row."""
@@ -116,12 +122,14 @@ class Elimination(ExactReasoner):
         return self._programs[observed]
 
     def _log_weight(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
-        return self._program(False).run(Weights.of(world, output, None), reduce)
+        program = self._program(False)
+        return program.run(Weights.of(world, output, None, zero=program.zero), reduce)
 
     def _log_prob(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
         if is_traced(output) or bool((output < 0).any()):
             return super()._log_prob(world, output, reduce)
-        return self._program(True).run(Weights.of(world, None, output), reduce)
+        program = self._program(True)
+        return program.run(Weights.of(world, None, output, zero=program.zero), reduce)
 
 
 def compile_program(problem: Problem, limit: int, *, observed: bool) -> Program:

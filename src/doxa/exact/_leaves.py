@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -37,14 +38,19 @@ class Weights:
     given: Tensor | None  # observed outputs (Y, R)
 
     @classmethod
-    def of(cls, world: Tensor, output: Tensor | None, given: Tensor | None) -> Weights:
-        """From log-weights ``(R, W, D)`` and ``(R, Y, E)`` or observed outputs ``(R, Y)``."""
+    def of(cls, world: Tensor, output: Tensor | None, given: Tensor | None, *, zero: bool) -> Weights:
+        """From log-weights ``(R, W, D)`` and ``(R, Y, E)`` or observed outputs ``(R, Y)``.
+
+        ``zero`` says whether the variable of weight 0 is used; otherwise anything may stand in its place.
+        """
         width = 1 + (world.shape[-1] if output is None else max(world.shape[-1], output.shape[-1]))
         weights = world if output is None else torch.cat([_wider(world, width), _wider(output, width)], 1)
-        padded = _wider(weights.clamp(min=FLOOR), width).permute(1, 2, 0)
-        nothing = padded.new_zeros(1, width, len(world))
-        nothing[:, -1] = FLOOR
-        return cls(torch.cat([nothing, padded]), None if given is None else given.T)
+        padded = pad(weights.clamp(min=FLOOR), (0, width - weights.shape[-1], 1, 0), value=FLOOR).permute(1, 2, 0)
+        if zero:
+            nothing = padded.new_zeros(1, width, len(world))
+            nothing[:, -1] = FLOOR
+            padded = torch.cat([nothing, padded[1:]])
+        return cls(padded.contiguous(), None if given is None else given.T)
 
     @property
     def rows(self) -> int:
@@ -109,6 +115,11 @@ class Leaves:
         return [
             part.view(*batch.shape, len(batch.scopes), rows) for part, batch in zip(cells, self.batches, strict=True)
         ]
+
+    @cached_property
+    def zero(self) -> bool:
+        """Whether the variable of weight 0 is used: where there are fewer private variables than elsewhere."""
+        return any(bool((offsets == 0).any()) for offsets in self.offsets)
 
     @property
     def entries(self) -> int:
