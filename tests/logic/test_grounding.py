@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -142,6 +144,35 @@ def test_a_guard_is_listed_once_per_batch() -> None:
     assert counter.calls == 1, "all three share their list, though x stands outside in c"
 
 
+def test_a_shared_guard_keeps_its_variables_apart() -> None:
+    """The same guard under quantifiers that introduce its variables in another order is another list."""
+    kb = parse("""
+        sort P
+        pred r(P, P)
+        pred q(P, P)
+        [a] forall x, y: P where r(x, y). q(x, y)
+        [b] forall y, x: P where r(x, y). q(x, y)
+        [c] exists y: P. forall x: P where r(x, y). q(y, x)
+        [d] forall y, x: P where r(y, x). q(x, y)
+    """)
+    r = torch.zeros(5, 5, dtype=torch.bool)
+    r[0, 3] = r[1, 2] = r[4, 4] = True
+    for q in (r, r.T):
+        got = Plan(kb, Interpretation(kb, r=r, q=q))(P=5).tolist()
+        assert got == [bool((~r | q).all()), bool((~r | q).all()), True, bool((~r | q.T).all())]
+
+
+def test_a_plan_lets_go_of_the_data() -> None:
+    kb = parse("sort P\npred q(P)\npred r(P, P)\n[a] forall x, y: P where q(x). q(y) -> r(x, y)")
+    world = Interpretation(kb, q=lambda x: x[:, 0] > 0, r=logits(Spy(4, 1)))
+    objects = torch.randn(6, 2, generator=generator())
+    seen = weakref.ref(objects)
+    truth(kb, world, P=objects)
+    del objects
+    gc.collect()
+    assert seen() is None
+
+
 def test_a_relation_on_guarded_pairs_runs_on_those_only() -> None:
     kb = parse(
         "sort P\npred edge(P, P)\npred near(P, P)\n[a] forall x, y: P where edge(x, y). near(x, y) -> near(y, x)"
@@ -229,6 +260,9 @@ def test_relations_may_come_with_the_data() -> None:
     assert truth(kb, world, Node=4, edge={(2, 3), (0, 1)})
     assert not truth(kb, world, Node=4, edge={(2, 1)})
     assert truth(kb, world, Node=4, edge=torch.zeros(4, 4, dtype=torch.bool))
+    for limit in (3, 1):  # the same schema, another function
+        assert truth(kb, world, Node=4, edge=lambda a, b, limit=limit: b > limit).item()
+        assert truth(kb, world, Node=4, edge=lambda a, b, limit=limit: b == limit).item() is (limit == 3)
     with pytest.raises(BindingError, match="q is already bound"):
         truth(kb, world, Node=4, edge={(2, 1)}, q=torch.zeros(4, dtype=torch.bool))
     with pytest.raises(BindingError, match=r"edge: axis 0 of its tensor has size 3, but Node has 4 objects"):

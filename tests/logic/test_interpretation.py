@@ -290,6 +290,9 @@ def test_tables_with_numbers() -> None:
     with pytest.raises(KnowledgeError, match=r"price\(7, u\) has no value"):
         truth(kb["d"], bound, rows=rows)
     assert not truth(kb["a"], Interpretation(kb, age=set()), rows=rows)
+    weighed = Interpretation(kb)
+    for known in ({(2.0,)}, {(0.1,), (0.5,), (2.0,)}):  # a table that comes with the data is read anew
+        assert truth(kb["c"], weighed, rows=rows, weight=known).item() is (len(known) == 3)
 
 
 def test_facts_mean_themselves_and_nothing_else() -> None:

@@ -49,7 +49,7 @@ __all__ = ["Needs", "apply", "symbol_of"]
 class Needs:
     """What a plan will ask for, known before it runs: so that each network runs once, on all of it."""
 
-    unary: dict[int, dict[Pool, None]] = field(default_factory=dict)
+    unary: dict[Any, dict[Pool, None]] = field(default_factory=dict)
     """The pools that each network of one input runs on."""
     whole: set[tuple[str, tuple[Pool, ...]]] = field(default_factory=set)
     """Tables of networks of several inputs of which all entries are needed."""
@@ -89,8 +89,9 @@ def apply(
         return _direct(call, block, args, batch, algebra, meaning, view, kind, value)
     refs, pools = _arguments(block, symbol, meaning, args, batch, call)
     if isinstance(kind, ObjectType) and isinstance(kind.pool, FunctionPool):
-        return _computed(block, symbol, refs, pools, needs, meaning)
-    _note(needs, meaning, pools)
+        _note(needs, batch, meaning, pools)
+        return _computed(block, symbol, refs, pools)
+    _note(needs, batch, meaning, pools)
     extra = [value] if value is not None else []
     if isinstance(meaning, Network) and len(meaning.inputs) > 1 and _shared([refs[i] for i in meaning.inputs]):
         found = _tuples(block, symbol, meaning, refs, pools, needs, view, algebra, kind, extra)
@@ -134,7 +135,7 @@ def _arguments(
             pool: Pool = FinitePool(sort)
         elif isinstance(meaning, Named) and number in meaning.listed:
             pool = ListedPool(symbol.name, number)
-            ref = listed_place(block, as_number(block, arg, batch), pool, meaning.listed[number])
+            ref = listed_place(block, as_number(block, arg, batch), pool)
         else:
             ref = as_object(block, arg, sort, batch, place)
             if not isinstance(meaning, Network):
@@ -146,9 +147,9 @@ def _arguments(
     return refs, tuple(pools)
 
 
-def _note(needs: Needs, meaning: Meaning, pools: tuple[Pool, ...]) -> None:
+def _note(needs: Needs, batch: Batch, meaning: Meaning, pools: tuple[Pool, ...]) -> None:
     if isinstance(meaning, Network) and len(meaning.inputs) == 1 and not meaning.per_object:
-        needs.unary.setdefault(id(meaning.call), {})[pools[meaning.inputs[0]]] = None
+        needs.unary.setdefault(batch.identity(meaning), {})[pools[meaning.inputs[0]]] = None
 
 
 def _shared(refs: Sequence[Ref]) -> bool:
@@ -157,17 +158,9 @@ def _shared(refs: Sequence[Ref]) -> bool:
     return len(set(axes)) < len(axes)
 
 
-def _computed(
-    block: Block,
-    symbol: Predicate | Function,
-    refs: list[Ref],
-    pools: tuple[Pool, ...],
-    needs: Needs,
-    meaning: Meaning,
-) -> Ref:
+def _computed(block: Block, symbol: Predicate | Function, refs: list[Ref], pools: tuple[Pool, ...]) -> Ref:
     """A function that computes features: the pool of what it computes, and positions in it."""
     assert isinstance(symbol, Function)
-    _note(needs, meaning, pools)
     kind = ObjectType(symbol.result.name, FunctionPool(symbol.name, pools))
     if len(refs) == 1:
         return refs[0].read_as(kind)

@@ -163,7 +163,10 @@ def _guard(compiler: Compiler, guard: Expr, block: Block, scope: Scope) -> Task:
         gone = {a for absorbed in block.lists for a in absorbed.places}
         spread = next((o.axis for o in block.own if o.axis not in gone), None)
     axis = compiler.axis(f"[{guard}]" if compiler.free.size(guard) < 30 else "[guard]")
-    key = (guard, tuple([(ref.type, ref.dense) for ref, _ in test.inputs]))
+    # The same guard elsewhere is the same list, if its values stand for the same axes in the same order.
+    inputs = [ref for ref, _ in test.inputs]
+    along = tuple([tuple([a in ref.axes for ref in inputs]) for a in test.reducer.axes])
+    key = (guard, tuple([(ref.type, ref.dense) for ref in inputs]), along)
     guard_list(block, test, axis, key, spread, _relation(compiler, guard, scope))
 
 

@@ -99,12 +99,14 @@ def _values(run: Run, meaning: Named, symbol: Function, keys: Tensor, total: int
     return filled
 
 
-def listed_place(block: Block, number: Ref, pool: ListedPool, numbers: list[Any]) -> Ref:
+def listed_place(block: Block, number: Ref, pool: ListedPool) -> Ref:
     """Where a number stands among those that a table lists; behind them all if it is not listed."""
-    if number.const is not None:
-        return block.constant(numbers.index(number.const) if number.const in numbers else len(numbers), number.type)
 
-    def place(frame: Frame, value: Tensor) -> Tensor:
+    def place(frame: Frame, value: Tensor | int | float) -> Tensor:
+        meaning = frame.run.batch.meaning(pool.name)
+        assert isinstance(meaning, Named)
+        numbers = meaning.listed[pool.argument]
+        value = torch.as_tensor(value, device=frame.run.device)
         known = torch.tensor(numbers, dtype=value.dtype, device=value.device)
         if not numbers:
             return torch.zeros_like(value, dtype=torch.int64)

@@ -75,24 +75,24 @@ class Program:
         keep: tuple[str, ...] = (),
     ) -> None:
         expressions = [f for _, f in formulas]
-        free = Free(batch.signature, expressions)
-        self.compiler = Compiler(batch, free, stack=stack)
+        compiler = Compiler(batch, Free(batch.signature, expressions), stack=stack)
+        self.needs = compiler.needs
         self.classical = isinstance(algebra, Classical)
         self.roots: list[Root] = []
         alone = list(range(len(formulas)))
         if len(formulas) >= stack:
-            single, stacks = self.compiler.shapes.stacked(expressions, stack)
+            single, stacks = compiler.shapes.stacked(expressions, stack)
             for group in stacks:
                 root = Root([formulas[m][0] for m in group.members], group.members)
-                self._guarded(root, self._stack(root, group, algebra))
+                self._compile(root, _stack(compiler, root, group, algebra))
             known = {id(e) for e in single}
             alone = [i for i, e in enumerate(expressions) if id(e) in known]
         for number in alone:
             name, formula = formulas[number]
             root = Root([name], [number])
-            self._guarded(root, self._formula(root, formula, algebra, keep))
+            self._compile(root, _formula(compiler, root, formula, algebra, keep))
 
-    def _guarded(self, root: Root, task: Task) -> None:
+    def _compile(self, root: Root, task: Task) -> None:
         """Compile, naming the axiom in an error."""
         try:
             drive(task)
@@ -100,72 +100,20 @@ class Program:
             raise _located(root, error) from error
         self.roots.append(root)
 
-    def _stack(self, root: Root, group: Stack, algebra: Algebra) -> Task:
-        compiler = self.compiler
-        scope = Scope(None, root.block)
-        along = root.variable(compiler.axis("formulas"), StackPool(len(group)), NUMBER)
-        compiler.parameters(group, scope, along)
-        ref = yield compiler.compile(group.pattern, scope, algebra)
-        root.block.seal(Result(as_truth(group.pattern, root.block, ref, compiler.batch, algebra)))
-
-    def _formula(self, root: Root, formula: Expr, algebra: Algebra, keep: tuple[str, ...]) -> Task:
-        compiler = self.compiler
-        scope = Scope(None, root.block)
-        free = compiler.free.names(formula)
-        for name in [n for n in compiler.free.hints if n in free]:
-            pool, kind = pool_of_sort(compiler, compiler.free.hints[name], None)
-            scope.names[name] = root.variable(compiler.axis(name), pool, kind)
-        if not keep:
-            ref = yield compiler.compile(formula, scope, algebra)
-        else:
-            ref = yield self._kept(root, formula, scope, algebra, keep)
-        root.block.seal(Result(as_truth(formula, root.block, ref, compiler.batch, algebra)))
-
-    def _kept(self, root: Root, formula: Expr, scope: Scope, algebra: Algebra, keep: tuple[str, ...]) -> Task:
-        """The formula with some variables of its outermost ``forall`` left free."""
-        levels, body = outermost(formula)
-        bound = [n for groups, _ in levels for g in groups for n in g.names]
-        for name in keep:
-            if name not in bound:
-                remedy = did_you_mean(name, bound, f"it binds {', '.join(bound)}" if bound else "it binds nothing")
-                raise KnowledgeError(
-                    f"keep={name!r}: the outermost 'forall' of the formula does not bind that; {remedy}"
-                )
-        compiler = self.compiler
-        parts: list[tuple[list[Group], Expr | None]] = []
-        for groups, guard in levels:
-            left: list[Group] = []
-            for group in groups:
-                inside = [n for n in group.names if n in keep]
-                if inside and not isinstance(group.domain, Name | None):
-                    raise KnowledgeError(f"keep={inside[0]!r}: only variables over a sort or over rows can be kept")
-                if inside:
-                    pool, kind = pool_of(compiler, group)
-                    for name in inside:
-                        scope.names[name] = root.variable(compiler.axis(name), pool, kind)
-                    if group.sample is not None and len(inside) < len(group.names):
-                        raise KnowledgeError("keep all variables of a sampled group, or none of them")
-                rest = [n for n in group.names if n not in keep]
-                if rest:
-                    left.append(Group(rest, sort=group.sort, domain=group.domain, sample=group.sample))
-            if left or guard is not None:
-                parts.append((left, guard))
-        if not parts:
-            return compiler.compile(body, scope, algebra)
-        return compiler.block("forall", None, parts, body, scope, algebra)
-
     def run(
         self, batch: Batch, *, chunk: int, generator: torch.Generator | None, trace: Trace | None = None
     ) -> list[tuple[Root, Any]]:
         """The value of each root on a batch."""
-        run = Run(batch, self.compiler.needs, chunk=chunk, generator=generator, trace=trace)
+        run = Run(batch, self.needs, chunk=chunk, generator=generator, trace=trace)
         run.tables = Tables(run)
-        for name in self.compiler.needs.constants:
+        for name in self.needs.constants:
             batch.index_of(name)  # which complains about one that lies outside these data
         values = []
         # Nothing flows back through true and false.
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.classical):
             for root in self.roots:
+                if trace is not None:
+                    trace.root(root.names)
                 try:
                     values.append((root, drive(root.run(run))))
                 except (BindingError, KnowledgeError) as error:
@@ -256,22 +204,60 @@ class Plan:
     def explain(self, *, generator: torch.Generator | None = None, **data: Any) -> str:
         """Run on data, and say what was computed: axes, lists of instances, tiles, tables, and calls of networks."""
         trace = Trace()
-        batch = self.interpretation.read(data, self.rows)
-        lines = [f"{self.algebra.name}, chunks of {self.chunk} elements"]
-        program = self.program(batch)
-        run = Run(batch, program.compiler.needs, chunk=self.chunk, generator=generator, trace=trace)
-        run.tables = Tables(run)
-        for root in program.roots:
-            trace.blocks.clear()
-            drive(root.run(run))
-            count = len(root.names)
-            lines.append(root.names[0] if count == 1 else f"{count} formulas of one shape, such as {root.names[0]}")
-            lines += trace.lines()
-        if trace.tables:
-            shown = [f"{name} {'x'.join(map(str, shape)) or 'one'}" for name, shape in trace.tables.items()]
-            lines.append("tables: " + ", ".join(shown))
-        lines += trace.call_lines()
-        return "\n".join(lines)
+        self.run(self.interpretation.read(data, self.rows), generator, trace)
+        return "\n".join([f"{self.algebra.name}, chunks of {self.chunk} elements", *trace.lines()])
+
+
+def _stack(compiler: Compiler, root: Root, group: Stack, algebra: Algebra) -> Task:
+    scope = Scope(None, root.block)
+    along = root.variable(compiler.axis("formulas"), StackPool(len(group)), NUMBER)
+    compiler.parameters(group, scope, along)
+    ref = yield compiler.compile(group.pattern, scope, algebra)
+    root.block.seal(Result(as_truth(group.pattern, root.block, ref, compiler.batch, algebra)))
+
+
+def _formula(compiler: Compiler, root: Root, formula: Expr, algebra: Algebra, keep: tuple[str, ...]) -> Task:
+    scope = Scope(None, root.block)
+    free = compiler.free.names(formula)
+    for name in [n for n in compiler.free.hints if n in free]:
+        pool, kind = pool_of_sort(compiler, compiler.free.hints[name], None)
+        scope.names[name] = root.variable(compiler.axis(name), pool, kind)
+    if not keep:
+        ref = yield compiler.compile(formula, scope, algebra)
+    else:
+        ref = yield _kept(compiler, root, formula, scope, algebra, keep)
+    root.block.seal(Result(as_truth(formula, root.block, ref, compiler.batch, algebra)))
+
+
+def _kept(compiler: Compiler, root: Root, formula: Expr, scope: Scope, algebra: Algebra, keep: tuple[str, ...]) -> Task:
+    """The formula with some variables of its outermost ``forall`` left free."""
+    levels, body = outermost(formula)
+    bound = [n for groups, _ in levels for g in groups for n in g.names]
+    for name in keep:
+        if name not in bound:
+            remedy = did_you_mean(name, bound, f"it binds {', '.join(bound)}" if bound else "it binds nothing")
+            raise KnowledgeError(f"keep={name!r}: the outermost 'forall' of the formula does not bind that; {remedy}")
+    parts: list[tuple[list[Group], Expr | None]] = []
+    for groups, guard in levels:
+        left: list[Group] = []
+        for group in groups:
+            inside = [n for n in group.names if n in keep]
+            if inside and not isinstance(group.domain, Name | None):
+                raise KnowledgeError(f"keep={inside[0]!r}: only variables over a sort or over rows can be kept")
+            if inside:
+                pool, kind = pool_of(compiler, group)
+                for name in inside:
+                    scope.names[name] = root.variable(compiler.axis(name), pool, kind)
+                if group.sample is not None and len(inside) < len(group.names):
+                    raise KnowledgeError("keep all variables of a sampled group, or none of them")
+            rest = [n for n in group.names if n not in keep]
+            if rest:
+                left.append(Group(rest, sort=group.sort, domain=group.domain, sample=group.sample))
+        if left or guard is not None:
+            parts.append((left, guard))
+    if not parts:
+        return compiler.compile(body, scope, algebra)
+    return compiler.block("forall", None, parts, body, scope, algebra)
 
 
 def formulas_of(what: Expr | Axiom | KnowledgeBase | Sequence[tuple[str, Expr]]) -> list[tuple[str, Expr]]:

@@ -46,28 +46,32 @@ class Trace:
     """What happened in a run, for people: the frame of each block, the tables, and the calls of networks."""
 
     def __init__(self) -> None:
-        self.blocks: list[tuple[str, dict[str, int], list[tuple[str, int]], int]] = []
+        self.blocks: list[str] = []
+        self.roots: list[tuple[str, list[str]]] = []
         self.tables: dict[str, tuple[int, ...]] = {}
         self.calls: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
 
+    def root(self, names: list[str]) -> None:
+        """Begin with another formula, or stack of formulas."""
+        title = names[0] if len(names) == 1 else f"{len(names)} formulas of one shape, such as {names[0]}"
+        self.blocks = []
+        self.roots.append((title, self.blocks))
+
     def block(self, block: Block, frame: Frame, tiles: int) -> None:
         """Note a block that was run."""
-        own = {o.axis.label: frame.run.size(o.pool) for o in block.own}
+        own = [(o.axis.label, frame.run.size(o.pool)) for o in block.own]
         lists = [(a.list.label, frame.sizes.get(a.list, 0)) for a in block.lists]
-        self.blocks.append((block.label, own, lists, tiles))
+        if own or lists:
+            parts = ", ".join([f"{name} {size}" for name, size in [*own, *lists]])
+            self.blocks.append(f"  {block.label}: {parts}, {tiles} tile{'s' if tiles != 1 else ''}")
 
     def lines(self) -> list[str]:
-        """The blocks that were run, the outermost first."""
-        found = []
-        for label, own, lists, tiles in reversed(self.blocks):
-            if own or lists:
-                parts = [f"{name} {size}" for name, size in [*own.items(), *lists]]
-                found.append(f"  {label}: {', '.join(parts)}, {tiles} tile{'s' if tiles != 1 else ''}")
-        return found
-
-    def call_lines(self) -> list[str]:
-        """The calls of networks."""
-        return [f"{name} runs on {', '.join([str(s) for s in shapes])}" for name, shapes in self.calls]
+        """What happened: per formula the blocks that were run, the outermost first; tables; calls of networks."""
+        found = [line for title, blocks in self.roots for line in [title, *reversed(blocks)]]
+        if self.tables:
+            shown = [f"{name} {'x'.join(map(str, shape)) or 'one'}" for name, shape in self.tables.items()]
+            found.append("tables: " + ", ".join(shown))
+        return found + [f"{name} runs on {', '.join([str(s) for s in shapes])}" for name, shapes in self.calls]
 
 
 class Run:

@@ -155,37 +155,37 @@ class Tables:
         return found.permute(*[order.index(i) for i in range(len(order))], *rest)
 
     def _unary(self, meaning: Network, pool: Pool) -> Tensor:
-        call = meaning.call
+        same = self.run.batch.identity(meaning)
         if meaning.per_object:
             return self._checked(meaning, self._one_by_one(meaning, [pool], None), (self.run.size(pool),))
-        if (id(call), pool) not in self._outputs:
+        if (same, pool) not in self._outputs:
             self._run_unary(meaning, pool)
-        return self._checked(meaning, self._outputs[id(call), pool], (self.run.size(pool),))
+        return self._checked(meaning, self._outputs[same, pool], (self.run.size(pool),))
 
     def _run_unary(self, meaning: Network, pool: Pool) -> None:
         """Run a network on a pool, and with it on all other pools that the plan will ask it for."""
-        call = meaning.call
-        asked = self.run.needs.unary.get(id(call), {})
+        same = self.run.batch.identity(meaning)
+        asked = self.run.needs.unary.get(same, {})
         if isinstance(pool, SamplePool) and SortPool(pool.sort) in asked:
             self._unary(meaning, SortPool(pool.sort))
-            everything = self._outputs[id(call), SortPool(pool.sort)]
-            self._outputs[id(call), pool] = everything.index_select(0, self.run.sampled(pool))
+            everything = self._outputs[same, SortPool(pool.sort)]
+            self._outputs[same, pool] = everything.index_select(0, self.run.sampled(pool))
             return
         first = self._input(meaning, pool)
         group, tensors = [pool], [first]
         for other in asked:
-            ready = not isinstance(other, FunctionPool | SamplePool) and (id(call), other) not in self._outputs
+            ready = not isinstance(other, FunctionPool | SamplePool) and (same, other) not in self._outputs
             if ready and other != pool:
                 features = self._input(meaning, other)
                 if features.shape[1:] == first.shape[1:] and features.dtype == first.dtype:
                     group.append(other)
                     tensors.append(features)
         together = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-        output = self._call(meaning, call, (together,))
+        output = self._call(meaning, meaning.call, (together,))
         if not isinstance(output, Tensor) or output.ndim == 0 or len(output) != len(together):
             raise self._misshapen(meaning, output, (len(together),))
         for other, part in zip(group, torch.split(output, [len(t) for t in tensors]), strict=True):
-            self._outputs[id(call), other] = part
+            self._outputs[same, other] = part
 
     def _grid(self, meaning: Network, pools: list[Pool]) -> Tensor:
         """A network on all tuples of several pools."""

@@ -52,8 +52,6 @@ __all__ = [
     "known_constant",
 ]
 
-Apply = Callable[..., Any]
-
 
 def known_constant(batch: Batch, name: str) -> tuple[int, Type] | None:
     """The position of a constant or of a value of an enumerated sort; None for other names, and for numbers."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from doxa.logic._symbols import Sort
 
 __all__ = [
@@ -30,7 +28,6 @@ __all__ = [
     "Pool",
     "PropositionPool",
     "Ref",
-    "Register",
     "RowPool",
     "RowType",
     "SamplePool",
@@ -42,9 +39,6 @@ __all__ = [
     "inserted",
     "union",
 ]
-
-Register = Tensor | slice | int | float
-"""What a value is at run time; a slice is a run of consecutive positions along an axis of its own."""
 
 
 class Axis:

@@ -13,7 +13,7 @@ from doxa.logic._binders import Quantifier
 from doxa.logic._bindings import table
 from doxa.logic._diagnostics import did_you_mean
 from doxa.logic._kb import KnowledgeBase
-from doxa.logic._meanings import Fixed, Meaning, Named, bind, bind_constant, check_names, signature_text
+from doxa.logic._meanings import Fixed, Meaning, Named, Network, bind, bind_constant, check_names, signature_text
 from doxa.logic._sorts import literal
 from doxa.logic._symbols import Function, Predicate, Signature
 from doxa.logic._tree import Expr, Name
@@ -139,7 +139,7 @@ class Batch:
                 if self.rows
                 else ()
             ),
-            tuple([(name, type(m), m.returns) for name, m in self.symbols.items()]) if self.symbols else (),
+            tuple([(name, *_kind(m)) for name, m in self.symbols.items()]) if self.symbols else (),
         )
 
     def _relation(self, name: str, value: Any) -> Meaning:
@@ -160,6 +160,11 @@ class Batch:
                 f"{name} has no meaning yet: bind it, as in Interpretation(kb, {name}=...), or give facts about it"
             )
         return found
+
+    def identity(self, meaning: Network) -> Any:
+        """What two symbols share when they are bound to one network; one that comes with the data is new every time."""
+        name = meaning.symbol.name
+        return name if name in self.symbols else id(meaning.call)
 
     def has_objects(self, sort: str) -> bool:
         """Does an open sort have objects, from the data or as constants?"""
@@ -242,6 +247,13 @@ class Batch:
         for name, meaning in self.symbols.items():
             for buffer in meaning.buffers():
                 yield name, buffer
+
+
+def _kind(meaning: Meaning) -> tuple[Any, ...]:
+    """What a plan depends on."""
+    if isinstance(meaning, Network):
+        return (Network, meaning.returns, meaning.exclusive, meaning.bare, meaning.per_object)
+    return (type(meaning), meaning.returns, not isinstance(meaning, Named) and meaning.exclusive)
 
 
 def row_names(formulas: Iterable[Expr]) -> frozenset[str]:

@@ -60,13 +60,12 @@ class Table(nn.Module):
 
 
 class Named(nn.Module):
-    """Tuples of names with their values; ``fill`` is what every other tuple has, None where it has nothing."""
+    """Tuples of names with their values; a relation is false of all others, a function has no value there."""
 
-    def __init__(self, symbol: Symbol, entries: Entries, fill: bool | None) -> None:
+    def __init__(self, symbol: Symbol, entries: Entries) -> None:
         super().__init__()
         self.symbol = symbol
         self.entries = entries.entries
-        self.fill = fill
         self.returns: Returns = "bool" if isinstance(symbol, Predicate) else "value"
         self.listed = {
             i: sorted({args[i] for args, _ in self.entries}) for i, s in enumerate(symbol.sorts) if s in (INT, REAL)
@@ -292,7 +291,7 @@ def _named(symbol: Symbol, entries: Entries) -> Named:
             raise BindingError(f"{symbol.name}{args!r}: a predicate is true or false, got {value!r}")
         if isinstance(symbol, Function):
             _check_name(symbol.name, value, symbol.result, positions(symbol.result))
-    return Named(symbol, entries, False if predicate else None)
+    return Named(symbol, entries)
 
 
 def _check_name(place: str, value: Any, sort: Sort, known: dict[Any, int]) -> None:

@@ -133,6 +133,7 @@ class Report:
 def satisfaction(
     kb: KnowledgeBase,
     interpretation: Interpretation,
+    /,
     *,
     examples: int = 3,
     generator: torch.Generator | None = None,

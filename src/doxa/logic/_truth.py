@@ -22,6 +22,7 @@ KEPT = 64
 def truth(
     what: Expr | Axiom | KnowledgeBase,
     interpretation: Interpretation,
+    /,
     *,
     keep: str | Sequence[str] = (),
     generator: torch.Generator | None = None,
