@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from doxa.errors import ConfigError
 from doxa.fuzzy._logic import Logic
-from doxa.fuzzy._plan import FuzzyPlan, Valuation, as_logic
+from doxa.fuzzy._plan import STACK, FuzzyPlan, Valuation, as_logic
 from doxa.logic import Axiom, Interpretation, KnowledgeBase
 
 __all__ = ["FuzzyLoss"]
@@ -49,7 +49,7 @@ class FuzzyLoss(nn.Module):
         logic: Logic | str,
         *,
         chunk: int = 2**22,
-        stack: int = 16,
+        stack: int = STACK,
     ) -> None:
         super().__init__()
         self.kb = kb

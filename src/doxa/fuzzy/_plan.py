@@ -24,6 +24,8 @@ from doxa.logic import Axiom, Expr, Interpretation, KnowledgeBase, Let, Plan, Qu
 __all__ = ["FuzzyPlan", "Valuation", "valuation"]
 
 Made = TypeVar("Made")
+STACK = 8
+"""So many formulas that differ only in constants are evaluated as one: a rule for each of ten digits, say."""
 KEPT = 64
 """An interpretation keeps so many plans, and lets the oldest go."""
 
@@ -79,7 +81,7 @@ class FuzzyPlan:
         logic: Logic | str,
         *,
         chunk: int = 2**22,
-        stack: int = 16,
+        stack: int = STACK,
         keep: str | Sequence[str] = (),
     ) -> None:
         self.logic = as_logic(logic)
