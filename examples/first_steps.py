@@ -1,6 +1,6 @@
 """First steps: write knowledge, bind tensors to it, see how far it holds, and ask what follows.
 
-    python examples/first_steps.py [--smoke]
+python examples/first_steps.py [--smoke]
 """
 
 import sys

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         exists,
         forall,
         fresh,
+        function,
         let,
         load,
         log_probs,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         table,
         trainable,
         truth,
+        values,
         variables,
         within,
     )
@@ -86,6 +88,7 @@ __all__ = [
     "exists",
     "forall",
     "fresh",
+    "function",
     "let",
     "load",
     "log_probs",
@@ -101,6 +104,7 @@ __all__ = [
     "table",
     "trainable",
     "truth",
+    "values",
     "variables",
     "within",
 ]

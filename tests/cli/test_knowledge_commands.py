@@ -117,6 +117,14 @@ def test_solve_entails(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer["entailed"] is False and answer["counter_model"]["drive(north)"] is False
 
 
+def test_open_sorts_get_a_size(capsys: pytest.CaptureFixture[str]) -> None:
+    chair = str(KNOWLEDGE / "chair.doxa")
+    assert main(["solve", chair, "--domain", "Object=2", "--entails", "forall x: Object. !partOf(x, x)"]) == 0
+    assert capsys.readouterr().out == "follows\n"
+    assert main(["show", chair, "--domain", "Object=2", "--as", "cnf"]) == 0
+    assert "!partOf(Object0, Object0)" in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -125,8 +133,10 @@ def test_solve_entails(capsys: pytest.CaptureFixture[str]) -> None:
         (["solve", LIGHTS, "--given", "drive(nrth)"], "did you mean 'north'"),
         (["solve", LIGHTS, "--entails", "drive("], "never closed"),
         (["show", str(KNOWLEDGE / "chair.doxa"), "--as", "cnf"], "Object"),
+        (["solve", str(KNOWLEDGE / "chair.doxa"), "--domain", "Objekt=2"], "open are Object"),
+        (["check", str(KNOWLEDGE)], "is a folder"),
     ],
-    ids=["missing", "none", "given", "entails", "open"],
+    ids=["missing", "none", "given", "entails", "open", "domain", "folder"],
 )
 def test_mistakes_end_with_one_message(arguments: list[str], message: str, tmp_path: Path) -> None:
     done = doxa(*arguments, cwd=tmp_path)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from doxa.logic import Expr, KnowledgeBase
 
 Files = Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...]")]
+Domain = Annotated[tuple[str, ...], arg(metavar="SORT=N [SORT=N ...]")]
 Form = Literal["text", "unicode", "latex", "nnf", "cnf", "dimacs"]
 
 
@@ -55,12 +56,14 @@ class Show:
     """Knowledge files; several are read as one knowledge base."""
     form: Annotated[Form, arg(name="as")] = "text"
     """text, unicode and latex print it as written; nnf, cnf and dimacs ground it over its finite sorts first."""
+    domain: Domain = ()
+    """How many objects an open sort has, such as Image=3."""
     json: bool = False
     """Print JSON."""
 
     def run(self) -> int:
         kb = _load(self.files)
-        text = _shown(kb, self.form)
+        text = _shown(kb, self.form, _domains(self.domain, kb))
         if self.json:
             say_json({"form": self.form, "text": text})
         else:
@@ -82,6 +85,8 @@ class Solve:
     """Count at most this many."""
     entails: Annotated[str | None, arg(metavar="FORMULA")] = None
     """A formula: does it hold in every model?"""
+    domain: Domain = ()
+    """How many objects an open sort has, such as Image=3."""
     json: bool = False
     """Print JSON."""
 
@@ -90,11 +95,12 @@ class Solve:
 
         kb = _load(self.files)
         given = [parse_formula(text, kb) for text in self.given]
+        domains = _domains(self.domain, kb)
         if self.count:
-            found = count(kb, given=given, limit=self.limit)
+            found = count(kb, given=given, domains=domains, limit=self.limit)
             say_json({"models": found}) if self.json else say(plural(found, "model"))
         elif self.entails is not None:
-            answer = entails(kb, parse_formula(self.entails, kb), given=given)
+            answer = entails(kb, parse_formula(self.entails, kb), given=given, domains=domains)
             if self.json:
                 counter = None if answer.counter_model is None else _model_json(answer.counter_model)
                 say_json({"entailed": answer.holds, "vacuous": answer.vacuous, "counter_model": counter})
@@ -104,7 +110,7 @@ class Solve:
                 say("does not follow; a counter-model:", "bold red")
                 _show_model(answer.counter_model)
         else:
-            model = satisfiable(kb, given=given)
+            model = satisfiable(kb, given=given, domains=domains)
             if self.json:
                 say_json({"satisfiable": model is not None, "model": None if model is None else _model_json(model)})
             elif model is None:
@@ -121,6 +127,21 @@ def _given(files: tuple[Path, ...]) -> tuple[Path, ...]:
     return files
 
 
+def _domains(options: tuple[str, ...], kb: KnowledgeBase) -> dict[str, int]:
+    """``Image=3`` as the number of objects of an open sort."""
+    sizes = {}
+    for option in options:
+        name, _, size = option.partition("=")
+        sort = kb.signature.sorts.get(name)
+        if sort is None or not sort.is_open or not size.isdigit():
+            known = [s.name for s in kb.signature.sorts.values() if s.is_open and s.name not in ("Int", "Real")]
+            raise ConfigError(
+                f"--domain {option}: wanted an open sort and a number; open are {', '.join(known) or 'none'}"
+            )
+        sizes[name] = int(size)
+    return sizes
+
+
 def _load(files: tuple[Path, ...]) -> KnowledgeBase:
     """The knowledge base; its warnings go to standard error, its errors are raised together."""
     from doxa.logic import diagnose, raise_all
@@ -133,7 +154,7 @@ def _load(files: tuple[Path, ...]) -> KnowledgeBase:
     return kb
 
 
-def _shown(kb: KnowledgeBase, form: Form) -> str:
+def _shown(kb: KnowledgeBase, form: Form, domains: dict[str, int]) -> str:
     from doxa.logic import ground, to_cnf, to_nnf, write_dimacs
 
     if form == "text":
@@ -142,7 +163,7 @@ def _shown(kb: KnowledgeBase, form: Form) -> str:
         return kb.unicode()
     if form == "latex":
         return kb.latex()
-    propositional = ground(kb)
+    propositional = ground(kb, domains=domains)
     if form == "nnf":
         return str(to_nnf(propositional.theory))
     cnf = to_cnf(propositional.theory, atoms=propositional.atoms)

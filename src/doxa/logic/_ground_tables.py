@@ -18,6 +18,7 @@ from torch import Tensor
 
 from doxa.errors import BindingError
 from doxa.logic._algebra import Algebra, Kind
+from doxa.logic._classical import Classical
 from doxa.logic._ground_index import cut, unravel
 from doxa.logic._ground_named import Sparse, named_table
 from doxa.logic._ground_types import (
@@ -32,7 +33,7 @@ from doxa.logic._ground_types import (
 )
 from doxa.logic._meanings import Meaning, Named, Network, Table, is_draw, signature_text
 from doxa.logic._symbols import Function
-from doxa.logic._universe import shape_of
+from doxa.logic._universe import has_values, shape_of
 
 if TYPE_CHECKING:
     from doxa.logic._ground_run import Run
@@ -129,6 +130,9 @@ class Tables:
         """What was bound, read as it is wanted: truth values, weights of values, the most probable value, the value."""
         if view == "value":
             return raw
+        if isinstance(algebra, Classical) and raw.dtype.is_floating_point and has_values(raw) and raw.isnan().any():
+            name = meaning.symbol.name
+            raise BindingError(f"{name}: NaN (not a number) is neither true nor false; mend what {name} is bound to")
         if view == "mode":
             return raw.argmax(-1)
         kind: Kind = "bool" if meaning.returns == "value" else meaning.returns

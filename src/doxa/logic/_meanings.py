@@ -36,7 +36,7 @@ class Network(nn.Module):
         self.per_object = each
         self.bare = bare
         self.module = thing if isinstance(thing, nn.Module) else None
-        self._call = thing
+        self._call = None if self.module is not None else thing  # a module is registered once
         scalar = (*[s.values is None for s in symbol.sorts],)
         self.inputs = tuple([i for i, is_input in enumerate(scalar) if bare or is_input])
         self.axes = tuple([i for i in range(len(symbol.sorts)) if i not in self.inputs])

@@ -325,10 +325,14 @@ def read_file(path: Path) -> str:
     try:
         if path.is_file():
             return path.read_text(encoding="utf-8-sig")
+        if path.is_dir():
+            raise KnowledgeError(f"{shown} is a folder; name a file in it")
         folder = path.parent
         near = nearest(path.name, [p.name for p in folder.iterdir()]) if folder.is_dir() else None
     except UnicodeDecodeError:
         raise KnowledgeError(f"{shown} is not text in UTF-8; save it as UTF-8") from None
+    except KnowledgeError:
+        raise
     except (OSError, ValueError) as error:  # a name that no file can have, or a file that may not be read
         reason = getattr(error, "strerror", None) or str(error)
         raise KnowledgeError(f"{shown} cannot be read: {reason}; check its name and its permissions") from None
