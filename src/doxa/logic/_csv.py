@@ -79,6 +79,8 @@ class CsvFacts:
                             term = known[cell] = self._share(self._term(cell, sort))
                         except KnowledgeError as error:
                             message, _, remedy = str(error).partition("; ")
+                            if rows == 1:
+                                remedy += "; or end the statement with 'header', if the first line names the columns"
                             self._complain(reader.line_num, cell, message, remedy)
                             continue
                     arguments.append(term)
