@@ -95,7 +95,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     assert (found.span.line, found.span.column, found.span.end_column) == (1, 9, 21)
     with pytest.raises(KnowledgeError, match=r"there is no file .*nothing.doxa"):
         load(tmp_path / "nothing.doxa")
-    with pytest.raises(KnowledgeError, match="no file"):
+    with pytest.raises(KnowledgeError, match="is a folder"):
         load(tmp_path)
     with pytest.raises(KnowledgeError, match="no file"):
         parse('include "no/such/folder/file.doxa"')
