@@ -219,9 +219,9 @@ class Signature:
         if name in self.constants:
             return f"a constant of sort {self.constants[name].sort.name}"
         if name in self.predicates:
-            return f"a predicate of {len(self.predicates[name].sorts)} arguments"
+            return f"a predicate of {_arguments(self.predicates[name].sorts)}"
         if name in self.functions:
-            return f"a function of {len(self.functions[name].sorts)} arguments"
+            return f"a function of {_arguments(self.functions[name].sorts)}"
         if name in self.rows:
             return "data rows"
         if name in self.value_sorts:
@@ -238,6 +238,10 @@ class Signature:
             *self.rows,
             *self.value_sorts,
         ]
+
+
+def _arguments(sorts: tuple[Sort, ...]) -> str:
+    return f"{len(sorts)} argument{'' if len(sorts) == 1 else 's'}"
 
 
 def _apply(symbol: Predicate | Function, args: tuple[ExprLike, ...]) -> Expr:
