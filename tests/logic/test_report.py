@@ -47,7 +47,7 @@ def count(formula: Expr, world: World) -> tuple[list[dict[str, Any]], list[bool]
 def named(env: dict[str, Any], world: World, formula: Expr) -> dict[str, Any]:
     """An assignment as a report shows it; rows and their parts go by place."""
     kinds: dict[str, str] = {}
-    while isinstance(formula, Quantifier) and formula.kind == "forall":
+    while isinstance(formula, Quantifier) and formula.kind == "forall" and kinds.keys().isdisjoint(formula.names):
         for group in formula.groups:
             kinds |= dict.fromkeys(group.names, group.sort or str(group.domain))
         formula = formula.body
