@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-from tyro.conf import subcommand
+from tyro.conf import OmitSubcommandPrefixes, subcommand
 
 from doxa.cli._knowledge import Check, Show, Solve
 from doxa.cli._output import say
+from doxa.cli._reproduce import Same, Sum9
 from doxa.errors import DoxaError
 
 
@@ -27,6 +28,16 @@ class Version:
         return 0
 
 
+@dataclass(frozen=True)
+class Experiments:
+    """Run an experiment again, or a part of it, and set the results beside what was published."""
+
+    experiment: OmitSubcommandPrefixes[Annotated[Same, subcommand("same")] | Annotated[Sum9, subcommand("sum9")]]
+
+    def run(self) -> int:
+        return self.experiment.run()
+
+
 EXAMPLES = {
     Check: ("doxa check rules.doxa", "doxa check people.doxa rules.doxa --json"),
     Show: ("doxa show rules.doxa --as unicode", "doxa show sudoku.doxa --as dimacs > sudoku.cnf"),
@@ -34,6 +45,11 @@ EXAMPLES = {
         'doxa solve lights.doxa --given "shows(north, green)"',
         "doxa solve sudoku4.doxa --count",
         'doxa solve lights.doxa --entails "drive(north) -> !drive(west)"',
+    ),
+    Experiments: (
+        "doxa reproduce same --list",
+        "doxa reproduce same --table implications --steps 14000 --seeds 0 1",
+        "doxa reproduce same --show",
     ),
     Version: ("doxa version",),
 }
@@ -48,6 +64,7 @@ Command = (
     Annotated[Check, subcommand("check", description=_described(Check))]
     | Annotated[Show, subcommand("show", description=_described(Show))]
     | Annotated[Solve, subcommand("solve", description=_described(Solve))]
+    | Annotated[Experiments, subcommand("reproduce", description=_described(Experiments))]
     | Annotated[Version, subcommand("version", description=_described(Version))]
 )
 

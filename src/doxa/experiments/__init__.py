@@ -8,10 +8,14 @@ entropy
     L = - (1/b) Σ_i log softmax(f(x_i))[y_i],
 
 and keeps the parameters that are best on 10,000 training digits held out. ``python -m doxa.experiments`` runs it.
+
+An `Experiment` is a list of named configurations (`Entry`) with what was published of each; `reproduce` runs some of
+them in run folders, `collect` finds what has been run, and ``doxa reproduce`` is the command that does both.
 """
 
 from __future__ import annotations
 
 from doxa.experiments._digits import DigitsConfig, digit_network, train_digits
+from doxa.experiments._experiment import Entry, Experiment, collect, reproduce
 
-__all__ = ["DigitsConfig", "digit_network", "train_digits"]
+__all__ = ["DigitsConfig", "Entry", "Experiment", "collect", "digit_network", "reproduce", "train_digits"]

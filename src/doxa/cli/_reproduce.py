@@ -1,0 +1,134 @@
+"""``doxa reproduce``: the experiments under one roof."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import arg
+
+from doxa.cli._output import say, say_json
+
+if TYPE_CHECKING:
+    from doxa.experiments import Entry, Experiment
+
+Settings = Annotated[tuple[str, ...], arg(name="set", metavar="KEY=VALUE [KEY=VALUE ...]")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce:
+    """What the commands of all experiments have in common; each names its experiment, and may add ways to select."""
+
+    table: tuple[str, ...] = ()
+    """Only the configurations of these tables."""
+    only: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
+    """Only these configurations; * stands for anything, as in "implications/*"."""
+    list: bool = False
+    """List the configurations that the other options select, with their published values, and run nothing."""
+    seeds: tuple[int, ...] = (0,)
+    """One run for each."""
+    steps: int | None = None
+    """Steps of each run, in place of the configuration's own."""
+    settings: Settings = ()
+    """Change the configurations, such as batch_size=32."""
+    out: Path = Path("runs")
+    """Run folders are made here; a run that is there already goes on."""
+    data: Path | None = None
+    """A folder with data of your own, in place of the published ones."""
+    save: Path | None = None
+    """Also write the results into this folder, a JSON file each."""
+    show: bool = False
+    """Run nothing: print the table and draw the figures of the results that are there."""
+    quiet: bool = False
+    """Show no progress."""
+    json: bool = False
+    """Print JSON."""
+
+    def experiment(self) -> Experiment:
+        """The experiment."""
+        raise NotImplementedError
+
+    def entries(self, experiment: Experiment) -> list[Entry]:
+        """The configurations that the options select."""
+        patterns = [*(f"{table}/*" for table in self.table), *self.only]
+        return experiment.select(patterns or ["*"])
+
+    def run(self) -> int:
+        from dataclasses import replace
+
+        from doxa.experiments import collect, reproduce
+        from doxa.runs import clean_exit, config_values, load_config
+
+        experiment = self.experiment()
+        changes = [*self.settings, *([] if self.steps is None else [f"steps={self.steps}"])]
+        # A changed configuration is another one, and says so by its name; a budget of its own is not.
+        chosen = [
+            replace(
+                entry,
+                name="+".join((entry.name, *self.settings)),
+                config=load_config(type(entry.config), config_values(entry.config), overrides=changes),
+            )
+            for entry in self.entries(experiment)
+        ]
+        if self.list:
+            self._list(chosen)
+            return 0
+        with clean_exit():
+            if not self.show:
+                reproduce(
+                    experiment,
+                    chosen,
+                    seeds=self.seeds,
+                    out=self.out,
+                    data=self.data,
+                    save=self.save,
+                    progress=not self.quiet,
+                )
+            names = {f"{experiment.name}/{entry.name}" for entry in chosen}
+            found = collect(experiment, *(folder for folder in (self.out, self.save) if folder is not None))
+            table = experiment.table([result for result in found if result.experiment in names], chosen)
+            if self.json:
+                say_json(table.json())
+            else:
+                table.show()
+            if experiment.draw is not None:
+                for file in experiment.draw(found, self.out / experiment.name / "figures"):
+                    say(f"figure: {file}")
+        return 0
+
+    def _list(self, entries: list[Entry]) -> None:
+        if self.json:
+            from doxa.runs import config_values
+
+            say_json(
+                [
+                    {"name": e.name, "published": e.published, "source": e.source, "config": config_values(e.config)}
+                    for e in entries
+                ]
+            )
+            return
+        width = max((len(entry.name) for entry in entries), default=0)
+        for entry in entries:
+            published = ", ".join(f"{metric} {value:g}" for metric, value in entry.published.items())
+            say(f"{entry.name:<{width}}  {published or '–'}{f'  ({entry.source})' if entry.source else ''}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Same(Reproduce):
+    """Digits of which 1 % are labelled, with the knowledge of which pairs are the same (Chapter 3)."""
+
+    def experiment(self) -> Experiment:
+        from doxa.experiments import SAME
+
+        return SAME
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum9(Reproduce):
+    """Digits of which 1 % are labelled, with the knowledge of which pairs add up to nine (Chapter 3)."""
+
+    def experiment(self) -> Experiment:
+        from doxa.experiments import SUM9
+
+        return SUM9
