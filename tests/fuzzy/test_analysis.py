@@ -49,6 +49,15 @@ def test_tnorm_table(tnorm, expected):
         assert properties.archimedean and properties.continuous
 
 
+@pytest.mark.parametrize(
+    "tnorm", [*fz.TNORMS.values(), fz.Yager(0.5), fz.Hamacher(5.0), fz.SugenoWeber(-0.5)], ids=repr
+)
+def test_tconorm_table(tnorm):
+    """Duality turns left into right and concave into convex; the two are found from different code."""
+    turned = str(fz.tnorm_properties(tnorm)).replace("left", "right").replace("concave", "convex")
+    assert str(fz.tconorm_properties(tnorm.dual)) == turned
+
+
 def test_an_ordinal_sum_is_not_archimedean():
     """A t-norm of one's own: the product on [0, 1/2], the minimum above."""
 
@@ -175,6 +184,7 @@ FRACTIONS = [
     (fz.LogProduct(), 3),
     (fz.sigmoidal(fz.Lukasiewicz(), 9.0), 2),
     (fz.sigmoidal(fz.TNormAggregator(fz.NilpotentMinimum()), 9.0), 3),
+    *((negation, 1) for negation in fz.NEGATIONS.values()),
     *((i, 2) for i in fz.IMPLICATIONS.values()),
 ]
 
@@ -205,6 +215,7 @@ def test_single_passing():
     assert passing == {"godel", "nilpotent", "drastic"}
     implications = {name for name, i in fz.IMPLICATIONS.items() if fz.single_passing(i)}
     assert implications == {"kleene_dienes", "godel", "fodor", "dubois_prade", "weber"}
+    assert all(fz.single_passing(n) for n in fz.NEGATIONS.values())  # there is only one argument
     aggregators = {name for name, a in fz.AGGREGATORS.items() if fz.single_passing(a)}
     assert aggregators == {"minimum", "maximum", "nilpotent_minimum", "nilpotent_maximum"}
 
@@ -212,5 +223,7 @@ def test_single_passing():
 def test_bad_arguments():
     with pytest.raises(ConfigError, match="n is 3, expected 2: an implication has two arguments"):
         fz.nonvanishing_fraction(fz.REICHENBACH, 3)
+    with pytest.raises(ConfigError, match="n is 2, expected 1: a negation has one argument"):
+        fz.nonvanishing_fraction(fz.STANDARD, 2)
     with pytest.raises(ConfigError, match="n is 0, expected at least 1"):
         fz.nonvanishing_fraction(fz.Product(), 0)

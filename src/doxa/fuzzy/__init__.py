@@ -51,9 +51,11 @@ from doxa.fuzzy._aggregators import (
 from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._analysis import (
     ImplicationLaws,
+    TConormProperties,
     TNormProperties,
     contrapositive_derivatives,
     implication_laws,
+    tconorm_properties,
     tnorm_properties,
 )
 from doxa.fuzzy._catalogue import (
@@ -185,6 +187,7 @@ __all__ = [
     "SugenoWeberGenerator",
     "TConorm",
     "TConormAggregator",
+    "TConormProperties",
     "TNorm",
     "TNormAggregator",
     "TNormProperties",
@@ -207,6 +210,7 @@ __all__ = [
     "single_passing",
     "stable_product",
     "symmetric",
+    "tconorm_properties",
     "tnorm_logic",
     "tnorm_properties",
     "valuation",

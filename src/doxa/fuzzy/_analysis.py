@@ -18,13 +18,15 @@ from doxa.fuzzy._fractions import gradients, spread
 from doxa.fuzzy._implications import Implication
 from doxa.fuzzy._jumps import largest_jump
 from doxa.fuzzy._negations import STANDARD, Negation
-from doxa.fuzzy._tnorms import TNorm
+from doxa.fuzzy._tnorms import TConorm, TNorm
 
 __all__ = [
     "ImplicationLaws",
+    "TConormProperties",
     "TNormProperties",
     "contrapositive_derivatives",
     "implication_laws",
+    "tconorm_properties",
     "tnorm_properties",
 ]
 
@@ -68,6 +70,42 @@ class TNormProperties:
         return ", ".join(name for name, holds in names.items() if holds)
 
 
+@dataclass(frozen=True)
+class TConormProperties:
+    """The properties of a t-conorm S (Chapter 2, table of t-conorms): those of a t-norm, turned upside down.
+
+    Attributes:
+        continuous: no jumps.
+        right_continuous: the value is the limit from above.
+        idempotent: S(a, a) = a.
+        strict: continuous, and S(a, ·) strictly increasing for a < 1.
+        archimedean: S(a, a, …, a) gets above every b < 1.
+        schur_convex: making two arguments more alike, at equal sum, never raises S.
+
+    >>> from doxa.fuzzy import NilpotentMinimum
+    >>> str(tconorm_properties(NilpotentMinimum().dual))
+    'right-continuous, Schur-convex'
+    """
+
+    continuous: bool
+    right_continuous: bool
+    idempotent: bool
+    strict: bool
+    archimedean: bool
+    schur_convex: bool
+
+    def __str__(self) -> str:
+        names = {
+            "idempotent": self.idempotent,
+            "strict": self.strict,
+            "continuous": self.continuous and not self.strict,
+            "right-continuous": self.right_continuous and not self.continuous,
+            "Archimedean": self.archimedean,
+            "Schur-convex": self.schur_convex,
+        }
+        return ", ".join(name for name, holds in names.items() if holds)
+
+
 def tnorm_properties(tnorm: TNorm) -> TNormProperties:
     """Find out the properties of a t-norm.
 
@@ -75,42 +113,59 @@ def tnorm_properties(tnorm: TNorm) -> TNormProperties:
     >>> str(tnorm_properties(Godel())), str(tnorm_properties(Product()))
     ('idempotent, continuous, Schur-concave', 'strict, Archimedean, Schur-concave')
     """
-    with torch.no_grad():
-        grid = torch.linspace(0, 1, 65, dtype=torch.float64)
-        a, b = torch.meshgrid(grid, grid, indexing="ij")
-        value = tnorm(a, b)
-        from_left = (value - tnorm(torch.nextafter(a, torch.zeros_like(a)), b)).abs()
-        jump = largest_jump(lambda x: tnorm(x, b[:-1]), a[:-1], a[1:])
-        continuous = jump < _JUMP
-        return TNormProperties(
-            continuous=continuous,
-            left_continuous=continuous or bool((from_left < _JUMP).all()),
-            idempotent=bool(torch.allclose(tnorm(grid, grid), grid, atol=1e-9)),
-            strict=continuous and _strictly_monotone(tnorm, grid[1:-1]),
-            archimedean=_archimedean(tnorm, grid[1:-1]),
-            schur_concave=_schur_concave(tnorm, a, b, value),
-        )
+    return TNormProperties(*_properties(tnorm, annihilator=0.0))
 
 
-def _strictly_monotone(tnorm: TNorm, grid: Tensor) -> bool:
+def tconorm_properties(tconorm: TConorm) -> TConormProperties:
+    """Find out the properties of a t-conorm, from its own values and not from those of its dual.
+
+    >>> from doxa.fuzzy import Godel, Product
+    >>> str(tconorm_properties(Godel().dual)), str(tconorm_properties(Product().dual))
+    ('idempotent, continuous, Schur-convex', 'strict, Archimedean, Schur-convex')
+    """
+    return TConormProperties(*_properties(tconorm, annihilator=1.0))
+
+
+@torch.no_grad()
+def _properties(norm: TNorm | TConorm, annihilator: float) -> tuple[bool, bool, bool, bool, bool, bool]:
+    """The six properties, in the order of the attributes above.
+
+    A t-norm is annihilated by 0 and continuous from there, a t-conorm by 1: T(0, b) = 0, S(1, b) = 1.
+    """
+    grid = torch.linspace(0, 1, 65, dtype=torch.float64)
+    a, b = torch.meshgrid(grid, grid, indexing="ij")
+    value = norm(a, b)
+    step = (value - norm(torch.nextafter(a, torch.full_like(a, annihilator)), b)).abs()
+    continuous = largest_jump(lambda x: norm(x, b[:-1]), a[:-1], a[1:]) < _JUMP
+    return (
+        continuous,
+        continuous or bool((step < _JUMP).all()),
+        bool(torch.allclose(norm(grid, grid), grid, atol=1e-9)),
+        continuous and _strictly_monotone(norm, grid[1:-1]),
+        _archimedean(norm, grid[1:-1], annihilator),
+        _schur(norm, a, b, value, 1 - 2 * annihilator),
+    )
+
+
+def _strictly_monotone(norm: TNorm | TConorm, grid: Tensor) -> bool:
     # Not by differences of values: b may change T(a, b) by less than rounding and still strictly.
-    return bool((gradients(tnorm, torch.cartesian_prod(grid, grid)) > 0).all())
+    return bool((gradients(norm, torch.cartesian_prod(grid, grid)) > 0).all())
 
 
-def _archimedean(tnorm: TNorm, grid: Tensor) -> bool:
-    low = float(grid[0]) / 2
+def _archimedean(norm: TNorm | TConorm, grid: Tensor, annihilator: float) -> bool:
+    near = float(grid[0]) / 2
     x = grid
     for _ in range(100):
         for _ in range(100):
-            x = tnorm(x, x)  # twice as many copies as before
-        if bool((x < low).all()):
+            x = norm(x, x)  # twice as many copies as before
+        if bool(((x - annihilator).abs() < near).all()):
             return True
     return False
 
 
-def _schur_concave(tnorm: TNorm, a: Tensor, b: Tensor, value: Tensor) -> bool:
+def _schur(norm: TNorm | TConorm, a: Tensor, b: Tensor, value: Tensor, sign: float) -> bool:
     transfers = ((b - a) * share for share in (1 / 64, 1 / 8, 1 / 4, 1 / 2))
-    return all(bool((tnorm(a + t, b - t) >= value - 1e-9).all()) for t in transfers)
+    return all(bool((sign * (norm(a + t, b - t) - value) >= -1e-9).all()) for t in transfers)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,14 @@ from doxa.fuzzy._hamacher import Hamacher
 from doxa.fuzzy._implications import Implication, RImplication, SImplication
 from doxa.fuzzy._logspace import LogConjunction, LogDisjunction
 from doxa.fuzzy._lukasiewicz import Lukasiewicz
-from doxa.fuzzy._negations import STANDARD
+from doxa.fuzzy._negations import (
+    STANDARD,
+    IntuitionisticNegation,
+    Negation,
+    StandardNegation,
+    SugenoNegation,
+    YagerNegation,
+)
 from doxa.fuzzy._parameters import number
 from doxa.fuzzy._product import Product
 from doxa.fuzzy._schweizer_sklar import SchweizerSklar
@@ -46,6 +53,7 @@ Operator = (
     TNorm
     | TConorm
     | Implication
+    | Negation
     | Aggregator
     | SigmoidalConnective
     | StableConnective
@@ -103,8 +111,8 @@ def nonvanishing_fraction(
     """The fraction of [0, 1]ⁿ on which at least one partial derivative of the operator is not 0.
 
     Args:
-        operator: a t-norm, t-conorm, implication or aggregator.
-        n: the number of arguments; implications have 2.
+        operator: a t-norm, t-conorm, implication, aggregator or negation.
+        n: the number of arguments; implications have 2 and negations 1.
         samples: how many points to try where there is no closed form.
         generator: the source of randomness.
         closed_form: set it to False to sample in any case.
@@ -115,8 +123,12 @@ def nonvanishing_fraction(
     >>> nonvanishing_fraction(SugenoWeber(2.0), generator=torch.Generator().manual_seed(0)).method
     'sampling'
     """
-    if n < 1 or (isinstance(operator, Implication) and n != 2):
-        raise ConfigError(f"n is {n}, expected {'2: an implication has two arguments' if n >= 1 else 'at least 1'}")
+    if n < 1:
+        raise ConfigError(f"n is {n}, expected at least 1")
+    if isinstance(operator, Implication) and n != 2:
+        raise ConfigError(f"n is {n}, expected 2: an implication has two arguments")
+    if isinstance(operator, Negation) and n != 1:
+        raise ConfigError(f"n is {n}, expected 1: a negation has one argument")
     exact = _closed_form(operator, n) if closed_form else None
     if exact is not None:
         return Fraction(exact, 0.0, "closed form")
@@ -131,7 +143,7 @@ def single_passing(operator: Operator, n: int = 3, points: int = 2000) -> bool:
     >>> single_passing(Godel()), single_passing(Product())
     (True, False)
     """
-    n = 2 if isinstance(operator, Implication) else n
+    n = 2 if isinstance(operator, Implication) else 1 if isinstance(operator, Negation) else n
     return bool(((gradients(operator, spread(points, n)) != 0).sum(1) <= 1).all())
 
 
@@ -153,6 +165,8 @@ def gradients(operator: Operator, points: Tensor) -> Tensor:
         x = points.detach().requires_grad_()
         if isinstance(operator, Implication):
             value = operator(x[:, 0], x[:, 1])
+        elif isinstance(operator, Negation):
+            value = operator(x[:, 0])
         elif isinstance(operator, Aggregator):
             value = operator(x, 1)
         else:
@@ -196,4 +210,8 @@ def _closed_form(operator: Operator, n: int) -> float | None:
             return 1.0
         case LogProduct() | LogProbabilisticSum():
             return 1.0
+        case StandardNegation() | SugenoNegation() | YagerNegation():
+            return 1.0
+        case IntuitionisticNegation():
+            return 0.0
     return None
