@@ -126,7 +126,7 @@ def reproduce(
         seeds: one run of each entry for each of them.
         out: run folders are ``out/experiment/table/row/14000-steps/seed-0``.
         data: data of the user's own.
-        save: also write the results as ``save/experiment/table.row.seed-0.json``.
+        save: also write the results as ``save/experiment/table.row.14000-steps.seed-0.json``.
         progress: show how far it is.
 
     Returns:
@@ -135,12 +135,13 @@ def reproduce(
     results = []
     for entry in entries:
         for seed in seeds:
-            folder = out / experiment.name / entry.name / f"{entry.config.steps}-steps" / f"seed-{seed}"
+            budget = f"{entry.config.steps}-steps"
+            folder = out / experiment.name / entry.name / budget / f"seed-{seed}"
             found = experiment.train(entry.config, folder, seed=seed, data=data, progress=progress)
             result = Result(**{**vars(found), "experiment": f"{experiment.name}/{entry.name}"})
             result.write(folder / "result.json")
             if save is not None:
-                result.write(save / experiment.name / f"{entry.name.replace('/', '.')}.seed-{seed}.json")
+                result.write(save / experiment.name / f"{entry.name.replace('/', '.')}.{budget}.seed-{seed}.json")
             results.append(result)
     return results
 
