@@ -11,11 +11,36 @@ and keeps the parameters that are best on 10,000 training digits held out. ``pyt
 
 An `Experiment` is a list of named configurations (`Entry`) with what was published of each; `reproduce` runs some of
 them in run folders, `collect` finds what has been run, and ``doxa reproduce`` is the command that does both.
+
+A `Gallery` is a set of named figures (`Illustration`) that `write_gallery` draws into a folder with a page around them:
+`fuzzy_figures` are those of Chapter 3, and ``doxa figures`` is the command. `draw_operators` draws single operators.
 """
 
 from __future__ import annotations
 
 from doxa.experiments._digits import DigitsConfig, digit_network, train_digits
 from doxa.experiments._experiment import Entry, Experiment, collect, reproduce
+from doxa.experiments._figures_operator import draw_operators
+from doxa.experiments._fuzzy_figures import fuzzy_figures
+from doxa.experiments._gallery import Gallery, Illustration, write_gallery
+from doxa.experiments._fit import Fitting, fit
+from doxa.experiments._vae import VAE, VAEConfig
 
-__all__ = ["DigitsConfig", "Entry", "Experiment", "collect", "digit_network", "reproduce", "train_digits"]
+__all__ = [
+    "VAE",
+    "DigitsConfig",
+    "Entry",
+    "Experiment",
+    "Fitting",
+    "Gallery",
+    "Illustration",
+    "VAEConfig",
+    "collect",
+    "digit_network",
+    "draw_operators",
+    "fit",
+    "fuzzy_figures",
+    "reproduce",
+    "train_digits",
+    "write_gallery",
+]

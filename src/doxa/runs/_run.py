@@ -217,9 +217,7 @@ class Run:
         Raises:
             RunError: all checkpoints are damaged, or they do not fit the objects.
         """
-        checkpoint = _checkpoint.read_last(self._checkpoints)
-        if checkpoint is not None:
-            restore(state, checkpoint.state, f"the checkpoint of step {checkpoint.step} in {self.path}")
+        checkpoint = self.follow(state)
         missing = _metrics.cut(self._metrics, checkpoint.metrics_size if checkpoint else 0)
         if missing:
             warnings.warn(f"{self._metrics} has lost {missing} bytes of older lines", RunWarning, stacklevel=2)
@@ -229,6 +227,17 @@ class Run:
         self._resumed = self._repaired = True
         self._last = _without_state(checkpoint) if checkpoint else None
         self._begin_clock()
+        return checkpoint
+
+    def follow(self, state: Mapping[str, Stateful]) -> Checkpoint | None:
+        """Put everything back as `resume` does, in a process that writes nothing into the folder.
+
+        Returns:
+            The checkpoint, or None if there is none yet.
+        """
+        checkpoint = _checkpoint.read_last(self._checkpoints)
+        if checkpoint is not None:
+            restore(state, checkpoint.state, f"the checkpoint of step {checkpoint.step} in {self.path}")
         return checkpoint
 
     def load(self, which: str = "last") -> Checkpoint:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from doxa.errors import ConfigError, DoxaError, RunError
 from doxa.runs._metrics import plain_numbers
 from doxa.runs._progress import Progress
 from doxa.runs._run import Run
-from doxa.runs._state import Stateful, non_finite_parameter
+from doxa.runs._state import Stateful, capture, non_finite_parameter
 
 __all__ = ["clean_exit", "train"]
 
@@ -31,6 +31,8 @@ def train(
     log_every: int = 100,
     evaluate_every: int = 1000,
     save_every: int = 1000,
+    patience: int | None = None,
+    leader: bool = True,
     progress: bool = True,
 ) -> dict[str, float]:
     """Do the steps of a run, from wherever it stands to the end.
@@ -59,6 +61,9 @@ def train(
         log_every: log the metrics of every n-th step, and of the last.
         evaluate_every: evaluate after every n-th step, and after the last.
         save_every: save after every n-th step, after the last, and whenever an evaluation is the best so far.
+        patience: stop early when so many evaluations in a row were no better than the best before them.
+        leader: of several processes that train together, one leads. The others, with False, do the same steps, read
+            checkpoints to go on from, and write nothing.
         progress: show it on standard output.
 
     Returns:
@@ -87,39 +92,48 @@ def train(
             raise ConfigError(f"{name} is {every}, wanted at least 1")
     if best is not None and evaluate is None:
         raise ConfigError(f"best={best!r} names a metric of evaluate, but no evaluate is given")
-    with _locked(run.path), _held_interrupt() as interrupted:
-        resumed = run.resume(state)
+    if patience is not None and (best is None or patience < 1):
+        raise ConfigError(f"patience={patience} counts evaluations without a new best: at least 1, and best= is needed")
+    log = run.log if leader else lambda step, metrics: None
+    with _locked(run.path) if leader else nullcontext(), _held_interrupt() as interrupted:
+        resumed = run.resume(state) if leader else run.follow(state)
         done = saved = resumed.step if resumed else 0
         best_score = resumed.best_score if resumed else None
+        best_step = (resumed.best_step if resumed else None) or 0
+        stopped = _lost_patience(patience, done, best_step, evaluate_every)
         if done > steps:
             raise RunError(f"{run.path} is at step {done} already, cannot train it to step {steps}")
-        with _progress(steps, done, progress) as show:
-            while done < steps and not interrupted:
+        with _progress(steps, done, progress and leader) as show:
+            while done < steps and not stopped and not interrupted:
                 metrics = _metrics(step(done))
                 done += 1
                 if not math.isfinite(metrics["loss"]):
                     raise RunError(_not_finite(f"the loss is {metrics['loss']}", done, saved))
                 last, score, shown = done == steps, None, {}
                 if last or done % log_every == 0:
-                    run.log(done, metrics)
+                    log(done, metrics)
                     shown = metrics
                 if evaluate is not None and (last or done % evaluate_every == 0):
                     measured = plain_numbers(evaluate())
-                    run.log(done, measured)
+                    log(done, measured)
                     shown = shown | measured
                     score = _score(best, measured)
-                show(done, shown)
                 new_best = score is not None and (best_score is None or score > best_score)
-                if last or done % save_every == 0 or new_best:
-                    _save(run, done, saved, state, score)
+                best_step = done if new_best else best_step
+                stopped = _lost_patience(patience, done, best_step, evaluate_every)
+                if stopped and not (last or done % log_every == 0):
+                    log(done, metrics)  # the last step is logged, whichever it is
+                show(done, shown)
+                if last or stopped or done % save_every == 0 or new_best:
+                    _save(run, done, saved, state, score, leader)
                     saved, best_score = done, score if new_best else best_score
         if interrupted:
             if done > saved:
-                _save(run, done, saved, state, None)
+                _save(run, done, saved, state, None, leader)
             raise KeyboardInterrupt(
                 f"stopped at step {done} of {steps}, saved in {run.path}; start it again to continue"
             )
-        return run.metrics_at(steps)
+        return run.metrics_at(done)
 
 
 @contextmanager
@@ -165,11 +179,19 @@ def _score(best: str | None, measured: Mapping[str, float]) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _save(run: Run, done: int, saved: int, state: Mapping[str, Stateful], score: float | None) -> None:
+def _lost_patience(patience: int | None, done: int, best_step: int, evaluate_every: int) -> bool:
+    """A rule over numbers that a checkpoint holds, so that a run that stopped early stays stopped."""
+    return patience is not None and best_step > 0 and done - best_step >= patience * evaluate_every
+
+
+def _save(run: Run, done: int, saved: int, state: Mapping[str, Stateful], score: float | None, leader: bool) -> None:
     # The loss can still be finite after the update that ruined the model; such a state must not become a checkpoint.
     if bad := non_finite_parameter(state):
         raise RunError(_not_finite(f"{bad} holds a number that is not finite", done, saved))
-    run.save(done, state, score=score)
+    if leader:
+        run.save(done, state, score=score)
+    else:
+        capture(state)  # taking a state may need all processes
 
 
 def _not_finite(what: str, done: int, saved: int) -> str:
