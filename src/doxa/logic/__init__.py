@@ -46,6 +46,7 @@ from doxa.logic._nnf import to_nnf
 from doxa.logic._parser import diagnose, load, parse, parse_formula
 from doxa.logic._printer import to_latex, to_text, to_unicode
 from doxa.logic._propositional import Propositional, ground
+from doxa.logic._readings import Reading, readings
 from doxa.logic._report import AxiomReport, Report, satisfaction
 from doxa.logic._simplify import atoms_of, simplify
 from doxa.logic._solve import Entailment, Solver, count, entails, models, satisfiable
@@ -111,6 +112,7 @@ __all__ = [
     "Propositional",
     "Quantifier",
     "Ragged",
+    "Reading",
     "Report",
     "Rows",
     "Signature",
@@ -148,6 +150,7 @@ __all__ = [
     "propositions",
     "raise_all",
     "read_dimacs",
+    "readings",
     "sample",
     "satisfaction",
     "satisfiable",

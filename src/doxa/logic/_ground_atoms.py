@@ -77,8 +77,12 @@ def apply(
     algebra: Algebra,
     *,
     value: Ref | None = None,
+    defined: bool = True,
 ) -> Ref:
-    """A predicate or function of terms. With ``value``, the weight of that value of a neural function."""
+    """A predicate or function of terms. With ``value``, the weight of that value of a neural function.
+
+    Where a function has no value, there is an error when it runs if ``defined``, else the value -1 or not a number.
+    """
     symbol = symbol_of(call, batch)
     meaning = batch.meaning(call.name)
     view: View = "truth"
@@ -86,7 +90,7 @@ def apply(
         view = "weights" if value is not None else "mode" if is_draw(meaning) else "value"
     kind = _result(symbol, meaning)
     if any(s in (INT, REAL) for s in symbol.sorts) and not isinstance(meaning, Named):
-        return _direct(call, block, args, batch, algebra, meaning, view, kind, value)
+        return _direct(call, block, args, batch, algebra, meaning, view, kind, value, defined)
     refs, pools = _arguments(block, symbol, meaning, args, batch, call)
     if isinstance(kind, ObjectType) and isinstance(kind.pool, FunctionPool):
         _note(needs, batch, meaning, pools)
@@ -100,7 +104,7 @@ def apply(
             needs.whole.add((symbol.name, pools))
         found = lookup(block, Source(symbol.name, pools, view), [*refs, *extra], algebra, kind)
     partial = isinstance(meaning, Named) or (isinstance(meaning, Network) and meaning.bare)
-    if view == "value" and partial:
+    if view == "value" and partial and defined:
         named = isinstance(meaning, Named)
         shown = [
             as_number(block, a, batch) if named and s in (INT, REAL) else r
@@ -229,6 +233,7 @@ def _direct(
     view: View,
     kind: Type,
     value: Ref | None,
+    defined: bool,
 ) -> Ref:
     """A function of numbers is called on them as they come."""
     symbol = meaning.symbol
@@ -259,7 +264,7 @@ def _direct(
     found = block.emit(("direct", symbol.name, tuple(kinds), view, id(algebra)), compute, inputs, axes, kind)
     if value is not None:
         return lookup(block, found, [*[block.position(a) for a in axes], value], algebra, TRUTH)
-    return _defined(call, block, found, inputs) if view == "value" and meaning.bare else found
+    return _defined(call, block, found, inputs) if view == "value" and meaning.bare and defined else found
 
 
 def _spread(run: Run, values: Sequence[Any], dims: list[tuple[int, ...]]) -> list[Tensor]:
