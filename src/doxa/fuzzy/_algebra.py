@@ -13,10 +13,12 @@ from torch.nn.functional import logsigmoid
 
 from doxa._numerics import safe_log, truth
 from doxa.errors import ConfigError
+from doxa.fuzzy._contraction import PowerSum, factors, power_sum
 from doxa.fuzzy._folds import Counting, connective_fold, quantifier_fold
 from doxa.fuzzy._logic import Connective, Logic
+from doxa.fuzzy._logspace import LogConjunction
 from doxa.fuzzy._tnorms import TConorm, TNorm
-from doxa.logic import Accumulator
+from doxa.logic import Accumulator, Expr
 
 __all__ = ["FuzzyAlgebra"]
 
@@ -32,8 +34,12 @@ class FuzzyAlgebra:
       logic: the value is the Poisson-binomial probability of such a count. In product logic ``at least 1`` is ∃.
     * Guards (``where``) are classical: they say which instances there are.
 
-    A conjunction of more than two formulas is joined in the order that suits grounding. T-norms do not mind; LTN's
-    stable operators and the ∨ of log space are not associative, so there the grouping shows in the value.
+    A conjunction of more than two formulas is the n-ary ``reduce`` of the logic's operator. T-norms are associative, so
+    they are joined in the order that suits grounding; LTN's stable operators, the ∨ of log space and sigmoidal
+    connectives are not, and get all arguments at once.
+
+    With ``rewrite``, quantifiers that are sums of products are contracted instead of spread out (exactly; see
+    :class:`FuzzyPlan`).
 
     >>> from doxa.fuzzy import logic
     >>> from doxa.logic import Interpretation, Plan, parse, probs
@@ -45,10 +51,15 @@ class FuzzyAlgebra:
 
     logic: Logic
     statements: Literal["mode", "axis"] = "axis"
+    rewrite: bool = False
 
     @property
     def name(self) -> str:
         return self.logic.name or "fuzzy"
+
+    @property
+    def associative(self) -> bool:
+        return all(isinstance(op, TNorm | TConorm | LogConjunction) for op in (self.logic.conj, self.logic.disj))
 
     def atom(self, raw: Tensor, kind: Kind, dtype: torch.dtype) -> Tensor:
         x = truth(raw.to(dtype) if kind == "bool" else raw)
@@ -81,6 +92,14 @@ class FuzzyAlgebra:
         if count is not None:
             return Counting(kind, count, self.logic.is_log)
         return quantifier_fold(self.logic.forall if kind == "forall" else self.logic.exists)
+
+    def factors(self, node: Expr, truth: bool) -> list[tuple[Expr, bool]] | None:
+        return factors(self.logic, node, truth)
+
+    def powers(self, kind: str, count: int | None) -> PowerSum | None:
+        if not self.rewrite or count is not None:
+            return None
+        return power_sum(self.logic.forall if kind == "forall" else self.logic.exists)
 
     def draw(self) -> Accumulator:
         if self.logic.exists.is_log and not self.logic.is_log:

@@ -12,6 +12,7 @@ aggregator is split into the state of one instance, an associative way to join s
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -157,7 +158,8 @@ class LogSummed(Pairwise):
 
     def finish(self, state: State, count: Count) -> Tensor:
         (x,) = state
-        return (x - torch.log(at_least_one(count, x))) / current(self.op.alpha)
+        n = at_least_one(count, x)
+        return (x - (torch.log(n) if isinstance(n, Tensor) else math.log(n))) / current(self.op.alpha)
 
 
 @dataclass(frozen=True)
@@ -331,8 +333,10 @@ def connective_fold(op: Connective) -> Accumulator:
     return Gathered(op.reduce)
 
 
-def at_least_one(count: Count, like: Tensor) -> Tensor:
+def at_least_one(count: Count, like: Tensor) -> float | Tensor:
     """What a mean divides by."""
+    if isinstance(count, int):
+        return float(max(count, 1))
     return torch.as_tensor(count, dtype=like.dtype, device=like.device).clamp_min(1)
 
 

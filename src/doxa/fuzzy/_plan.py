@@ -53,7 +53,7 @@ class Valuation(NamedTuple):
 
 
 class FuzzyPlan:
-    """A formula, or all axioms of a knowledge base, ready to be valued on data.
+    r"""A formula, or all axioms of a knowledge base, ready to be valued on data.
 
     Args:
         what: a formula, an axiom or a knowledge base.
@@ -62,6 +62,10 @@ class FuzzyPlan:
         chunk: intermediate tensors have at most this many elements; larger frames are cut into tiles.
         stack: so many formulas that differ only in constants are evaluated as one.
         keep: variables of the outermost ``forall`` of a formula to keep as axes of the result.
+        rewrite: whether a quantifier that is a sum of products is contracted, exactly, without a tensor of all
+            instances: with product ∧ and ∨, standard ¬, Reichenbach →, and generalised means. The transitive rule
+            ``forall x, y, z. Q(x, z) & R(z, y) -> P(x, y)`` is then a matrix product,
+            :math:`1 - (\sum (1-P)^p (Q^p R^p) / n^3)^{1/p}`. :meth:`explain` names what was contracted.
 
     Calling it on data gives one value, or one per axiom.
 
@@ -83,8 +87,10 @@ class FuzzyPlan:
         chunk: int = 2**22,
         stack: int = STACK,
         keep: str | Sequence[str] = (),
+        rewrite: bool = True,
     ) -> None:
         self.logic = as_logic(logic)
+        self.rewrite = rewrite
         self.plan = Plan(what, interpretation, algebra=self.algebra(), chunk=chunk, stack=stack, keep=keep)
         self.names = tuple([name for name, _ in self.plan.formulas])
         self._plain: list[bool] = []
@@ -94,7 +100,7 @@ class FuzzyPlan:
 
     def algebra(self) -> FuzzyAlgebra:
         """How formulas are evaluated."""
-        return FuzzyAlgebra(self.logic)
+        return FuzzyAlgebra(self.logic, rewrite=self.rewrite)
 
     def plain(self, number: int) -> bool:
         """Whether the value of a formula still has to become a logarithm."""

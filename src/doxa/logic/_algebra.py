@@ -16,12 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-__all__ = ["Accumulator", "Algebra", "Kind", "Monoid", "State"]
+if TYPE_CHECKING:
+    from doxa.logic._tree import Expr
+
+__all__ = ["Accumulator", "Algebra", "Factoring", "Kind", "Monoid", "Powers", "State"]
 
 Kind = Literal["bool", "prob", "logit", "log_prob"]
 State = tuple[Tensor, ...]
@@ -78,6 +81,10 @@ class Algebra(Protocol):
     def statements(self) -> Literal["mode", "axis"]:
         """``x := f(t) (phi)``: take the most probable value, or let phi range over all values (see :meth:`draw`)."""
 
+    @property
+    def associative(self) -> bool:
+        """May ``and_`` and ``or_`` of many formulas be done in groups? If not, they get all of them at once."""
+
     def atom(self, raw: Tensor, kind: Kind, dtype: torch.dtype) -> Tensor:
         """The truth values that a network, tensor, table or comparison stands for.
 
@@ -104,6 +111,34 @@ class Algebra(Protocol):
 
     def draw(self) -> Accumulator:
         """Folds and_([p(d), phi(d)]) over the values d of statements, when these are ``axis``."""
+
+
+class Powers(Protocol):
+    """A quantifier whose state is a sum of powers f^p, which are powers of factors: (f g)^p = f^p g^p.
+
+    Its sum over products can then be done factor by factor, without a frame of all instances.
+    """
+
+    @property
+    def of_truth(self) -> bool:
+        """Is f the truth v of an instance, or its falsity 1 - v?"""
+
+    def lift(self, factor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+        """The powers of a factor, and what it was divided by before, one number for all places along ``dims``."""
+
+    def state(self, total: Tensor, scales: Sequence[Tensor]) -> State:
+        """The state of the quantifier, from the sum of products of powers and the scales of the factors."""
+
+
+@runtime_checkable
+class Factoring(Protocol):
+    """An algebra in which some formulas are products of their parts, and some quantifiers sums of powers."""
+
+    def factors(self, node: Expr, truth: bool) -> list[tuple[Expr, bool]] | None:
+        """The formulas whose truth (True) or falsity (False) multiply to the truth or falsity of this one, or None."""
+
+    def powers(self, kind: str, count: int | None) -> Powers | None:
+        """A quantifier as a sum of powers, or None."""
 
 
 @dataclass(frozen=True)

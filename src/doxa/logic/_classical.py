@@ -34,6 +34,7 @@ class Classical:
 
     name: str = "classical"
     statements: Literal["mode", "axis"] = "mode"
+    associative: bool = True
 
     def atom(self, raw: Tensor, kind: Kind, dtype: torch.dtype) -> Tensor:
         if kind == "bool":

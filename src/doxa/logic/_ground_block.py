@@ -96,6 +96,10 @@ class Reducer:
         """The result."""
         raise NotImplementedError
 
+    def note(self, sizes: dict[Axis, int]) -> str:
+        """What a report adds to the frame."""
+        return ""
+
 
 class Result(Reducer):
     """The value itself, of a block without axes of its own."""

@@ -19,7 +19,8 @@ from doxa.logic._algebra import Algebra
 from doxa.logic._binders import Group, Let, Quantifier
 from doxa.logic._count import Count
 from doxa.logic._ground_atoms import Needs, apply, symbol_of
-from doxa.logic._ground_block import Block, Frame, Result, Task
+from doxa.logic._ground_block import Block, Frame, Reducer, Result, Task
+from doxa.logic._ground_contract import Contract, factorize
 from doxa.logic._ground_execute import run_block
 from doxa.logic._ground_frame import Scope, frame
 from doxa.logic._ground_free import Free, draw_first
@@ -251,7 +252,9 @@ class Compiler:
     def parameters(self, group: Stack, scope: Scope, along: Ref) -> None:
         """The constants in which stacked formulas differ, along the axis of the stack."""
         for name, kind, entries in group.parameters:
-            scope.names[name] = scope.block.emit(("parameter", name), _parameter(entries), [along], along.axes, kind)
+            runs = not entries.dtype.is_floating_point and bool((entries.diff() == 1).all())
+            fn = _consecutive(int(entries[0])) if runs else _parameter(entries)
+            scope.names[name] = scope.block.emit(("parameter", name), fn, [along], along.axes, kind, dense=runs)
 
     # -- binders ----------------------------------------------------------------------------------------------------
 
@@ -282,7 +285,7 @@ class Compiler:
             at = at.parent
         return at
 
-    def close(self, block: Block, reducer: Fold | Result, parent: Block) -> Ref:
+    def close(self, block: Block, reducer: Reducer, parent: Block) -> Ref:
         """Seal a block and make it a step of the one around it."""
         block.seal(reducer)
 
@@ -317,9 +320,14 @@ class Compiler:
         block = Block(scope.block, kind)
         inner = Scope(scope, block)
         yield frame(self, block, inner, parts)
+        accumulator = algebra.quantifier(kind, number)
+        factors = factorize(self, kind, number, body, block, inner, algebra)
+        if factors is not None:
+            refs = yield factors.compile(self, block, inner, algebra)
+            return self.close(block, Contract(block, refs, accumulator, factors.powers), scope.block)
         ref = yield self.compile(body, inner, algebra)
         truth = as_truth(body, block, ref, self.batch, algebra)
-        return self.close(block, Fold(block, truth, algebra.quantifier(kind, number)), scope.block)
+        return self.close(block, Fold(block, truth, accumulator), scope.block)
 
     # -- statements -------------------------------------------------------------------------------------------------
 
@@ -381,6 +389,15 @@ class Compiler:
             return None
         self.free.bound.update([n for n, _ in before])
         return Let(before, remains)
+
+
+def _consecutive(first: int) -> Any:
+    """Constants such as 0, 1, ..., 9: what is looked up by them is a view."""
+
+    def consecutive(frame: Frame, along: slice) -> slice:
+        return slice(along.start + first, along.stop + first)
+
+    return consecutive
 
 
 def _parameter(entries: torch.Tensor) -> Any:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from doxa.logic._ground_block import Block, Frame, Own, Task
+from doxa.logic._ground_contract import Contract
 from doxa.logic._ground_types import Axis, Ref
 
 if TYPE_CHECKING:
@@ -60,9 +61,12 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
         cuttable = [a for a in block.outer if a in block.reducer.axes and sizes[a] > 1]
         if outside > run.chunk and cuttable:
             return (yield from _run_pieces(block, run, values, sizes, cuttable, weights, outside))
-        costly = [own for own in block.own if own.costs]
-        boxes = _tiles([weights.get(own.axis, sizes[own.axis]) for own in costly], run.chunk // max(1, outside))
-        tiles = [dict(zip(costly, box, strict=True)) for box in boxes]
+        if isinstance(block.reducer, Contract):
+            tiles = block.reducer.tiles(block, sizes, run.chunk)
+        else:
+            costly = [own for own in block.own if own.costs]
+            boxes = _tiles([weights.get(own.axis, sizes[own.axis]) for own in costly], run.chunk // max(1, outside))
+            tiles = [dict(zip(costly, box, strict=True)) for box in boxes]
     regs = block.blank.copy()
     for slot, value in zip(block.input_slots, values, strict=True):
         regs[slot] = value

@@ -63,7 +63,8 @@ class Trace:
         lists = [(a.list.label, frame.sizes.get(a.list, 0)) for a in block.lists]
         if own or lists:
             parts = ", ".join([f"{name} {size}" for name, size in [*own, *lists]])
-            self.blocks.append(f"  {block.label}: {parts}, {tiles} tile{'s' if tiles != 1 else ''}")
+            note = block.reducer.note(frame.sizes)
+            self.blocks.append(f"  {block.label}: {parts}, {tiles} tile{'s' if tiles != 1 else ''}{note}")
 
     def lines(self) -> list[str]:
         """What happened: per formula the blocks that were run, the outermost first; tables; calls of networks."""

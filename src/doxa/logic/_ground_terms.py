@@ -217,7 +217,7 @@ def as_number(block: Block, ref: Ref, batch: Batch) -> Ref:
     """A term as a number: of Int, Real or a range sort."""
     match ref.type:
         case NumberType():
-            return ref
+            return positions(block, ref)
         case FiniteType(sort=sort) if isinstance(sort.values, range):
             low = low_of(sort)
             if ref.const is not None:
@@ -268,8 +268,17 @@ def as_finite(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> 
         return _column_entries(block, ref, pool, lambda run: run.positions(pool, sort), FiniteType(sort), "finite")
     if not isinstance(sort.values, range) or not _is_number(ref):
         raise KnowledgeError(f"{place}: a value of sort {sort.name} is needed, but {_what(ref)} is none")
-    number = as_number(block, ref, batch)
     low, size = sort.values[0], len(sort.values)
+    if ref.dense and isinstance(ref.type, NumberType):
+
+        def shift(frame: Frame, run: slice) -> slice:
+            for end in (run.start, run.stop - 1):
+                if run.start < run.stop and not low <= end < low + size:
+                    raise _outside(place, end, sort)
+            return slice(run.start - low, run.stop - low)
+
+        return block.emit(("finite", sort, place), shift, [ref], ref.axes, FiniteType(sort), dense=True)
+    number = as_number(block, ref, batch)
     if number.const is not None:
         if number.const not in sort.values:
             raise KnowledgeError(f"{place}: {number.const} is no value of {sort.name} ({low}..{sort.values[-1]})")
@@ -279,14 +288,18 @@ def as_finite(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> 
         found = value.long() - low
         wrong = (found < 0) | (found >= size)
         if has_values(wrong) and bool(wrong.any()):
-            came = value[wrong].reshape(-1)[0].item()
-            raise KnowledgeError(
-                f"{place}: {came} is no value of {sort.name} ({low}..{low + size - 1}); guard it, "
-                f"as in 'where d < {low + size - 1}'"
-            )
+            raise _outside(place, value[wrong].reshape(-1)[0].item(), sort)
         return found
 
     return block.emit(("finite", sort, place), convert, [number], number.axes, FiniteType(sort))
+
+
+def _outside(place: Expr, came: int | float, sort: Sort) -> KnowledgeError:
+    assert isinstance(sort.values, range)
+    low, high = sort.values[0], sort.values[-1]
+    return KnowledgeError(
+        f"{place}: {came} is no value of {sort.name} ({low}..{high}); guard it, as in 'where d < {high}'"
+    )
 
 
 def _is_number(ref: Ref) -> bool:

@@ -1,0 +1,369 @@
+"""Fuzzy valuation, forward and backward, against LTNtorch 1.0.2 and against stacked torch written by hand.
+
+LTNtorch is used as its documentation says: predicates applied to variables, ``stable=False``, product conjunction,
+Reichenbach implication and the 2-mean error for ∀. Values and gradients are asserted to be equal before anything is
+timed. "Fixed groundings" are predicates that look truth values up in a tensor.
+
+Memory is the peak of what the CPU allocator hands out during one forward and backward pass, from the profiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from doxa.fuzzy import (
+    REICHENBACH,
+    STANDARD,
+    FuzzyPlan,
+    GeneralizedMean,
+    GeneralizedMeanError,
+    Logic,
+    NeuralTensorNetwork,
+    Product,
+    logic,
+)
+from doxa.logic import Interpretation, KnowledgeBase, logits, parse, probs, values
+from harness import Row, compare, cpu_seconds, exponent
+
+DIGITS = range(10)
+SAME = parse(
+    "sort P; sort D = 0..9; pred is(P, D); pred same(P, P)\n"
+    + "\n".join([f"forall x, y: P. is(x, {d}) & is(y, {d}) -> same(x, y)" for d in DIGITS])
+    + "\n"
+    + "\n".join([f"forall x, y: P. is(x, {d}) & same(x, y) -> is(y, {d})" for d in DIGITS])
+    + "\nforall x, y: P. same(x, y) -> same(y, x)"
+)
+TRANSITIVE = parse("sort P; pred r(P, P); [rule] forall x, y, z: P. r(x, z) & r(z, y) -> r(x, y)")
+GUARDED = parse(
+    "sort P; pred near(P, P); pred a(P); pred r(P, P)\n"
+    "[rule] forall x, y: P where near(x, y). a(x) & r(x, y) -> a(y)"
+)
+PRODUCT = Logic(
+    STANDARD,
+    Product(),
+    Product().dual,
+    REICHENBACH,
+    GeneralizedMeanError(2.0),
+    GeneralizedMean(2.0),
+    name="product, 2-mean error",
+)
+
+Function = Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
+class Ltn:
+    """The operators of LTNtorch."""
+
+    and_: Callable[..., object]
+    implies: Callable[..., object]
+    forall: Callable[..., object]
+
+
+def ltn_operators() -> Ltn:
+    import ltn
+
+    ops = ltn.fuzzy_ops
+    return Ltn(
+        ltn.Connective(ops.AndProd(stable=False)),
+        ltn.Connective(ops.ImpliesReichenbach(stable=False)),
+        ltn.Quantifier(ops.AggregPMeanError(p=2, stable=False), quantifier="f"),
+    )
+
+
+def random(*shape: int) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def pulled(function: Function, leaves: Sequence[Tensor]) -> Function:
+    """A function with its backward pass."""
+
+    def both() -> Tensor:
+        for leaf in leaves:
+            leaf.grad = None
+        value = function()
+        value.sum().backward()
+        return value.detach()
+
+    return both
+
+
+def assert_equal(name: str, leaves: Sequence[Tensor], *functions: Function) -> None:
+    """Equal values, and equal gradients at all leaves."""
+    found = []
+    for function in functions:
+        value = function()
+        found.append([value.reshape(-1).float(), *[leaf.grad for leaf in leaves]])
+    for other in found[1:]:
+        for ours, theirs in zip(found[0], other, strict=True):
+            scale = float(theirs.abs().max())
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * scale, msg=lambda m: f"{name}: {m}")
+
+
+def peak_bytes(function: Function) -> int:
+    """The most bytes that were allocated at once beyond what was there before."""
+    function()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        function()
+    changes = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(changes, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return most
+
+
+def memory(name: str, ours: Function, peer: Function, goal: float) -> Row:
+    mine, theirs = peak_bytes(ours), peak_bytes(peer)
+    note = f"{mine / 2**20:.2f} MiB against {theirs / 2**20:.2f}"
+    return Row(f"fuzzy: {name}: peak memory against LTNtorch", mine / theirs, goal, "lower", note=note)
+
+
+# --- the 21 rules of `same` --------------------------------------------------------------------------------------
+
+
+def ltn_same(
+    objects: Tensor, is_digit: Callable[[object, int], object], same: Callable[[object, object], object]
+) -> Function:
+    """The 21 rules in LTNtorch, on predicates that take variables."""
+    import ltn
+
+    op = ltn_operators()
+
+    def run(x: object, y: object) -> Tensor:
+        found = [op.forall([x, y], op.implies(op.and_(is_digit(x, d), is_digit(y, d)), same(x, y))) for d in DIGITS]
+        found += [op.forall([x, y], op.implies(op.and_(is_digit(x, d), same(x, y)), is_digit(y, d))) for d in DIGITS]
+        found.append(op.forall([x, y], op.implies(same(x, y), same(y, x))))
+        return torch.stack([f.value for f in found])
+
+    return lambda: run(*[ltn.Variable(name, objects, add_batch_dim=False) for name in "xy"])
+
+
+def stacked_by_hand(digit: Tensor, same: Tensor) -> Function:
+    """What one would write in torch for these 21 rules and no others: ten rules of one form at a time."""
+
+    def forall(x: Tensor) -> Tensor:
+        return 1 - (1 - x).square().mean((-2, -1)).sqrt()
+
+    def run() -> Tensor:
+        by_digit = digit.T
+        left, right = by_digit.unsqueeze(2), by_digit.unsqueeze(1)
+        both = left * right
+        first = forall(1 - both + both * same)
+        both = left * same
+        second = forall(1 - both + both * right)
+        third = forall(1 - same + same * same.T)
+        return torch.cat([first, second, third.unsqueeze(0)])
+
+    return run
+
+
+def same_rules(n: int, eager_goal: float) -> list[Row]:
+    import ltn
+
+    digit = (8 * random(n, 10)).softmax(-1).requires_grad_()
+    same = random(n, n).requires_grad_()
+    leaves = [digit, same]
+    world = Interpretation(SAME, **{"is": probs(digit), "same": probs(same)})
+    plans = {
+        "eager": FuzzyPlan(SAME, world, PRODUCT),
+        "eager, not rewritten": FuzzyPlan(SAME, world, PRODUCT, rewrite=False),
+        "compiled": FuzzyPlan(SAME, world, PRODUCT, compile=True),
+        "compiled, not rewritten": FuzzyPlan(SAME, world, PRODUCT, compile=True, rewrite=False),
+    }
+    ours = {name: pulled(lambda plan=plan: plan(P=n), leaves) for name, plan in plans.items()}
+    truths = [ltn.Predicate(func=lambda x, d=d: digit[x, d]) for d in DIGITS]
+    relation = ltn.Predicate(func=lambda x, y: same[x, y])
+    peer = pulled(ltn_same(torch.arange(n), lambda x, d: truths[d](x), relation), leaves)
+    hand = pulled(stacked_by_hand(digit, same), leaves)
+    name = f"21 rules of `same`, n = {n}"
+    assert_equal(name, leaves, peer, hand, *ours.values())
+    goals = {"eager": eager_goal, "eager, not rewritten": eager_goal, "compiled": 15.0, "compiled, not rewritten": 15.0}
+    rows = [
+        compare(f"fuzzy: {name}, {how}: times faster than LTNtorch", ours[how], peer, goal=goal, better="higher")
+        for how, goal in goals.items()
+    ]
+    rows += [
+        compare(f"fuzzy: {name}, {how}: time against stacked torch by hand", ours[how], hand, goal=1.3, better="lower")
+        for how in ("eager", "eager, not rewritten")
+    ]
+    limits = {"eager": 0.2, "eager, not rewritten": 1.0, "compiled": 0.2, "compiled, not rewritten": 0.2}
+    return rows + [memory(f"{name}, {how}", ours[how], peer, limit) for how, limit in limits.items()]
+
+
+class Encoder(nn.Module):
+    """The network of Chapter 3 up to its embedding of 50 numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 10, 5),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(10, 20, 5),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(320, 50),
+            nn.ReLU(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.layers(x)
+        return found
+
+
+def same_with_networks(n: int) -> list[Row]:
+    """The same rules on images: a CNN, and a neural tensor network on two of its embeddings."""
+    import ltn
+
+    torch.manual_seed(0)
+    encoder, classes, relation = Encoder(), nn.Linear(50, 10), NeuralTensorNetwork(50, hidden=10)
+    images = torch.randn(n, 1, 28, 28)
+    leaves = [*encoder.parameters(), *classes.parameters(), *relation.parameters()]
+    kb = parse(
+        "sort P; sort Code; sort D = 0..9; func code(P) -> Code; pred digit(Code, D); pred alike(Code, Code)\n"
+        + "\n".join(
+            [f"forall x, y: P. digit(code(x), {d}) & digit(code(y), {d}) -> alike(code(x), code(y))" for d in DIGITS]
+            + [f"forall x, y: P. digit(code(x), {d}) & alike(code(x), code(y)) -> digit(code(y), {d})" for d in DIGITS]
+            + ["forall x, y: P. alike(code(x), code(y)) -> alike(code(y), code(x))"]
+        )
+    )
+    world = Interpretation(
+        kb, code=values(encoder), digit=logits(classes, exclusive=True), alike=logits(relation)
+    )
+    plan = FuzzyPlan(kb, world, PRODUCT)
+    ours = pulled(lambda: plan(P=images), leaves)
+    truths = [ltn.Predicate(func=lambda x, d=d: classes(encoder(x)).softmax(-1)[:, d]) for d in DIGITS]
+    alike = ltn.Predicate(func=lambda x, y: relation(encoder(x), encoder(y)).sigmoid())
+    peer = pulled(ltn_same(images, lambda x, d: truths[d](x), alike), leaves)
+    name = f"21 rules of `same` with CNN and neural tensor network, n = {n}"
+    assert_equal(name, leaves, peer, ours)
+    return [
+        compare(f"fuzzy: {name}: times faster than LTNtorch", ours, peer, goal=200.0, better="higher", repeats=3),
+        memory(name, ours, peer, 1.0),
+    ]
+
+
+# --- three variables, and guards ---------------------------------------------------------------------------------
+
+
+def transitive(n: int) -> list[Row]:
+    import ltn
+
+    r = random(n, n).requires_grad_()
+    world = Interpretation(TRANSITIVE, r=probs(r))
+    plans = {
+        "eager": FuzzyPlan(TRANSITIVE, world, PRODUCT),
+        "compiled, not rewritten": FuzzyPlan(TRANSITIVE, world, PRODUCT, compile=True, rewrite=False),
+    }
+    ours = {name: pulled(lambda plan=plan: plan(P=n), [r]) for name, plan in plans.items()}
+    op, places = ltn_operators(), torch.arange(n)
+    relation = ltn.Predicate(func=lambda x, y: r[x, y])
+
+    def theirs() -> Tensor:
+        x, y, z = [ltn.Variable(v, places, add_batch_dim=False) for v in "xyz"]
+        return op.forall([x, y, z], op.implies(op.and_(relation(x, z), relation(z, y)), relation(x, y))).value
+
+    def by_hand() -> Tensor:
+        both = r.unsqueeze(1) * r.T.unsqueeze(0)
+        return 1 - (1 - (1 - both + both * r.unsqueeze(2))).square().mean().sqrt()
+
+    peer, hand = pulled(theirs, [r]), pulled(by_hand, [r])
+    name = f"transitive rule, n = {n}"
+    assert_equal(name, [r], peer, hand, *ours.values())
+    return [
+        compare(f"fuzzy: {name}, eager: times faster than LTNtorch", ours["eager"], peer, goal=60.0, better="higher"),
+        compare(
+            f"fuzzy: {name}, compiled, not rewritten: times faster than LTNtorch",
+            ours["compiled, not rewritten"],
+            peer,
+            goal=15.0,
+            better="higher",
+        ),
+        compare(f"fuzzy: {name}, eager: time against torch by hand", ours["eager"], hand, goal=1.3, better="lower"),
+        *[memory(f"{name}, {how}", function, peer, 0.2) for how, function in ours.items()],
+    ]
+
+
+def guarded(n: int) -> list[Row]:
+    """A guard that passes a tenth of all pairs."""
+    import ltn
+
+    near = random(n, n) < 0.1
+    a, r = random(n).requires_grad_(), random(n, n).requires_grad_()
+    world = Interpretation(GUARDED, near=near, a=probs(a), r=probs(r))
+    plan = FuzzyPlan(GUARDED, world, PRODUCT)
+    ours = pulled(lambda: plan(P=n), [a, r])
+    op, places = ltn_operators(), torch.arange(n)
+    truth, relation = ltn.Predicate(func=lambda x: a[x]), ltn.Predicate(func=lambda x, y: r[x, y])
+
+    def theirs() -> Tensor:
+        x, y = [ltn.Variable(v, places, add_batch_dim=False) for v in "xy"]
+        rule = op.implies(op.and_(truth(x), relation(x, y)), truth(y))
+        return op.forall([x, y], rule, cond_vars=[x, y], cond_fn=lambda x, y: near[x.value, y.value]).value
+
+    def by_hand() -> Tensor:
+        x, y = near.nonzero(as_tuple=True)
+        both = a[x] * r[x, y]
+        return 1 - (1 - (1 - both + both * a[y])).square().mean().sqrt()
+
+    peer, hand = pulled(theirs, [a, r]), pulled(by_hand, [a, r])
+    name = f"guard passing 10 % of {n}² pairs"
+    assert_equal(name, [a, r], peer, hand, ours)
+    return [
+        compare(f"fuzzy: {name}: times faster than LTNtorch", ours, peer, goal=8.0, better="higher"),
+        compare(f"fuzzy: {name}: time against an index list by hand", ours, hand, goal=1.3, better="lower"),
+        memory(name, ours, peer, 1.0),
+    ]
+
+
+# --- growth ------------------------------------------------------------------------------------------------------
+
+GROWTH = {
+    1: ("sort P; pred a(P); pred b(P); [rule] forall x: P. a(x) -> b(x)", [2**k for k in range(16, 21)]),
+    2: ("sort P; pred a(P); pred r(P, P); [rule] forall x, y: P. a(x) & r(x, y) -> a(y)", [256, 362, 512, 724, 1024]),
+    3: ("sort P; pred r(P, P); [rule] forall x, y, z: P. r(x, z) & r(z, y) -> r(x, y)", [48, 64, 91, 128, 181]),
+}
+
+
+def growth(variables: int, how: Logic, rewrite: bool) -> Row:
+    """Time of a rule with so many variables against n, on a log-log line."""
+    text, sizes = GROWTH[variables]
+    kb: KnowledgeBase = parse(text)
+    times = []
+    for n in sizes:
+        shapes = {name: (n,) * len(symbol.sorts) for name, symbol in kb.signature.predicates.items()}
+        tables = {name: random(*shape).requires_grad_() for name, shape in shapes.items()}
+        world = Interpretation(kb, **{name: probs(t) for name, t in tables.items()})
+        plan = FuzzyPlan(kb, world, how, rewrite=rewrite)
+        run = pulled(lambda plan=plan, n=n: plan(P=n), list(tables.values()))
+        run()
+        times.append(min(cpu_seconds(run, 3) for _ in range(5)))
+    what = "rewritten" if rewrite else "not rewritten"
+    name = f"fuzzy: exponent of the cost against n, {variables} variable{'s' if variables > 1 else ''}, {how.name}, {what}"
+    note = f"{1000 * times[0]:.2g} ms at n = {sizes[0]}, {1000 * times[-1]:.2g} ms at n = {sizes[-1]}"
+    return Row(name, exponent(sizes, times), variables + 0.15, "lower", note=note)
+
+
+def rows() -> list[Row]:
+    """All measurements."""
+    import ltn  # noqa: F401  (fail at once if the peer is not there)
+
+    measured = [*same_rules(64, 8.0), *same_rules(256, 4.0), *same_with_networks(64)]
+    measured += [*transitive(128), *guarded(256)]
+    for variables in GROWTH:
+        measured.append(growth(variables, PRODUCT, True))
+        measured.append(growth(variables, logic("lukasiewicz"), False))
+    return measured
+
+
+if __name__ == "__main__":
+    from harness import main
+
+    main(__file__, rows)

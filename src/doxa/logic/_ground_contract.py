@@ -1,0 +1,206 @@
+"""Quantifiers as contractions: a sum of products needs no frame of all instances.
+
+Where a quantifier adds up powers of truth values (:class:`~doxa.logic._algebra.Powers`), and the value of an instance
+is a product of factors that do not all mention all variables, the sum is done factor by factor. The transitive rule in
+product logic with the mean p-error, for example, takes one matrix product instead of n³ instances:
+
+    sum_{x,y,z} (Q(x,z) R(z,y) (1 - P(x,y)))^p  =  sum_{x,y} (1 - P(x,y))^p (Q^p R^p)(x,y).
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from doxa.logic._algebra import Accumulator, Algebra, Factoring, Powers
+from doxa.logic._ground_block import Block, Frame, Own, Reducer, Task
+from doxa.logic._ground_lookup import align
+from doxa.logic._ground_terms import as_truth
+from doxa.logic._ground_types import Axis, Ref, inserted, union
+from doxa.logic._tree import And, Expr, Or
+
+if TYPE_CHECKING:
+    from doxa.logic._ground_compile import Compiler
+    from doxa.logic._ground_frame import Scope
+
+__all__ = ["Contract", "Factors", "factorize"]
+
+Factor = tuple[Expr, bool]
+"""A formula, and whether its truth is meant or its falsity, 1 minus that."""
+
+
+class Factors(NamedTuple):
+    """What a quantified formula is a product of: factors over the same axes together."""
+
+    powers: Powers
+    groups: dict[tuple[Axis, ...], list[Factor]]
+
+    def compile(self, compiler: Compiler, block: Block, scope: Scope, algebra: Algebra) -> Task:
+        """The value of each group of factors."""
+        refs: list[Ref] = []
+        for factors in self.groups.values():
+            parts: list[Ref] = []
+            for node, _ in factors:
+                ref = yield compiler.compile(node, scope, algebra)
+                parts.append(as_truth(node, block, ref, compiler.batch, algebra))
+            sides = tuple([side for _, side in factors])
+            axes = union([p.axes for p in parts])
+            dims = [inserted(p.axes, axes) for p in parts]
+            refs.append(block.emit(("factor", sides), _multiplied(sides, dims), parts, axes))
+        return refs
+
+
+def _multiplied(sides: tuple[bool, ...], dims: list[tuple[int, ...]]) -> Any:
+    def multiplied(frame: Frame, *values: Tensor) -> Tensor:
+        return reduce(torch.mul, [v if side else 1 - v for v, side in zip(align(values, dims), sides, strict=True)])
+
+    return multiplied
+
+
+def factorize(
+    compiler: Compiler, kind: str, count: int | None, body: Expr, block: Block, scope: Scope, algebra: Algebra
+) -> Factors | None:
+    """The factors of a quantified formula, if contracting them saves anything."""
+    if not isinstance(algebra, Factoring) or block.lists:
+        return None
+    powers = algebra.powers(kind, count)
+    if powers is None:
+        return None
+    leaves: list[Factor] = []
+    todo = [(body, powers.of_truth)]
+    while todo:
+        node, side = todo.pop()
+        below = algebra.factors(node, side)
+        # Very many formulas are better evaluated as one stack.
+        if below is None or (isinstance(node, And | Or) and len(below) >= compiler.stack):
+            leaves.append((node, side))
+        else:
+            todo += reversed(below)
+    groups: dict[tuple[Axis, ...], list[Factor]] = {}
+    for node, side in leaves:
+        found = [home.names[n].axes for n in compiler.free.names(node) if (home := scope.find(n)) is not None]
+        groups.setdefault(union(found), []).append((node, side))
+    return Factors(powers, groups) if len(groups) > 1 else None
+
+
+class Pair(NamedTuple):
+    """One step: the product of two factors, summed over the axes that no other factor mentions; or one such sum."""
+
+    first: int
+    second: int | None
+    equation: str
+    elements: int
+
+
+class Contract(Reducer):
+    """Fold all axes of a block by contracting factors, a pair at a time."""
+
+    def __init__(self, block: Block, refs: list[Ref], accumulator: Accumulator, powers: Powers) -> None:
+        self.refs = tuple(refs)
+        self.accumulator = accumulator
+        self.powers = powers
+        self.folded = tuple([own.axis for own in block.own])
+        self.all = union([r.axes for r in refs])
+        self.axes = tuple([a for a in self.all if a not in self.folded])
+        self.absent = [a for a in self.folded if a not in self.all]
+        self._paths: dict[tuple[int, ...], list[Pair]] = {}
+
+    def path(self, sizes: dict[Axis, int]) -> list[Pair]:
+        """The order of contraction for axes of these lengths."""
+        key = tuple([sizes[a] for a in self.all])
+        if key not in self._paths:
+            self._paths[key] = _path([r.axes for r in self.refs], self.axes, sizes)
+        return self._paths[key]
+
+    def elements(self, sizes: dict[Axis, int]) -> int:
+        """The size of the largest tensor."""
+        return max([prod([sizes[a] for a in r.axes]) for r in self.refs] + [p.elements for p in self.path(sizes)])
+
+    def tiles(self, block: Block, sizes: dict[Axis, int], chunk: int) -> list[dict[Own, slice]] | None:
+        """Boxes in which no tensor has more than ``chunk`` elements, where that is possible; None for a single one."""
+        lengths = {own: sizes[own.axis] for own in block.own}
+        while self.elements(sizes | {own.axis: n for own, n in lengths.items()}) > chunk:
+            longest = max(lengths, key=lambda own: (own.axis in self.all, lengths[own]))
+            if lengths[longest] <= 1 or longest.axis not in self.all:
+                break
+            lengths[longest] = (lengths[longest] + 1) // 2
+        cuts = [
+            [slice(a, min(a + n, sizes[own.axis])) for a in range(0, sizes[own.axis], max(1, n))] or [slice(0, 0)]
+            for own, n in lengths.items()
+        ]
+        boxes = [dict(zip(lengths, box, strict=True)) for box in product(*cuts)]
+        return boxes if len(boxes) > 1 else None
+
+    def tile(self, frame: Frame) -> Any:
+        sizes = frame.sizes
+        values: list[Tensor | None] = []
+        scales = []
+        for ref in self.refs:
+            dims = tuple([d for d, a in enumerate(ref.axes) if a in self.folded])
+            power, scale = self.powers.lift(frame.regs[ref.slot], dims)
+            values.append(power)
+            if scale is not None:
+                kept = tuple([a for a in ref.axes if a not in self.folded])
+                scales.append(scale.reshape([sizes[a] if a in kept else 1 for a in self.axes]))
+        for pair in self.path(sizes):
+            first = values[pair.first]
+            operands = [first] if pair.second is None else [first, values[pair.second]]
+            values[pair.first] = torch.einsum(pair.equation, *operands)
+            if pair.second is not None:
+                values[pair.second] = None
+        total = next(v for v in values if v is not None)
+        for axis in self.absent:
+            total = total * sizes[axis]
+        count = prod([sizes[a] for a in self.folded]) if self.accumulator.counts else 1
+        return self.powers.state(total, scales), count
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return self.accumulator.merge(a[0], b[0]), a[1] + b[1]
+
+    def finish(self, frame: Frame, total: Any) -> Any:
+        return self.accumulator.finish(*total)
+
+    def note(self, sizes: dict[Axis, int]) -> str:
+        factors = " · ".join([f"({', '.join([a.label for a in r.axes])})" for r in self.refs])
+        return f", contracted as {factors} in tensors of at most {self.elements(sizes)} elements"
+
+
+def _path(factors: list[tuple[Axis, ...]], kept: tuple[Axis, ...], sizes: dict[Axis, int]) -> list[Pair]:
+    """Contract, again and again, what costs least: two factors, or one that can be summed by itself."""
+    left: dict[int, tuple[Axis, ...]] = dict(enumerate(factors))
+    letters = {a: chr(ord("a") + i) for i, a in enumerate(union(factors))}
+    path: list[Pair] = []
+
+    def size(axes: tuple[Axis, ...]) -> int:
+        return prod([sizes[a] for a in axes])
+
+    def spelled(axes: tuple[Axis, ...]) -> str:
+        return "".join([letters[a] for a in axes])
+
+    def result(chosen: tuple[int, ...]) -> tuple[Axis, ...]:
+        needed = {a for i, axes in left.items() if i not in chosen for a in axes}.union(kept)
+        return tuple([a for a in union([left[i] for i in chosen]) if a in needed])
+
+    def step(chosen: tuple[int, ...]) -> None:
+        out = result(chosen)
+        equation = ",".join([spelled(left[i]) for i in chosen]) + "->" + spelled(out)
+        path.append(Pair(chosen[0], chosen[1] if len(chosen) > 1 else None, equation, size(out)))
+        for i in chosen[1:]:
+            del left[i]
+        left[chosen[0]] = out
+
+    for i in list(left):
+        if result((i,)) != left[i]:
+            step((i,))
+    while len(left) > 1:
+        pairs = [(i, j) for i in left for j in left if i < j]
+        step(min(pairs, key=lambda p: (size(result(p)), size(union([left[i] for i in p])))))
+    (last,) = left
+    if left[last] != tuple([a for a in kept if a in left[last]]):
+        step((last,))
+    return path
