@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from doxa._native import cache_directory
 from doxa.errors import ConfigError, DataError, ProblemError
 from doxa.exact import (
     Budget,
@@ -38,7 +39,7 @@ from doxa.exact import (
     write_nnf,
 )
 from doxa.exact._layers import evaluate, make_layers
-from doxa.exact._store import cache_directory, key_of, load, pack, save
+from doxa.exact._store import key_of, load, pack, save
 from doxa.logic import CNF, count
 from doxa.problem import Belief, BruteForce, addition, cnf
 

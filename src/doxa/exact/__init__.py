@@ -22,6 +22,7 @@ outputs and of the world, the k most probable explanations, exact samples, entro
 >>> loss = reasoner.loss(belief, torch.randint(1, 2, (64, 16))).mean()
 """
 
+from doxa._native import cache_directory
 from doxa.exact._circuit import Circuit, CircuitBuilder, cardinality, chain, exactly_one, machine
 from doxa.exact._compilation import Compilation
 from doxa.exact._compiler import Budget, BudgetError, compile_cnf
@@ -34,7 +35,6 @@ from doxa.exact._nnf import read_nnf, write_nnf
 from doxa.exact._plan import Plan, plan
 from doxa.exact._projection import Certified, ConstrainedLayer
 from doxa.exact._reasoner import ExactReasoner, condition
-from doxa.exact._store import cache_directory
 from doxa.exact._why import WhyNot, describe, why_not
 
 __all__ = [

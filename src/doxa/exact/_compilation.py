@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from doxa._native import cache_directory
 from doxa.errors import ConfigError
 from doxa.exact._backends import Backend, compile_with
 from doxa.exact._circuit import Circuit
@@ -16,7 +17,7 @@ from doxa.exact._layers import Layers, Mode, evaluate, make_layers
 from doxa.exact._native import Kernel, native_kernel
 from doxa.exact._reasoner import ExactReasoner, Impossible
 from doxa.exact._semirings import Drawn, Reduce, best
-from doxa.exact._store import cache_directory, key_of, load, save
+from doxa.exact._store import key_of, load, save
 from doxa.problem import Problem
 
 

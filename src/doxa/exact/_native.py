@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -16,14 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from doxa.errors import ConfigError
+from doxa._native import native_library
 from doxa.exact._circuit import Circuit
-from doxa.exact._store import cache_directory
 
 SOURCE = Path(__file__).with_name("_kernel.c")
-# No -ffast-math: it would flush subnormal numbers in the whole process and break infinities. These two only say
-# that nobody looks at errno or at floating-point traps.
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC", "-shared")
 NAMES = {torch.float32: "float", torch.float64: "double"}
 
 
@@ -74,34 +64,5 @@ def native_kernel() -> Kernel | None:
 
     >>> kernel = native_kernel()                                     # compiled once, then kept in a private directory
     """
-    if os.environ.get("DOXA_NATIVE", "1") == "0":
-        return None
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        return None
-    try:
-        target = cache_directory() / f"kernel-{_fingerprint(compiler)}.so"
-        if not target.exists():
-            _build(compiler, target)
-        return Kernel(ctypes.CDLL(str(target)))
-    except (OSError, subprocess.SubprocessError, ConfigError):
-        return None
-
-
-def _build(compiler: str, target: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        made = Path(folder) / "kernel.so"
-        command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-        os.replace(made, target)  # whole or not at all, also when two processes build it at once
-
-
-def _fingerprint(compiler: str) -> str:
-    """Of everything that decides what the library is: source, flags, compiler, processor."""
-    version = subprocess.run([compiler, "--version"], check=True, capture_output=True, timeout=60).stdout
-    facts = [SOURCE.read_bytes(), " ".join(FLAGS).encode(), compiler.encode(), version, platform.machine().encode()]
-    processor = Path("/proc/cpuinfo")
-    if processor.exists():
-        lines = processor.read_text(encoding="utf-8", errors="replace").splitlines()
-        facts.append("".join(sorted({line for line in lines if line.startswith(("flags", "Features"))})).encode())
-    return hashlib.sha256(b"\0".join(facts)).hexdigest()[:24]
+    library = native_library(SOURCE)
+    return None if library is None else Kernel(library)

@@ -5,36 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import stat
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from doxa.errors import ConfigError
 from doxa.exact._circuit import Circuit
 from doxa.logic import CNF
 
 FORMAT = b"doxa circuit 1\n"
-
-
-def cache_directory() -> Path:
-    """The private directory where compiled things are kept: ``DOXA_CACHE``, else ``doxa`` in the user's cache folder.
-
-    >>> cache_directory().is_dir()
-    True
-    """
-    base = os.environ.get("DOXA_CACHE")
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(base) if base else Path(home) / "doxa"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    facts = folder.stat()
-    if hasattr(os, "getuid") and (facts.st_uid != os.getuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-        raise ConfigError(
-            f"the cache directory {folder} belongs to or can be written by others, so its contents cannot be trusted; "
-            "say DOXA_CACHE=<a directory of your own>"
-        )
-    return folder
 
 
 def key_of(cnf: CNF, *more: str) -> str:

@@ -26,7 +26,7 @@ from doxa.problem._boolean import cnf, exactly, majority, parity
 from doxa.problem._brute_force import BruteForce
 from doxa.problem._check import CheckReport
 from doxa.problem._factors import Factor, Variable, tabulate
-from doxa.problem._paths import shortest_path
+from doxa.problem._paths import Paths, cheapest_paths, shortest_path
 from doxa.problem._problem import Problem
 from doxa.problem._reasoner import Explanations, Reasoner
 
@@ -36,10 +36,12 @@ __all__ = [
     "CheckReport",
     "Explanations",
     "Factor",
+    "Paths",
     "Problem",
     "Reasoner",
     "Variable",
     "addition",
+    "cheapest_paths",
     "cnf",
     "comparison",
     "exactly",

@@ -1,0 +1,83 @@
+"""C code that is compiled on first use where there is a C compiler, and kept. Never required."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from doxa.errors import ConfigError
+
+__all__ = ["cache_directory", "native_library"]
+
+# No -ffast-math: it would flush subnormal numbers in the whole process and break infinities. These two only say
+# that nobody looks at errno or at floating-point traps.
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC", "-shared")
+
+
+def cache_directory() -> Path:
+    """The private directory where compiled things are kept: ``DOXA_CACHE``, else ``doxa`` in the user's cache folder.
+
+    >>> cache_directory().is_dir()
+    True
+    """
+    base = os.environ.get("DOXA_CACHE")
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    folder = Path(base) if base else Path(home) / "doxa"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    facts = folder.stat()
+    if hasattr(os, "getuid") and (facts.st_uid != os.getuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+        raise ConfigError(
+            f"the cache directory {folder} belongs to or can be written by others, so its contents cannot be trusted; "
+            "say DOXA_CACHE=<a directory of your own>"
+        )
+    return folder
+
+
+@cache
+def native_library(source: Path) -> ctypes.CDLL | None:
+    """The library made from a C file, or None where there is no C compiler or it does not do its work.
+
+    It is compiled once, then kept in a private directory. Set the environment variable ``DOXA_NATIVE=0`` to do without.
+
+    >>> native_library(Path("no-such-file.c")) is None
+    True
+    """
+    if os.environ.get("DOXA_NATIVE", "1") == "0":
+        return None
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return None
+    try:
+        target = cache_directory() / f"{source.stem.lstrip('_')}-{_fingerprint(compiler, source)}.so"
+        if not target.exists():
+            _build(compiler, source, target)
+        return ctypes.CDLL(str(target))
+    except (OSError, subprocess.SubprocessError, ConfigError):
+        return None
+
+
+def _build(compiler: str, source: Path, target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / "library.so"
+        command = [compiler, *FLAGS, str(source), "-o", str(made)]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        os.replace(made, target)  # whole or not at all, also when two processes build it at once
+
+
+def _fingerprint(compiler: str, source: Path) -> str:
+    """Of everything that decides what the library is: source, flags, compiler, processor."""
+    version = subprocess.run([compiler, "--version"], check=True, capture_output=True, timeout=60).stdout
+    facts = [source.read_bytes(), " ".join(FLAGS).encode(), compiler.encode(), version, platform.machine().encode()]
+    processor = Path("/proc/cpuinfo")
+    if processor.exists():
+        lines = processor.read_text(encoding="utf-8", errors="replace").splitlines()
+        facts.append("".join(sorted({line for line in lines if line.startswith(("flags", "Features"))})).encode())
+    return hashlib.sha256(b"\0".join(facts)).hexdigest()[:24]
