@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -162,9 +163,8 @@ def fit(
         if fabric is not None:
             module, optimizer = fabric.setup(objective, optimizer)
         schedule = torch.optim.lr_scheduler.LambdaLR(_unwrapped(optimizer), fitting.rate)
-        average = (
-            AveragedModel(objective, multi_avg_fn=get_ema_multi_avg_fn(fitting.average)) if fitting.average else None
-        )
+        ema: Any = get_ema_multi_avg_fn
+        average = AveragedModel(objective, multi_avg_fn=ema(fitting.average)) if fitting.average else None
 
         def step(number: int) -> dict[str, Any]:
             batch = _share(batches.next(), fabric)
@@ -241,12 +241,12 @@ def _fabric(fitting: Fitting) -> Any:
     if plain == ("cpu", 1, 1, "auto", "32-true"):
         return None
     try:
-        from lightning_fabric import Fabric
+        lightning: Any = import_module("lightning_fabric")
     except ImportError as error:
         raise ConfigError(
             "several devices or another precision need Lightning Fabric: pip install 'doxa[fabric]', then start again"
         ) from error
-    fabric = Fabric(
+    fabric = lightning.Fabric(
         accelerator=fitting.accelerator,
         devices=fitting.devices,
         num_nodes=fitting.nodes,
@@ -314,7 +314,7 @@ class _EveryRandom:
 def _board(run: Run) -> Callable[[], None]:
     """Write what the run has logged so far for TensorBoard; it is made from the metrics, so it resumes with them."""
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        tensorboard: Any = import_module("torch.utils.tensorboard")
     except ImportError as error:
         raise ConfigError("tensorboard=true needs TensorBoard: pip install tensorboard, then start again") from error
     written = 0
@@ -322,11 +322,12 @@ def _board(run: Run) -> Callable[[], None]:
     def write() -> None:
         nonlocal written
         lines = run.metrics()
-        with SummaryWriter(str(run.path / "tensorboard"), purge_step=0 if not written else None) as writer:  # type: ignore[no-untyped-call]
+        purge = None if written else 0  # a run that goes on writes its metrics again
+        with tensorboard.SummaryWriter(str(run.path / "tensorboard"), purge_step=purge) as writer:
             for line in lines[written:]:
                 step = line.pop("step")
                 for name, value in line.items():
-                    writer.add_scalar(name, value, step)  # type: ignore[no-untyped-call]
+                    writer.add_scalar(name, value, step)
         written = len(lines)
 
     return write

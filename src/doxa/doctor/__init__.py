@@ -1,0 +1,22 @@
+"""The doctor: what may go wrong although the loss goes down.
+
+A network that is trained through knowledge is told only whether its conclusions are right. It may then learn concepts
+that are wrong and conclusions that are right: a *reasoning shortcut*. `shortcuts` finds them before any training, from
+the problem alone: a shortcut is a map α of each concept's values with
+
+    c(α(w)) = c(w)    for all worlds w, or for those in the data,
+
+other than the identity. It counts them, shows the simplest, and says which few labels would rule them all out. It
+also says for which outputs two worlds that are both right cannot be held possible by one independent belief.
+
+>>> from doxa.problem import parity
+>>> print(shortcuts(parity(2)))
+2 maps of the concepts explain all 4 worlds; 1 of them is a shortcut
+concept 1 (w0, w1): 0 → 1, 1 → 0
+labels for concept 1 = 1 rule out all of them
+...
+"""
+
+from doxa.doctor._shortcuts import Shortcut, Shortcuts, shortcuts
+
+__all__ = ["Shortcut", "Shortcuts", "shortcuts"]
