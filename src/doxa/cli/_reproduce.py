@@ -13,6 +13,8 @@ from doxa.cli._output import say, say_json
 if TYPE_CHECKING:
     from doxa.experiments import Entry, Experiment
 
+    Entries = list[Entry]  # inside the commands ``list`` is an option
+
 Settings = Annotated[tuple[str, ...], arg(name="set", metavar="KEY=VALUE [KEY=VALUE ...]")]
 
 
@@ -49,7 +51,7 @@ class Reproduce:
         """The experiment."""
         raise NotImplementedError
 
-    def entries(self, experiment: Experiment) -> list[Entry]:
+    def entries(self, experiment: Experiment) -> Entries:
         """The configurations that the options select."""
         patterns = [*(f"{table}/*" for table in self.table), *self.only]
         return experiment.select(patterns or ["*"])
@@ -97,7 +99,7 @@ class Reproduce:
                     say(f"figure: {file}")
         return 0
 
-    def _list(self, entries: list[Entry]) -> None:
+    def _list(self, entries: Entries) -> None:
         if self.json:
             from doxa.runs import config_values
 
@@ -132,3 +134,27 @@ class Sum9(Reproduce):
         from doxa.experiments import SUM9
 
         return SUM9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vae(Reproduce):
+    """Discrete VAEs on MNIST, one row for each gradient estimator (Chapter 5)."""
+
+    estimator: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
+    """Only these estimators, with both kinds of variables unless --table chooses one; loo@5 or just loo."""
+
+    def experiment(self) -> Experiment:
+        from doxa.experiments import VAE
+
+        return VAE
+
+    def entries(self, experiment: Experiment) -> Entries:
+        chosen = super().entries(experiment)
+        if not self.estimator:
+            return chosen
+        wanted = {
+            entry.name
+            for name in self.estimator
+            for entry in experiment.select([f"*/{name}" if "@" in name else f"*/{name}@*"])
+        }
+        return [entry for entry in chosen if entry.name in wanted]
