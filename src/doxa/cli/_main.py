@@ -11,9 +11,10 @@ from typing import Annotated
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
+from doxa.cli._estimators import Estimators
 from doxa.cli._knowledge import Check, Show, Solve
 from doxa.cli._output import say
-from doxa.cli._reproduce import Same, Sum9
+from doxa.cli._reproduce import Same, Sum9, Vae
 from doxa.errors import DoxaError
 
 
@@ -32,7 +33,9 @@ class Version:
 class Experiments:
     """Run an experiment again, or a part of it, and set the results beside what was published."""
 
-    experiment: OmitSubcommandPrefixes[Annotated[Same, subcommand("same")] | Annotated[Sum9, subcommand("sum9")]]
+    experiment: OmitSubcommandPrefixes[
+        Annotated[Same, subcommand("same")] | Annotated[Sum9, subcommand("sum9")] | Annotated[Vae, subcommand("vae")]
+    ]
 
     def run(self) -> int:
         return self.experiment.run()
@@ -50,7 +53,9 @@ EXAMPLES = {
         "doxa reproduce same --list",
         "doxa reproduce same --table implications --steps 14000 --seeds 0 1",
         "doxa reproduce same --show",
+        "doxa reproduce vae --estimator loo@5 --steps 4690",
     ),
+    Estimators: ("doxa estimators", "doxa estimators LeaveOneOut", "doxa estimators --json"),
     Version: ("doxa version",),
 }
 
@@ -65,6 +70,7 @@ Command = (
     | Annotated[Show, subcommand("show", description=_described(Show))]
     | Annotated[Solve, subcommand("solve", description=_described(Solve))]
     | Annotated[Experiments, subcommand("reproduce", description=_described(Experiments))]
+    | Annotated[Estimators, subcommand("estimators", description=_described(Estimators))]
     | Annotated[Version, subcommand("version", description=_described(Version))]
 )
 
