@@ -8,7 +8,7 @@ import pytest
 import torch
 from stochastic_problems import tensor
 from torch import Tensor
-from torch.distributions import Bernoulli, Independent
+from torch.distributions import Bernoulli, Categorical, Independent
 
 from doxa.errors import ConfigError
 from doxa.stochastic import (
@@ -27,6 +27,7 @@ from doxa.stochastic import (
     Score,
     Tape,
     UnorderedSet,
+    magic_box,
     profile_variance,
 )
 
@@ -70,8 +71,12 @@ def test_variance_table(name: str) -> None:
 
 @pytest.mark.parametrize("make", [MeasureValued, RaoBlackwell, IndeCateR])
 def test_no_variance_where_the_cost_is_a_sum(make: Callable[[], Estimator]) -> None:
+    """0 in the table: measure-valued derivatives, and GO with each factor's own value summed out (RaoBlackwell)."""
+    p = torch.sigmoid(tensor(0.5))
     for t in (0.499, 0.1):
-        assert float(gradients(lambda f: make(), t).var(0).max()) < 1e-20
+        found = gradients(lambda f: make(), t)
+        assert float(found.var(0).max()) < 1e-20
+        torch.testing.assert_close(found[0], (p * (1 - p) * (1 - 2 * t)).expand(3))
 
 
 def test_go_has_the_variance_of_its_one_random_bit() -> None:
@@ -81,6 +86,28 @@ def test_go_has_the_variance_of_its_one_random_bit() -> None:
         size = (1 - 2 * t) * p0 * (1 - p0) / p0
         expected = float(size**2 * p0 * (1 - p0))
         assert float(gradients(lambda f: GO(), t).var(0).mean()) == pytest.approx(expected, rel=0.1)
+
+
+def test_go_averaged_over_a_factor_is_rao_blackwell() -> None:
+    """Two factors of three values and a cost that does not separate, for all nine samples."""
+    logits = tensor([[0.3, -0.6, 0.2], [0.9, 0.1, -0.4]])
+    table = tensor([[1.0, -2.0, 0.5], [0.7, 3.0, -1.2], [2.2, -0.4, 1.6]])
+    index = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+
+    def gradients_of(estimator: GO | RaoBlackwell) -> Tensor:
+        wide = logits.expand(9, 2, 3).clone().requires_grad_()
+        draw = estimator._complete(Independent(Categorical(logits=wide), 1), index.unsqueeze(0))
+        cost, box = table[draw.value[..., 0], draw.value[..., 1]], magic_box(estimator.gradient(draw))
+        weight = estimator.weight(draw)
+        assert weight is not None
+        surrogate = (weight * (box * cost + estimator.control(draw, box, cost))).sum()
+        return torch.autograd.grad(surrogate, wide)[0].reshape(3, 3, 2, 3)  # values of both factors, factor, logit
+
+    go, whole = gradients_of(GO()), gradients_of(RaoBlackwell())
+    p = logits.softmax(-1)
+    torch.testing.assert_close(torch.einsum("a,abl->bl", p[0], go[:, :, 0]), whole[0, :, 0])
+    torch.testing.assert_close(torch.einsum("b,abl->al", p[1], go[:, :, 1]), whole[:, 0, 1])
+    assert not torch.allclose(go, whole)
 
 
 def test_more_antithetic_samples_are_better_than_independent_ones() -> None:

@@ -48,6 +48,10 @@ def factor_boxes(f: Factors, index: Tensor) -> Tensor:
 class GO(_Local):
     """The GO gradient: differences of neighbouring values, weighted by the derivative of the distribution function.
 
+    Each factor's term looks at the sampled value x_j and its successor, so it is random even where the other factors do
+    not matter. Its average over x_j is ``RaoBlackwell``'s term, Σ_v ⊥f_{j,v} ∇p_{j,v}, by summation by parts; that one
+    costs as many evaluations as there are values.
+
     >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
