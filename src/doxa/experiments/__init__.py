@@ -24,9 +24,13 @@ from doxa.experiments._figures_operator import draw_operators
 from doxa.experiments._fuzzy_figures import fuzzy_figures
 from doxa.experiments._gallery import Gallery, Illustration, write_gallery
 from doxa.experiments._fit import Fitting, fit
+from doxa.experiments._same import SAME, SUM9
+from doxa.experiments._same_config import PairsConfig
 from doxa.experiments._vae import VAE, VAEConfig
 
 __all__ = [
+    "SAME",
+    "SUM9",
     "VAE",
     "DigitsConfig",
     "Entry",
@@ -34,6 +38,7 @@ __all__ = [
     "Fitting",
     "Gallery",
     "Illustration",
+    "PairsConfig",
     "VAEConfig",
     "collect",
     "digit_network",
