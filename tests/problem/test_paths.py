@@ -13,7 +13,7 @@ from torch import Tensor
 
 from doxa._native import native_library
 from doxa.errors import ProblemError
-from doxa.problem import cheapest_paths, shortest_path
+from doxa.problem import cheapest_paths, path_cells, path_moves, shortest_path
 from doxa.problem._paths import SOURCE
 
 WARCRAFT = torch.tensor([8, 12, 53, 77, 92])  # tenths, so that ties are exact
@@ -133,3 +133,57 @@ def test_the_problem_uses_the_same_paths() -> None:
     problem = shortest_path(6, 6, costs=tuple(WARCRAFT.tolist()))
     worlds = problem.random_worlds(20, generator=torch.Generator().manual_seed(1))
     assert torch.equal(problem(worlds), cheapest_paths(WARCRAFT[worlds].reshape(20, 6, 6)).cells.flatten(1).long())
+
+
+DIRECTIONS = [(-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("kind", ["warcraft", "ties", "mazes", "floats"])
+@pytest.mark.parametrize("height, width", [(12, 12), (1, 1), (1, 7), (2, 9)])
+def test_moves_follow_dijkstra(kind: str, height: int, width: int) -> None:
+    costs = random_costs(kind, 20, height, width, seed=7)
+    cells = cheapest_paths(costs).cells
+    moves = path_moves(cells)
+    assert moves.shape == (20, height * width - 1)
+    for grid, row in zip(costs.tolist(), moves.tolist(), strict=True):
+        _, path = dijkstra(grid)
+        places = [divmod(cell, width) for cell in path]
+        wanted = [DIRECTIONS.index((r - a, c - b)) for (a, b), (r, c) in itertools.pairwise(places)]
+        assert row == wanted + [8] * (height * width - 1 - len(wanted))
+    assert torch.equal(path_cells(moves, height, width), cells)
+    longer = torch.nn.functional.pad(moves, (0, 3), value=8).reshape(4, 5, -1)
+    assert torch.equal(path_moves(cells.reshape(4, 5, height, width), 3), longer[..., :3])
+    assert path_moves(cells[:0]).shape == (0, height * width - 1)
+
+
+def test_the_problem_of_moves() -> None:
+    costs = tuple(WARCRAFT.tolist())
+    cells, moves = shortest_path(5, 5, costs), shortest_path(5, 5, costs, moves=24)
+    worlds = cells.random_worlds(30, generator=torch.Generator().manual_seed(2))
+    assert moves.output == (9,) * 24
+    assert torch.equal(path_cells(moves(worlds), 5, 5).flatten(1).long(), cells(worlds))
+    assert torch.equal(shortest_path(5, 5, costs, moves=4)(worlds), moves(worlds)[:, :4])
+
+
+def test_what_is_no_path_and_no_move_is_refused() -> None:
+    for cells, message in [
+        ([[0, 1], [0, 1]], "does not hold the top-left cell"),
+        ([[1, 0, 0], [0, 0, 0], [0, 0, 1]], "no way on, or more than one"),
+        ([[1, 1], [1, 1]], "no way on, or more than one"),
+    ]:
+        with pytest.raises(ProblemError, match=message):
+            path_moves(torch.tensor(cells))
+    with pytest.raises(ProblemError, match=r"expected \(\*batch, H, W\)"):
+        path_moves(torch.ones(3))
+    with pytest.raises(ProblemError, match="length is -1"):
+        path_moves(torch.ones(1, 1), -1)
+    with pytest.raises(ProblemError, match=r"moves lie in 0 \.\. 9"):
+        path_cells(torch.tensor([0, 9]), 2, 2)
+    with pytest.raises(ProblemError, match="expected int64"):
+        path_cells(torch.tensor([0.0]), 2, 2)
+    with pytest.raises(ProblemError, match="moves is 0"):
+        shortest_path(2, 2, moves=0)
+
+
+def test_moves_stop_at_the_border() -> None:
+    assert path_cells(torch.tensor([0, 1, 2]), 1, 2).tolist() == [[1, 1]]

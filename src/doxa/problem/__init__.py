@@ -26,6 +26,7 @@ from doxa.problem._boolean import cnf, exactly, majority, parity
 from doxa.problem._brute_force import BruteForce
 from doxa.problem._check import CheckReport
 from doxa.problem._factors import Factor, Variable, tabulate
+from doxa.problem._moves import path_cells, path_moves
 from doxa.problem._paths import Paths, cheapest_paths, shortest_path
 from doxa.problem._problem import Problem
 from doxa.problem._reasoner import Explanations, Reasoner
@@ -48,6 +49,8 @@ __all__ = [
     "majority",
     "multiplication",
     "parity",
+    "path_cells",
+    "path_moves",
     "remainder",
     "shortest_path",
     "tabulate",

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from doxa._native import native_library
 from doxa.errors import ProblemError
+from doxa.problem._moves import STAY, path_moves
 from doxa.problem._problem import Problem
 
 SOURCE = Path(__file__).with_name("_paths.c")
@@ -126,29 +127,42 @@ def _in_torch(grids: Tensor) -> Paths:
     return Paths(rest[1, 1].clone(), cells.reshape(maps, height + 2, row)[:, 1:-1, 1:-1].contiguous())
 
 
-def shortest_path(height: int, width: int, costs: Sequence[int] = (1, 2)) -> Problem:
+def shortest_path(height: int, width: int, costs: Sequence[int] = (1, 2), *, moves: int | None = None) -> Problem:
     """The cheapest path from the top-left to the bottom-right cell of a grid, with steps to all 8 neighbours.
 
-    World variable i says which of ``costs`` must be paid for cell i (row by row); output variable i is 1 if cell i is
-    on the path, both ends included. Ties are broken as `cheapest_paths` says.
+    World variable i says which of ``costs`` must be paid for cell i (row by row). Output variable i is 1 if cell i is
+    on the path, both ends included; or, with ``moves``, the i-th move, as `path_moves` numbers them. Ties are broken
+    as `cheapest_paths` says.
+
+    Args:
+        height: of the grid.
+        width: of the grid.
+        costs: positive whole numbers, which make ties exact.
+        moves: how many moves make an output, in place of cells; H · W - 1 cuts no path short.
 
     >>> problem = shortest_path(2, 3, costs=(1, 9))
-    >>> problem(torch.tensor([0, 1, 0, 0, 0, 0])).reshape(2, 3)
+    >>> world = torch.tensor([0, 1, 0, 0, 0, 0])
+    >>> problem(world).reshape(2, 3)
     tensor([[1, 0, 0],
             [0, 1, 1]])
+    >>> shortest_path(2, 3, costs=(1, 9), moves=4)(world)                # down and right, right, and stay
+    tensor([7, 4, 8, 8])
     """
     if height < 1 or width < 1 or not costs or not all(type(cost) is int and cost > 0 for cost in costs):
         raise ProblemError(
             f"height is {height}, width is {width}, costs are {tuple(costs)}; expected a grid of at least one "
             "cell and positive whole costs, which make ties exact"
         )
+    if moves is not None and moves < 1:
+        raise ProblemError(f"moves is {moves}, expected at least 1")
     cells = height * width
-    names = (*(f"cost{i}" for i in range(cells)), *(f"path{i}" for i in range(cells)))
-    function = partial(_cheapest, height=height, width=width, costs=tuple(costs))
-    return Problem((len(costs),) * cells, (2,) * cells, function, names=names)
+    output, what = ((2,) * cells, "path") if moves is None else ((STAY + 1,) * moves, "move")
+    names = (*(f"cost{i}" for i in range(cells)), *(f"{what}{i}" for i in range(len(output))))
+    function = partial(_cheapest, height=height, width=width, costs=tuple(costs), moves=moves)
+    return Problem((len(costs),) * cells, output, function, names=names)
 
 
-def _cheapest(worlds: Tensor, height: int, width: int, costs: tuple[int, ...]) -> Tensor:
+def _cheapest(worlds: Tensor, height: int, width: int, costs: tuple[int, ...], moves: int | None) -> Tensor:
     prices = torch.tensor(costs, dtype=torch.float64, device=worlds.device)
-    grids = prices[worlds].reshape(*worlds.shape[:-1], height, width)
-    return cheapest_paths(grids).cells.reshape(worlds.shape).to(torch.int64)
+    cells = cheapest_paths(prices[worlds].reshape(*worlds.shape[:-1], height, width)).cells
+    return cells.flatten(-2).to(torch.int64) if moves is None else path_moves(cells, moves)
