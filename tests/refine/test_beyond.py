@@ -19,6 +19,7 @@ from doxa.refine import (
     mutual_exclusion,
     restarts,
 )
+from doxa.tasks import ksat_instances
 
 A, B, C, D = propositions("a b c d")
 
@@ -89,6 +90,18 @@ def test_descent_keeps_constants_and_regularises() -> None:
         GradientRefine(layer, optimiser="sgd")  # type: ignore[arg-type]
 
 
+def test_without_freezing_rows_take_all_steps() -> None:
+    layer = Refine((A | B) & (~A | C), "lukasiewicz")
+    x = torch.rand(6, 3, generator=torch.Generator().manual_seed(3))
+    kept, free = (GradientRefine(layer, steps=60, freeze=freeze).run(x, trajectory=True) for freeze in (True, False))
+    assert (free.iterations == 60).all() and (kept.iterations < 60).all()
+    assert kept.trajectory is not None and free.trajectory is not None and len(free.trajectory) == 61
+    for row in range(6):  # the same path until a row arrives; then the one stays and the other wanders on
+        until = int(kept.iterations[row]) + 1
+        torch.testing.assert_close(kept.trajectory[:until, row], free.trajectory[:until, row])
+    assert not torch.equal(free.last, kept.last)
+
+
 # --- restarts, hybrid, guarantee ---------------------------------------------------------------------------------
 
 
@@ -124,6 +137,23 @@ def test_guarantee_gives_the_nearest_model(logic: str) -> None:
             nearest = (every - x[row]).abs().sum(1).min()
             assert (found.values[row] - x[row]).abs().sum() == pytest.approx(nearest.item(), abs=1e-4)
     torch.testing.assert_close(layer(x), found.values)
+
+
+def test_guarantee_copes_with_weights_that_all_differ() -> None:
+    """An instance on which core-guided search without stratification did not end; the answer is by enumeration."""
+    cnf = ksat_instances(2, 20, 91, generator=torch.Generator().manual_seed(0))[1]
+    x = torch.rand(10, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float32)[7:8]
+    found = Refine(cnf, "godel", guarantee="sat").run(x)
+    assert found.why(0) == "satisfied by the solver"
+    numbers = torch.arange(2**20)
+    values = [numbers >> i & 1 for i in range(20)]
+    fits = torch.ones_like(numbers, dtype=torch.bool)
+    for clause in cnf.clauses:
+        fits &= torch.stack([values[abs(v) - 1] == int(v > 0) for v in clause]).any(0)
+    every = torch.stack([v[fits] for v in values], 1)
+    assert len(every) == 94
+    nearest = (every - x.double()).abs().sum(1).min()
+    assert found.distance.item() == pytest.approx(nearest.item(), abs=1e-4)
 
 
 def test_guarantee_says_when_nothing_can_satisfy() -> None:

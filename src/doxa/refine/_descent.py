@@ -37,6 +37,8 @@ class GradientRefine(nn.Module):
         rate: the step size.
         steps: at most so many.
         joint: whether the norms run over the whole batch together, as in the dissertation's experiments, or row by row.
+        freeze: whether rows stop when they arrive or come no nearer; without, all of them take all steps, as in the
+            dissertation's experiments, and may wander on.
 
     >>> from doxa.logic import propositions
     >>> a, b = propositions("a b")
@@ -58,6 +60,7 @@ class GradientRefine(nn.Module):
         tolerance: float = 1e-4,
         patience: int = 10,
         joint: bool = False,
+        freeze: bool = True,
     ) -> None:
         super().__init__()
         if loss not in ("auto", "plain", "unbounded", "log"):
@@ -70,7 +73,7 @@ class GradientRefine(nn.Module):
             loss = "unbounded" if isinstance(conj, Lukasiewicz) else "log" if isinstance(conj, Product) else "plain"
         self.p = (1.0 if isinstance(conj, Product) else 2.0) if p is None else p
         self.loss, self.beta, self.optimiser, self.rate, self.steps = loss, beta, optimiser, rate, steps
-        self.tolerance, self.patience, self.joint = tolerance, patience, joint
+        self.tolerance, self.patience, self.joint, self.freeze = tolerance, patience, joint, freeze
         # The conjuncts of each formula, to be joined without max or as logarithms.
         self.parts: list[Refine] = []
         if loss != "plain":
@@ -129,7 +132,7 @@ class GradientRefine(nn.Module):
         idle, iterations = torch.zeros_like(status), torch.zeros_like(status)
         path = [start]
         for k in range(self.steps):
-            frozen = status > 0
+            frozen = (status > 0) & self.freeze
             if bool(frozen.all()):
                 break
             with torch.enable_grad():

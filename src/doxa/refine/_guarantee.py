@@ -30,7 +30,7 @@ def nearest_model(
     """
     if bool(satisfied.all()):
         return best, satisfied, status
-    from pysat.examples.rc2 import RC2
+    from pysat.examples.rc2 import RC2Stratified
     from pysat.formula import WCNF
 
     n = len(layer.atoms)
@@ -54,7 +54,8 @@ def nearest_model(
             for i, value in enumerate(row):
                 if weight := round(abs(2 * value - 1) * _SCALE):
                     problem.append([i + 1 if value > 0.5 else -(i + 1)], weight=weight)
-            with RC2(problem) as solver:
+            # Heavy clauses first, cores made small: without these, weights that all differ can take it for ever.
+            with RC2Stratified(problem, exhaust=True, minz=True) as solver:
                 model = solver.compute()
             truth = None if model is None else {abs(v): float(v > 0) for v in model}
             # An atom that no clause mentions and that leans to neither side may be missing from a model.
