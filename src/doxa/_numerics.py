@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 from doxa.errors import ConfigError
 
@@ -195,6 +196,8 @@ def with_derivatives(value: Tensor, derivatives: Callable[..., tuple[Tensor, ...
     >>> torch.autograd.grad(y, x)
     (tensor([0.2500]),)
     """
+    if has_torch_function(inputs):  # such as a mode that records operations
+        return handle_torch_function(with_derivatives, inputs, value, derivatives, *inputs)  # type: ignore[no-any-return]
     function = _Backward if torch.compiler.is_compiling() else _BackwardAndForward
     result: Tensor = function.apply(value, derivatives, *inputs)  # type: ignore[no-untyped-call]
     return result

@@ -88,10 +88,13 @@ class FuzzyPlan:
         stack: int = STACK,
         keep: str | Sequence[str] = (),
         rewrite: bool = True,
+        compile: bool = False,
     ) -> None:
         self.logic = as_logic(logic)
         self.rewrite = rewrite
-        self.plan = Plan(what, interpretation, algebra=self.algebra(), chunk=chunk, stack=stack, keep=keep)
+        self.plan = Plan(
+            what, interpretation, algebra=self.algebra(), chunk=chunk, stack=stack, keep=keep, compile=compile
+        )
         self.names = tuple([name for name, _ in self.plan.formulas])
         self._plain: list[bool] = []
         """Formulas whose value still has to become a logarithm."""

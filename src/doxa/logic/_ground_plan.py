@@ -23,6 +23,7 @@ from doxa.logic._ground_run import Run, Trace
 from doxa.logic._ground_stack import Stack
 from doxa.logic._ground_tables import Tables
 from doxa.logic._ground_terms import as_truth
+from doxa.logic._ground_traced import Traced
 from doxa.logic._ground_types import NUMBER, Axis, Pool, Ref, StackPool, inserted
 from doxa.logic._interpretation import Batch, Interpretation, row_names
 from doxa.logic._kb import Axiom, KnowledgeBase
@@ -73,6 +74,7 @@ class Program:
         *,
         stack: int = STACK,
         keep: tuple[str, ...] = (),
+        compile: bool = False,
     ) -> None:
         expressions = [f for _, f in formulas]
         compiler = Compiler(batch, Free(batch.signature, expressions), stack=stack)
@@ -91,6 +93,7 @@ class Program:
             name, formula = formulas[number]
             root = Root([name], [number])
             self._compile(root, _formula(compiler, root, formula, algebra, keep))
+        self.traced = Traced(self.roots) if compile else None
 
     def _compile(self, root: Root, task: Task) -> None:
         """Compile, naming the axiom in an error."""
@@ -111,9 +114,13 @@ class Program:
         values = []
         # Nothing flows back through true and false.
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.classical):
+            ready = {} if self.traced is None else self.traced.run(run)
             for root in self.roots:
                 if trace is not None:
                     trace.root(root.names)
+                if root in ready:
+                    values.append((root, ready[root]))
+                    continue
                 try:
                     values.append((root, drive(root.run(run))))
                 except (BindingError, KnowledgeError) as error:
@@ -132,6 +139,8 @@ class Plan:
             symbols and results may be larger.
         stack: so many formulas that differ only in constants are evaluated as one.
         keep: variables of the outermost ``forall`` to keep as axes of the result instead of folding them.
+        compile: hand what the formulas do with their tables to ``torch.compile``, which fuses it and then needs no
+            chunks. It takes a while for each new number of objects. Guards, rows and listed relations run as usual.
 
     Calling it on data gives the truth value: a tensor with an axis per kept or free variable, or one value per axiom.
 
@@ -159,6 +168,7 @@ class Plan:
         chunk: int = CHUNK,
         stack: int = STACK,
         keep: str | Sequence[str] = (),
+        compile: bool = False,
     ) -> None:
         if chunk < 1 or stack < 2:
             raise ValueError(f"chunk must be at least 1 and stack at least 2, got {chunk} and {stack}")
@@ -166,6 +176,7 @@ class Plan:
         self.algebra = algebra
         self.chunk = chunk
         self.stack = stack
+        self.compile = compile
         self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
         self.one = isinstance(what, Expr | Axiom)
         self.formulas = formulas_of(what)
@@ -181,7 +192,9 @@ class Plan:
         """The program for data of this schema."""
         found = self._programs.get(batch.schema)
         if found is None:
-            found = Program(self.formulas, batch, self.algebra, stack=self.stack, keep=self.keep)
+            found = Program(
+                self.formulas, batch, self.algebra, stack=self.stack, keep=self.keep, compile=self.compile
+            )
             self._programs[batch.schema] = found
         return found
 
