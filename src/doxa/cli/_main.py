@@ -12,7 +12,9 @@ import tyro
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
 from doxa.cli._estimators import Estimators
+from doxa.cli._figures import Figures
 from doxa.cli._knowledge import Check, Show, Solve
+from doxa.cli._operators import Operators
 from doxa.cli._output import say
 from doxa.cli._reproduce import Same, Sum9, Vae
 from doxa.errors import DoxaError
@@ -55,6 +57,12 @@ EXAMPLES = {
         "doxa reproduce same --show",
         "doxa reproduce vae --estimator loo@5 --steps 4690",
     ),
+    Operators: (
+        "doxa operators --kind implications",
+        "doxa operators goguen --plot goguen.png",
+        "doxa operators --json > operators.json",
+    ),
+    Figures: ("doxa figures fuzzy --out figures", "doxa figures fuzzy --only success_rates reichenbach_path"),
     Estimators: ("doxa estimators", "doxa estimators LeaveOneOut", "doxa estimators --json"),
     Version: ("doxa version",),
 }
@@ -70,6 +78,8 @@ Command = (
     | Annotated[Show, subcommand("show", description=_described(Show))]
     | Annotated[Solve, subcommand("solve", description=_described(Solve))]
     | Annotated[Experiments, subcommand("reproduce", description=_described(Experiments))]
+    | Annotated[Operators, subcommand("operators", description=_described(Operators))]
+    | Annotated[Figures, subcommand("figures", description=_described(Figures))]
     | Annotated[Estimators, subcommand("estimators", description=_described(Estimators))]
     | Annotated[Version, subcommand("version", description=_described(Version))]
 )

@@ -18,6 +18,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto
 h1, h2 { line-height: 1.2; } img { max-width: 100%; height: auto; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; }
 th, td { text-align: left; padding: 0.3rem 0.8rem; border-bottom: 1px solid #ddd; }
+figure { margin: 3rem 0; }
 """
 
 
@@ -31,14 +32,21 @@ class Section:
     png: bytes = b""
 
 
-def figure(rows: int, columns: int, *, size: tuple[float, float]) -> tuple[Any, list[Any]]:
-    """An empty figure and its axes, row by row. No window and no global state of matplotlib is involved."""
+def blank(size: tuple[float, float]) -> Any:
+    """An empty figure. No window and no global state of matplotlib is involved."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ConfigError("pictures need matplotlib: pip install 'doxa[report]', then start again") from error
-    drawing = Figure(figsize=size, layout="constrained")
-    return drawing, list(drawing.subplots(rows, columns, squeeze=False).flat)
+    return Figure(figsize=size, layout="constrained")
+
+
+def figure(
+    rows: int, columns: int, *, size: tuple[float, float], projection: str | None = None
+) -> tuple[Any, list[Any]]:
+    """An empty figure and its axes, row by row."""
+    drawing = blank(size)
+    return drawing, list(drawing.subplots(rows, columns, squeeze=False, subplot_kw={"projection": projection}).flat)
 
 
 def picture(drawing: Any, path: Path) -> bytes:
@@ -54,6 +62,11 @@ def write_page(path: Path, title: str, sections: Sequence[Section], run: Run) ->
     about = {**run.config, "seed": run.seed, **run.versions, **run.machine, "command": " ".join(run.command)}
     closing = Section("How it was made", f"Started {run.started}.", about)
     body = "\n".join(_html(section) for section in (*sections, closing))
+    write_html(path, title, body)
+
+
+def write_html(path: Path, title: str, body: str) -> None:
+    """Write a page, at once or not at all."""
     page = (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n</head>\n'
