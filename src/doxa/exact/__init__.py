@@ -7,7 +7,7 @@ A belief P gives each world w a probability, and a known function c gives it an 
 a sum over all worlds. There may be too many of them to list, but not too many to sum: ``Enumeration`` lists them,
 ``Elimination`` adds up one variable after the other within the problem's factors, ``Compilation`` turns them into a
 circuit of products and sums. ``plan`` picks one and says why. ``Constraint`` reasons with knowledge, and
-``ConstrainedLayer`` makes a network obey it.
+``ConstrainedLayer`` makes a network obey it. ``KnowledgeReasoner`` asks for the probability of formulas about data.
 
 All engines compute log p(y | P) in log space, batched, in float32 or float64, and any number of times differentiable.
 The
@@ -30,6 +30,7 @@ from doxa.exact._constraint import Constraint
 from doxa.exact._elimination import Elimination
 from doxa.exact._enumeration import Enumeration
 from doxa.exact._evaluate import weigh
+from doxa.exact._knowledge import Asked, KnowledgeReasoner
 from doxa.exact._native import Kernel, native_kernel
 from doxa.exact._nnf import read_nnf, write_nnf
 from doxa.exact._plan import Plan, plan
@@ -38,6 +39,7 @@ from doxa.exact._reasoner import ExactReasoner, condition
 from doxa.exact._why import WhyNot, describe, why_not
 
 __all__ = [
+    "Asked",
     "Budget",
     "BudgetError",
     "Certified",
@@ -50,6 +52,7 @@ __all__ = [
     "Enumeration",
     "ExactReasoner",
     "Kernel",
+    "KnowledgeReasoner",
     "Plan",
     "WhyNot",
     "cache_directory",
