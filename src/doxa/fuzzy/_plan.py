@@ -89,11 +89,19 @@ class FuzzyPlan:
         keep: str | Sequence[str] = (),
         rewrite: bool = True,
         compile: bool = False,
+        checkpoint: bool = True,
     ) -> None:
         self.logic = as_logic(logic)
         self.rewrite = rewrite
         self.plan = Plan(
-            what, interpretation, algebra=self.algebra(), chunk=chunk, stack=stack, keep=keep, compile=compile
+            what,
+            interpretation,
+            algebra=self.algebra(),
+            chunk=chunk,
+            stack=stack,
+            keep=keep,
+            compile=compile,
+            checkpoint=checkpoint,
         )
         self.names = tuple([name for name, _ in self.plan.formulas])
         self._plain: list[bool] = []

@@ -18,10 +18,26 @@ from doxa.logic._ground_types import TRUTH, Axis, ColumnPool, Pool, Ref, Type
 if TYPE_CHECKING:
     from doxa.logic._ground_run import Run
 
-__all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Task"]
+__all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Step", "Task", "drive"]
 
 Task = Generator["Task", Any, Any]
 """Work that may wait for other work: it yields tasks and is sent what they return."""
+
+
+def drive(task: Task) -> Any:
+    """Run a generator that yields generators, sending each what the one it yielded returned."""
+    stack: list[Task] = [task]
+    value: Any = None
+    while stack:
+        try:
+            inner = stack[-1].send(value)
+        except StopIteration as end:
+            stack.pop()
+            value = end.value
+        else:
+            stack.append(inner)
+            value = None
+    return value
 
 
 class Frame:

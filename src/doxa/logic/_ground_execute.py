@@ -1,15 +1,17 @@
 """Running blocks: in one go, or in tiles and pieces when a frame has more elements than the chunk allows.
 
 A block runs in tiles along its own axes and merges what they give; an outer axis that is still too long is cut into
-pieces whose results are put side by side.
+pieces whose results are put side by side. Tiles and pieces keep nothing for the backward pass, which runs each again, so
+that memory is bounded by the chunk there too.
 
 Blocks nest as deep as formulas do, so nothing here recurses: a block is a generator that yields the generators of the
-blocks inside it, and :func:`drive` keeps the stack.
+blocks inside it, and :func:`~doxa.logic._ground_block.drive` keeps the stack.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from doxa.logic._ground_block import Block, Frame, Own, Task
+from doxa.logic._ground_block import Block, Frame, Own, Step, Task, drive
 from doxa.logic._ground_contract import Contract
 from doxa.logic._ground_types import Axis, Ref
 
@@ -25,22 +27,6 @@ if TYPE_CHECKING:
     from doxa.logic._ground_run import Run
 
 __all__ = ["drive", "run_block"]
-
-
-def drive(task: Task) -> Any:
-    """Run a generator that yields generators, sending each what the one it yielded returned."""
-    stack: list[Task] = [task]
-    value: Any = None
-    while stack:
-        try:
-            inner = stack[-1].send(value)
-        except StopIteration as end:
-            stack.pop()
-            value = end.value
-        else:
-            stack.append(inner)
-            value = None
-    return value
 
 
 def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, int]) -> Task:
@@ -74,32 +60,47 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
     for own in block.own:
         regs[own.slot] = slice(0, sizes[own.axis])
     _fill_positions(block, frame)
-    for step in block.invariant:
+    yield from _run_steps(block.invariant, frame)
+    if tiles is None or len(tiles) == 1:
+        found = yield from _run_tile(block, frame, tiles[0] if tiles else {})
+    else:
+        found = yield from _run_tiles(block, frame, tiles)
+    if run.trace is not None:
+        run.trace.block(block, frame, len(tiles) if tiles else 1)
+    return block.reducer.finish(frame, found)
+
+
+def _run_steps(steps: list[Step], frame: Frame) -> Task:
+    regs = frame.regs
+    for step in steps:
         value = step.fn(frame, *[regs[a] for a in step.args])
         regs[step.out] = (yield value) if step.suspends else value
         for slot in step.frees:
             regs[slot] = None
+
+
+def _run_tile(block: Block, frame: Frame, tile: dict[Own, slice]) -> Task:
+    """What one tile of a frame gives."""
+    for own, places in tile.items():
+        frame.regs[own.slot] = places
+        frame.sizes[own.axis] = places.stop - places.start
+    if tile and block.positions:
+        _fill_positions(block, frame)
+    yield from _run_steps(block.varying, frame)
+    return block.reducer.tile(frame)
+
+
+def _run_tiles(block: Block, frame: Frame, tiles: list[dict[Own, slice]]) -> Task:
+    """What all tiles of a frame give, merged."""
     found: Any = None
-    for number, tile in enumerate(tiles or _WHOLE):
-        for own, places in tile.items():
-            regs[own.slot] = places
-            sizes[own.axis] = places.stop - places.start
-        if tile and block.positions:
-            _fill_positions(block, frame)
-        for step in block.varying:
-            value = step.fn(frame, *[regs[a] for a in step.args])
-            regs[step.out] = (yield value) if step.suspends else value
-            for slot in step.frees:
-                regs[slot] = None
-        part = block.reducer.tile(frame)
+    for number, tile in enumerate(tiles):
+        # A frame of its own: the backward pass may have to run this tile again.
+        own = Frame(frame.run, dict(frame.sizes), list(frame.regs), False)
+        part = yield frame.run.forgetting(partial(_run_tile, block, own, tile))
         found = part if number == 0 else block.reducer.merge(found, part)
-    if run.trace is not None:
-        run.trace.block(block, frame, len(tiles or _WHOLE))
-    return block.reducer.finish(frame, found)
-
-
-_WHOLE: list[dict[Own, slice]] = [{}]
-"""One tile that is the whole frame."""
+        for absorbed in block.lists:  # for the report
+            frame.sizes[absorbed.list] = frame.sizes.get(absorbed.list, 0) + own.sizes[absorbed.list]
+    return found
 
 
 def _fill_positions(block: Block, frame: Frame) -> None:
@@ -131,7 +132,7 @@ def _run_pieces(
         inside = dict(sizes)
         inside[longest] = piece.stop - piece.start
         cut = [_cut(value, ref, longest, piece) for value, (ref, _) in zip(values, block.inputs, strict=True)]
-        pieces.append((yield run_block(block, run, cut, inside)))
+        pieces.append((yield run.forgetting(partial(run_block, block, run, cut, inside))))
     return torch.cat(pieces, block.reducer.axes.index(longest))
 
 

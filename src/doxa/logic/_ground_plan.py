@@ -13,9 +13,9 @@ from doxa.logic._algebra import Algebra
 from doxa.logic._binders import Group, Quantifier
 from doxa.logic._classical import CLASSICAL, Classical
 from doxa.logic._diagnostics import did_you_mean
-from doxa.logic._ground_block import Block, Result, Task
+from doxa.logic._ground_block import Block, Result, Task, drive
 from doxa.logic._ground_compile import Compiler
-from doxa.logic._ground_execute import drive, run_block
+from doxa.logic._ground_execute import run_block
 from doxa.logic._ground_frame import Scope, pool_of, pool_of_sort
 from doxa.logic._ground_free import Free
 from doxa.logic._ground_lookup import expand_dims
@@ -104,10 +104,16 @@ class Program:
         self.roots.append(root)
 
     def run(
-        self, batch: Batch, *, chunk: int, generator: torch.Generator | None, trace: Trace | None = None
+        self,
+        batch: Batch,
+        *,
+        chunk: int,
+        generator: torch.Generator | None,
+        trace: Trace | None = None,
+        checkpoint: bool = False,
     ) -> list[tuple[Root, Any]]:
         """The value of each root on a batch."""
-        run = Run(batch, self.needs, chunk=chunk, generator=generator, trace=trace)
+        run = Run(batch, self.needs, chunk=chunk, generator=generator, trace=trace, checkpoint=checkpoint)
         run.tables = Tables(run)
         for name in self.needs.constants:
             batch.index_of(name)  # which complains about one that lies outside these data
@@ -141,6 +147,8 @@ class Plan:
         keep: variables of the outermost ``forall`` to keep as axes of the result instead of folding them.
         compile: hand what the formulas do with their tables to ``torch.compile``, which fuses it and then needs no
             chunks. It takes a while for each new number of objects. Guards, rows and listed relations run as usual.
+        checkpoint: when a frame is cut into tiles, let the backward pass compute each tile again instead of keeping all
+            of them, so that its memory is bounded by the chunk too.
 
     Calling it on data gives the truth value: a tensor with an axis per kept or free variable, or one value per axiom.
 
@@ -169,6 +177,7 @@ class Plan:
         stack: int = STACK,
         keep: str | Sequence[str] = (),
         compile: bool = False,
+        checkpoint: bool = True,
     ) -> None:
         if chunk < 1 or stack < 2:
             raise ValueError(f"chunk must be at least 1 and stack at least 2, got {chunk} and {stack}")
@@ -177,6 +186,7 @@ class Plan:
         self.chunk = chunk
         self.stack = stack
         self.compile = compile
+        self.checkpoint = checkpoint
         self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
         self.one = isinstance(what, Expr | Axiom)
         self.formulas = formulas_of(what)
@@ -200,7 +210,10 @@ class Plan:
 
     def run(self, batch: Batch, generator: torch.Generator | None = None, trace: Trace | None = None) -> Tensor:
         """The value on data that are already read."""
-        values = self.program(batch).run(batch, chunk=self.chunk, generator=generator, trace=trace)
+        program = self.program(batch)
+        values = program.run(
+            batch, chunk=self.chunk, generator=generator, trace=trace, checkpoint=self.checkpoint
+        )
         if self.one:
             value: Tensor = values[0][1]
             return value

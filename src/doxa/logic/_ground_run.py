@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic._algebra import Algebra
 from doxa.logic._classical import Classical
+from doxa.logic._ground_block import Task, drive
 from doxa.logic._ground_index import cut
 from doxa.logic._ground_types import (
     ColumnPool,
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["Run", "Trace", "low_of"]
 
 T = TypeVar("T")
+MOST_FORGETTING = 16
+"""So many nested blocks keep nothing; each takes a part of Python's stack."""
 
 
 class Trace:
@@ -81,18 +87,27 @@ class Run:
     tables: Tables
 
     def __init__(
-        self, batch: Batch, needs: Needs, *, chunk: int, generator: torch.Generator | None, trace: Trace | None = None
+        self,
+        batch: Batch,
+        needs: Needs,
+        *,
+        chunk: int,
+        generator: torch.Generator | None,
+        trace: Trace | None = None,
+        checkpoint: bool = False,
     ) -> None:
         self.batch = batch
         self.needs = needs
         self.chunk = chunk
         self.generator = generator
         self.trace = trace
+        self.checkpoint = checkpoint
         self.device = batch.device
         self._kept: dict[Any, tuple[Any, Any]] = {}
         self._cache: dict[Any, Any] = {}
         self._sizes: dict[Pool, int] = {}
         self._dtype: torch.dtype | None = None
+        self._forgetting = 0
 
     def dtype(self, algebra: Algebra) -> torch.dtype:
         """The type of truth values: bool, or else that of the first floating point tensor there is."""
@@ -107,7 +122,8 @@ class Run:
     def keep(self, key: Any, make: Callable[[], T]) -> T:
         """A value made once per run."""
         if key not in self._cache:
-            self._cache[key] = make()
+            with self.lasting():
+                self._cache[key] = make()
         found: T = self._cache[key]
         return found
 
@@ -119,6 +135,26 @@ class Run:
     def keep_list(self, key: Any, inputs: tuple[Any, ...], made: Any) -> None:
         # The inputs are kept with it, so that no other tensor can take over their identity.
         self._kept[key, _identity(inputs)] = (inputs, made)
+
+    # -- memory of the backward pass --------------------------------------------------------------------------------
+
+    def forgetting(self, make: Callable[[], Task]) -> Task:
+        """Do part of the work without keeping anything for the backward pass, which does it again."""
+        if not self.checkpoint or not torch.is_grad_enabled() or self._forgetting == MOST_FORGETTING:
+            return (yield make())
+
+        def work() -> Any:
+            self._forgetting += 1
+            try:
+                return drive(make())
+            finally:
+                self._forgetting -= 1
+
+        return checkpoint(work, use_reentrant=False)
+
+    def lasting(self) -> AbstractContextManager[Any]:
+        """Inside work that is done again: what is made here is made once, and keeps what its derivative needs."""
+        return saved_tensors_hooks(_same, _same) if self._forgetting else nullcontext()
 
     # -- pools ------------------------------------------------------------------------------------------------------
 
@@ -267,6 +303,10 @@ class Run:
             return values
 
         return self.keep((pool, sort), convert)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def low_of(sort: Sort) -> int:

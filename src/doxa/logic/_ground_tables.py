@@ -74,30 +74,35 @@ class Tables:
         key = (source, id(algebra)) if source.view in ("truth", "weights") else source
         found: Tensor | Sparse | None = self._views.get(key)
         if found is None:
-            if source.pools and isinstance(source.pools[0], PropositionPool):
-                found = self._propositions(source.pools[0], algebra)
-            else:
-                raw = self.raw(source.name, source.pools)
-                meaning = self.run.batch.meaning(source.name)
-                found = raw if isinstance(raw, Sparse) else self.present(meaning, raw, source.view, algebra)
-            self._views[key] = found
+            with self.run.lasting():
+                found = self._views[key] = self._presented(source, algebra)
             if self.run.trace is not None:
                 self.run.trace.tables[_text(source)] = tuple(found.shape)
         return found
+
+    def _presented(self, source: Source, algebra: Algebra) -> Tensor | Sparse:
+        if source.pools and isinstance(source.pools[0], PropositionPool):
+            return self._propositions(source.pools[0], algebra)
+        raw = self.raw(source.name, source.pools)
+        meaning = self.run.batch.meaning(source.name)
+        return raw if isinstance(raw, Sparse) else self.present(meaning, raw, source.view, algebra)
 
     def raw(self, name: str, pools: tuple[Pool, ...]) -> Tensor | Sparse:
         """What was bound to a symbol, as a table over pools, before it is read as truth."""
         key = (name, pools)
         if key not in self._raw:
-            meaning = self.run.batch.meaning(name)
-            if isinstance(meaning, Network):
-                self._raw[key] = self._network(meaning, pools)
-            elif isinstance(meaning, Named):
-                self._raw[key] = named_table(self.run, meaning, [self.run.size(p) for p in pools])
-            else:
-                self._raw[key] = self._tensor(meaning, pools)
+            with self.run.lasting():
+                self._raw[key] = self._made(name, pools)
         made: Tensor | Sparse = self._raw[key]
         return made
+
+    def _made(self, name: str, pools: tuple[Pool, ...]) -> Tensor | Sparse:
+        meaning = self.run.batch.meaning(name)
+        if isinstance(meaning, Network):
+            return self._network(meaning, pools)
+        if isinstance(meaning, Named):
+            return named_table(self.run, meaning, [self.run.size(p) for p in pools])
+        return self._tensor(meaning, pools)
 
     def features_of(self, name: str, pools: tuple[Pool, ...]) -> Tensor:
         """The features that a function into an open sort computes, one row per tuple of arguments."""
@@ -208,20 +213,21 @@ class Tables:
         assert isinstance(meaning, Network)
         sizes = [self.run.size(p) for p in pools]
         flat = _ravel(places, sizes)
-        keys, back = torch.unique(flat, return_inverse=True)
+        keys = torch.unique(flat)
         store = (name, tuple(pools))
-        if store not in self._pairs:
-            self._pairs[store] = (keys, self._on_tuples(meaning, pools, unravel(keys, sizes)))
-            return self._pairs[store][1].index_select(0, back)
-        known, values = self._pairs[store]
-        at = torch.searchsorted(known, keys).clamp(max=max(0, len(known) - 1))
-        new = keys[known[at] != keys] if len(known) else keys
-        if len(new):
-            values = torch.cat([values, self._on_tuples(meaning, pools, unravel(new, sizes))])
-            known, order = torch.cat([known, new]).sort()
-            values = values.index_select(0, order)
+        with self.run.lasting():
+            known, values = self._pairs.get(store, (None, None))
+            if known is None or values is None:
+                known, values = keys, self._on_tuples(meaning, pools, unravel(keys, sizes))
+            else:
+                at = torch.searchsorted(known, keys).clamp(max=max(0, len(known) - 1))
+                new = keys[known[at] != keys] if len(known) else keys
+                if len(new):
+                    values = torch.cat([values, self._on_tuples(meaning, pools, unravel(new, sizes))])
+                    known, order = torch.cat([known, new]).sort()
+                    values = values.index_select(0, order)
             self._pairs[store] = (known, values)
-        return values.index_select(0, torch.searchsorted(known, keys)).index_select(0, back)
+            return values.index_select(0, torch.searchsorted(known, flat))
 
     def direct(self, name: str, arguments: Sequence[Tensor]) -> Tensor:
         """A network or function on values that come from no pool, such as numbers; all arguments have one axis."""

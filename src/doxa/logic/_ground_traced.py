@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from doxa.logic._algebra import Algebra
-from doxa.logic._ground_execute import drive
+from doxa.logic._ground_block import drive
 from doxa.logic._ground_run import Run
 from doxa.logic._ground_tables import Source, Tables
 from doxa.logic._ground_types import Pool
