@@ -17,6 +17,10 @@ next. `read_idx` and `write_idx` are the file format of MNIST.
 `random_ksat` draws clauses of k different variables uniformly, and keeps the instances that a solver can satisfy, as
 SATLIB's `uf` sets do; the files of SATLIB are read by `doxa.logic.read_dimacs`.
 
+Path planning is learning what the tiles of a map cost from the cheapest paths across it. `read_warcraft` reads the
+published maps where a user has them; `terrain_maps` draws maps of the same layout from a seed. A predicted path is
+right if it is as cheap as the cheapest (`optimal_paths`); whether it is the very same (`same_paths`) is told beside it.
+
 >>> import torch
 >>> digits = torch.randint(256, (100, 28, 28), dtype=torch.uint8)
 >>> labels = torch.randint(10, (100,))
@@ -35,15 +39,25 @@ from doxa.tasks._batches import Batches
 from doxa.tasks._idx import read_idx, write_idx
 from doxa.tasks._ksat import ksat_instances, random_ksat
 from doxa.tasks._mnist import MNIST, normalize
+from doxa.tasks._paths import PathMaps, map_tiles, optimal_paths, same_paths
+from doxa.tasks._paths_files import read_warcraft, write_warcraft
+from doxa.tasks._paths_terrain import terrain_maps
 from doxa.tasks._splits import split_indices
 
 __all__ = [
     "MNIST",
     "Batches",
+    "PathMaps",
     "ksat_instances",
+    "map_tiles",
     "normalize",
+    "optimal_paths",
     "random_ksat",
     "read_idx",
+    "read_warcraft",
+    "same_paths",
     "split_indices",
+    "terrain_maps",
     "write_idx",
+    "write_warcraft",
 ]
