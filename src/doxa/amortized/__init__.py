@@ -1,0 +1,124 @@
+r"""A-NeSI: inference that is learnt, for problems where exact reasoning is hopeless.
+
+A belief P gives each world w a probability, and a known function c gives it an output y. Two networks learn the answers
+that exact inference would have to sum for (dissertation, chapter 6):
+
+    q(y | P) ≈ p(y | P) = Σ_w p(w | P) [c(w) = y]                       the prediction model
+    q(w | y, P) ≈ p(w | y, P)                                           the explanation model
+
+Their training data cost nothing: draw a belief from a prior, a world from the belief, and compute its output,
+
+    P ~ p(P),   w ~ p(w | P),   y = c(w),        L_Pred = -log q(y | P),   L_Expl = (log q(w, y | P) / p(w | P))².
+
+Then -log q(y | P) trains a perception network, with no sum over worlds: a step takes time proportional to the length of
+y and w. What q gets wrong is bias in that gradient; ``calibrate`` measures it, and ``AmortizedControl`` removes it.
+
+Everything is decoded value by value, outputs first. A *pruner* forbids values that cannot be completed, so that what is
+decoded is valid whatever the networks have learnt. A new task is its ``Problem`` and a few lines:
+
+>>> import torch
+>>> from doxa.problem import Belief, Problem
+>>> problem = Problem.from_function(lambda a, b: (a * b // 10, a * b % 10), world=(10, 10), output=(9, 10))
+>>> engine = Amortized(problem)
+>>> losses = engine.pretrain(steps=3, samples=100)                     # some thousands, in earnest
+>>> logits = torch.randn(16, 2, 10, requires_grad=True)                # what a network says about two images
+>>> loss = engine.loss(Belief.from_logits(logits), torch.tensor([5, 6])).mean()     # the product is 56
+>>> loss.backward()
+>>> engine.predict(Belief.from_logits(logits)).shape
+torch.Size([16, 2])
+"""
+
+from doxa.amortized._addition import AdditionPruner
+from doxa.amortized._calibration import Calibration, CalibrationRecord, calibrate, record
+from doxa.amortized._columns import Columns
+from doxa.amortized._control import AmortizedControl, expected_hamming, expected_miss, with_sampling, worlds_of
+from doxa.amortized._decoding import Decoded, beam_search, draw, enumerate_tokens, greedy
+from doxa.amortized._dirichlet import DirichletFit, dirichlet_log_sample
+from doxa.amortized._divergences import divergence, sampled_divergence
+from doxa.amortized._factor_mlps import FactorMLPs
+from doxa.amortized._grid import MOVES, STAY, GridCNN, moved
+from doxa.amortized._knowledge import KnowledgeProblem
+from doxa.amortized._learned_pruner import LearnedPruner
+from doxa.amortized._losses import (
+    joint_matching_loss,
+    on_policy_loss,
+    perception_loss,
+    prediction_loss,
+    supervised_loss,
+)
+from doxa.amortized._memory import Memory
+from doxa.amortized._model import Carry, InferenceModel, frozen
+from doxa.amortized._outcomes import CategoricalOutcomes, GaussianOutcomes, OutcomeModel, outcome_loss
+from doxa.amortized._pairs import PairsModel
+from doxa.amortized._path_pruner import PathPruner
+from doxa.amortized._priors import FittedDirichlet, FixedDirichlet, FunctionPrior, MixtureDirichlet, Prior, Replay
+from doxa.amortized._pruner import FunctionPruner, Pruner, verify
+from doxa.amortized._reasoner import Amortized
+from doxa.amortized._sat_pruner import SatPruner
+from doxa.amortized._scan import ScanModel
+from doxa.amortized._support_pruner import SupportPruner
+from doxa.amortized._training import JointLoss, JointTraining, fit, joint_loss
+from doxa.amortized._transformer import CausalTransformer
+
+__all__ = [
+    "MOVES",
+    "STAY",
+    "AdditionPruner",
+    "Amortized",
+    "AmortizedControl",
+    "Calibration",
+    "CalibrationRecord",
+    "Carry",
+    "CategoricalOutcomes",
+    "CausalTransformer",
+    "Columns",
+    "Decoded",
+    "DirichletFit",
+    "FactorMLPs",
+    "FittedDirichlet",
+    "FixedDirichlet",
+    "FunctionPrior",
+    "FunctionPruner",
+    "GaussianOutcomes",
+    "GridCNN",
+    "InferenceModel",
+    "JointLoss",
+    "JointTraining",
+    "KnowledgeProblem",
+    "LearnedPruner",
+    "Memory",
+    "MixtureDirichlet",
+    "OutcomeModel",
+    "PairsModel",
+    "PathPruner",
+    "Prior",
+    "Pruner",
+    "Replay",
+    "SatPruner",
+    "ScanModel",
+    "SupportPruner",
+    "beam_search",
+    "calibrate",
+    "dirichlet_log_sample",
+    "divergence",
+    "draw",
+    "enumerate_tokens",
+    "expected_hamming",
+    "expected_miss",
+    "fit",
+    "frozen",
+    "greedy",
+    "joint_loss",
+    "joint_matching_loss",
+    "moved",
+    "on_policy_loss",
+    "outcome_loss",
+    "perception_loss",
+    "prediction_loss",
+    "record",
+    "sampled_divergence",
+    "supervised_loss",
+    "verify",
+    "with_sampling",
+    "worlds_of",
+]

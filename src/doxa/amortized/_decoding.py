@@ -1,0 +1,219 @@
+"""Decoding: greedy, by beam search, or by sampling, for any model and any pruner, many queries and beams at once."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from doxa.amortized._logspace import NEG_INF, log_softmax
+from doxa.amortized._model import InferenceModel
+from doxa.amortized._pruner import Pruner
+from doxa.errors import ConfigError, ProblemError
+from doxa.problem import Belief
+
+
+class Decoded(NamedTuple):
+    """Sequences of values and their log-probabilities.
+
+    Attributes:
+        tokens: int64 ``(*batch, k, L)``, best first; -1 throughout where there are fewer than k.
+        scores: ``(*batch, k)``, log q(tokens | P, given tokens); -inf where there are fewer than k.
+
+    >>> Decoded(torch.tensor([[1, 3]]), torch.tensor([-0.5])).tokens
+    tensor([[1, 3]])
+    """
+
+    tokens: Tensor
+    scores: Tensor
+
+
+def beam_search(
+    model: InferenceModel,
+    belief: Belief,
+    beams: int = 1,
+    *,
+    given: Tensor | None = None,
+    length: int | None = None,
+    pruner: Pruner | None = None,
+) -> Decoded:
+    """The ``beams`` most probable sequences that a search of that width finds; one beam is greedy decoding.
+
+    At every position the ``beams`` best prefixes are kept. Prefixes that the pruner forbids drop out. With as many
+    beams as there are sequences this is exhaustive search. Of equally probable sequences the lexicographically first
+    comes first.
+
+    Args:
+        model: the distribution.
+        belief: batch ``(*batch,)``.
+        beams: how many prefixes are kept, and how many sequences are returned.
+        given: values of the first variables, int64 ``(*batch, k)`` or ``(k,)``, such as an output to explain.
+        length: how many variables in all; by default all of the model's.
+        pruner: what may come next.
+
+    >>> from doxa.amortized import AdditionPruner, FactorMLPs
+    >>> from doxa.problem import addition
+    >>> model = FactorMLPs(addition(1), hidden=16)
+    >>> best = beam_search(model, Belief.uniform((10, 10)), 3, given=torch.tensor([1, 3]), pruner=AdditionPruner(1))
+    >>> best.tokens[:, 2:].sum(-1)                                     # whatever the model thinks, they sum to 13
+    tensor([13, 13, 13])
+    """
+    if beams < 1:
+        raise ConfigError(f"beams is {beams}, expected at least 1")
+    search = _Search(model, belief, given, length, pruner)
+    rows = search.rows
+    kept, logits = 1, search.begin()
+    total = logits.new_zeros(rows, 1)
+    for position in range(search.known, search.length):
+        # Rows of the search are (query, beam), the beams of a query side by side.
+        candidates = total.unsqueeze(-1) + search.masked(logits, position).reshape(rows, kept, -1)
+        size = candidates.shape[-1]
+        ranked, order = candidates.flatten(1).sort(dim=-1, descending=True, stable=True)
+        count = min(beams, kept * size)
+        total, order = ranked[:, :count], order[:, :count]
+        first = kept * torch.arange(rows, device=order.device).unsqueeze(-1)
+        logits = search.extend((first + order // size).flatten(), (order % size).flatten(), position)
+        kept = count
+    tokens = search.tokens.reshape(rows, kept, search.length)
+    missing = beams - kept
+    if missing:
+        tokens = torch.cat([tokens, tokens.new_zeros(rows, missing, search.length)], 1)
+        total = torch.cat([total, total.new_full((rows, missing), NEG_INF)], 1)
+    tokens = tokens.masked_fill((total == NEG_INF).unsqueeze(-1), -1)
+    batch = belief.batch_shape
+    return Decoded(tokens.reshape(*batch, beams, search.length), total.reshape(*batch, beams))
+
+
+def greedy(
+    model: InferenceModel,
+    belief: Belief,
+    *,
+    given: Tensor | None = None,
+    length: int | None = None,
+    pruner: Pruner | None = None,
+) -> Tensor:
+    """The most probable value at every position, given those chosen before: int64 ``(*batch, L)``; -1 at a dead end.
+
+    >>> from doxa.amortized import FactorMLPs
+    >>> from doxa.problem import parity
+    >>> greedy(FactorMLPs(parity(3), hidden=8), Belief.uniform((2, 2, 2), batch=(5,))).shape
+    torch.Size([5, 4])
+    """
+    return beam_search(model, belief, 1, given=given, length=length, pruner=pruner).tokens.squeeze(-2)
+
+
+def draw(
+    model: InferenceModel,
+    belief: Belief,
+    count: int = 1,
+    *,
+    temperature: float = 1.0,
+    given: Tensor | None = None,
+    length: int | None = None,
+    pruner: Pruner | None = None,
+    generator: torch.Generator | None = None,
+) -> Decoded:
+    """Sequences drawn from the model, ``count`` for each row, in no order; not differentiable.
+
+    Below temperature 1 probable values are drawn more often, above it less often; the scores are log q itself. A sample
+    that runs into a dead end of an incomplete pruner has tokens -1 and score -inf.
+
+    >>> from doxa.amortized import AdditionPruner, FactorMLPs
+    >>> from doxa.problem import addition
+    >>> samples = draw(FactorMLPs(addition(1), hidden=8), Belief.uniform((10, 10)), 100, pruner=AdditionPruner(1))
+    >>> y, w = samples.tokens[:, :2], samples.tokens[:, 2:]
+    >>> bool((10 * y[:, 0] + y[:, 1] == w.sum(-1)).all())
+    True
+    """
+    if count < 1 or not temperature > 0:
+        raise ConfigError(f"count is {count} and temperature {temperature}, expected at least 1 and above 0")
+    search = _Search(model, belief, given, length, pruner)
+    logits = search.begin()
+    rows = torch.arange(search.rows, device=logits.device).repeat_interleave(count)
+    total = logits.new_zeros(len(rows))
+    for position in range(search.known, search.length):
+        table = search.masked(logits, position)
+        if len(table) != len(rows):  # the samples of a query part only now
+            table = table[rows]
+        dead = (table == NEG_INF).all(-1, keepdim=True)
+        tempered = (table.masked_fill(dead, 0.0) / temperature).softmax(-1).double().cumsum(-1)
+        uniform = torch.rand(len(table), 1, dtype=torch.float64, device=table.device, generator=generator)
+        token = torch.searchsorted(tempered, uniform * tempered[:, -1:], right=True).clamp(max=table.shape[-1] - 1)
+        total = total + table.gather(-1, token).squeeze(-1)
+        same = rows if position == search.known else torch.arange(len(rows), device=rows.device)
+        logits = search.extend(same, token.squeeze(-1), position)
+    tokens = search.tokens.masked_fill((total == NEG_INF).unsqueeze(-1), -1)
+    batch = belief.batch_shape
+    return Decoded(tokens.reshape(*batch, count, search.length), total.reshape(*batch, count))
+
+
+class _Search:
+    """The rows of a search: their carries, their tokens so far, and what may come next."""
+
+    def __init__(
+        self,
+        model: InferenceModel,
+        belief: Belief,
+        given: Tensor | None,
+        length: int | None,
+        pruner: Pruner | None,
+    ) -> None:
+        self.model, self.pruner = model, pruner
+        self.rows = math.prod(belief.batch_shape)
+        self.length = len(model.sizes) if length is None else length
+        device = belief.log_probs.device
+        if given is None:
+            given = torch.zeros(0, dtype=torch.int64, device=device)
+        if given.dtype != torch.int64 or given.ndim == 0 or not given.shape[-1] < self.length <= len(model.sizes):
+            raise ProblemError(
+                f"given has dtype {given.dtype} and shape {tuple(given.shape)}, length is {self.length}; expected "
+                f"int64 (*batch, k) with k below the length, and at most {len(model.sizes)} variables"
+            )
+        self.known = given.shape[-1]
+        self.tokens = given.expand(*belief.batch_shape, self.known).reshape(self.rows, self.known)
+        if (self.tokens < 0).any():
+            raise ProblemError("given has unobserved values (-1), expected all of them; decode the output first")
+        self.belief = belief.detach()
+
+    @torch.no_grad()
+    def begin(self) -> Tensor:
+        """log q of the first variable that is not given."""
+        self.carry = self.model.init(self.belief)
+        logits, self.carry = self.model.step(self.carry)
+        for token in self.tokens.unbind(-1):
+            logits, self.carry = self.model.step(self.carry, token)
+        return logits
+
+    @torch.no_grad()
+    def extend(self, rows: Tensor, token: Tensor, position: int) -> Tensor:
+        """Keep these rows with these tokens, and return log q of the next variable (of the last one, after it)."""
+        # A row without a future has any token; it must still be one that exists.
+        token = token.clamp(max=self.model.sizes[position] - 1)
+        self.tokens = torch.cat([self.tokens.index_select(0, rows), token.unsqueeze(-1)], -1)
+        self.carry = self.carry.select(rows)
+        if position + 1 == self.length:
+            return token.new_zeros(0)
+        logits, self.carry = self.model.step(self.carry, token)
+        return logits
+
+    def masked(self, logits: Tensor, position: int) -> Tensor:
+        """log q_v s_v / (q · s) for the values of a position."""
+        log_probs = logits[:, : self.model.sizes[position]]
+        if self.pruner is None:
+            return log_probs
+        return log_softmax(log_probs, self.pruner.allowed(self.tokens))
+
+
+def enumerate_tokens(model: InferenceModel, length: int | None = None) -> Tensor:
+    """All sequences of the first ``length`` variables in lexicographic order, ``(n, L)``: for small problems.
+
+    >>> from doxa.amortized import FactorMLPs
+    >>> from doxa.problem import parity
+    >>> enumerate_tokens(FactorMLPs(parity(2), hidden=4)).shape
+    torch.Size([8, 3])
+    """
+    sizes = model.sizes[:length]
+    grids = torch.meshgrid(*(torch.arange(size) for size in sizes), indexing="ij")
+    return torch.stack([grid.flatten() for grid in grids], -1)

@@ -1,0 +1,361 @@
+"""The amortised reasoner: an inference model, the prior it is trained on, and the pruner that guards it."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from doxa.amortized._decoding import Decoded, beam_search, draw
+from doxa.amortized._divergences import Divergence
+from doxa.amortized._logspace import NEG_INF
+from doxa.amortized._losses import joint_matching_loss, on_policy_loss, prediction_loss, supervised_loss
+from doxa.amortized._model import InferenceModel, frozen
+from doxa.amortized._priors import MixtureDirichlet, Prior
+from doxa.amortized._pruner import FunctionPruner, Pruner
+from doxa.amortized._scan import ScanModel
+from doxa.errors import ConfigError, ProblemError
+from doxa.problem import Belief, Explanations, Problem
+
+Impossible = Literal["raise", "inf", "finite"]
+
+
+class Amortized(nn.Module):
+    """A-NeSI: q(y | P) and q(w | y, P) are learnt from data that the problem itself generates.
+
+        P ~ p(P),   w ~ p(w | P),   y = c(w);     q learns to tell y and w from P      (dissertation, chapter 6)
+
+    The reasoner then answers in time proportional to the length of outputs and worlds, however many worlds there are.
+    Its loss trains a perception network through q, which is held fixed; ``inference_loss`` trains q.
+
+    Args:
+        problem: what to reason about; any function will do.
+        model: the inference model; by default a ``ScanModel``.
+        prior: the beliefs that it is trained on; by default a ``MixtureDirichlet``.
+        pruner: which values may come next; by default the problem's own, if it has one.
+        beams: the width of the search in ``predict`` and ``explain``.
+        on_policy: the share of on-policy joint matching in the loss of an explaining model, 0 to 1.
+        divergence: what is made small; ``"matching"`` is the dissertation's.
+        impossible: what ``loss`` does with outputs that the pruner forbids: "raise", "inf" or "finite".
+        guarantee: insist that everything decoded is valid: the pruner must be complete.
+
+    >>> from doxa.problem import addition
+    >>> engine = Amortized(addition(2))
+    >>> optimizer = torch.optim.Adam(engine.parameters(), 1e-3)
+    >>> for _ in range(2):                                             # more, in earnest; or engine.pretrain(1000)
+    ...     optimizer.zero_grad()
+    ...     engine.inference_loss(samples=64).backward()
+    ...     optimizer.step()
+    >>> logits = torch.zeros(8, 4, 10, requires_grad=True)             # what a network says about 8 · 4 images
+    >>> engine.loss(Belief.from_logits(logits), torch.tensor([1, 3, 5])).mean().backward()
+    """
+
+    exactness: Literal["approximate"] = "approximate"
+
+    def __init__(
+        self,
+        problem: Problem,
+        model: InferenceModel | None = None,
+        prior: Prior | None = None,
+        pruner: Pruner | None = None,
+        *,
+        beams: int = 8,
+        on_policy: float = 0.0,
+        divergence: Divergence = "matching",
+        impossible: Impossible = "raise",
+        guarantee: bool = False,
+    ) -> None:
+        super().__init__()
+        self.problem = problem
+        self.model = ScanModel(problem) if model is None else model
+        self.prior = MixtureDirichlet(problem.world) if prior is None else prior
+        if pruner is None and problem.pruner is not None:
+            pruner = FunctionPruner.of(problem)
+        self.pruner = pruner
+        sizes = problem.output + problem.world
+        if self.model.problem is not problem or self.prior.sizes != problem.world:
+            raise ConfigError("model and prior must be made for this very problem; pass the same Problem to all")
+        if pruner is not None and pruner.sizes != sizes:
+            raise ConfigError(f"the pruner is over variables of sizes {pruner.sizes}, the problem has {sizes}")
+        if beams < 1 or not 0 <= on_policy <= 1:
+            raise ConfigError(f"beams is {beams} and on_policy {on_policy}, expected at least 1, and a share of 0 to 1")
+        if on_policy and not self.model.explains:
+            raise ConfigError("on_policy needs worlds to sample; make the model with explain=True")
+        if impossible not in ("raise", "inf", "finite"):
+            raise ConfigError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
+        self.beams, self.on_policy, self.divergence, self.impossible = beams, on_policy, divergence, impossible
+        if guarantee:
+            self.require_guarantee()
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether every output and every explanation that is decoded is valid, whatever the model has learnt."""
+        return self.pruner is not None and self.pruner.complete
+
+    def require_guarantee(self) -> None:
+        """A ``ConfigError`` unless ``guaranteed``.
+
+        >>> from doxa.problem import parity
+        >>> Amortized(parity(3)).require_guarantee()
+        Traceback (most recent call last):
+        doxa.errors.ConfigError: nothing guarantees that what is decoded is valid: there is no pruner; ...
+        """
+        if not self.guaranteed:
+            what = "there is no pruner" if self.pruner is None else f"{type(self.pruner).__name__} is not complete"
+            raise ConfigError(
+                f"nothing guarantees that what is decoded is valid: {what}; use a complete one, such as "
+                "SatPruner, SupportPruner or AdditionPruner"
+            )
+
+    # What is inferred.
+
+    def log_prob(self, belief: Belief, output: Tensor) -> Tensor:
+        """log q(y | P), ``(*batch,)``, the estimate of log p(y | P).
+
+        Unobserved outputs (-1) at the end of the sequence cost nothing; others are summed over.
+
+        >>> from doxa.problem import addition
+        >>> Amortized(addition(1)).log_prob(Belief.uniform((10, 10), batch=(3,)), torch.tensor([0, 9])).shape
+        torch.Size([3])
+        """
+        self.problem.require(belief, output)
+        tokens = output.expand(*belief.batch_shape, -1)
+        if not (tokens < 0).any():
+            return self.model.log_prob(belief, tokens, self.pruner)
+        return _marginal(self, belief, tokens)
+
+    def loss(self, belief: Belief, output: Tensor) -> Tensor:
+        """-log q(y | P), ``(*batch,)``: the perception loss. The model is held fixed; only the belief is trained.
+
+        >>> from doxa.problem import addition
+        >>> Amortized(addition(1)).loss(Belief.uniform((10, 10), batch=(3,)), torch.tensor([0, 9])).shape
+        torch.Size([3])
+        """
+        with frozen(self.model):
+            log_prob = self.log_prob(belief, output)
+        dead = log_prob == NEG_INF
+        if self.impossible == "finite":
+            return -log_prob.masked_fill(dead, math.log(torch.finfo(log_prob.dtype).tiny))
+        if self.impossible == "raise" and dead.any():
+            rows = ", ".join(str(tuple(row.tolist())) for row in dead.nonzero()[:10])
+            raise ProblemError(
+                f"impossible outputs in rows {rows}: the pruner forbids them; correct the rows, or make the reasoner "
+                "with impossible='finite'"
+            )
+        return -log_prob
+
+    def semantic_loss(self, belief: Belief) -> Tensor:
+        """-log q(all outputs are 1 | P), ``(*batch,)``: the approximation of the semantic loss, for constraints.
+
+        Outputs say what of the knowledge holds, as those of ``KnowledgeProblem`` do.
+
+        >>> from doxa.problem import exactly
+        >>> Amortized(exactly(1, 3)).semantic_loss(Belief.uniform((2, 2, 2))).shape
+        torch.Size([])
+        """
+        if set(self.problem.output) != {2}:
+            raise ConfigError(f"outputs have {self.problem.output[:4]} values, expected 0 (fails) and 1 (holds)")
+        ones = torch.ones(len(self.problem.output), dtype=torch.int64, device=belief.log_probs.device)
+        return self.loss(belief, ones)
+
+    def supervised_loss(self, belief: Belief, worlds: Tensor) -> Tensor:
+        """-log q(w | c(w), P), ``(*batch,)``, for worlds that were observed: the strongly supervised loss.
+
+        >>> from doxa.problem import exactly
+        >>> Amortized(exactly(1, 3)).supervised_loss(Belief.uniform((2, 2, 2)), torch.tensor([0, 1, 0])).shape
+        torch.Size([])
+        """
+        return supervised_loss(self.model, belief, worlds, self.pruner)
+
+    def predict(
+        self, belief: Belief, *, method: Literal["neural", "symbolic"] = "neural", beams: int | None = None
+    ) -> Tensor:
+        """The best output, int64 ``(*batch, Y)``.
+
+        ``"neural"``: argmax_y q(y | P), by beam search (-1 if an incomplete pruner left nothing). ``"symbolic"``:
+        c(argmax_w p(w | P)), the output of the most probable world, for which no model is needed.
+
+        >>> from doxa.problem import addition
+        >>> sure = Belief.from_probs(torch.eye(10)[[5, 8]])
+        >>> Amortized(addition(1)).predict(sure, method="symbolic")
+        tensor([1, 3])
+        """
+        self.problem.require(belief)
+        if method == "symbolic":
+            return self.problem(belief.mode())
+        if method != "neural":
+            raise ConfigError(f"method is {method!r}, expected 'neural' or 'symbolic'")
+        found = self.predictions(belief, beams)
+        return found.tokens[..., 0, :]
+
+    def predictions(self, belief: Belief, beams: int | None = None) -> Decoded:
+        """The best outputs with log q(y | P), best first: ``(*batch, beams, Y)``.
+
+        >>> from doxa.problem import addition
+        >>> Amortized(addition(1)).predictions(Belief.uniform((10, 10)), beams=3).tokens.shape
+        torch.Size([3, 2])
+        """
+        width = self.beams if beams is None else beams
+        return beam_search(self.model, belief, width, length=len(self.problem.output), pruner=self.pruner)
+
+    def explain(self, belief: Belief, output: Tensor, k: int = 1, *, beams: int | None = None) -> Explanations:
+        """The k best worlds that give the output, with log q(w | y, P), best first, found by beam search.
+
+        Worlds are checked with the problem's function; those that do not give the output are left out, so there may
+        be fewer than k. With a complete pruner none has to be.
+
+        >>> from doxa.amortized import AdditionPruner
+        >>> from doxa.problem import addition
+        >>> engine = Amortized(addition(1), pruner=AdditionPruner(1))
+        >>> engine.explain(Belief.uniform((10, 10)), torch.tensor([1, 7]), k=3).worlds.sort(0).values
+        tensor([[-1, -1],
+                [ 8,  8],
+                [ 9,  9]])
+        """
+        if k < 1:
+            raise ConfigError(f"k is {k}, expected at least 1")
+        if not self.model.explains:
+            raise ConfigError("the model predicts outputs only; make it with explain=True to have it explain them")
+        self.problem.require(belief, output)
+        width = max(k, self.beams if beams is None else beams)
+        found = beam_search(self.model, belief, width, given=output, pruner=self.pruner)
+        outputs = len(self.problem.output)
+        worlds, scores = found.tokens[..., outputs:], found.scores
+        wanted = output.expand(*belief.batch_shape, -1).unsqueeze(-2)
+        valid = (self.problem(worlds.clamp(min=0)) == wanted).all(-1) & (scores > NEG_INF)
+        scores = scores.masked_fill(~valid, NEG_INF)
+        scores, order = scores.sort(dim=-1, descending=True, stable=True)
+        worlds = worlds.masked_fill(~valid.unsqueeze(-1), -1)
+        worlds = worlds.gather(-2, order.unsqueeze(-1).expand(worlds.shape))
+        return Explanations(worlds[..., :k, :], scores[..., :k])
+
+    def sample(
+        self,
+        belief: Belief,
+        output: Tensor | None = None,
+        count: int = 1,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Decoded:
+        """Outputs and worlds drawn from q, or only worlds if the output is given: tokens ``(*batch, count, T)``.
+
+        >>> from doxa.problem import addition
+        >>> Amortized(addition(1)).sample(Belief.uniform((10, 10)), count=5).tokens.shape
+        torch.Size([5, 4])
+        """
+        return draw(
+            self.model, belief, count, temperature=temperature, given=output, pruner=self.pruner, generator=generator
+        )
+
+    # How it learns.
+
+    def observe(self, belief: Belief) -> None:
+        """Tell the prior what beliefs occur; they are detached.
+
+        >>> from doxa.problem import parity
+        >>> Amortized(parity(2)).observe(Belief.uniform((2, 2), batch=(16,)))
+        """
+        self.prior.observe(belief)
+
+    def inference_loss(self, samples: int = 600, *, generator: torch.Generator | None = None) -> Tensor:
+        """The loss of the inference model on fresh data, a scalar (dissertation, Algorithm "inference model loss").
+
+        Fits the prior, draws beliefs and worlds, and compares q with p: the cross entropy of the outputs for a model
+        that predicts only, joint matching for one that explains.
+
+        >>> from doxa.problem import parity
+        >>> Amortized(parity(2)).inference_loss(samples=10).shape
+        torch.Size([])
+        """
+        if samples < 1:
+            raise ConfigError(f"samples is {samples}, expected at least 1")
+        self.prior.fit()
+        belief = self.prior.sample(samples, generator=generator)
+        worlds = belief.sample(1, generator=generator)[0]
+        return self.loss_on(belief, worlds, generator=generator).mean()
+
+    def loss_on(self, belief: Belief, worlds: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """The loss of the inference model on given beliefs and worlds, ``(*batch,)``.
+
+        >>> from doxa.problem import parity
+        >>> belief = Belief.uniform((2, 2), batch=(5,))
+        >>> Amortized(parity(2)).loss_on(belief, belief.sample()[0]).shape
+        torch.Size([5])
+        """
+        if not self.model.explains:
+            return prediction_loss(self.model, belief, worlds, self.pruner)
+        kind, share = self.divergence, self.on_policy
+        loss = belief.log_probs.new_zeros(())
+        if share < 1:
+            loss = (1 - share) * joint_matching_loss(self.model, belief, worlds, self.pruner, kind=kind)
+        if share > 0:
+            loss = loss + share * on_policy_loss(self.model, belief, self.pruner, kind=kind, generator=generator)
+        return loss
+
+    def pretrain(
+        self,
+        steps: int,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        samples: int = 600,
+        lr: float = 1e-3,
+        generator: torch.Generator | None = None,
+    ) -> list[float]:
+        """Train the inference model alone, before any data are seen; returns the loss of every step.
+
+        >>> from doxa.problem import parity
+        >>> losses = Amortized(parity(2)).pretrain(3, samples=50)
+        >>> len(losses)
+        3
+        """
+        optimizer = torch.optim.Adam(self.model.parameters(), lr) if optimizer is None else optimizer
+        losses = []
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = self.inference_loss(samples, generator=generator)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+
+MOST_SUMMED = 4096  # combinations of unobserved values that are summed over
+
+
+def _marginal(engine: Amortized, belief: Belief, tokens: Tensor) -> Tensor:
+    """log q of the observed part: a sum over values of what is unobserved, except after the last that is observed."""
+    batch, outputs = tokens.shape[:-1], tokens.shape[-1]
+    flat = tokens.reshape(-1, outputs)
+    rows = belief.log_probs.reshape(len(flat), *belief.log_probs.shape[-2:])
+    places = torch.arange(outputs, device=flat.device)
+    last = torch.where(flat >= 0, places, -1).amax(-1)
+    inner = (flat < 0) & (places < last.unsqueeze(-1))
+    result = rows.new_zeros(len(flat))
+    patterns, number = torch.unique(torch.cat([inner.long(), last.unsqueeze(-1)], -1), dim=0, return_inverse=True)
+    for n, pattern in enumerate(patterns):
+        chosen = (number == n).nonzero().flatten()
+        free, length = pattern[:-1].nonzero().flatten().tolist(), int(pattern[-1]) + 1
+        if length == 0:  # nothing was observed
+            continue
+        sizes = [engine.problem.output[i] for i in free]
+        combinations = math.prod(sizes)
+        if combinations > MOST_SUMMED:
+            raise ProblemError(
+                f"outputs {free[:8]} are unobserved but later ones are observed, which asks for a sum over "
+                f"{combinations:,} combinations, more than {MOST_SUMMED:,}; observe them, or order the outputs "
+                "so that they come last"
+            )
+        filled = flat[chosen, :length].unsqueeze(1).repeat(1, combinations, 1)
+        if free:
+            grids = torch.meshgrid(*(torch.arange(size, device=flat.device) for size in sizes), indexing="ij")
+            filled[..., free] = torch.stack([grid.flatten() for grid in grids], -1)
+        many = rows[chosen].unsqueeze(1).expand(-1, combinations, -1, -1)
+        terms = engine.model.log_prob(Belief(many, belief.sizes, validate=False), filled, engine.pruner)
+        alive = (terms > NEG_INF).any(-1)
+        safe = torch.where(alive.unsqueeze(-1), terms, torch.zeros_like(terms)).logsumexp(-1)
+        total = torch.where(alive, safe, torch.full_like(safe, NEG_INF))
+        result = result.index_put((chosen,), total.to(result))
+    return result.reshape(batch)
