@@ -30,7 +30,7 @@ from doxa.exact._constraint import Constraint
 from doxa.exact._elimination import Elimination
 from doxa.exact._enumeration import Enumeration
 from doxa.exact._evaluate import weigh
-from doxa.exact._knowledge import Asked, KnowledgeReasoner
+from doxa.exact._knowledge import Asked, KnowledgeReasoner, Posed
 from doxa.exact._native import Kernel, native_kernel
 from doxa.exact._nnf import read_nnf, write_nnf
 from doxa.exact._plan import Plan, plan
@@ -54,6 +54,7 @@ __all__ = [
     "Kernel",
     "KnowledgeReasoner",
     "Plan",
+    "Posed",
     "WhyNot",
     "cache_directory",
     "cardinality",

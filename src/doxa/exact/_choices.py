@@ -1,8 +1,8 @@
 """Terms and formulas as functions of variables: how knowledge becomes the factors of a problem.
 
-The value of a term depends on random variables. If it depends on one variable, it is a `Choice`: a value for each value
-of that variable, and nothing new is needed. If it depends on several, it becomes an auxiliary variable of its own, and a
-factor says which value it has:
+The value of a term depends on random variables. If it depends on one variable, it is a `Choice`: a value for each
+value of that variable, and nothing new is needed. If it depends on several, it becomes an auxiliary variable of its
+own, and a factor says which value it has:
 
     t = d + e    becomes    f(d, e, t) = [t = d + e]
 
@@ -46,7 +46,7 @@ class Choice:
 class World:
     """A world variable: what it stands for, and its values."""
 
-    key: Hashable
+    key: tuple[Any, ...]
     values: tuple[Any, ...]
     name: str
 
@@ -64,7 +64,7 @@ class Choices:
         self._factors: list[tuple[tuple[int, ...], Tensor]] = []
         self._tables: dict[Hashable, Tensor] = {}
 
-    def world(self, key: Hashable, values: Sequence[Any], name: str) -> Choice:
+    def world(self, key: tuple[Any, ...], values: Sequence[Any], name: str) -> Choice:
         """The world variable of a key, whose values are the given ones."""
         if key not in self._known:
             self._world_of[len(self._sizes)] = len(self.worlds)

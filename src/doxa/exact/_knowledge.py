@@ -12,12 +12,12 @@ from torch import Tensor
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.exact._choices import UNDEFINED, Choice
 from doxa.exact._compiler import Budget
-from doxa.exact._plan import plan
+from doxa.exact._plan import Plan, plan
 from doxa.exact._reasoner import ExactReasoner, Impossible
 from doxa.exact._unfold import Row, Unfolder
 from doxa.exact._unit import NEG_INF, Data, Form, Indexed, Units, believe
 from doxa.logic import Axiom, Expr, Group, Implies, Interpretation, KnowledgeBase, Name, Not, Quantifier, postorder
-from doxa.problem import Belief
+from doxa.problem import Belief, Problem
 
 KEPT = 256
 """So many forms are kept, and the oldest are let go."""
@@ -40,6 +40,24 @@ class Asked(NamedTuple):
     reasoner: ExactReasoner
     belief: Belief
     units: Tensor
+
+
+class Posed(NamedTuple):
+    """What knowledge asks about data, before any engine answers.
+
+    Attributes:
+        count: how many units there are: rows, or everything as one.
+        violated: int64, the units in which the knowledge is certainly false.
+        problems: for units that look alike their problem (output 1 is that the knowledge holds), what is believed of
+            its variables, one row for each unit, and which units they are. All other units are certainly true.
+
+    >>> Posed(3, torch.tensor([1]), []).violated
+    tensor([1])
+    """
+
+    count: int
+    violated: Tensor
+    problems: list[tuple[Problem, Belief, Tensor]]
 
 
 class KnowledgeReasoner:
@@ -161,9 +179,27 @@ class KnowledgeReasoner:
         if not self.keep:
             raise KnowledgeError("asked tells about rows: say which variable they are, as in keep='p'")
         read = self._read(data)
-        found = [(u, f, at) for u, f, at in self._forms_of(read, self._instances(read)) if f.plan is not None]
+        found = [(u, f, at) for u, f, at in self._forms_of(read, self._instances(read)) if f.problem is not None]
         beliefs = believe(read, [(u, f) for u, f, _ in found])
-        return [Asked(f.plan.reasoner, b, at) for (_, f, at), b in zip(found, beliefs, strict=True) if f.plan]
+        return [Asked(self._planned(f).reasoner, b, at) for (_, f, at), b in zip(found, beliefs, strict=True)]
+
+    def posed(self, **data: Any) -> Posed:
+        """The problems of the kept rows, or of everything, as they are before any engine has to solve them.
+
+        >>> from doxa.logic import parse, probs
+        >>> kb = parse("sort Day; pred rain(Day); pred wet(Day); forall d: Day. rain(d) -> wet(d)")
+        >>> seen = Interpretation(kb, rain=probs(torch.tensor([0.9, 0.1])), wet=torch.tensor([True, True]))
+        >>> KnowledgeReasoner(kb["axiom1"], seen, keep="d").posed(Day=2).count
+        2
+        """
+        read = self._read(data)
+        asked = self._instances(read) if self.keep else _Instances(Units(1, {}, {}), {}, {}, self.formulas)
+        forms = self._forms_of(read, asked)
+        uncertain = [(units, form, at) for units, form, at in forms if form.problem is not None]
+        beliefs = believe(read, [(units, form) for units, form, _ in uncertain])
+        problems = [(f.problem, b, at) for (_, f, at), b in zip(uncertain, beliefs, strict=True) if f.problem]
+        violated = [at for _, form, at in forms if form.problem is None and not form.result]
+        return Posed(asked.units.count, torch.cat([torch.zeros(0, dtype=torch.int64), *violated]), problems)
 
     def explain(self, **data: Any) -> str:
         """What is computed for these data, by which engine, and under which assumptions.
@@ -191,7 +227,7 @@ class KnowledgeReasoner:
         )
         if self.keep:
             unit, variable = self._occurrences(read, forms)
-            shared = len(variable[_repeated(unit, variable)].unique())
+            shared = len(torch.unique(variable[_repeated(unit, variable)]))
             product = (
                 f"their product is not the probability of all together, for {shared:,} variables are in more than one"
                 if shared
@@ -200,11 +236,11 @@ class KnowledgeReasoner:
             lines.append(f"every {', '.join(self.keep)} has a probability of its own; {product}")
         for units, form, _ in forms:
             many = f"{units.count:,} problems" if units.count != 1 else "1 problem"
-            if form.plan is None:
+            if form.problem is None:
                 lines.append(f"{many} without uncertainty: {form.result}")
             else:
-                lines.append(f"{many}: {form.plan.problem}")
-                lines += form.plan.explain().splitlines()[2:]
+                lines.append(f"{many}: {form.problem}")
+                lines += self._planned(form).explain().splitlines()[2:]
         return "\n".join(lines)
 
     # -- units ------------------------------------------------------------------------------------------------------
@@ -280,35 +316,48 @@ class KnowledgeReasoner:
         parts = [unfolder.formula(f, scope) for f in asked.formulas]
         form.result = unfolder._and(parts)
         if form.result is UNDEFINED:
-            raise KnowledgeError(f"{self.formulas[0]} has no truth value: some term in it is undefined; use a guard")
+            raise self._undefined()
         if isinstance(form.result, Choice):
-            problem = form.choices.problem(form.result)
-            form.plan = plan(problem, impossible="inf", **self._options)
-            if problem.output == (3,) and bool(form.plan.reasoner.possible(torch.tensor([2]))):
-                raise KnowledgeError(
-                    f"{self.formulas[0]} has no truth value in some worlds: some term in it is undefined there, such "
-                    "as a quotient by zero or a function outside its table; use a guard"
-                )
+            form.problem = form.choices.problem(form.result)
         form.release()
         return form
+
+    def _planned(self, form: Form) -> Plan:
+        """The plan of a form's problem, made when it is first asked for."""
+        if form.plan is None:
+            assert form.problem is not None
+            form.plan = plan(form.problem, impossible="inf", **self._options)
+            form.partial = form.problem.output == (3,) and bool(form.plan.reasoner.possible(torch.tensor([2])))
+        return form.plan
 
     def _answer(self, data: Data, asked: _Instances) -> Tensor:
         """log p of each unit."""
         forms = self._forms_of(data, asked)
-        uncertain = [(units, form) for units, form, _ in forms if form.plan is not None]
+        uncertain = [(units, form) for units, form, _ in forms if form.problem is not None]
         beliefs = iter(believe(data, uncertain))
         parts, places = [], []
         for units, form, at in forms:
-            if form.plan is None:
+            if form.problem is None:
                 parts.append(torch.full((units.count,), 0.0 if form.result else NEG_INF, device=data.batch.device))
             else:
-                parts.append(form.plan.reasoner.log_prob(next(beliefs), torch.tensor([1], device=data.batch.device)))
+                belief, reasoner = next(beliefs), self._planned(form).reasoner
+                one = torch.ones(1, dtype=torch.int64, device=data.batch.device)
+                if form.partial and bool((reasoner.log_prob(belief.detach(), 2 * one) > NEG_INF).any()):
+                    raise self._undefined()
+                parts.append(reasoner.log_prob(belief, one))
             places.append(at)
         if not parts:
             return torch.zeros(0, device=data.batch.device)
         order = torch.cat(places).argsort().to(data.batch.device)
-        dtype = next((p.dtype for p, (_, f, _) in zip(parts, forms, strict=True) if f.plan), parts[0].dtype)
+        dtype = next((p.dtype for p, (_, f, _) in zip(parts, forms, strict=True) if f.problem), parts[0].dtype)
         return torch.cat([p.to(dtype) for p in parts]).index_select(0, order)
+
+    def _undefined(self) -> KnowledgeError:
+        return KnowledgeError(
+            f"{' and '.join(map(str, self.formulas))}: some term has no value in a world of positive probability, such "
+            "as a quotient by zero, a function outside its table, or an index outside its sequence; keep it away from "
+            "there with a guard, as in 'where d != 0'"
+        )
 
     # -- everything together ----------------------------------------------------------------------------------------
 
@@ -363,7 +412,7 @@ class KnowledgeReasoner:
             first += size * len(numbers)
         if not pairs:
             return torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
-        together = torch.stack([torch.cat(column) for column in zip(*pairs, strict=True)]).unique(dim=1)
+        together = torch.unique(torch.stack([torch.cat(column) for column in zip(*pairs, strict=True)]), dim=1)
         return together[0], together[1]
 
 

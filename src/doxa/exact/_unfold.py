@@ -297,8 +297,10 @@ class Unfolder:
             wider: list[Scope] = []
             for inner in scopes:
                 members = yield from self._members(group, inner)
-                for values in product(members, repeat=len(group.names)):
-                    wider.append({**inner, **dict(zip(group.names, values, strict=True))})
+                wider += [
+                    {**inner, **dict(zip(group.names, values, strict=True))}
+                    for values in product(members, repeat=len(group.names))
+                ]
             scopes = wider
         for inner in scopes:
             condition: Any = True

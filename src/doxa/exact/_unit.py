@@ -1,8 +1,9 @@
 """Units of data: the rows and objects that one event is about, many of them at once.
 
-Units that look alike, with as many rows, sequences as long, and objects that are equal to each other in the same places,
-are one `Form`: their formula is unfolded once, their problem is planned once, and they are answered in one batch. What
-they know and believe differs, and goes into the belief: numbers of the data are variables whose value is certain.
+Units that look alike, with as many rows, sequences as long, and objects that are equal to each other in the same
+places, are one `Form`: their formula is unfolded once, their problem is planned once, and they are answered in one
+batch. What they know and believe differs, and goes into the belief: numbers of the data are variables whose value is
+certain.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from doxa.exact._choices import UNDEFINED, Choice, Choices
 from doxa.exact._plan import Plan
 from doxa.exact._unfold import Cell, Known, Object, Row
 from doxa.logic import INT, REAL, Function, Interpretation, Predicate, Reading, Sort, readings
-from doxa.problem import Belief
+from doxa.problem import Belief, Problem
 
 NEG_INF = float("-inf")
 
@@ -117,7 +118,9 @@ class Data:
             found = values.cpu().long()[self._places(at, units)]
             count = self.object_count(sort)
             if ((found < 0) | (found >= count)).any():
-                raise BindingError(f"{at}: it holds {found.min().item()} to {found.max().item()}, but {sort} has {count}")
+                raise BindingError(
+                    f"{at}: it holds {found.min().item()} to {found.max().item()}, but {sort} has {count}"
+                )
             return found
         return self._block(sort, (at.row.rows, at.field, len(at.path)), values) + self._places(at, units)
 
@@ -185,17 +188,19 @@ class Data:
         """The different tuples of objects and numbers that atoms are about, as columns, and where each atom's are."""
         places = [i for i, sort in enumerate(symbol.sorts) if sort.values is None]
         if not places:
-            return {}, [torch.zeros(units.count, dtype=torch.int64) for _, (units, _) in zip(atoms, groups, strict=True)]
+            return {}, [
+                torch.zeros(units.count, dtype=torch.int64) for _, (units, _) in zip(atoms, groups, strict=True)
+            ]
         parts = []
         for args, (units, form) in zip(atoms, groups, strict=True):
             entries = [self._argument(args[i], units, form) for i in places]
             parts.append(torch.stack([e.double() for e in entries], -1))
         together = torch.cat(parts)
         if together.shape[-1] == 1:
-            distinct, index = together.squeeze(-1).unique(return_inverse=True)
+            distinct, index = torch.unique(together.squeeze(-1), return_inverse=True)
             distinct = distinct.unsqueeze(-1)
         else:
-            distinct, index = together.unique(dim=0, return_inverse=True)
+            distinct, index = torch.unique(together, dim=0, return_inverse=True)
         columns = {}
         for place, values in zip(places, distinct.unbind(-1), strict=True):
             sort = symbol.sorts[place]
@@ -245,7 +250,9 @@ class Form:
     labels: list[int] = field(default_factory=list)
     lengths: dict[Cell, int] = field(default_factory=dict)
     result: Any = None
-    plan: Plan | None = None
+    problem: Problem | None = None  # None where nothing is uncertain
+    plan: Plan | None = None  # made when it is first needed
+    partial: bool = False  # whether the result may have no value
     _place: dict[Reference, int] = field(default_factory=dict)
     _label: dict[tuple[str, int], int] = field(default_factory=dict)
     _tables: dict[str, Tensor] = field(default_factory=dict)
@@ -310,7 +317,7 @@ class Form:
         if known not in self.seen:
             self.seen[known] = ()
         values, fine = self.data.known(known, self.everyone, self)
-        found = {v for v in values[fine].unique().tolist()}
+        found = set(torch.unique(values[fine]).tolist())
         listed = set(self.seen[known]) - {UNDEFINED}
         more: tuple[Any, ...] = () if bool(fine.all()) and UNDEFINED not in self.seen[known] else (UNDEFINED,)
         self.seen[known] = (*sorted(listed | found), *more)
@@ -368,10 +375,11 @@ class Form:
     def covers(self, data: Data, units: Units) -> bool:
         """Do the known numbers of these units lie among the values that the problem was made for?"""
         for world in self.choices.worlds:
-            if world.key[0] != "known":  # type: ignore[index]
+            if world.key[0] != "known":
                 continue
-            values, fine = data.known(world.key[1], units, self)  # type: ignore[index]
+            values, fine = data.known(world.key[1], units, self)
             listed = [v for v in world.values if v is not UNDEFINED]
+            values = values.long() if values.dtype == torch.bool else values
             inside = torch.isin(values, torch.tensor(listed, dtype=values.dtype)) | ~fine
             if not inside.all() or (not fine.all() and UNDEFINED not in world.values):
                 return False
@@ -407,11 +415,13 @@ def believe(data: Data, groups: Sequence[tuple[Units, Form]]) -> list[Belief]:
     asked: dict[Predicate | Function, list[tuple[int, int, tuple[Any, ...]]]] = {}
     for g, (_, form) in enumerate(groups):
         for w, world in enumerate(form.choices.worlds):
-            if world.key[0] == "atom":  # type: ignore[index]
-                asked.setdefault(world.key[1], []).append((g, w, world.key[2]))  # type: ignore[index]
+            if world.key[0] == "atom":
+                asked.setdefault(world.key[1], []).append((g, w, world.key[2]))
     columns, places = {}, {}
     for symbol, atoms in asked.items():
-        columns[symbol.name], places[symbol] = data.tuples(symbol, [a for _, _, a in atoms], [groups[g] for g, _, _ in atoms])
+        columns[symbol.name], places[symbol] = data.tuples(
+            symbol, [a for _, _, a in atoms], [groups[g] for g, _, _ in atoms]
+        )
     found = readings(data.interpretation, columns, data.given) if columns else {}
     dtype = next((r.values.dtype for r in found.values() if r.values.is_floating_point()), torch.get_default_dtype())
     entries: dict[tuple[int, int], Tensor] = {}
@@ -422,7 +432,9 @@ def believe(data: Data, groups: Sequence[tuple[Units, Form]]) -> list[Belief]:
             table = table.unsqueeze(0)
         for (g, w, args), index in zip(atoms, places[symbol], strict=True):
             finite = [(s, a) for s, a in zip(symbol.sorts, args, strict=True) if s.values is not None and a is not None]
-            part = table[(slice(None), *[_position(s, a) for s, a in finite])]
+            part = table
+            for s, a in finite:
+                part = part.select(1, _position(s, a))
             entries[g, w] = part.index_select(0, index.to(part.device))
     beliefs = []
     for g, (units, form) in enumerate(groups):
@@ -432,7 +444,7 @@ def believe(data: Data, groups: Sequence[tuple[Units, Form]]) -> list[Belief]:
         for w, world in enumerate(worlds):
             row = entries.get((g, w))
             if row is None:
-                row = _certain(data, units, form, world.key[1], world.values).to(dtype).to(data.batch.device)  # type: ignore[index]
+                row = _certain(data, units, form, world.key[1], world.values).to(dtype).to(data.batch.device)
             rows.append(pad(row, (0, width - row.shape[-1]), value=NEG_INF))
         beliefs.append(Belief(torch.stack(rows, -2), tuple([len(w.values) for w in worlds]), validate=False))
     return beliefs
@@ -441,10 +453,11 @@ def believe(data: Data, groups: Sequence[tuple[Units, Form]]) -> list[Belief]:
 def _certain(data: Data, units: Units, form: Form, known: Known, values: tuple[Any, ...]) -> Tensor:
     """0 for the value that the data decide, -inf for all others: ``(units, values)``."""
     found, fine = data.known(known, units, form)
+    found = found.long() if found.dtype == torch.bool else found
     numbers = [v for v in values if v is not UNDEFINED]
     place = torch.full((units.count,), len(values) - 1)
     if numbers:
-        listed = torch.tensor(numbers, dtype=found.dtype)
+        listed = torch.tensor(numbers).to(found.dtype)
         place = torch.where(fine, torch.searchsorted(listed, found.contiguous()), place)
     return one_hot(place, len(values)).double().log()
 
@@ -458,7 +471,9 @@ def _log_table(symbol: Predicate | Function, reading: Reading, dtype: torch.dtyp
         assert symbol.result.values is not None
         if returns == "value":
             if (values < 0).any():
-                raise KnowledgeError(f"{symbol.name} has no value for some objects; keep it away from them with a guard")
+                raise KnowledgeError(
+                    f"{symbol.name} has no value for some objects; keep it away from them with a guard"
+                )
             return one_hot(values, len(symbol.result.values)).to(dtype).log()
         if returns == "prob":
             flat = values.reshape(-1, values.shape[-1])
