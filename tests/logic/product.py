@@ -97,6 +97,7 @@ class Product:
 
     name: str = "product"
     statements: Literal["mode", "axis"] = "axis"
+    associative: bool = True
 
     def atom(self, raw: Tensor, kind: str, dtype: torch.dtype) -> Tensor:
         return {"prob": lambda: raw, "logit": raw.sigmoid, "log_prob": raw.exp, "bool": lambda: raw.to(dtype)}[kind]()

@@ -9,11 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError
-from doxa.fuzzy._logic import Logic
+from doxa.fuzzy._aggregators import LogProduct
+from doxa.fuzzy._algebra import FuzzyAlgebra
+from doxa.fuzzy._logic import Logic, logic
 from doxa.fuzzy._plan import STACK, FuzzyPlan, Valuation, as_logic
-from doxa.logic import Axiom, Interpretation, KnowledgeBase
+from doxa.logic import Axiom, Interpretation, KnowledgeBase, Plan
 
 __all__ = ["FuzzyLoss"]
+
+_PRODUCT, _LOG_PRODUCT = logic("product"), LogProduct()
 
 
 class FuzzyLoss(nn.Module):
@@ -23,6 +27,10 @@ class FuzzyLoss(nn.Module):
     the sum they start with: :math:`-w\,e` alone would send every weight to infinity, and so only their shares learn. A
     single weight that learns therefore stays where it is.
 
+    Facts about predicates that are bound to networks or tensors (``fact smokes(bob)``) are the supervised part of the
+    loss. As in Chapter 3 ("Experimental Methodology") they are joined by the log-product, which makes them a cross entropy:
+    :math:`-w \sum_i \log p(y_i | x_i)`, with w = ``facts``.
+
     Parameters of the networks (``interpretation``), of the operators (``operators``) and of the weights (``scores``)
     are registered, trained and saved together.
 
@@ -30,7 +38,8 @@ class FuzzyLoss(nn.Module):
         kb: the knowledge.
         interpretation: the meaning of its symbols.
         logic: the operators, or the name of a logic.
-        chunk, stack: see :class:`FuzzyPlan`.
+        facts: the weight of the labelled facts; their value is called ``facts``.
+        chunk, stack, rewrite, compile, checkpoint: see :class:`FuzzyPlan`.
 
     >>> from doxa.logic import parse, probs
     >>> kb = parse("pred rain; pred wet; [soaked] rain -> wet; [dry, weight 0.5] !wet")
@@ -38,6 +47,10 @@ class FuzzyLoss(nn.Module):
     >>> loss = FuzzyLoss(kb, seen, "product")
     >>> loss(), loss.evaluate().values
     (tensor(-0.7200), tensor([0.3700, 0.7000]))
+    >>> kb = parse("sort P; const bob: P; const eve: P; pred smokes(P); fact smokes(bob); fact !smokes(eve)")
+    >>> seen = Interpretation(kb, smokes=probs(torch.tensor([0.9, 0.4])))
+    >>> FuzzyLoss(kb, seen, "product")()                 # -log 0.9 - log 0.6
+    tensor(0.6162)
     """
 
     fixed: Tensor
@@ -48,15 +61,26 @@ class FuzzyLoss(nn.Module):
         interpretation: Interpretation,
         logic: Logic | str,
         *,
+        facts: float = 1.0,
         chunk: int = 2**22,
         stack: int = STACK,
+        rewrite: bool = True,
+        compile: bool = False,
+        checkpoint: bool = True,
     ) -> None:
         super().__init__()
         self.kb = kb
         self.interpretation = interpretation
         self.logic = as_logic(logic)
-        self._limits = chunk, stack
-        self.plan = self._compiled()
+        self.facts = facts
+        self._options: dict[str, Any] = {
+            "chunk": chunk,
+            "stack": stack,
+            "rewrite": rewrite,
+            "compile": compile,
+            "checkpoint": checkpoint,
+        }
+        self._make_plans()
         self.operators = self.logic.trainable()
         learnt = [i for i, a in enumerate(kb.axioms) if a.learnable]
         starts = [_start(kb.axioms[i]) for i in learnt]
@@ -76,9 +100,14 @@ class FuzzyLoss(nn.Module):
 
     def evaluate(self, *, generator: torch.Generator | None = None, **data: Any) -> Valuation:
         """The value of each axiom, and their weighted sum: minus the loss."""
-        values = self.plan(generator=generator, **data)
-        weights = self.weights.to(values.dtype)
-        return Valuation(weights @ values, values, weights, self.plan.names)
+        values, weights, names = self.plan(generator=generator, **data), self.weights, self.plan.names
+        if self._labelled is not None:
+            truths = self._labelled(generator=generator, **data)
+            values = torch.cat([values, _LOG_PRODUCT(truths).reshape(1).to(values.dtype)])
+            weights = torch.cat([weights, weights.new_tensor([self.facts])])
+            names = (*names, "facts")
+        weights = weights.to(values.dtype)
+        return Valuation(weights @ values, values, weights, names)
 
     def forward(self, *, generator: torch.Generator | None = None, **data: Any) -> Tensor:
         """The loss on data."""
@@ -86,18 +115,30 @@ class FuzzyLoss(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         # A plan is made of closures over this very interpretation, and can be made again.
-        return {name: value for name, value in self.__dict__.items() if name != "plan"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("plan", "_labelled")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.plan = self._compiled()
+        self._make_plans()
 
-    def _compiled(self) -> FuzzyPlan:
-        chunk, stack = self._limits
-        return FuzzyPlan(self.kb, self.interpretation, self.logic, chunk=chunk, stack=stack)
+    def _make_plans(self) -> None:
+        self.plan = FuzzyPlan(self.kb, self.interpretation, self.logic, **self._options)
+        # What is certain, such as a relation that has nothing but facts, has nothing to learn from them.
+        learnt = [f for f in self.kb.facts if _is_soft(self.interpretation, f.atom.name)]
+        literals = [(str(fact), fact.atom if fact.label else ~fact.atom) for fact in learnt]
+        self._labelled = (
+            Plan(literals, self.interpretation, algebra=FuzzyAlgebra(_PRODUCT), stack=2)
+            if literals and self.facts
+            else None
+        )
 
     def extra_repr(self) -> str:
         return f"{len(self.kb)} axioms, logic {self.logic.name or 'of your own'}"
+
+
+def _is_soft(interpretation: Interpretation, predicate: str) -> bool:
+    meaning = interpretation.meaning(predicate)
+    return meaning is not None and meaning.returns != "bool"
 
 
 def _start(axiom: Axiom) -> float:

@@ -205,17 +205,19 @@ class Compiler:
     def joined(self, kind: str, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
         """A conjunction or disjunction; first of what has the same axes, then of what is left, the smaller first."""
         op = algebra.and_ if kind == "and" else algebra.or_
-        groups: dict[tuple[Axis, ...], list[Ref]] = {}
-        for ref in below:
-            groups.setdefault(ref.axes, []).append(ref)
-        parts: list[Ref] = []
-        for axes, refs in groups.items():
-            if len(refs) > 1:
-                refs = [block.emit((kind, id(algebra)), lambda frame, *xs: op(xs), refs, axes)]
-            parts += refs
+        parts: list[Ref] = below
+        if algebra.associative:
+            groups: dict[tuple[Axis, ...], list[Ref]] = {}
+            for ref in below:
+                groups.setdefault(ref.axes, []).append(ref)
+            parts = []
+            for axes, refs in groups.items():
+                if len(refs) > 1:
+                    refs = [block.emit((kind, id(algebra)), lambda frame, *xs: op(xs), refs, axes)]
+                parts += refs
+            parts.sort(key=lambda r: len(r.axes))
         if len(parts) == 1:
             return parts[0]
-        parts.sort(key=lambda r: len(r.axes))
         axes = union([p.axes for p in parts])
         dims = [inserted(p.axes, axes) for p in parts]
         return block.emit((kind, id(algebra)), lambda frame, *xs: op(align(xs, dims)), parts, axes)
@@ -239,6 +241,8 @@ class Compiler:
         kind: Literal["and", "or"] = "and" if isinstance(node, And) else "or"
         parts: list[Ref] = []
         alone, groups = self.shapes.stacked(node.children, self.stack)
+        if not algebra.associative and len(groups) + len(alone) > 1:
+            return [], list(node.children)
         for group in groups:
             block = Block(scope.block, f"{len(group)} formulas")
             inner = Scope(scope, block)
