@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,13 +102,16 @@ def _in_torch(grids: Tensor) -> Paths:
     cost = grids.permute(1, 2, 0).contiguous()  # the maps last, so that neighbours are slices of whole rows of numbers
     rest = cost.new_full((height + 2, width + 2, maps), math.inf)  # with a border that no path enters
     rest[-2, -2] = cost[-1, -1]
-    inner = rest[1:-1, 1:-1]
-    while True:
+    inner, beside, found = rest[1:-1, 1:-1], cost.new_empty(height + 2, width, maps), torch.empty_like(cost)
+    for sweep in count(1):
         # The cell itself is among the nine, and never the least of them: r(v) > r(u) for the u it came from.
-        beside = torch.minimum(torch.minimum(rest[:, :-2], rest[:, 2:]), rest[:, 1:-1])
-        found = torch.minimum(torch.minimum(beside[:-2], beside[2:]), beside[1:-1]).add_(cost)
+        torch.minimum(rest[:, :-2], rest[:, 2:], out=beside)
+        torch.minimum(beside, rest[:, 1:-1], out=beside)
+        torch.minimum(beside[:-2], beside[2:], out=found)
+        torch.minimum(found, beside[1:-1], out=found)
+        found.add_(cost)
         found[-1, -1] = cost[-1, -1]
-        if torch.equal(found, inner):
+        if sweep % 4 == 0 and torch.equal(found, inner):  # comparing costs as much as a third of a sweep
             break
         inner.copy_(found)
     row = width + 2
