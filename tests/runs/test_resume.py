@@ -239,6 +239,32 @@ def test_the_dtypes_of_a_states_tensors_survive(tmp_path: Path) -> None:
     assert fresh.state_dict()["state"][0]["mu_product"].dtype == torch.float32
 
 
+def test_a_state_lies_in_memory_as_its_parameter_does(tmp_path: Path) -> None:
+    """A fused optimiser walks over parameter and state side by side, so both must have one order."""
+
+    def build() -> tuple[nn.Module, optim.Optimizer]:
+        torch.manual_seed(0)
+        model = nn.Conv2d(3, 4, 5).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return model, optim.Adam(model.parameters(), lr=0.1, fused=True)
+
+    def steps(model: nn.Module, optimizer: optim.Optimizer, n: int) -> None:
+        for i in range(n):
+            images = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(i))
+            optimizer.zero_grad()
+            model(images).square().mean().backward()
+            optimizer.step()
+
+    model, optimizer = build()
+    steps(model, optimizer, 3)
+    run = Run.create(tmp_path / "run", Config(), seed=0)
+    run.save(3, {"model": model, "optimizer": optimizer})
+    again, fresh = build()
+    run.resume({"model": again, "optimizer": fresh})
+    for one, other in [(model, optimizer), (again, fresh)]:
+        steps(one, other, 2)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
 def test_objects_that_do_not_fit_are_named(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", Config(), seed=0)
     run.save(1, {"model": nn.Linear(2, 2)})

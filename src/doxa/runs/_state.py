@@ -115,18 +115,24 @@ def _set(thing: Stateful, state: Any) -> None:
     else:
         thing.load_state_dict(state)
         if isinstance(thing, torch.optim.Optimizer):
-            _restore_dtypes(thing, state)
+            _restore_tensors(thing, state)
 
 
-def _restore_dtypes(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Undo the casts of `Optimizer.load_state_dict`, which gives state tensors the dtype of their parameter.
+def _restore_tensors(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Give the tensors of an optimiser the dtype and the order in memory that they had.
 
-    NAdam with float64 parameters, say, keeps a float32 product of momenta; as float64 it would go on differently.
+    `Optimizer.load_state_dict` casts them to the dtype of their parameter: NAdam with float64 parameters, say, keeps a
+    float32 product of momenta, and as float64 it would go on differently. Files hold tensors row by row, but those
+    of a parameter in channels_last lie as it does, and fused optimisers rely on that.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     for number, parameter in zip(numbers, parameters, strict=True):
         for key, value in state["state"].get(number, {}).items():
             now = optimizer.state[parameter].get(key)
-            if isinstance(value, Tensor) and isinstance(now, Tensor) and now.dtype != value.dtype:
-                optimizer.state[parameter][key] = value.to(now.device)
+            if not isinstance(value, Tensor) or not isinstance(now, Tensor):
+                continue
+            if now.dtype != value.dtype:
+                now = optimizer.state[parameter][key] = value.to(now.device)
+            if now.shape == parameter.shape and now.stride() != parameter.stride():
+                optimizer.state[parameter][key] = torch.empty_like(parameter, dtype=now.dtype).copy_(now)
