@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from doxa.experiments._experiment import Experiment
+from collections.abc import Sequence
+from pathlib import Path
+
+from doxa.experiments._experiment import Experiment, collect
+from doxa.experiments._same_figures import draw_pairs
 from doxa.experiments._same_tables import METRICS, same_entries, sum9_entries
 from doxa.experiments._same_train import train_pairs
+from doxa.runs import Result
 
 __all__ = ["SAME", "SUM9"]
+
+
+def _draw(results: Sequence[Result], folder: Path) -> list[Path]:
+    """The figures show both experiments, so the other one's results are looked for in the run folders beside."""
+    have = {result.experiment.split("/")[0] for result in results}
+    beside = [r for other in (SAME, SUM9) if other.name not in have for r in collect(other, folder.parents[1])]
+    return draw_pairs([*results, *beside], {e.name: e.entries for e in (SAME, SUM9)}, folder)
+
 
 SAME = Experiment(
     "same",
@@ -14,6 +27,7 @@ SAME = Experiment(
     same_entries(),
     train_pairs,
     METRICS,
+    _draw,
 )
 SUM9 = Experiment(
     "sum9",
@@ -21,4 +35,5 @@ SUM9 = Experiment(
     sum9_entries(),
     train_pairs,
     METRICS,
+    _draw,
 )
