@@ -62,7 +62,7 @@ class Program:
                 joint = part if joint is None else joint + part
             assert joint is not None
             batches.append(reduce(joint))
-        scalars = [batch.sum(0) if len(batch) > 1 else batch[0] for batch in batches if batch.ndim == 2]
+        scalars = [batch.sum(0) if len(batch) > 1 else batch.squeeze(0) for batch in batches if batch.ndim == 2]
         return restore(sum(scalars[1:], start=scalars[0]))
 
 

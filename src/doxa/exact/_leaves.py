@@ -100,7 +100,7 @@ class Leaves:
         column = column.view(-1)
         joint = None
         if self.first is not None:
-            joint = weights.values.index_select(0, self.first).transpose(0, 1)[: self.tuples]
+            joint = weights.values.index_select(0, self.first).transpose(0, 1).narrow(0, 0, self.tuples)
         flat = weights.values.view(-1, rows)
         for places, offsets in zip(self.places, self.offsets, strict=True):
             index = places.index_select(1, column).view(self.tuples, count, -1) + offsets
@@ -111,7 +111,8 @@ class Leaves:
             part = part.view(self.tuples, count, rows)
             joint = part if joint is None else joint + part
         assert joint is not None
-        cells = torch.split_with_sizes(reduce(joint), self.splits)
+        reduced = reduce(joint)
+        cells = torch.split_with_sizes(reduced, self.splits) if len(self.splits) > 1 else (reduced,)
         return [
             part.view(*batch.shape, len(batch.scopes), rows) for part, batch in zip(cells, self.batches, strict=True)
         ]

@@ -348,7 +348,8 @@ class ExactReasoner(nn.Module, ABC):
         """Answer a query about rows of a flat batch, in parts that fit in memory."""
         self.problem.require(belief, output)
         batch = belief.batch_shape
-        widest = belief.log_probs[..., : max(self.problem.world)]
+        width = max(self.problem.world)
+        widest = belief.log_probs if belief.log_probs.shape[-1] == width else belief.log_probs[..., :width]
         flat = [widest if len(batch) == 1 else widest.reshape(math.prod(batch), *widest.shape[-2:])]
         if output is not None:
             every = output if len(batch) == 1 and output.ndim == 2 else output.expand(*batch, -1)

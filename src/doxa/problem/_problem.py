@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import InitVar, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -184,6 +185,10 @@ class Problem:
         """Numbers of values of all variables: world, then output, then auxiliary."""
         return self.world + self.output + self.auxiliary
 
+    @cached_property
+    def _bounds(self) -> Tensor:
+        return torch.tensor(self.output)
+
     @property
     def num_worlds(self) -> int:
         """The number of worlds, exactly."""
@@ -221,7 +226,7 @@ class Problem:
             )
         outputs = outputs.to(torch.int64)
         if not is_traced(outputs):
-            bad = (outputs < 0) | (outputs >= torch.tensor(self.output, device=outputs.device))
+            bad = (outputs < 0) | (outputs >= self._bounds.to(outputs.device))
             if bad.any():
                 place = tuple(bad.nonzero()[0].tolist())
                 name = self.names[len(self.world) + place[-1]]
@@ -360,7 +365,7 @@ class Problem:
             )
         if is_traced(output):
             return
-        bad = (output < -1) | (output >= torch.tensor(self.output, device=output.device))
+        bad = (output < -1) | (output >= self._bounds.to(output.device))
         if bad.any():
             place = tuple(bad.nonzero()[0].tolist())
             raise ProblemError(
