@@ -60,10 +60,11 @@ class PowerSum:
         factor = truth(factor)
         if not self.scaled:
             return _power(factor, self.p, self.eps), None
-        if not factor.numel():
-            return factor.double(), None
-        top = factor.detach().amax(dims, keepdim=True) if dims else factor.detach()
-        scale = torch.where(top > 0, top, 1.0)
+        if factor.numel():
+            top = factor.detach().amax(dims, keepdim=True) if dims else factor.detach()
+            scale = torch.where(top > 0, top, 1.0)
+        else:
+            scale = factor.new_ones([1 if d in dims else n for d, n in enumerate(factor.shape)])
         return _power((factor / scale).double(), self.p, self.eps), scale
 
     def state(self, total: Tensor, scales: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -123,6 +123,10 @@ class Powers(Protocol):
     def of_truth(self) -> bool:
         """Is f the truth v of an instance, or its falsity 1 - v?"""
 
+    @property
+    def scaled(self) -> bool:
+        """Are factors divided by something first? Then contracting costs more, and there must be more than one."""
+
     def lift(self, factor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
         """The powers of a factor, and what it was divided by before, one number for all places along ``dims``."""
 

@@ -65,12 +65,25 @@ def _multiplied(sides: tuple[bool, ...], dims: list[tuple[int, ...]]) -> Any:
 def factorize(
     compiler: Compiler, kind: str, count: int | None, body: Expr, block: Block, scope: Scope, algebra: Algebra
 ) -> Factors | None:
-    """The factors of a quantified formula, if contracting them saves anything."""
-    if not isinstance(algebra, Factoring) or block.lists:
+    """The factors of a quantified formula, if multiplying them out saves anything."""
+    powers = algebra.powers(kind, count) if isinstance(algebra, Factoring) else None
+    if powers is None or not isinstance(algebra, Factoring):
         return None
-    powers = algebra.powers(kind, count)
-    if powers is None:
-        return None
+    absorbed = {gone: into.list for into in block.lists for gone in into.places}
+    inside = {*[own.axis for own in block.own], *absorbed.values()}
+    if not inside.issuperset(absorbed):
+        return None  # a list that is folded back onto outer axes
+
+    def axes_of(node: Expr) -> tuple[Axis, ...]:
+        found: set[Axis] = set()
+        for name in compiler.free.names(node):
+            home = scope.find(name)
+            for axis in () if home is None else home.names[name].axes:
+                while axis in absorbed:
+                    axis = absorbed[axis]
+                found.add(axis)
+        return union([tuple(found)])
+
     leaves: list[Factor] = []
     todo = [(body, powers.of_truth)]
     while todo:
@@ -83,9 +96,10 @@ def factorize(
             todo += reversed(below)
     groups: dict[tuple[Axis, ...], list[Factor]] = {}
     for node, side in leaves:
-        found = [home.names[n].axes for n in compiler.free.names(node) if (home := scope.find(n)) is not None]
-        groups.setdefault(union(found), []).append((node, side))
-    return Factors(powers, groups) if len(groups) > 1 else None
+        groups.setdefault(axes_of(node), []).append((node, side))
+    if len(groups) == 1 and (powers.scaled or len(leaves) == 1):
+        return None  # nothing to save
+    return Factors(powers, groups)
 
 
 class Pair(NamedTuple):
@@ -104,7 +118,9 @@ class Contract(Reducer):
         self.refs = tuple(refs)
         self.accumulator = accumulator
         self.powers = powers
-        self.folded = tuple([own.axis for own in block.own])
+        gone = {a for absorbed in block.lists for a in absorbed.places}
+        own = [*[own.axis for own in block.own], *[absorbed.list for absorbed in block.lists]]
+        self.folded = tuple([a for a in own if a not in gone])
         self.all = union([r.axes for r in refs])
         self.axes = tuple([a for a in self.all if a not in self.folded])
         self.absent = [a for a in self.folded if a not in self.all]
@@ -123,10 +139,10 @@ class Contract(Reducer):
 
     def tiles(self, block: Block, sizes: dict[Axis, int], chunk: int) -> list[dict[Own, slice]] | None:
         """Boxes in which no tensor has more than ``chunk`` elements, where that is possible; None for a single one."""
-        lengths = {own: sizes[own.axis] for own in block.own}
+        lengths = {own: sizes[own.axis] for own in block.own if own.axis in self.all}
         while self.elements(sizes | {own.axis: n for own, n in lengths.items()}) > chunk:
-            longest = max(lengths, key=lambda own: (own.axis in self.all, lengths[own]))
-            if lengths[longest] <= 1 or longest.axis not in self.all:
+            longest = max(lengths, key=lambda own: lengths[own])
+            if lengths[longest] <= 1:
                 break
             lengths[longest] = (lengths[longest] + 1) // 2
         cuts = [
@@ -166,6 +182,8 @@ class Contract(Reducer):
         return self.accumulator.finish(*total)
 
     def note(self, sizes: dict[Axis, int]) -> str:
+        if len(self.refs) == 1:
+            return ""
         factors = " · ".join([f"({', '.join([a.label for a in r.axes])})" for r in self.refs])
         return f", contracted as {factors} in tensors of at most {self.elements(sizes)} elements"
 

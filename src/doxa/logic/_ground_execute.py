@@ -47,7 +47,7 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
         cuttable = [a for a in block.outer if a in block.reducer.axes and sizes[a] > 1]
         if outside > run.chunk and cuttable:
             return (yield from _run_pieces(block, run, values, sizes, cuttable, weights, outside))
-        if isinstance(block.reducer, Contract):
+        if isinstance(block.reducer, Contract) and not block.lists:
             tiles = block.reducer.tiles(block, sizes, run.chunk)
         else:
             costly = [own for own in block.own if own.costs]

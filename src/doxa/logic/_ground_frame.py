@@ -12,7 +12,7 @@ from doxa.logic._ground_block import Block, Frame, Result, Task
 from doxa.logic._ground_lists import guard_list, ragged_list
 from doxa.logic._ground_lookup import align, positions
 from doxa.logic._ground_tables import Source
-from doxa.logic._ground_terms import as_truth
+from doxa.logic._ground_terms import as_truth, known_constant
 from doxa.logic._ground_types import (
     NUMBER,
     ColumnPool,
@@ -31,8 +31,9 @@ from doxa.logic._ground_types import (
     inserted,
     union,
 )
-from doxa.logic._meanings import Named
-from doxa.logic._tree import And, Call, Expr, Name
+from doxa.logic._meanings import Named, Table
+from doxa.logic._tree import And, Call, Compare, Expr, Iff, Implies, Name, Not, Number, Or, Truth, Xor
+from doxa.logic._walk import postorder
 
 if TYPE_CHECKING:
     from doxa.logic._ground_compile import Compiler
@@ -167,7 +168,7 @@ def _guard(compiler: Compiler, guard: Expr, block: Block, scope: Scope) -> Task:
     inputs = [ref for ref, _ in test.inputs]
     along = tuple([tuple([a in ref.axes for ref in inputs]) for a in test.reducer.axes])
     key = (guard, tuple([(ref.type, ref.dense) for ref in inputs]), along)
-    guard_list(block, test, axis, key, spread, _relation(compiler, guard, scope))
+    guard_list(block, test, axis, key, spread, _relation(compiler, guard, scope), _fixed(compiler, guard, scope))
 
 
 def _relation(compiler: Compiler, guard: Expr, scope: Scope) -> tuple[Source, list[Ref]] | None:
@@ -193,6 +194,36 @@ def _relation(compiler: Compiler, guard: Expr, scope: Scope) -> tuple[Source, li
     if not all(v.dense for v in variables) or len({v.axes for v in variables}) < len(variables):
         return None
     return Source(guard.name, tuple(pools), "truth"), variables
+
+
+def _fixed(compiler: Compiler, guard: Expr, scope: Scope) -> list[str] | None:
+    """The relations in a guard that consists of nothing but connectives, comparisons, and tensors of the interpretation
+    applied to variables; None for other guards."""
+    found: dict[str, None] = {}
+    for node in postorder(guard):
+        match node:
+            case Not() | And() | Or() | Implies() | Iff() | Xor() | Compare() | Number() | Truth():
+                continue
+            case Name() if _is_plain(compiler, node.name, scope):
+                continue
+            case Call() if node.name in compiler.batch.signature.predicates and (
+                isinstance(compiler.batch.interpretation.meaning(node.name), Table)
+            ):
+                found[node.name] = None
+            case _:
+                return None
+    return list(found)
+
+
+def _is_plain(compiler: Compiler, name: str, scope: Scope) -> bool:
+    """A variable that runs through the objects of a sort or the values of a finite one, or a constant among these."""
+    if not scope.binds(name):
+        return known_constant(compiler.batch, name) is not None
+    ref = compiler.name(name, scope)
+    match ref.type:
+        case ObjectType(pool=SortPool()) | FiniteType():
+            return ref.dense
+    return False
 
 
 def _within(pool: ColumnPool, dims: list[tuple[int, ...]]) -> Any:

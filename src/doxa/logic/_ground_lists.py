@@ -8,8 +8,9 @@ folded by segments back onto that axis.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,24 +24,39 @@ from doxa.logic._ground_lookup import expand_dims, positions
 from doxa.logic._ground_named import Sparse
 from doxa.logic._ground_tables import Source
 from doxa.logic._ground_types import Axis, ColumnPool, Ref, Type, inserted, union
+from doxa.logic._meanings import Table
+
+if TYPE_CHECKING:
+    from doxa.logic._ground_run import Run
 
 __all__ = ["Fold", "guard_list", "ragged_list"]
 
 
 def guard_list(
-    block: Block, guard: Block, axis: Axis, key: Any, spread: Axis | None, table: tuple[Source, list[Ref]] | None
+    block: Block,
+    guard: Block,
+    axis: Axis,
+    key: Any,
+    spread: Axis | None,
+    table: tuple[Source, list[Ref]] | None,
+    fixed: list[str] | None,
 ) -> None:
     """Keep the places of the frame where a guard holds; ``guard`` is a sealed block inside ``block``.
 
     ``spread`` is an axis to keep or drop as a whole, for a guard that does not depend on any variable. ``table`` is the
     relation and its variables, for a guard that is no more than that: a list of tuples need not be searched for.
+    ``fixed`` names all relations in a guard that depends on nothing else but the number of objects; as long as the
+    tensors bound to them stay what they are, so does the list.
     """
     axes = guard.reducer.axes if spread is None else (spread,)
     inputs = [ref for ref, _ in guard.inputs]
+    kept = None if fixed is None or spread is not None else Kept(fixed)
 
     def make(frame: Frame, *values: Any) -> Task:
         values = values[: len(inputs)]
         found = frame.run.find_list(key, values) if frame.whole and spread is None else None
+        if found is None and kept is not None:
+            found = kept.find(frame.run, values)
         if found is None:
             tuples = None if table is None else frame.run.tables.get(table[0], CLASSICAL)
             if table is not None and isinstance(tuples, Sparse):
@@ -49,6 +65,8 @@ def guard_list(
                 truth = yield run_block(guard, frame.run, values, frame.sizes)
                 sizes = [frame.sizes[a] for a in axes]
                 found = unravel(truth.expand(sizes).reshape(-1).nonzero().squeeze(1), sizes)
+            if kept is not None and frame.whole:
+                kept.keep(frame.run, values, found)
             if frame.whole and spread is None:
                 frame.run.keep_list(key, values, found)
         frame.sizes[axis] = len(found[0])
@@ -57,6 +75,33 @@ def guard_list(
     # The position makes the list follow the axis from tile to tile.
     args = inputs if spread is None else [*inputs, block.position(spread)]
     _absorb(block, axis, axes, block.emit(("list", axis), make, args, (axis,), suspends=True))
+
+
+class Kept:
+    """The list that a guard made last, kept from run to run: with the places and tensors that it was made from."""
+
+    def __init__(self, relations: list[str]) -> None:
+        self._relations = relations
+        self._places: Any = None
+        self._tensors: list[tuple[weakref.ref[Tensor], int]] = []
+        self._found: tuple[Tensor, ...] | None = None
+
+    def tensors(self, run: Run) -> list[Tensor]:
+        """The tensors that decide."""
+        meanings = [run.batch.meaning(name) for name in self._relations]
+        return [m.tensor for m in meanings if isinstance(m, Table)]
+
+    def find(self, run: Run, places: tuple[Any, ...]) -> tuple[Tensor, ...] | None:
+        """The list, if everything is as it was."""
+        if self._places != (run.device, places):
+            return None
+        now = self.tensors(run)
+        same = [was() is t and version == t._version for (was, version), t in zip(self._tensors, now, strict=True)]
+        return self._found if all(same) else None
+
+    def keep(self, run: Run, places: tuple[Any, ...], found: tuple[Tensor, ...]) -> None:
+        self._places, self._found = (run.device, places), found
+        self._tensors = [(weakref.ref(t), t._version) for t in self.tensors(run)]
 
 
 def _tuples(frame: Frame, table: Sparse, variables: list[Ref], axes: tuple[Axis, ...]) -> tuple[Tensor, ...]:

@@ -85,10 +85,11 @@ class Interpretation(nn.Module):
 
     def tensors(self) -> Iterator[Tensor]:
         """Parameters and buffers; unlike those methods, quick when only the first one is looked at."""
-        for module in self.modules():
-            for tensor in (*module._parameters.values(), *module._buffers.values()):
-                if tensor is not None:
-                    yield tensor
+        for meaning in (*self._bound.values(), *self._fixed.values()):
+            for module in meaning.modules():
+                for tensor in (*module._parameters.values(), *module._buffers.values()):
+                    if tensor is not None:
+                        yield tensor
 
     def extra_repr(self) -> str:
         known = self.kb.signature
