@@ -98,7 +98,7 @@ def surfaces(panels: Sequence[Panel], columns: int = 2) -> Any:
 def surface(ax: Any, panel: Panel) -> None:
     """Draw one surface on a three-dimensional axis; it is open where the function jumps."""
     low, high = panel.limits
-    _tiles(ax, panel)
+    _draw_tiles(ax, panel)
     if panel.log:
         ticks = list(range(int(low), int(high) + 1))
         ax.set_zticks(ticks, [f"$10^{{{k}}}$" for k in ticks])
@@ -111,33 +111,37 @@ def surface(ax: Any, panel: Panel) -> None:
     ax.tick_params(labelsize=9, pad=1)
 
 
-def _tiles(ax: Any, panel: Panel) -> None:
-    """Cover the surface with the squares of the grid, cut along the borders of its pieces.
+def tiles(panel: Panel) -> list[tuple[Tensor, bool]]:
+    """Polygons (k, 3) that cover the surface, and whether each is on a line of the grid, which is drawn darker.
 
-    Every tenth row and column is darker. What is not a number is left out.
+    They are the squares of the grid, cut along the borders of the pieces. What is not a number is left out.
     """
-    from matplotlib import colormaps
-    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
     def squares(of: Tensor) -> Tensor:
         return torch.stack((of[:-1, :-1], of[1:, :-1], of[1:, 1:], of[:-1, 1:]), 2).flatten(0, 1)
 
     x, y, _ = panel.values()
     corners, piece = squares(torch.stack((x, y, panel.height(x, y)), -1)), squares(panel.pieces(x, y))
-    rank = torch.arange(len(x) - 1) % 10
-    line = (((rank[:, None] == 0) | (rank == 0)) & (torch.arange(len(x) - 1)[:, None] > 0)).flatten()
+    tenth = torch.arange(len(x) - 1) % 10 == 0
+    line = (tenth[:, None] | tenth).flatten()
     mixed = (piece != piece[:, :1]).any(1)
-    tiles = [*zip(corners[~mixed], line[~mixed].tolist(), strict=True)]
+    found = [*zip(corners[~mixed], line[~mixed].tolist(), strict=True)]
     for parts, dark in zip(_cut(panel, corners[mixed], piece[mixed]), line[mixed].tolist(), strict=True):
-        tiles += [(part, dark) for part in parts]
-    tiles = [(tile, dark) for tile, dark in tiles if not tile.isnan().any()]
-    low, high = panel.limits
-    level = torch.stack([tile[:, 2].mean() for tile, _ in tiles])
+        found += [(part, dark) for part in parts]
+    return [(tile, dark) for tile, dark in found if not tile.isnan().any()]
+
+
+def _draw_tiles(ax: Any, panel: Panel) -> None:
+    from matplotlib import colormaps
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+    found, (low, high) = tiles(panel), panel.limits
+    level = torch.stack([tile[:, 2].mean() for tile, _ in found])
     colours = colormaps["viridis"](((level - low) / (high - low)).numpy())
-    colours[[dark for _, dark in tiles], :3] *= 0.75
+    colours[[dark for _, dark in found], :3] *= 0.75
     # All with as many corners, the last one repeated: of ragged ones matplotlib would read uninitialised memory.
-    most = max(len(tile) for tile, _ in tiles)
-    shapes = torch.stack([torch.cat((tile, tile[-1:].expand(most - len(tile), 3))) for tile, _ in tiles])
+    most = max(len(tile) for tile, _ in found)
+    shapes = torch.stack([torch.cat((tile, tile[-1:].expand(most - len(tile), 3))) for tile, _ in found])
     ax.add_collection3d(Poly3DCollection(shapes.numpy(), facecolors=colours, edgecolors=colours, linewidths=0.3))
 
 

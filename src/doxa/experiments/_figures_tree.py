@@ -60,7 +60,7 @@ def godel_tree(points: int = 20_000, seed: int = 0) -> Branch:
 
     def grow(shape: Any, inside: Tensor) -> Tree:
         if not shape:
-            (value,) = slope[inside].unique().tolist()
+            (value,) = set(slope[inside].tolist())
             return Leaf(value, float(inside.double().mean()))
         question, yes, no = shape
         answer = QUESTIONS[question](*x.unbind(1))
