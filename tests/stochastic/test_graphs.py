@@ -22,14 +22,18 @@ from doxa.stochastic import (
     DisARM,
     Enumerate,
     Estimator,
+    FromGradient,
     ImportanceSampling,
     IndeCateR,
+    LearnedBaseline,
     LeaveOneOut,
     MeasureValued,
     Memory,
+    MovingAverage,
     RaoBlackwell,
     Reparameterise,
     Score,
+    ScoreWithoutReplacement,
     SelfCritical,
     SumAndSample,
     Tape,
@@ -37,6 +41,13 @@ from doxa.stochastic import (
     check_tape,
     magic_box,
 )
+
+
+def used_before() -> MovingAverage:
+    estimator = MovingAverage()
+    estimator.observe(Score().propose(s1(THETA), 1), tensor([0.6]))
+    return estimator
+
 
 ANY_ORDER: dict[str, Estimator] = {
     "enumerate": Enumerate(),
@@ -51,6 +62,9 @@ ANY_ORDER: dict[str, Estimator] = {
     "go": GO(),
     "rao-blackwell": RaoBlackwell(),
     "indecater": IndeCateR(),
+    "learnt": LearnedBaseline(tensor(0.4)),
+    "moving": used_before(),
+    "lifted": FromGradient(lambda d, x, f: magic_box(d.log_prob(x)) * f, order=3),
 }
 
 
@@ -60,6 +74,36 @@ def test_all_pairs_to_third_order(first: str, second: str) -> None:
     report = check_tape(s2(ANY_ORDER[first], ANY_ORDER[second]), THETA, order=3)
     assert report.exact and report.ok, str(report)
     assert report.estimate == pytest.approx(S2_TRUTH, abs=1e-5)
+
+
+# Their proposals are continuous: tested on replicates.
+REPLICATED: dict[str, Estimator] = {
+    "relax": RELAX(lambda z: smooth(z).sum(-1)),
+    "rebar": REBAR(lambda z: (z * tensor([1.0, -0.5, 2.0])).sum(-1) ** 2),
+    "without replacement": ScoreWithoutReplacement(2),
+}
+BOTH = ANY_ORDER | REPLICATED
+
+
+def replicated(first: str, second: str) -> None:
+    report = check_tape(s2(BOTH[first], BOTH[second]), THETA, order=3, replicates=10_000)
+    assert report.ok and not report.exact, str(report)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [*product(REPLICATED, REPLICATED), *product(REPLICATED, ["loo"]), *product(["loo"], REPLICATED)],
+)
+def test_pairs_with_continuous_proposals(first: str, second: str) -> None:
+    replicated(first, second)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", REPLICATED)
+@pytest.mark.parametrize("second", ANY_ORDER)
+def test_all_pairs_with_continuous_proposals(first: str, second: str) -> None:
+    replicated(first, second)
+    replicated(second, first)
 
 
 A, B = tensor([0.5, -0.8]), tensor([0.2, 0.6])

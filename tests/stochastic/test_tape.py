@@ -14,12 +14,14 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic import (
     ARM,
+    ESTIMATORS,
     GO,
     Draw,
     Enumerate,
     Estimator,
     LeaveOneOut,
     MovingAverage,
+    PerturbAndMAP,
     Reparameterise,
     Score,
     SelfCritical,
@@ -79,6 +81,22 @@ def test_axes_and_shapes() -> None:
     tape.cost(b + c)
     assert tape.surrogate(reduction="none").shape == (4,)
     assert float(tape.surrogate(reduction="sum")) == pytest.approx(4 * float(tape.surrogate()), rel=1e-5)
+
+
+def test_two_batch_dimensions() -> None:
+    """A grid of coins, each with its own logit and price: value and slope in closed form."""
+    logits = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(2, 3).requires_grad_()
+    price = tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    tape = Tape(batch_dims=2)
+    z = tape.sample(Bernoulli(logits=logits), LeaveOneOut(4000))
+    assert z.shape == (4000, 2, 3)
+    tape.cost(price * z)
+    tape.cost(tensor([1.0, 2.0, 3.0]))  # broadcasts over the batch
+    loss = tape.surrogate(reduction="none")
+    p = torch.sigmoid(logits)
+    assert torch.allclose(loss, price * p + tensor([1.0, 2.0, 3.0]), atol=0.3)
+    (slope,) = torch.autograd.grad(loss.sum(), logits)
+    assert torch.allclose(slope, price * p * (1 - p), rtol=0.1)
 
 
 def test_costs_are_credited_to_those_that_can_influence_them() -> None:
@@ -233,12 +251,15 @@ def test_a_state_sees_the_total_cost_once() -> None:
     assert int(estimator.steps) == 2
 
 
-def loss_of(logits: Tensor, estimator: Estimator | None = None) -> Tensor:
+def loss_of(logits: Tensor, estimator: Estimator | None = None, order: int = 2) -> Tensor:
     tape = Tape(batch_dims=0)
     d = Independent(Bernoulli(logits=logits, validate_args=False), 1, validate_args=False)
     z = tape.sample(d, estimator or LeaveOneOut(4))
     tape.cost((z - 0.2).square().sum(-1))
-    return tape.surrogate(order=2)
+    return tape.surrogate(order=order, allow_biased=True)
+
+
+TWO_COINS = Independent(Bernoulli(logits=tensor([0.3, -0.5])), 1)
 
 
 def exact_loss(logits: Tensor) -> Tensor:
@@ -262,15 +283,43 @@ def test_torch_func() -> None:
         torch.func.grad(lambda x: loss_of(x, MovingAverage()))(logits[0])
 
 
-@pytest.mark.parametrize("estimator", [LeaveOneOut(4), Score(2), Enumerate()], ids=repr)
-def test_compile_in_one_graph(estimator: Estimator) -> None:
-    compiled = torch.compile(lambda x: loss_of(x, estimator), fullgraph=True, backend="aot_eager")
+def compiled_slope(estimator: Estimator) -> Tensor:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: loss_of(x, estimator, order=1), fullgraph=True, backend="aot_eager")
     logits = tensor([0.3, -0.5]).requires_grad_()
-    (slope,) = torch.autograd.grad(compiled(logits), logits)
+    return torch.autograd.grad(compiled(logits), logits)[0]
+
+
+@pytest.mark.parametrize("estimator", [LeaveOneOut(4), Score(2), Enumerate(), UnorderedSet(2)], ids=repr)
+def test_compile_in_one_graph(estimator: Estimator) -> None:
+    slope = compiled_slope(estimator)
     assert torch.isfinite(slope).all()
     if isinstance(estimator, Enumerate):
+        logits = tensor([0.3, -0.5]).requires_grad_()
         (plain,) = torch.autograd.grad(exact_loss(logits), logits)
         assert torch.allclose(slope, plain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ESTIMATORS, ids=lambda make: type(make(TWO_COINS)).__name__)
+def test_compile_every_estimator(example: Callable[[Distribution], Estimator]) -> None:
+    estimator = example(TWO_COINS)
+    if not estimator.fits(TWO_COINS) or isinstance(estimator, PerturbAndMAP):
+        return
+    if estimator.stateful:
+        with pytest.raises(Exception, match=r"keeps a state.*LeaveOneOut"):
+            compiled_slope(estimator)
+    else:
+        assert torch.isfinite(compiled_slope(estimator)).all()
+
+
+def test_large_sets_cannot_be_traced() -> None:
+    d = Independent(Bernoulli(logits=torch.zeros(20)), 1)
+    with pytest.raises(ConfigError, match="take at most 9 values there"):
+        torch.func.vmap(lambda x: UnorderedSet(12).propose(Independent(Bernoulli(logits=x), 1), 12).value)(
+            torch.zeros(3, 20)
+        )
+    assert UnorderedSet(12).propose(d, 12).m == 12
 
 
 def test_networks_of_all_kinds() -> None:

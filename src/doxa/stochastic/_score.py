@@ -17,6 +17,7 @@ from doxa.errors import ConfigError
 from doxa.stochastic._estimator import Draw, Estimator
 from doxa.stochastic._factors import dtype_of, repeat_batch, support, total_size
 from doxa.stochastic._outcomes import independent_outcomes
+from doxa.stochastic._tracing import is_wrapped
 
 __all__ = ["Enumerate", "LearnedBaseline", "LeaveOneOut", "MovingAverage", "Score", "SelfCritical"]
 
@@ -267,8 +268,7 @@ class LearnedBaseline(Score):
 
 def refuse_tracing(estimator: Estimator, cost: Tensor) -> None:
     """Estimators with a state cannot change it inside a traced function."""
-    wrapped = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda _: False)
-    if torch.compiler.is_compiling() or wrapped(cost):
+    if torch.compiler.is_compiling() or is_wrapped(cost):
         raise ConfigError(
             f"{type(estimator).__name__} keeps a state, which cannot change inside torch.compile or torch.func; "
             "call tape.surrogate() outside, or use LeaveOneOut(n), which keeps none"

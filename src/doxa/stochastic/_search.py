@@ -15,6 +15,7 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic._factors import factors, has_factors
+from doxa.stochastic._tracing import is_traced
 
 __all__ = ["FactorTokens", "Tokens", "outside", "stochastic_beam", "token_log_probs", "tokens_of", "top_k"]
 
@@ -134,7 +135,8 @@ def stochastic_beam(model: Tokens, k: int) -> tuple[Tensor, Tensor, Tensor]:
         return torch.where(child > NEVER, shifted, NEVER)
 
     tokens, phi, score = _grow(model, k, rank)
-    if tokens.shape[1] < k or bool(torch.isinf(phi).any()):
+    # A traced function cannot look at its data: there, only the shape is known.
+    if tokens.shape[1] < k or (not is_traced(phi) and bool(torch.isinf(phi).any())):
         raise ConfigError(f"cannot draw {k} different values without replacement: there are fewer of them")
     return tokens, phi, score
 

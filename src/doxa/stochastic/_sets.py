@@ -20,6 +20,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from doxa.errors import ConfigError
+from doxa.stochastic._tracing import is_traced
+
 __all__ = ["SUBSETS_UP_TO", "by_quadrature", "by_subsets", "log_remainder", "set_log_probs"]
 
 SUBSETS_UP_TO = 9
@@ -47,8 +50,14 @@ def set_log_probs(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tens
     >>> u.exp(), (p.log() + first - u).exp()
     (tensor(0.5143, dtype=torch.float64), tensor([0.5833, 0.4167], dtype=torch.float64))
     """
-    small = log_p.shape[-1] <= SUBSETS_UP_TO
-    return by_subsets(log_p, log_rest) if small else by_quadrature(log_p, log_rest)
+    if log_p.shape[-1] <= SUBSETS_UP_TO:
+        return by_subsets(log_p, log_rest)
+    if is_traced(log_p):
+        raise ConfigError(
+            f"sets of {log_p.shape[-1]} values are integrated over a range that depends on the data, and torch.compile "
+            f"and vmap do not show the data; take at most {SUBSETS_UP_TO} values there"
+        )
+    return by_quadrature(log_p, log_rest)
 
 
 def by_subsets(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -57,7 +66,7 @@ def by_subsets(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tensor]
     full = (1 << k) - 1
     G: dict[int, Tensor] = {full: torch.zeros_like(log_rest)}
     left: dict[int, Tensor] = {full: log_rest}
-    for T in sorted(range(full), key=int.bit_count, reverse=True):
+    for T in reversed(range(full)):  # a larger set is a larger number
         members = [s for s in range(k) if not T >> s & 1]
         left[T] = torch.logaddexp(left[T | 1 << members[0]], log_p[..., members[0]])
         G[T] = torch.logsumexp(torch.stack([log_p[..., s] + G[T | 1 << s] for s in members], -1), -1) - left[T]
