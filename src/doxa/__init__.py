@@ -61,24 +61,32 @@ if TYPE_CHECKING:
         within,
     )
     from doxa.problem import Belief, BruteForce, Problem, Reasoner
+    from doxa.semantics import Auto, Classical, Exact, Fuzzy, Model, Refined, Sampled
 
 __all__ = [
+    "Auto",
     "Axiom",
     "Belief",
     "BindingError",
     "BruteForce",
+    "Classical",
     "Constant",
     "DoxaError",
+    "Exact",
     "Fact",
     "Function",
+    "Fuzzy",
     "Interpretation",
     "KnowledgeBase",
     "KnowledgeError",
+    "Model",
     "Predicate",
     "Problem",
     "Ragged",
     "Reasoner",
+    "Refined",
     "Rows",
+    "Sampled",
     "Sort",
     "__version__",
     "at_least",
@@ -109,10 +117,25 @@ __all__ = [
     "within",
 ]
 
-_ROOMS = ("errors", "exact", "experiments", "fuzzy", "logic", "problem", "refine", "runs", "stochastic", "tasks")
+_ROOMS = (
+    "amortized",
+    "doctor",
+    "errors",
+    "exact",
+    "experiments",
+    "fuzzy",
+    "logic",
+    "problem",
+    "refine",
+    "runs",
+    "semantics",
+    "stochastic",
+    "tasks",
+)
 _HOME = {
     **dict.fromkeys(("BindingError", "DoxaError", "KnowledgeError"), "doxa.errors"),
     **dict.fromkeys(("Belief", "BruteForce", "Problem", "Reasoner"), "doxa.problem"),
+    **dict.fromkeys(("Auto", "Classical", "Exact", "Fuzzy", "Model", "Refined", "Sampled"), "doxa.semantics"),
 }
 """The room of each public name; those not listed are in ``doxa.logic``."""
 

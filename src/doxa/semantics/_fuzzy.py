@@ -1,0 +1,61 @@
+"""Fuzzy semantics: an axiom has a truth value between 0 and 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from doxa.fuzzy import FuzzyPlan, Logic
+from doxa.fuzzy import logic as logic_by_name
+from doxa.logic import Axiom, Interpretation
+from doxa.semantics._semantics import Compiled
+
+__all__ = ["Fuzzy"]
+
+
+@dataclass(frozen=True)
+class Fuzzy:
+    r"""Differentiable fuzzy logic: the loss of an axiom is :math:`-e(φ)`, minus its truth value (Chapter 3).
+
+    A statement x := f(t) (φ) is read as ∃_d T(p(d), φ(d)). Nothing is assumed to be independent, and nothing is a
+    probability.
+
+    Args:
+        logic: the operators: a :class:`doxa.fuzzy.Logic` or its name. Where its ∀ gives logarithms, so does the loss.
+        chunk: intermediate tensors have at most this many elements.
+
+    >>> import doxa, torch
+    >>> kb = doxa.parse("pred rain; pred wet; [soaked] rain -> wet")
+    >>> model = doxa.Model(kb, rain=doxa.probs(torch.tensor(0.9)), wet=doxa.probs(torch.tensor(0.3)))
+    >>> model.loss(semantics=Fuzzy("product"))
+    tensor(-0.3700)
+    """
+
+    logic: Logic | str = "product"
+    chunk: int = 2**22
+
+    def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
+        chosen = logic_by_name(self.logic) if isinstance(self.logic, str) else self.logic
+        formulas = [(a.name, a.formula) for a in axioms]
+        return _Compiled(FuzzyPlan(formulas, interpretation, chosen, chunk=self.chunk))
+
+
+class _Compiled:
+    def __init__(self, plan: FuzzyPlan) -> None:
+        self.plan = plan
+        logic = plan.logic
+        self.is_log = logic.is_log or logic.forall.is_log or logic.exists.is_log
+
+    def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+        return -self.plan(generator=generator, **data)
+
+    def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+        values = self.plan(generator=generator, **data)
+        return values.exp() if self.is_log else values
+
+    def explain(self, data: Mapping[str, Any]) -> str:
+        return f"truth values, not probabilities; no independence is assumed\n{self.plan.explain(**data)}"

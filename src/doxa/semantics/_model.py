@@ -1,0 +1,194 @@
+"""A model: knowledge, the networks that its symbols mean, and a way of reasoning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from doxa.errors import ConfigError
+from doxa.logic import Axiom, Interpretation, KnowledgeBase, Report, parse, satisfaction
+from doxa.semantics._semantics import Compiled, Semantics
+from doxa.semantics._weights import AxiomWeights
+
+__all__ = ["AxiomLosses", "Model"]
+
+Chosen = Semantics | Mapping[str, Semantics] | None
+KEPT = 32
+"""So many compiled semantics are kept, and the oldest are let go."""
+
+
+class AxiomLosses(NamedTuple):
+    """The loss of each axiom, its weight, and the weighted sum.
+
+    >>> AxiomLosses(torch.tensor(1.0), torch.tensor([1.0]), torch.ones(1), ("rule",)).by_name()
+    {'rule': tensor(1.)}
+    """
+
+    total: Tensor
+    values: Tensor
+    weights: Tensor
+    names: tuple[str, ...]
+
+    def by_name(self) -> dict[str, Tensor]:
+        """The loss of each axiom by its name."""
+        return dict(zip(self.names, self.values.unbind(), strict=True))
+
+
+class Model(nn.Module):
+    """Knowledge about networks: write it once, choose how to reason with it in one word.
+
+    Args:
+        kb: the knowledge, or its text.
+        semantics: how to reason where a call does not say: one way for all axioms, or one for each by its name.
+        symbols: what predicates, functions and constants mean, see :class:`doxa.Interpretation`.
+
+    Data come by keyword, as the knowledge names them; ``semantics`` and ``generator`` are the two names that are not
+    data. All networks are part of this module, so that optimisers, ``.to`` and ``state_dict`` find them.
+
+    >>> import doxa
+    >>> model = Model('''
+    ...     sort Image
+    ...     sort Digit = 0..9
+    ...     data pairs(left: Image, right: Image, sum: Int)
+    ...     func digit(Image) -> Digit
+    ...     [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
+    ... ''', digit=doxa.logits(nn.Linear(4, 10)))
+    >>> pairs = dict(left=torch.randn(8, 4), right=torch.randn(8, 4), sum=torch.arange(8))
+    >>> for semantics in (doxa.Exact(), doxa.Fuzzy("product"), doxa.Sampled()):
+    ...     model.loss(semantics=semantics, pairs=pairs).backward()
+    """
+
+    def __init__(self, kb: KnowledgeBase | str, semantics: Chosen = None, /, **symbols: Any) -> None:
+        super().__init__()
+        self.kb = parse(kb) if isinstance(kb, str) else kb
+        self.interpretation = Interpretation(self.kb, **symbols)
+        self.weights = AxiomWeights(self.kb.axioms)
+        self.semantics = semantics
+        self._compiled: dict[Any, Compiled] = {}
+        if semantics is not None:
+            self._groups(semantics)  # complains about names that are not axioms
+
+    def losses(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> AxiomLosses:
+        """The loss of each axiom, and their sum with the weights of the axioms.
+
+        Args:
+            semantics: how to reason, here in place of the model's own.
+            generator: draws what is sampled.
+            data: objects of open sorts and rows, by name.
+        """
+        values = self._by_axiom(semantics, "losses", data, generator)
+        weights = self.weights().to(values.dtype)
+        return AxiomLosses(weights @ values, values, weights, self._names())
+
+    def loss(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> Tensor:
+        """The weighted sum of the losses of all axioms: one number to minimise, alone or beside other losses."""
+        return self.losses(semantics=semantics, generator=generator, **data).total
+
+    def forward(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> Tensor:
+        """The loss, so that a wrapper around the module (DDP, say) sees it."""
+        return self.loss(semantics=semantics, generator=generator, **data)
+
+    def truth(
+        self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any
+    ) -> dict[str, Tensor]:
+        """How true each axiom is, by name: a probability, a truth value, or 1 and 0.
+
+        >>> import doxa
+        >>> model = Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
+        >>> model.truth(semantics=doxa.Exact()), model.truth(semantics=doxa.Classical())
+        ({'wet': tensor(0.3000)}, {'wet': tensor(0.)})
+        """
+        values = self._by_axiom(semantics, "truths", data, generator)
+        return dict(zip(self._names(), values.unbind(), strict=True))
+
+    def satisfaction(self, *, examples: int = 3, generator: torch.Generator | None = None, **data: Any) -> Report:
+        """How far each axiom holds classically, with instances that violate it.
+
+        >>> import doxa
+        >>> model = Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
+        >>> model.satisfaction().satisfied
+        False
+        """
+        return satisfaction(self.kb, self.interpretation, examples=examples, generator=generator, **data)
+
+    def plan(self, *, semantics: Chosen = None, **data: Any) -> str:
+        """What is computed for the data, axiom by axiom, and which independence is assumed.
+
+        >>> import doxa
+        >>> model = Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
+        >>> print(model.plan(semantics=doxa.Fuzzy("godel")).splitlines()[0])
+        Fuzzy(logic='godel', chunk=4194304): wet
+        """
+        parts = []
+        for chosen, numbers in self._groups(semantics):
+            names = ", ".join(self.kb.axioms[i].name for i in numbers)
+            parts.append(f"{chosen}: {names}\n{self._ready(chosen, numbers).explain(data)}")
+        return "\n".join(parts)
+
+    def blame(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> str:
+        """Which axiom and which symbol the first number that is not finite comes from.
+
+        >>> import doxa
+        >>> model = Model("pred rain; [wet] rain", rain=doxa.logits(lambda: torch.tensor(float("nan"))))
+        >>> model.blame(semantics=doxa.Fuzzy())
+        'what rain is bound to returned numbers that are not finite'
+        """
+        from doxa.semantics._blame import blame
+
+        return blame(self, semantics, generator, data)
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple([axiom.name for axiom in self.kb.axioms])
+
+    def _by_axiom(self, semantics: Chosen, ask: str, data: Mapping[str, Any], generator: Any) -> Tensor:
+        groups = self._groups(semantics)
+        values = [getattr(self._ready(chosen, numbers), ask)(data, generator) for chosen, numbers in groups]
+        if len(values) == 1:
+            found: Tensor = values[0]
+            return found
+        if not values:
+            return torch.zeros(0)
+        order = torch.tensor([i for _, numbers in groups for i in numbers]).argsort()
+        dtype = values[0].dtype
+        return torch.cat([v.to(dtype) for v in values]).index_select(0, order.to(values[0].device))
+
+    def _groups(self, semantics: Chosen) -> list[tuple[Semantics, tuple[int, ...]]]:
+        """The axioms of each semantics."""
+        chosen = self.semantics if semantics is None else semantics
+        axioms = self.kb.axioms
+        if chosen is None:
+            raise ConfigError("say how to reason: loss(semantics=doxa.Exact(), ...), or Model(kb, doxa.Exact(), ...)")
+        if not isinstance(chosen, Mapping):
+            if not isinstance(chosen, Semantics):
+                raise ConfigError(
+                    f"semantics is {chosen!r}, expected Exact(), Fuzzy(...), Refined(), Sampled(...), Amortized(...), "
+                    "Classical(), Auto(), or one of them for each axiom by its name"
+                )
+            return [(chosen, tuple(range(len(axioms))))] if axioms else []
+        names = [axiom.name for axiom in axioms]
+        if unknown := [name for name in chosen if name not in names]:
+            raise ConfigError(f"semantics names {unknown[0]!r}, which is no axiom; the axioms are {', '.join(names)}")
+        groups: dict[Any, tuple[Semantics, list[int]]] = {}
+        for i, name in enumerate(names):
+            own = chosen.get(name, None if isinstance(self.semantics, Mapping) else self.semantics)
+            if own is None:
+                raise ConfigError(f"no semantics is given for axiom {name!r}; name it too, or give the model a default")
+            groups.setdefault(own, (own, []))[1].append(i)
+        return [(own, tuple(numbers)) for own, numbers in groups.values()]
+
+    def _ready(self, chosen: Semantics, numbers: tuple[int, ...]) -> Compiled:
+        key = (chosen, numbers)
+        found = self._compiled.get(key)
+        if found is None:
+            axioms: list[Axiom] = [self.kb.axioms[i] for i in numbers]
+            found = chosen.compile(axioms, self.interpretation)
+            while len(self._compiled) >= KEPT:
+                del self._compiled[next(iter(self._compiled))]
+            self._compiled[key] = found
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_compiled": {}}  # plans are closures, and can be made again

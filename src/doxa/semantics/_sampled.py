@@ -1,0 +1,100 @@
+"""Sampled semantics: knowledge as a black-box program that worlds are drawn for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Independent
+
+from doxa.exact import KnowledgeReasoner
+from doxa.logic import Axiom, Interpretation
+from doxa.problem import Belief, Problem
+from doxa.semantics._posed import posers
+from doxa.semantics._semantics import Compiled
+from doxa.stochastic import Estimator, LeaveOneOut, Tape
+
+__all__ = ["Sampled"]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Gradient estimation: worlds are drawn from what the networks believe, and the knowledge only judges them.
+
+    The loss of an axiom is the expected share of its instances that a drawn world violates, E[1 - φ(w)]; its value and
+    its derivative are estimated without bias, as far as the estimator says. With ``log`` the loss is
+    -log of the share of drawn worlds in which an instance holds: nearer to what ``Exact`` minimises, but biased, for
+    the logarithm of a mean is not the mean of logarithms.
+
+    Args:
+        estimator: any of ``doxa.stochastic`` that needs no derivative of the knowledge.
+        log: minimise -log of the share of worlds that hold.
+
+    >>> import doxa, torch
+    >>> kb = doxa.parse("pred rain; pred wet; [soaked] rain -> wet")
+    >>> model = doxa.Model(kb, rain=doxa.probs(torch.tensor(1.0)), wet=doxa.probs(torch.tensor(0.0)))
+    >>> model.loss(semantics=Sampled())
+    tensor(1.)
+    """
+
+    estimator: Estimator = field(default_factory=lambda: LeaveOneOut(8))
+    log: bool = False
+
+    def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
+        return _Compiled(posers(axioms, interpretation), self.estimator, self.log)
+
+
+class _Compiled:
+    def __init__(self, posers: list[KnowledgeReasoner], estimator: Estimator, log: bool) -> None:
+        self.posers, self.estimator, self.log = posers, estimator, log
+
+    def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+        judge = _log_share if self.log else _expected_violation
+        return torch.stack([self._mean(poser, judge, data, generator) for poser in self.posers])
+
+    def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+        with torch.no_grad():
+            means = [self._mean(poser, _expected_violation, data, generator) for poser in self.posers]
+        return 1 - torch.stack(means)
+
+    def _mean(self, poser: KnowledgeReasoner, judge: Any, data: Mapping[str, Any], generator: Any) -> Tensor:
+        """The mean over all instances; those that are certain count too."""
+        found = poser.posed(**data)
+        total: Tensor | float = float(len(found.violated))
+        for problem, belief, units in found.problems:
+            total = total + judge(problem, belief, self.estimator, generator) * len(units)
+        return torch.as_tensor(total) / max(1, found.count)
+
+    def explain(self, data: Mapping[str, Any]) -> str:
+        kind = "biased, for -log of a mean" if self.log else "unbiased"
+        lines = [f"{self.estimator!r}, {kind}; world variables are independent given the data"]
+        for poser in self.posers:
+            lines += [f"{len(units):,} times {problem}" for problem, _, units in poser.posed(**data).problems]
+        return "\n".join(lines)
+
+
+def _drawn(belief: Belief, estimator: Estimator, generator: Any) -> tuple[Tape, Tensor]:
+    tape = Tape(batch_dims=1, generator=generator)
+    return tape, tape.sample(Independent(Categorical(logits=belief.log_probs), 1), estimator)
+
+
+def _expected_violation(problem: Problem, belief: Belief, estimator: Estimator, generator: Any) -> Tensor:
+    tape, worlds = _drawn(belief, estimator, generator)
+    holds = problem(worlds)[..., 0]
+    tape.cost((1 - holds).to(belief.log_probs.dtype))
+    return tape.surrogate()
+
+
+def _log_share(problem: Problem, belief: Belief, estimator: Estimator, generator: Any) -> Tensor:
+    """-log(1/n Σ_j φ(w_j)) with derivative -Σ_j φ(w_j) ∇log p(w_j) / Σ_j φ(w_j); no world that holds counts as half."""
+    with torch.no_grad():
+        worlds = _drawn(belief, estimator, generator)[1]
+        holds = problem(worlds)[..., 0].to(belief.log_probs.dtype)
+    count = holds.sum(0)
+    log_probs = belief.log_prob(worlds)
+    value = -(count.clamp(min=0.5) / len(holds)).log()
+    slope = -(holds * log_probs).sum(0) / count.clamp(min=1)
+    return (value + slope - slope.detach()).mean()

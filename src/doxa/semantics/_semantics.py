@@ -1,0 +1,43 @@
+"""What every semantics can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from doxa.logic import Axiom, Interpretation
+
+__all__ = ["Compiled", "Semantics"]
+
+
+class Compiled(Protocol):
+    """Axioms made ready for one way of reasoning."""
+
+    def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+        """One number per axiom, to be made small."""
+        ...
+
+    def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+        """How true each axiom is, from 0 to 1: a probability, a truth value, or true and false."""
+        ...
+
+    def explain(self, data: Mapping[str, Any]) -> str:
+        """What is computed, and under which assumptions."""
+        ...
+
+
+@runtime_checkable
+class Semantics(Protocol):
+    """A way of reasoning with axioms: a small frozen object that compares by value, so that plans can be kept.
+
+    >>> from doxa.semantics import Exact
+    >>> isinstance(Exact(), Semantics), Exact() == Exact()
+    (True, True)
+    """
+
+    def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
+        """Make axioms ready for this way of reasoning."""
+        ...
