@@ -165,10 +165,10 @@ class ScanModel(InferenceModel):
         chosen = tokens.new_full((count, numbers, rows), self.width)
         for t in range(length):
             chosen[self._column[t], self._pass[t]] = tokens[:, t]
-        moved = x + self.tokens(chosen.reshape(count, -1))
+        moved = x + self.tokens(chosen.flatten(1))
         states: Tensor = self.rightwards(moved[:-1])[0] if count > 1 else x[:0]
         right = torch.cat([torch.zeros_like(x[:1]), states])
-        read = torch.cat([right, left, x], -1).reshape(count, numbers, rows, -1)
+        read = torch.cat([right, left, x], -1).unflatten(1, (numbers, rows))
         at = read[self._column[:length], self._pass[:length]]  # (L, R, 3H)
         logits: Tensor = self.head(at)
         return logits.transpose(0, 1)
