@@ -1,10 +1,12 @@
-"""Exact inference, forward and backward: addition by factors against a carry recursion written by hand; circuits in
-log space against KLay, on one and the same circuit; compiling against PySDD."""
+"""Exact inference, forward and backward: addition by factors against a carry recursion written by hand; circuits
+against KLay, on one and the same circuit, log space against log space and plain numbers against plain numbers;
+compiling and evaluating against PySDD."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from itertools import combinations, product
 
 import torch
@@ -16,6 +18,7 @@ from doxa.exact._backends import compile_with
 from doxa.exact._compiler import Budget
 from doxa.exact._encoding import encode
 from doxa.exact._layers import evaluate, make_layers
+from doxa.exact._real import evaluate_real, make_real_layers
 from doxa.logic import CNF
 from doxa.problem import Belief, addition
 from harness import Row, compare, cpu_seconds, exponent
@@ -82,7 +85,7 @@ def sudoku() -> CNF:
     return CNF.from_clauses(clauses, 64)
 
 
-def klay_module(circuit: Circuit) -> Callable[[Tensor, Tensor], Tensor]:
+def klay_module(circuit: Circuit, semiring: str) -> Callable[[Tensor, Tensor], Tensor]:
     """The same circuit, node by node, evaluated by KLay over a batch ``(R, variables)`` of literal weights."""
     import klay
 
@@ -93,7 +96,7 @@ def klay_module(circuit: Circuit) -> Callable[[Tensor, Tensor], Tensor]:
         nodes.append(peer.or_node(parts) if kind else peer.and_node(parts))
     peer.set_root(nodes[-1])
     peer.remove_unused_nodes()
-    module = peer.to_torch_module(semiring="log", compile=False)
+    module = peer.to_torch_module(semiring=semiring, compile=False)
     return lambda positive, negative: module(positive, negative)
 
 
@@ -110,9 +113,11 @@ def circuit_rows() -> list[Row]:
         ("addition N=3", compile_cnf(encode(addition(3)).cnf)),
     ):
         smooth = circuit.smooth()
-        layers, peer = make_layers(smooth), klay_module(smooth)
-        for batch in (64, 1024):
-            weights = torch.randn(2, smooth.variables, batch).log_softmax(0).requires_grad_()
+        layers, real_layers = make_layers(smooth), make_real_layers(smooth)
+        for semiring, batch in product(("log", "real"), (64, 1024)):
+            peer = klay_module(smooth, semiring)
+            weights = torch.randn(2, smooth.variables, batch).log_softmax(0)
+            weights = (weights if semiring == "log" else weights.exp()).requires_grad_()
 
             def theirs(weights: Tensor = weights, peer: Callable[[Tensor, Tensor], Tensor] = peer) -> Tensor:
                 (slopes,) = torch.autograd.grad(peer(weights[0].T, weights[1].T).sum(), weights)
@@ -121,14 +126,19 @@ def circuit_rows() -> list[Row]:
             engines: list[tuple[str, Kernel | None, float]] = [("pure torch", None, 1.3 if batch == 64 else 3.0)]
             engines += [("native kernel", kernel, 4.0)] if kernel is not None else []
             for engine, used, goal in engines:
+                if semiring == "log":
+                    run = partial(evaluate, layers, kernel=used)
+                else:
+                    run = partial(evaluate_real, real_layers, kernel=used)
 
-                def ours(weights: Tensor = weights, used: Kernel | None = used, layers=layers) -> Tensor:  # type: ignore[no-untyped-def]
+                def ours(weights: Tensor = weights, run: Callable[[Tensor], Tensor] = run) -> Tensor:
                     flat = weights.transpose(0, 1).reshape(-1, weights.shape[2])
-                    (slopes,) = torch.autograd.grad(evaluate(layers, flat, kernel=used).sum(), weights)
+                    (slopes,) = torch.autograd.grad(run(flat).sum(), weights)
                     return slopes
 
                 torch.testing.assert_close(ours(), theirs(), rtol=1e-2, atol=1e-3)
-                title = f"circuit of {name} in log space, batch {batch}, {engine}: times faster than KLay"
+                space = "in log space" if semiring == "log" else "with plain numbers"
+                title = f"circuit of {name} {space}, batch {batch}, {engine}: times faster than KLay"
                 rows.append(compare(title, ours, theirs, goal=goal, better="higher", repeats=12))
     return rows
 

@@ -39,6 +39,7 @@ from doxa.exact import (
     write_nnf,
 )
 from doxa.exact._layers import evaluate, make_layers
+from doxa.exact._real import evaluate_real, make_real_layers
 from doxa.exact._store import key_of, load, pack, save
 from doxa.logic import CNF, count
 from doxa.problem import Belief, BruteForce, addition, cnf
@@ -361,6 +362,47 @@ def test_semirings(formula: CNF, seed: int) -> None:
             real, best = real + chosen.prod(-1), torch.maximum(best, chosen.sum(-1))
     torch.testing.assert_close(weigh(circuit, *weights, "real"), real)
     torch.testing.assert_close(weigh(circuit, *weights, "max"), best)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@settings(deadline=None, max_examples=20)
+@given(formula=formulas(6), seed=st.integers(0, 99))
+def test_plain_numbers_and_their_derivatives(native: bool, formula: CNF, seed: int) -> None:
+    kernel = native_kernel() if native else None
+    layers = make_real_layers(compile_cnf(formula).smooth())
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(2 * formula.variables, 3, dtype=torch.float64, generator=generator)
+    weights[torch.rand(weights.shape, generator=generator) < 0.2] = 0.0
+    weights.requires_grad_()
+    expected = 0.0 * weights.sum(0)
+    for bits in itertools.product((True, False), repeat=formula.variables):
+        if all(any(bits[abs(x) - 1] == (x > 0) for x in clause) for clause in formula.clauses):
+            expected = expected + weights[[2 * v + (not bit) for v, bit in enumerate(bits)]].prod(0)
+    value = evaluate_real(layers, weights, kernel=kernel)
+    torch.testing.assert_close(value, expected)
+    for graph in (False, True):
+        slopes = [
+            torch.autograd.grad((x * x).sum(), weights, create_graph=graph, retain_graph=True)[0]
+            for x in (value, expected)
+        ]
+        torch.testing.assert_close(*slopes)
+    second = [torch.autograd.grad(s.square().sum(), weights, materialize_grads=True)[0] for s in slopes]
+    torch.testing.assert_close(*second)
+
+
+def test_kernel_and_layers_agree_on_plain_numbers() -> None:
+    kernel = native_kernel()
+    if kernel is None:
+        pytest.skip("no C compiler")
+    layers = make_real_layers(compile_cnf(sudoku()).smooth())
+    for dtype, tolerance in ((torch.float32, 1e-4), (torch.float64, 1e-11)):
+        for rows in (0, 1, 127, 300):
+            weights = torch.rand(128, rows, dtype=dtype).requires_grad_()
+            answers = []
+            for engine in (None, kernel):
+                value = evaluate_real(layers, weights, kernel=engine)
+                answers.append((value, *torch.autograd.grad(value.sum(), weights)))
+            torch.testing.assert_close(*answers, rtol=tolerance, atol=tolerance)
 
 
 def test_semirings_have_derivatives_and_clear_errors() -> None:

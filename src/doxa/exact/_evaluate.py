@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError, ProblemError
-from doxa.exact._circuit import AND, Circuit
-from doxa.exact._layers import Layers, evaluate, make_layers
+from doxa.exact._circuit import Circuit
+from doxa.exact._layers import evaluate, make_layers
 from doxa.exact._native import native_kernel
+from doxa.exact._real import evaluate_real, make_real_layers
 
 Semiring = Literal["log", "real", "max"]
 
@@ -41,29 +42,7 @@ def weigh(circuit: Circuit, positive: Tensor, negative: Tensor, semiring: Semiri
         )
     batch = positive.shape[:-1]
     leaves = torch.stack([positive, negative], -1).flatten(-2).reshape(batch.numel(), circuit.literals).T
-    layers = make_layers(circuit.smooth())
     if semiring == "real":
-        return _real(layers, leaves).reshape(batch)
+        return evaluate_real(make_real_layers(circuit.smooth()), leaves, kernel=native_kernel()).reshape(batch)
     mode: Literal["sum", "best"] = "sum" if semiring == "log" else "best"
-    return evaluate(layers, leaves, mode=mode, kernel=native_kernel()).reshape(batch)
-
-
-def _real(layers: Layers, leaves: Tensor) -> Tensor:
-    """Products and sums of plain numbers."""
-    values = torch.cat([leaves, torch.ones_like(leaves[:1])]) if len(leaves) else leaves.new_ones(1, leaves.shape[1])
-    # The row of ones stands between literals and nodes, so nodes are one further than they are numbered.
-    for layer in layers.layers:
-        children = layer.children + (layer.children >= layers.literals)
-        count = layer.last - layer.first
-        if layer.kind == AND:
-            within = torch.arange(len(children)) - layer.offsets[layer.nodes]
-            width = int(within.max()) + 1 if len(children) else 0
-            places = torch.full((count, width), layers.literals)
-            places[layer.nodes, within] = children
-            out = values.index_select(0, places.flatten()).reshape(count, width, -1).prod(1)
-        elif children.shape[1] == count:
-            out = values.index_select(0, children[0]) + values.index_select(0, children[1])
-        else:  # false: a sum of nothing
-            out = values.new_zeros(count, values.shape[1])
-        values = torch.cat([values, out])
-    return values[-1]
+    return evaluate(make_layers(circuit.smooth()), leaves, mode=mode, kernel=native_kernel()).reshape(batch)

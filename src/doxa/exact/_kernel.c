@@ -1,10 +1,13 @@
-/* Evaluating a circuit in log space: all nodes in order, a block of rows at a time so that values stay in cache.
+/* Evaluating a circuit: all nodes in order, a block of rows at a time so that values stay in cache. In log space
+ * (values, slopes) a conjunction adds and a disjunction joins by log(e^a + e^b); with plain numbers (products,
+ * product_slopes) a conjunction multiplies and a disjunction adds.
  *
  * Every argument of exp is at most 0 and every argument of log at least 1, so both are short polynomials that the
  * compiler turns into vector instructions. Nothing here depends on -ffast-math, and the state of the processor is
  * left alone: subnormal numbers stay what they are. */
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BLOCK 128
@@ -158,3 +161,90 @@ static inline double log_double(double x) {
 
 KERNEL(float, exp_float, log_float, float)
 KERNEL(double, exp_double, log_double, double)
+
+/* The derivative of a product with respect to a factor is the product of the others: of those before it, times those
+ * after it. Nothing is divided, so factors may be 0. Returns 0 where memory for the products is lacking. */
+#define REAL(T, NAME)                                                                                                \
+    void products_##NAME(int64_t literals, int64_t nodes, const int8_t *kinds, const int64_t *offsets,               \
+                         const int64_t *children, int64_t rows, T *values) {                                         \
+        for (int64_t begin = 0; begin < rows; begin += BLOCK) {                                                      \
+            const int64_t n = rows - begin < BLOCK ? rows - begin : BLOCK;                                           \
+            for (int64_t i = 0; i < nodes; i++) {                                                                    \
+                T *restrict out = values + (literals + i) * rows + begin;                                            \
+                const int64_t first = offsets[i], last = offsets[i + 1];                                             \
+                if (first == last) {                                                                                 \
+                    for (int64_t r = 0; r < n; r++) out[r] = kinds[i] ? (T)0 : (T)1;                                 \
+                    continue;                                                                                        \
+                }                                                                                                    \
+                const T *restrict a = values + children[first] * rows + begin;                                       \
+                if (last == first + 1) {                                                                             \
+                    for (int64_t r = 0; r < n; r++) out[r] = a[r];                                                   \
+                    continue;                                                                                        \
+                }                                                                                                    \
+                const T *restrict b = values + children[first + 1] * rows + begin;                                   \
+                if (kinds[i] == 0) {                                                                                 \
+                    for (int64_t r = 0; r < n; r++) out[r] = a[r] * b[r];                                            \
+                } else {                                                                                             \
+                    for (int64_t r = 0; r < n; r++) out[r] = a[r] + b[r];                                            \
+                }                                                                                                    \
+                for (int64_t c = first + 2; c < last; c++) {                                                         \
+                    const T *restrict x = values + children[c] * rows + begin;                                       \
+                    if (kinds[i] == 0) {                                                                             \
+                        for (int64_t r = 0; r < n; r++) out[r] *= x[r];                                              \
+                    } else {                                                                                         \
+                        for (int64_t r = 0; r < n; r++) out[r] += x[r];                                              \
+                    }                                                                                                \
+                }                                                                                                    \
+            }                                                                                                        \
+        }                                                                                                            \
+    }                                                                                                                \
+    int product_slopes_##NAME(int64_t literals, int64_t nodes, const int8_t *kinds, const int64_t *offsets,          \
+                              const int64_t *children, int64_t rows, const T *values, T *slopes) {                   \
+        int64_t most = 1;                                                                                            \
+        for (int64_t i = 0; i < nodes; i++)                                                                          \
+            if (offsets[i + 1] - offsets[i] > most) most = offsets[i + 1] - offsets[i];                              \
+        T *after = malloc((size_t)most * BLOCK * sizeof(T));                                                         \
+        if (after == NULL) return 0;                                                                                 \
+        for (int64_t begin = 0; begin < rows; begin += BLOCK) {                                                      \
+            const int64_t n = rows - begin < BLOCK ? rows - begin : BLOCK;                                           \
+            for (int64_t i = nodes - 1; i >= 0; i--) {                                                               \
+                const T *g = slopes + (literals + i) * rows + begin;                                                 \
+                const int64_t first = offsets[i], count = offsets[i + 1] - first;                                    \
+                if (kinds[i] != 0 || count < 2) {                                                                    \
+                    for (int64_t c = first; c < first + count; c++) {                                                \
+                        T *restrict out = slopes + children[c] * rows + begin;                                       \
+                        for (int64_t r = 0; r < n; r++) out[r] += g[r];                                              \
+                    }                                                                                                \
+                    continue;                                                                                        \
+                }                                                                                                    \
+                const T *restrict a = values + children[first] * rows + begin;                                       \
+                if (count == 2) {                                                                                    \
+                    const T *restrict b = values + children[first + 1] * rows + begin;                               \
+                    T *left = slopes + children[first] * rows + begin;                                               \
+                    T *right = slopes + children[first + 1] * rows + begin;                                          \
+                    for (int64_t r = 0; r < n; r++) left[r] += g[r] * b[r];                                          \
+                    for (int64_t r = 0; r < n; r++) right[r] += g[r] * a[r];                                         \
+                    continue;                                                                                        \
+                }                                                                                                    \
+                for (int64_t r = 0; r < n; r++) after[(count - 1) * BLOCK + r] = 1;                                  \
+                for (int64_t c = count - 2; c >= 0; c--) {                                                           \
+                    const T *restrict x = values + children[first + c + 1] * rows + begin;                           \
+                    for (int64_t r = 0; r < n; r++)                                                                  \
+                        after[c * BLOCK + r] = after[(c + 1) * BLOCK + r] * x[r];                                    \
+                }                                                                                                    \
+                T before[BLOCK];                                                                                     \
+                for (int64_t r = 0; r < n; r++) before[r] = g[r];                                                    \
+                for (int64_t c = 0; c < count; c++) {                                                                \
+                    const T *restrict x = values + children[first + c] * rows + begin;                               \
+                    T *restrict out = slopes + children[first + c] * rows + begin;                                   \
+                    for (int64_t r = 0; r < n; r++) out[r] += before[r] * after[c * BLOCK + r];                      \
+                    for (int64_t r = 0; r < n; r++) before[r] *= x[r];                                               \
+                }                                                                                                    \
+            }                                                                                                        \
+        }                                                                                                            \
+        free(after);                                                                                                 \
+        return 1;                                                                                                    \
+    }
+
+REAL(float, float)
+REAL(double, double)

@@ -46,14 +46,30 @@ class Kernel:
         self._call("slopes", circuit, values, slopes)
         return slopes[: circuit.literals]
 
-    def _call(self, what: str, circuit: Circuit, *tensors: Tensor) -> None:
+    def products(self, circuit: Circuit, weights: Tensor) -> Tensor:
+        """The weight of every node ``(nodes, R)`` from those of the literals: plain numbers, not logarithms."""
+        values = torch.empty(circuit.literals + len(circuit), weights.shape[1], dtype=weights.dtype)
+        values[: circuit.literals] = weights
+        self._call("products", circuit, values)
+        return values
+
+    def product_derivatives(self, circuit: Circuit, values: Tensor, grad: Tensor) -> Tensor:
+        """The derivative of the root's weight, times ``grad`` ``(R,)``, with respect to those of the literals."""
+        slopes = torch.zeros_like(values)
+        slopes[-1] = grad
+        if not self._call("product_slopes", circuit, values, slopes):
+            raise MemoryError("no memory for the products of a conjunction")
+        return slopes[: circuit.literals]
+
+    def _call(self, what: str, circuit: Circuit, *tensors: Tensor) -> int:
         arrays = (circuit.kinds, circuit.offsets, circuit.children)
         kinds, offsets, children = (ctypes.c_void_p(np.ascontiguousarray(a).ctypes.data) for a in arrays)
         sizes = (ctypes.c_int64(circuit.literals), ctypes.c_int64(len(circuit)))
         rows = ctypes.c_int64(tensors[0].shape[1])
         pointers = (ctypes.c_void_p(t.data_ptr()) for t in tensors)
         function = getattr(self._library, f"{what}_{NAMES[tensors[0].dtype]}")
-        function(*sizes, kinds, offsets, children, rows, *pointers)
+        found: int = function(*sizes, kinds, offsets, children, rows, *pointers)
+        return found
 
 
 @cache
