@@ -42,7 +42,9 @@ def configuration(experiment: Experiment, result: Result) -> object:
     (entry,) = experiment.select([name])
     assert entry.name == name, f"{result.experiment} is no entry of {experiment.name}"
     config = load_config(type(entry.config), result.config)
-    assert config == load_config(type(entry.config), config_values(entry.config), overrides=[*changes, f"steps={result.steps}"])
+    assert config == load_config(
+        type(entry.config), config_values(entry.config), overrides=[*changes, f"steps={result.steps}"]
+    )
     return config
 
 

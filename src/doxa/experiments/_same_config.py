@@ -82,12 +82,12 @@ class PairsConfig:
 
     def logic(self) -> Logic:
         """The operators."""
-        connectives, implication = logic(self.conjunction), logic(self.implication)
+        connectives, implies = logic(self.conjunction), logic(self.implication).implies
         return Logic(
             connectives.neg,
             connectives.conj,
             connectives.disj,
-            sigmoidal(implication.implies, self.s, self.b0),
+            sigmoidal(implies, self.s, self.b0) if self.s else implies,
             self._forall(),
             self._exists(),
             name=f"{self.conjunction}, {self.implication}, {self.forall}, {self.exists}",

@@ -9,7 +9,7 @@ with a group of rules :math:`φ_g` valued on all pairs of unlabelled images, and
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ class PairLoss:
             pairs = relation_loss(known_pairs, holds(self.config.relation, labels))
         scores, embedding = scores[n:], embedding[n:]
         if self.config.weight:
-            values = self.plan(Image=embedding, **{"is": logits(scores, exclusive=True)})
+            values = self.plan(**_data(embedding, scores))
             known = -values.sum() / self.groups
         return Parts(self.config.weight * known + digits + pairs, known, digits, pairs, scores, embedding)
 
@@ -75,14 +75,8 @@ class PairLoss:
         if not self.config.weight or self.kb.axioms[-1].name == "partner":
             return {}
         truth = {"is": one_hot(labels, 10).bool(), self.config.relation: holds(self.config.relation, labels)}
-        total = measure(
-            self.kb,
-            self.world,
-            self.logic,
-            labels=truth,
-            Image=parts.embedding.detach(),
-            **{"is": logits(parts.scores.detach(), exclusive=True)},
-        ).total
+        data = _data(parts.embedding.detach(), parts.scores.detach())
+        total = measure(self.kb, self.world, self.logic, labels=truth, **data).total
         found = {
             "cons": total.consequent_ratio,
             "cu_cons": total.consequent_update_ratio,
@@ -127,3 +121,8 @@ def relation_loss(scores: Tensor, truth: Tensor) -> Tensor:
     if not len(chosen):
         return scores.sum() * 0
     return binary_cross_entropy_with_logits(scores[chosen], truth[chosen].to(scores.dtype))
+
+
+def _data(embedding: Tensor, scores: Tensor) -> dict[str, Any]:
+    """The images as the relation sees them, and which digit each is."""
+    return {"Image": embedding, "is": logits(scores, exclusive=True)}
