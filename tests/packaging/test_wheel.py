@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
@@ -26,6 +27,8 @@ def build_install_and_run(tmp_path: Path) -> None:
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", REPOSITORY, cwd=tmp_path)
     (wheel,) = (tmp_path / "dist").glob("doxa-*.whl")
     (_,) = (tmp_path / "dist").glob("doxa-*.tar.gz")
+    knowledge = {f"doxa/experiments/knowledge/{name}.doxa" for name in ("same", "sum9")}
+    assert knowledge <= set(zipfile.ZipFile(wheel).namelist())
     home = tmp_path / "elsewhere"
     venv.create(home, with_pip=True)
     python = home / "bin" / "python"
