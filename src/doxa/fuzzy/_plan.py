@@ -66,6 +66,12 @@ class FuzzyPlan:
             instances: with product ∧ and ∨, standard ¬, Reichenbach →, and generalised means. The transitive rule
             ``forall x, y, z. Q(x, z) & R(z, y) -> P(x, y)`` is then a matrix product,
             :math:`1 - (\sum (1-P)^p (Q^p R^p) / n^3)^{1/p}`. :meth:`explain` names what was contracted.
+        compile: hand what the formulas do with truth values to ``torch.compile``, which fuses connectives and
+            quantifiers into few loops over the data, so that ``chunk`` is not needed. It takes seconds for each new
+            number of objects, and a C++ compiler. Formulas with guards, rows or relations listed by name run as usual;
+            :meth:`explain` says which.
+        checkpoint: when a frame is cut into tiles, the backward pass computes each tile again instead of keeping all of
+            them, so that ``chunk`` bounds its memory too. Turn it off for ``torch.func``.
 
     Calling it on data gives one value, or one per axiom.
 

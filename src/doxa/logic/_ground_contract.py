@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import reduce
 from itertools import product
 from math import prod
+from string import ascii_letters
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -99,6 +100,8 @@ def factorize(
         groups.setdefault(axes_of(node), []).append((node, side))
     if len(groups) == 1 and (powers.scaled or len(leaves) == 1):
         return None  # nothing to save
+    if len(union(groups)) > len(ascii_letters):
+        return None  # more axes than einsum has letters for
     return Factors(powers, groups)
 
 
@@ -108,6 +111,8 @@ class Pair(NamedTuple):
     first: int
     second: int | None
     equation: str
+    """For einsum; of a sum, the dimensions it takes are quicker."""
+    dims: tuple[int, ...]
     elements: int
 
 
@@ -165,9 +170,11 @@ class Contract(Reducer):
                 scales.append(scale.reshape([sizes[a] if a in kept else 1 for a in self.axes]))
         for pair in self.path(sizes):
             first = values[pair.first]
-            operands = [first] if pair.second is None else [first, values[pair.second]]
-            values[pair.first] = torch.einsum(pair.equation, *operands)
-            if pair.second is not None:
+            assert first is not None
+            if pair.second is None:
+                values[pair.first] = first.sum(pair.dims)
+            else:
+                values[pair.first] = torch.einsum(pair.equation, first, values[pair.second])
                 values[pair.second] = None
         total = next(v for v in values if v is not None)
         for axis in self.absent:
@@ -191,7 +198,7 @@ class Contract(Reducer):
 def _path(factors: list[tuple[Axis, ...]], kept: tuple[Axis, ...], sizes: dict[Axis, int]) -> list[Pair]:
     """Contract, again and again, what costs least: two factors, or one that can be summed by itself."""
     left: dict[int, tuple[Axis, ...]] = dict(enumerate(factors))
-    letters = {a: chr(ord("a") + i) for i, a in enumerate(union(factors))}
+    letters = dict(zip(union(factors), ascii_letters, strict=False))
     path: list[Pair] = []
 
     def size(axes: tuple[Axis, ...]) -> int:
@@ -207,7 +214,8 @@ def _path(factors: list[tuple[Axis, ...]], kept: tuple[Axis, ...], sizes: dict[A
     def step(chosen: tuple[int, ...]) -> None:
         out = result(chosen)
         equation = ",".join([spelled(left[i]) for i in chosen]) + "->" + spelled(out)
-        path.append(Pair(chosen[0], chosen[1] if len(chosen) > 1 else None, equation, size(out)))
+        dims = tuple([d for d, a in enumerate(left[chosen[0]]) if a not in out])
+        path.append(Pair(chosen[0], chosen[1] if len(chosen) > 1 else None, equation, dims, size(out)))
         for i in chosen[1:]:
             del left[i]
         left[chosen[0]] = out
@@ -218,7 +226,4 @@ def _path(factors: list[tuple[Axis, ...]], kept: tuple[Axis, ...], sizes: dict[A
     while len(left) > 1:
         pairs = [(i, j) for i in left for j in left if i < j]
         step(min(pairs, key=lambda p: (size(result(p)), size(union([left[i] for i in p])))))
-    (last,) = left
-    if left[last] != tuple([a for a in kept if a in left[last]]):
-        step((last,))
     return path

@@ -120,7 +120,7 @@ class Program:
         values = []
         # Nothing flows back through true and false.
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.classical):
-            ready = {} if self.traced is None else self.traced.run(run)
+            ready = self.traced.run(run) if self.traced is not None and trace is None else {}
             for root in self.roots:
                 if trace is not None:
                     trace.root(root.names)
@@ -230,8 +230,14 @@ class Plan:
     def explain(self, *, generator: torch.Generator | None = None, **data: Any) -> str:
         """Run on data, and say what was computed: axes, lists of instances, tiles, tables, and calls of networks."""
         trace = Trace()
-        self.run(self.interpretation.read(data, self.rows), generator, trace)
-        return "\n".join([f"{self.algebra.name}, chunks of {self.chunk} elements", *trace.lines()])
+        batch = self.interpretation.read(data, self.rows)
+        self.run(batch, generator, trace)
+        lines = [f"{self.algebra.name}, chunks of {self.chunk} elements", *trace.lines()]
+        traced = self.program(batch).traced
+        if traced is not None:
+            self.run(batch, generator)
+            lines += traced.lines()
+        return "\n".join(lines)
 
 
 def _stack(compiler: Compiler, root: Root, group: Stack, algebra: Algebra) -> Task:

@@ -9,6 +9,9 @@ relations listed by name) cannot be recorded, and runs as usual.
 from __future__ import annotations
 
 import operator
+import os
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,6 +25,7 @@ from torch._subclasses.fake_tensor import (
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from doxa.errors import ConfigError
 from doxa.logic._algebra import Algebra
 from doxa.logic._ground_block import drive
 from doxa.logic._ground_run import Run
@@ -57,9 +61,17 @@ class Traced:
             recorded = self._record(run)
             if not recorded:
                 return {}
+            if run.device.type == "cpu":
+                _require_compiler()
             found = Function(recorded, run)
             self._found = [*self._found[1 - KEPT :], found]
         return dict(zip(found.roots, found(run), strict=True))
+
+    def lines(self) -> list[str]:
+        """What is compiled and what is not, for people."""
+        compiled = [name for root in self._roots if root not in self.refused for name in root.names]
+        found = ["compiled: " + ", ".join(compiled)] if compiled else []
+        return found + [f"not compiled: {', '.join(root.names)} ({why})" for root, why in self.refused.items()]
 
     def _record(self, run: Run) -> list[Root]:
         """The formulas that can be recorded, found by trying each."""
@@ -72,6 +84,15 @@ class Traced:
                 except NotTraceable as reason:
                     self.refused[root] = str(reason)
         return good
+
+
+def _require_compiler() -> None:
+    compiler = os.environ.get("CXX") or {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    if shutil.which(compiler) is None:
+        raise ConfigError(
+            f"compile=True needs the C++ compiler {compiler!r}, which was not found; install it, or name another one in "
+            "the environment variable CXX, or leave compile out"
+        )
 
 
 class Function:
@@ -211,7 +232,6 @@ class Recorder(TorchFunctionMode):
     def module(self, outputs: Sequence[Tensor]) -> fx.GraphModule:
         """All that was recorded as a module."""
         self._graph.output(tuple([self._argument(t) for t in outputs]))
-        self._graph.eliminate_dead_code()
         return fx.GraphModule(self._root, self._graph)
 
 
