@@ -35,6 +35,7 @@ from doxa.stochastic import (
     DisARM,
     Draw,
     Estimator,
+    FromGradient,
     GumbelSoftmax,
     Implicit,
     LeaveOneOut,
@@ -48,6 +49,7 @@ from doxa.stochastic import (
     Tape,
     catalogue,
     check_unbiased,
+    magic_box,
 )
 
 
@@ -281,6 +283,70 @@ def test_your_own_estimator_in_a_dozen_lines_is_checked() -> None:
             return None
 
     assert check_unbiased(Forgotten(), bell, lambda x: torch.cos(x), order=1, at=THETA).order == 0
+
+
+def test_a_gradient_of_your_own_with_further_points() -> None:
+    """Both values of a coin as further points: h = Σ_v p_v f_v is exact for the first derivative, and at any order."""
+
+    def both(distribution: Distribution, x: Tensor) -> Tensor:
+        return torch.stack([torch.zeros_like(x), torch.ones_like(x)])
+
+    def expectation(distribution: Bernoulli, x: Tensor, cost: Tensor, extra: Tensor) -> Tensor:
+        return (1 - distribution.probs) * extra[0] + distribution.probs * extra[1]
+
+    lifted = FromGradient(expectation, order=3, n=2, points=both, extra=2)
+    report = check_unbiased(lifted, coin, coin_cost, at=THETA)
+    assert report.exact and report.ok and report.order == 3, str(report)
+    with pytest.raises(ConfigError, match="belong together"):
+        FromGradient(expectation, extra=2)
+    # A claim that is too high is found: the plain score function is right for one derivative.
+    plain = FromGradient(lambda d, x, f: d.log_prob(x) * f, order=2)
+    assert check_unbiased(plain, coin, coin_cost, at=THETA).order == 1
+
+
+class Doubled(Score):
+    """Twice the gradient, and a control variate that takes half of it back: right as a whole, wrong in its parts."""
+
+    def gradient(self, draw: Draw) -> Tensor:
+        return 2 * draw.distribution.log_prob(draw.value)
+
+    @property
+    def controls(self) -> bool:
+        return True
+
+    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
+        return (1 - magic_box(draw.distribution.log_prob(draw.value))) * cost
+
+
+class Elsewhere(Score):
+    """Draws from another distribution than the one it lists."""
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        return Draw(torch.zeros(n, *distribution.batch_shape, dtype=torch.long), distribution)
+
+
+class HalfLive(SumAndSample):
+    """Live weights on the summed values, detached ones on the draws, with l = log p there (errata 4.1)."""
+
+    def weight(self, draw: Draw) -> Tensor:
+        weight = super().weight(draw)
+        return torch.cat([weight[: self.summed], weight[self.summed :].detach()])
+
+    def gradient(self, draw: Draw) -> Tensor:
+        log_p = draw.distribution.log_prob(draw.value)
+        return torch.cat([torch.zeros_like(log_p[: self.summed]), log_p[self.summed :]])
+
+
+def test_conditions_of_the_theorem_one_by_one() -> None:
+    doubled = check_unbiased(Doubled(), s1, s1_cost, order=1, at=THETA)
+    assert doubled.order == 1 and not doubled.ok
+    assert doubled.conditions[1] > 1 and doubled.conditions[2] > 1 and doubled.conditions[4] <= 1
+    elsewhere = check_unbiased(Elsewhere(), s1, s1_cost, order=1, at=THETA)
+    assert elsewhere.order == 1 and not elsewhere.ok and elsewhere.conditions[4] > 1
+    # The third one is not needed: its violation is reported, and nothing is wrong.
+    half = check_unbiased(HalfLive(2, top=1, form="B", baseline=False), s1, s1_cost, order=3, at=THETA)
+    assert half.ok and half.exact and half.conditions[3] > 1, str(half)
+    assert check_unbiased(SumAndSample(2, top=1, form="B"), s1, s1_cost, order=3, at=THETA).conditions[3] <= 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

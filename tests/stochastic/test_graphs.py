@@ -159,33 +159,38 @@ def test_pairs_on_gaussians(first: str, second: str) -> None:
     assert report.exact and report.ok, str(report)
 
 
-SHAPES = [LeaveOneOut(2), Score(), SumAndSample(3, top=1, form="B"), UnorderedSet(2), Enumerate()]
+def chain(tape: Tape, theta: Tensor, estimator: Estimator) -> None:
+    """Costs before, between and after the nodes; the last node adds no axis."""
+    tape.cost(theta**2)
+    a = tape.sample(s1(theta), estimator)
+    tape.cost(a * torch.cos(theta))
+    b = tape.sample(Bernoulli(logits=theta * (1 + a)), Score())
+    tape.cost(b * theta + a)
+    c = tape.sample(Bernoulli(logits=theta - b), Score(), n=None)
+    tape.cost(a * b * c + theta * c)
 
 
-@pytest.mark.parametrize("estimator", [SHAPES[0], SHAPES[1], SHAPES[4]], ids=repr)
-def test_costs_in_the_middle_of_a_chain(estimator: Estimator) -> None:
-    def model(tape: Tape, theta: Tensor) -> None:
-        tape.cost(theta**2)
-        a = tape.sample(coin(theta), estimator)
-        tape.cost(a * torch.cos(theta))
-        b = tape.sample(Bernoulli(logits=theta * (1 + a)), Score())
-        tape.cost(b * theta + a)
-        c = tape.sample(Bernoulli(logits=theta - b), Score(), n=None)
-        tape.cost(a * b * c + theta * c)
-
-    report = check_tape(model, THETA, order=3)
-    assert report.exact and report.ok, str(report)
+def meeting(tape: Tape, theta: Tensor, estimator: Estimator) -> None:
+    """Independent nodes that meet in a cost."""
+    a = tape.sample(s1(theta), estimator)
+    b = tape.sample(s1(-theta), LeaveOneOut(2))
+    tape.cost(torch.cos(theta * a) * (1 + b))
+    tape.cost(theta * b.double())
 
 
-@pytest.mark.parametrize("estimator", SHAPES, ids=repr)
-def test_independent_nodes_that_meet_in_a_cost(estimator: Estimator) -> None:
-    def model(tape: Tape, theta: Tensor) -> None:
-        a = tape.sample(s1(theta), estimator)
-        b = tape.sample(s1(-theta), LeaveOneOut(2))
-        tape.cost(torch.cos(theta * a) * (1 + b))
-        tape.cost(theta * b.double())
+def fork(tape: Tape, theta: Tensor, estimator: Estimator) -> None:
+    """One node, two that depend on it, each with a cost of its own; one of the two has the estimator too."""
+    root = tape.sample(coin(theta), LeaveOneOut(2))
+    left = tape.sample(s1(theta * (1 + root)), estimator, deps=[root])
+    right = tape.sample(Bernoulli(logits=theta * root - 1), Score(baseline=0.3), deps=[root])
+    tape.cost(torch.cos(theta * left), deps=[left])
+    tape.cost(right * theta**2 + root, deps=[right])
 
-    report = check_tape(model, THETA, order=2)
+
+@pytest.mark.parametrize("name", ANY_ORDER)
+@pytest.mark.parametrize("shape", [chain, meeting, fork], ids=lambda shape: shape.__name__)
+def test_every_estimator_in_every_shape(shape: Callable[[Tape, Tensor, Estimator], None], name: str) -> None:
+    report = check_tape(lambda tape, theta: shape(tape, theta, ANY_ORDER[name]), THETA, order=2)
     assert report.exact and report.ok, str(report)
 
 
