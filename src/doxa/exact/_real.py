@@ -13,17 +13,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from doxa.exact._circuit import AND, Circuit
+from doxa.exact._circuit import AND, OR, Circuit
 from doxa.exact._native import Kernel
+
+WASTE = 4096  # so many entries may be padding before conjunctions of different size are kept apart
 
 
 class Group(NamedTuple):
-    """Nodes of one layer and kind with equally many children."""
+    """Nodes of one layer and kind; the row after the literals is 1, and fills up conjunctions with fewer children."""
 
     kind: int
     first: int
     last: int
-    children: Tensor  # (arity, n)
+    children: Tensor  # of a conjunction (most children, n), of a disjunction all in a row
+    starts: Tensor  # of a disjunction: where the children of each node begin
     edge: int  # of a conjunction: where the derivatives that it passes on are kept
     above: Tensor  # where the derivatives of these nodes come from, all in a row
     offsets: Tensor  # and where those of each node begin
@@ -35,7 +38,7 @@ class RealLayers:
 
     circuit: Circuit
     groups: tuple[Group, ...]
-    place: Tensor  # of the root
+    root: int
     above: Tensor  # where the derivatives of the literals come from
     offsets: Tensor
     nodes: int
@@ -45,61 +48,66 @@ class RealLayers:
         """The weight of every node ``(nodes, R)``."""
         values = weights.new_empty(self.nodes, weights.shape[1])
         values[: len(weights)] = weights
+        values[len(weights)] = 1.0
         for group in self.groups:
             out = values[group.first : group.last]
-            if not len(group.children):
-                out.fill_(float(group.kind == AND))
-            elif len(group.children) == 1:
-                out.copy_(values.index_select(0, group.children[0]))
+            if group.kind == OR:
+                out.copy_(_sums(values, group.children, group.starts))
             elif len(group.children) == 2:
-                left, right = (values.index_select(0, child) for child in group.children)
-                torch.mul(left, right, out=out) if group.kind == AND else torch.add(left, right, out=out)
+                torch.mul(*(values.index_select(0, child) for child in group.children), out=out)
             else:
-                parts = _children(values, group)
-                torch.prod(parts, 0, out=out) if group.kind == AND else torch.sum(parts, 0, out=out)
+                torch.prod(_factors(values, group), 0, out=out)
         return values
 
     def derivatives(self, values: Tensor, grad: Tensor) -> Tensor:
         """The derivative of the root, times ``grad`` ``(R,)``, with respect to the literals."""
         slopes = values.new_zeros(self.nodes + self.edges, values.shape[1])
+        divide = bool((values != 0).all())
         for group in reversed(self.groups):
             out = slopes[group.first : group.last]
-            out.copy_(_sums(slopes, group.above, group.offsets))
-            if group.first <= int(self.place) < group.last:
-                slopes[self.place] += grad
-            if group.kind == AND and len(group.children) > 1:
-                parts = _children(values, group)
-                kept = slopes[group.edge : group.edge + group.children.numel()].view(parts.shape)
-                if len(parts) == 2:
-                    torch.mul(out, parts[1], out=kept[0])
-                    torch.mul(out, parts[0], out=kept[1])
-                    continue
-                before = out.clone()
-                for i in range(len(parts)):
-                    kept[i] = before
-                    before = before * parts[i]
-                after = torch.ones_like(out)
-                for i in range(len(parts) - 1, -1, -1):
-                    kept[i] *= after
-                    after = after * parts[i]
+            if len(group.above):
+                out.copy_(_sums(slopes, group.above, group.offsets))
+            if group.first <= self.root < group.last:
+                slopes[self.root] += grad
+            if group.kind == OR:
+                continue
+            factors = _factors(values, group)
+            kept = slopes[group.edge : group.edge + group.children.numel()].view(factors.shape)
+            if len(factors) == 2:
+                torch.mul(out, factors[1], out=kept[0])
+                torch.mul(out, factors[0], out=kept[1])
+            elif divide:
+                torch.div(out * values[group.first : group.last], factors, out=kept)
+            else:
+                torch.mul(_others(factors), out, out=kept)
         return _sums(slopes, self.above, self.offsets)
 
     def plain(self, weights: Tensor) -> Tensor:
         """The weight of the root by operations that can be differentiated any number of times."""
-        values = weights
+        values = torch.cat([weights, weights.new_ones(1, weights.shape[1])])
         for group in self.groups:
-            if not len(group.children):
-                out = values.new_full((group.last - group.first, values.shape[1]), float(group.kind == AND))
+            if group.kind == AND:
+                out = _factors(values, group).prod(0)
             else:
-                parts = _children(values, group)
-                out = parts.prod(0) if group.kind == AND else parts.sum(0)
+                lengths = torch.diff(group.starts, append=torch.tensor([len(group.children)]))
+                nodes = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+                out = values.new_zeros(len(lengths), values.shape[1])
+                out = out.index_add(0, nodes, values.index_select(0, group.children))
             values = torch.cat([values, out])
-        return values[int(self.place)]
+        return values[self.root]
 
 
-def _children(values: Tensor, group: Group) -> Tensor:
-    """``(arity, n, R)``"""
+def _factors(values: Tensor, group: Group) -> Tensor:
+    """``(most children, n, R)``"""
     return values.index_select(0, group.children.reshape(-1)).view(*group.children.shape, values.shape[1])
+
+
+def _others(factors: Tensor) -> Tensor:
+    """For each factor the product of the others: of those before it times those after it."""
+    one = torch.ones_like(factors[:1])
+    before = torch.cat([one, factors[:-1].cumprod(0)])
+    after = torch.cat([one, factors[1:].flip(0).cumprod(0)]).flip(0)
+    return before * after
 
 
 def _sums(x: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
@@ -109,40 +117,47 @@ def _sums(x: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
 
 
 def make_real_layers(circuit: Circuit) -> RealLayers:
-    """Order the nodes of a circuit by layer, kind and number of children."""
+    """Order the nodes of a circuit by layer, kind and, where that saves much, number of children."""
     literals, kinds, arguments = circuit.literals, circuit.kinds.tolist(), circuit.arguments
     level = [0] * literals
     for children in arguments:
         level.append(1 + max((level[c] for c in children), default=0))
-
-    def form(i: int) -> tuple[int, int, int]:
-        return level[literals + i], kinds[i], len(arguments[i])
-
-    order = sorted(range(len(kinds)), key=form)
-    place = {i: i for i in range(literals)} | {literals + old: literals + new for new, old in enumerate(order)}
-    nodes = literals + len(kinds)
+    layers: dict[tuple[int, int], list[int]] = {}
+    for i, kind in enumerate(kinds):
+        layers.setdefault((level[literals + i], kind), []).append(i)
+    batches: list[tuple[int, list[int]]] = []
+    for (_, kind), members in sorted(layers.items()):
+        sizes: dict[int, list[int]] = {}
+        widest = max(len(arguments[i]) for i in members)
+        padded = widest * len(members) - sum(len(arguments[i]) for i in members)
+        for i in members:
+            sizes.setdefault(len(arguments[i]).bit_length() if kind == AND and padded > WASTE else 0, []).append(i)
+        batches += [(kind, group) for _, group in sorted(sizes.items())]
+    ones, first = literals, literals + 1
+    place = {i: i for i in range(literals)}
+    for _, members in batches:
+        place.update({literals + old: first + i for i, old in enumerate(members)})
+        first += len(members)
+    nodes = edge = first
     above: list[list[int]] = [[] for _ in range(nodes)]
-    edge, at = nodes, 0
-    found: list[tuple[int, int, int, Tensor, int]] = []
-    while at < len(order):
-        end = at
-        while end < len(order) and form(order[end]) == form(order[at]):
-            end += 1
-        _, kind, arity = form(order[at])
-        listed = [[place[c] for c in arguments[old]] for old in order[at:end]]
-        shares = kind == AND and arity > 1
+    found: list[tuple[int, int, int, Tensor, Tensor, int]] = []
+    at = literals + 1
+    for kind, members in batches:
+        listed = [[place[c] for c in arguments[old]] for old in members]
+        width = max(2, *[len(children) for children in listed]) if kind == AND else 0
         for i, children in enumerate(listed):
             for side, child in enumerate(children):
-                above[child].append(edge + side * len(listed) + i if shares else literals + at + i)
-        children = torch.tensor(listed, dtype=torch.int64).reshape(len(listed), arity).T.contiguous()
-        found.append((kind, literals + at, literals + end, children, edge))
-        edge += arity * len(listed) * shares
-        at = end
-    groups = [
-        Group(kind, first, last, children, begin, *_bag(above[first:last]))
-        for kind, first, last, children, begin in found
-    ]
-    root = torch.tensor(place[nodes - 1])
+                above[child].append(edge + side * len(listed) + i if kind == AND else at + i)
+        lengths = torch.tensor([len(children) for children in listed])
+        if kind == AND:
+            tensor = torch.tensor([c + [ones] * (width - len(c)) for c in listed]).T.contiguous()
+        else:
+            tensor = torch.tensor([c for children in listed for c in children], dtype=torch.int64)
+        found.append((kind, at, at + len(listed), tensor, lengths.cumsum(0) - lengths, edge))
+        at += len(listed)
+        edge += width * len(listed)
+    groups = [Group(*parts, *_bag(above[parts[1] : parts[2]])) for parts in found]
+    root = place[literals + len(kinds) - 1]
     return RealLayers(circuit, tuple(groups), root, *_bag(above[:literals]), nodes, edge - nodes)
 
 
@@ -158,7 +173,7 @@ class _EvaluateReal(torch.autograd.Function):
             values = kernel.products(layers.circuit, weights)
             return values[-1].clone(), values
         values = layers.values(weights)
-        return values[int(layers.place)].clone(), values
+        return values[layers.root].clone(), values
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
