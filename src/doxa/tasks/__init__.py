@@ -17,6 +17,9 @@ next. `read_idx` and `write_idx` are the file format of MNIST.
 `random_ksat` draws clauses of k different variables uniformly, and keeps the instances that a solver can satisfy, as
 SATLIB's `uf` sets do; the files of SATLIB are read by `doxa.logic.read_dimacs`.
 
+A `digits_task` shows images of digits, each once, and tells what a function makes of them: a sum, a product, anything
+that Python computes. `reference_accuracy` is what reading each digit by itself would give.
+
 Path planning is learning what the tiles of a map cost from the cheapest paths across it. `read_warcraft` reads the
 published maps where a user has them; `terrain_maps` draws maps of the same layout from a seed. A predicted path is
 right if it is as cheap as the cheapest (`optimal_paths`); whether it is the very same (`same_paths`) is told beside it.
@@ -36,6 +39,7 @@ torch.Size([16, 1, 28, 28]) torch.Size([16])
 from __future__ import annotations
 
 from doxa.tasks._batches import Batches
+from doxa.tasks._digits import DigitsTask, digits_task, reference_accuracy
 from doxa.tasks._idx import read_idx, write_idx
 from doxa.tasks._ksat import ksat_instances, random_ksat
 from doxa.tasks._mnist import MNIST, normalize
@@ -47,7 +51,9 @@ from doxa.tasks._splits import split_indices
 __all__ = [
     "MNIST",
     "Batches",
+    "DigitsTask",
     "PathMaps",
+    "digits_task",
     "ksat_instances",
     "map_tiles",
     "normalize",
@@ -55,6 +61,7 @@ __all__ = [
     "random_ksat",
     "read_idx",
     "read_warcraft",
+    "reference_accuracy",
     "same_paths",
     "split_indices",
     "terrain_maps",
