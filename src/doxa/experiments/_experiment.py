@@ -131,6 +131,18 @@ def reproduce(
 
     Returns:
         The results, in order.
+
+    >>> import tempfile
+    >>> @dataclass(frozen=True)
+    ... class Config:
+    ...     steps: int = 3
+    >>> def train(config, path, *, seed, data, progress):
+    ...     return Result("", config={}, seed=seed, steps=config.steps, metrics={"loss": 0.5}, prefix={})
+    >>> toy = Experiment("toy", "Nothing.", (Entry("a/x", Config()),), train=train, metrics=("loss",))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = reproduce(toy, toy.entries, seeds=(0, 1), out=Path(folder))
+    >>> [(result.experiment, result.seed) for result in done]
+    [('toy/a/x', 0), ('toy/a/x', 1)]
     """
     results = []
     for entry in entries:
@@ -150,6 +162,14 @@ def collect(experiment: Experiment, *folders: Path) -> list[Result]:
     """All results of an experiment under some folders: run folders, or folders of saved results.
 
     A result found twice, by entry, seed and number of steps, is taken from the first folder.
+
+    >>> import tempfile
+    >>> toy = Experiment("toy", "Nothing.", (Entry("a/x", None),), train=None, metrics=("loss",))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = Result("toy/a/x", config={}, seed=0, steps=3, metrics={"loss": 0.5}, prefix={})
+    ...     result.write(Path(folder) / "toy" / "a.x.3-steps.seed-0.json")
+    ...     collect(toy, Path(folder)) == [result]
+    True
     """
     found: dict[tuple[str, int, int], Result] = {}
     for folder in folders:
