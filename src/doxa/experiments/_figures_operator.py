@@ -86,6 +86,6 @@ def _curves(drawing: Any, places: list[tuple[int, int, int]], title: str, negati
     cut = f", cut at ±{CUT:g}" if bool(shown.isnan().any()) else ""
     for place, name, value in zip(places[:2], (title, f"∂/∂a{cut}"), (negation(a), shown), strict=True):
         ax = drawing.add_subplot(*place)
-        ax.plot(a, value)
+        ax.plot(a.numpy(), value.numpy())
         ax.set(xlabel="a", title=name)
         ax.grid(alpha=0.3)

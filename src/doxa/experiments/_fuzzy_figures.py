@@ -302,7 +302,7 @@ def _map(drawing: Any, ax: Any, tried: Attempt, title: str, cells: int = 20) -> 
     """The share of successes in each cell of the (a, b) plane."""
     cell = (tried.starts[:, :2] * cells).long().clamp_max(cells - 1) @ torch.tensor([cells, 1])
     total, good = (torch.bincount(cell, w, cells**2).view(cells, cells) for w in (None, tried.found.double()))
-    image = ax.imshow((good / total).T, origin="lower", extent=(0, 1, 0, 1), vmin=0, vmax=1, cmap="viridis")
+    image = ax.imshow((good / total).T.numpy(), origin="lower", extent=(0, 1, 0, 1), vmin=0, vmax=1, cmap="viridis")
     ax.set(xlabel="a", ylabel="b", title=title)
     drawing.colorbar(image, ax=ax, label="share of successes", shrink=0.8)
 
@@ -312,12 +312,12 @@ STARTS = ((0.6, 0.5), (0.9, 0.05), (0.95, 0.2), (0.5, 0.3), (0.3, 0.1), (0.95, 0
 
 def _path() -> Illustration:
     drawing, (ax,) = figure(1, 1, size=(6.4, 5.4))
-    a, c, value = Panel("", REICHENBACH).values(101)
+    a, c, value = (grid.numpy() for grid in Panel("", REICHENBACH).values(101))
     levels = ax.contourf(a, c, value, levels=torch.linspace(0, 1, 11).tolist(), cmap="viridis", alpha=0.85)
     drawing.colorbar(levels, ax=ax, label="a → c, Reichenbach")
     numbers = {}
     for number, (x, y) in enumerate(STARTS):
-        path = reichenbach_path(x, y)
+        path = reichenbach_path(x, y).numpy()
         colour, width = ("#d62728", 2.6) if not number else ("white", 1.3)
         ax.plot(path[:, 0], path[:, 1], color=colour, linewidth=width)
         ax.plot(x, y, "o", color=colour, markersize=5)
