@@ -324,8 +324,8 @@ def _path() -> Illustration:
         ax.plot(*path[-1], "s", color=colour, markersize=5, clip_on=False)
         end, exact = path[-1].tolist(), reichenbach_end(x, y)
         numbers[f"from ({x:g}, {y:g})"] = f"({end[0]:.4f}, {end[1]:.4f}), exact ({exact[0]:.6f}, {exact[1]:.6f})"
-    ax.text(0.62, 0.47, "(0.6, 0.5)", color="#d62728", fontweight="bold")
-    ax.text(0.35, 0.95, "(0.332, 1)", color="#d62728", fontweight="bold")
+    ax.text(0.58, 0.49, "(0.6, 0.5)", color="#d62728", fontweight="bold", ha="right")
+    ax.text(0.31, 0.95, "(0.332, 1)", color="#d62728", fontweight="bold", ha="right")
     ax.set(xlabel="antecedent a", ylabel="consequent c", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     caption = (
         "Gradient ascent on the Reichenbach implication 1 - a + a·c, from dots to squares. It keeps a² - (1 - c)². "
