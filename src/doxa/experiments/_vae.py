@@ -215,7 +215,7 @@ def _reconstruction(model: DiscreteVAE, z: Tensor, x: Tensor, estimator: Estimat
     return torch.cat([cost, others])
 
 
-SOURCE = "dissertation, Chapter 5, discrete VAE, lowest of 100 epochs"
+SOURCE = "Chapter 5, lowest of 100 epochs"
 PUBLISHED: dict[Latents, dict[str, tuple[float, float] | None]] = {  # −ELBO on training and on validation images
     "bernoulli": {
         "score@1": (191.3, 191.9),
