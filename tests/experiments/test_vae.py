@@ -17,7 +17,7 @@ from doxa.errors import ConfigError
 from doxa.experiments import VAE, VAEConfig
 from doxa.experiments._vae import _reconstruction, backward_with_variance, binarised, negative_elbo
 from doxa.experiments._vae_model import ControlVariate, DiscreteVAE, Latents
-from doxa.runs import Run
+from doxa.runs import Result, Run
 from doxa.stochastic import ARM, GO, REBAR, RELAX, Estimator, Score, Tape, profile_variance
 from doxa.tasks import MNIST, Batches, write_idx
 
@@ -212,6 +212,19 @@ def test_training_lowers_the_bound(folder: Path, tmp_path: Path) -> None:
 def test_wrong_configurations(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         VAEConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_figure(tmp_path: Path) -> None:
+    assert VAE.draw is not None
+    assert VAE.draw([], tmp_path) == []
+    some = [
+        Result(f"vae/{entry.name}", {}, seed, steps, {"test": 130.0 + i + seed}, {})
+        for i, entry in enumerate(VAE.entries)
+        for steps in (10, 20)
+        for seed in (0, 1)
+    ]
+    (made,) = VAE.draw(some, tmp_path / "figures")
+    assert made.read_bytes().startswith(b"\x89PNG") and made.stat().st_size > 5000
 
 
 def test_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

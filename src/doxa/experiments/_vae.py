@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from doxa.errors import ConfigError
 from doxa.experiments._experiment import Entry, Experiment
+from doxa.experiments._vae_figures import draw_bounds
 from doxa.experiments._vae_model import ControlVariate, DiscreteVAE, Latents
 from doxa.runs import Result, Run, train
 from doxa.stochastic import (
@@ -251,10 +252,13 @@ def _entry(latents: Latents, estimator: str, published: tuple[float, float] | No
     return Entry(name, config, {"train": published[0], "test": published[1]}, SOURCE)
 
 
+ENTRIES = tuple(_entry(latents, *row) for latents, rows in PUBLISHED.items() for row in rows.items())
+
 VAE = Experiment(
     name="vae",
     about="Discrete VAEs on MNIST: −ELBO in nats.",
-    entries=tuple(_entry(latents, *row) for latents, rows in PUBLISHED.items() for row in rows.items()),
+    entries=ENTRIES,
     train=train_vae,
     metrics=("test", "train", "relaxed_test"),
+    draw=lambda results, folder: draw_bounds(results, ENTRIES, folder),
 )
