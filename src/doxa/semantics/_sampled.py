@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,7 +64,8 @@ class _Compiled:
     def _mean(self, poser: KnowledgeReasoner, judge: Any, data: Mapping[str, Any], generator: Any) -> Tensor:
         """The mean over all instances; those that are certain count too."""
         found = poser.posed(**data)
-        total: Tensor | float = float(len(found.violated))
+        worst = math.log(2 * self.estimator.n) if judge is _log_share else 1.0  # as if no world held
+        total: Tensor | float = worst * len(found.violated)
         for problem, belief, units in found.problems:
             total = total + judge(problem, belief, self.estimator, generator) * len(units)
         return torch.as_tensor(total) / max(1, found.count)
@@ -83,16 +85,22 @@ def _drawn(belief: Belief, estimator: Estimator, generator: Any) -> tuple[Tape, 
 
 def _expected_violation(problem: Problem, belief: Belief, estimator: Estimator, generator: Any) -> Tensor:
     tape, worlds = _drawn(belief, estimator, generator)
-    holds = problem(worlds)[..., 0]
+    holds = _holds(problem, worlds)
     tape.cost((1 - holds).to(belief.log_probs.dtype))
     return tape.surrogate()
+
+
+def _holds(problem: Problem, worlds: Tensor) -> Tensor:
+    """1 where the knowledge holds. An estimator that goes through all values meets padding too, of probability 0."""
+    last = torch.tensor(problem.world, device=worlds.device) - 1
+    return (problem(worlds.minimum(last))[..., 0] == 1).long()
 
 
 def _log_share(problem: Problem, belief: Belief, estimator: Estimator, generator: Any) -> Tensor:
     """-log(1/n Σ_j φ(w_j)) with derivative -Σ_j φ(w_j) ∇log p(w_j) / Σ_j φ(w_j); no world that holds counts as half."""
     with torch.no_grad():
         worlds = _drawn(belief, estimator, generator)[1]
-        holds = problem(worlds)[..., 0].to(belief.log_probs.dtype)
+        holds = _holds(problem, worlds).to(belief.log_probs.dtype)
     count = holds.sum(0)
     log_probs = belief.log_prob(worlds)
     value = -(count.clamp(min=0.5) / len(holds)).log()

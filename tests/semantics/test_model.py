@@ -1,0 +1,292 @@
+"""One knowledge base under every semantics: they agree where they must, and each is what it says."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import doxa
+from doxa.errors import ConfigError, ProblemError
+from doxa.fuzzy import FuzzyLoss
+from doxa.logic import Interpretation, parse, satisfaction
+from doxa.refine import Refine
+from doxa.stochastic import Enumerate, LeaveOneOut, Score
+
+ADDITION = """
+    sort Image
+    sort Digit = 0..3
+    data pairs(left: Image, right: Image, sum: Int)
+    func digit(Image) -> Digit
+    [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
+"""
+WEATHER = """
+    sort Day
+    pred rain(Day)
+    pred wet(Day)
+    pred warm(Day)
+    [soaked]          forall d: Day. rain(d) -> wet(d)
+    [cold, weight 2]  forall d: Day. rain(d) & !wet(d) | warm(d)
+    [some]            exists d: Day. warm(d)
+"""
+ALL = [doxa.Classical(), doxa.Fuzzy("product"), doxa.Fuzzy("godel"), doxa.Refined(), doxa.Exact("finite"), doxa.Auto()]
+ALL += [doxa.Sampled(LeaveOneOut(4)), doxa.Sampled(Enumerate())]
+
+
+def softmax(x: Tensor) -> Tensor:
+    return x.log_softmax(-1)
+
+
+def addition(n: int = 5, seed: int = 0) -> tuple[doxa.Model, dict[str, Tensor], Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    scores = torch.randn(2, n, 4, generator=random, dtype=torch.float64).requires_grad_()
+    sums = torch.randint(7, (n,), generator=random)
+    model = doxa.Model(ADDITION, digit=doxa.log_probs(softmax))
+    return model, {"left": scores[0], "right": scores[1], "sum": sums}, scores
+
+
+def weather(n: int = 3, seed: int = 0, crisp: bool = False) -> tuple[doxa.Model, dict[str, Any]]:
+    random = torch.Generator().manual_seed(seed)
+    truth = {s: torch.rand(n, generator=random, dtype=torch.float64) for s in ("rain", "wet", "warm")}
+    if crisp:
+        truth = {s: t.round() for s, t in truth.items()}
+    return doxa.Model(WEATHER, **{s: doxa.probs(t) for s, t in truth.items()}), truth
+
+
+@pytest.mark.parametrize("semantics", ALL, ids=lambda s: str(s).split(" object")[0][:40])
+@pytest.mark.parametrize("seed", range(4))
+def test_on_crisp_data_all_say_what_is_true(semantics: Any, seed: int) -> None:
+    model, _ = weather(crisp=True, seed=seed)
+    classical = {n: bool(v) for n, v in model.truth(semantics=doxa.Classical(), Day=3).items()}
+    report = model.satisfaction(Day=3)
+    assert classical == {axiom.name: axiom.satisfied for axiom in report.axioms}
+    found = model.truth(semantics=semantics, Day=3)
+    if isinstance(semantics, doxa.Sampled):  # the mean over instances: it is 1 exactly where all of them hold
+        assert {n: bool(v == 1) for n, v in found.items()} == classical
+    else:
+        assert {n: v.item() for n, v in found.items()} == pytest.approx({n: float(v) for n, v in classical.items()})
+
+
+def numbers(tensors: dict[str, Tensor]) -> dict[str, float]:
+    return {name: tensor.item() for name, tensor in tensors.items()}
+
+
+def test_product_logic_is_exact_where_no_atom_repeats() -> None:
+    model, _ = weather(4)
+    rules = doxa.Model(parse(WEATHER), **{s: model.interpretation.meaning(s) for s in ()}, **_bindings(model))
+    fuzzy, exact = (rules.truth(semantics=s, Day=4) for s in (doxa.Fuzzy("product"), doxa.Exact()))
+    for name in ("soaked", "some"):  # in [cold] no atom repeats either, but ∨ is read as independent
+        assert fuzzy[name].item() == pytest.approx(exact[name].item())
+
+
+def _bindings(model: doxa.Model) -> dict[str, Any]:
+    return {s: doxa.probs(model.interpretation.meaning(s).tensor) for s in ("rain", "wet", "warm")}  # type: ignore[union-attr]
+
+
+def test_exact_is_the_sum_over_all_worlds() -> None:
+    model, pairs, scores = addition()
+    p = scores.softmax(-1)
+    expected = torch.stack(
+        [
+            sum(a[i] * b[s - i] for i in range(4) if 0 <= s - i < 4)
+            for a, b, s in zip(p[0], p[1], pairs["sum"].tolist(), strict=True)
+        ]
+    )
+    loss = model.loss(semantics=doxa.Exact(), pairs=pairs)
+    assert loss.item() == pytest.approx(-expected.log().mean().item())
+    torch.testing.assert_close(*[torch.autograd.grad(x, scores)[0] for x in (loss, -expected.log().mean())])
+
+
+def test_sampling_every_world_is_the_expected_violation() -> None:
+    model, pairs, scores = addition(3)
+    each = doxa.Model(ADDITION, digit=doxa.log_probs(softmax))
+    probability = torch.stack([
+        each.truth(semantics=doxa.Exact("finite"), pairs={k: v[i : i + 1] for k, v in pairs.items()})["sum"]
+        for i in range(3)
+    ])  # fmt: skip
+    loss = model.loss(semantics=doxa.Sampled(Enumerate()), pairs=pairs)
+    assert loss.item() == pytest.approx(1 - probability.mean().item())
+    torch.testing.assert_close(*[torch.autograd.grad(x, scores)[0] for x in (loss, -probability.mean())])
+    random = torch.Generator().manual_seed(0)
+    many = model.loss(semantics=doxa.Sampled(Score(20_000)), pairs=pairs, generator=random)
+    assert many.item() == pytest.approx(loss.item(), abs=0.01)
+
+
+def test_the_logarithm_of_the_share_of_samples() -> None:
+    model, pairs, scores = addition(3)
+    random = torch.Generator().manual_seed(0)
+    loss = model.loss(semantics=doxa.Sampled(Score(50_000), log=True), pairs=pairs, generator=random)
+    exact = model.loss(semantics=doxa.Exact("finite"), pairs=pairs)
+    assert loss.item() == pytest.approx(exact.item(), abs=0.05)
+    a, b = (torch.autograd.grad(x, scores)[0] for x in (loss, exact))
+    torch.testing.assert_close(a, b, atol=0.02, rtol=0)
+    nothing = doxa.Model(parse("pred a; [no] a & !a", warn=False), a=doxa.probs(torch.tensor(0.5)))
+    assert nothing.loss(semantics=doxa.Sampled(Score(4), log=True)).item() == pytest.approx(
+        torch.tensor(8.0).log().item()
+    )
+
+
+def test_refined_is_the_addition_layer_of_chapter_4() -> None:
+    model, pairs, scores = addition()
+    p = scores.softmax(-1)
+    best = torch.stack([
+        torch.stack([torch.minimum(a[i], b[s - i]) for i in range(4) if 0 <= s - i < 4]).max()
+        for a, b, s in zip(p[0], p[1], pairs["sum"].tolist(), strict=True)
+    ])  # fmt: skip
+    assert model.truth(semantics=doxa.Refined(), pairs=pairs)["sum"].item() == pytest.approx(best.min().item())
+    assert model.loss(semantics=doxa.Refined(), pairs=pairs).item() == pytest.approx(-best.log().mean().item())
+    # the same by the layer itself: a rule for each world, the sums start at 0
+    atoms = doxa.propositions(
+        " ".join([*[f"x{i}" for i in range(4)], *[f"y{i}" for i in range(4)], *[f"s{i}" for i in range(7)]])
+    )
+    x, y, s = atoms[:4], atoms[4:8], atoms[8:]
+    rules = {f"{i}{j}": (x[i] & y[j]) >> s[i + j] for i, j in itertools.product(range(4), repeat=2)}
+    layer = Refine(rules, "godel:r", steps=1, atoms=atoms, constants=(*x, *y))
+    refined = layer(torch.cat([p[0], p[1], torch.zeros(5, 7, dtype=p.dtype)], -1))
+    torch.testing.assert_close(refined[torch.arange(5), 8 + pairs["sum"]], best)
+
+
+def test_fuzzy_is_the_fuzzy_loss() -> None:
+    model, truth = weather()
+    kb = parse(WEATHER)
+    engine = FuzzyLoss(kb, Interpretation(kb, **{s: doxa.probs(t) for s, t in truth.items()}), "product")
+    assert model.loss(semantics=doxa.Fuzzy("product"), Day=3).item() == pytest.approx(engine(Day=3).item())
+    logs = model.truth(semantics=doxa.Fuzzy("log_product"), Day=3) if "log_product" in doxa.fuzzy.LOGICS else {}
+    assert all(0 <= v <= 1 for v in logs.values())
+
+
+def test_a_semantics_for_each_axiom_with_weights() -> None:
+    model, _ = weather()
+    mixed = {"soaked": doxa.Exact(), "cold": doxa.Fuzzy("godel"), "some": doxa.Exact()}
+    found = model.losses(semantics=mixed, Day=3)
+    alone = {s: model.losses(semantics=s, Day=3).by_name() for s in set(mixed.values())}
+    expected = {name: alone[s][name] for name, s in mixed.items()}
+    assert numbers(found.by_name()) == pytest.approx(numbers(expected))
+    assert found.total.item() == pytest.approx(
+        sum(w * v for w, v in zip((1, 2, 1), expected.values(), strict=True)).item()
+    )
+    default = doxa.Model(WEATHER, doxa.Fuzzy("godel"), **_bindings(model))
+    partly = default.losses(semantics={"soaked": doxa.Exact()}, Day=3).by_name()
+    assert partly["soaked"].item() == pytest.approx(alone[doxa.Exact()]["soaked"].item())
+    assert partly["cold"].item() == pytest.approx(default.losses(Day=3).by_name()["cold"].item())
+
+
+def test_weights_that_learn_keep_their_sum() -> None:
+    model = doxa.Model(
+        "pred a; pred b; [x, weight ?] a; [y, weight ?] b",
+        doxa.Fuzzy(),
+        a=doxa.probs(torch.tensor(0.9)),
+        b=doxa.probs(torch.tensor(0.1)),
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(500):
+        optimizer.zero_grad()
+        model.loss().backward()
+        optimizer.step()
+    weights = model.weights()
+    assert weights.sum().item() == pytest.approx(2.0) and weights[0] > 1.9
+
+
+def test_text_and_copies_change_nothing(tmp_path: Any) -> None:
+    model, _truth = weather()
+    again = doxa.Model(parse(str(model.kb)), **_bindings(model))
+    for other in (again, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        for semantics in (doxa.Exact(), doxa.Fuzzy("product")):
+            again_, before = (numbers(m.truth(semantics=semantics, Day=3)) for m in (other, model))
+            assert again_ == pytest.approx(before)
+    torch.save(model.state_dict(), tmp_path / "state.pt")
+    again.load_state_dict(torch.load(tmp_path / "state.pt"))
+
+
+def test_auto_is_exact_where_it_can_be_and_says_why_not() -> None:
+    model, _ = weather()
+    auto, exact = (numbers(model.truth(semantics=s, Day=3)) for s in (doxa.Auto(), doxa.Exact()))
+    assert auto == pytest.approx(exact)
+    assert "exact, which is affordable" in model.plan(semantics=doxa.Auto(), Day=3)
+    hard = doxa.Model(
+        "sort Node; pred edge(Node, Node); [any] exists x, y, z: Node. edge(x, y) & edge(y, z) & edge(z, x)",
+        edge=doxa.probs(torch.full((7, 7), 0.3)),
+    )
+    auto = doxa.Auto(budget=doxa.exact.Budget(seconds=0.01, nodes=10))
+    with pytest.raises(ProblemError):
+        hard.truth(semantics=doxa.Exact(budget=auto.budget), Node=7)
+    truth = hard.truth(semantics=auto, Node=7, generator=torch.Generator().manual_seed(0))
+    assert 0 <= truth["any"] <= 1
+    plan = hard.plan(semantics=auto, Node=7)
+    assert plan.splitlines()[1].startswith("not exact: ") and "LeaveOneOut" in plan
+
+
+def test_plans_tell_their_assumptions() -> None:
+    model, pairs, _ = addition()
+    for semantics, words in [
+        (doxa.Exact(), "independent, given the data"),
+        (doxa.Sampled(), "unbiased; world variables are independent"),
+        (doxa.Sampled(log=True), "biased"),
+        (doxa.Refined(), "no independence is assumed"),
+        (doxa.Fuzzy(), "no independence is assumed"),
+        (doxa.Classical(), "classical"),
+    ]:
+        assert words in model.plan(semantics=semantics, pairs=pairs)
+
+
+def test_networks_learn_under_each_semantics() -> None:
+    torch.manual_seed(0)
+    digits = torch.randint(4, (2, 64))
+    images = torch.nn.functional.one_hot(digits, 4).double() + 0.1 * torch.randn(2, 64, 4, dtype=torch.float64)
+    pairs = {"left": images[0], "right": images[1], "sum": digits.sum(0)}
+    for semantics in (doxa.Exact(), doxa.Sampled(LeaveOneOut(16)), doxa.Fuzzy("log_product")):
+        net = nn.Linear(4, 4, dtype=torch.float64)
+        model = doxa.Model(ADDITION, semantics, digit=doxa.logits(net))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        before = model.truth(semantics=doxa.Exact("finite"), pairs=pairs)["sum"].log()
+        for _ in range(40):
+            optimizer.zero_grad()
+            model.loss(pairs=pairs).backward()
+            optimizer.step()
+        assert model.truth(semantics=doxa.Exact("finite"), pairs=pairs)["sum"].log() > before + 20
+
+
+def test_mistakes() -> None:
+    model, _ = weather()
+    for semantics, message in [
+        (None, "say how to reason"),
+        ("exact", r"semantics is 'exact', expected Exact\(\)"),
+        ({"soked": doxa.Exact()}, "semantics names 'soked', which is no axiom; the axioms are soaked, cold, some"),
+        ({"soaked": doxa.Exact()}, "no semantics is given for axiom 'cold'"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            model.loss(semantics=semantics, Day=3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="classical truth has no derivative"):
+        model.loss(semantics=doxa.Classical(), Day=3)
+    with pytest.raises(ConfigError, match="which is no axiom"):
+        doxa.Model(WEATHER, {"rule": doxa.Exact()})
+    with pytest.raises(ProblemError, match="refinement lists worlds"):
+        big = doxa.Model("sort Day; pred wet(Day); [any] exists d: Day. wet(d)", wet=doxa.probs(torch.full((20,), 0.5)))
+        big.loss(semantics=doxa.Refined(), Day=20)
+
+
+def test_blame_names_what_is_not_finite() -> None:
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sum(-1) / 0
+
+    text = "sort Day; pred wet(Day); pred rain(Day); [rule] forall d: Day. rain(d) -> wet(d)"
+    net = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
+    model = doxa.Model(text, wet=doxa.logits(Broken()), rain=doxa.logits(net))
+    days = torch.ones(3, 2)
+    assert model.blame(semantics=doxa.Fuzzy(), Day=days) == "what wet is bound to returned numbers that are not finite"
+    fine = doxa.Model(text, wet=doxa.logits(net), rain=doxa.logits(net))
+    assert "finite" in fine.blame(semantics=doxa.Fuzzy(), Day=days)
+    net[0].bias.data.fill_(float("nan"))
+    assert fine.blame(semantics=doxa.Fuzzy(), Day=days).startswith("the parameter interpretation.meanings")
+    assert not net._forward_hooks
+
+
+def test_satisfaction_is_that_of_the_interpretation() -> None:
+    model, _ = weather()
+    assert model.satisfaction(Day=3) == satisfaction(model.kb, model.interpretation, Day=3)
