@@ -40,8 +40,7 @@ SAME = parse(
 )
 TRANSITIVE = parse("sort P; pred r(P, P); [rule] forall x, y, z: P. r(x, z) & r(z, y) -> r(x, y)")
 GUARDED = parse(
-    "sort P; pred near(P, P); pred a(P); pred r(P, P)\n"
-    "[rule] forall x, y: P where near(x, y). a(x) & r(x, y) -> a(y)"
+    "sort P; pred near(P, P); pred a(P); pred r(P, P)\n[rule] forall x, y: P where near(x, y). a(x) & r(x, y) -> a(y)"
 )
 PRODUCT = Logic(
     STANDARD,
@@ -234,9 +233,7 @@ def same_with_networks(n: int) -> list[Row]:
             + ["forall x, y: P. alike(code(x), code(y)) -> alike(code(y), code(x))"]
         )
     )
-    world = Interpretation(
-        kb, code=values(encoder), digit=logits(classes, exclusive=True), alike=logits(relation)
-    )
+    world = Interpretation(kb, code=values(encoder), digit=logits(classes, exclusive=True), alike=logits(relation))
     plan = FuzzyPlan(kb, world, PRODUCT)
     ours = pulled(lambda: plan(P=images), leaves)
     truths = [ltn.Predicate(func=lambda x, d=d: classes(encoder(x)).softmax(-1)[:, d]) for d in DIGITS]
@@ -346,7 +343,7 @@ def growth(variables: int, how: Logic, rewrite: bool) -> Row:
         run()
         times.append(min(cpu_seconds(run, 3) for _ in range(5)))
     what = "rewritten" if rewrite else "not rewritten"
-    name = f"fuzzy: exponent of the cost against n, {variables} variable{'s' if variables > 1 else ''}, {how.name}, {what}"
+    name = f"fuzzy: exponent of the cost against n, variables: {variables}, {how.name}, {what}"
     note = f"{1000 * times[0]:.2g} ms at n = {sizes[0]}, {1000 * times[-1]:.2g} ms at n = {sizes[-1]}"
     return Row(name, exponent(sizes, times), variables + 0.15, "lower", note=note)
 

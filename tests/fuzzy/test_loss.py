@@ -88,3 +88,48 @@ def test_a_copy_is_a_loss_of_its_own() -> None:
             for parameter in other.parameters():
                 parameter += 1
         assert other().item() != want and loss().item() == want
+
+
+FACTS = """
+sort P; const ann: P; const bob: P; const eve: P
+pred smokes(P); pred friends(P, P); pred known(P)
+fact smokes(ann); fact !smokes(bob); fact friends(ann, eve); fact known(eve)
+[rule, weight 0.5] forall x: P. known(x) -> smokes(x)
+"""
+
+
+@pytest.mark.parametrize("logic", ["product", "recommended", "log_ltn"])
+def test_facts_are_a_cross_entropy(logic: str) -> None:
+    """Facts about what is learnt; `known` has nothing but its facts, so it is certain."""
+    kb = parse(FACTS)
+    smokes, friends = torch.randn(3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    world = Interpretation(kb, smokes=logits(smokes), friends=logits(friends))
+    chances = torch.stack([smokes.sigmoid()[0], 1 - smokes.sigmoid()[1], friends.sigmoid()[0, 2]])
+    without = fz.FuzzyLoss(kb, world, logic, facts=0.0)
+    assert without.evaluate().names == ("rule",)
+    for weight in (1.0, 0.3):
+        loss = fz.FuzzyLoss(kb, world, logic, facts=weight)
+        want = without() - weight * chances.log().sum()
+        torch.testing.assert_close(loss(), want)
+        for got, wanted in zip(*[torch.autograd.grad(v, [smokes, friends]) for v in (loss(), want)], strict=True):
+            torch.testing.assert_close(got, wanted)
+        found = loss.evaluate()
+        assert found.names == ("rule", "facts")
+        torch.testing.assert_close(found.by_name()["facts"], chances.log().sum())
+        assert found.weights.tolist() == pytest.approx([0.5, weight])
+    torch.testing.assert_close(copy.deepcopy(loss)(), loss())
+
+
+def test_facts_train_a_network_and_impossible_ones_are_finite() -> None:
+    kb = parse("sort P; const ann: P; const bob: P; pred smokes(P); fact smokes(ann); fact !smokes(bob)")
+    smokes = torch.nn.Parameter(torch.zeros(2))
+    loss = fz.FuzzyLoss(kb, Interpretation(kb, smokes=logits(smokes)), "product")
+    optimizer = torch.optim.SGD(loss.parameters(), 1.0)
+    for _ in range(50):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+    assert smokes[0] > 2 and smokes[1] < -2
+    wrong = torch.tensor([0.0, 1.0], requires_grad=True)
+    value = fz.FuzzyLoss(kb, Interpretation(kb, smokes=probs(wrong)), "product")()
+    assert torch.isfinite(value) and torch.isfinite(torch.autograd.grad(value, wrong)[0]).all()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from doxa import fuzzy as fz
 from doxa.errors import ConfigError
-from doxa.logic import Interpretation, KnowledgeBase, parse, probs
+from doxa.logic import Interpretation, KnowledgeBase, logits, parse, probs
 
 RULES = """
 sort P; sort D = 0..9
@@ -105,26 +105,41 @@ def test_other_sizes_are_recorded_again(recorded: list[Any]) -> None:
     assert len(recorded) == 6  # each size is tried, then recorded
 
 
-def test_guards_rows_and_lists_run_as_usual(recorded: list[Any]) -> None:
+def test_networks_learn(recorded: list[Any]) -> None:
+    """Networks run outside of what is recorded, once per call, and gradients reach them from the first call on."""
+    kb = parse("sort P; pred a(P); pred r(P, P); [rule] forall x, y: P. a(x) & r(x, y) -> a(y)")
+    unary, pairs = torch.nn.Linear(3, 1), fz.Bilinear(3)
+    beliefs = Interpretation(kb, a=logits(unary), r=logits(pairs))
+    leaves = [*unary.parameters(), *pairs.parameters()]
+    plans = [fz.FuzzyPlan(kb, beliefs, name, compile=c) for name in ("product", "log_ltn") for c in (True, False)]
+    for _ in range(2):
+        x = torch.randn(4, 3)
+        found = [pulled(plan(P=x), leaves) for plan in plans]
+        for ours, plain in (found[:2], found[2:]):
+            for a, b in zip(ours, plain, strict=True):
+                torch.testing.assert_close(a, b)
+            assert any(g.abs().max() > 0 for g in ours[1:])
+    assert recorded
+
+
+def test_guards_and_rows_run_as_usual(recorded: list[Any]) -> None:
     kb = parse("""
-        sort P; const a: P; const b: P; data pairs(left: P, right: P)
-        pred r(P, P); pred knows(P, P); pred p(P)
-        fact knows(a, b)
+        sort P; data pairs(left: P, right: P)
+        pred r(P, P); pred p(P)
         [plain] forall x: P. p(x)
         [guard] forall x, y: P where p(x). r(x, y) -> r(y, x)
         [unequal] forall x, y: P where x != y. r(x, y) -> r(y, x)
         [rows] forall q in pairs. r(q.left, q.right)
-        [listed] forall x, y: P. knows(x, y) -> r(x, y)
     """)
     r, p = torch.rand(2, 2, requires_grad=True), torch.rand(2, requires_grad=True)
     beliefs = Interpretation(kb, r=probs(r), p=probs(p))
     rows = {"left": torch.tensor([0, 1, 1]), "right": torch.tensor([1, 1, 0])}
     plans = [fz.FuzzyPlan(kb, beliefs, "product", compile=c) for c in (True, False)]
-    for a, b in zip(*[pulled(plan(pairs=rows), [r, p]) for plan in plans], strict=True):
+    for a, b in zip(*[pulled(plan(P=2, pairs=rows), [r, p]) for plan in plans], strict=True):
         torch.testing.assert_close(a, b)
-    said = plans[0].explain(pairs=rows)
+    said = plans[0].explain(P=2, pairs=rows)
     assert "compiled: plain" in said
-    for name in ("guard", "unequal", "rows", "listed"):
+    for name in ("guard", "unequal", "rows"):
         assert f"not compiled: {name} (" in said
 
 
@@ -136,6 +151,8 @@ def test_without_a_compiler_there_is_a_clear_error(monkeypatch: pytest.MonkeyPat
         fz.FuzzyPlan(kb, beliefs, "product", compile=True)(P=2)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default::DeprecationWarning")  # of torch itself, in its own compiler
 def test_torch_compiles_it() -> None:
     """The real compiler, on two small rules."""
     kb = parse("sort P; pred r(P, P); [a] forall x, y: P. r(x, y) -> r(y, x); [b] exists x: P. r(x, x)")

@@ -28,8 +28,8 @@ class FuzzyLoss(nn.Module):
     single weight that learns therefore stays where it is.
 
     Facts about predicates that are bound to networks or tensors (``fact smokes(bob)``) are the supervised part of the
-    loss. As in Chapter 3 ("Experimental Methodology") they are joined by the log-product, which makes them a cross entropy:
-    :math:`-w \sum_i \log p(y_i | x_i)`, with w = ``facts``.
+    loss. As in Chapter 3 ("Experimental Methodology") they are joined by the log-product, which makes them a cross
+    entropy: :math:`-w \sum_i \log p(y_i | x_i)`, with w = ``facts``.
 
     Parameters of the networks (``interpretation``), of the operators (``operators``) and of the weights (``scores``)
     are registered, trained and saved together.

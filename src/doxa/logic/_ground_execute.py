@@ -1,8 +1,8 @@
 """Running blocks: in one go, or in tiles and pieces when a frame has more elements than the chunk allows.
 
 A block runs in tiles along its own axes and merges what they give; an outer axis that is still too long is cut into
-pieces whose results are put side by side. Tiles and pieces keep nothing for the backward pass, which runs each again, so
-that memory is bounded by the chunk there too.
+pieces whose results are put side by side. Tiles and pieces keep nothing for the backward pass, which runs each again,
+so that memory is bounded by the chunk there too.
 
 Blocks nest as deep as formulas do, so nothing here recurses: a block is a generator that yields the generators of the
 blocks inside it, and :func:`~doxa.logic._ground_block.drive` keeps the stack.

@@ -202,18 +202,14 @@ class Plan:
         """The program for data of this schema."""
         found = self._programs.get(batch.schema)
         if found is None:
-            found = Program(
-                self.formulas, batch, self.algebra, stack=self.stack, keep=self.keep, compile=self.compile
-            )
+            found = Program(self.formulas, batch, self.algebra, stack=self.stack, keep=self.keep, compile=self.compile)
             self._programs[batch.schema] = found
         return found
 
     def run(self, batch: Batch, generator: torch.Generator | None = None, trace: Trace | None = None) -> Tensor:
         """The value on data that are already read."""
         program = self.program(batch)
-        values = program.run(
-            batch, chunk=self.chunk, generator=generator, trace=trace, checkpoint=self.checkpoint
-        )
+        values = program.run(batch, chunk=self.chunk, generator=generator, trace=trace, checkpoint=self.checkpoint)
         if self.one:
             value: Tensor = values[0][1]
             return value

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 from doxa.errors import ConfigError
@@ -78,6 +79,7 @@ class Traced:
         good = []
         for root in self._roots:
             if root not in self.refused:
+                drive(root.run(run))  # so that all tables are there: networks do not run while operations are recorded
                 try:
                     Function([root], run)
                     good.append(root)
@@ -90,8 +92,8 @@ def _require_compiler() -> None:
     compiler = os.environ.get("CXX") or {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
     if shutil.which(compiler) is None:
         raise ConfigError(
-            f"compile=True needs the C++ compiler {compiler!r}, which was not found; install it, or name another one in "
-            "the environment variable CXX, or leave compile out"
+            f"compile=True needs the C++ compiler {compiler!r}, which was not found; install it, or name another one "
+            "in the environment variable CXX, or leave compile out"
         )
 
 
@@ -101,7 +103,7 @@ class Function:
     def __init__(self, roots: list[Root], run: Run) -> None:
         self.roots = roots
         self._run = _SizesOnly(run)
-        with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True) as fake, Recorder() as recorder:
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake, Recorder() as recorder:
             self._run.tables = _Placeholders(self._run, run.tables, recorder, fake)
             outputs = [drive(root.run(self._run)) for root in roots]
         self._sources = self._run.tables.inputs
@@ -139,6 +141,9 @@ class _SizesOnly(Run):
     def _no_data(self, *_: Any) -> NoReturn:
         raise NotTraceable("it looks at rows, samples or features")
 
+    def find_list(self, key: Any, inputs: tuple[Any, ...]) -> NoReturn:
+        raise NotTraceable("it has a guard")
+
     column = features = sampled = lengths = positions = indices = _no_data  # type: ignore[assignment]
 
 
@@ -153,11 +158,12 @@ class _Placeholders(Tables):
     def get(self, source: Source, algebra: Algebra) -> Tensor:
         key = (source, id(algebra))
         if key not in self._views:
-            with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
-                table = self._real.get(source, algebra)
+            table = self._real.get(source, algebra)
             if not isinstance(table, Tensor) or not table.dtype.is_floating_point:
                 raise NotTraceable(f"{source.name} is a relation or function with listed or certain values")
-            self._views[key] = self._recorder.placeholder(self._fake.from_tensor(table.detach()))
+            with torch._C.DisableTorchFunction(), _disable_current_modes():
+                table = table.detach()
+            self._views[key] = self._recorder.placeholder(self._fake.from_tensor(table))
             self.inputs.append((source, algebra))
         found: Tensor = self._views[key]
         return found
