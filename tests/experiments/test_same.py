@@ -23,7 +23,7 @@ from doxa.experiments import SAME, SUM9, Entry, PairsConfig
 from doxa.experiments._same_figures import draw_pairs
 from doxa.experiments._same_loss import PairLoss, holds, relation_loss
 from doxa.experiments._same_network import PairNetwork
-from doxa.experiments._same_train import SPLIT, second_half, train_pairs
+from doxa.experiments._same_train import SPLIT, _optimizer, second_half, train_pairs
 from doxa.runs import Result, Run
 from doxa.tasks import split_indices, write_idx
 
@@ -291,7 +291,7 @@ def test_every_entry_takes_two_steps(entry: Entry) -> None:
     config: PairsConfig = entry.config
     network = PairNetwork()
     loss = PairLoss(network, config)
-    optimizer = torch.optim.Adam(network.parameters())
+    optimizer = _optimizer(network, config)
     hidden = torch.tensor([4, 5, 5, 9])
     for _ in range(2):
         parts = loss(torch.randn(3, 1, 28, 28), torch.tensor([4, 5, 5]), torch.randn(4, 1, 28, 28))
