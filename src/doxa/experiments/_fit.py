@@ -316,7 +316,7 @@ def _board(run: Run) -> Callable[[], None]:
     try:
         tensorboard: Any = import_module("torch.utils.tensorboard")
     except ImportError as error:
-        raise ConfigError("tensorboard=true needs TensorBoard: pip install tensorboard, then start again") from error
+        raise ConfigError("tensorboard=true needs TensorBoard: pip install 'doxa[fabric]', then start again") from error
     written = 0
 
     def write() -> None:
