@@ -104,18 +104,21 @@ def test_facts_are_a_cross_entropy(logic: str) -> None:
     kb = parse(FACTS)
     smokes, friends = torch.randn(3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
     world = Interpretation(kb, smokes=logits(smokes), friends=logits(friends))
-    chances = torch.stack([smokes.sigmoid()[0], 1 - smokes.sigmoid()[1], friends.sigmoid()[0, 2]])
+
+    def entropy() -> torch.Tensor:
+        return torch.stack([smokes.sigmoid()[0], 1 - smokes.sigmoid()[1], friends.sigmoid()[0, 2]]).log().sum()
+
     without = fz.FuzzyLoss(kb, world, logic, facts=0.0)
     assert without.evaluate().names == ("rule",)
     for weight in (1.0, 0.3):
         loss = fz.FuzzyLoss(kb, world, logic, facts=weight)
-        want = without() - weight * chances.log().sum()
+        want = without() - weight * entropy()
         torch.testing.assert_close(loss(), want)
         for got, wanted in zip(*[torch.autograd.grad(v, [smokes, friends]) for v in (loss(), want)], strict=True):
             torch.testing.assert_close(got, wanted)
         found = loss.evaluate()
         assert found.names == ("rule", "facts")
-        torch.testing.assert_close(found.by_name()["facts"], chances.log().sum())
+        torch.testing.assert_close(found.by_name()["facts"], entropy())
         assert found.weights.tolist() == pytest.approx([0.5, weight])
     torch.testing.assert_close(copy.deepcopy(loss)(), loss())
 
