@@ -38,10 +38,9 @@ def draw_bounds(results: Sequence[Result], entries: Sequence[Entry], folder: Pat
             here = {name: mean(values) for (name, s), values in found.items() if s == steps and name in rows}
             axes.scatter(list(here.values()), [rows[name] for name in here], label=f"{steps:,} steps", zorder=2)
         axes.set_yticks(list(rows.values()), [name.split("/")[1] for name in rows])
-        axes.set(title=table, xlabel="−ELBO on test images (nats)", xscale="log")
-        axes.invert_yaxis()
+        axes.set(title=table, xlabel="−ELBO on test images (nats)", ylim=(len(rows) - 0.5, -0.5))
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="lower right")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "bounds.png"
     picture(drawing, path)
