@@ -92,7 +92,8 @@ def _plans(
     what: Expr | Axiom | KnowledgeBase, formulas: list[tuple[str, Expr]], interpretation: Interpretation, chunk: int
 ) -> tuple[FuzzyPlan, Plan]:
     # Not stacked, so that a proposition has one place only.
-    counting = Plan(formulas, interpretation, algebra=_Occurrences(), chunk=chunk, stack=2**62)
+    # Nor computed again in the backward pass, which counts every atom once.
+    counting = Plan(formulas, interpretation, algebra=_Occurrences(), chunk=chunk, stack=2**62, checkpoint=False)
     try:
         return FuzzyPlan(what, interpretation, "log_product", chunk=chunk), counting
     except KnowledgeError:  # a ∀ inside the formula
@@ -105,6 +106,7 @@ class _Occurrences:
 
     name: str = "occurrences"
     statements: Literal["mode", "axis"] = "axis"
+    associative: bool = True
     atoms: list[Tensor] = field(default_factory=list)
 
     def atom(self, raw: Tensor, kind: str, dtype: torch.dtype) -> Tensor:

@@ -57,7 +57,7 @@ class Factors(NamedTuple):
 
 
 def _multiplied(sides: tuple[bool, ...], dims: list[tuple[int, ...]]) -> Any:
-    def multiplied(frame: Frame, *values: Tensor) -> Tensor:
+    def multiplied(frame: Frame, *values: Tensor) -> Any:
         return reduce(torch.mul, [v if side else 1 - v for v, side in zip(align(values, dims), sides, strict=True)])
 
     return multiplied
