@@ -24,6 +24,9 @@ Path planning is learning what the tiles of a map cost from the cheapest paths a
 published maps where a user has them; `terrain_maps` draws maps of the same layout from a seed. A predicted path is
 right if it is as cheap as the cheapest (`optimal_paths`); whether it is the very same (`same_paths`) is told beside it.
 
+Visual Sudoku tells of grids of digits only whether they are correct: `visual_sudoku` makes the puzzles, and
+`sudoku_problem` says what a correct one is.
+
 >>> import torch
 >>> digits = torch.randint(256, (100, 28, 28), dtype=torch.uint8)
 >>> labels = torch.randint(10, (100,))
@@ -43,17 +46,21 @@ from doxa.tasks._digits import DigitsTask, digits_task, reference_accuracy
 from doxa.tasks._idx import read_idx, write_idx
 from doxa.tasks._ksat import ksat_instances, random_ksat
 from doxa.tasks._mnist import MNIST, normalize
-from doxa.tasks._paths import PathMaps, map_tiles, optimal_paths, same_paths
+from doxa.tasks._paths import TILE_COSTS, PathMaps, map_tiles, optimal_paths, same_paths
 from doxa.tasks._paths_files import read_warcraft, write_warcraft
 from doxa.tasks._paths_terrain import terrain_maps
 from doxa.tasks._splits import split_indices
+from doxa.tasks._sudoku import SudokuPuzzles, is_sudoku, sudoku_pairs, sudoku_problem, visual_sudoku
 
 __all__ = [
     "MNIST",
+    "TILE_COSTS",
     "Batches",
     "DigitsTask",
     "PathMaps",
+    "SudokuPuzzles",
     "digits_task",
+    "is_sudoku",
     "ksat_instances",
     "map_tiles",
     "normalize",
@@ -64,7 +71,10 @@ __all__ = [
     "reference_accuracy",
     "same_paths",
     "split_indices",
+    "sudoku_pairs",
+    "sudoku_problem",
     "terrain_maps",
+    "visual_sudoku",
     "write_idx",
     "write_warcraft",
 ]
