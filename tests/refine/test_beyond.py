@@ -14,6 +14,7 @@ from doxa.refine import (
     GradientRefine,
     Hierarchy,
     Refine,
+    _search,
     exactly_one,
     hybrid,
     mutual_exclusion,
@@ -59,7 +60,7 @@ def test_losses_are_those_of_the_chapter() -> None:
 
     def loss(logic: str, **options: object) -> float:
         descent = GradientRefine(Refine(formula, logic, 0.9), beta=0.1, **options)  # type: ignore[arg-type]
-        return descent._losses(columns, start, goal).sum().item()
+        return descent._losses(descent._truths(columns)[0], columns, start, goal).sum().item()
 
     first, second = 1 - 0.7 * 0.4, 1 - 0.3 * 0.8
     far1, far2 = 0.3, 0.03**0.5
@@ -77,7 +78,7 @@ def test_joint_norms_run_over_the_batch() -> None:
     x, start = torch.rand(2, 7, dtype=torch.float64), torch.rand(2, 7, dtype=torch.float64)
     goal = torch.ones(1, 7, dtype=torch.float64)
     wanted = torch.linalg.vector_norm(x.amin(0) - 1) + 0.5 * torch.linalg.vector_norm(x - start)
-    torch.testing.assert_close(descent._losses(x, start, goal).sum(), wanted)
+    torch.testing.assert_close(descent._losses(descent._truths(x)[0], x, start, goal).sum(), wanted)
 
 
 def test_descent_keeps_constants_and_regularises() -> None:
@@ -88,6 +89,26 @@ def test_descent_keeps_constants_and_regularises() -> None:
     assert held.last.sub(x).abs().sum() < free.last.sub(x).abs().sum()
     with pytest.raises(ConfigError, match="expected 'adam' or 'coordinate'"):
         GradientRefine(layer, optimiser="sgd")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("logic", ["godel", "lukasiewicz", "product"])
+def test_descent_takes_the_steps_of_adam(logic: str) -> None:
+    """Against a loop with torch's own optimiser; the truth beside the compared values is the formula's."""
+    layer = Refine(random_sat(2, 10, 30), logic, target=0.7)
+    x = torch.rand(5, 10, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    descent = GradientRefine(layer, beta=0.05, steps=25, joint=True, freeze=False)
+    found = descent.run(x, trajectory=True)
+    z = torch.logit(x.T).requires_grad_()
+    adam = torch.optim.Adam([z], lr=0.1)
+    assert found.trajectory is not None
+    for k in range(25):
+        values = torch.sigmoid(z)
+        compared, truth = descent._truths(values)
+        torch.testing.assert_close(truth[0], layer.truth(values.T).detach())
+        adam.zero_grad()
+        descent._losses(compared, values, x.T, torch.full((1, 5), 0.7, dtype=torch.float64)).sum().backward()
+        adam.step()
+        torch.testing.assert_close(found.trajectory[k + 1], torch.sigmoid(z).T.detach())
 
 
 def test_without_freezing_rows_take_all_steps() -> None:
@@ -118,6 +139,40 @@ def test_restarts_and_hybrid_never_do_worse() -> None:
         torch.testing.assert_close(layer.satisfied(better.values), better.satisfied)
         torch.testing.assert_close(layer.truth(better.values), better.truth)
     assert more.satisfied.sum() > plain.satisfied.sum()
+
+
+@pytest.mark.parametrize("room", [2**20, 1])
+def test_restarts_keep_the_best_copy_of_each_row(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a loop over rows and copies; ``room`` for one copy at a time draws the same numbers in the same order."""
+    monkeypatch.setattr(_search, "_ROOM", room)
+    cnf = random_sat(9, 16, 48)
+    x = torch.rand(8, 16, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    layer = Refine(cnf, "godel")
+    found = restarts(layer, x, times=4, spread=0.8, generator=torch.Generator().manual_seed(8))
+    generator = torch.Generator().manual_seed(8)
+    tried = []
+    for part in 0.8 * torch.arange(5, dtype=torch.float64) / 4:  # the paths are chaotic: to the last bit
+        chance = torch.rand(x.shape, generator=generator, dtype=torch.float64)
+        tried.append(layer.run(x + part * (chance - x)))
+    assert any(t.satisfied.any() for t in tried) and not all(t.satisfied.all() for t in tried)
+    for row in range(8):
+        pool = [t for t in tried if t.satisfied[row]]
+        if not pool:
+            gap = min(float(1 - t.truth[row]) for t in tried)
+            pool = [t for t in tried if 1 - t.truth[row] <= gap + layer.tolerance]
+        best = min(pool, key=lambda t: float((t.values[row] - x[row]).abs().sum()))
+        torch.testing.assert_close(found.values[row], best.values[row])
+        assert found.status[row] == best.status[row] and found.satisfied[row] == best.satisfied[row]
+        assert found.iterations[row] == sum(int(t.iterations[row]) for t in tried)
+
+
+def test_restarts_with_targets_of_their_own() -> None:
+    layer = Refine([A | B, ~A | C], "product", target=None)
+    x = torch.rand(5, 3, generator=torch.Generator().manual_seed(9))
+    target = torch.rand(5, 2, generator=torch.Generator().manual_seed(10))
+    found = restarts(layer, x, target, times=6, generator=torch.Generator().manual_seed(11))
+    gap, plain = ((r.truth - target).abs().amax(1) for r in (found, layer.run(x, target)))
+    assert found.truth.shape == (5, 2) and (gap <= plain + layer.tolerance).all() and gap.mean() < plain.mean()
 
 
 @pytest.mark.parametrize("logic", ["godel", "lukasiewicz", "product"])

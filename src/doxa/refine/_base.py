@@ -202,6 +202,13 @@ class Refinement(ABC):
     def clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
         """The target, brought into the range of the operator with these constants."""
 
+    def rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor | None:
+        """The change of t, without constants, that raises the truth by ``change`` ≥ 0; None if that needs the target.
+
+        Whoever hands down changes need not make targets of them, which this would make changes again.
+        """
+        return None
+
     @abstractmethod
     def delta(
         self,

@@ -25,10 +25,13 @@ def _chosen(wishes: Tensor, index: Tensor) -> Tensor:
     return wishes.gather(1, index).squeeze(1)
 
 
+_ROUNDING = {dtype: 8 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
+
+
 def largest(wishes: Tensor, pick: Pick) -> Tensor:
     """The largest absolute change; sizes that differ by rounding tie, so that the first of them wins everywhere."""
-    size = wishes.detach().abs()
-    smaller = size < size.amax(1, keepdim=True) - 8 * torch.finfo(size.dtype).eps
+    size = (wishes.detach() if wishes.requires_grad else wishes).abs()
+    smaller = size < size.amax(1, keepdim=True) - _ROUNDING[size.dtype]
     return _chosen(wishes, pick(smaller.to(size.dtype), 1))
 
 

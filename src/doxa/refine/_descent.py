@@ -84,19 +84,21 @@ class GradientRefine(nn.Module):
         listed = list(formula.children) if isinstance(formula, And) else [formula]
         return Refine(listed, self.layer.logic, steps=1, atoms=self.layer.atoms, constants=self.layer.constants)
 
-    def _truths(self, x: Tensor) -> Tensor:
-        """What is compared with the target: (formulas, *batch)."""
+    def _truths(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What is compared with the target, and the truth, without derivatives: (formulas, *batch) both."""
         if self.loss == "plain":
-            return self.layer.engine.evaluate(x).formulas
+            truths = self.layer.engine.evaluate(x).formulas
+            return truths, truths.detach()
         values = [part.engine.evaluate(x).formulas for part in self.parts]
+        truths = torch.stack([self.layer.logic.conj.reduce(v.detach(), 0) for v in values])
         if self.loss == "log":
-            return torch.stack([safe_log(v).sum(0) for v in values])
-        return torch.stack([v.sum(0) - (len(v) - 1) for v in values])
+            return torch.stack([safe_log(v).sum(0) for v in values]), truths
+        return torch.stack([v.sum(0) - (len(v) - 1) for v in values]), truths
 
-    def _losses(self, x: Tensor, start: Tensor, goal: Tensor) -> Tensor:
+    def _losses(self, compared: Tensor, x: Tensor, start: Tensor, goal: Tensor) -> Tensor:
         """The loss of each row; of all rows together, in the one place where that is asked for."""
         wanted = safe_log(goal) if self.loss == "log" else goal
-        gap = self._truths(x) - wanted
+        gap = compared - wanted
         far = x - start
         if self.joint:
             # norms over the batch, shared out evenly so that the sum is the loss of the batch
@@ -124,10 +126,14 @@ class GradientRefine(nn.Module):
         goal = layer._goals(start, target).detach()
         held = torch.tensor([a in layer.constants for a in layer.atoms], device=x.device)
         held = held.view(-1, *[1] * (start.dim() - 1))
+
+        def values() -> Tensor:
+            return torch.where(held, start, torch.sigmoid(z)) if layer.constants else torch.sigmoid(z)
+
         z = torch.logit(start, 1e-6).requires_grad_()
-        adam = torch.optim.Adam([z], lr=self.rate)
+        moments = torch.zeros_like(start), torch.zeros_like(start)
         now = best = start
-        gap = nearest = layer._gap(layer.engine.evaluate(start), goal)
+        nearest = layer._gap(layer.engine.evaluate(start), goal)
         status = torch.where(nearest <= self.tolerance, 1, 0)
         idle, iterations = torch.zeros_like(status), torch.zeros_like(status)
         path = [start]
@@ -136,21 +142,23 @@ class GradientRefine(nn.Module):
             if bool(frozen.all()):
                 break
             with torch.enable_grad():
-                current = torch.where(held, start, torch.sigmoid(z))
-                loss = self._losses(current, start, goal).sum()
+                if not k:
+                    current = values()
+                    compared, _ = self._truths(current)
+                loss = self._losses(compared, current, start, goal).sum()
                 (grad,) = torch.autograd.grad(loss, z)
             grad = torch.where(frozen, 0.0, grad)
             with torch.no_grad():
                 if self.optimiser == "adam":
-                    z.grad = grad
-                    old = z.detach().clone()
-                    adam.step()
-                    z.copy_(torch.where(frozen, old, z))
+                    z.sub_(torch.where(frozen, 0.0, _adam(grad, *moments, k + 1)), alpha=self.rate)
                 else:
                     steepest = grad.abs().argmax(0, keepdim=True)
                     z.scatter_add_(0, steepest, -self.rate * grad.gather(0, steepest).sign())
-                now = torch.where(frozen, now, torch.where(held, start, torch.sigmoid(z)))
-                gap = layer._gap(layer.engine.evaluate(now), goal)
+            with torch.enable_grad():  # one evaluation serves to judge this step and to take the next
+                current = values()
+                compared, truths = self._truths(current)
+            now = torch.where(frozen, now, current.detach())
+            gap = (truths - goal).abs().amax(0)
             iterations = torch.where(frozen, iterations, k + 1)
             best = torch.where(gap < nearest, now, best)
             idle = torch.where(gap < nearest - self.tolerance / 100, 0, idle + 1)
@@ -160,3 +168,13 @@ class GradientRefine(nn.Module):
             if trajectory:
                 path.append(now)
         return layer._report(start, best, now, iterations, status, path if trajectory else [])
+
+
+def _adam(grad: Tensor, mean: Tensor, square: Tensor, k: int) -> Tensor:
+    r"""The direction of Adam's k-th step, :math:`\hat m / (\sqrt{\hat v} + 10^{-8})`, moments updated.
+
+    Written out since rows stop at different times, and ``torch.optim`` would take a third of the time of a step.
+    """
+    mean.lerp_(grad, 0.1)
+    square.mul_(0.999).addcmul_(grad, grad, value=0.001)
+    return mean / (1 - 0.9**k) / (square / (1 - 0.999**k)).sqrt_().add_(1e-8)

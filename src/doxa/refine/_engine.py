@@ -49,6 +49,14 @@ class _Wishes:
     buckets: tuple[_Bucket, ...]
     order: str | None
 
+    @property
+    def alone(self) -> int | None:
+        """The only giver, if what it gives are just the changes of the rows, as they are."""
+        if self.order is not None or len(self.givers) != 1 or len(self.buckets) != 1:
+            return None
+        (bucket,) = self.buckets
+        return self.givers[0] if bucket.table is None and bucket.signs is None and bucket.width == 1 else None
+
 
 @dataclass
 class State:
@@ -86,7 +94,14 @@ class Engine(nn.Module):
             self._gather(fixed, s) if fixed else None for (_, fixed, _), s in zip(edges_of, shapes, strict=True)
         ]
         self._root_gather = self._gather(plan.roots, (len(plan.roots),))
+        self._rho = [plan.refinements[g.key] for g in plan.groups]
+        self._directions = [g.direction for g in plan.groups]
         self._wishes = self._collect()
+        self._alone = [wishes.alone for wishes in self._wishes]
+        groups = zip(plan.groups, self._wishes[1:], self._alone[1:], strict=True)
+        self._asks_formulas = -1 in self._wishes[0].givers or any(
+            g.free and -1 in wishes.givers and alone != -1 for g, wishes, alone in groups
+        )
 
     # -- building ---------------------------------------------------------------------------------------------------
 
@@ -162,7 +177,7 @@ class Engine(nn.Module):
             buckets.append(
                 _Bucket(
                     None if same else self._store(table, torch.int64),
-                    None if plain else self._store(signs, torch.float32),
+                    None if plain else self._store([[sign] for sign in signs], torch.float32),
                     len(members),
                     width,
                 )
@@ -183,17 +198,17 @@ class Engine(nn.Module):
     # -- running ----------------------------------------------------------------------------------------------------
 
     def _pick_rows(self, gather: _Gather, literals: list[Tensor]) -> Tensor:
-        parts = [literals[s] for s in gather.sources]
-        rows = parts[0] if len(parts) == 1 else torch.cat(parts)
+        sources = gather.sources
+        rows = literals[sources[0]] if len(sources) == 1 else torch.cat([literals[s] for s in sources])
         if gather.index is not None:
             rows = rows.index_select(0, self._index(gather.index))
-        return rows.reshape(*gather.shape, *rows.shape[1:]) if len(gather.shape) > 1 else rows
+        return rows.view(*gather.shape, *rows.shape[1:]) if len(gather.shape) > 1 else rows
 
     def _literals(self, values: Tensor, source: int) -> Tensor:
         signs = self._signs[source]
-        if signs == {True}:
-            return 1 - values
-        return torch.cat([values, 1 - values]) if len(signs) == 2 else values
+        if True not in signs:
+            return values
+        return torch.cat([values, 1 - values]) if len(signs) == 2 else 1 - values
 
     def evaluate(self, x: Tensor) -> State:
         """The upward pass: ``x`` is (atoms, *batch)."""
@@ -201,11 +216,11 @@ class Engine(nn.Module):
             x = torch.cat([x, torch.ones_like(x[:1])]) if x.shape[0] else x.new_ones(1, *x.shape[1:])
         literals = [self._literals(x, 0)]
         state = State([], [], [], [], x)
-        for g, group in enumerate(self.plan.groups):
+        for g, rho in enumerate(self._rho):
             t = self._pick_rows(self._free_gather[g], literals)
             fixed = self._fixed_gather[g]
             c = None if fixed is None else self._pick_rows(fixed, literals)
-            value, aux = self.plan.refinements[group.key].forward(t, c, 1)
+            value, aux = rho.forward(t, c, 1)
             literals.append(self._literals(value, g + 1))
             state.arguments.append(t)
             state.constants.append(c)
@@ -217,15 +232,19 @@ class Engine(nn.Module):
     def _combined(self, source: int, given: dict[int, Tensor], like: Tensor, pick: Pick) -> Tensor:
         """The change of each row of a source, from the wishes for it."""
         wishes = self._wishes[source]
+        alone = self._alone[source]
+        if alone is not None:
+            return given[alone]
         if not wishes.buckets:
             return torch.zeros_like(like)
-        parts = [given[giver] for giver in wishes.givers]
-        rows = parts[0] if len(parts) == 1 else torch.cat(parts)
+        givers = wishes.givers
+        rows = given[givers[0]] if len(givers) == 1 else torch.cat([given[giver] for giver in givers])
         changes = []
         for bucket in wishes.buckets:
             own = rows if bucket.table is None else rows.index_select(0, self._index(bucket.table))
             if bucket.signs is not None:
-                own = own * self._index(bucket.signs).to(own.dtype).view(-1, *[1] * (own.dim() - 1))
+                signs = self._index(bucket.signs)
+                own = own * (signs if own.dim() == 2 else signs.view(-1, *[1] * (own.dim() - 1)))
             if bucket.width > 1:
                 own = self.combine(own.view(bucket.rows, bucket.width, *own.shape[1:]), pick)
             changes.append(own)
@@ -237,26 +256,39 @@ class Engine(nn.Module):
 
         ``goals``, if given, collects the goal of each node, group by group from the last to the first.
         """
-        given = {-1: goal - state.formulas}
+        given = {-1: goal - state.formulas} if self._asks_formulas else {}
         for g in range(len(self.plan.groups) - 1, -1, -1):
             group = self.plan.groups[g]
-            value = state.values[g]
-            wanted = value
+            change = wanted = None
             if group.free:
-                wanted = value + self._combined(g + 1, given, value, pick)
-                given[g] = self._delta(g, group, state, wanted, pick)
+                if self._alone[g + 1] == -1:
+                    wanted = goal
+                else:
+                    change = self._combined(g + 1, given, state.values[g], pick)
+                given[g] = self._delta(g, group, state, wanted, change, pick)
             if goals is not None:
-                goals.append(wanted)
+                value = state.values[g]
+                goals.append(wanted if wanted is not None else value if change is None else value + change)
         change = self._combined(0, given, state.formulas, pick) if self._wishes[0].buckets else torch.zeros_like(x)
         return change[: x.shape[0]] if self.plan.has_true else change
 
-    def _delta(self, g: int, group: Group, state: State, wanted: Tensor, pick: Pick) -> Tensor:
-        rho = self.plan.refinements[group.key]
+    def _delta(
+        self, g: int, group: Group, state: State, wanted: Tensor | None, change: Tensor | None, pick: Pick
+    ) -> Tensor:
+        """What a group asks of its arguments, given its target or the change of its truth."""
+        rho, direction = self._rho[g], self._directions[g]
         t, c, value = state.arguments[g], state.constants[g], state.values[g]
+        if wanted is None:
+            assert change is not None
+            if c is None and direction == "up" and not (self.clip or rho.turns):
+                rise = rho.rise(t, state.aux[g], change, 1, pick)
+                if rise is not None:
+                    return rise.flatten(0, 1)
+            wanted = value + change
         if isinstance(rho, ImplicationRefinement):
             fixed: Fixed = None if not any(group.fixed) else "antecedent" if group.fixed[0] else "consequent"
             a, b = rho.change(t[:, 0], t[:, 1], value, wanted, fixed)
             return torch.stack([a, b], 1).flatten(0, 1) if fixed is None else b if group.fixed[0] else a
         if c is not None or self.clip or rho.turns:
             wanted = rho.clamp(wanted, c, 1)
-        return rho.delta(t, c, value, state.aux[g], wanted, 1, group.direction, pick).flatten(0, 1)
+        return rho.delta(t, c, value, state.aux[g], wanted, 1, direction, pick).flatten(0, 1)

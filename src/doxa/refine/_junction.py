@@ -98,11 +98,15 @@ class Junction(_Both):
         target = target.clamp(0, 1)
         return target if c is None else torch.minimum(target, self.forward(c, None, dim)[0])
 
-    # The t-conorm, on t itself; families with shorter forms override these three.
+    # The t-conorm, on t itself; families with shorter forms override these.
 
     def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
         """The truth of the t-conorm."""
         return self.tnorm.dual.reduce(joined(t, c, dim), dim), None
+
+    def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor | None:
+        """As :meth:`rise`, for the t-conorm."""
+        return None
 
     def dual_up(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
@@ -165,6 +169,9 @@ class Dual(_Both):
     def clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
         target = target.clamp(0, 1)
         return target if c is None else torch.maximum(target, self.forward(c, None, dim)[0])
+
+    def rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor | None:
+        return self.junction.dual_rise(t, aux, change, dim, pick)
 
     def up(self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick) -> Tensor:
         return self.junction.dual_up(t, c, value, aux, target, dim, pick)

@@ -73,11 +73,14 @@ class LukasiewiczRefinement(Junction):
         each = -torch.relu(value - target) / t.shape[dim]
         return each.unsqueeze(dim).expand_as(t)
 
+    def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor:
+        each = torch.relu(change) / t.shape[dim]
+        return each.unsqueeze(dim).expand_as(t)
+
     def dual_up(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
     ) -> Tensor:
-        each = torch.relu(target - value) / t.shape[dim]
-        return each.unsqueeze(dim).expand_as(t)
+        return self.dual_rise(t, aux, target - value, dim, pick)
 
     def dual_down(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick

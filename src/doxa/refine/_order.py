@@ -62,12 +62,16 @@ class GodelRefinement(Junction):
             amount = torch.where((target < value).unsqueeze(dim), amount, 0.0)
         return one_of(t, index, amount, dim)
 
+    def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor:
+        index = aux if pick is first else pick(-t.detach(), dim)
+        return one_of(t, index, torch.relu(change).unsqueeze(dim), dim)
+
     def dual_up(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
     ) -> Tensor:
-        index = aux if pick is first else pick(-t.detach(), dim)
         if c is None:
-            return one_of(t, index, torch.relu(target - value).unsqueeze(dim), dim)
+            return self.dual_rise(t, aux, target - value, dim, pick)
+        index = aux if pick is first else pick(-t.detach(), dim)
         amount = torch.relu(target.unsqueeze(dim) - t.gather(dim, index))
         return one_of(t, index, torch.where((target > value).unsqueeze(dim), amount, 0.0), dim)
 

@@ -49,24 +49,32 @@ class ProductRefinement(Junction):
         shape[dim] = n
         raised = torch.arange(n, 0, -1, dtype=t.dtype, device=t.device).view(shape)
         level = ((wanted.unsqueeze(dim) - kept) / raised).amin(dim, keepdim=True)
-        return torch.relu(level.clamp_max(0).exp() - t)
+        if c is not None:  # without, the level of K = 0 is not above 0
+            level = level.clamp_max(0)
+        return torch.relu(level.exp() - t)
 
     def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
         false = 1 - t
         rest = false.prod(dim) if c is None else false.prod(dim) * (1 - c).prod(dim)
         return 1 - rest, false
 
+    def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick, c: Tensor | None = None) -> Tensor:
+        index = t.max(dim, keepdim=True).indices if pick is first else pick(-t.detach(), dim)
+        rise = torch.relu(change) / self._others(aux, None if c is None else 1 - c, index, dim)
+        return one_of(t, index, rise.unsqueeze(dim), dim)
+
     def dual_up(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
     ) -> Tensor:
-        index = t.max(dim, keepdim=True).indices if pick is first else pick(-t.detach(), dim)
-        rise = torch.relu(target - value) / self._others(aux, None if c is None else 1 - c, index, dim)
-        return one_of(t, index, rise.unsqueeze(dim), dim)
+        return self.dual_rise(t, aux, target - value, dim, pick, c)
 
     def _others(self, t: Tensor, c: Tensor | None, index: Tensor, dim: int) -> Tensor:
         """The product of all but one."""
         others = t.scatter(dim, index, 1.0).prod(dim)
-        return lift(others if c is None else others * c.prod(dim), cap(t, self.tnorm.eps) ** 2)
+        if c is not None:
+            others = others * c.prod(dim)
+        low = cap(t, self.tnorm.eps) ** 2
+        return lift(others, low) if torch.is_grad_enabled() else others.clamp_min(low)  # the same, the second for less
 
     def down(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick

@@ -181,24 +181,30 @@ class Refine(nn.Module):
                 f"the atoms are {shown}"
             )
         # rows of atoms in memory too, so that picking rows copies rows
-        return as_truth(x).movedim(-1, 0).contiguous()
+        return _atoms_first(as_truth(x)).contiguous()
 
-    def _pass(self, x: Tensor, state: State, goal: Tensor) -> Tensor:
-        wanted = goal if self.schedule == 1 else torch.lerp(state.formulas, goal, self.schedule)
+    def _pass(self, x: Tensor, state: State, goal: Tensor | float) -> Tensor:
+        truth, a = state.formulas, self.schedule
+        if isinstance(goal, float):  # a·goal + (1 - a)·truth, in one operation
+            wanted = torch.full_like(truth, goal) if a == 1 else torch.rsub(truth, a * goal, alpha=a - 1)
+        else:
+            wanted = goal if a == 1 else torch.lerp(truth, goal, a)
         return (x + self.engine.refine(x, state, wanted, self._pick)).clamp(0, 1)
 
     def forward(self, x: Tensor, target: Tensor | float | None = None) -> Tensor:
         """Refined truth values, ``(*batch, atoms)`` like the input."""
         start = self._first(x)
-        goal = self._goals(start, target)
         if self.steps is None or self.guarantee:
-            return self._run(start, goal, False).values
+            return self._run(start, self._goals(start, target), False).values
+        one_number = target is None and not self._given and self._common is not None
+        goal = self._common if one_number else self._goals(start, target)
+        assert goal is not None
         now = start
         for k in range(self.steps):
             if self.gradient == "last" and k == self.steps - 1:
                 now = start + (now - start).detach()
             now = self._pass(now, self.engine.evaluate(now), goal)
-        return now.movedim(0, -1)
+        return now.t() if now.dim() == 2 else now.movedim(0, -1)
 
     def run(self, x: Tensor, target: Tensor | float | None = None, *, trajectory: bool = False) -> Refined:
         """Refine, and tell what happened.
@@ -345,6 +351,10 @@ class Refine(nn.Module):
     def extra_repr(self) -> str:
         steps = "until converged" if self.steps is None else f"{self.steps} steps"
         return f"{len(self.formulas)} formulas, {len(self.atoms)} atoms, {self.logic.name or self.logic}, {steps}"
+
+
+def _atoms_first(x: Tensor) -> Tensor:
+    return x.t() if x.dim() == 2 else x.movedim(-1, 0)  # the same, the first for less
 
 
 def _formulas(formula: Formulas) -> tuple[dict[str, Expr], tuple[Expr, ...]]:

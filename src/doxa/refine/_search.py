@@ -14,6 +14,10 @@ from doxa.refine._result import Refined
 
 __all__ = ["hybrid", "restarts"]
 
+_FIELDS = ("values", "last", "truth", "satisfied", "distance", "iterations", "status")
+_ROOM = 2**20
+"""How many truth values are refined at a time: all copies at once, while they are not more than this."""
+
 
 def restarts(
     layer: Refine,
@@ -26,10 +30,9 @@ def restarts(
 ) -> Refined:
     """Refine from the input and from perturbed copies of it; each row keeps the best outcome.
 
-    Better is: satisfied when rounded; among those, nearer to the input; otherwise nearer to the target. A copy goes
-    from
-    each value t part of the way to a random one, t + s·(u - t), s growing up to ``spread``; constants are not
-    perturbed.
+    Better is, where the target is 1: satisfied when rounded; among those, nearer to the input; otherwise nearer to the
+    target. A copy goes from each value t part of the way to a random one, t + s·(u - t), s growing up to ``spread``;
+    constants are not perturbed.
 
     Args:
         layer: what to refine with.
@@ -51,13 +54,16 @@ def restarts(
     start = layer._first(x)
     goal = layer._goals(start, target)
     free = torch.tensor([a not in layer.constants for a in layer.atoms], device=x.device)
-    best = layer.run(x, target)
-    for k in range(times):
-        chance = torch.rand(x.shape, generator=generator, dtype=start.dtype, device=x.device)
-        part = spread * (k + 1) / times
-        other = layer.run(torch.where(free, x + part * (chance - x), x), target)
-        best = _better(layer, start, goal, best, other)
-    return best
+    parts = (
+        spread * torch.arange(times + 1, dtype=start.dtype, device=x.device) / max(times, 1)
+    )  # the first is x itself
+    tried = []
+    for some in parts.split(max(_ROOM // max(x.numel(), 1), 1)):
+        chance = torch.rand((len(some), *x.shape), generator=generator, dtype=start.dtype, device=x.device)
+        copies = torch.where(free, x + some.view(-1, *[1] * x.dim()) * (chance - x), x)
+        wanted = None if target is None else goal.movedim(0, -1).expand(*copies.shape[:-1], len(goal))
+        tried.append(layer.run(copies, wanted))
+    return _best(layer, start, goal, tried)
 
 
 def hybrid(
@@ -76,31 +82,30 @@ def hybrid(
     # away from the corners, where a sigmoid has no slope left
     second = descent.run(first.last.detach().clamp(0.02, 0.98), target)
     start = layer._first(x)
-    return _better(layer, start, layer._goals(start, target), first, second)
+    return _best(layer, start, layer._goals(start, target), [_stacked(first), _stacked(second)])
 
 
-def _better(layer: Refine, start: Tensor, goal: Tensor, one: Refined, other: Refined) -> Refined:
-    """Row by row the better of two outcomes, with distances measured from the same start."""
+def _stacked(found: Refined) -> Refined:
+    """One outcome, with an axis of one in front."""
+    return replace(found, **{name: getattr(found, name).unsqueeze(0) for name in _FIELDS}, trajectory=None)
 
-    def moved(x: Tensor) -> Tensor:
-        return (x.movedim(-1, 0) - start).detach().abs().sum(0)
 
-    near, far = moved(one.values), moved(other.values)
-    gaps = [layer._gap(layer.engine.evaluate(r.values.movedim(-1, 0)), goal) for r in (one, other)]
-    both = one.satisfied & other.satisfied
-    gain = gaps[1] < gaps[0] - layer.tolerance
-    even = (gaps[1] - gaps[0]).abs() <= layer.tolerance
-    wins = torch.where(both, far < near, other.satisfied | (~one.satisfied & (gain | (even & (far < near)))))
-    wide = wins.unsqueeze(-1)
-    several = one.truth.dim() > wins.dim()
-    return replace(
-        one,
-        values=torch.where(wide, other.values, one.values),
-        last=torch.where(wide, other.last, one.last),
-        truth=torch.where(wide if several else wins, other.truth, one.truth),
-        satisfied=torch.where(wins, other.satisfied, one.satisfied),
-        distance=torch.where(wins, far, near),
-        iterations=one.iterations + other.iterations,
-        status=torch.where(wins, other.status, one.status),
-        trajectory=None,
+def _best(layer: Refine, start: Tensor, goal: Tensor, tried: list[Refined]) -> Refined:
+    """Row by row the best along the first axis of all outcomes, with distances measured from the same start."""
+    values, last, truth, satisfied, _, iterations, status = (
+        torch.cat([getattr(found, name) for found in tried]) for name in _FIELDS
+    )
+    moved = (values - start.movedim(0, -1)).detach().abs().sum(-1)
+    gap = layer._gap(layer.engine.evaluate(values.movedim(-1, 0)), goal.unsqueeze(1))
+    near_enough = gap <= gap.amin(0) + layer.tolerance
+    wins = satisfied & (goal == 1).all(0)
+    good = torch.where(wins.any(0), wins, near_enough)
+    chosen = torch.where(good, moved, torch.inf).min(0, keepdim=True).indices
+
+    def pick(of: Tensor) -> Tensor:
+        index = chosen.view(*chosen.shape, *[1] * (of.dim() - chosen.dim()))
+        return of.gather(0, index.expand(1, *of.shape[1:])).squeeze(0)
+
+    return Refined(
+        pick(values), pick(last), pick(truth), pick(satisfied), pick(moved), iterations.sum(0), pick(status), None
     )
