@@ -16,7 +16,7 @@ from doxa.cli._figures import Figures
 from doxa.cli._knowledge import Check, Show, Solve
 from doxa.cli._operators import Operators
 from doxa.cli._output import say
-from doxa.cli._reproduce import Same, Sum9, Vae
+from doxa.cli._reproduce import Addition, Paths, Same, Sat, Sudoku, Sum9, Vae
 from doxa.errors import DoxaError
 
 
@@ -36,7 +36,13 @@ class Experiments:
     """Run an experiment again, or a part of it, and set the results beside what was published."""
 
     experiment: OmitSubcommandPrefixes[
-        Annotated[Same, subcommand("same")] | Annotated[Sum9, subcommand("sum9")] | Annotated[Vae, subcommand("vae")]
+        Annotated[Same, subcommand("same")]
+        | Annotated[Sum9, subcommand("sum9")]
+        | Annotated[Sat, subcommand("sat")]
+        | Annotated[Addition, subcommand("addition")]
+        | Annotated[Vae, subcommand("vae")]
+        | Annotated[Paths, subcommand("paths")]
+        | Annotated[Sudoku, subcommand("sudoku")]
     ]
 
     def run(self) -> int:
@@ -56,6 +62,10 @@ EXAMPLES = {
         "doxa reproduce same --table implications --steps 14000 --seeds 0 1",
         "doxa reproduce same --show",
         "doxa reproduce vae --estimator loo@5 --steps 4690",
+        "doxa reproduce sat --table 91-clauses --data uf20-91",
+        "doxa reproduce addition --reasoner refine --seeds 0 1 2",
+        "doxa reproduce paths --only terrain-12/rloo terrain-12/imle --seeds 0 1",
+        "doxa reproduce sudoku --reasoner exact --seeds 0 1 2",
     ),
     Operators: (
         "doxa operators --kind implications",

@@ -158,3 +158,79 @@ class Vae(Reproduce):
             for entry in experiment.select([f"*/{name}" if "@" in name else f"*/{name}@*"])
         }
         return [entry for entry in chosen if entry.name in wanted]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sat(Reproduce):
+    """Random vectors refined towards 3-SAT formulas: SATLIB's, in the folder --data, or generated ones (Chapter 4)."""
+
+    def experiment(self) -> Experiment:
+        from doxa.experiments import SAT
+
+        return SAT
+
+    def entries(self, experiment: Experiment) -> list[Entry]:
+        patterns = [*(f"{table}/*" for table in self.table), *self.only]
+        if self.data is not None:  # the same configurations, with the formulas in that folder
+            return experiment.select(p if p.startswith("satlib-") else f"satlib-{p}" for p in patterns or ["*"])
+        if patterns or self.list or self.show:
+            return experiment.select(patterns or ["*"])
+        return [entry for entry in experiment.entries if not entry.config.satlib]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paths(Reproduce):
+    """Cheapest paths across maps: the Warcraft maps, in the folder --data, or generated terrain (Chapter 6)."""
+
+    def experiment(self) -> Experiment:
+        from doxa.experiments import PATHS
+
+        return PATHS
+
+    def entries(self, experiment: Experiment) -> list[Entry]:
+        patterns = [*(f"{table}/*" for table in self.table), *self.only]
+        if not patterns and not self.list and not self.show:
+            patterns = ["terrain-12/*" if self.data is None else "warcraft-12/*"]
+        return experiment.select(patterns or ["*"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sudoku(Reproduce):
+    """Visual Sudoku: telling correct grids of digits from incorrect ones (Chapter 6). Each seed is a split."""
+
+    reasoner: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
+    """Only these ways of reasoning, such as exact: the tables of that name."""
+
+    def experiment(self) -> Experiment:
+        from doxa.experiments import SUDOKU
+
+        return SUDOKU
+
+    def entries(self, experiment: Experiment) -> Entries:
+        chosen = super().entries(experiment)
+        wanted = {e.table for name in self.reasoner for e in experiment.select([f"{name}/*"])}
+        return [entry for entry in chosen if not wanted or entry.table in wanted]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addition(Reproduce):
+    """Digits learnt from sums of MNIST digits alone (Chapters 4 and 6)."""
+
+    reasoner: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
+    """Only these ways of reasoning: refine, exact."""
+    digits: Annotated[tuple[int, ...], arg(aliases=("-N",))] = ()
+    """Only numbers of so many digits."""
+
+    def experiment(self) -> Experiment:
+        from doxa.experiments import ADDITION
+
+        return ADDITION
+
+    def entries(self, experiment: Experiment) -> Entries:
+        chosen = super().entries(experiment)
+        if self.reasoner:
+            wanted = {e.name for name in self.reasoner for e in experiment.select([f"{name}/*"])}
+            chosen = [entry for entry in chosen if entry.name in wanted]
+        if self.digits:
+            chosen = [entry for entry in chosen if getattr(entry.config, "digits", 1) in self.digits]
+        return chosen

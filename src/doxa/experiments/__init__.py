@@ -18,28 +18,46 @@ A `Gallery` is a set of named figures (`Illustration`) that `write_gallery` draw
 
 from __future__ import annotations
 
+from doxa.experiments._addition import ADDITION
+from doxa.experiments._addition_exact import ExactAdditionConfig
+from doxa.experiments._addition_refine import RefineAdditionConfig, addition_layer
+from doxa.experiments._baselines import DigitsBaseline
 from doxa.experiments._digits import DigitsConfig, digit_network, train_digits
 from doxa.experiments._experiment import Entry, Experiment, collect, reproduce
 from doxa.experiments._figures_operator import draw_operators
+from doxa.experiments._fit import Fitting, fit
 from doxa.experiments._fuzzy_figures import fuzzy_figures
 from doxa.experiments._gallery import Gallery, Illustration, write_gallery
-from doxa.experiments._fit import Fitting, fit
+from doxa.experiments._paths import PATHS, PathsConfig
 from doxa.experiments._same import SAME, SUM9
 from doxa.experiments._same_config import PairsConfig
+from doxa.experiments._sat import SAT, SatConfig
+from doxa.experiments._sudoku import SUDOKU, SudokuConfig
 from doxa.experiments._vae import VAE, VAEConfig
 
 __all__ = [
+    "ADDITION",
+    "PATHS",
     "SAME",
+    "SAT",
+    "SUDOKU",
     "SUM9",
     "VAE",
+    "DigitsBaseline",
     "DigitsConfig",
     "Entry",
+    "ExactAdditionConfig",
     "Experiment",
     "Fitting",
     "Gallery",
     "Illustration",
     "PairsConfig",
+    "PathsConfig",
+    "RefineAdditionConfig",
+    "SatConfig",
+    "SudokuConfig",
     "VAEConfig",
+    "addition_layer",
     "collect",
     "digit_network",
     "draw_operators",
