@@ -139,7 +139,7 @@ class MixtureDirichlet(Prior):
     def __init__(
         self,
         sizes: Sequence[int],
-        low: float = 0.01,
+        low: float = 0.001,
         high: float = 10.0,
         *,
         per: Literal["belief", "variable"] = "belief",

@@ -311,7 +311,7 @@ class Amortized(nn.Module):
         >>> len(losses)
         3
         """
-        optimizer = torch.optim.Adam(self.model.parameters(), lr) if optimizer is None else optimizer
+        optimizer = torch.optim.Adam(self.model.parameters(), lr, fused=True) if optimizer is None else optimizer
         losses = []
         for _ in range(steps):
             optimizer.zero_grad()

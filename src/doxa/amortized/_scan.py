@@ -84,6 +84,13 @@ class ScanModel(InferenceModel):
         self.rightwards = nn.GRU(hidden, hidden)
         self.head = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, self.width))
         self.hidden = hidden
+        # A distribution over features is an average of their embeddings, which should differ from the start; kinds and
+        # passes should not drown them.
+        with torch.no_grad():
+            torch.nn.init.normal_(self.from_belief[0].weight)  # type: ignore[arg-type]
+            torch.nn.init.normal_(self.from_known.weight)
+            for table in (self.kinds, self.passes):
+                table.weight.mul_(0.1)
 
     def _features(self, probs: Tensor) -> Tensor:
         """What the belief says of each column: ``(R, C, F)``."""

@@ -91,7 +91,7 @@ class JointTraining:
         self.train_inference, self.generator = train_inference, generator
         if optimizer is None:
             own = list(perception.parameters()) if isinstance(perception, nn.Module) else []
-            optimizer = torch.optim.Adam([*own, *engine.model.parameters()], lr)
+            optimizer = torch.optim.Adam([*own, *engine.model.parameters()], lr, fused=True)
         self.optimizer = optimizer
 
     def belief(self, inputs: Any) -> Belief:

@@ -1,0 +1,166 @@
+"""Amortised inference: a training iteration against networks in a loop, decoding, and queries beside exact inference.
+
+The iteration is that of the dissertation's prediction-only model for sums of N digits: a batch of 16 beliefs, the
+Dirichlet prior fitted to the last 2,500 beliefs in 50 steps, 600 beliefs drawn from it, one network of three layers of
+800 for each digit of the sum, and Adam. The peer is the same in plain torch, network by network. Perception is left out
+on both sides: its logits are parameters.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical, Dirichlet
+from torch.nn.functional import one_hot, softplus
+
+from doxa.amortized import Amortized, FactorMLPs, FittedDirichlet, InferenceModel, JointTraining, ScanModel
+from doxa.exact import Elimination
+from doxa.problem import Belief, addition
+from harness import Row, compare, exponent, main
+
+BATCH, SAMPLES, HIDDEN, STORED, STEPS, L2 = 16, 600, 800, 2500, 50, 900_000.0
+
+
+class Logits(nn.Module):
+    """Perception without a network: one row of logits for each input."""
+
+    def __init__(self, digits: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(BATCH, 2 * digits, 10))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.table[rows]
+
+
+def ours(digits: int, make: Callable[..., InferenceModel]) -> Callable[[], object]:
+    problem = addition(digits)
+    prior = FittedDirichlet(problem.world)
+    prior.observe(Belief.from_logits(torch.randn(STORED, 2 * digits, 10)))
+    training = JointTraining(Amortized(problem, make(problem), prior), Logits(digits), samples=SAMPLES)
+    rows = torch.arange(BATCH)
+    labels = problem(torch.randint(10, (BATCH, 2 * digits)))
+    return lambda: training.step(rows, labels)
+
+
+def in_a_loop(digits: int) -> Callable[[], object]:
+    """One network after the other, as one writes it first."""
+    problem = addition(digits)
+    sizes, width = problem.output, 2 * digits * 10
+    networks = nn.ModuleList()
+    for i, size in enumerate(sizes):
+        inputs = width + sum(sizes[:i])
+        layers: list[nn.Module] = []
+        for _ in range(3):
+            layers += [nn.Linear(inputs, HIDDEN), nn.ReLU()]
+            inputs = HIDDEN
+        networks.append(nn.Sequential(*layers, nn.Linear(HIDDEN, size)))
+    perception = Logits(digits)
+    optimizer = torch.optim.Adam([*perception.parameters(), *networks.parameters()], 1e-3)
+    raw = nn.Parameter(torch.full((2 * digits, 10), -2.252168))
+    of_prior = torch.optim.Adam([raw], 0.01)
+    stored = torch.randn(STORED, 2 * digits, 10).softmax(-1)
+    rows = torch.arange(BATCH)
+    labels = problem(torch.randint(10, (BATCH, 2 * digits)))
+
+    def log_q(probs: Tensor, outputs: Tensor) -> Tensor:
+        x = probs.flatten(1)
+        total = torch.zeros(len(x))
+        for network, size, output in zip(networks, sizes, outputs.unbind(-1), strict=True):
+            total = total + Categorical(logits=network(x)).log_prob(output)
+            x = torch.cat([x, one_hot(output, size).to(x)], -1)
+        return total
+
+    def step() -> None:
+        nonlocal stored
+        probs = perception(rows).softmax(-1)
+        stored = torch.cat([stored, probs.detach()])[-STORED:]
+        statistic = (stored + 1e-7).log().mean(0)
+        for _ in range(STEPS):
+            of_prior.zero_grad()
+            alpha = softplus(raw)
+            likelihood = torch.lgamma(alpha.sum(-1)) - torch.lgamma(alpha).sum(-1) + ((alpha - 1) * statistic).sum(-1)
+            (-STORED * likelihood.mean() + L2 * alpha.square().mean()).backward()
+            of_prior.step()
+        beliefs = Dirichlet(softplus(raw).detach()).sample((SAMPLES,))
+        outputs = problem(Categorical(beliefs).sample())
+        optimizer.zero_grad()
+        (-log_q(beliefs, outputs).mean()).backward()
+        for parameter in networks.parameters():
+            parameter.requires_grad_(False)
+        (-log_q(probs, labels).mean()).backward()
+        for parameter in networks.parameters():
+            parameter.requires_grad_(True)
+        optimizer.step()
+
+    return step
+
+
+def iteration_rows() -> list[Row]:
+    rows = []
+    for digits in (1, 4, 15):
+        torch.manual_seed(0)
+        peer = in_a_loop(digits)
+        repeats = 9 if digits < 15 else 5
+        for name, goal, make in (
+            ("one batched product", 1.5, lambda p: FactorMLPs(p, hidden=HIDDEN, explain=False)),
+            ("scan model", 6.0, lambda p: ScanModel(p, explain=False)),
+        ):
+            rows.append(
+                compare(
+                    f"amortized: training iteration N={digits}, {name}, against networks in a loop",
+                    ours(digits, make),
+                    peer,
+                    goal=goal,
+                    better="higher",
+                    repeats=repeats,
+                )
+            )
+    return rows
+
+
+def query_rows() -> list[Row]:
+    rows = []
+    for digits in (4, 15):
+        torch.manual_seed(0)
+        problem = addition(digits)
+        belief = Belief.from_logits(3 * torch.randn(BATCH, 2 * digits, 10))
+        engine, exact = Amortized(problem, ScanModel(problem, explain=False), beams=8), Elimination(problem)
+        rows.append(
+            compare(
+                f"amortized: best sum of {BATCH} queries N={digits}, 8 beams, against exact inference with 8 beams",
+                lambda engine=engine, belief=belief: engine.predict(belief),
+                lambda exact=exact, belief=belief: exact.predict(belief),
+                goal=1.0,
+                better="higher",
+                repeats=9,
+            )
+        )
+    lengths = [1, 3, 10, 30, 100]
+    times = []
+    for digits in lengths:
+        problem = addition(digits)
+        engine = Amortized(problem, ScanModel(problem, explain=False), beams=1)
+        belief = Belief.from_logits(torch.randn(1, 2 * digits, 10))
+        engine.predict(belief)
+        best = float("inf")
+        for _ in range(5):
+            start = time.process_time()
+            engine.predict(belief)
+            best = min(best, time.process_time() - start)
+        times.append(best)
+    note = ", ".join(f"N={n}: {t * 1e3:.3g} ms" for n, t in zip(lengths, times, strict=True))
+    rows.append(
+        Row("amortized: one query, N from 1 to 100, exponent", exponent(lengths, times), 1.1, "lower", note=note)
+    )
+    return rows
+
+
+def rows() -> list[Row]:
+    return [*iteration_rows(), *query_rows()]
+
+
+if __name__ == "__main__":
+    main(__file__, rows)
