@@ -81,6 +81,18 @@ def test_joint_norms_run_over_the_batch() -> None:
     torch.testing.assert_close(descent._losses(descent._truths(x)[0], x, start, goal).sum(), wanted)
 
 
+def test_joint_norms_are_those_of_each_formula() -> None:
+    """Formulas that share no atoms go as they would alone, whatever their sizes."""
+    formulas = [(A | B) & ~C, D & ~Call("e")]
+    sizes = [3, 2]
+    x = torch.rand(6, 5, generator=torch.Generator().manual_seed(12), dtype=torch.float64)
+    options = {"beta": 0.2, "steps": 30, "joint": True, "freeze": False}
+    both = GradientRefine(Refine(formulas, "product"), **options).run(x).last  # type: ignore[arg-type]
+    for formula, own, part in zip(formulas, x.split(sizes, 1), both.split(sizes, 1), strict=True):
+        alone = GradientRefine(Refine(formula, "product"), **options).run(own).last  # type: ignore[arg-type]
+        torch.testing.assert_close(part, alone)
+
+
 def test_descent_keeps_constants_and_regularises() -> None:
     layer = Refine(A & B & C, "product", 0.9, constants=[C])
     x = torch.tensor([[0.3, 0.6, 0.8]], dtype=torch.float64)

@@ -1,14 +1,15 @@
 r"""Refinement of random vectors towards 3-SAT formulas, against gradient descent (Chapter 4, "Experiments on 3SAT").
 
-A step of a run is one formula: ten uniformly random vectors are refined towards the target, and whatever is measured is
-averaged over the vectors, and over the formulas so far. Truth and distance are those of the *last* iterate, as in the
-chapter's figures; a truth of 1 may be a fractional point, so whether the vector rounded at 0.5 satisfies the formula
-stands beside it.
+A step of a run is ten formulas, which share no atoms and so are refined as one formula graph: of each of them, ten
+uniformly random vectors are refined towards the target, and whatever is measured is averaged over vectors and formulas,
+those of the steps before included. Truth and distance are those of the *last* iterate, as in the chapter's figures; a
+truth of 1 may be a fractional point, so whether the vector rounded at 0.5 satisfies the formula stands beside it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -20,8 +21,8 @@ from torch import Tensor
 from doxa.errors import ConfigError, DataError
 from doxa.experiments._experiment import Entry, Experiment
 from doxa.experiments._sat_figures import CURVE, draw_sat
-from doxa.logic import CNF, read_dimacs
-from doxa.refine import GradientRefine, Refine, Refined, hybrid, restarts
+from doxa.logic import CNF, Call, read_dimacs
+from doxa.refine import GradientRefine, Refine, hybrid, restarts
 from doxa.runs import Result, Run, train
 from doxa.tasks import ksat_instances
 
@@ -33,7 +34,6 @@ FORMULAS_SEED = 2091
 """The formulas are the same for every run, like the files of SATLIB; a run's seed is that of its vectors."""
 THRESHOLD = 0.01
 """A vector has arrived when its truth is this near to the target, and settled when it stays this near to its last."""
-PREFIX_FORMULAS = 5
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,9 @@ class SatConfig:
         beta: β of Adam, the weight of the distance.
         target: the wanted truth.
         clauses: the first so many of the 91.
-        steps: how many formulas.
-        vectors: for each of them; Adam takes its norms over all of them together.
+        steps: how many times ``formulas`` are refined.
+        formulas: so many at a time.
+        vectors: for each formula; Adam takes its norms over all of them together.
         passes: at most so many, or steps of Adam.
         times: copies of each vector, for restarts.
         satlib: SATLIB's own formulas, in a folder that has to be given, instead of generated ones.
@@ -64,14 +65,15 @@ class SatConfig:
     beta: float = 0.0
     target: float = 1.0
     clauses: int = ALL_CLAUSES
-    steps: int = 50
+    steps: int = 5
+    formulas: int = 10
     vectors: int = 10
     passes: int = 500
     times: int = 200
     satlib: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "vectors", "passes", "times"):
+        for name in ("steps", "formulas", "vectors", "passes", "times"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected at least 1")
         if not 1 <= self.clauses <= ALL_CLAUSES:
@@ -79,18 +81,19 @@ class SatConfig:
 
 
 def train_sat(config: SatConfig, path: Path, *, seed: int, data: Path | None, progress: bool) -> Result:
-    """Refine the vectors of one formula after the other; the metrics are means over the formulas so far."""
-    formulas = _formulas(config, data)
+    """Refine the vectors of some formulas after the other; the metrics are means over the formulas so far."""
+    every = _formulas(config, data)
     run = Run.start(path, config, seed=seed)
     sums: dict[str, float] = {}
 
     def step(i: int) -> dict[str, float]:
-        for name, value in measure(config, formulas[i], 1000 * seed + i).items():
+        formulas = every[i * config.formulas : (i + 1) * config.formulas]
+        for name, value in measure(config, formulas, 1000 * seed + i).items():
             sums[name] = sums.get(name, 0.0) + value
         return {name: total / (i + 1) for name, total in sums.items()}
 
-    train(run, step, steps=config.steps, state={"sums": sums}, log_every=1, save_every=10, progress=progress)
-    result = Result.of(run, "sat", prefix_step=min(PREFIX_FORMULAS, config.steps))
+    train(run, step, steps=config.steps, state={"sums": sums}, log_every=1, save_every=1, progress=progress)
+    result = Result.of(run, "sat", prefix_step=1)
     return replace(result, prefix={name: value for name, value in result.prefix.items() if "@" not in name})
 
 
@@ -101,75 +104,92 @@ def _formulas(config: SatConfig, data: Path | None) -> list[CNF]:
             if config.satlib
             else "this configuration generates its formulas; those for a folder of SATLIB are called satlib-..."
         )
+    count = config.steps * config.formulas
     if data is None:
         generator = torch.Generator().manual_seed(FORMULAS_SEED)
-        found = ksat_instances(config.steps, VARIABLES, ALL_CLAUSES, generator=generator)
+        found = ksat_instances(count, VARIABLES, ALL_CLAUSES, generator=generator)
     else:
         files = sorted(data.glob("*.cnf"), key=lambda file: [int(n) for n in re.findall(r"\d+", file.stem)])
-        if len(files) < config.steps:
-            raise DataError(f"{data} has {len(files)} .cnf files, expected {config.steps}: SATLIB's uf20-91 has 1000")
-        found = [read_dimacs(file) for file in files[: config.steps]]
+        if len(files) < count:
+            raise DataError(f"{data} has {len(files)} .cnf files, expected {count}: SATLIB's uf20-91 has 1000")
+        found = [read_dimacs(file) for file in files[:count]]
     return [CNF.from_clauses(cnf.clauses[: config.clauses], cnf.variables) for cnf in found]
 
 
 @torch.no_grad()
-def measure(config: SatConfig, cnf: CNF, seed: int) -> dict[str, float]:
-    """Refine random vectors towards one formula; means over the vectors."""
+def measure(config: SatConfig, formulas: Sequence[CNF], seed: int) -> dict[str, float]:
+    """Refine random vectors towards formulas; means over both."""
     generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(config.vectors, cnf.variables, generator=generator)
+    vectors = [torch.rand(config.vectors, cnf.variables, generator=generator) for cnf in formulas]
+    if config.method in ("refine", "adam"):
+        found = _as_in_the_chapter(config, formulas, vectors)
+    else:
+        single = [_with_more(config, *problem, generator) for problem in zip(formulas, vectors, strict=True)]
+        found = {name: torch.stack([one[name] for one in single]) for name in single[0]}
+    return {name: float(values.double().mean()) for name, values in found.items()}
+
+
+def _as_in_the_chapter(config: SatConfig, formulas: Sequence[CNF], vectors: list[Tensor]) -> dict[str, Tensor]:
+    """Refinement or Adam, all formulas at once, each on atoms of its own; values are (vectors, formulas)."""
+    atoms = [[Call(f"x{i}_{k}") for k in range(cnf.variables)] for i, cnf in enumerate(formulas)]
+    own = [CNF.from_clauses(cnf.clauses, names).formula() for cnf, names in zip(formulas, atoms, strict=True)]
     layer = Refine(
-        cnf,
+        own,
         config.logic,
         config.target,
         config.schedule,
+        atoms=[atom for names in atoms for atom in names],
         max_steps=config.passes,
-        # the chapter lets vectors go on that come no nearer; only the extra methods give up on them early
-        patience=config.passes if config.method == "refine" else 10,
-        guarantee="sat" if config.method == "guarantee" else None,
+        patience=config.passes,  # the chapter lets vectors go on that come no nearer
     )
-    found = _solve(config, layer, x, generator)
-    last = found.last if config.method in ("refine", "adam") else found.values
-    truth = layer.truth(last)
+    x = torch.cat(vectors, 1)
+    if config.method == "adam":
+        adam = GradientRefine(layer, beta=config.beta, steps=config.passes, joint=True, freeze=False)
+        found = adam.run(x, trajectory=True)
+    else:
+        found = layer.run(x, trajectory=True)
+    assert found.trajectory is not None
+    truth = torch.cat([layer.truth(some) for some in torch.split(found.trajectory, 50)])
+    truth = truth.view(len(found.trajectory), config.vectors, len(formulas))
+    distance = (found.trajectory - x).abs().unflatten(-1, (len(formulas), -1)).sum(-1)
+    rounded = layer.truth((found.last > 0.5).to(x.dtype)).view_as(truth[0])
+    nearest = (truth - config.target).abs().argmin(0, keepdim=True)
+    away = (truth - truth[-1]).abs() > THRESHOLD
+    curves = {}
+    for k in (k for k in CURVE if k <= config.passes):  # who has stopped stays
+        at = min(k, len(truth) - 1)
+        curves |= {f"truth@{k}": truth[at], f"l1@{k}": distance[at]}
+    return {
+        **_final(config, truth[-1], distance[-1], rounded > 0.5),
+        "best_truth": truth.gather(0, nearest),
+        "settled": torch.where(away, torch.arange(1, len(away) + 1).view(-1, 1, 1), 0).amax(0),
+        **curves,
+    }
+
+
+def _with_more(config: SatConfig, cnf: CNF, x: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+    """One of the methods that go beyond the chapter, for one formula; values are (vectors)."""
+    guarantee: Literal["sat"] | None = "sat" if config.method == "guarantee" else None
+    layer = Refine(cnf, config.logic, config.target, config.schedule, max_steps=config.passes, guarantee=guarantee)
+    match config.method:
+        case "restarts":
+            found = restarts(layer, x, times=config.times, spread=1.0, generator=generator)
+        case "hybrid":
+            found = hybrid(layer, x, descent=GradientRefine(layer, steps=config.passes))
+        case _:
+            found = layer.run(x)
+    return {**_final(config, found.truth, found.distance, found.satisfied), "best_truth": found.truth}
+
+
+def _final(config: SatConfig, truth: Tensor, distance: Tensor, satisfied: Tensor) -> dict[str, Tensor]:
     gap = (truth - config.target).abs()
-    metrics = {
+    return {
         "loss": gap,
         "truth": truth,
-        "l1": (last - x).abs().sum(1),
-        "satisfied": 100.0 * layer.satisfied(last),
+        "l1": distance,
+        "satisfied": 100.0 * satisfied,
         "reached": 100.0 * (gap <= THRESHOLD),
-        "best_truth": found.truth,
     }
-    if found.trajectory is not None:
-        metrics |= _curves(layer, found.trajectory, config.passes)
-    return {name: float(values.double().mean()) for name, values in metrics.items()}
-
-
-def _solve(config: SatConfig, layer: Refine, x: Tensor, generator: torch.Generator) -> Refined:
-    match config.method:
-        case "adam":
-            adam = GradientRefine(layer, beta=config.beta, steps=config.passes, joint=True, freeze=False)
-            return adam.run(x, trajectory=True)
-        case "restarts":
-            return restarts(layer, x, times=config.times, spread=1.0, generator=generator)
-        case "hybrid":
-            return hybrid(layer, x)
-        case "guarantee":
-            return layer.run(x)
-    return layer.run(x, trajectory=True)
-
-
-def _curves(layer: Refine, trajectory: Tensor, passes: int) -> dict[str, Tensor]:
-    """When each vector settled, and truth and distance after some numbers of passes; who stopped stays."""
-    truth = layer.truth(trajectory)
-    distance = (trajectory - trajectory[0]).abs().sum(-1)
-    away = (truth - truth[-1]).abs() > THRESHOLD
-    numbered = torch.arange(1, len(away) + 1).unsqueeze(1)
-    curves = {"settled": torch.where(away, numbered, 0).amax(0)}
-    for k in CURVE:
-        if k <= passes:
-            at = min(k, len(truth) - 1)
-            curves |= {f"truth@{k}": truth[at], f"l1@{k}": distance[at]}
-    return curves
 
 
 _FIGURES = {

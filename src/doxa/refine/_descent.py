@@ -5,6 +5,7 @@ r"""The baseline: refinement by gradient descent (Chapter 4, "Gradient descent b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from doxa._numerics import safe_log
 from doxa.errors import ConfigError
 from doxa.fuzzy import Lukasiewicz, Product
-from doxa.logic import And, Expr
+from doxa.logic import And, atoms_of
 from doxa.refine._refine import Refine
 from doxa.refine._result import Refined
 
@@ -37,6 +38,8 @@ class GradientRefine(nn.Module):
         rate: the step size.
         steps: at most so many.
         joint: whether the norms run over the whole batch together, as in the dissertation's experiments, or row by row.
+            Each formula then has norms of its own, over its own atoms: formulas that share no atoms are descended as if
+            they were alone.
         freeze: whether rows stop when they arrive or come no nearer; without, all of them take all steps, as in the
             dissertation's experiments, and may wander on.
 
@@ -46,6 +49,8 @@ class GradientRefine(nn.Module):
     >>> bool(found.truth > 0.99), bool(found.satisfied)
     (True, True)
     """
+
+    _own: Tensor
 
     def __init__(
         self,
@@ -74,26 +79,36 @@ class GradientRefine(nn.Module):
         self.p = (1.0 if isinstance(conj, Product) else 2.0) if p is None else p
         self.loss, self.beta, self.optimiser, self.rate, self.steps = loss, beta, optimiser, rate, steps
         self.tolerance, self.patience, self.joint, self.freeze = tolerance, patience, joint, freeze
-        # The conjuncts of each formula, to be joined without max or as logarithms.
-        self.parts: list[Refine] = []
+        # The conjuncts of all formulas, to be joined without max or as logarithms.
+        conjuncts = [f.children if isinstance(f, And) else (f,) for f in layer.formulas.values()]
+        self.sizes = [len(some) for some in conjuncts]
+        self.conjuncts = None
         if loss != "plain":
-            self.parts = [self._conjuncts(f) for f in layer.formulas.values()]
-        self.inner = nn.ModuleList(self.parts)
+            listed = [c for some in conjuncts for c in some]
+            self.conjuncts = Refine(listed, layer.logic, steps=1, atoms=layer.atoms, constants=layer.constants)
+        # The atoms of each formula by number, filled up with one that is not there and never moves.
+        number = {a: i for i, a in enumerate(layer.atoms)}
+        own = [[number[a] for a in atoms_of(f)] for f in layer.formulas.values()]
+        width = max(map(len, own))
+        filled = torch.tensor([row + [len(layer.atoms)] * (width - len(row)) for row in own], dtype=torch.int64)
+        self.register_buffer("_own", filled, persistent=False)
 
-    def _conjuncts(self, formula: Expr) -> Refine:
-        listed = list(formula.children) if isinstance(formula, And) else [formula]
-        return Refine(listed, self.layer.logic, steps=1, atoms=self.layer.atoms, constants=self.layer.constants)
+    def _joined(self, values: Tensor, join: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """From the conjuncts of all formulas, (conjuncts, *batch), something for each formula."""
+        if len(set(self.sizes)) == 1:
+            return join(values.view(len(self.sizes), self.sizes[0], *values.shape[1:]), 1)
+        return torch.stack([join(some, 0) for some in torch.split(values, self.sizes)])
 
     def _truths(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What is compared with the target, and the truth, without derivatives: (formulas, *batch) both."""
-        if self.loss == "plain":
+        if self.conjuncts is None:
             truths = self.layer.engine.evaluate(x).formulas
             return truths, truths.detach()
-        values = [part.engine.evaluate(x).formulas for part in self.parts]
-        truths = torch.stack([self.layer.logic.conj.reduce(v.detach(), 0) for v in values])
+        values = self.conjuncts.engine.evaluate(x).formulas
+        truths = self._joined(values.detach(), self.layer.logic.conj.reduce)
         if self.loss == "log":
-            return torch.stack([safe_log(v).sum(0) for v in values]), truths
-        return torch.stack([v.sum(0) - (len(v) - 1) for v in values]), truths
+            return self._joined(safe_log(values), torch.sum), truths
+        return 1 - self._joined(1 - values, torch.sum), truths
 
     def _losses(self, compared: Tensor, x: Tensor, start: Tensor, goal: Tensor) -> Tensor:
         """The loss of each row; of all rows together, in the one place where that is asked for."""
@@ -102,9 +117,11 @@ class GradientRefine(nn.Module):
         far = x - start
         if self.joint:
             # norms over the batch, shared out evenly so that the sum is the loss of the batch
-            first: Tensor = torch.linalg.vector_norm(gap.flatten())
-            second: Tensor = torch.linalg.vector_norm(far.flatten(), ord=self.p)
-            return (first + self.beta * second).expand(x.shape[1:]) / max(x[0].numel(), 1)
+            first: Tensor = torch.linalg.vector_norm(gap.flatten(1), dim=1).sum()
+            if self.beta:
+                far = torch.cat([far, torch.zeros_like(far[:1])])[self._own]
+                first = first + self.beta * torch.linalg.vector_norm(far.flatten(1), ord=self.p, dim=1).sum()
+            return first.expand(x.shape[1:]) / max(x[0].numel(), 1)
         gone: Tensor = torch.linalg.vector_norm(far, ord=self.p, dim=0)
         return gap.abs().sum(0) + self.beta * gone
 

@@ -58,7 +58,7 @@ def restarts(
         spread * torch.arange(times + 1, dtype=start.dtype, device=x.device) / max(times, 1)
     )  # the first is x itself
     tried = []
-    for some in parts.split(max(_ROOM // max(x.numel(), 1), 1)):
+    for some in torch.split(parts, max(_ROOM // max(x.numel(), 1), 1)):
         chance = torch.rand((len(some), *x.shape), generator=generator, dtype=start.dtype, device=x.device)
         copies = torch.where(free, x + some.view(-1, *[1] * x.dim()) * (chance - x), x)
         wanted = None if target is None else goal.movedim(0, -1).expand(*copies.shape[:-1], len(goal))
