@@ -173,17 +173,24 @@ def _differing(worlds: Tensor, pairs: Tensor) -> Tensor:
 
 def _filled(size: int, random: np.random.RandomState) -> np.ndarray:
     """A correct grid, int64 ``(n²,)``."""
-    pairs = sudoku_pairs(size).numpy()
-    earlier = [pairs[pairs[:, 1] == cell, 0] for cell in range(size * size)]  # pairs list the earlier cell first
+    box = math.isqrt(size)
     while True:
-        grid = np.full(size * size, -1, dtype=np.int64)
+        grid: list[int] = []
+        rows, columns, blocks = [0] * size, [0] * size, [0] * size  # digits that are used there, as bits
         for cell in range(size * size):
-            allowed = np.setdiff1d(np.arange(size), grid[earlier[cell]])
-            if not len(allowed):
+            row, column = divmod(cell, size)
+            block = box * (row // box) + column // box
+            used = rows[row] | columns[column] | blocks[block]
+            allowed = [digit for digit in range(size) if not used >> digit & 1]
+            if not allowed:
                 break
-            grid[cell] = random.choice(allowed)
+            digit = allowed[random.randint(len(allowed))]
+            rows[row] |= 1 << digit
+            columns[column] |= 1 << digit
+            blocks[block] |= 1 << digit
+            grid.append(digit)
         else:
-            return grid
+            return np.array(grid)
 
 
 def _corrupted(grid: np.ndarray, size: int, chance: float, random: np.random.RandomState) -> np.ndarray:

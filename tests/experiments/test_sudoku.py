@@ -1,0 +1,168 @@
+"""Visual Sudoku: the puzzles, what a correct one is, and learning from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from doxa.errors import ConfigError, DataError
+from doxa.exact import Elimination
+from doxa.experiments._sudoku import SUDOKU, SudokuConfig, sudoku_constraint, train_sudoku
+from doxa.problem import Belief, Factor, Problem, Variable, tabulate
+from doxa.runs import Run
+from doxa.tasks import MNIST, Batches, is_sudoku, sudoku_pairs, sudoku_problem, visual_sudoku, write_idx
+
+
+def drawn_digits(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images in which digit d is a bright square in place d, with noise: easy to read, and made in no time."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 10
+    images = torch.randint(0, 60, (count, 28, 28), generator=generator, dtype=torch.uint8)
+    for digit in range(10):
+        row, column = divmod(digit, 4)
+        images[labels == digit, 8 * row : 8 * row + 7, 7 * column : 7 * column + 7] = 250
+    return images, labels
+
+
+@pytest.fixture(scope="module")
+def mnist() -> MNIST:
+    return MNIST(*drawn_digits(12_000, 0), *drawn_digits(2_000, 1))
+
+
+def well_formed(grid: list[int], size: int, box: int) -> bool:
+    """By the book: every row, column and block has every digit."""
+    rows = [grid[size * r : size * r + size] for r in range(size)]
+    columns = [list(c) for c in zip(*rows, strict=True)]
+    blocks = [
+        [rows[box * a + i][box * b + j] for i in range(box) for j in range(box)]
+        for a in range(size // box)
+        for b in range(size // box)
+    ]
+    return all(sorted(group) == list(range(size)) for group in rows + columns + blocks)
+
+
+@pytest.mark.parametrize(("size", "puzzles"), [(4, 60), (9, 20)])
+def test_puzzles_are_what_they_are_said_to_be(mnist: MNIST, size: int, puzzles: int) -> None:
+    train, test = visual_sudoku(mnist, size, puzzles=puzzles, seed=3)
+    box = {4: 2, 9: 3}[size]
+    for part in (train, test):
+        assert part.images.shape == (puzzles, size * size, 28, 28)
+        assert int(part.correct.sum()) == puzzles // 2
+        for grid, correct in zip(part.digits.tolist(), part.correct.tolist(), strict=True):
+            assert well_formed(grid, size, box) == correct
+            assert set(grid) <= set(range(size))
+        # The bright square says which digit is shown.
+        squares = torch.stack([part.images[:, :, 8 * (d // 4), 7 * (d % 4)] for d in range(10)], -1)
+        assert torch.equal(squares.argmax(-1), part.digits)
+    together = torch.cat([train.images, test.images]).flatten(0, 1).flatten(1)
+    assert len({row.numpy().tobytes() for row in together}) == len(together)  # no image twice
+    again, _ = visual_sudoku(mnist, size, puzzles=puzzles, seed=3)
+    other, _ = visual_sudoku(mnist, size, puzzles=puzzles, seed=4)
+    assert torch.equal(again.images, train.images)
+    assert not torch.equal(other.digits, train.digits)
+
+
+def test_corruptions_are_replacements_or_swaps(mnist: MNIST) -> None:
+    train, _ = visual_sudoku(mnist, 4, puzzles=160, seed=0)
+    wrong = train.digits[~train.correct]
+    balanced = (torch.nn.functional.one_hot(wrong, 4).sum(1) == 4).all(1)  # swaps keep the number of each digit
+    assert 0.3 < balanced.double().mean() < 0.75
+    with pytest.raises(ConfigError, match="size is 5, expected 4 or 9"):
+        visual_sudoku(mnist, 5)
+    with pytest.raises(ConfigError, match="puzzles is 7"):
+        visual_sudoku(mnist, 4, puzzles=7)
+    with pytest.raises(DataError, match="images of the digit"):
+        visual_sudoku(mnist, 9)
+
+
+def test_problem_pairs_and_constraint_agree() -> None:
+    problem, pairs, constraint = sudoku_problem(4), sudoku_problem(4, by_pairs=True), sudoku_constraint(4)
+    worlds = torch.cat([problem.random_worlds(300), torch.tensor([[0, 1, 2, 3, 2, 3, 0, 1, 1, 0, 3, 2, 3, 2, 1, 0]])])
+    correct = is_sudoku(worlds)
+    assert correct[-1]
+    for found in (problem(worlds), problem.evaluate_factors(worlds), constraint.problem(worlds)):
+        assert torch.equal(found.squeeze(-1) == 1, correct)
+    assert torch.equal(pairs(worlds), pairs.evaluate_factors(worlds))
+    assert torch.equal(pairs(worlds).all(-1), correct)
+    assert constraint.models == 288
+    assert len(sudoku_pairs(9)) == 810
+    # Two cells differ with probability 1 - Σ_k P_ik P_jk.
+    belief = Belief.from_logits(torch.randn(3, 16, 4, dtype=torch.float64))
+    p, (a, b) = belief.probs, sudoku_pairs(4).T
+    one = Belief(belief.log_probs[:, :2], validate=False)
+    assert pairs.output == (2,) * 56
+    differ = 1 - (p[:, a[0]] * p[:, b[0]]).sum(-1)
+    pair = Problem.from_factors(
+        [
+            Factor(
+                (Variable.world(0), Variable.world(1), Variable.output(0)),
+                tabulate((4, 4, 2), lambda x, y, z: z == (x != y)),
+            )
+        ],
+        (4, 4),
+        (2,),
+    )
+    torch.testing.assert_close(Elimination(pair).log_prob(one, torch.tensor([1])).exp(), differ)
+
+
+def test_losses_of_correct_and_incorrect_grids_are_stable() -> None:
+    constraint = sudoku_constraint(4)
+    solution = torch.tensor([0, 1, 2, 3, 2, 3, 0, 1, 1, 0, 3, 2, 3, 2, 1, 0])
+    for scale in (0.0, 1.0, 30.0, 300.0):
+        logits = (scale * torch.nn.functional.one_hot(solution, 4).float()).requires_grad_()
+        belief = Belief.from_logits(logits)
+        for label in (0, 1):
+            loss = constraint.loss(belief, torch.tensor([label]))
+            (gradient,) = torch.autograd.grad(loss, logits, retain_graph=True)
+            assert loss.isfinite() and gradient.isfinite().all()
+    # 1 - p from the sum over all 288 solutions in double precision
+    logits = torch.randn(5, 16, 4, dtype=torch.float64)
+    belief = Belief.from_logits(6 * logits)
+    p = constraint.probability(belief)
+    torch.testing.assert_close(constraint.loss(belief, torch.tensor([0])), -torch.log1p(-p))
+
+
+def folder_of(mnist: MNIST, folder: Path) -> Path:
+    for name, values in (
+        ("train-images-idx3-ubyte", mnist.train_images),
+        ("train-labels-idx1-ubyte", mnist.train_labels.to(torch.uint8)),
+        ("t10k-images-idx3-ubyte", mnist.test_images),
+        ("t10k-labels-idx1-ubyte", mnist.test_labels.to(torch.uint8)),
+    ):
+        write_idx(folder / name, values)
+    return folder
+
+
+def test_digits_are_learnt_from_grids_and_a_killed_run_goes_on(
+    mnist: MNIST, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = folder_of(mnist, tmp_path)
+    config = SudokuConfig(steps=60, puzzles=100, save_every=10, average=0.5, schedule="cosine")
+    whole = train_sudoku(config, tmp_path / "whole", seed=0, data=data, progress=False)
+    assert whole.metrics["accuracy"] > 80
+    calls = 0
+    following = Batches.next
+
+    def stopped(self: Batches) -> object:  # type: ignore[type-arg]
+        nonlocal calls
+        calls += 1
+        if calls == 34:
+            raise RuntimeError("killed")
+        return following(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "next", stopped)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_sudoku(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    parts = train_sudoku(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    assert parts.metrics == whole.metrics
+    assert Run.open(tmp_path / "parts").metrics_at(60) == Run.open(tmp_path / "whole").metrics_at(60)
+
+
+def test_entries() -> None:
+    assert [entry.name for entry in SUDOKU.entries] == ["exact/4x4", "exact/4x4-averaged"]
+    with pytest.raises(ConfigError, match="size is 9, expected 4"):
+        replace(SudokuConfig(), size=9)
