@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from doxa.errors import DataError, RunError
-from doxa.experiments import SAME, SUM9, VAE, DigitsConfig, Experiment, train_digits
+from doxa.experiments import ADDITION, SAME, SUM9, VAE, DigitsConfig, Experiment, train_digits
 from doxa.runs import Result, Run, check_prefix, config_values, load_config
 from doxa.tasks import MNIST
 
 RESULTS = Path(__file__).parents[2] / "results"
 
 RERUN: dict[str, tuple[Experiment, str]] = {
+    "addition": (ADDITION, "refine/3000"),
     "same": (SAME, "implications/reichenbach-sigmoidal"),
     "sum9": (SUM9, "tnorms/yager-1.5"),
     "vae": (VAE, "*"),
