@@ -252,7 +252,8 @@ class Block:
                 self.varying.append(step)
             else:
                 self.invariant.append(step)
-        for step in [*self.invariant, *self.varying]:  # the order in which they run
+        self.steps = [*self.invariant, *self.varying]  # the order in which they run
+        for step in self.steps:
             for slot in step.args:
                 last[slot] = step
         kept = {ref.slot for ref in reducer.refs}

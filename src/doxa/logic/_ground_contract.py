@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Contract", "Factors", "factorize"]
 
+MOST_PATHS = 64
+"""So many orders of contraction are kept; the length of a guard's list may be another one in every batch."""
 Factor = tuple[Expr, bool]
 """A formula, and whether its truth is meant or its falsity, 1 minus that."""
 
@@ -129,12 +131,15 @@ class Contract(Reducer):
         self.all = union([r.axes for r in refs])
         self.axes = tuple([a for a in self.all if a not in self.folded])
         self.absent = [a for a in self.folded if a not in self.all]
+        self._dims = [tuple([d for d, a in enumerate(r.axes) if a in self.folded]) for r in refs]
         self._paths: dict[tuple[int, ...], list[Pair]] = {}
 
     def path(self, sizes: dict[Axis, int]) -> list[Pair]:
         """The order of contraction for axes of these lengths."""
-        key = tuple([sizes[a] for a in self.all])
+        key = tuple([sizes[a] for a in self.all]) if len(self.refs) > 1 else ()
         if key not in self._paths:
+            if len(self._paths) == MOST_PATHS:
+                self._paths.clear()
             self._paths[key] = _path([r.axes for r in self.refs], self.axes, sizes)
         return self._paths[key]
 
@@ -145,7 +150,7 @@ class Contract(Reducer):
     def tiles(self, block: Block, sizes: dict[Axis, int], chunk: int) -> list[dict[Own, slice]] | None:
         """Boxes in which no tensor has more than ``chunk`` elements, where that is possible; None for a single one."""
         lengths = {own: sizes[own.axis] for own in block.own if own.axis in self.all}
-        while self.elements(sizes | {own.axis: n for own, n in lengths.items()}) > chunk:
+        while lengths and self.elements(sizes | {own.axis: n for own, n in lengths.items()}) > chunk:
             longest = max(lengths, key=lambda own: lengths[own])
             if lengths[longest] <= 1:
                 break
@@ -161,8 +166,7 @@ class Contract(Reducer):
         sizes = frame.sizes
         values: list[Tensor | None] = []
         scales = []
-        for ref in self.refs:
-            dims = tuple([d for d, a in enumerate(ref.axes) if a in self.folded])
+        for ref, dims in zip(self.refs, self._dims, strict=True):
             power, scale = self.powers.lift(frame.regs[ref.slot], dims)
             values.append(power)
             if scale is not None:

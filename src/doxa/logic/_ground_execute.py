@@ -59,12 +59,14 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
     frame = Frame(run, sizes, regs, tiles is None or len(tiles) == 1)
     for own in block.own:
         regs[own.slot] = slice(0, sizes[own.axis])
-    _fill_positions(block, frame)
-    yield from _run_steps(block.invariant, frame)
-    if tiles is None or len(tiles) == 1:
-        found = yield from _run_tile(block, frame, tiles[0] if tiles else {})
+    if block.positions:
+        _fill_positions(block, frame)
+    if frame.whole:
+        yield from _run_steps(block.steps, frame)
+        found = block.reducer.tile(frame)
     else:
-        found = yield from _run_tiles(block, frame, tiles)
+        yield from _run_steps(block.invariant, frame)
+        found = yield from _run_tiles(block, frame, tiles or [])
     if run.trace is not None:
         run.trace.block(block, frame, len(tiles) if tiles else 1)
     return block.reducer.finish(frame, found)
@@ -80,11 +82,11 @@ def _run_steps(steps: list[Step], frame: Frame) -> Task:
 
 
 def _run_tile(block: Block, frame: Frame, tile: dict[Own, slice]) -> Task:
-    """What one tile of a frame gives."""
+    """What one of several tiles of a frame gives."""
     for own, places in tile.items():
         frame.regs[own.slot] = places
         frame.sizes[own.axis] = places.stop - places.start
-    if tile and block.positions:
+    if block.positions:
         _fill_positions(block, frame)
     yield from _run_steps(block.varying, frame)
     return block.reducer.tile(frame)

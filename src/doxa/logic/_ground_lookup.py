@@ -134,7 +134,7 @@ def _gather(
         table = get(frame, values)
         if isinstance(table, Sparse):
             return algebra.atom(table.at(values[-1]), "bool", frame.run.dtype(algebra))
-        return entries(table.reshape(-1), values[-1])
+        return entries(table if table.ndim == 1 else table.reshape(-1), values[-1])
 
     return block.emit((*key, "gather"), gather, [*extra, flat], axes, kind)
 
@@ -151,9 +151,10 @@ def _numbered(block: Block, get: Getter, key: Any, extra: list[Ref], indices: li
     def number(frame: Frame, *values: Any) -> Tensor:
         shape = get(frame, values).shape
         places = iter(align(values[skip:], dims))
-        flat: Any = 0
-        for const, size in zip(consts, shape, strict=True):
-            flat = flat * size + (next(places) if const is None else const)
+        parts = [next(places) if const is None else const for const in consts]
+        flat = parts[0]
+        for part, size in zip(parts[1:], shape[1:], strict=True):
+            flat = flat * size + part
         return torch.as_tensor(flat, device=frame.run.device)
 
     pools = key[1].pools if isinstance(key[1], Source) else key[1]
