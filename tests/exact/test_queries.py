@@ -9,6 +9,7 @@ import pytest
 import torch
 from exact_cases import ENGINES, Case, cases, random_belief, seeded
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from doxa.errors import ConfigError, ProblemError
@@ -182,6 +183,25 @@ def test_evidence_on_the_world(engine: Engine) -> None:
     mask = torch.ones(4, 3, dtype=torch.bool)
     mask[1, 2] = False
     close(reasoner.marginals(condition(belief, mask)).probs.sum(-1), torch.ones(4, 3, dtype=torch.float64))
+
+
+@settings(deadline=None, max_examples=30)
+@given(case=cases(), chosen=st.integers(0, 15))
+def test_certain_variables_are_looked_up(case: Case, chosen: int) -> None:
+    """Some world variables certain, by elimination that knows it, against brute force that does not."""
+    problem, rows = case.problem, len(case.output)
+    certain = [i for i in range(len(problem.world)) if chosen >> i & 1]
+    output = case.problem(case.belief.mode())
+    worlds = case.belief.mode()
+    probs = case.belief.probs.clone()
+    for i in certain:
+        probs[:, i] = torch.nn.functional.one_hot(worlds[:, i], probs.shape[-1]).double()
+    belief = Belief.from_probs(probs, problem.world)
+    reasoner = Elimination(problem)
+    expected = BruteForce(problem).log_prob(belief, output)
+    close(reasoner.log_prob_given(belief, output, certain), expected)
+    other = problem(problem.random_worlds(rows, generator=seeded()))
+    close(reasoner.log_prob_given(belief, other, certain), BruteForce(problem).log_prob(belief, other))
 
 
 def test_evidence_that_is_wrong_is_refused() -> None:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
 from doxa.exact._leaves import Index, Leaves, Weights, indexing, make_leaves, pick
 from doxa.exact._ordering import Order, TooWide, best_order
 from doxa.exact._reasoner import ExactReasoner, Impossible, is_traced
-from doxa.exact._semirings import Reduce, restore
-from doxa.problem import Problem
+from doxa.exact._semirings import Reduce, log_sum, restore
+from doxa.problem import Belief, Problem
 
 
 class Operand(NamedTuple):
@@ -104,22 +105,48 @@ class Elimination(ExactReasoner):
         self.max_join = max_join
         observed = compile_program(problem, max_join, observed=True)
         super().__init__(problem, impossible=impossible, max_entries=max_entries, entries=observed.entries)
-        self._programs = {True: observed}
+        self._programs: dict[tuple[bool, tuple[int, ...]], Program] = {(True, ()): observed}
 
     @property
     def order(self) -> Order:
         """The order of elimination for observed outputs."""
-        return self._programs[True].order
+        return self._program(True).order
 
     @property
     def entries(self) -> int:
         """Numbers held for each row."""
-        return self._programs[True].entries
+        return self._program(True).entries
 
-    def _program(self, observed: bool) -> Program:
-        if observed not in self._programs:
-            self._programs[observed] = compile_program(self.problem, self.max_join, observed=observed)
-        return self._programs[observed]
+    def log_prob_given(self, belief: Belief, output: Tensor, certain: Sequence[int]) -> Tensor:
+        """The same as ``log_prob`` for complete outputs, cheaper: some world variables are certain in every row.
+
+        Args:
+            belief: what is believed of the world; of a certain variable, all probability is at one value.
+            output: int64 ``(*batch, Y)``, or ``(Y,)`` for all rows, without -1.
+            certain: the certain world variables.
+
+        >>> import torch
+        >>> from doxa.problem import addition
+        >>> belief = Belief.from_probs(torch.stack([torch.eye(10)[4], torch.full((10,), 0.1)]))
+        >>> Elimination(addition(1)).log_prob_given(belief, torch.tensor([1, 3]), [0]).exp()     # 4 + 9
+        tensor(0.1000)
+        """
+        values = belief.log_probs[..., list(certain), :].argmax(-1)
+        program = self._program(True, tuple(certain))
+
+        def query(rows: Tensor, given: Tensor) -> tuple[Tensor]:
+            return (program.run(Weights.of(rows, None, given, zero=program.zero), log_sum),)
+
+        self.problem.require(belief, output)
+        batch = belief.batch_shape
+        given = torch.cat([output.expand(*batch, -1), values], -1)
+        return self._by_rows(query, belief, given, recompute=True, checked=True)[0]
+
+    def _program(self, observed: bool, certain: tuple[int, ...] = ()) -> Program:
+        key = observed, certain
+        if key not in self._programs:
+            self._programs[key] = compile_program(self.problem, self.max_join, observed=observed, certain=certain)
+        return self._programs[key]
 
     def _log_weight(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
         program = self._program(False)
@@ -132,9 +159,9 @@ class Elimination(ExactReasoner):
         return program.run(Weights.of(world, None, output, zero=program.zero), reduce)
 
 
-def compile_program(problem: Problem, limit: int, *, observed: bool) -> Program:
+def compile_program(problem: Problem, limit: int, *, observed: bool, certain: Sequence[int] = ()) -> Program:
     """The order of elimination and everything that does not depend on weights."""
-    leaves, shared = make_leaves(problem, observed)
+    leaves, shared = make_leaves(problem, observed, certain)
     by_size: dict[int, list[int]] = {}
     for v in shared:
         by_size.setdefault(problem.sizes[v], []).append(v)

@@ -12,6 +12,7 @@ from torch import Tensor
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.exact._choices import UNDEFINED, Choice
 from doxa.exact._compiler import Budget
+from doxa.exact._elimination import Elimination
 from doxa.exact._plan import Plan, plan
 from doxa.exact._reasoner import ExactReasoner, Impossible
 from doxa.exact._unfold import Row, Unfolder
@@ -344,7 +345,11 @@ class KnowledgeReasoner:
                 one = torch.ones(1, dtype=torch.int64, device=data.batch.device)
                 if form.partial and bool((reasoner.log_prob(belief.detach(), 2 * one) > NEG_INF).any()):
                     raise self._undefined()
-                parts.append(reasoner.log_prob(belief, one))
+                certain = [i for i, world in enumerate(form.choices.worlds) if world.key[0] == "known"]
+                if certain and isinstance(reasoner, Elimination):
+                    parts.append(reasoner.log_prob_given(belief, one, certain))
+                else:
+                    parts.append(reasoner.log_prob(belief, one))
             places.append(at)
         if not parts:
             return torch.zeros(0, device=data.batch.device)

@@ -11,7 +11,7 @@ added up together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -35,11 +35,11 @@ class Weights:
     """
 
     values: Tensor  # (1 + variables, width, R)
-    given: Tensor | None  # observed outputs (Y, R)
+    given: Tensor | None  # observed outputs, then the values of variables that are certain (Y, R)
 
     @classmethod
     def of(cls, world: Tensor, output: Tensor | None, given: Tensor | None, *, zero: bool) -> Weights:
-        """From log-weights ``(R, W, D)`` and ``(R, Y, E)`` or observed outputs ``(R, Y)``.
+        """From log-weights ``(R, W, D)`` and ``(R, Y, E)`` or given values ``(R, Y)``.
 
         ``zero`` says whether the variable of weight 0 is used; otherwise anything may stand in its place.
         """
@@ -143,12 +143,16 @@ def indexing(numbers: Sequence[int]) -> Index:
     return torch.tensor(numbers)
 
 
-def make_leaves(problem: Problem, observed: bool) -> tuple[list[Leaves], list[int]]:
-    """The factors of a problem in groups, and the weighted variables that are not private to any factor."""
+def make_leaves(problem: Problem, observed: bool, certain: Sequence[int]) -> tuple[list[Leaves], list[int]]:
+    """The factors of a problem in groups, and the weighted variables that are not private to any factor.
+
+    The values of ``certain`` world variables are given, after those of the outputs if these are ``observed``.
+    """
     assert problem.factors is not None
     world, outputs = len(problem.world), len(problem.output)
-    weighted = range(world) if observed else range(world + outputs)
-    given = range(world, world + outputs) if observed else range(0)
+    known = [*(range(world, world + outputs) if observed else ()), *certain]
+    given = {v: i for i, v in enumerate(known)}
+    weighted = [v for v in range(world if observed else world + outputs) if v not in given]
     scopes = [tuple(problem.index(variable) for variable in factor.scope) for factor in problem.factors]
     mentions = [0] * len(problem.sizes)
     for scope in scopes:
@@ -163,13 +167,13 @@ def make_leaves(problem: Problem, observed: bool) -> tuple[list[Leaves], list[in
         alike.setdefault((id(problem.factors[number].table), roles), []).append(number)
     groups: dict[tuple[int, bool], list[Batch]] = {}
     for (_, roles), numbers in alike.items():
-        batch = _batch(problem.factors[numbers[0]].table, roles, [scopes[n] for n in numbers], world)
+        batch = _batch(problem.factors[numbers[0]].table, roles, [scopes[n] for n in numbers], given)
         groups.setdefault((batch.places.shape[1].bit_length(), batch.in_order), []).append(batch)
     none = max(problem.world if observed else problem.world + problem.output)
     return [_together(batches, none) for batches in groups.values()], [v for v in weighted if mentions[v] != 1]
 
 
-def _batch(table: Tensor, roles: tuple[str, ...], scopes: Sequence[Scope], worlds: int) -> Batch:
+def _batch(table: Tensor, roles: tuple[str, ...], scopes: Sequence[Scope], given: Mapping[int, int]) -> Batch:
     axes = {role: [i for i, r in enumerate(roles) if r == role] for role in ("given", "shared", "weighted", "free")}
     sizes, private = table.shape, axes["weighted"]
     ordered = table.permute(*axes["given"], *axes["shared"], *private, *axes["free"])
@@ -197,7 +201,7 @@ def _batch(table: Tensor, roles: tuple[str, ...], scopes: Sequence[Scope], world
         tuple(tuple(scope[i] for i in axes["shared"]) for scope in scopes),
         tuple(sizes[i] for i in axes["shared"]),
         tuple(tuple(scope[i] for i in private) for scope in scopes),
-        tuple(tuple(scope[i] - worlds for i in axes["given"]) for scope in scopes),
+        tuple(tuple(given[scope[i]] for i in axes["given"]) for scope in scopes),
         tuple(sizes[i] for i in axes["given"]),
         counts.reshape(numbers, cells),
         places.reshape(len(places), most, numbers, cells),

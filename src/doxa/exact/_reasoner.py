@@ -344,9 +344,11 @@ class ExactReasoner(nn.Module, ABC):
         *,
         recompute: bool = False,
         shrink: int = 1,
+        checked: bool = False,
     ) -> tuple[Tensor, ...]:
         """Answer a query about rows of a flat batch, in parts that fit in memory."""
-        self.problem.require(belief, output)
+        if not checked:
+            self.problem.require(belief, output)
         batch = belief.batch_shape
         width = max(self.problem.world)
         widest = belief.log_probs if belief.log_probs.shape[-1] == width else belief.log_probs[..., :width]

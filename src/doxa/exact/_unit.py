@@ -145,6 +145,13 @@ class Data:
         count = self.object_count(sort)
         if not len(ids) or int(ids.max()) < count:
             return ids.to(self.batch.device)
+        last = int(ids[-1])
+        blocks = [(first, values) for (of, _), (first, values) in self._blocks.items() if of == sort]
+        needed = [(first, values) for first, values in blocks if int(ids[0]) < first + len(values) and first <= last]
+        consecutive = last + 1 == int(ids[0]) + len(ids) and bool((ids.diff() == 1).all())
+        if consecutive and int(ids[0]) == needed[0][0] and last + 1 == needed[-1][0] + len(needed[-1][1]):
+            whole = [values for _, values in needed]  # all objects of some places of the data, in order
+            return whole[0] if len(whole) == 1 else torch.cat(whole)
         parts = []
         for (of, _), (first, values) in self._blocks.items():
             inside = (ids >= first) & (ids < first + len(values))
