@@ -13,7 +13,7 @@ from doxa.cli._output import say, say_json
 if TYPE_CHECKING:
     from doxa.experiments import Gallery
 
-Topic = Literal["fuzzy"]
+Topic = Literal["fuzzy", "refine"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Figures:
     """Draw the figures of a chapter anew: a PNG for each, and a page that shows them with their numbers."""
 
     topic: Positional[Topic]
-    """fuzzy: differentiable fuzzy logics (Chapter 3)."""
+    """fuzzy: differentiable fuzzy logics (Chapter 3). refine: what refinement does to a prediction (Chapter 4)."""
     out: Annotated[Path, arg(metavar="DIR")] = Path("figures")
     """The folder for the pictures and their index.html."""
     only: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
@@ -51,4 +51,6 @@ def _gallery(topic: Topic, seed: int) -> tuple[str, Gallery]:
         from doxa.experiments import fuzzy_figures
 
         return "Differentiable fuzzy logics: the figures", fuzzy_figures(seed)
-    raise AssertionError(topic)
+    from doxa.experiments import refine_figures
+
+    return "Refinement: the figures", refine_figures()

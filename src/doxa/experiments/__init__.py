@@ -29,6 +29,7 @@ from doxa.experiments._fit import Fitting, fit
 from doxa.experiments._fuzzy_figures import fuzzy_figures
 from doxa.experiments._gallery import Gallery, Illustration, write_gallery
 from doxa.experiments._paths import PATHS, PathsConfig
+from doxa.experiments._refine_figures import refine_figures
 from doxa.experiments._same import SAME, SUM9
 from doxa.experiments._same_config import PairsConfig
 from doxa.experiments._sat import SAT, SatConfig
@@ -63,6 +64,7 @@ __all__ = [
     "draw_operators",
     "fit",
     "fuzzy_figures",
+    "refine_figures",
     "reproduce",
     "train_digits",
     "write_gallery",
