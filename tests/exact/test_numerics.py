@@ -122,6 +122,31 @@ def test_vmap_and_functional_gradients(engine: Engine) -> None:
     torch.testing.assert_close(posterior[0], reasoner.posterior(Belief.from_logits(logits[0]), output[0]).probs)
 
 
+@engines
+def test_every_question_in_inference_mode(engine: Engine) -> None:
+    problem = addition(2, base=3)
+    reasoner, logits = engine(problem), torch.randn(3, 4, 3)
+    output = problem(problem.random_worlds(3))
+
+    def answers() -> list[Tensor]:
+        belief = Belief.from_logits(logits)
+        return [
+            reasoner.log_prob(belief, output),
+            reasoner.loss(belief, output),
+            reasoner.posterior(belief, output).probs,
+            reasoner.marginals(belief).probs,
+            reasoner.predict(belief),
+            reasoner.explain(belief, output, 2).scores,
+            reasoner.entropy(belief, output),
+            reasoner.sample(belief, output, generator=torch.Generator().manual_seed(0)),
+        ]
+
+    expected = answers()
+    with torch.inference_mode():
+        for found, wanted in zip(answers(), expected, strict=True):
+            torch.testing.assert_close(found, wanted)
+
+
 def test_a_thousand_digits_like_the_same_digits_one_by_one() -> None:
     """With certain digits in all places but two, the long sum is as probable as the sum of these two."""
     digits = 1000

@@ -140,7 +140,7 @@ def test_digits_are_learnt_from_grids_and_a_killed_run_goes_on(
     mnist: MNIST, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = folder_of(mnist, tmp_path)
-    config = SudokuConfig(steps=60, puzzles=100, save_every=10, average=0.5, schedule="cosine")
+    config = SudokuConfig(steps=100, puzzles=100, batch_size=10, learning_rate=2e-3, save_every=20, average=0.5)
     whole = train_sudoku(config, tmp_path / "whole", seed=0, data=data, progress=False)
     assert whole.metrics["accuracy"] > 80
     calls = 0
@@ -149,7 +149,7 @@ def test_digits_are_learnt_from_grids_and_a_killed_run_goes_on(
     def stopped(self: Batches) -> object:  # type: ignore[type-arg]
         nonlocal calls
         calls += 1
-        if calls == 34:
+        if calls == 54:
             raise RuntimeError("killed")
         return following(self)
 
@@ -159,7 +159,7 @@ def test_digits_are_learnt_from_grids_and_a_killed_run_goes_on(
             train_sudoku(config, tmp_path / "parts", seed=0, data=data, progress=False)
     parts = train_sudoku(config, tmp_path / "parts", seed=0, data=data, progress=False)
     assert parts.metrics == whole.metrics
-    assert Run.open(tmp_path / "parts").metrics_at(60) == Run.open(tmp_path / "whole").metrics_at(60)
+    assert Run.open(tmp_path / "parts").metrics_at(100) == Run.open(tmp_path / "whole").metrics_at(100)
 
 
 def test_entries() -> None:

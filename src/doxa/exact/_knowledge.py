@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -43,7 +44,8 @@ class Asked(NamedTuple):
     units: Tensor
 
 
-class Posed(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Posed:
     """What knowledge asks about data, before any engine answers.
 
     Attributes:

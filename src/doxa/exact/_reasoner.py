@@ -349,6 +349,11 @@ class ExactReasoner(nn.Module, ABC):
         """Answer a query about rows of a flat batch, in parts that fit in memory."""
         if not checked:
             self.problem.require(belief, output)
+        if torch.is_inference_mode_enabled():  # questions are answered by derivatives, which that mode forbids
+            with torch.inference_mode(False), torch.no_grad():
+                fresh = Belief(belief.log_probs.clone(), belief.sizes, validate=False)
+                seen = None if output is None else output.clone()
+                return self._by_rows(query, fresh, seen, shrink=shrink, checked=True)
         batch = belief.batch_shape
         width = max(self.problem.world)
         widest = belief.log_probs if belief.log_probs.shape[-1] == width else belief.log_probs[..., :width]

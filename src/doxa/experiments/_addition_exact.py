@@ -89,9 +89,9 @@ def train_exact_addition(
     batches = Batches((task.images, task.outputs), min(config.batch_size, len(task)), seed=seed, drop_last=True)
     with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
         torch.manual_seed(seed)
-        network: nn.Module = digit_network()
-    network = network.to(memory_format=torch.channels_last)  # twice as fast for so few channels
-    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(config.average))
+        network = digit_network()
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # twice as fast for so few channels
+    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(config.average))  # type: ignore[no-untyped-call]
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )

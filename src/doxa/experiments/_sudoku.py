@@ -92,8 +92,8 @@ def train_sudoku(config: SudokuConfig, path: Path, *, seed: int, data: Path | No
         torch.manual_seed(seed)
         network = digit_network()
         network[-1] = nn.Linear(84, config.size)
-    network = network.to(memory_format=torch.channels_last)
-    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(config.average))
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(config.average))  # type: ignore[no-untyped-call]
     optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate, fused=True)
 
     def step(i: int) -> Tensor:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import combinations
 
 import numpy as np
@@ -78,15 +79,15 @@ def visual_sudoku(
         raise ConfigError(
             f"puzzles is {puzzles} and corruption {corruption}, expected an even number, and a chance below 1"
         )
-    random = np.random.RandomState(seed)
+    chance, draw = np.random.RandomState(seed), random.Random(seed)
     grids, correct = [], []
     for number in range(2 * puzzles):
-        grid = _filled(size, random)
+        grid = _filled(size, draw)
         right = number % 2 == 0
-        grids.append(grid if right else _corrupted(grid, size, corruption, random))
+        grids.append(grid if right else _corrupted(grid, size, corruption, chance))
         correct.append(right)
     digits, told = torch.from_numpy(np.stack(grids)), torch.tensor(correct)
-    images = _images(mnist, digits, random)
+    images = _images(mnist, digits, chance)
     return (
         SudokuPuzzles(size, images[:puzzles], told[:puzzles], digits[:puzzles]),
         SudokuPuzzles(size, images[puzzles:], told[puzzles:], digits[puzzles:]),
@@ -99,6 +100,11 @@ def sudoku_pairs(size: int) -> Tensor:
     >>> len(sudoku_pairs(4)), len(sudoku_pairs(9))
     (56, 810)
     """
+    return _pairs(size).clone()
+
+
+@cache
+def _pairs(size: int) -> Tensor:
     box = math.isqrt(size)
     if box * box != size:
         raise ConfigError(f"size is {size}, expected a square number, such as 4 or 9")
@@ -116,7 +122,7 @@ def is_sudoku(digits: Tensor) -> Tensor:
     >>> is_sudoku(torch.tensor([0, 1, 2, 3, 2, 3, 0, 1, 1, 0, 3, 2, 3, 2, 1, 0]))
     tensor(True)
     """
-    pairs = sudoku_pairs(math.isqrt(digits.shape[-1])).to(digits.device)
+    pairs = _pairs(math.isqrt(digits.shape[-1])).to(digits.device)
     return (digits[..., pairs[:, 0]] != digits[..., pairs[:, 1]]).all(-1)
 
 
@@ -171,20 +177,18 @@ def _differing(worlds: Tensor, pairs: Tensor) -> Tensor:
     return (worlds[..., pairs[:, 0]] != worlds[..., pairs[:, 1]]).long()
 
 
-def _filled(size: int, random: np.random.RandomState) -> np.ndarray:
+def _filled(size: int, draw: random.Random) -> np.ndarray:
     """A correct grid, int64 ``(n²,)``."""
-    box = math.isqrt(size)
+    box, options = math.isqrt(size), _options(size)
+    cells = [(*divmod(cell, size), box * (cell // size // box) + cell % size // box) for cell in range(size * size)]
     while True:
         grid: list[int] = []
         rows, columns, blocks = [0] * size, [0] * size, [0] * size  # digits that are used there, as bits
-        for cell in range(size * size):
-            row, column = divmod(cell, size)
-            block = box * (row // box) + column // box
-            used = rows[row] | columns[column] | blocks[block]
-            allowed = [digit for digit in range(size) if not used >> digit & 1]
+        for row, column, block in cells:
+            allowed = options[rows[row] | columns[column] | blocks[block]]
             if not allowed:
                 break
-            digit = allowed[random.randint(len(allowed))]
+            digit = allowed[int(draw.random() * len(allowed))]
             rows[row] |= 1 << digit
             columns[column] |= 1 << digit
             blocks[block] |= 1 << digit
@@ -193,25 +197,31 @@ def _filled(size: int, random: np.random.RandomState) -> np.ndarray:
             return np.array(grid)
 
 
-def _corrupted(grid: np.ndarray, size: int, chance: float, random: np.random.RandomState) -> np.ndarray:
-    swap = random.randint(2) == 0
+@cache
+def _options(size: int) -> list[tuple[int, ...]]:
+    """The digits that are left, for each set of used ones."""
+    return [tuple(d for d in range(size) if not used >> d & 1) for used in range(1 << size)]
+
+
+def _corrupted(grid: np.ndarray, size: int, corruption: float, chance: np.random.RandomState) -> np.ndarray:
+    swap = chance.randint(2) == 0
     most = min(MOST_CORRUPTIONS, size * size // 2 if swap else size * size)
     while True:
-        wrong, cells = grid.copy(), random.permutation(size * size)
+        wrong, cells = grid.copy(), chance.permutation(size * size)
         count = 1
-        while count < most and random.rand() < chance:
+        while count < most and chance.rand() < corruption:
             count += 1
         if swap:
             a, b = cells[:count], cells[count : 2 * count]
             wrong[a], wrong[b] = grid[b], grid[a]
         else:
-            other = random.randint(1, size, size=count)  # another digit, each equally probable
+            other = chance.randint(1, size, size=count)  # another digit, each equally probable
             wrong[cells[:count]] = (wrong[cells[:count]] + other) % size
         if not bool(is_sudoku(torch.from_numpy(wrong))):
             return wrong
 
 
-def _images(mnist: MNIST, digits: Tensor, random: np.random.RandomState) -> Tensor:
+def _images(mnist: MNIST, digits: Tensor, chance: np.random.RandomState) -> Tensor:
     """An image of its own for every cell."""
     labels = torch.cat([mnist.train_labels, mnist.test_labels]).cpu()
     pool = torch.cat([mnist.train_images, mnist.test_images])
@@ -224,6 +234,6 @@ def _images(mnist: MNIST, digits: Tensor, random: np.random.RandomState) -> Tens
                 f"the puzzles need {int(wanted.sum())} images of the digit {digit}, and there are {len(found)}; make "
                 "fewer puzzles"
             )
-        order = torch.from_numpy(random.permutation(len(found))[: int(wanted.sum())])
+        order = torch.from_numpy(chance.permutation(len(found))[: int(wanted.sum())])
         chosen[wanted] = found[order]
     return pool[chosen.to(pool.device)]
