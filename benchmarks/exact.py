@@ -18,7 +18,7 @@ from doxa.exact._backends import compile_with
 from doxa.exact._compiler import Budget
 from doxa.exact._encoding import encode
 from doxa.exact._layers import evaluate, make_layers
-from doxa.exact._real import evaluate_real, make_real_layers
+from doxa.exact._real import evaluate_positive, evaluate_real, make_real_layers
 from doxa.logic import CNF
 from doxa.problem import Belief, addition
 from harness import Row, compare, cpu_seconds, exponent
@@ -128,6 +128,8 @@ def circuit_rows() -> list[Row]:
             for engine, used, goal in engines:
                 if semiring == "log":
                     run = partial(evaluate, layers, kernel=used)
+                elif used is None:  # these weights are positive
+                    run = partial(evaluate_positive, layers)
                 else:
                     run = partial(evaluate_real, real_layers, kernel=used)
 

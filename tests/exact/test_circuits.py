@@ -39,7 +39,7 @@ from doxa.exact import (
     write_nnf,
 )
 from doxa.exact._layers import evaluate, make_layers
-from doxa.exact._real import evaluate_real, make_real_layers
+from doxa.exact._real import evaluate_positive, evaluate_real, make_real_layers
 from doxa.exact._store import key_of, load, pack, save
 from doxa.logic import CNF, count
 from doxa.problem import Belief, BruteForce, addition, cnf
@@ -394,15 +394,19 @@ def test_kernel_and_layers_agree_on_plain_numbers() -> None:
     kernel = native_kernel()
     if kernel is None:
         pytest.skip("no C compiler")
-    layers = make_real_layers(compile_cnf(sudoku()).smooth())
+    circuit = compile_cnf(sudoku()).smooth()
+    layers, by_logs = make_real_layers(circuit), make_layers(circuit)
     for dtype, tolerance in ((torch.float32, 1e-4), (torch.float64, 1e-11)):
         for rows in (0, 1, 127, 300):
             weights = torch.rand(128, rows, dtype=dtype).requires_grad_()
-            answers = []
-            for engine in (None, kernel):
-                value = evaluate_real(layers, weights, kernel=engine)
-                answers.append((value, *torch.autograd.grad(value.sum(), weights)))
-            torch.testing.assert_close(*answers, rtol=tolerance, atol=tolerance)
+            values = [
+                evaluate_real(layers, weights),
+                evaluate_real(layers, weights, kernel=kernel),
+                evaluate_positive(by_logs, weights),
+            ]
+            answers = [(value, *torch.autograd.grad(value.sum(), weights)) for value in values]
+            torch.testing.assert_close(answers[0], answers[1], rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(answers[0], answers[2], rtol=tolerance, atol=tolerance)
 
 
 def test_semirings_have_derivatives_and_clear_errors() -> None:

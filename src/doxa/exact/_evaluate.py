@@ -11,7 +11,8 @@ from doxa.errors import ConfigError, ProblemError
 from doxa.exact._circuit import Circuit
 from doxa.exact._layers import evaluate, make_layers
 from doxa.exact._native import native_kernel
-from doxa.exact._real import evaluate_real, make_real_layers
+from doxa.exact._real import evaluate_positive, evaluate_real, make_real_layers
+from doxa.exact._reasoner import is_traced
 
 Semiring = Literal["log", "real", "max"]
 
@@ -43,6 +44,9 @@ def weigh(circuit: Circuit, positive: Tensor, negative: Tensor, semiring: Semiri
     batch = positive.shape[:-1]
     leaves = torch.stack([positive, negative], -1).flatten(-2).reshape(batch.numel(), circuit.literals).T
     if semiring == "real":
-        return evaluate_real(make_real_layers(circuit.smooth()), leaves, kernel=native_kernel()).reshape(batch)
+        kernel = native_kernel()
+        if kernel is None and not is_traced(leaves) and bool((leaves > 0).all()):
+            return evaluate_positive(make_layers(circuit.smooth()), leaves).reshape(batch)
+        return evaluate_real(make_real_layers(circuit.smooth()), leaves, kernel=kernel).reshape(batch)
     mode: Literal["sum", "best"] = "sum" if semiring == "log" else "best"
     return evaluate(make_layers(circuit.smooth()), leaves, mode=mode, kernel=native_kernel()).reshape(batch)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from doxa.exact._circuit import AND, OR, Circuit
+from doxa.exact._layers import Layers, evaluate
 from doxa.exact._native import Kernel
 
 WASTE = 4096  # so many entries may be padding before conjunctions of different size are kept apart
@@ -195,6 +196,11 @@ class _EvaluateReal(torch.autograd.Function):
         else:
             slopes = layers.derivatives(values, grad)
         return slopes, None, None
+
+
+def evaluate_positive(layers: Layers, weights: Tensor) -> Tensor:
+    """The same for weights above 0, without a kernel: by way of logarithms, whose sums are one operation a layer."""
+    return evaluate(layers, weights.log()).exp()
 
 
 def evaluate_real(layers: RealLayers, weights: Tensor, *, kernel: Kernel | None = None) -> Tensor:
