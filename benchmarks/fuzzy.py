@@ -39,9 +39,13 @@ SAME = parse(
     + "\nforall x, y: P. same(x, y) -> same(y, x)"
 )
 TRANSITIVE = parse("sort P; pred r(P, P); [rule] forall x, y, z: P. r(x, z) & r(z, y) -> r(x, y)")
-GUARDED = parse(
-    "sort P; pred near(P, P); pred a(P); pred r(P, P)\n[rule] forall x, y: P where near(x, y). a(x) & r(x, y) -> a(y)"
-)
+GUARDED = {
+    count: parse(
+        f"sort P; sort D = 0..{count - 1}; pred near(P, P); pred is(P, D); pred same(P, P)\n"
+        + "\n".join([f"forall x, y: P where near(x, y). is(x, {d}) & is(y, {d}) -> same(x, y)" for d in range(count)])
+    )
+    for count in (1, 10)
+}
 PRODUCT = Logic(
     STANDARD,
     Product(),
@@ -288,31 +292,35 @@ def transitive(n: int) -> list[Row]:
     ]
 
 
-def guarded(n: int) -> list[Row]:
-    """A guard that passes a tenth of all pairs."""
+def guarded(n: int, count: int) -> list[Row]:
+    """A guard that passes a tenth of all pairs, of one rule or of ten."""
     import ltn
 
+    kb = GUARDED[count]
     near = random(n, n) < 0.1
-    a, r = random(n).requires_grad_(), random(n, n).requires_grad_()
-    world = Interpretation(GUARDED, near=near, a=probs(a), r=probs(r))
-    plan = FuzzyPlan(GUARDED, world, PRODUCT)
-    ours = pulled(lambda: plan(P=n), [a, r])
+    digit, same = random(n, count).requires_grad_(), random(n, n).requires_grad_()
+    leaves = [digit, same]
+    world = Interpretation(kb, **{"near": near, "is": probs(digit), "same": probs(same)})
+    plan = FuzzyPlan(kb, world, PRODUCT)
+    ours = pulled(lambda: plan(P=n), leaves)
     op, places = ltn_operators(), torch.arange(n)
-    truth, relation = ltn.Predicate(func=lambda x: a[x]), ltn.Predicate(func=lambda x, y: r[x, y])
+    truths = [ltn.Predicate(func=lambda x, d=d: digit[x, d]) for d in range(count)]
+    relation = ltn.Predicate(func=lambda x, y: same[x, y])
 
     def theirs() -> Tensor:
         x, y = [ltn.Variable(v, places, add_batch_dim=False) for v in "xy"]
-        rule = op.implies(op.and_(truth(x), relation(x, y)), truth(y))
-        return op.forall([x, y], rule, cond_vars=[x, y], cond_fn=lambda x, y: near[x.value, y.value]).value
+        rules = [op.implies(op.and_(truth(x), truth(y)), relation(x, y)) for truth in truths]
+        guard = {"cond_vars": [x, y], "cond_fn": lambda x, y: near[x.value, y.value]}
+        return torch.stack([op.forall([x, y], rule, **guard).value for rule in rules])
 
     def by_hand() -> Tensor:
         x, y = near.nonzero(as_tuple=True)
-        both = a[x] * r[x, y]
-        return 1 - (1 - (1 - both + both * a[y])).square().mean().sqrt()
+        both = digit[x] * digit[y]
+        return 1 - (1 - (1 - both + both * same[x, y].unsqueeze(1))).square().mean(0).sqrt()
 
-    peer, hand = pulled(theirs, [a, r]), pulled(by_hand, [a, r])
-    name = f"guard passing 10 % of {n}² pairs"
-    assert_equal(name, [a, r], peer, hand, ours)
+    peer, hand = pulled(theirs, leaves), pulled(by_hand, leaves)
+    name = f"guard passing 10 % of {n}² pairs, {count} rule{'s' if count > 1 else ''}"
+    assert_equal(name, leaves, peer, hand, ours)
     return [
         compare(f"fuzzy: {name}: times faster than LTNtorch", ours, peer, goal=8.0, better="higher"),
         compare(f"fuzzy: {name}: time against an index list by hand", ours, hand, goal=1.3, better="lower"),
@@ -352,7 +360,8 @@ def rows() -> list[Row]:
     """All measurements."""
     import ltn  # noqa: F401  (fail at once if the peer is not there)
 
-    measured = [*same_rules(64, 8.0), *same_rules(256, 4.0), *transitive(128), *guarded(256)]
+    measured = [*same_rules(64, 8.0), *same_rules(256, 4.0), *transitive(128)]
+    measured += [*guarded(256, 1), *guarded(256, 10)]
     for variables in GROWTH:
         measured.append(growth(variables, PRODUCT, True))
         measured.append(growth(variables, logic("lukasiewicz"), False))

@@ -197,7 +197,7 @@ def with_derivatives(value: Tensor, derivatives: Callable[..., tuple[Tensor, ...
     (tensor([0.2500]),)
     """
     if has_torch_function(inputs):  # such as a mode that records operations
-        return handle_torch_function(with_derivatives, inputs, value, derivatives, *inputs)  # type: ignore[no-any-return]
+        return handle_torch_function(with_derivatives, inputs, value, derivatives, *inputs)
     function = _Backward if torch.compiler.is_compiling() else _BackwardAndForward
     result: Tensor = function.apply(value, derivatives, *inputs)  # type: ignore[no-untyped-call]
     return result

@@ -80,9 +80,9 @@ def calibrate(
         one = Belief(row, belief.sizes, validate=False)
         drawn = engine.problem(one.sample(samples, generator=generator))
         outputs, number, count = torch.unique(drawn, dim=0, return_inverse=True, return_counts=True)
-        many = Belief(row.expand(len(outputs), *row.shape), belief.sizes, validate=False)
-        log_q = engine.log_prob(many, outputs)
-        log_p = (count / samples).log() if exact is None else exact.log_prob(many, outputs)
+        repeated = Belief(row.expand(len(outputs), *row.shape), belief.sizes, validate=False)
+        log_q = engine.log_prob(repeated, outputs)
+        log_p = (count / samples).log() if exact is None else exact.log_prob(repeated, outputs)
         gap = (log_p.to(row) - log_q.to(row))[number]
         found.append(torch.stack([gap.mean(), gap.std() / samples**0.5]))
     kl, error = torch.stack(found).unbind(-1) if found else rows.new_zeros(2, 0)

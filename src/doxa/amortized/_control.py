@@ -17,7 +17,7 @@ from doxa.problem import Belief
 from doxa.stochastic import Draw, Estimator, LeaveOneOut, Tape
 
 
-def worlds_of(belief: Belief) -> Independent:
+def worlds_of(belief: Belief) -> Independent[Categorical]:
     """p(w | P) as a distribution that a tape can sample: batch ``(*batch,)``, event ``(W,)``.
 
     >>> worlds_of(Belief.uniform((2, 3), batch=(4,))).sample().shape
@@ -25,8 +25,8 @@ def worlds_of(belief: Belief) -> Independent:
     """
     # Values that do not exist get the smallest log-probability there is instead of -inf: never drawn, and no 0 · inf.
     logits = belief.log_probs.clamp(min=torch.finfo(belief.log_probs.dtype).min)
-    base = Categorical(logits=logits, validate_args=False)  # type: ignore[no-untyped-call]
-    return Independent(base, 1, validate_args=False)  # type: ignore[no-untyped-call]
+    base = Categorical(logits=logits, validate_args=False)
+    return Independent(base, 1, validate_args=False)
 
 
 class AmortizedControl(LeaveOneOut):

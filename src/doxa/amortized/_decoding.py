@@ -68,7 +68,7 @@ def beam_search(
     total = logits.new_zeros(rows, 1)
     for position in range(search.known, search.length):
         # Rows of the search are (query, beam), the beams of a query side by side.
-        candidates = total.unsqueeze(-1) + search.masked(logits, position).unflatten(0, (rows, kept))
+        candidates = total.unsqueeze(-1) + torch.unflatten(search.masked(logits, position), 0, (rows, kept))
         size = candidates.shape[-1]
         ranked, order = candidates.flatten(1).sort(dim=-1, descending=True, stable=True)
         count = min(beams, kept * size)

@@ -44,7 +44,7 @@ class FactorMLPs(InferenceModel):
             [_uniform((count, hidden, w), fan) for w, fan in zip(widths[1:], fans[1:], strict=True)]
         )
         with torch.no_grad():  # what is never seen never matters; zeros make that visible
-            self.from_tokens *= before.unsqueeze(-1)
+            self.from_tokens.mul_(before.unsqueeze(-1))
 
     def start(self, probs: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         rows = torch.arange(len(probs), device=probs.device)

@@ -84,7 +84,7 @@ class GridCNN(InferenceModel):
     def _features(self, probs: Tensor) -> Tensor:
         """One feature per cell: ``(R, cells, channels)``."""
         height, width = self.shape
-        grid = probs.transpose(1, 2).unflatten(-1, self.shape)
+        grid = torch.unflatten(probs.transpose(1, 2), -1, self.shape)
         rows = torch.linspace(-1, 1, height, device=probs.device, dtype=probs.dtype).reshape(-1, 1).expand(self.shape)
         columns = torch.linspace(-1, 1, width, device=probs.device, dtype=probs.dtype).expand(self.shape)
         place = torch.stack([rows, columns]).expand(len(probs), 2, height, width)

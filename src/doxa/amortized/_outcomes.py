@@ -71,10 +71,10 @@ class GaussianOutcomes(OutcomeModel):
 
     def forward(self, parameters: Tensor) -> Normal:
         mean, raw = self.network(self._checked(parameters)).unbind(-1)
-        return Normal(mean, softplus(raw) + 1e-3, validate_args=False)  # type: ignore[no-untyped-call]
+        return Normal(mean, softplus(raw) + 1e-3, validate_args=False)
 
     def loss(self, parameters: Tensor, outcomes: Tensor) -> Tensor:
-        log_prob: Tensor = self(parameters.detach()).log_prob(outcomes)  # type: ignore[no-untyped-call]
+        log_prob: Tensor = self(parameters.detach()).log_prob(outcomes)
         return -log_prob
 
     def mean(self, parameters: Tensor) -> Tensor:
@@ -98,21 +98,21 @@ class CategoricalOutcomes(OutcomeModel):
 
     def __init__(self, inputs: int, values: Sequence[float] | Tensor, *, hidden: int = 64, layers: int = 2) -> None:
         listed = torch.as_tensor(values, dtype=torch.get_default_dtype()).flatten()
-        if len(listed) < 1 or len(listed.unique()) != len(listed):
+        if len(listed) < 1 or len(torch.unique(listed)) != len(listed):
             raise ConfigError(f"values are {listed.tolist()}, expected different outcomes, at least one")
         super().__init__(inputs, len(listed), hidden, layers)
         self.register_buffer("values", listed)
 
     def forward(self, parameters: Tensor) -> Categorical:
         """q over the places of the outcomes in ``values``."""
-        return Categorical(logits=self.network(self._checked(parameters)), validate_args=False)  # type: ignore[no-untyped-call]
+        return Categorical(logits=self.network(self._checked(parameters)), validate_args=False)
 
     def loss(self, parameters: Tensor, outcomes: Tensor) -> Tensor:
         same = outcomes.unsqueeze(-1) == self.values.to(outcomes)
         if not same.any(-1).all():
             wrong = outcomes[~same.any(-1)].flatten()[0].item()
             raise ProblemError(f"the outcome {wrong} is none of the values {self.values.tolist()[:10]}; add it")
-        log_prob: Tensor = self(parameters.detach()).log_prob(same.int().argmax(-1))  # type: ignore[no-untyped-call]
+        log_prob: Tensor = self(parameters.detach()).log_prob(same.int().argmax(-1))
         return -log_prob
 
     def mean(self, parameters: Tensor) -> Tensor:

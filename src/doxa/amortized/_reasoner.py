@@ -316,7 +316,7 @@ class Amortized(nn.Module):
         for _ in range(steps):
             optimizer.zero_grad()
             loss = self.inference_loss(samples, generator=generator)
-            loss.backward()
+            torch.autograd.backward(loss)
             optimizer.step()
             losses.append(loss.item())
         return losses

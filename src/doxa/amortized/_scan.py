@@ -18,13 +18,15 @@ class ScanModel(InferenceModel):
     The first carries what lies to the right of a column (in a sum, what will be carried over), the second what was
     decided to its left. The score of a variable comes from both and from its own column:
 
-        e_c = GRU(x_c, e_{c+1}),    d_{c+1} = GRU(x_c + token_c, d_c),    q(t | …) = softmax(MLP(d_c, e_c, x_c)).
+        e_c = GRU(x_c, e_{c+1}),    d_{c+1} = GRU(x_c + token_c, d_c),
+        q(t | …) = softmax(MLP(d_c, e_c, x_c) + V ((1 + A d_c) ∘ (1 + B e_c) ∘ C x_c)).
 
-    x_c describes a column: the joint distribution ∏ P[i, ·] of its world variables (or their distributions one by
-    one, where the joint is large) and the tokens already known in it. Tokens are decoded in *passes* from left to
-    right: all outputs, then the first world variable of each column, and so on; each pass starts with a new scan to the
-    left, which sees what earlier passes have decided. Weights are shared by all columns, so their number hardly depends
-    on the size of the problem, and decoding takes time proportional to its length.
+    x_c is linear in what describes a column: the joint distribution ∏ P[i, ·] of its world variables (or their
+    distributions one by one, where the joint is large) and the tokens already known in it. The product in the score is
+    what exact inference multiplies: what is known to the left, to the right, and here. Tokens are decoded in *passes*
+    from left to right: all outputs, then the first world variable of each column, and so on; each pass starts with a
+    new scan to the left, which sees what earlier passes have decided. Weights are shared by all columns, so their
+    number hardly depends on the size of the problem, and decoding takes time proportional to its length.
 
     Args:
         problem: what to infer.
@@ -74,7 +76,7 @@ class ScanModel(InferenceModel):
         self.kind: Tensor
         self.register_buffer("kind", torch.tensor([listed.index(k) for k in kinds]), persistent=False)
         features = self._features(torch.zeros(1, len(problem.world), max(problem.world))).shape[-1]
-        self.from_belief = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, hidden))
+        self.from_belief = nn.Linear(features, hidden)
         self.from_known = nn.Linear(self._most * self.width, hidden, bias=False)
         self.kinds = nn.Embedding(len(listed), hidden)
         self.passes = nn.Embedding(len(self._first), hidden)
@@ -82,12 +84,12 @@ class ScanModel(InferenceModel):
         self.places = nn.Parameter(torch.zeros(count, hidden)) if positions else None
         self.leftwards = nn.GRU(hidden, hidden)
         self.rightwards = nn.GRU(hidden, hidden)
-        self.head = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, self.width))
+        self.head = _Head(hidden, self.width)
         self.hidden = hidden
         # A distribution over features is an average of their embeddings, which should differ from the start; kinds and
         # passes should not drown them.
         with torch.no_grad():
-            torch.nn.init.normal_(self.from_belief[0].weight)  # type: ignore[arg-type]
+            torch.nn.init.normal_(self.from_belief.weight)
             torch.nn.init.normal_(self.from_known.weight)
             for table in (self.kinds, self.passes):
                 table.weight.mul_(0.1)
@@ -124,7 +126,7 @@ class ScanModel(InferenceModel):
     def _columns_of_pass(self, described: Tensor, tokens: Tensor, number: int) -> Tensor:
         """x of every column in a pass: ``(R, C, H)``."""
         x = described + self.passes.weight[number]
-        return (x + self.from_known(self._known(tokens, number)) if number else x).relu()
+        return x + self.from_known(self._known(tokens, number)) if number else x
 
     def _leftward(self, x: Tensor) -> Tensor:
         """e_c of every column: ``(C, R, H)`` to ``(C, R, H)``."""
@@ -175,7 +177,24 @@ class ScanModel(InferenceModel):
         moved = x + self.tokens(chosen.flatten(1))
         states: Tensor = self.rightwards(moved[:-1])[0] if count > 1 else x[:0]
         right = torch.cat([torch.zeros_like(x[:1]), states])
-        read = torch.cat([right, left, x], -1).unflatten(1, (numbers, rows))
+        read = torch.unflatten(torch.cat([right, left, x], -1), 1, (numbers, rows))
         at = read[self._column[:length], self._pass[:length]]  # (L, R, 3H)
         logits: Tensor = self.head(at)
         return logits.transpose(0, 1)
+
+
+class _Head(nn.Module):
+    """Scores of the values, from what lies to the left, to the right, and here: a small network and a product."""
+
+    def __init__(self, hidden: int, width: int) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.network = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, width))
+        self.left, self.right, self.here = (nn.Linear(hidden, hidden) for _ in range(3))
+        self.values = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, read: Tensor) -> Tensor:
+        left, right, here = torch.split(read, self.hidden, -1)
+        product = (1 + self.left(left)) * (1 + self.right(right)) * self.here(here)
+        scores: Tensor = self.network(read) + self.values(product)
+        return scores

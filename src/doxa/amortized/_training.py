@@ -107,7 +107,7 @@ class JointTraining:
             losses = joint_loss(self.engine, belief, output, samples=self.samples, generator=self.generator)
         else:
             losses = JointLoss(self.engine.loss(belief, output).mean(), belief.log_probs.new_zeros(()))
-        losses.total.backward()
+        torch.autograd.backward(losses.total)
         self.optimizer.step()
         perception, inference = losses.perception.item(), losses.inference.item()
         return {"loss": perception + inference, "perception": perception, "inference": inference}

@@ -102,7 +102,7 @@ class _Block(nn.Module):
         )
 
     def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return torch.unflatten(x, -1, (self.heads, -1)).transpose(1, 2)
 
     def remember(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values ``(R, heads, L, d)`` of inputs ``(R, L, width)``."""

@@ -96,7 +96,7 @@ def train_refine_addition(
     with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
         torch.manual_seed(seed)
         network: nn.Module = digit_network()
-    network = network.to(memory_format=torch.channels_last)
+    network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     layer = addition_layer()
     optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate, fused=True)
 

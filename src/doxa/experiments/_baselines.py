@@ -43,7 +43,7 @@ class DigitsBaseline(nn.Module):
         """The logits of each output, ``(n, values)``, from normalised images ``(n, K, 28, 28)``."""
         features = self.features(images.reshape(-1, 1, *images.shape[-2:])).reshape(len(images), -1)
         logits: Tensor = self.join(features)
-        return logits.split(self.sizes, -1)
+        return torch.split(logits, list(self.sizes), -1)
 
     def loss(self, images: Tensor, outputs: Tensor) -> Tensor:
         """The cross entropy of all outputs ``(n, Y)``, averaged over the rows."""

@@ -86,9 +86,7 @@ class Experiment:
             if not found:
                 near = " or ".join(map(repr, get_close_matches(pattern, names, 2, 0.3)))
                 hint = f"; did you mean {near}?" if near else ";"
-                raise ConfigError(
-                    f"{self.name} has no configuration {pattern!r}{hint} --list shows all {len(names)}"
-                )
+                raise ConfigError(f"{self.name} has no configuration {pattern!r}{hint} --list shows all {len(names)}")
             chosen.update(found)
         return [entry for entry in self.entries if entry.name in chosen]
 

@@ -195,7 +195,7 @@ def _some(config: PathsConfig, data: Path | None, split: Literal["train", "val",
 def measure(method: Method, maps: PathMaps) -> dict[str, float]:
     """How many of a hundred paths are optimal, how many the very same, and how many tiles are of the right kind."""
     plans, kinds = [], []
-    for images in maps.images.split(100):
+    for images in torch.split(maps.images, 100):
         tiles = map_tiles(images)
         plans.append(method.plan(tiles))
         kinds.append(method.logits(tiles).argmax(-1))
@@ -210,9 +210,9 @@ def nearest_mean(training: PathMaps, test: PathMaps, most: int = 500) -> float:
     """How many of a hundred tiles are of the kind whose mean, over some training maps, is nearest in all pixels."""
     tiles = map_tiles(training.images[:most]).flatten(0, 1).flatten(1)
     kinds = training.kinds[:most].flatten()
-    means = torch.stack([tiles[kinds == kind].mean(0) for kind in kinds.unique()])
+    means = torch.stack([tiles[kinds == kind].mean(0) for kind in torch.unique(kinds)])
     near = torch.cdist(map_tiles(test.images[:most]).flatten(0, 1).flatten(1), means).argmin(1)
-    return 100 * float((kinds.unique()[near] == test.kinds[:most].flatten()).double().mean())
+    return 100 * float((torch.unique(kinds)[near] == test.kinds[:most].flatten()).double().mean())
 
 
 PUBLISHED: dict[MethodName, tuple[float, float] | None] = {  # on 12×12 and on 30×30 maps

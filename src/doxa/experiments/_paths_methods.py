@@ -60,7 +60,7 @@ class Method(nn.Module, ABC):
     def logits(self, tiles: Tensor) -> Tensor:
         """What perception says of the kind of each tile, ``(b, W, 5)``."""
         found: Tensor = self.perception(tiles.flatten(0, 1))
-        return found.unflatten(0, tiles.shape[:2])
+        return torch.unflatten(found, 0, tiles.shape[:2])
 
     @abstractmethod
     def forward(self, tiles: Tensor, cells: Tensor, kinds: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class Method(nn.Module, ABC):
     def plan(self, tiles: Tensor) -> Tensor:
         """The cheapest path if every tile is of its most probable kind."""
         cells: Tensor = self.problem(self.logits(tiles).argmax(-1))
-        return cells.unflatten(-1, self.shape).to(torch.uint8)
+        return torch.unflatten(cells, -1, self.shape).to(torch.uint8)
 
 
 class Supervised(Method):
@@ -91,7 +91,7 @@ class Neural(Method):
 
     def scores(self, tiles: Tensor) -> Tensor:
         """Log-odds of each cell, ``(b, W)``."""
-        x = self.logits(tiles).transpose(1, 2).unflatten(-1, self.shape)
+        x = torch.unflatten(self.logits(tiles).transpose(1, 2), -1, self.shape)
         for block in self.blocks:
             x = x + block(x.relu())
         found: Tensor = self.head(x.relu())
@@ -101,7 +101,7 @@ class Neural(Method):
         return binary_cross_entropy_with_logits(self.scores(tiles), cells.float())
 
     def plan(self, tiles: Tensor) -> Tensor:
-        return (self.scores(tiles) > 0).unflatten(-1, self.shape).to(torch.uint8)
+        return torch.unflatten(self.scores(tiles) > 0, -1, self.shape).to(torch.uint8)
 
 
 class RLOO(Method):
@@ -139,19 +139,21 @@ class ImplicitMLE(Method):
 
     def forward(self, tiles: Tensor, cells: Tensor, kinds: Tensor) -> Tensor:
         # I-MLE maximises u · z, so u = -cost.
-        around = Independent(Normal(-self.costs(tiles), self.deviation), 1)  # type: ignore[no-untyped-call]
+        around = Independent(Normal(-self.costs(tiles), self.deviation), 1)
         tape = Tape(batch_dims=1, generator=self.noise)
-        z = tape.sample(around, IMLE(self._solve, n=self.samples, step=self.reach))
+        # The loss is an average over maps and samples; the reach is meant for each of them.
+        reach = self.reach * self.samples * len(tiles)
+        z = tape.sample(around, IMLE(self._solve, n=self.samples, step=reach))
         truth = cells.to(z)
         tape.cost((z * (1 - truth) + (1 - z) * truth).sum(-1))
         return tape.surrogate(allow_biased=True)
 
     def _solve(self, u: Tensor) -> Tensor:
-        costs = (-u).clamp_min(CHEAPEST).unflatten(-1, self.shape)
+        costs = torch.unflatten((-u).clamp_min(CHEAPEST), -1, self.shape)
         return cheapest_paths(costs).cells.flatten(-2).to(u)
 
     def plan(self, tiles: Tensor) -> Tensor:
-        return cheapest_paths(self.costs(tiles).unflatten(-1, self.shape)).cells
+        return cheapest_paths(torch.unflatten(self.costs(tiles), -1, self.shape)).cells
 
 
 class ANeSI(Method):
@@ -171,9 +173,10 @@ class ANeSI(Method):
         concentration: float,
         channels: int,
         layers: int,
+        trust: float = 1.0,
     ) -> None:
         super().__init__(problem, shape)
-        self.form, self.samples, self.noise = form, samples, noise
+        self.form, self.samples, self.noise, self.trust = form, samples, noise, trust
         model = GridCNN(problem, shape, reads="cells", channels=channels, layers=layers, explain=False)
         self.engine = Amortized(problem, model, FixedDirichlet(problem.world, concentration))
 
@@ -184,7 +187,7 @@ class ANeSI(Method):
         if self.form == "sum":
             estimator = LeaveOneOut(self.samples)
             return with_sampling(self.engine, belief, cells, hamming, estimator, generator=self.noise).mean()
-        control = AmortizedControl(lambda p: expected_hamming(self.engine, p, cells), self.samples)
+        control = AmortizedControl(lambda p: expected_hamming(self.engine, p, cells), self.samples, scale=self.trust)
         tape = Tape(batch_dims=1, generator=self.noise)
         tape.cost(hamming(self.problem(tape.sample(worlds_of(belief), control)), cells))
         return tape.surrogate()

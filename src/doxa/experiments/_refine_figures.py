@@ -39,7 +39,7 @@ def _operator(kind: str, name: str) -> Callable[[Tensor], Tensor]:
     if kind == "implication":
         return lambda t: chosen.implies(t[..., 0], t[..., 1])
     connective = chosen.conj if kind == "conjunction" else chosen.disj
-    return lambda t: connective.reduce(t, -1)  # type: ignore[no-untyped-call, no-any-return]
+    return lambda t: connective.reduce(t, -1)
 
 
 def _refined(kind: str, name: str, truths: Tensor, target: float) -> Tensor:

@@ -151,11 +151,11 @@ def _as_in_the_chapter(config: SatConfig, formulas: Sequence[CNF], vectors: list
     assert found.trajectory is not None
     truth = torch.cat([layer.truth(some) for some in torch.split(found.trajectory, 50)])
     truth = truth.view(len(found.trajectory), config.vectors, len(formulas))
-    distance = (found.trajectory - x).abs().unflatten(-1, (len(formulas), -1)).sum(-1)
+    distance = torch.unflatten((found.trajectory - x).abs(), -1, (len(formulas), -1)).sum(-1)
     rounded = layer.truth((found.last > 0.5).to(x.dtype)).view_as(truth[0])
     nearest = (truth - config.target).abs().argmin(0, keepdim=True)
     away = (truth - truth[-1]).abs() > THRESHOLD
-    curves = {}
+    curves: dict[str, Tensor] = {}
     for k in (k for k in CURVE if k <= config.passes):  # who has stopped stays
         at = min(k, len(truth) - 1)
         curves |= {f"truth@{k}": truth[at], f"l1@{k}": distance[at]}

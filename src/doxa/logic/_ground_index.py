@@ -19,6 +19,8 @@ def cut(value: Tensor, run: slice, dim: int = 0) -> Tensor:
 
 def take(value: Tensor, places: Sequence[Tensor]) -> Tensor:
     """The entries at places along the first axes, which broadcast; further axes stay behind."""
+    if len(places) == 1 and places[0].ndim == 1:
+        return value.index_select(0, places[0])  # whose derivative is quicker
     found: Tensor = torch.ops.aten.index.Tensor(value, list(places))
     return found
 

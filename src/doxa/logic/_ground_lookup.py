@@ -194,6 +194,11 @@ def _mixed(
             table = table.select(0, const)
         for dim, run in enumerate(values[split:]):
             table = cut(table, run, dim + len(places))
+        if len(places) == 1 and places[0].ndim == 1:
+            # In the order of the frame at once, so that all values lie in memory alike.
+            table = table if order is None else table.permute(order)
+            found: Tensor = table.index_select(0 if order is None else order.index(0), places[0])
+            return found
         found = take(table, places)
         return found if order is None else found.permute(order)
 

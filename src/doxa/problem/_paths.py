@@ -78,7 +78,7 @@ def cheapest_paths(costs: Tensor, *, native: bool | None = None) -> Paths:
         )
     library = native_library(SOURCE) if native is not False and costs.device.type == "cpu" else None
     if library is None:
-        parts = [_in_torch(part) for part in grids.split(max(1, CACHED // (height * width)))]
+        parts = [_in_torch(part) for part in torch.split(grids, max(1, CACHED // (height * width)))]
         cost, cells = (torch.cat(both) for both in zip(*parts, strict=True))
     else:
         cost, cells = _in_c(library, grids)

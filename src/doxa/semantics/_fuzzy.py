@@ -40,7 +40,7 @@ class Fuzzy:
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
         chosen = logic_by_name(self.logic) if isinstance(self.logic, str) else self.logic
-        formulas = [(a.name, a.formula) for a in axioms]
+        formulas: Any = [(a.name, a.formula) for a in axioms]
         return _Compiled(FuzzyPlan(formulas, interpretation, chosen, chunk=self.chunk))
 
 

@@ -13,7 +13,7 @@ from doxa.problem import Problem, cheapest_paths, shortest_path
 TILE = 8
 """Pixels on the side of a tile."""
 
-COSTS = (8, 12, 53, 77, 92)
+TILE_COSTS = (8, 12, 53, 77, 92)
 """What the five kinds of tiles cost, in tenths: as whole numbers, ties between paths are exact."""
 
 
@@ -54,8 +54,8 @@ class PathMaps:
                     f"{name} are {tensor.dtype} {tuple(tensor.shape)}, expected torch.uint8 {shape}: maps of H × W "
                     f"tiles have images (n, {TILE}H, {TILE}W, 3), kinds (n, H, W) and paths (n, H, W)"
                 )
-        if n and int(self.kinds.max()) >= len(COSTS):
-            raise DataError(f"kinds go up to {int(self.kinds.max())}, expected 0 .. {len(COSTS) - 1}")
+        if n and int(self.kinds.max()) >= len(TILE_COSTS):
+            raise DataError(f"kinds go up to {int(self.kinds.max())}, expected 0 .. {len(TILE_COSTS) - 1}")
         if n and int(self.paths.max()) > 1:
             raise DataError(f"paths go up to {int(self.paths.max())}, expected 0 and 1")
 
@@ -68,11 +68,12 @@ class PathMaps:
     @property
     def costs(self) -> Tensor:
         """What each tile costs, in tenths: int64 ``(n, H, W)``."""
-        return torch.tensor(COSTS, device=self.kinds.device)[self.kinds.long()]
+        return torch.tensor(TILE_COSTS, device=self.kinds.device)[self.kinds.long()]
 
     def problem(self, *, moves: int | None = None) -> Problem:
         """The `shortest_path` problem of these maps: from the kinds of tiles to the path, or to its ``moves``."""
-        return shortest_path(*self.kinds.shape[1:], costs=COSTS, moves=moves)
+        height, width = self.kinds.shape[1:]
+        return shortest_path(height, width, costs=TILE_COSTS, moves=moves)
 
 
 def map_tiles(images: Tensor) -> Tensor:

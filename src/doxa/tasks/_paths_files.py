@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from doxa.errors import ConfigError, DataError
-from doxa.tasks._paths import COSTS, PathMaps
+from doxa.tasks._paths import TILE_COSTS, PathMaps
 from doxa.tasks._paths_terrain import SPLITS, Split
 
 FILES = ("maps", "vertex_weights", "shortest_paths")
@@ -41,7 +41,7 @@ def read_warcraft(folder: str | Path, split: Split, *, size: int | None = None) 
     if size is not None and (place / f"{size}x{size}").is_dir():
         place = place / f"{size}x{size}"
     images, weights, paths = (_array(place / f"{split}_{name}.npy") for name in FILES)
-    prices = np.array(COSTS) / 10
+    prices = np.array(TILE_COSTS) / 10
     flat = weights.astype(np.float64).reshape(-1)
     kinds = np.searchsorted((prices[1:] + prices[:-1]) / 2, flat).astype(np.uint8)
     wrong = ~(np.abs(flat - prices[kinds]) < 0.02)  # the files may hold half precision

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from doxa.errors import ConfigError
 from doxa.problem import cheapest_paths
-from doxa.tasks._paths import COSTS, TILE, PathMaps
+from doxa.tasks._paths import TILE, TILE_COSTS, PathMaps
 
 Split = Literal["train", "val", "test"]
 SPLITS = ("train", "val", "test")
@@ -68,18 +68,19 @@ def terrain_maps(split: Split, n: int, *, size: int = 12, seed: int = 0) -> Path
         kinds[first:end] = some[: end - first]
         _paint(random, some, images[first:end])
     grid = torch.from_numpy(kinds)
-    paths = cheapest_paths(torch.tensor(COSTS)[grid.long()]).cells if n else torch.zeros_like(grid)
+    paths = cheapest_paths(torch.tensor(TILE_COSTS)[grid.long()]).cells if n else torch.zeros_like(grid)
     return PathMaps(torch.from_numpy(images.reshape(n, TILE * size, TILE * size, 3)), grid, paths)
 
 
 def _kinds(random: np.random.Generator, n: int, size: int) -> NDArray[np.int64]:
     """The kind of each tile, ``(n, size, size)``."""
-    fields = _normal(random, n, len(COSTS), size, size)
+    fields = _normal(random, n, len(TILE_COSTS), size, size)
     wide = np.pad(fields, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge")
     wide = wide[..., :-2, :] + wide[..., 1:-1, :] + wide[..., 2:, :]
     smooth = (wide[..., :-2] + wide[..., 1:-1] + wide[..., 2:]) / 3
-    liking = np.float32(0.6) * _normal(random, n, len(COSTS), 1, 1)  # some maps have more of one kind
-    return (smooth + liking).argmax(1)
+    liking = np.float32(0.6) * _normal(random, n, len(TILE_COSTS), 1, 1)  # some maps have more of one kind
+    kinds: NDArray[np.int64] = (smooth + liking).argmax(1)
+    return kinds
 
 
 def _paint(random: np.random.Generator, kinds: NDArray[np.int64], images: NDArray[np.uint8]) -> None:
