@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from doxa.errors import DataError, RunError
-from doxa.experiments import ADDITION, SAME, SUM9, VAE, DigitsConfig, Experiment, train_digits
+from doxa.experiments import ADDITION, SAME, SAT, SUM9, VAE, DigitsConfig, Experiment, train_digits
 from doxa.runs import Result, Run, check_prefix, config_values, load_config
 from doxa.tasks import MNIST
 
@@ -19,6 +19,7 @@ RERUN: dict[str, tuple[Experiment, str]] = {
     "addition": (ADDITION, "refine/3000"),
     "same": (SAME, "implications/reichenbach-sigmoidal"),
     "sum9": (SUM9, "tnorms/yager-1.5"),
+    "sat": (SAT, "91-clauses/godel-refine-1"),
     "vae": (VAE, "*"),
 }
 """Experiments, and which of their entries is trained again: the first of those that have a result."""
