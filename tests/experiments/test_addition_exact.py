@@ -39,7 +39,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_digits_are_learnt_from_sums_and_a_killed_run_goes_on(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = ExactAdditionConfig(digits=2, steps=100, batch_size=16, average=0.9, save_every=20, learning_rate=3e-3)
+    config = ExactAdditionConfig(
+        digits=2, steps=100, batch_size=16, average=0.9, save_every=20, learning_rate=3e-3, warmup=5
+    )
     whole = train_exact_addition(config, tmp_path / "whole", seed=0, data=data, progress=False)
     assert whole.metrics["digit_accuracy"] > 90
     assert set(whole.metrics) == {"loss", "accuracy", "first_pairing", "most_probable", "digit_accuracy"}
@@ -108,5 +110,5 @@ def test_entries_have_the_published_budget_of_digits() -> None:
         ExactAdditionConfig(digits=0)
     with pytest.raises(ConfigError, match="average 1"):
         ExactAdditionConfig(average=1.0)
-    rates = [ExactAdditionConfig(steps=100).rate(i) for i in (0, 4, 50, 99)]
+    rates = [ExactAdditionConfig(warmup=5, decay=100).rate(i) for i in (0, 4, 50, 99)]
     assert rates[0] < rates[1] > rates[2] > rates[3] > 0

@@ -32,8 +32,9 @@ class ExactAdditionConfig:
         digits: N, of each number; the training digits make 60,000 / 2N sums, each digit being in one of them.
         steps: batches to learn from.
         batch_size: sums in a batch.
-        learning_rate: of AdamW at its highest; it rises along a line in the first twentieth of the steps and falls to 0
-            along half a cosine.
+        learning_rate: of AdamW at its highest.
+        warmup: so many steps in which the learning rate rises to it along a line.
+        decay: the step at which it has fallen to 0, along half a cosine.
         weight_decay: of AdamW.
         average: decay of the moving average of the parameters that is tested.
         validation: so many training digits are held out and measured instead of the test digits, to choose settings.
@@ -47,13 +48,15 @@ class ExactAdditionConfig:
     steps: int = 10_000
     batch_size: int = 64
     learning_rate: float = 1e-3
+    warmup: int = 500
+    decay: int = 10_000
     weight_decay: float = 0.01
     average: float = 0.999
     validation: int = 0
     save_every: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("digits", "steps", "batch_size", "learning_rate", "save_every"):
+        for name in ("digits", "steps", "batch_size", "learning_rate", "warmup", "decay", "save_every"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
         if self.weight_decay < 0 or self.validation < 0 or not 0 <= self.average < 1:
@@ -64,8 +67,8 @@ class ExactAdditionConfig:
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
-        warmup = max(1, self.steps // 20)
-        return self.learning_rate * min(1.0, (step + 1) / warmup) * (1 + cos(pi * step / self.steps)) / 2
+        fallen = (1 + cos(pi * min(1.0, step / self.decay))) / 2
+        return self.learning_rate * min(1.0, (step + 1) / self.warmup) * fallen
 
 
 def train_exact_addition(
@@ -148,11 +151,11 @@ def _pairings(mnist: MNIST, problem: Problem) -> Iterator[Tensor]:
         yield split_indices(count, count // width * width, seed=seed)[0].reshape(-1, width)
 
 
-def _entry(digits: int, epochs: float, batch_size: int, published: float | None) -> Entry:
-    sums = 60_000 // (2 * digits)
+def _entry(digits: int, epochs: int, batch_size: int, published: float | None) -> Entry:
+    steps = epochs * (60_000 // (2 * digits) // batch_size)
     return Entry(
         f"exact/n-{digits}",
-        ExactAdditionConfig(digits, steps=round(epochs * (sums // batch_size)), batch_size=batch_size),
+        ExactAdditionConfig(digits, steps, batch_size, warmup=steps // 20, decay=steps),
         {} if published is None else {"accuracy": published},
         "" if published is None else "A-NeSI",
     )
