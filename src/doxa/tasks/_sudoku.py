@@ -71,6 +71,12 @@ def visual_sudoku(
 
     Raises:
         DataError: there are not enough images of some digit.
+
+    >>> grey = torch.zeros(2000, 28, 28, dtype=torch.uint8)
+    >>> mnist = MNIST(grey, torch.arange(2000) % 10, grey, torch.arange(2000) % 10)
+    >>> train, test = visual_sudoku(mnist, 4, puzzles=20, seed=1)
+    >>> test.images.shape, test.correct.sum()
+    (torch.Size([20, 16, 28, 28]), tensor(10))
     """
     box = math.isqrt(size)
     if box * box != size or not 1 < size <= 10:
