@@ -23,10 +23,12 @@ class ScanModel(InferenceModel):
 
     x_c is linear in what describes a column: the joint distribution ∏ P[i, ·] of its world variables (or their
     distributions one by one, where the joint is large) and the tokens already known in it. The product in the score is
-    what exact inference multiplies: what is known to the left, to the right, and here. Tokens are decoded in *passes*
-    from left to right: all outputs, then the first world variable of each column, and so on; each pass starts with a
-    new scan to the left, which sees what earlier passes have decided. Weights are shared by all columns, so their
-    number hardly depends on the size of the problem, and decoding takes time proportional to its length.
+    what exact inference multiplies: what is known to the left, to the right, and here.
+
+    Tokens are decoded in *passes* from left to right: all outputs, then the first world variable of each column, and so
+    on; each pass starts with a new scan to the left, which sees what earlier passes have decided. Weights are shared by
+    all columns, so their number hardly depends on the size of the problem, and decoding takes time proportional to its
+    length.
 
     Args:
         problem: what to infer.
