@@ -8,7 +8,6 @@ truth of 1 may be a fractional point, so whether the vector rounded at 0.5 satis
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -109,7 +108,7 @@ def _formulas(config: SatConfig, data: Path | None) -> list[CNF]:
         generator = torch.Generator().manual_seed(FORMULAS_SEED)
         found = ksat_instances(count, VARIABLES, ALL_CLAUSES, generator=generator)
     else:
-        files = sorted(data.glob("*.cnf"), key=lambda file: [int(n) for n in re.findall(r"\d+", file.stem)])
+        files = sorted(data.glob("*.cnf"), key=lambda file: file.name)  # the order in which folders list them
         if len(files) < count:
             raise DataError(f"{data} has {len(files)} .cnf files, expected {count}: SATLIB's uf20-91 has 1000")
         found = [read_dimacs(file) for file in files[:count]]
