@@ -10,6 +10,7 @@ blocks inside it, and :func:`~doxa.logic._ground_block.drive` keeps the stack.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
@@ -95,13 +96,14 @@ def _run_tile(block: Block, frame: Frame, tile: dict[Own, slice]) -> Task:
 def _run_tiles(block: Block, frame: Frame, tiles: list[dict[Own, slice]]) -> Task:
     """What all tiles of a frame give, merged."""
     found: Any = None
+    listed = Counter[Axis]()
     for number, tile in enumerate(tiles):
         # A frame of its own: the backward pass may have to run this tile again.
         own = Frame(frame.run, dict(frame.sizes), list(frame.regs), False)
         part = yield frame.run.forgetting(partial(_run_tile, block, own, tile))
         found = part if number == 0 else block.reducer.merge(found, part)
-        for absorbed in block.lists:  # for the report
-            frame.sizes[absorbed.list] = frame.sizes.get(absorbed.list, 0) + own.sizes[absorbed.list]
+        listed.update({a.list: own.sizes[a.list] for a in block.lists if a.list not in frame.sizes})
+    frame.sizes.update(listed)  # for the report
     return found
 
 
