@@ -20,7 +20,7 @@ from doxa.runs import Run
 from doxa.tasks import map_tiles, optimal_paths, terrain_maps, write_warcraft
 
 SMALL = PathsConfig(
-    "rloo", size=6, steps=100, maps=800, batch_size=60, learning_rate=1e-2, evaluate_every=50, beliefs=50, channels=16
+    "rloo", size=6, steps=100, maps=800, batch_size=40, learning_rate=1e-2, evaluate_every=50, beliefs=50, channels=16
 )
 AMORTISED = replace(SMALL, method="a-nesi", inference_rate=5e-3, concentration=0.1, layers=2, pretrain=150, steps=250)
 CONFIGS = {
@@ -29,7 +29,7 @@ CONFIGS = {
     "rloo": SMALL,
     "imle": replace(SMALL, method="imle", samples=1),
     "a-nesi": replace(AMORTISED, method="a-nesi"),
-    "a-nesi+rloo": replace(AMORTISED, method="a-nesi+rloo"),
+    "a-nesi-rloo": replace(AMORTISED, method="a-nesi-rloo"),
     "a-nesi-control": replace(AMORTISED, method="a-nesi-control"),
 }
 
@@ -41,10 +41,10 @@ def before_training(config: PathsConfig) -> tuple[float, float]:
         torch.manual_seed(0)
         method = paths.make_method(config, training, torch.Generator().manual_seed(0))
     loss = method(map_tiles(test.images), test.paths.flatten(1).long(), test.kinds.flatten(1).long())
-    return paths.measure(method, test)["optimal"], float(loss)
+    return paths.measure(method, test)["optimal"], loss.item()
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * n.startswith("a-nesi-")) for n in CONFIGS])
 def test_every_method_learns(name: str, tmp_path: Path) -> None:
     config = CONFIGS[name]
     state = torch.random.get_rng_state()
@@ -105,7 +105,7 @@ def test_a_run_that_was_stopped_ends_the_same(
     owner: type, name: str, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = replace(
-        AMORTISED, method="a-nesi+rloo", pretrain=25, steps=45, maps=100, evaluate_every=5, batch_size=10, beliefs=8
+        AMORTISED, method="a-nesi-rloo", pretrain=25, steps=45, maps=100, evaluate_every=5, batch_size=10, beliefs=8
     )
     monkeypatch.setattr(paths, "SAVE_EVERY", 5)
     whole = paths.train_paths(config, tmp_path / "whole", seed=1, data=None, progress=False)
@@ -133,9 +133,9 @@ def test_a_run_that_was_stopped_ends_the_same(
 
 
 def test_the_inference_model_is_held_fixed_after_pretraining(tmp_path: Path) -> None:
-    config = replace(AMORTISED, method="a-nesi", pretrain=20, steps=21, maps=100, evaluate_every=1)
+    config = replace(AMORTISED, method="a-nesi", pretrain=9, steps=10, maps=100, evaluate_every=1, beliefs=8)
     paths.train_paths(config, tmp_path / "one", seed=0, data=None, progress=False)
-    paths.train_paths(replace(config, steps=25), tmp_path / "two", seed=0, data=None, progress=False)
+    paths.train_paths(replace(config, steps=12), tmp_path / "two", seed=0, data=None, progress=False)
     one, two = (Run.open(tmp_path / name).load().state["method"] for name in ("one", "two"))
     for key in one:
         assert torch.equal(one[key], two[key]) == key.startswith("engine."), key

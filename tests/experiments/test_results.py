@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 RERUN: dict[str, tuple[Experiment, str]] = {
     "addition": (ADDITION, "refine/3000"),
     "same": (SAME, "implications/reichenbach-sigmoidal"),
-    "sum9": (SUM9, "tnorms/yager-1.5"),
+    "sum9": (SUM9, "symmetric/product"),
     "sat": (SAT, "91-clauses/godel-refine-1"),
     "vae": (VAE, "*"),
 }

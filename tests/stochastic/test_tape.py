@@ -316,9 +316,9 @@ def test_compile_every_estimator(example: Callable[[Distribution], Estimator]) -
 def test_large_sets_cannot_be_traced() -> None:
     d = Independent(Bernoulli(logits=torch.zeros(20)), 1)
     with pytest.raises(ConfigError, match="take at most 9 values there"):
-        torch.func.vmap(lambda x: UnorderedSet(12).propose(Independent(Bernoulli(logits=x), 1), 12).value)(
-            torch.zeros(3, 20)
-        )
+        torch.func.vmap(
+            lambda x: UnorderedSet(12).propose(Independent(Bernoulli(logits=x), 1), 12).value, randomness="same"
+        )(torch.zeros(3, 20))
     assert UnorderedSet(12).propose(d, 12).m == 12
 
 

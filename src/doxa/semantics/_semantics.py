@@ -14,7 +14,13 @@ __all__ = ["Compiled", "Semantics"]
 
 
 class Compiled(Protocol):
-    """Axioms made ready for one way of reasoning."""
+    """Axioms made ready for one way of reasoning.
+
+    >>> import doxa, torch
+    >>> model = doxa.Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
+    >>> doxa.Exact().compile(model.kb.axioms, model.interpretation).truths({}, None)
+    tensor([0.3000])
+    """
 
     def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         """One number per axiom, to be made small."""
