@@ -190,14 +190,14 @@ def test_table_of_the_figures(tmp_path: Path) -> None:
 
 
 def test_committed_results_meet_the_figures() -> None:
-    """Truth within 0.03 and L₁ within 5 % of what the chapter's figures show, generated formulas and SATLIB's."""
-    results = {result.experiment: result for result in collect(SAT, RESULTS)}
+    """Truth within 0.03 and L₁ within 5 % of what the chapter's figures show, in the mean over seeds."""
+    results = collect(SAT, RESULTS)
     compared = 0
     for entry in SAT.entries:
         if entry.published:
-            result = results[f"sat/{entry.name}"]
-            assert result.steps == 5
-            assert result.metrics["truth"] == pytest.approx(entry.published["truth"], abs=0.03), entry.name
-            assert result.metrics["l1"] == pytest.approx(entry.published["l1"], rel=0.05), entry.name
+            own = [r.metrics for r in results if r.experiment == f"sat/{entry.name}" and r.steps == 5]
+            truth, l1 = (sum(metrics[name] for metrics in own) / len(own) for name in ("truth", "l1"))
+            assert truth == pytest.approx(entry.published["truth"], abs=0.03), entry.name
+            assert l1 == pytest.approx(entry.published["l1"], rel=0.05), entry.name
             compared += 1
     assert compared == 36
