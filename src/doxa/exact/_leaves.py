@@ -45,7 +45,8 @@ class Weights:
         """
         width = 1 + (world.shape[-1] if output is None else max(world.shape[-1], output.shape[-1]))
         weights = world if output is None else torch.cat([_wider(world, width), _wider(output, width)], 1)
-        padded = pad(weights.clamp(min=FLOOR), (0, width - weights.shape[-1], 1, 0), value=FLOOR).permute(1, 2, 0)
+        turned = weights.permute(1, 2, 0).clamp(min=FLOOR)
+        padded = pad(turned, (0, 0, 0, width - weights.shape[-1], 1, 0), value=FLOOR)
         if zero:
             nothing = padded.new_zeros(1, width, len(world))
             nothing[:, -1] = FLOOR
@@ -95,8 +96,11 @@ class Leaves:
         column = self.starts
         if len(self.given):
             assert weights.given is not None
-            seen = weights.given.index_select(0, self.given).view(-1, count, rows) * self.strides
-            column = column + (seen[0] if len(seen) == 1 else seen.sum(0))  # (C, R)
+            if count == 1:  # in one operation: many small problems are like this
+                column = torch.addmm(column, self.strides.view(1, -1), weights.given.index_select(0, self.given))
+            else:
+                seen = weights.given.index_select(0, self.given).view(-1, count, rows) * self.strides
+                column = column + (seen[0] if len(seen) == 1 else seen.sum(0))  # (C, R)
         column = column.view(-1)
         joint = None
         if self.first is not None:

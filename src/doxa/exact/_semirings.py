@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
 NEG_INF = float("-inf")
 FLOOR = -1e30
@@ -18,7 +19,7 @@ Reduce = Callable[[Tensor], Tensor]
 
 def restore(log_weight: Tensor) -> Tensor:
     """-inf, with derivative 0, for results that ``FLOOR`` made."""
-    return log_weight.masked_fill(log_weight < FLOOR / 1e6, NEG_INF)
+    return threshold(log_weight, FLOOR / 1e6, NEG_INF)
 
 
 class _Best(torch.autograd.Function):
