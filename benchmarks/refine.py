@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from doxa.logic import CNF, And, Call
 from doxa.refine import GradientRefine, Refine
@@ -19,33 +19,27 @@ def instance(seed: int, clauses: int = CLAUSES, variables: int = VARIABLES) -> C
     return random_ksat(variables, clauses, generator=torch.Generator().manual_seed(seed), satisfiable=few)
 
 
-class ByHand(nn.Module):
-    """One pass on 3-SAT towards 1 for one logic, batch first, written out; occurrences as one padded table.
-
-    A module with buffers, as whoever wants a layer would write it.
-    """
+class ByHand:
+    """One pass on 3-SAT towards 1 for one logic, batch first, written out; occurrences as one padded table."""
 
     def __init__(self, cnf: CNF, logic: str, schedule: float) -> None:
-        super().__init__()
         literals = torch.tensor(cnf.clauses)
-        columns = literals.abs() - 1
-        columns = torch.where(literals > 0, columns, columns + cnf.variables).flatten()
+        self.columns = literals.abs() - 1
+        self.columns = torch.where(literals > 0, self.columns, self.columns + cnf.variables).flatten()
         self.shape = literals.shape
         places: list[list[int]] = [[] for _ in range(cnf.variables)]
         for at, v in enumerate(literals.flatten().tolist()):
             places[abs(v) - 1].append(at)
         width = max(map(len, places))
         zero = literals.numel()
-        self.register_buffer("columns", columns)
-        self.register_buffer("table", torch.tensor([p + [zero] * (width - len(p)) for p in places]))
-        self.register_buffer("signs", torch.cat([literals.flatten().sign(), literals.new_ones(1)]).float())
+        self.table = torch.tensor([p + [zero] * (width - len(p)) for p in places])
+        self.signs = torch.cat([literals.flatten().sign(), torch.ones(1, dtype=literals.dtype)]).float()
         self.schedule = schedule
         self.logic = {"godel": self.godel, "lukasiewicz": self.lukasiewicz, "product": self.product}[logic]
         count = torch.arange(1, len(literals) + 1, dtype=torch.float32)
-        self.register_buffer("rising", count)
-        self.register_buffer("falling", count.flip(0))
+        self.rising, self.falling = count, count.flip(0)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         literals = torch.cat([x, 1 - x], 1)[:, self.columns].unflatten(1, self.shape)
         change = self.logic(literals).flatten(1)
         change = torch.cat([change, change.new_zeros(len(x), 1)], 1) * self.signs
