@@ -115,7 +115,7 @@ def root(x: Tensor, q: float | Tensor, eps: float | None = None) -> Tensor:
     floor = cap(x, eps) ** (1 / (1 - q))
     capped = lift(x, floor).pow(q)
     if isinstance(q, float) and q >= 0.5:  # below the floor x^q < ε, so 0 is the only value to put right
-        return capped - torch.where(x <= 0, capped, 0.0).detach()
+        return capped - capped.detach() * (x.detach() <= 0)
     return capped + (x.detach().clamp_min(0).pow(q) - capped).detach()
 
 

@@ -44,7 +44,10 @@ def before_training(config: PathsConfig) -> tuple[float, float]:
     return paths.measure(method, test)["optimal"], loss.item()
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * n.startswith("a-nesi-")) for n in CONFIGS])
+SLOW = ("neural", "a-nesi", "a-nesi-rloo", "a-nesi-control")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in CONFIGS])
 def test_every_method_learns(name: str, tmp_path: Path) -> None:
     config = CONFIGS[name]
     state = torch.random.get_rng_state()

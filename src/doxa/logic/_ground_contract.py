@@ -9,6 +9,7 @@ product logic with the mean p-error, for example, takes one matrix product inste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from itertools import product
 from math import prod
@@ -112,9 +113,7 @@ class Pair(NamedTuple):
 
     first: int
     second: int | None
-    equation: str
-    """For einsum; of a sum, the dimensions it takes are quicker."""
-    dims: tuple[int, ...]
+    multiply: Callable[..., Tensor]
     elements: int
 
 
@@ -176,9 +175,9 @@ class Contract(Reducer):
             first = values[pair.first]
             assert first is not None
             if pair.second is None:
-                values[pair.first] = first.sum(pair.dims)
+                values[pair.first] = pair.multiply(first)
             else:
-                values[pair.first] = torch.einsum(pair.equation, first, values[pair.second])
+                values[pair.first] = pair.multiply(first, values[pair.second])
                 values[pair.second] = None
         total = next(v for v in values if v is not None)
         for axis in self.absent:
@@ -202,14 +201,10 @@ class Contract(Reducer):
 def _path(factors: list[tuple[Axis, ...]], kept: tuple[Axis, ...], sizes: dict[Axis, int]) -> list[Pair]:
     """Contract, again and again, what costs least: two factors, or one that can be summed by itself."""
     left: dict[int, tuple[Axis, ...]] = dict(enumerate(factors))
-    letters = dict(zip(union(factors), ascii_letters, strict=False))
     path: list[Pair] = []
 
     def size(axes: tuple[Axis, ...]) -> int:
         return prod([sizes[a] for a in axes])
-
-    def spelled(axes: tuple[Axis, ...]) -> str:
-        return "".join([letters[a] for a in axes])
 
     def result(chosen: tuple[int, ...]) -> tuple[Axis, ...]:
         needed = {a for i, axes in left.items() if i not in chosen for a in axes}.union(kept)
@@ -217,9 +212,8 @@ def _path(factors: list[tuple[Axis, ...]], kept: tuple[Axis, ...], sizes: dict[A
 
     def step(chosen: tuple[int, ...]) -> None:
         out = result(chosen)
-        equation = ",".join([spelled(left[i]) for i in chosen]) + "->" + spelled(out)
-        dims = tuple([d for d, a in enumerate(left[chosen[0]]) if a not in out])
-        path.append(Pair(chosen[0], chosen[1] if len(chosen) > 1 else None, equation, dims, size(out)))
+        multiply = _multiplication([left[i] for i in chosen], out)
+        path.append(Pair(chosen[0], chosen[1] if len(chosen) > 1 else None, multiply, size(out)))
         for i in chosen[1:]:
             del left[i]
         left[chosen[0]] = out
@@ -231,3 +225,28 @@ def _path(factors: list[tuple[Axis, ...]], kept: tuple[Axis, ...], sizes: dict[A
         pairs = [(i, j) for i in left for j in left if i < j]
         step(min(pairs, key=lambda p: (size(result(p)), size(union([left[i] for i in p])))))
     return path
+
+
+def _multiplication(factors: list[tuple[Axis, ...]], out: tuple[Axis, ...]) -> Callable[..., Tensor]:
+    """The product of one or two factors, summed over all axes but ``out``; the common cases without einsum."""
+    dims = tuple([d for d, a in enumerate(factors[0]) if a not in out])
+    if len(factors) == 1:
+        return lambda x: x.sum(dims)
+    one, two = factors
+    if one == two:
+        return (lambda x, y: (x * y).sum(dims)) if dims else torch.mul
+    if len(one) == len(two) == len(out) == 2 and len(union(factors)) == 3 and not {*one}.intersection(two, out):
+        # A matrix product: the factor with the first axis of the result comes first, its shared axis last.
+        swap = out[0] not in one
+        rows, columns = (two, one) if swap else (one, two)
+        turn_rows, turn_columns = rows[0] != out[0], columns[1] != out[1]
+
+        def product_of(x: Tensor, y: Tensor) -> Tensor:
+            x, y = (y, x) if swap else (x, y)
+            return torch.mm(x.t() if turn_rows else x, y.t() if turn_columns else y)
+
+        return product_of
+    letters = dict(zip(union(factors), ascii_letters, strict=False))
+    equation = ",".join(["".join([letters[a] for a in axes]) for axes in factors])
+    equation += "->" + "".join([letters[a] for a in out])
+    return lambda x, y: torch.einsum(equation, x, y)
