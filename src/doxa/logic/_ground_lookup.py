@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from doxa.logic._algebra import Algebra
 from doxa.logic._ground_block import Block, Frame
@@ -148,17 +150,43 @@ def _numbered(block: Block, get: Getter, key: Any, extra: list[Ref], indices: li
     dims = [inserted(a.axes, axes) for a in moving]
     skip = len(extra)
 
+    numbers = Numbers()
+
     def number(frame: Frame, *values: Any) -> Tensor:
         shape = get(frame, values).shape
+        found = numbers.find(values[skip:], shape)
+        if found is not None:
+            return found
         places = iter(align(values[skip:], dims))
         parts = [next(places) if const is None else const for const in consts]
         flat = parts[0]
         for part, size in zip(parts[1:], shape[1:], strict=True):
             flat = flat * size + part
-        return torch.as_tensor(flat, device=frame.run.device)
+        flat = torch.as_tensor(flat, device=frame.run.device)
+        numbers.keep(values[skip:], shape, flat)
+        return flat
 
     pools = key[1].pools if isinstance(key[1], Source) else key[1]
     return block.emit(("number", pools, consts), number, [*extra, *moving], axes)
+
+
+class Numbers:
+    """The numbers of tuples at places that a guard keeps from run to run; they go when the places do."""
+
+    def __init__(self) -> None:
+        self._known: Any = WeakIdKeyDictionary()
+
+    def find(self, places: Sequence[Tensor], shape: Sequence[int]) -> Tensor | None:
+        """The numbers, if they were found for these very tensors and this shape."""
+        others, known_shape, flat = self._known.get(places[0], ((), None, None))
+        if known_shape != shape or any(was() is not now for was, now in zip(others, places[1:], strict=True)):
+            return None
+        found: Tensor | None = flat
+        return found
+
+    def keep(self, places: Sequence[Tensor], shape: Sequence[int], flat: Tensor) -> None:
+        if type(flat) is Tensor and not torch.compiler.is_compiling():  # nothing of a trace may stay behind
+            self._known[places[0]] = ([weakref.ref(p) for p in places[1:]], shape, flat)
 
 
 def _mixed(
