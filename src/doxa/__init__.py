@@ -22,6 +22,7 @@ from doxa._version import __version__
 
 if TYPE_CHECKING:
     from doxa.errors import BindingError, DoxaError, KnowledgeError
+    from doxa.experiments import Task
     from doxa.logic import (
         Axiom,
         Constant,
@@ -88,6 +89,7 @@ __all__ = [
     "Rows",
     "Sampled",
     "Sort",
+    "Task",
     "__version__",
     "at_least",
     "at_most",
@@ -134,6 +136,7 @@ _ROOMS = (
 )
 _HOME = {
     **dict.fromkeys(("BindingError", "DoxaError", "KnowledgeError"), "doxa.errors"),
+    "Task": "doxa.experiments",
     **dict.fromkeys(("Belief", "BruteForce", "Problem", "Reasoner"), "doxa.problem"),
     **dict.fromkeys(("Auto", "Classical", "Exact", "Fuzzy", "Model", "Refined", "Sampled"), "doxa.semantics"),
 }

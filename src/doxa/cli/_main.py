@@ -17,6 +17,7 @@ from doxa.cli._knowledge import Check, Show, Solve
 from doxa.cli._operators import Operators
 from doxa.cli._output import say
 from doxa.cli._reproduce import Addition, Paths, Same, Sat, Sudoku, Sum9, Vae
+from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
 from doxa.errors import DoxaError
 
 
@@ -57,6 +58,17 @@ EXAMPLES = {
         "doxa solve sudoku4.doxa --count",
         'doxa solve lights.doxa --entails "drive(north) -> !drive(west)"',
     ),
+    Tasks: ("doxa tasks", "doxa tasks --json"),
+    Train: (
+        "doxa train addition --semantics exact",
+        "doxa train my_task.py --semantics fuzzy:godel --steps 500 --set learning_rate=0.01",
+    ),
+    Evaluate: ("doxa evaluate runs/addition/exact/2000-steps/seed-0",),
+    Compare: (
+        "doxa compare addition --semantics exact,fuzzy,refined,sampled,amortized",
+        "doxa compare my_task.py --semantics exact,fuzzy --steps 200",
+    ),
+    Report: ("doxa report runs/addition/exact/2000-steps/seed-0", "doxa report runs/addition/*/2000-steps/seed-0"),
     Experiments: (
         "doxa reproduce same --list",
         "doxa reproduce same --table implications --steps 14000 --seeds 0 1",
@@ -87,6 +99,11 @@ Command = (
     Annotated[Check, subcommand("check", description=_described(Check))]
     | Annotated[Show, subcommand("show", description=_described(Show))]
     | Annotated[Solve, subcommand("solve", description=_described(Solve))]
+    | Annotated[Tasks, subcommand("tasks", description=_described(Tasks))]
+    | Annotated[Train, subcommand("train", description=_described(Train))]
+    | Annotated[Evaluate, subcommand("evaluate", description=_described(Evaluate))]
+    | Annotated[Compare, subcommand("compare", description=_described(Compare))]
+    | Annotated[Report, subcommand("report", description=_described(Report))]
     | Annotated[Experiments, subcommand("reproduce", description=_described(Experiments))]
     | Annotated[Operators, subcommand("operators", description=_described(Operators))]
     | Annotated[Figures, subcommand("figures", description=_described(Figures))]

@@ -19,6 +19,7 @@ A `Gallery` is a set of named figures (`Illustration`) that `write_gallery` draw
 from __future__ import annotations
 
 from doxa.experiments._addition import ADDITION
+from doxa.experiments._addition_amortized import AmortizedAdditionConfig
 from doxa.experiments._addition_exact import ExactAdditionConfig
 from doxa.experiments._addition_refine import RefineAdditionConfig, addition_layer
 from doxa.experiments._baselines import DigitsBaseline
@@ -34,19 +35,31 @@ from doxa.experiments._same import SAME, SUM9
 from doxa.experiments._same_config import PairsConfig
 from doxa.experiments._sat import SAT, SatConfig
 from doxa.experiments._sudoku import SUDOKU, SudokuConfig
+from doxa.experiments._task import SEMANTICS, Task
+from doxa.experiments._task_compare import Comparison, compare_task
+from doxa.experiments._task_evaluate import Evaluation, evaluate_run, read_evaluation
+from doxa.experiments._task_find import find_task
+from doxa.experiments._task_report import write_task_report
+from doxa.experiments._task_train import TaskConfig, open_run, run_folder, train_task
+from doxa.experiments._tasks_builtin import BUILT_IN
 from doxa.experiments._vae import VAE, VAEConfig
 
 __all__ = [
     "ADDITION",
+    "BUILT_IN",
     "PATHS",
     "SAME",
     "SAT",
+    "SEMANTICS",
     "SUDOKU",
     "SUM9",
     "VAE",
+    "Comparison",
+    "AmortizedAdditionConfig",
     "DigitsBaseline",
     "DigitsConfig",
     "Entry",
+    "Evaluation",
     "ExactAdditionConfig",
     "Experiment",
     "Fitting",
@@ -57,15 +70,25 @@ __all__ = [
     "RefineAdditionConfig",
     "SatConfig",
     "SudokuConfig",
+    "Task",
+    "TaskConfig",
     "VAEConfig",
     "addition_layer",
     "collect",
+    "compare_task",
     "digit_network",
     "draw_operators",
+    "evaluate_run",
+    "find_task",
     "fit",
     "fuzzy_figures",
+    "open_run",
+    "read_evaluation",
     "refine_figures",
     "reproduce",
+    "run_folder",
     "train_digits",
+    "train_task",
     "write_gallery",
+    "write_task_report",
 ]

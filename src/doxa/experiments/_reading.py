@@ -1,0 +1,114 @@
+r"""How values were read, beside what they truly were: accuracy, calibration, and whether a wrong map explains them.
+
+Let :math:`n_{ij}` count the objects that are i and are read as j, N of them in all. The accuracy is
+:math:`\frac1N \sum_i n_{ii}`. A reader that has settled on a map α of the values, reading every i as α(i), is right
+by its own lights on
+
+.. math:: \frac1N \sum_i n_{i,α(i)}, \qquad α(i) = \arg\max_j n_{ij},
+
+which the accuracy falls short of exactly if α is not the identity. Where it falls far short, knowledge was satisfied
+by concepts that are not the intended ones: a reasoning shortcut, or a local minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Reading"]
+
+BINS = 10
+FAR = 0.2
+"""A map explains a reading where it is right on so many more objects than the identity."""
+COMMON = 0.5
+"""Values that are read by fewer of their objects than this have no settled reading."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    r"""Objects with finitely many values: what they are, what they were read as, and how sure the reader was.
+
+    Args:
+        name: of what was read, such as ``"digit"`` or ``"pairs.sum"``.
+        values: their names.
+        counts: how many objects have value i and were read as value j, for each i and j.
+        bins: for each tenth of confidence the number of objects, their mean confidence, and the share read right.
+
+    >>> reading = Reading.of("bit", ["0", "1"], torch.tensor([0, 1, 1]), torch.tensor([1, 0, 0]), torch.ones(3))
+    >>> reading.accuracy, reading.calibration_error
+    (0.0, 1.0)
+    >>> print(reading.warning())
+    bit: 0.0 % are read right, but 100.0 % are read by a map of the values: 0 → 1, 1 → 0 (off by one)
+    """
+
+    name: str
+    values: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+    bins: tuple[tuple[int, float, float], ...]
+
+    @classmethod
+    def of(cls, name: str, values: Sequence[str], labels: Tensor, read: Tensor, confidence: Tensor) -> Reading:
+        """From the positions of true and read values and the confidence in the latter, each ``(n,)``."""
+        size = len(values)
+        counts = torch.bincount(size * labels + read, minlength=size * size).reshape(size, size)
+        right, confidence = (labels == read).double(), confidence.double()
+        which = (confidence * BINS).long().clamp(0, BINS - 1)
+        bins = []
+        for b in range(BINS):
+            inside = which == b
+            count = int(inside.sum())
+            bins.append(
+                (count, float(confidence[inside].sum()) / max(1, count), float(right[inside].sum()) / max(1, count))
+            )
+        return cls(name, tuple(values), tuple(map(tuple, counts.tolist())), tuple(bins))
+
+    @property
+    def total(self) -> int:
+        """How many objects there are."""
+        return sum(map(sum, self.counts))
+
+    @property
+    def accuracy(self) -> float:
+        """The share of objects read right."""
+        return sum(row[i] for i, row in enumerate(self.counts)) / max(1, self.total)
+
+    @property
+    def calibration_error(self) -> float:
+        """The expected calibration error Σ_b n_b/N |right_b - confidence_b| over ten bins of confidence."""
+        return sum(count * abs(right - sure) for count, sure, right in self.bins) / max(1, self.total)
+
+    @property
+    def map(self) -> dict[int, int]:
+        """α: as what each value that occurs is mostly read."""
+        return {i: max(range(len(row)), key=row.__getitem__) for i, row in enumerate(self.counts) if sum(row)}
+
+    @property
+    def mapped_accuracy(self) -> float:
+        """The share of objects that are read as α says."""
+        return sum(self.counts[i][j] for i, j in self.map.items()) / max(1, self.total)
+
+    def warning(self) -> str:
+        """Words about a reading that is wrong by rule and not by chance; empty if it is not."""
+        if self.mapped_accuracy - self.accuracy < FAR:
+            return ""
+        alpha = self.map
+        settled = {i: j for i, j in alpha.items() if self.counts[i][j] >= COMMON * sum(self.counts[i])}
+        shown = ", ".join(f"{self.values[i]} → {self.values[j]}" for i, j in settled.items())
+        facts = (
+            f"{self.name}: {100 * self.accuracy:.1f} % are read right, but {100 * self.mapped_accuracy:.1f} % are read"
+        )
+        if len(set(alpha.values())) == 1 and len(alpha) > 1:
+            return f"{facts} by one rule: everything is {self.values[next(iter(alpha.values()))]}"
+        return f"{facts} by a map of the values: {shown}{self._kind(alpha)}"
+
+    def _kind(self, alpha: dict[int, int]) -> str:
+        moves = {j - i for i, j in alpha.items()}
+        if len(moves) == 1:
+            by = moves.pop()
+            return f" ({abs(by)} too {'high' if by > 0 else 'low'})"
+        if moves <= {-1, 1}:
+            return " (off by one)"
+        return " (a relabelling)" if len(set(alpha.values())) == len(alpha) else ""

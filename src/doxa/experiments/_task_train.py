@@ -1,0 +1,237 @@
+"""Training a task under a semantics, in a run folder."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from doxa.errors import ConfigError, RunError
+from doxa.experiments._fit import Fitting, fit
+from doxa.experiments._task import Task, columns
+from doxa.experiments._task_find import find_task
+from doxa.experiments._task_measure import measure
+from doxa.runs import Run, config_values, load_config
+from doxa.semantics import Model, Semantics
+from doxa.tasks import Batches
+
+__all__ = ["TaskConfig", "open_run", "run_folder", "train_task", "trained_model"]
+
+LOOKED_AT = 500
+"""Learning curves are of so many test rows, the first ones. Nothing is chosen by them."""
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """What a run folder keeps of a task that was trained.
+
+    Args:
+        task: its name, or the file it is in.
+        semantics: the word that was given, or the object as text.
+        meaning: what the word meant.
+        knowledge: the text of the knowledge.
+        data: a folder of data, where one was given.
+        batch_size: rows in a batch.
+        fitting: how it was trained.
+
+    >>> TaskConfig("addition", "exact", "Exact()", "pred rain").fitting.steps
+    1000
+    """
+
+    task: str
+    semantics: str
+    meaning: str
+    knowledge: str
+    data: str = ""
+    batch_size: int = 64
+    fitting: Fitting = field(default_factory=Fitting)
+
+
+class _Objective(nn.Module):
+    """The loss of a batch: that of the knowledge, and the task's own beside it."""
+
+    def __init__(self, task: Task, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+        def whole(batch: Mapping[str, Tensor]) -> dict[str, Any]:
+            return task.with_rows(task.train, batch)
+
+        # functions, for a copy of the module (a moving average of it) must not copy the data
+        self._whole, self._supervised = whole, task.supervised
+
+    def forward(self, /, **batch: Tensor) -> dict[str, Tensor]:
+        data = self._whole(batch)
+        losses = self.model.losses(**data)
+        metrics = {"loss": losses.total}
+        if len(losses.names) > 1:
+            metrics.update({f"loss of {name}": value for name, value in losses.by_name().items()})
+        if self._supervised is not None:
+            metrics["supervised"] = self._supervised(self.model, data)
+            metrics["loss"] = metrics["loss"] + metrics["supervised"]
+        return metrics
+
+    def blame(self, /, **batch: Tensor) -> str:
+        return self.model.blame(**self._whole(batch))
+
+
+def train_task(
+    task: Task,
+    semantics: str | Semantics,
+    path: str | Path,
+    *,
+    seed: int = 0,
+    settings: Iterable[str] = (),
+    source: str = "",
+    data: str = "",
+    progress: bool = True,
+) -> Run:
+    """Train a task in a run folder, or go on with it.
+
+    Started again after it was killed, it ends with the same bits as if it had not been.
+
+    Args:
+        task: what to learn.
+        semantics: how to reason: a word, see `Task.semantics_of`, or any semantics.
+        path: the run folder.
+        seed: of the first parameters, the order of the rows and all that is sampled.
+        settings: changes of the fitting and the batch size, such as ``"steps=100"``, ``"batch_size=16"``.
+        source: where the task is found again: its name or file; by default its name.
+        data: the folder of data that it was made from.
+        progress: show how far it is.
+
+    >>> import doxa, tempfile, torch
+    >>> x = torch.randn(256, 2)
+    >>> data = {"points": {"x": x, "label": (x[:, 0] > 0).long()}}
+    >>> task = Task(
+    ...     "signs", "Is the first number positive?",
+    ...     '''sort Point; sort Bit = 0..1; data points(x: Point, label: Bit); func sign(Point) -> Bit
+    ...        [told] forall p in points. s := sign(p.x) (s = p.label)''',
+    ...     lambda: {"sign": doxa.logits(torch.nn.Linear(2, 2))}, data, data)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = train_task(task, "exact", folder, settings=["steps=100", "learning_rate=0.1"], progress=False)
+    >>> run.metrics_at(100)["loss"] < 0.2
+    True
+    """
+    chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
+    config = configured(task, semantics, settings, source=source, data=data)
+    rows = columns(task.train, task.rows, "train")
+    size = min(config.batch_size, task.size("train"))
+    batches = Batches(rows, size, seed=seed, drop_last=True)
+    objective = _Objective(task, task.model(chosen, seed=seed))
+
+    def look(judged: nn.Module) -> dict[str, float]:
+        assert isinstance(judged, _Objective)
+        return measure(task, judged.model, LOOKED_AT, seed=seed).scores()
+
+    run = fit(objective, batches, path, config, fitting=config.fitting, seed=seed, evaluate=look, progress=progress)
+    _note_memory(run)
+    return run
+
+
+def configured(
+    task: Task, semantics: str | Semantics, settings: Iterable[str] = (), *, source: str = "", data: str = ""
+) -> TaskConfig:
+    """The configuration of a run, with changes such as ``"steps=100"``."""
+    chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
+    word = semantics if isinstance(semantics, str) else repr(semantics)
+    config = TaskConfig(source or task.name, word, repr(chosen), task.text, data, task.batch_size, task.fitting)
+    of_fitting = {f.name for f in fields(Fitting)}
+    known = [*sorted(of_fitting), "batch_size"]
+    changes = []
+    for setting in settings:
+        key = setting.partition("=")[0].strip()
+        if "=" in setting and key not in known:
+            load_config(Fitting, overrides=[setting])  # says which key was meant
+        changes.append(f"fitting.{setting}" if key in of_fitting else setting)
+    return load_config(TaskConfig, config_values(config), overrides=changes)
+
+
+def run_folder(out: Path, task: Task, word: str, *, seed: int, settings: Iterable[str] = ()) -> Path:
+    """Where a run goes by default: ``out/addition/exact/2000-steps/seed-0``.
+
+    >>> import torch
+    >>> from doxa.experiments._tasks_builtin import addition_task
+    >>> from doxa.tasks import MNIST
+    >>> grey = torch.zeros(20, 28, 28, dtype=torch.uint8)
+    >>> task = addition_task(MNIST(grey, torch.arange(20) % 10, grey, torch.arange(20) % 10))
+    >>> run_folder(Path("runs"), task, "fuzzy:godel", seed=1, settings=["steps=9", "batch_size=4"]).as_posix()
+    'runs/addition/fuzzy-godel+batch_size=4/9-steps/seed-1'
+    """
+    steps = configured(task, word, settings).fitting.steps
+    others = [setting for setting in settings if not setting.startswith("steps=")]
+    name = re.sub(r"[^\w.+=-]+", "-", "+".join((word, *others)))
+    return out / task.name / name / f"{steps}-steps" / f"seed-{seed}"
+
+
+def open_run(path: str | Path, task: Task | None = None, semantics: Semantics | None = None) -> tuple[Run, Task, Model]:
+    """A run of a task, its task, and the model as it was trained.
+
+    Args:
+        path: the run folder.
+        task: where the folder does not say how to find it: one that was trained from Python.
+        semantics: likewise, where it was no word.
+    """
+    run = Run.open(path)
+    config = task_config(run)
+    if task is None:
+        task = find_task(config.task, data=config.data or None)
+    if task.text != config.knowledge:
+        raise RunError(f"the knowledge of {config.task} has changed since {run.path} was trained; train it again")
+    return run, task, trained_model(task, run, semantics)
+
+
+def task_config(run: Run) -> TaskConfig:
+    """The configuration of a run; an error if it is not a run of a task."""
+    if not {"task", "semantics", "knowledge"} <= set(run.config):
+        raise RunError(f"{run.path} is no run of a task; doxa train makes one")
+    return load_config(TaskConfig, run.config)
+
+
+def trained_model(task: Task, run: Run, semantics: Semantics | None = None) -> Model:
+    """The model of a run at its last checkpoint: with the averaged parameters, where they were averaged."""
+    config = task_config(run)
+    if semantics is None:
+        try:
+            semantics = task.semantics_of(config.semantics)
+        except ConfigError as error:
+            raise ConfigError(f"{run.path} was trained with {config.semantics}: give it again") from error
+    model = task.model(semantics, seed=run.seed)
+    state = run.load().state
+    trained = {name.removeprefix("model."): value for name, value in state["objective"].items()}
+    parameters = dict(model.named_parameters())
+    for name, value in state.get("average", {}).items():
+        if (own := name.removeprefix("module.model.")) in parameters:
+            trained[own] = value
+    model.load_state_dict(trained)
+    return model.eval()
+
+
+def _note_memory(run: Run) -> None:
+    """Keep the most memory that a process needed that trained here."""
+    file = run.path / "memory.json"
+    before = json.loads(file.read_text(encoding="utf-8"))["peak_megabytes"] if file.exists() else 0.0
+    document = {"peak_megabytes": max(before, round(peak_megabytes(), 1))}
+    file.write_text(json.dumps(document) + "\n", encoding="utf-8")
+
+
+def peak_megabytes() -> float:
+    """The most memory that this process has had, in megabytes."""
+    try:  # unlike getrusage, this does not count the process that started this one
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return 0.0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / 2**20 if sys.platform == "darwin" else most / 2**10
