@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
@@ -217,9 +217,13 @@ class Addition(Reproduce):
     """Digits learnt from sums of MNIST digits alone (Chapters 4 and 6)."""
 
     reasoner: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
-    """Only these ways of reasoning: refine, exact."""
+    """Only these ways of reasoning: refine, exact, amortized."""
     digits: Annotated[tuple[int, ...], arg(aliases=("-N",))] = ()
     """Only numbers of so many digits."""
+    variant: tuple[Literal["predict", "explain", "prune", "no-prior"], ...] = ()
+    """Of amortized reasoning only these variants."""
+    model: tuple[Literal["mlp", "scan"], ...] = ()
+    """Of amortized reasoning only these inference models."""
 
     def experiment(self) -> Experiment:
         from doxa.experiments import ADDITION
@@ -233,4 +237,7 @@ class Addition(Reproduce):
             chosen = [entry for entry in chosen if entry.name in wanted]
         if self.digits:
             chosen = [entry for entry in chosen if getattr(entry.config, "digits", 1) in self.digits]
+        for name in ("variant", "model"):
+            if wanted := set(getattr(self, name)):
+                chosen = [entry for entry in chosen if getattr(entry.config, name, None) in wanted]
         return chosen

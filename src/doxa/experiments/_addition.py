@@ -7,6 +7,11 @@ from pathlib import Path
 
 import torch
 
+from doxa.experiments._addition_amortized import (
+    AMORTIZED_ENTRIES,
+    AmortizedAdditionConfig,
+    train_amortized_addition,
+)
 from doxa.experiments._addition_exact import EXACT_ENTRIES, ExactAdditionConfig, train_exact_addition
 from doxa.experiments._addition_refine import REFINE_ENTRIES, RefineAdditionConfig, train_refine_addition
 from doxa.experiments._experiment import Experiment
@@ -17,10 +22,17 @@ __all__ = ["ADDITION"]
 
 
 def _train(
-    config: RefineAdditionConfig | ExactAdditionConfig, path: Path, *, seed: int, data: Path | None, progress: bool
+    config: RefineAdditionConfig | ExactAdditionConfig | AmortizedAdditionConfig,
+    path: Path,
+    *,
+    seed: int,
+    data: Path | None,
+    progress: bool,
 ) -> Result:
     if isinstance(config, RefineAdditionConfig):
         return train_refine_addition(config, path, seed=seed, data=data, progress=progress)
+    if isinstance(config, AmortizedAdditionConfig):
+        return train_amortized_addition(config, path, seed=seed, data=data, progress=progress)
     return train_exact_addition(config, path, seed=seed, data=data, progress=progress)
 
 
@@ -52,9 +64,9 @@ def _draw(results: Sequence[Result], folder: Path) -> list[Path]:
 ADDITION = Experiment(
     name="addition",
     about="Digits learnt from sums of MNIST digits",
-    entries=(*REFINE_ENTRIES, *EXACT_ENTRIES),
+    entries=(*REFINE_ENTRIES, *EXACT_ENTRIES, *AMORTIZED_ENTRIES),
     train=_train,
-    metrics=("accuracy", "digit_accuracy", "most_probable", "off_by_one", "local_minimum"),
+    metrics=("accuracy", "neural", "digit_accuracy", "most_probable", "off_by_one", "local_minimum"),
     draw=_draw,
 )
-"""Entries ``refine/3000`` (pairs of digits) and ``exact/n-4`` (numbers of four digits)."""
+"""Entries ``refine/3000`` (pairs of digits), ``exact/n-4`` (numbers of four digits), ``amortized/scan-predict-n-4``."""

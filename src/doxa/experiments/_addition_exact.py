@@ -132,9 +132,9 @@ def measure(network: nn.Module, mnist: MNIST, reasoner: Elimination) -> dict[str
     logits = torch.cat([network(normalize(part.unsqueeze(1))) for part in torch.split(mnist.test_images, 1000)])
     read, labels = logits.argmax(1), mnist.labels("test")
     right = [
-        (problem(read[rows]) == problem(labels[rows])).all(-1).double().mean() for rows in _pairings(mnist, problem)
+        (problem(read[rows]) == problem(labels[rows])).all(-1).double().mean() for rows in pairings(mnist, problem)
     ]
-    first = next(_pairings(mnist, problem))
+    first = next(pairings(mnist, problem))
     predicted = reasoner.predict(Belief.from_logits(logits[first]))
     return {
         "accuracy": 100 * torch.stack(right).mean().item(),
@@ -144,7 +144,7 @@ def measure(network: nn.Module, mnist: MNIST, reasoner: Elimination) -> dict[str
     }
 
 
-def _pairings(mnist: MNIST, problem: Problem) -> Iterator[Tensor]:
+def pairings(mnist: MNIST, problem: Problem) -> Iterator[Tensor]:
     """Ways to make sums of the test digits: int64 ``(sums, 2N)``, which digits."""
     count, width = len(mnist.test_labels), len(problem.world)
     for seed in range(PAIRINGS):
