@@ -7,7 +7,7 @@ from itertools import combinations, product
 import pytest
 import torch
 
-from doxa.doctor import _shortcuts, shortcuts
+from doxa.doctor import _finder, shortcuts
 from doxa.errors import ProblemError
 from doxa.problem import Problem, addition
 
@@ -55,7 +55,9 @@ def test_against_every_map(
     everything = problem.worlds(0, problem.num_worlds)
     worlds = everything if rows is None else everything[torch.randperm(len(everything), generator=random)[:rows]]
     if listed:
-        monkeypatch.setattr(_shortcuts, "_COUNTED", 0)
+        monkeypatch.setattr(_finder, "_COUNTED", 0)
+    else:
+        monkeypatch.setattr(_finder, "_LISTED", 0)
     found = shortcuts(problem, groups, data=None if rows is None else worlds, show=1000)
     expected = explaining(problem, groups, worlds)
     assert found.count == len(expected)

@@ -17,6 +17,7 @@ from doxa.cli._knowledge import Check, Show, Solve
 from doxa.cli._operators import Operators
 from doxa.cli._output import say
 from doxa.cli._reproduce import Addition, Paths, Same, Sat, Sudoku, Sum9, Vae
+from doxa.cli._shortcuts import Shortcuts
 from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
 from doxa.errors import DoxaError
 
@@ -86,6 +87,7 @@ EXAMPLES = {
     ),
     Figures: ("doxa figures fuzzy --out figures", "doxa figures fuzzy --only success_rates reichenbach_path"),
     Estimators: ("doxa estimators", "doxa estimators LeaveOneOut", "doxa estimators --json"),
+    Shortcuts: ("doxa shortcuts addition.doxa", "doxa shortcuts addition.doxa --data digits.csv --show 20"),
     Version: ("doxa version",),
 }
 
@@ -108,6 +110,7 @@ Command = (
     | Annotated[Operators, subcommand("operators", description=_described(Operators))]
     | Annotated[Figures, subcommand("figures", description=_described(Figures))]
     | Annotated[Estimators, subcommand("estimators", description=_described(Estimators))]
+    | Annotated[Shortcuts, subcommand("shortcuts", description=_described(Shortcuts))]
     | Annotated[Version, subcommand("version", description=_described(Version))]
 )
 

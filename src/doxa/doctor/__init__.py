@@ -2,7 +2,7 @@
 
 A network that is trained through knowledge is told only whether its conclusions are right. It may then learn concepts
 that are wrong and conclusions that are right: a *reasoning shortcut*. `shortcuts` finds them before any training, from
-the problem alone: a shortcut is a map α of each concept's values with
+the problem alone, or from a knowledge base (`knowledge_shortcuts`): a shortcut is a map α of each concept's values with
 
     c(α(w)) = c(w)    for all worlds w, or for those in the data,
 
@@ -17,6 +17,7 @@ labels for concept 1 = 1 rule out all of them
 ...
 """
 
-from doxa.doctor._shortcuts import Shortcut, Shortcuts, shortcuts
+from doxa.doctor._knowledge import knowledge_shortcuts
+from doxa.doctor._shortcuts import Concept, Shortcut, Shortcuts, shortcuts
 
-__all__ = ["Shortcut", "Shortcuts", "shortcuts"]
+__all__ = ["Concept", "Shortcut", "Shortcuts", "knowledge_shortcuts", "shortcuts"]

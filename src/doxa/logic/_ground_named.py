@@ -72,14 +72,14 @@ def _build(run: Run, meaning: Named, sizes: Sequence[int]) -> Tensor | Sparse:
     if isinstance(symbol, Function):
         if total > LARGEST:
             raise BindingError(f"{symbol.name}: a table over {total} tuples is too large; bind a Python function")
-        return _values(run, meaning, symbol, keys, total).view(*sizes)
+        return _values(run, meaning, symbol, keys, total).view(sizes)
     true = torch.tensor([bool(v) for _, v in meaning.entries], dtype=torch.bool, device=run.device)
     keys = keys[true]
     if total > LARGEST:
         return Sparse(torch.unique(keys), tuple(sizes))
     dense = torch.zeros(total, dtype=torch.bool, device=run.device)
     dense[keys] = True
-    return dense.view(*sizes)
+    return dense.view(sizes)
 
 
 def _values(run: Run, meaning: Named, symbol: Function, keys: Tensor, total: int) -> Tensor:

@@ -1,0 +1,113 @@
+"""Shortcuts of knowledge bases, against going through every map of the concepts in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from doxa.doctor import knowledge_shortcuts
+from doxa.errors import DataError, DoxaError, KnowledgeError, ProblemError
+from doxa.logic import parse
+
+HEAD = "sort Image\nsort Digit = 0..3\nfunc digit(Image) -> Digit\n"
+PAIRS = HEAD + "data pairs(left: Image, right: Image, sum: Int)\n"
+ADDITION = PAIRS + "[sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)"
+EQUATION = HEAD + "data t(x: Image, y: Image, z: Image)\n[sum] forall p in t. digit(p.x) + digit(p.y) = digit(p.z)"
+XOR = (
+    "sort Image\nsort Bit = 0..1\npred on(Image)\ndata pairs(x: Image, y: Image, z: Bit)\n"
+    "[either] forall p in pairs. (on(p.x) xor on(p.y)) <-> p.z = 1"
+)
+
+
+def explaining(size: int, worlds: list[tuple[int, ...]], right: Callable[..., bool], seen: list[int]) -> list[tuple]:
+    """Every map under which what is right stays right, for all worlds and everything that is seen beside them."""
+    return [
+        maps
+        for maps in product(range(size), repeat=size)
+        if all(right(*[maps[c] for c in w], y) for w in worlds for y in seen if right(*w, y))
+    ]
+
+
+CASES = {
+    "xor": (XOR, 2, 2, lambda x, y, z: (x != y) == (z == 1), [0, 1]),
+    "addition": (ADDITION, 4, 2, lambda x, y, z: x + y == z, list(range(7))),
+    "equation": (EQUATION, 4, 3, lambda x, y, z, _: x + y == z, [0]),
+    "product": (ADDITION.replace("d + e", "d * e"), 4, 2, lambda x, y, z: x * y == z, list(range(10))),
+    "modulo": (ADDITION.replace("d + e", "(d + e) mod 2"), 4, 2, lambda x, y, z: (x + y) % 2 == z, [0, 1]),
+    "difference": (ADDITION.replace("d + e", "d - e"), 4, 2, lambda x, y, z: x - y == z, list(range(-3, 4))),
+    "at most": (ADDITION.replace("d + e =", "d + e <="), 4, 2, lambda x, y, z: x + y <= z, list(range(-1, 8))),
+    "two axioms": (
+        ADDITION + "\n[order] forall q in pairs. digit(q.left) < digit(q.right)",
+        4, 2, lambda x, y, z: x + y == z and x < y, list(range(7)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_against_every_map(name: str) -> None:
+    text, size, width, right, seen = CASES[name]
+    worlds = list(product(range(size), repeat=width))
+    expected = explaining(size, worlds, right, seen)
+    used = {c for w in worlds for y in seen if right(*w, y) for c in w}
+    expected = [m for m in expected if all(m[v] == v for v in range(size) if v not in used)]
+    found = knowledge_shortcuts(parse(text, warn=False), show=1000)
+    assert found.count == len(expected)
+    shown = {tuple(s.moves[0].get(v, v) for v in range(size)) for s in found.simplest}
+    assert shown == {m for m in expected if m != tuple(range(size))}
+    assert all(any(m[v] != v for _, v in found.labels) for m in expected if m != tuple(range(size)))
+    boxes = [[w for w in worlds if right(*w, y)] for y in seen]
+    mixed = [b for b in boxes if set(product(*[{w[i] for w in b} for i in range(width)])) != set(b)]
+    assert found.unmixable == len([b for b in mixed if b])
+    assert found.worlds == sum(map(len, boxes))
+
+
+def test_what_it_says() -> None:
+    found = str(knowledge_shortcuts(parse(EQUATION)))
+    assert found.startswith("2 maps of the concepts explain all 10 worlds; 1 of them is a shortcut\n")
+    assert "digit: 1 → 0, 2 → 0, 3 → 0\nlabels for digit = " in found
+    assert "(digit(t.y) = 0, digit(t.z) = 0) and (digit(t.y) = 1, digit(t.z) = 1) give the same output" in found
+    free = str(knowledge_shortcuts(parse(ADDITION)))
+    assert free.startswith("no shortcut: only the true concepts explain all 16 worlds\n5 of 7 outputs")
+
+
+def test_values_have_names_and_concepts_are_symbols() -> None:
+    kb = parse(
+        "sort Image\nsort Colour = {red, green}\nfunc colour(Image) -> Colour\npred round(Image)\n"
+        "data shots(image: Image)\n[ball] forall s in shots. round(s.image) -> colour(s.image) = red"
+    )
+    found = knowledge_shortcuts(kb, show=1)
+    assert {c.name for c in found.concepts} == {"colour", "round"}
+    assert found.describe(found.simplest[0]) in ("colour: green → red", "round: true → false")
+
+
+def test_data_leave_more_shortcuts() -> None:
+    kb = parse(ADDITION)
+    assert knowledge_shortcuts(kb).free
+    few = {"left": [1, 3], "right": [2, 3]}  # 1 + 2 = 3 and 3 + 3 = 6: α(1) and α(2) are 0 and 3, 1 and 2, 2 and 1, …
+    found = knowledge_shortcuts(kb, data=few, show=10)
+    assert found.count == 4 and found.worlds == 2
+    assert {tuple(sorted(s.moves[0].items())) for s in found.simplest} == {
+        ((1, 0), (2, 3)), ((1, 2), (2, 1)), ((1, 3), (2, 0)),
+    }  # fmt: skip
+    assert knowledge_shortcuts(kb, data={"digit(left)": ["1"], "digit(right)": ["2"], "sum": [3]}).count == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "error", "message"),
+    [
+        (ADDITION, {"data": {"left": [1]}}, DataError, r"no column for digit\(pairs.right\).*digit\(right\) or right"),
+        (ADDITION, {"data": {"left": [1], "right": [7]}}, DataError, "row 1, column right: 7 is no value of digit"),
+        (ADDITION, {"data": {"left": [1], "right": [2], "sum": [4]}}, DataError, "row 1 contradicts the knowledge"),
+        (ADDITION, {"data": {"left": [1], "right": [2], "x": [4]}}, DataError, "a column x, which is no concept"),
+        (PAIRS + "[a] forall p in pairs. p.sum = p.sum & digit(p.left) = 0", {}, KnowledgeError, "pairs.sum can"),
+        ("sort A; func f(A) -> Int; [a] forall x: A. f(x) > 0", {}, KnowledgeError, "f yields Int"),
+        ("pred a; fact a; [b] a", {}, KnowledgeError, "nothing here is learned"),
+        (HEAD + "data s(o: Image*)\n[a] forall t in s. forall x in t.o. digit(x) > 0", {}, KnowledgeError, "sequence"),
+        ("sort L = 0..4; pred cell(L, L); [a] forall x: L. exactly 1 y: L. cell(x, y)", {}, ProblemError, "too many"),
+    ],
+)  # fmt: skip
+def test_mistakes(text: str, arguments: dict, error: type[DoxaError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        knowledge_shortcuts(parse(text, warn=False), **arguments)
