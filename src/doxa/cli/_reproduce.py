@@ -199,7 +199,7 @@ class Sudoku(Reproduce):
     """Visual Sudoku: telling correct grids of digits from incorrect ones (Chapter 6). Each seed is a split."""
 
     reasoner: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
-    """Only these ways of reasoning, such as exact: the tables of that name."""
+    """Only these ways of reasoning: exact, amortized, pairs (the closed form for pairs of cells)."""
 
     def experiment(self) -> Experiment:
         from doxa.experiments import SUDOKU

@@ -1,4 +1,4 @@
-"""Visual Sudoku by exact inference: digits are learnt from whether grids are correct (Chapter 6)."""
+"""Visual Sudoku: digits are learnt from whether grids are correct; by exact inference here (Chapter 6)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from doxa.errors import ConfigError
 from doxa.exact import Constraint
 from doxa.experiments._digits import digit_network
 from doxa.experiments._experiment import Entry, Experiment
+from doxa.experiments._sudoku_pairs import PAIRS_ENTRIES, SudokuPairsConfig, train_sudoku_pairs
 from doxa.logic import And, Constant, Function, Propositional, Sort, ground
 from doxa.problem import Belief
 from doxa.runs import Result, Run, train
@@ -138,6 +139,14 @@ def measure(network: nn.Module, puzzles: SudokuPuzzles, constraint: Constraint) 
     }
 
 
+def _train(
+    config: SudokuConfig | SudokuPairsConfig, path: Path, *, seed: int, data: Path | None, progress: bool
+) -> Result:
+    if isinstance(config, SudokuPairsConfig):
+        return train_sudoku_pairs(config, path, seed=seed, data=data, progress=progress)
+    return train_sudoku(config, path, seed=seed, data=data, progress=progress)
+
+
 SUDOKU = Experiment(
     name="sudoku",
     about="Visual Sudoku: telling correct grids of digits from incorrect ones.",
@@ -149,7 +158,8 @@ SUDOKU = Experiment(
             {"accuracy": 89.8},
             "A-NeSI, Chapter 6",
         ),
+        *PAIRS_ENTRIES,
     ),
-    train=train_sudoku,
+    train=_train,
     metrics=("accuracy", "symbolic_accuracy"),
 )
