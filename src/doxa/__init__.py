@@ -62,9 +62,10 @@ if TYPE_CHECKING:
         within,
     )
     from doxa.problem import Belief, BruteForce, Problem, Reasoner
-    from doxa.semantics import Auto, Classical, Exact, Fuzzy, Model, Refined, Sampled
+    from doxa.semantics import Amortized, Auto, Classical, Exact, Fuzzy, Model, Refined, Sampled
 
 __all__ = [
+    "Amortized",
     "Auto",
     "Axiom",
     "Belief",
@@ -138,7 +139,9 @@ _HOME = {
     **dict.fromkeys(("BindingError", "DoxaError", "KnowledgeError"), "doxa.errors"),
     "Task": "doxa.experiments",
     **dict.fromkeys(("Belief", "BruteForce", "Problem", "Reasoner"), "doxa.problem"),
-    **dict.fromkeys(("Auto", "Classical", "Exact", "Fuzzy", "Model", "Refined", "Sampled"), "doxa.semantics"),
+    **dict.fromkeys(
+        ("Amortized", "Auto", "Classical", "Exact", "Fuzzy", "Model", "Refined", "Sampled"), "doxa.semantics"
+    ),
 }
 """The room of each public name; those not listed are in ``doxa.logic``."""
 

@@ -36,6 +36,7 @@ from doxa.exact._nnf import read_nnf, write_nnf
 from doxa.exact._plan import Plan, plan
 from doxa.exact._projection import Certified, ConstrainedLayer
 from doxa.exact._reasoner import ExactReasoner, condition
+from doxa.exact._term import KnowledgeTerm, Valued
 from doxa.exact._why import WhyNot, describe, why_not
 
 __all__ = [
@@ -53,8 +54,10 @@ __all__ = [
     "ExactReasoner",
     "Kernel",
     "KnowledgeReasoner",
+    "KnowledgeTerm",
     "Plan",
     "Posed",
+    "Valued",
     "WhyNot",
     "cache_directory",
     "cardinality",

@@ -120,7 +120,17 @@ class Choices:
     def problem(self, result: Choice) -> Problem:
         """The problem whose output is 1 where the result is true, 0 where it is false, 2 where it is undefined."""
         labels = torch.tensor([2 if label is UNDEFINED else int(label) for label in result.labels])
-        outputs = 3 if (labels == 2).any() else 2
+        return self._problem(result, labels, 3 if (labels == 2).any() else 2, "holds")
+
+    def valued(self, result: Choice) -> tuple[Problem, tuple[Any, ...]]:
+        """The problem whose output is the value of the result, and what its values are, in order."""
+        values = set(result.labels) - {UNDEFINED}
+        listed = (*sorted(values), *([UNDEFINED] if UNDEFINED in result.labels else []))
+        place = {value: i for i, value in enumerate(listed)}
+        labels = torch.tensor([place[label] for label in result.labels])
+        return self._problem(result, labels, len(listed), "value"), listed
+
+    def _problem(self, result: Choice, labels: Tensor, outputs: int, name: str) -> Problem:
         auxiliary = {v: i for i, v in enumerate(v for v in range(len(self._sizes)) if v not in self._world_of)}
 
         def named(v: int) -> Variable:
@@ -134,12 +144,12 @@ class Choices:
             [len(w.values) for w in self.worlds],
             [outputs],
             auxiliary=[self._sizes[v] for v in auxiliary],
-            names=[*_distinct([w.name for w in self.worlds]), "holds"],
+            names=[*_distinct([w.name for w in self.worlds], name), name],
         )
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
-    seen: dict[str, int] = {"holds": 1}
+def _distinct(names: Sequence[str], taken: str) -> list[str]:
+    seen: dict[str, int] = {taken: 1}
     found = []
     for name in names:
         seen[name] = seen.get(name, 0) + 1

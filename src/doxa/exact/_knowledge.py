@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -53,6 +53,7 @@ class Posed:
         violated: int64, the units in which the knowledge is certainly false.
         problems: for units that look alike their problem (output 1 is that the knowledge holds), what is believed of
             its variables, one row for each unit, and which units they are. All other units are certainly true.
+        values: for each problem, what the values of its world variables are; ``problem.names`` says what these are.
 
     >>> Posed(3, torch.tensor([1]), []).violated
     tensor([1])
@@ -61,6 +62,7 @@ class Posed:
     count: int
     violated: Tensor
     problems: list[tuple[Problem, Belief, Tensor]]
+    values: list[tuple[tuple[Any, ...], ...]] = field(default_factory=list)
 
 
 class KnowledgeReasoner:
@@ -202,7 +204,8 @@ class KnowledgeReasoner:
         beliefs = believe(read, [(units, form) for units, form, _ in uncertain])
         problems = [(f.problem, b, at) for (_, f, at), b in zip(uncertain, beliefs, strict=True) if f.problem]
         violated = [at for _, form, at in forms if form.problem is None and not form.result]
-        return Posed(asked.units.count, torch.cat([torch.zeros(0, dtype=torch.int64), *violated]), problems)
+        values = [tuple([world.values for world in form.choices.worlds]) for _, form, _ in uncertain]
+        return Posed(asked.units.count, torch.cat([torch.zeros(0, dtype=torch.int64), *violated]), problems, values)
 
     def explain(self, **data: Any) -> str:
         """What is computed for these data, by which engine, and under which assumptions.
@@ -316,14 +319,17 @@ class KnowledgeReasoner:
         form = Form(data, first, asked.rows_of, self._seen, asked.units)
         unfolder = Unfolder(self.interpretation.kb.signature, form, form.choices)
         scope = {n: v if isinstance(v, Row) else form.refer(v) for n, v in asked.scope.items()}
-        parts = [unfolder.formula(f, scope) for f in asked.formulas]
-        form.result = unfolder._and(parts)
+        self._pose(form, unfolder, asked.formulas, scope)
+        form.release()
+        return form
+
+    def _pose(self, form: Form, unfolder: Unfolder, formulas: Sequence[Expr], scope: dict[str, Any]) -> None:
+        """Unfold what is asked: whether all formulas hold."""
+        form.result = unfolder._and([unfolder.formula(f, scope) for f in formulas])
         if form.result is UNDEFINED:
             raise self._undefined()
         if isinstance(form.result, Choice):
             form.problem = form.choices.problem(form.result)
-        form.release()
-        return form
 
     def _planned(self, form: Form) -> Plan:
         """The plan of a form's problem, made when it is first asked for."""

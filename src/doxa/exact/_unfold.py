@@ -157,6 +157,14 @@ class Unfolder:
 
     def formula(self, root: Expr, scope: Scope) -> Any:
         """The truth value of a formula: True, False, undefined, or a choice."""
+        return self.truth(root, self.value(root, scope))
+
+    def term(self, root: Expr, scope: Scope) -> Any:
+        """The value of a term: a value, undefined, or a choice; what the data decide is a choice too."""
+        return self._choice(self.value(root, scope))
+
+    def value(self, root: Expr, scope: Scope) -> Any:
+        """What a term or formula stands for, as it is used inside others."""
         self._kept.append(root)  # nodes are known by their identity
         self._free.update(_free_variables(root))
         for node in postorder(root):  # what draws anew is evaluated anew wherever it stands
@@ -177,7 +185,7 @@ class Unfolder:
                 if answer is _MISSING:
                     stack.append((key, self._run(node, inner)))
                     answer = None
-        return self.truth(root, answer)
+        return answer
 
     def _key(self, node: Expr, scope: Scope) -> Any:
         if id(node) in self._redrawn:

@@ -260,6 +260,7 @@ class Form:
     problem: Problem | None = None  # None where nothing is uncertain
     plan: Plan | None = None  # made when it is first needed
     partial: bool = False  # whether the result may have no value
+    answers: tuple[Any, ...] = ()  # the values of a term, where one is asked for
     _place: dict[Reference, int] = field(default_factory=dict)
     _label: dict[tuple[str, int], int] = field(default_factory=dict)
     _tables: dict[str, Tensor] = field(default_factory=dict)

@@ -9,6 +9,7 @@ A :class:`Model` binds a knowledge base to networks. What its axioms then mean i
 | ``Refined(logic)`` | the truth t that refinement gives it | -log t |
 | ``Exact()`` | a probability p | -log p |
 | ``Sampled(estimator)`` | a probability, estimated | the expected share of violated instances |
+| ``Amortized()`` | a probability q, learnt | -log q |
 | ``Auto()`` | what is affordable | that of ``Exact`` or of what is given instead |
 
 >>> import doxa, torch
@@ -22,16 +23,19 @@ Refined    0.3
 Exact      0.37
 """
 
+from doxa.semantics._amortized import Amortized
 from doxa.semantics._auto import Auto
 from doxa.semantics._classical import Classical
 from doxa.semantics._exact import Exact
 from doxa.semantics._fuzzy import Fuzzy
 from doxa.semantics._model import AxiomLosses, Model
+from doxa.semantics._predict import Prediction
 from doxa.semantics._refined import Refined
 from doxa.semantics._sampled import Sampled
 from doxa.semantics._semantics import Compiled, Semantics
 
 __all__ = [
+    "Amortized",
     "Auto",
     "AxiomLosses",
     "Classical",
@@ -39,6 +43,7 @@ __all__ = [
     "Exact",
     "Fuzzy",
     "Model",
+    "Prediction",
     "Refined",
     "Sampled",
     "Semantics",

@@ -1,4 +1,4 @@
-"""Let the problem decide: exact where that is affordable, sampled elsewhere."""
+"""Let the problem decide: exact where that is affordable, sampled or amortised elsewhere."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from doxa.errors import ProblemError
 from doxa.exact import Budget
 from doxa.logic import Axiom, Interpretation
 from doxa.semantics._exact import Exact
+from doxa.semantics._learners import Learners, Learns
 from doxa.semantics._sampled import Sampled
 from doxa.semantics._semantics import Compiled, Semantics
 
@@ -24,7 +25,7 @@ class Auto:
     """Exact reasoning where it is affordable; else, axiom by axiom, what is given instead. ``Model.plan`` says why.
 
     Args:
-        otherwise: for axioms that are too hard to be exact about.
+        otherwise: for axioms that are too hard to be exact about, such as ``Sampled()`` or ``Amortized()``.
         budget: what exact reasoning may cost.
 
     >>> import doxa, torch
@@ -44,26 +45,33 @@ class Auto:
 
 
 class _Compiled:
-    def __init__(self, pairs: list[tuple[Compiled, ...]]) -> None:
+    def __init__(self, pairs: list[tuple[Compiled, Compiled]]) -> None:
         self.pairs = pairs
         self.reasons: dict[int, str] = {}
+
+    def adopt(self, learners: Learners) -> None:
+        """Keep all learners there from now on."""
+        for _, otherwise in self.pairs:
+            if isinstance(otherwise, Learns):
+                otherwise.adopt(learners)
 
     def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         return torch.cat([self._ask(i, "losses", data, generator) for i in range(len(self.pairs))])
 
+    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
+        return [self._ask(i, "each", data, generator)[0] for i in range(len(self.pairs))]
+
     def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         return torch.cat([self._ask(i, "truths", data, generator) for i in range(len(self.pairs))])
 
-    def _ask(self, number: int, what: str, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+    def _ask(self, number: int, what: str, data: Mapping[str, Any], generator: torch.Generator | None) -> Any:
         exact, otherwise = self.pairs[number]
         if number not in self.reasons:
             try:
-                found: Tensor = getattr(exact, what)(data, generator)
-                return found
+                return getattr(exact, what)(data, generator)
             except ProblemError as error:  # nothing fits the budget
                 self.reasons[number] = str(error)
-        answer: Tensor = getattr(otherwise, what)(data, generator)
-        return answer
+        return getattr(otherwise, what)(data, generator)
 
     def explain(self, data: Mapping[str, Any]) -> str:
         lines = []

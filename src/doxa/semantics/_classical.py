@@ -11,6 +11,7 @@ from torch import Tensor
 
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation, Plan
+from doxa.semantics._instances import outer
 from doxa.semantics._semantics import Compiled
 
 __all__ = ["Classical"]
@@ -30,12 +31,13 @@ class Classical:
     """
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
-        return _Compiled(Plan([(a.name, a.formula) for a in axioms], interpretation))
+        return _Compiled(axioms, interpretation)
 
 
 class _Compiled:
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> None:
+        self.plan = Plan([(a.name, a.formula) for a in axioms], interpretation)
+        self.rows = [Plan(a, interpretation, keep=outer(a, interpretation)) for a in axioms]
 
     def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         raise ConfigError(
@@ -45,6 +47,10 @@ class _Compiled:
 
     def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         return self.plan(generator=generator, **data).to(torch.get_default_dtype())
+
+    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
+        found = [plan(generator=generator, **data).to(torch.get_default_dtype()) for plan in self.rows]
+        return [truth if truth.ndim else truth.reshape(1) for truth in found]
 
     def explain(self, data: Mapping[str, Any]) -> str:
         return self.plan.explain(**data)

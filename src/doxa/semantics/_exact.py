@@ -11,7 +11,7 @@ from torch import Tensor
 
 from doxa.exact import Budget, KnowledgeReasoner
 from doxa.logic import Axiom, Interpretation
-from doxa.semantics._instances import instances
+from doxa.semantics._instances import instances, outer
 from doxa.semantics._semantics import Compiled
 
 __all__ = ["Exact"]
@@ -43,12 +43,18 @@ class Exact:
         reasoners = [
             KnowledgeReasoner(axiom, interpretation, impossible=self.impossible, budget=self.budget) for axiom in axioms
         ]
-        return _Compiled(axioms, reasoners)
+        rows = [
+            KnowledgeReasoner(axiom, interpretation, keep=outer(axiom, interpretation), budget=self.budget)
+            for axiom in axioms
+        ]
+        return _Compiled(axioms, reasoners, rows)
 
 
 class _Compiled:
-    def __init__(self, axioms: Sequence[Axiom], reasoners: list[KnowledgeReasoner]) -> None:
-        self.axioms, self.reasoners = axioms, reasoners
+    def __init__(
+        self, axioms: Sequence[Axiom], reasoners: list[KnowledgeReasoner], rows: list[KnowledgeReasoner]
+    ) -> None:
+        self.axioms, self.reasoners, self.rows = axioms, reasoners, rows
 
     def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         found = []
@@ -58,6 +64,10 @@ class _Compiled:
 
     def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         return torch.stack([reasoner.log_prob(**data).exp() for reasoner in self.reasoners])
+
+    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
+        found = [reasoner.log_prob(**data).exp() for reasoner in self.rows]
+        return [truth if truth.ndim else truth.reshape(1) for truth in found]
 
     def explain(self, data: Mapping[str, Any]) -> str:
         return "\n".join(reasoner.explain(**data) for reasoner in self.reasoners)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from doxa.errors import KnowledgeError
 from doxa.logic import Axiom, Expr, Group, Interpretation, Name, Quantifier
 
-__all__ = ["instances", "kept", "row_variable"]
+__all__ = ["instances", "kept", "outer", "row_variable", "shape"]
 
 
 def _outermost(formula: Expr) -> list[Group]:
@@ -23,9 +23,20 @@ def _outermost(formula: Expr) -> list[Group]:
 
 def kept(axiom: Axiom, interpretation: Interpretation) -> tuple[str, ...]:
     """The variables of the outermost ``forall`` over rows or open sorts: a choice of them is an instance."""
+    return _ranging(_outermost(axiom.formula), interpretation)
+
+
+def outer(axiom: Axiom, interpretation: Interpretation) -> tuple[str, ...]:
+    """Those of them that the first quantifier binds itself: in ``forall p in pairs. forall x: Node. ...`` only p."""
+    formula = axiom.formula
+    first = formula.groups if isinstance(formula, Quantifier) and formula.kind == "forall" else ()
+    return _ranging(first, interpretation)
+
+
+def _ranging(groups: Sequence[Group], interpretation: Interpretation) -> tuple[str, ...]:
     sorts = interpretation.kb.signature.sorts
     found: list[str] = []
-    for group in _outermost(axiom.formula):
+    for group in groups:
         open_sort = group.sort is not None and sorts[group.sort].values is None and not sorts[group.sort].is_integer
         if group.sample is None and (isinstance(group.domain, Name) or (group.domain is None and open_sort)):
             found += [name for name in group.names if name not in found]
@@ -36,15 +47,23 @@ def kept(axiom: Axiom, interpretation: Interpretation) -> tuple[str, ...]:
 
 def instances(axiom: Axiom, interpretation: Interpretation, data: Mapping[str, Any]) -> int:
     """How many instances an axiom has on data, at least 1; guards are not looked at."""
-    batch = interpretation.read(data)
-    names, sizes = set(kept(axiom, interpretation)), []
-    for group in _outermost(axiom.formula):
-        for _ in names.intersection(group.names):
+    return max(1, math.prod(shape(axiom, kept(axiom, interpretation), interpretation, data)))
+
+
+def shape(
+    axiom: Axiom, names: Sequence[str], interpretation: Interpretation, data: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """How many rows or objects each of some variables of the outermost ``forall`` ranges over."""
+    groups = _outermost(axiom.formula)
+    batch = interpretation.read(data, [g.domain.name for g in groups if isinstance(g.domain, Name)])
+    sizes = {}
+    for group in groups:
+        for name in set(names).intersection(group.names):
             if isinstance(group.domain, Name):
-                sizes.append(batch.row_set(group.domain.name).size)
+                sizes[name] = batch.row_set(group.domain.name).size
             elif group.sort is not None:
-                sizes.append(batch.objects(group.sort).size)
-    return max(1, math.prod(sizes))
+                sizes[name] = batch.objects(group.sort).size
+    return tuple([sizes[name] for name in names])
 
 
 def row_variable(axiom: Axiom) -> tuple[str, str]:

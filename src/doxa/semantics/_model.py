@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Report, parse, satisfaction
+from doxa.semantics._learners import Learners, Learns
+from doxa.semantics._predict import Prediction, predict
 from doxa.semantics._semantics import Compiled, Semantics
 from doxa.semantics._weights import AxiomWeights
 
@@ -46,7 +48,9 @@ class Model(nn.Module):
         symbols: what predicates, functions and constants mean, see :class:`doxa.Interpretation`.
 
     Data come by keyword, as the knowledge names them; ``semantics`` and ``generator`` are the two names that are not
-    data. All networks are part of this module, so that optimisers, ``.to`` and ``state_dict`` find them.
+    data. All networks are part of this module, so that optimisers, ``.to`` and ``state_dict`` find them. What inference
+    models learn (:class:`doxa.Amortized`) is in ``state_dict`` too, but not among ``parameters()``: they train
+    themselves.
 
     >>> import doxa
     >>> model = Model('''
@@ -66,6 +70,7 @@ class Model(nn.Module):
         self.kb = parse(kb) if isinstance(kb, str) else kb
         self.interpretation = Interpretation(self.kb, **symbols)
         self.weights = AxiomWeights(self.kb.axioms)
+        self.inference = Learners()
         self.semantics = semantics
         self._compiled: dict[Any, Compiled] = {}
         if semantics is not None:
@@ -103,6 +108,45 @@ class Model(nn.Module):
         """
         values = self._by_axiom(semantics, "truths", data, generator)
         return dict(zip(self._names(), values.unbind(), strict=True))
+
+    def predict(
+        self,
+        target: str,
+        /,
+        *,
+        values: Sequence[Any] | Tensor | None = None,
+        semantics: Chosen = None,
+        generator: torch.Generator | None = None,
+        **data: Any,
+    ) -> Prediction:
+        """What a field of rows most likely is: the candidate for which the axioms that mention it are most true.
+
+        For every row and candidate the truths of these axioms are multiplied, each as its semantics has it: a
+        probability, a truth value, a share of samples, or true and false. Each network runs once for each object,
+        however many candidates there are.
+
+        Args:
+            target: the rows and their field, such as "pairs.sum"; the data may have it or not, it is not looked at.
+            values: the candidates. By default those of the field's finite sort; for numbers, the values that the term
+                of an axiom ``term = p.sum`` can have.
+            semantics: how to reason, here in place of the model's own.
+            generator: draws what is sampled.
+            data: objects of open sorts and rows, by name.
+
+        >>> import doxa
+        >>> model = Model('''
+        ...     sort Image
+        ...     sort Digit = 0..9
+        ...     data pairs(left: Image, right: Image, sum: Int)
+        ...     func digit(Image) -> Digit
+        ...     [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
+        ... ''', doxa.Exact(), digit=doxa.probs(lambda image: image))
+        >>> images = torch.eye(10)                                    # these images say which digit they are
+        >>> found = model.predict("pairs.sum", pairs=dict(left=images[[3, 5]], right=images[[4, 9]]))
+        >>> found.values, found.truths.shape
+        (tensor([ 7, 14]), torch.Size([2, 19]))
+        """
+        return predict(self, target, values, semantics, generator, data)
 
     def satisfaction(self, *, examples: int = 3, generator: torch.Generator | None = None, **data: Any) -> Report:
         """How far each axiom holds classically, with instances that violate it.
@@ -179,12 +223,17 @@ class Model(nn.Module):
             groups.setdefault(own, (own, []))[1].append(i)
         return [(own, tuple(numbers)) for own, numbers in groups.values()]
 
-    def _ready(self, chosen: Semantics, numbers: tuple[int, ...]) -> Compiled:
-        key = (chosen, numbers)
+    def _ready(
+        self, chosen: Semantics, numbers: tuple[int, ...], rewritten: tuple[Axiom, ...] = (), purpose: str = ""
+    ) -> Compiled:
+        """Some axioms, or what they were rewritten to for a purpose, ready for a semantics."""
+        key = (chosen, numbers, purpose)
         found = self._compiled.get(key)
         if found is None:
-            axioms: list[Axiom] = [self.kb.axioms[i] for i in numbers]
+            axioms = rewritten or tuple([self.kb.axioms[i] for i in numbers])
             found = chosen.compile(axioms, self.interpretation)
+            if isinstance(found, Learns):
+                found.adopt(self.inference)
             while len(self._compiled) >= KEPT:
                 del self._compiled[next(iter(self._compiled))]
             self._compiled[key] = found

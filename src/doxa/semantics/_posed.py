@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from doxa.exact import KnowledgeReasoner
+import torch
+from torch import Tensor
+
+from doxa.exact import KnowledgeReasoner, Posed
 from doxa.logic import Axiom, Interpretation
 from doxa.semantics._instances import kept
 
-__all__ = ["posers"]
+__all__ = ["in_order", "posers"]
 
 KEPT = 64
 """An interpretation keeps so many plans, and lets the oldest go."""
 
 
-def posers(axioms: Sequence[Axiom], interpretation: Interpretation) -> list[KnowledgeReasoner]:
-    """One for each axiom, instance by instance."""
+def posers(
+    axioms: Sequence[Axiom], interpretation: Interpretation, keep: Callable[..., tuple[str, ...]] = kept
+) -> list[KnowledgeReasoner]:
+    """One for each axiom, instance by instance, where ``keep`` says which variables make an instance."""
     plans, found = interpretation.plans, []
     for axiom in axioms:
-        key = ("posed", axiom.formula)
+        names = keep(axiom, interpretation)
+        key = ("posed", axiom.formula, names)
         if key not in plans:
             while len(plans) >= KEPT:
                 del plans[next(iter(plans))]
-            plans[key] = KnowledgeReasoner(axiom, interpretation, keep=kept(axiom, interpretation))
+            plans[key] = KnowledgeReasoner(axiom, interpretation, keep=names)
         found.append(plans[key])
     return found
+
+
+def in_order(posed: Posed, truths: Sequence[Tensor]) -> Tensor:
+    """The truth of every unit in order, from those of the units of each problem; the others are certain."""
+    like = truths[0] if truths else torch.zeros(())
+    certain = like.new_ones(posed.count)
+    certain[posed.violated.to(like.device)] = 0
+    if not truths:
+        return certain
+    places = torch.cat([units for _, _, units in posed.problems]).to(like.device)
+    return certain.index_put((places,), torch.cat(list(truths)))

@@ -16,7 +16,8 @@ from doxa.fuzzy import TNorm
 from doxa.fuzzy import logic as logic_by_name
 from doxa.logic import Axiom, Interpretation
 from doxa.problem import Belief, Problem
-from doxa.semantics._posed import posers
+from doxa.semantics._instances import outer, shape
+from doxa.semantics._posed import in_order, posers
 from doxa.semantics._semantics import Compiled
 
 __all__ = ["Refined"]
@@ -51,33 +52,38 @@ class Refined:
         conjunction = logic_by_name(self.logic).conj
         if not isinstance(conjunction, TNorm):
             raise ProblemError(f"the conjunction of {self.logic} is {conjunction}, expected a t-norm")
-        return _Compiled(posers(axioms, interpretation), conjunction)
+        return _Compiled(axioms, interpretation, conjunction)
 
 
 class _Compiled:
-    def __init__(self, posers: list[KnowledgeReasoner], conjunction: TNorm) -> None:
-        self.posers, self.conjunction = posers, conjunction
+    def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, conjunction: TNorm) -> None:
+        self.axioms, self.interpretation, self.conjunction = axioms, interpretation, conjunction
+        self.posers = posers(axioms, interpretation)
+        self.rows = posers(axioms, interpretation, outer)
         self._holding: dict[int, tuple[Problem, Tensor]] = {}
 
     def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         found = []
         for poser in self.posers:
-            truths = self._each(poser, data)
+            truths = self._instances(poser, data)
             found.append(-safe_log(truths).sum() / max(1, len(truths)))
         return torch.stack(found)
 
     def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         """The truth of an axiom is that of its weakest instance."""
-        return torch.stack([torch.cat([self._each(p, data), torch.ones(1)]).amin() for p in self.posers])
+        return torch.stack([torch.cat([self._instances(p, data), torch.ones(1)]).amin() for p in self.posers])
 
-    def _each(self, poser: KnowledgeReasoner, data: Mapping[str, Any]) -> Tensor:
-        """The truth of each instance."""
+    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
+        found = []
+        for axiom, poser in zip(self.axioms, self.rows, strict=True):
+            truths = self._instances(poser, data)
+            found.append(truths.reshape(shape(axiom, poser.keep, self.interpretation, data) or (1,)))
+        return found
+
+    def _instances(self, poser: KnowledgeReasoner, data: Mapping[str, Any]) -> Tensor:
+        """The truth of each instance, in order."""
         found = poser.posed(**data)
-        truths = [self._truth(problem, belief) for problem, belief, _ in found.problems]
-        certain = found.count - sum([len(t) for t in truths])
-        like = truths[0] if truths else torch.zeros(())
-        truths.append(torch.cat([like.new_zeros(len(found.violated)), like.new_ones(certain - len(found.violated))]))
-        return torch.cat(truths)
+        return in_order(found, [self._truth(problem, belief) for problem, belief, _ in found.problems])
 
     def _truth(self, problem: Problem, belief: Belief) -> Tensor:
         worlds = self._worlds(problem)

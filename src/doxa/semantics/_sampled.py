@@ -14,11 +14,16 @@ from torch.distributions import Categorical, Independent
 from doxa.exact import KnowledgeReasoner
 from doxa.logic import Axiom, Interpretation
 from doxa.problem import Belief, Problem
-from doxa.semantics._posed import posers
+from doxa.semantics._instances import outer, shape
+from doxa.semantics._posed import in_order, posers
 from doxa.semantics._semantics import Compiled
 from doxa.stochastic import Estimator, LeaveOneOut, Tape
 
 __all__ = ["Sampled"]
+
+DRAWS = 128
+"""At least so many worlds are drawn to say how true a row is."""
+_UNITS = 4096
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,16 @@ class Sampled:
     log: bool = False
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
-        return _Compiled(posers(axioms, interpretation), self.estimator, self.log)
+        return _Compiled(axioms, interpretation, self.estimator, self.log)
 
 
 class _Compiled:
-    def __init__(self, posers: list[KnowledgeReasoner], estimator: Estimator, log: bool) -> None:
-        self.posers, self.estimator, self.log = posers, estimator, log
+    def __init__(
+        self, axioms: Sequence[Axiom], interpretation: Interpretation, estimator: Estimator, log: bool
+    ) -> None:
+        self.axioms, self.interpretation, self.estimator, self.log = axioms, interpretation, estimator, log
+        self.posers = posers(axioms, interpretation)
+        self.rows = posers(axioms, interpretation, outer)
 
     def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         judge = _log_share if self.log else _expected_violation
@@ -60,6 +69,17 @@ class _Compiled:
         with torch.no_grad():
             means = [self._mean(poser, _expected_violation, data, generator) for poser in self.posers]
         return 1 - torch.stack(means)
+
+    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
+        """The share of drawn worlds that hold. Instances of one row share their draws, so that they can be compared."""
+        found, draws = [], max(self.estimator.n, DRAWS)
+        with torch.no_grad():
+            for axiom, poser in zip(self.axioms, self.rows, strict=True):
+                sizes = shape(axiom, poser.keep, self.interpretation, data) or (1,)
+                posed, alike = poser.posed(**data), math.prod(sizes[1:])
+                shares = [_share(p, b, units // max(alike, 1), draws, generator) for p, b, units in posed.problems]
+                found.append(in_order(posed, shares).reshape(sizes))
+        return found
 
     def _mean(self, poser: KnowledgeReasoner, judge: Any, data: Mapping[str, Any], generator: Any) -> Tensor:
         """The mean over all instances; those that are certain count too."""
@@ -94,6 +114,21 @@ def _holds(problem: Problem, worlds: Tensor) -> Tensor:
     """1 where the knowledge holds. An estimator that goes through all values meets padding too, of probability 0."""
     last = torch.tensor(problem.world, device=worlds.device) - 1
     return (problem(worlds.minimum(last))[..., 0] == 1).long()
+
+
+def _share(problem: Problem, belief: Belief, rows: Tensor, draws: int, generator: Any) -> Tensor:
+    """The share of worlds that hold, ``(units,)``; units of one row are drawn with the same random numbers."""
+    device, width = belief.log_probs.device, max(problem.world)
+    distinct, own = torch.unique(rows, return_inverse=True)
+    noise = torch.rand(len(distinct), len(problem.world), draws, device=device, generator=generator)
+    last = torch.tensor(problem.world, device=device).unsqueeze(-1) - 1
+    found = []
+    for probs, at in zip(belief.probs[..., :width].split(_UNITS), own.to(device).split(_UNITS), strict=True):
+        reached = probs.cumsum(-1)
+        uniform = noise[at].to(probs.dtype) * reached[..., -1:]
+        worlds = torch.searchsorted(reached, uniform, right=True).minimum(last)  # the inverse of the distribution
+        found.append((problem(worlds.movedim(-1, 0))[..., 0] == 1).to(probs.dtype).mean(0))
+    return torch.cat(found)
 
 
 def _log_share(problem: Problem, belief: Belief, estimator: Estimator, generator: Any) -> Tensor:

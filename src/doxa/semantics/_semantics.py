@@ -30,6 +30,14 @@ class Compiled(Protocol):
         """How true each axiom is, from 0 to 1: a probability, a truth value, or true and false."""
         ...
 
+    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
+        """For each axiom, how true it is of every row or object of its first ``forall``, in order.
+
+        The truth of ``forall p in pairs. ...`` has shape ``(rows,)``, with an axis for each further variable of that
+        quantifier; that of an axiom that does not begin so has shape ``(1,)``.
+        """
+        ...
+
     def explain(self, data: Mapping[str, Any]) -> str:
         """What is computed, and under which assumptions."""
         ...

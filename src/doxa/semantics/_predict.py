@@ -1,0 +1,194 @@
+"""What a field of rows most likely is: the candidate under which the axioms about it are most true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from doxa.errors import BindingError, ConfigError, KnowledgeError
+from doxa.logic import INT, REAL, Axiom, Expr, Field, Group, Interpretation, Name, Quantifier, Sort, postorder
+from doxa.semantics._equation import equation
+
+if TYPE_CHECKING:
+    from doxa.semantics._model import Chosen, Model
+
+__all__ = ["Prediction", "predict"]
+
+VALUE = "value"
+
+
+class Prediction(NamedTuple):
+    """What a field of rows most likely is.
+
+    Attributes:
+        values: the best candidate of each row, ``(rows,)``.
+        truths: how true the axioms about the field are of each row with each candidate, ``(rows, candidates)``.
+        candidates: what the columns stand for; of an enumerated sort, positions in it.
+
+    >>> Prediction(torch.tensor([1]), torch.tensor([[0.2, 0.8]]), torch.tensor([0, 1])).values
+    tensor([1])
+    """
+
+    values: Tensor
+    truths: Tensor
+    candidates: Tensor
+
+
+def predict(
+    model: Model,
+    target: str,
+    values: Sequence[Any] | Tensor | None,
+    semantics: Chosen,
+    generator: torch.Generator | None,
+    data: Mapping[str, Any],
+) -> Prediction:
+    """See :meth:`Model.predict`.
+
+    The field becomes the field of a second set of rows, the candidates: ``forall p in pairs. φ(p, p.sum)`` becomes
+    ``forall p in pairs, c in candidates. φ(p, c.value)``, whose truth for each p and c is what is asked for. A network
+    that looks at p runs once for p, whatever c is.
+    """
+    rows, _, field = target.partition(".")
+    if not rows or not field or "." in field:
+        raise ConfigError(f"the target is {target!r}, expected rows and their field, such as 'pairs.sum'")
+    if rows not in data:
+        raise BindingError(f"the rows {rows!r} did not come with the data; pass them: {rows}=dict(...)")
+    listed = f"values of {target}"
+    about = {i: asking for i, axiom in enumerate(model.kb.axioms) if (asking := _about(axiom, rows, field, listed))}
+    if not about:
+        raise KnowledgeError(f"no axiom mentions {target}, so nothing says what it is")
+    given = {**data, rows: _without_field(model.interpretation, rows, field, data[rows])}
+    candidates, column = _candidates(model, target, values, [model.kb.axioms[i] for i in about], given)
+    given[listed] = {VALUE: column}
+    truths: Tensor | None = None
+    for chosen, numbers in model._groups(semantics):
+        numbers = tuple([i for i in numbers if i in about])
+        if not numbers:
+            continue
+        compiled = model._ready(chosen, numbers, tuple([about[i] for i in numbers]), target)
+        with torch.no_grad():
+            for each in compiled.each(given, generator):
+                truths = each if truths is None else truths * each
+    assert truths is not None
+    return Prediction(candidates.to(truths.device)[truths.argmax(-1)], truths, candidates)
+
+
+def _about(axiom: Axiom, rows: str, field: str, listed: str) -> Axiom | None:
+    """The axiom for each row and candidate; None if it does not mention the field."""
+    mentions = set(_mentions(axiom.formula, rows, field))
+    if not mentions:
+        return None
+    formula = axiom.formula
+    first = formula.groups if isinstance(formula, Quantifier) and formula.kind == "forall" else ()
+    over = [g for g in first if isinstance(g.domain, Name) and g.domain.name == rows and g.sample is None]
+    own = {name for group in over for name in group.names}
+    if len(mentions) > 1 or not mentions <= own:
+        raise KnowledgeError(
+            f"axiom {axiom.name!r} does not speak about {rows}.{field} row by row; to predict it, the axiom would "
+            f"begin with 'forall p in {rows}' and mention only the {field} of that p"
+        )
+    assert isinstance(formula, Quantifier)
+    (row,) = mentions
+    candidate = f"{field} of {row}"
+    old, new = Field(Name(row), field), Field(Name(candidate), VALUE)
+    others = [
+        Group(names, sort=g.sort, domain=g.domain, sample=g.sample)
+        for g in formula.groups
+        if (names := [n for n in g.names if n != row])
+    ]
+    body, guard = formula.body, formula.guard
+    if others:
+        body, guard = Quantifier("forall", others, body, guard=guard), None
+    groups = [Group([row], domain=Name(rows)), Group([candidate], domain=Name(listed))]
+    return replace(axiom, formula=_substituted(Quantifier("forall", groups, body, guard=guard), old, new))
+
+
+def _mentions(formula: Expr, rows: str, field: str) -> Iterator[str]:
+    """The variables over the rows whose field is mentioned."""
+    nodes = list(postorder(formula))
+    over = {
+        name
+        for node in nodes
+        if isinstance(node, Quantifier)
+        for group in node.groups
+        if isinstance(group.domain, Name) and group.domain.name == rows
+        for name in group.names
+    }
+    for node in nodes:
+        base = node.children[0] if isinstance(node, Field) and node.name == field else None
+        if isinstance(base, Name) and base.name in over:
+            yield base.name
+
+
+def _substituted(root: Expr, old: Expr, new: Expr) -> Expr:
+    made: dict[int, Expr] = {}
+    for node in postorder(root):
+        made[id(node)] = new if node == old else node.with_children(tuple([made[id(c)] for c in node.children]))
+    return made[id(root)]
+
+
+def _without_field(interpretation: Interpretation, rows: str, field: str, given: Any) -> Any:
+    """The rows, where a declared field may be missing: what stands there is not looked at."""
+    declared = interpretation.kb.signature.rows.get(rows)
+    if declared is None or field not in declared.field_names or not isinstance(given, Mapping) or field in given:
+        return given
+    if not given:
+        raise BindingError(f"{rows}: rows need at least one field, got none")
+    sort = _sort(interpretation, f"{rows}.{field}")
+    count, device = len(next(iter(given.values()))), interpretation.read({}).device
+    return {**given, field: torch.zeros(count, dtype=torch.float32 if sort == REAL else torch.int64, device=device)}
+
+
+def _candidates(
+    model: Model, target: str, values: Sequence[Any] | Tensor | None, axioms: Sequence[Axiom], data: Mapping[str, Any]
+) -> tuple[Tensor, Any]:
+    """The candidates as numbers, and as the column of a field."""
+    sort = _sort(model.interpretation, target)
+    device = model.interpretation.read({}).device
+    if values is None and sort is not None and sort.values is not None:
+        values = list(sort.values)
+    if values is None:
+        for axiom in axioms:
+            found = equation(axiom, model.interpretation)
+            if found is not None and f"{found.rows}.{found.field}" == target:
+                values = found.poser(model.interpretation).values(**data)
+                break
+        else:
+            raise ConfigError(
+                f"the values that {target} may have are not known; say which, as in "
+                f"predict({target!r}, values=range(10))"
+            )
+    if not len(values):
+        raise ConfigError(f"values is empty, expected at least one candidate for {target}")
+    if isinstance(values, Tensor):
+        return values, values.to(device)
+    listed = [v.item() if isinstance(v, Tensor) else v for v in values]
+    if all(isinstance(v, str) for v in listed):
+        names = sort.values if sort is not None and isinstance(sort.values, tuple) else ()
+        if unknown := [v for v in listed if v not in names]:
+            raise ConfigError(f"{target} cannot be {unknown[0]!r}; expected {', '.join(names) or 'numbers'}")
+        return torch.tensor([names.index(v) for v in listed], device=device), listed
+    try:
+        numbers = torch.tensor(listed, device=device)
+    except (TypeError, ValueError):
+        raise ConfigError(f"values is {values!r}, expected numbers, true and false, or names of values") from None
+    return numbers, numbers
+
+
+def _sort(interpretation: Interpretation, target: str) -> Sort | None:
+    rows, _, field = target.partition(".")
+    declared = interpretation.kb.signature.rows.get(rows)
+    if declared is None:
+        return None
+    for name, sort, many in declared.fields:
+        if name == field:
+            if many or (sort.is_open and sort not in (INT, REAL)):
+                raise KnowledgeError(
+                    f"{target} holds objects of {sort.name}; only numbers and finite values are predicted"
+                )
+            return sort
+    raise KnowledgeError(f"{rows} has no field {field!r}; declared are {', '.join(declared.field_names)}")
