@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup demo test slow check format bench docs fuzz dist clean
 
 help:
-	@echo "make demo    train on real MNIST, print a table, leave an HTML report"
+	@echo "make demo    MNIST addition under five semantics: a table and an HTML report"
 	@echo "make test    the test suite           make check   lint, format, types"
 	@echo "make bench   measure against peers    make docs    build the documentation site"
 	@echo "make fuzz    200,000 mutated texts    make slow    the tests left out of make test"

@@ -7,7 +7,12 @@ entropy
 
     L = - (1/b) Σ_i log softmax(f(x_i))[y_i],
 
-and keeps the parameters that are best on 10,000 training digits held out. ``python -m doxa.experiments`` runs it.
+and keeps the parameters that are best on 10,000 training digits held out.
+
+A `Task` is knowledge, networks and data; `train_task` trains it under any semantics, `evaluate_run` measures what came
+of it, `compare_task` does both for several semantics side by side, and `write_task_report` makes a page of the runs.
+``doxa train``, ``doxa compare`` and the others are the commands; ``python -m doxa.experiments`` compares five semantics
+on MNIST addition.
 
 An `Experiment` is a list of named configurations (`Entry`) with what was published of each; `reproduce` runs some of
 them in run folders, `collect` finds what has been run, and ``doxa reproduce`` is the command that does both.

@@ -1,8 +1,8 @@
-"""``python -m doxa.experiments``."""
+"""``python -m doxa.experiments``: the demo, MNIST addition under five semantics from one knowledge file."""
 
 from __future__ import annotations
 
-from doxa.experiments._digits import main
+from doxa.experiments._demo import main
 
 if __name__ == "__main__":
     main()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from doxa.errors import ConfigError
 from doxa.experiments._digits_report import write_report
-from doxa.runs import Result, ResultsTable, Row, Run, clean_exit, load_config, results_table, train
+from doxa.runs import Result, ResultsTable, Row, Run, results_table, train
 from doxa.tasks import MNIST, Batches
 
 PREFIX_STEP = 200
@@ -171,21 +169,3 @@ def train_digits(
 @torch.inference_mode()
 def _log_probs(network: nn.Module, images: Tensor) -> Tensor:
     return torch.cat([network(chunk).log_softmax(1) for chunk in torch.split(images, 1000)])
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command: train, print the table, and say where the report is."""
-    parser = argparse.ArgumentParser(
-        prog="python -m doxa.experiments", description="Train a digit classifier on MNIST."
-    )
-    parser.add_argument("--run", default="runs/digits", help="the run folder; an unfinished run in it is continued")
-    parser.add_argument("--data", help="a folder with four idx files, to use in place of the published MNIST")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("settings", nargs="*", metavar="key=value", help="change the configuration, such as steps=1000")
-    options = parser.parse_args(arguments)
-    with clean_exit():
-        config = load_config(DigitsConfig, overrides=options.settings)
-        mnist = MNIST.load(options.data, verify=options.data is None)
-        table = train_digits(mnist, options.run, config, seed=options.seed)
-        table.show()
-        print(f"report: {Path(options.run) / 'report.html'}")

@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,13 @@ from torch import Tensor
 from doxa.errors import ConfigError, DataError
 from doxa.experiments._fit import Fitting
 from doxa.logic import KnowledgeBase, load, parse
-from doxa.semantics import Auto, Exact, Fuzzy, Model, Refined, Sampled, Semantics
+from doxa.semantics import Amortized, Auto, Exact, Fuzzy, Model, Refined, Sampled, Semantics
 
 __all__ = ["SEMANTICS", "Task"]
 
 SEMANTICS: Mapping[str, Callable[[], Semantics]] = {
     "exact": Exact,
-    "amortized": lambda: import_module("doxa.semantics").Amortized(),  # type: ignore[no-any-return]
+    "amortized": Amortized,
     "sampled": Sampled,
     "refined": Refined,
     "fuzzy": lambda: Fuzzy("log_product"),

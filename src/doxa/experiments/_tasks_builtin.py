@@ -21,7 +21,7 @@ __all__ = ["BUILT_IN", "addition_task", "equation_task", "multiplication_task"]
 
 KNOWLEDGE = Path(__file__).parent / "knowledge"
 FITTING = Fitting(steps=2000, learning_rate=1e-3, evaluate_every=250)
-SEMANTICS = {"fuzzy": Fuzzy("log_product"), "refined": Refined("product"), "sampled": Sampled(LeaveOneOut(32))}
+SEMANTICS = {"fuzzy": Fuzzy("log_product"), "refined": Refined("product"), "sampled": Sampled(LeaveOneOut(100), log=True)}
 
 
 class _DigitReader(nn.Module):

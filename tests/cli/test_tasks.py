@@ -1,0 +1,91 @@
+"""``doxa tasks``, ``train``, ``evaluate``, ``compare`` and ``report``, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from doxa.cli import main
+from doxa.tasks import write_idx
+
+MY_TASK = Path(__file__).parents[2] / "examples" / "my_task.py"
+
+
+def test_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks"]) == 0
+    text = capsys.readouterr().out
+    assert [line.split()[0] for line in text.splitlines()[:3]] == ["addition", "multiplication", "equation"]
+    assert main(["tasks", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["tasks"]) == {"addition", "multiplication", "equation"}
+    assert {"exact", "amortized", "sampled", "refined", "fuzzy", "auto"} == set(document["semantics"])
+
+
+def test_the_example_is_short_and_does_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(MY_TASK.read_text(encoding="utf-8").splitlines()) <= 60
+    out = ["--out", str(tmp_path)]
+    assert main(["train", str(MY_TASK), "--semantics", "exact", "--steps", "200", "--quiet", *out]) == 0
+    run = tmp_path / "heights" / "exact" / "200-steps" / "seed-0"
+    assert capsys.readouterr().out == f"run: {run}\n"
+    assert main(["evaluate", str(run)]) == 0
+    printed = capsys.readouterr().out
+    assert "| exact | 9" in printed or "| exact | 100" in printed
+    assert "[difference] holds for " in printed
+    assert main(["evaluate", str(run), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["task_accuracy"] > 0.9 and row["concept_accuracy"] > 0.9 and row["warnings"] == []
+    assert main(["report", str(run)]) == 0
+    assert capsys.readouterr().out == f"report: {run / 'report.html'}\n"
+    assert "heights: exact" in (run / "report.html").read_text(encoding="utf-8")
+
+    # a second run goes beside it, and both into one page, which evaluates what was not evaluated
+    assert main(["train", str(MY_TASK), "--semantics", "fuzzy", "--steps", "20", "--json", *out]) == 0
+    other = Path(json.loads(capsys.readouterr().out)["run"])
+    assert main(["report", str(run), str(other)]) == 0
+    assert (tmp_path / "heights" / "report.html").exists()
+    assert main(["compare", str(MY_TASK), "--semantics", "fuzzy, exact", "--steps", "20", "--json", *out]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["semantics"] for row in document["rows"]] == ["fuzzy", "exact"]
+    assert Path(document["report"]).exists()
+
+
+def test_a_task_that_comes_with_doxa_on_digits_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digits = tmp_path / "digits"
+    digits.mkdir()
+    for name, count in (("train", 200), ("t10k", 60)):
+        labels = torch.arange(count) % 10
+        images = (25 * labels)[:, None, None].expand(count, 28, 28).to(torch.uint8)
+        write_idx(digits / f"{name}-images-idx3-ubyte", images.contiguous())
+        write_idx(digits / f"{name}-labels-idx1-ubyte", labels.to(torch.uint8))
+    options = ["--data", str(digits), "--out", str(tmp_path / "runs"), "--steps", "2", "--quiet"]
+    for task, rows in (("addition", 30), ("multiplication", 30), ("equation", 1)):
+        assert main(["train", task, "--semantics", "refined", *options]) == 0
+        run = capsys.readouterr().out.removeprefix("run: ").strip()
+        assert main(["evaluate", run, "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert row["rows"] >= rows and 0 <= row["satisfaction"][next(iter(row["satisfaction"]))] <= 1
+
+
+def test_mistakes_end_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("import doxa\n", encoding="utf-8")
+    for arguments, message in [
+        (["train", "adition"], "there is no task 'adition'; did you mean 'addition'?"),
+        (["train", str(file)], f"{file} has no `task`: define `task = doxa.Task(...)` in it"),
+        (["train", str(tmp_path / "none.py")], f"there is no file {tmp_path / 'none.py'}"),
+        (["train", str(MY_TASK), "--semantics", "exakt"], "there is no semantics 'exakt'; did you mean 'exact'?"),
+        (["train", str(MY_TASK), "--set", "step=3"], "unknown key 'step'; did you mean 'steps'?"),
+        (["compare", str(MY_TASK), "--semantics", "exact,exact"], "the semantics 'exact' is named twice"),
+        (["compare", str(MY_TASK), "--semantics", "exact,fuzy"], "there is no semantics 'fuzy'; did you mean 'fuzzy'?"),
+        (["evaluate", str(tmp_path)], f"{tmp_path} is not a run"),
+        (["report", str(tmp_path)], f"{tmp_path} is not a run"),
+    ]:
+        with pytest.raises(SystemExit) as caught:
+            main([*arguments, *(["--out", str(tmp_path / "runs")] if arguments[0] in ("train", "compare") else [])])
+        assert caught.value.code == 1
+        out, error = capsys.readouterr()
+        assert out == "" and error.startswith(message) and error.count("\n") == 1
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,458 @@
+"""Tasks: what a user may say, training under every semantics, evaluation, and the page about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import doxa
+from doxa.errors import ConfigError, DataError, RunError
+from doxa.experiments import (
+    SEMANTICS,
+    Comparison,
+    Fitting,
+    Task,
+    compare_task,
+    evaluate_run,
+    find_task,
+    open_run,
+    read_evaluation,
+    run_folder,
+    train_task,
+    write_task_report,
+)
+from doxa.experiments._task_measure import measure
+from doxa.runs import Run
+from doxa.tasks import MNIST
+
+# Two coins with three faces are tossed, and the sum and the product of what they show are told.
+COINS = """
+sort Coin
+sort Face = 1..3
+data tosses(first: Coin, second: Coin, sum: Int, product: Int)
+func face(Coin) -> Face
+[sum]     forall t in tosses. a := face(t.first), b := face(t.second) (a + b = t.sum)
+[product] forall t in tosses. a := face(t.first), b := face(t.second) (a * b = t.product)
+"""
+
+
+def tosses(count: int, seed: int) -> tuple[dict[str, dict[str, Tensor]], Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    faces = torch.randint(1, 4, (count, 2), generator=random)
+    seen = torch.eye(4)[faces][..., 1:] + 0.2 * torch.randn(count, 2, 3, generator=random)
+    fields = {"first": seen[:, 0], "second": seen[:, 1], "sum": faces.sum(1), "product": faces.prod(1)}
+    return {"tosses": fields}, faces
+
+
+def coins(**changes: Any) -> Task:
+    (train, _), (test, faces) = tosses(400, 0), tosses(90, 1)
+    fields: dict[str, Any] = {
+        "name": "coins",
+        "about": "Faces of coins, learnt from sums and products.",
+        "knowledge": COINS,
+        "symbols": lambda: {"face": doxa.logits(nn.Linear(3, 3))},
+        "train": train,
+        "test": test,
+        "target": "tosses.sum",
+        "concepts": {"face": {"tosses.first": faces[:, 0], "tosses.second": faces[:, 1]}},
+        "fitting": Fitting(steps=60, learning_rate=0.1, log_every=10, evaluate_every=30),
+        "batch_size": 32,
+        **changes,
+    }
+    return Task(**fields)
+
+
+@pytest.mark.parametrize("word", [*SEMANTICS, "fuzzy:log_ltn"])
+def test_every_word_trains_and_is_evaluated(word: str, tmp_path: Path) -> None:
+    task = coins()
+    before = torch.random.get_rng_state()
+    run = train_task(task, word, tmp_path, progress=False)
+    evaluation = evaluate_run(tmp_path, task)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert run.load().step == 60 and evaluation.semantics == word and evaluation.rows == 90
+    assert evaluation.concept_accuracy is not None and evaluation.concept_accuracy > 0.6
+    assert {axiom.name: axiom.instances for axiom in evaluation.axioms} == {"sum": 90, "product": 90}
+    assert evaluation.cpu_seconds > 0 and evaluation.peak_megabytes > 50
+    assert read_evaluation(run) == evaluation
+    assert set(run.metrics_at(60)) >= {"loss", "loss of sum", "task_accuracy", "concept_accuracy", "satisfaction"}
+
+
+def test_numbers_are_those_of_the_network_kept(tmp_path: Path) -> None:
+    """Every number of an evaluation, computed again by hand from the checkpoint."""
+    task = coins()
+    train_task(task, "exact", tmp_path, seed=3, settings=["steps=20"], progress=False)
+    evaluation = evaluate_run(tmp_path, task)
+    state = Run.open(tmp_path).load().state["objective"]
+    (weight,), (bias,) = ([v for k, v in state.items() if k.endswith(end)] for end in ("weight", "bias"))
+    fields = task.test["tosses"]
+    first, second = ((fields[name] @ weight.T + bias).softmax(-1).double() for name in ("first", "second"))
+    faces = torch.stack([*task.concepts["face"].values()], 1) - 1
+    read = torch.stack([first.argmax(1), second.argmax(1)], 1)
+    assert evaluation.concept_accuracy == pytest.approx((read == faces).double().mean().item())
+    rates = {axiom.name: axiom.rate for axiom in evaluation.axioms}
+    assert rates["sum"] == pytest.approx(((read + 1).sum(1) == fields["sum"]).double().mean().item())
+    assert rates["product"] == pytest.approx(((read + 1).prod(1) == fields["product"]).double().mean().item())
+
+    sums = torch.zeros(90, 5, dtype=torch.float64)  # of 2..6
+    for a in range(3):
+        for b in range(3):
+            sums[:, a + b] += first[:, a] * second[:, b]
+    right = sums.argmax(1) + 2 == fields["sum"]
+    assert evaluation.task_accuracy == pytest.approx(right.double().mean().item())
+    sure = sums.amax(1)
+    error = 0.0
+    for b in range(10):
+        inside = (sure * 10).long().clamp(max=9) == b
+        if inside.any():
+            error += float((right[inside].double().mean() - sure[inside].mean()).abs() * inside.double().mean())
+    assert evaluation.target_calibration == pytest.approx(error, abs=1e-5)
+
+
+@pytest.mark.parametrize("word", ["exact", "sampled", "amortized"])
+def test_interrupted_it_goes_on_with_the_same_bits(word: str, tmp_path: Path) -> None:
+    """With an average, and a loss of the task's own that draws random numbers; broken off between two checkpoints."""
+
+    def supervised(model: doxa.Model, data: Any) -> Tensor:
+        return 0.01 * torch.rand(()) * model.interpretation.meaning("face").module.weight.square().sum()
+
+    class Broken(Exception):
+        pass
+
+    calls = 0
+
+    def breaking(model: doxa.Model, data: Any) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 47:
+            raise Broken
+        return supervised(model, data)
+
+    settings = ["average=0.9"]
+    with pytest.raises(Broken):
+        train_task(coins(supervised=breaking), word, tmp_path / "broken", settings=settings, progress=False)
+    assert Run.open(tmp_path / "broken").load().step == 30
+    for name in ("broken", "whole"):
+        train_task(coins(supervised=supervised), word, tmp_path / name, settings=settings, progress=False)
+    broken, whole = (Run.open(tmp_path / name) for name in ("broken", "whole"))
+    assert broken.metrics() == whole.metrics()
+    for kept in ("objective", "average"):
+        ours, theirs = broken.load().state[kept], whole.load().state[kept]
+        tensors = [name for name, value in theirs.items() if isinstance(value, Tensor)]
+        assert tensors and all(torch.equal(ours[name], theirs[name]) for name in tensors)
+    averaged = open_run(tmp_path / "whole", coins())[2]
+    state = whole.load().state
+    assert torch.equal(
+        averaged.interpretation.meaning("face").module.weight,
+        next(value for name, value in state["average"].items() if name.endswith("weight")),
+    )
+
+
+def test_a_shared_set_of_objects_comes_with_every_batch(tmp_path: Path) -> None:
+    """Rows that point into objects of an open sort; the other data are not cut."""
+    images = torch.eye(4).repeat(3, 1)
+    left, right = torch.cartesian_prod(torch.arange(12), torch.arange(12)).unbind(1)
+    data = {"Image": images, "pairs": {"left": left, "right": right, "sum": left % 4 + right % 4}}
+    task = Task(
+        "pointing",
+        "Pairs of twelve images.",
+        """sort Image; sort Kind = 0..3; data pairs(left: Image, right: Image, sum: Int); func kind(Image) -> Kind
+           [sum] forall p in pairs. a := kind(p.left), b := kind(p.right) (a + b = p.sum)""",
+        lambda: {"kind": doxa.logits(nn.Linear(4, 4))},
+        data,
+        data,
+        rows="pairs",
+        target="pairs.sum",
+        concepts={"kind": {"pairs.left": left % 4}},
+        fitting=Fitting(steps=100, learning_rate=0.1, evaluate_every=100),
+    )
+    # exactly, pairs that share an image would depend on each other
+    train_task(task, "fuzzy", tmp_path, progress=False)
+    evaluation = evaluate_run(tmp_path, task)
+    assert (evaluation.satisfaction, evaluation.task_accuracy, evaluation.concept_accuracy) == (1.0, 1.0, 1.0)
+
+
+def test_predicates_and_open_sorts_as_rows(tmp_path: Path) -> None:
+    x = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
+    truth = (x[:, 0] > 0).long()
+    task = Task(
+        "halves",
+        "A half-plane.",
+        "sort Point; pred right(Point); pred known(Point); [told] forall p: Point. right(p) <-> known(p)",
+        lambda: {"right": doxa.logits(lambda p: 4 * p[:, 0]), "known": lambda p: p[:, 0] > 0},
+        {"Point": x},
+        {"Point": x},
+        concepts={"right": {"Point": truth}},
+        fitting=Fitting(steps=2),
+        batch_size=16,
+        supervised=lambda model, data: nn.Parameter(torch.zeros(())) * len(data["Point"]),
+    )
+    model = task.model(doxa.Exact())
+    measured = measure(task, model)
+    (reading,) = measured.concepts
+    assert reading.values == ("false", "true") and reading.accuracy == 1.0
+    torch.testing.assert_close(measured.beliefs["right"]["Point"][:, 1], torch.sigmoid(4 * x[:, 0]))
+    assert measured.held == {"told": (64, 64)} and measured.target is None
+
+
+def digits(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Ten brightnesses, easy to tell apart; as many of each."""
+    labels = torch.arange(count) % 10
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    grey = (25 * labels)[order, None, None].expand(count, 28, 28)
+    return grey.to(torch.uint8).contiguous(), labels[order]
+
+
+@pytest.fixture(scope="module")
+def mnist() -> MNIST:
+    return MNIST(*digits(600, 1), *digits(120, 2))
+
+
+class Shifted(nn.Module):
+    """Reads the brightness, and takes every digit for another one."""
+
+    def __init__(self, alpha: list[int]) -> None:
+        super().__init__()
+        self.register_buffer("alpha", torch.tensor(alpha))
+
+    def forward(self, images: Tensor) -> Tensor:
+        read = self.alpha[(images.float().mean((1, 2)) / 25).round().long()]
+        return 20 * torch.eye(10)[read]
+
+
+@pytest.mark.parametrize(
+    ("alpha", "words"),
+    [
+        ([1, 2, 1, 2, 5, 4, 5, 8, 9, 8], "(off by one)"),  # where learning from sums has been seen to end
+        ([0] * 10, "by one rule: everything is 0"),
+        ([9, 8, 7, 6, 5, 4, 3, 2, 1, 0], "(a relabelling)"),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 9], "0 → 1, 1 → 2"),
+        ([*range(10)], ""),
+    ],
+)
+def test_wrong_maps_of_concepts_are_told(alpha: list[int], words: str, mnist: MNIST) -> None:
+    from doxa.experiments._tasks_builtin import addition_task
+
+    task = replace(addition_task(mnist), symbols=lambda: {"digit": doxa.logits(Shifted(alpha))})
+    (reading,) = measure(task, task.model(doxa.Exact())).concepts
+    assert reading.mapped_accuracy == 1.0
+    assert reading.accuracy == pytest.approx(sum(i == j for i, j in enumerate(alpha)) / 10, abs=0.03)
+    assert (words in reading.warning()) if words else reading.warning() == ""
+
+
+def test_all_zeros_satisfy_the_equation(mnist: MNIST) -> None:
+    from doxa.experiments._tasks_builtin import equation_task
+
+    task = replace(equation_task(mnist), symbols=lambda: {"digit": doxa.logits(Shifted([0] * 10))})
+    measured = measure(task, task.model(doxa.Exact()))
+    scores = measured.scores()
+    assert scores["satisfaction"] == 1.0 and scores["concept_accuracy"] < 0.4
+    assert "everything is 0" in measured.concepts[0].warning()
+    truths = [task.concepts["digit"][f"equations.{name}"] for name in ("left", "right", "total")]
+    assert torch.equal(truths[0] + truths[1], truths[2])
+
+
+def test_files_with_mistakes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    for text, message in [
+        ("x = 1\n", "has no `task`: define `task = doxa.Task"),
+        ("import doxa\ndef broken(:\n", "mine.py:2: invalid syntax"),
+        ("task = 3\n", "`task` in .* is of type int"),
+        ("x = 1\ny = x / 0\n", "mine.py:2: ZeroDivisionError: division by zero"),
+        (
+            "import doxa\ndef task():\n    return doxa.Task(nam='a')\n",
+            "mine.py:3: .*'nam'.*fields of a task are name, ",
+        ),
+        ("import doxa\ntask = doxa.Task('a', 'b', 'pred', dict, {'r': {}}, {})\n", r"mine.py:2: train\['r'\] is dict"),
+    ]:
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigError, match=message):
+            find_task(file)
+    with pytest.raises(ConfigError, match="there is no file"):
+        find_task(tmp_path / "none.py")
+    with pytest.raises(ConfigError, match="there is no task 'adition'; did you mean 'addition'"):
+        find_task("adition")
+
+
+def test_tasks_with_mistakes(tmp_path: Path) -> None:
+    for changes, message in [
+        ({"name": "a/b"}, "can be the name of a folder"),
+        ({"rows": "toss"}, "rows is 'toss', but train has only 'tosses'"),
+        ({"target": "tosses.su"}, "tosses has no field 'su' in the test data; did you mean 'sum'"),
+        ({"target": "sum"}, "write it like 'tosses.first'"),
+        ({"concepts": {"fase": {}}}, "concepts names 'fase'; did you mean 'face'"),
+        ({"concepts": {"face": {"tosses.first": [1, 2]}}}, r"have shape \(2,\), expected \(90,\)"),
+        ({"semantics": {"exakt": doxa.Exact()}}, "did you mean 'exact'"),
+        ({"symbols": {}}, "symbols is not a function"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"test": {"tosses": {"first": [1]}}}, "is list, expected a tensor"),
+        ({"test": {"tosses": {"a": torch.zeros(2), "b": torch.zeros(3)}}}, "different numbers of rows"),
+    ]:
+        with pytest.raises((ConfigError, DataError), match=message):
+            coins(**changes)
+    task = coins()
+    with pytest.raises(ConfigError, match="there is no semantics 'exakt'; did you mean 'exact'"):
+        task.semantics_of("exakt")
+    with pytest.raises(ConfigError, match="only fuzzy and refined have"):
+        task.semantics_of("exact:godel")
+    with pytest.raises(ConfigError, match="unknown key 'step'; did you mean 'steps'"):
+        train_task(task, "exact", tmp_path / "a", settings=["step=3"], progress=False)
+    wrong = coins(concepts={"face": {"tosses.first": torch.zeros(90, dtype=torch.long)}})
+    with pytest.raises(DataError, match="hold 0; its values are 1, 2, 3"):
+        measure(wrong, wrong.model(doxa.Exact()))
+    with pytest.raises(DataError, match="which is not among its values"):
+        measure(coins(values=[2, 3]), task.model(doxa.Exact()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_that_are_not_what_they_should_be(tmp_path: Path) -> None:
+    run = train_task(coins(), doxa.Fuzzy("godel"), tmp_path / "object", settings=["steps=2"], progress=False)
+    with pytest.raises(RunError, match="has not been evaluated"):
+        write_task_report([run.path])
+    with pytest.raises(ConfigError, match=r"was trained with Fuzzy\(.*give it again"):
+        evaluate_run(run.path, coins())
+    assert evaluate_run(run.path, coins(), doxa.Fuzzy("godel")).semantics.startswith("Fuzzy(")
+    with pytest.raises(ConfigError, match="there is no task 'coins'"):
+        evaluate_run(run.path)
+    with pytest.raises(RunError, match="knowledge of coins has changed"):
+        evaluate_run(run.path, coins(knowledge=COINS + "\n# more\n"))
+    other = Run.create(tmp_path / "other", Fitting(), seed=0)
+    with pytest.raises(RunError, match="is no run of a task"):
+        evaluate_run(other.path, coins())
+
+
+INVENTED = '''
+"""Shades: of two grey squares the darker one is told."""
+import torch
+from torch import nn
+import doxa
+from doxa.experiments import Fitting
+
+def shades(count, seed):
+    random = torch.Generator().manual_seed(seed)
+    shade = torch.randint(3, (count, 2), generator=random)
+    squares = 100.0 * shade[..., None, None] + 9 * torch.randn(count, 2, 5, 5, generator=random)
+    return {"pairs": {"a": squares[:, 0], "b": squares[:, 1], "darker": shade.amin(1)}}, shade
+
+def task():
+    (train, _), (test, shade) = shades(300, 0), shades(80, 1)
+    return doxa.Task(
+        "shades", "Shades of squares, learnt from the darker of two.",
+        """sort Square; sort Shade = 0..2; data pairs(a: Square, b: Square, darker: Shade); func shade(Square) -> Shade
+[darker] forall p in pairs. x := shade(p.a), y := shade(p.b) (x <= y & x = p.darker | y < x & y = p.darker)
+""",
+        lambda: {"shade": doxa.logits(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(25), nn.Linear(25, 3)))},
+        train, test, target="pairs.darker",
+        concepts={"shade": {"pairs.a": shade[:, 0], "pairs.b": shade[:, 1]}}, images=("pairs.a", "pairs.b"),
+        fitting=Fitting(steps=80, learning_rate=0.05, evaluate_every=40),
+    )
+'''
+
+
+@pytest.fixture(scope="module")
+def shades(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison, list[Path]]:
+    """A task from a file, under three semantics in two processes."""
+    folder = tmp_path_factory.mktemp("shades")
+    file = folder / "shades.py"
+    file.write_text(INVENTED, encoding="utf-8")
+    table, paths = compare_task(file, ["exact", "fuzzy", "refined"], out=folder / "runs", jobs=2, progress=False)
+    return folder, table, paths
+
+
+def test_compare(shades: tuple[Path, Comparison, list[Path]]) -> None:
+    folder, table, paths = shades
+    assert [e.semantics for e in table.evaluations] == ["exact", "fuzzy", "refined"]
+    assert paths[0] == folder / "runs" / "shades" / "exact" / "80-steps" / "seed-0"
+    exact = table.evaluations[0]
+    assert exact.task_accuracy is not None and exact.task_accuracy > 0.9
+    lines = table.markdown().splitlines()
+    assert lines[2].startswith(f"| exact | {100 * exact.task_accuracy:.1f} % |")
+    assert json.loads(json.dumps(table.json()))[0]["task_accuracy"] == exact.task_accuracy
+    again, _ = compare_task(folder / "shades.py", ["exact"], out=folder / "runs", progress=False)
+    assert again.evaluations[0] == replace(exact, examples=again.evaluations[0].examples)  # nothing was trained again
+
+
+def test_the_page_says_it_all(shades: tuple[Path, Comparison, list[Path]]) -> None:
+    folder, table, paths = shades
+    page = write_task_report(paths, folder / "page")
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<img ") == text.count('src="data:image/png;base64,')
+    for cells in table.cells():
+        for cell in cells:
+            assert cell in text
+    for words in ("x &lt;= y &amp; x = p.darker", "of 80 instances hold", "learning_rate", "Fuzzy(", "predicted "):
+        assert words in text
+    names = {"curves.png", "losses.png"}
+    assert {file.name for file in (folder / "page" / "figures").iterdir()} == names
+    own = {file.name for file in (paths[0] / "figures").iterdir()}
+    assert own >= {"calibration.png", "confusion-0-pairs-darker.png", "confusion-1-shade.png", "example-0.png"}
+    with pytest.raises(ConfigError, match="say in which folder"):
+        write_task_report(paths)
+    with pytest.raises(ConfigError, match="no run is named"):
+        write_task_report([])
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no browser")
+def test_the_page_in_a_browser(shades: tuple[Path, Comparison, list[Path]]) -> None:
+    """A real browser shows every figure, fits the page into its width, fetches nothing and complains of nothing."""
+    from playwright.sync_api import sync_playwright
+
+    folder, _, paths = shades
+    page_file = write_task_report(paths, folder / "browser")
+    heard: list[str] = []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1100, "height": 900})
+        page.on("console", lambda message: heard.append(message.text))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        page.on("request", lambda request: heard.append(request.url) if request.url.startswith("http") else None)
+        page.goto(page_file.as_uri())
+        widths = page.evaluate("[...document.images].map(image => image.naturalWidth)")
+        alts = page.evaluate("[...document.images].map(image => image.alt)")
+        assert page.title() == "shades under 3 semantics"
+        assert page.locator("table.numbers tr").count() == 4
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        page.locator("summary").first.click()
+        assert page.locator("details table").first.is_visible()
+        browser.close()
+    assert heard == []
+    assert len(widths) >= 2 + 3 * (3 + 3) and min(widths) > 100
+    assert {"learning curves", "losses", "confusion of shade, exact", "row 0, fuzzy"} <= set(alts)
+
+
+def test_killed_and_started_again_it_ends_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "shades.py"
+    file.write_text(INVENTED, encoding="utf-8")
+    common = [sys.executable, "-m", "doxa.cli", "train", str(file), "--semantics", "sampled", "--steps", "150"]
+    options = ["--set", "evaluate_every=10", "log_every=5", "--quiet", "--out"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    task = find_task(file)
+    settings = ["evaluate_every=10", "log_every=5", "steps=150"]
+    killed = run_folder(tmp_path / "killed", task, "sampled", seed=0, settings=settings)
+    victim = subprocess.Popen([*common, *options, str(tmp_path / "killed")], env=environment)
+    while not list(killed.glob("checkpoints/*.json")):
+        assert victim.poll() is None
+        time.sleep(0.005)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    assert Run.open(killed).load().step < 150
+    for name in ("killed", "alone"):
+        subprocess.run([*common, *options, str(tmp_path / name)], env=environment, check=True)
+    alone = run_folder(tmp_path / "alone", task, "sampled", seed=0, settings=settings)
+    assert Run.open(killed).metrics() == Run.open(alone).metrics()
+    ours, theirs = (Run.open(path).load().state["objective"] for path in (killed, alone))
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items() if isinstance(value, Tensor))
