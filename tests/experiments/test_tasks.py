@@ -69,6 +69,7 @@ def coins(**changes: Any) -> Task:
         "concepts": {"face": {"tosses.first": faces[:, 0], "tosses.second": faces[:, 1]}},
         "fitting": Fitting(steps=60, learning_rate=0.1, log_every=10, evaluate_every=30),
         "batch_size": 32,
+        "semantics": {"amortized": doxa.semantics.Amortized(hidden=32, samples=64, pretrain=64)},
         **changes,
     }
     return Task(**fields)
@@ -151,7 +152,12 @@ def test_interrupted_it_goes_on_with_the_same_bits(word: str, tmp_path: Path) ->
         ours, theirs = broken.load().state[kept], whole.load().state[kept]
         tensors = [name for name, value in theirs.items() if isinstance(value, Tensor)]
         assert tensors and all(torch.equal(ours[name], theirs[name]) for name in tensors)
-    averaged = open_run(tmp_path / "whole", coins())[2]
+    _, task, averaged = open_run(tmp_path / "whole", coins())
+    assert measure(task, averaged, 90).scores() == {
+        name: value
+        for name, value in whole.metrics_at(60).items()
+        if name in ("task_accuracy", "concept_accuracy", "satisfaction")
+    }  # the curve is that of the average, which is what is evaluated in the end
     state = whole.load().state
     assert torch.equal(
         averaged.interpretation.meaning("face").module.weight,

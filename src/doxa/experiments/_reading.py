@@ -21,10 +21,8 @@ from torch import Tensor
 __all__ = ["Reading"]
 
 BINS = 10
-FAR = 0.2
-"""A map explains a reading where it is right on so many more objects than the identity."""
-COMMON = 0.5
-"""Values that are read by fewer of their objects than this have no settled reading."""
+FEW, FAR = 10, 0.2
+"""Where a value has fewer objects, it is settled by chance; then a map has to explain this much more than the truth."""
 
 
 @dataclass(frozen=True)
@@ -90,25 +88,31 @@ class Reading:
         """The share of objects that are read as α says."""
         return sum(self.counts[i][j] for i, j in self.map.items()) / max(1, self.total)
 
+    @property
+    def moved(self) -> dict[int, int]:
+        """The part of α that is settled and wrong: values of which most objects are taken for another value."""
+        return {i: j for i, j in self.map.items() if j != i and 2 * self.counts[i][j] > sum(self.counts[i])}
+
     def warning(self) -> str:
         """Words about a reading that is wrong by rule and not by chance; empty if it is not."""
-        if self.mapped_accuracy - self.accuracy < FAR:
+        alpha, moved = self.map, self.moved
+        rarest = min((sum(self.counts[i]) for i in moved), default=0)
+        if not moved or (rarest < FEW and self.mapped_accuracy - self.accuracy < FAR):
             return ""
-        alpha = self.map
-        settled = {i: j for i, j in alpha.items() if self.counts[i][j] >= COMMON * sum(self.counts[i])}
-        shown = ", ".join(f"{self.values[i]} → {self.values[j]}" for i, j in settled.items())
         facts = (
             f"{self.name}: {100 * self.accuracy:.1f} % are read right, but {100 * self.mapped_accuracy:.1f} % are read"
         )
         if len(set(alpha.values())) == 1 and len(alpha) > 1:
             return f"{facts} by one rule: everything is {self.values[next(iter(alpha.values()))]}"
-        return f"{facts} by a map of the values: {shown}{self._kind(alpha)}"
+        shown = ", ".join(f"{self.values[i]} → {self.values[j]}" for i, j in moved.items())
+        others = ", the others as they are" if len(moved) < len(alpha) else ""
+        return f"{facts} by a map of the values: {shown}{others}{self._kind(moved)}"
 
-    def _kind(self, alpha: dict[int, int]) -> str:
-        moves = {j - i for i, j in alpha.items()}
+    def _kind(self, moved: dict[int, int]) -> str:
+        moves = {j - i for i, j in moved.items()}
         if len(moves) == 1:
-            by = moves.pop()
+            by = next(iter(moves))
             return f" ({abs(by)} too {'high' if by > 0 else 'low'})"
         if moves <= {-1, 1}:
             return " (off by one)"
-        return " (a relabelling)" if len(set(alpha.values())) == len(alpha) else ""
+        return " (a relabelling)" if len(set(self.map.values())) == len(self.map) else ""

@@ -21,14 +21,14 @@ from doxa.runs import Run, config_values
 __all__ = ["write_task_report"]
 
 _STYLE = """<style>
-table.numbers td { text-align: right; font-variant-numeric: tabular-nums; }
-table.numbers td:first-child { text-align: left; font-weight: 600; }
+table.numbers td, table.numbers th { text-align: right; font-variant-numeric: tabular-nums; }
+table.numbers tr > :first-child { text-align: left; font-weight: 600; }
 pre { background: #f6f6f6; padding: 0.8rem; overflow-x: auto; font-size: 0.85rem; }
 .held { color: #06623b; background: #e3f5ea; padding: 0 0.4rem; border-radius: 0.3rem; }
 .broken { color: #8a4b00; background: #fdf0db; padding: 0 0.4rem; border-radius: 0.3rem; }
 .warning { background: #fdf0db; padding: 0.6rem 0.8rem; border-left: 4px solid #d98c00; }
 .examples { display: flex; flex-wrap: wrap; gap: 1rem; }
-.examples figure { margin: 0; max-width: 17rem; border: 1px solid #ddd; padding: 0.6rem; }
+.examples figure { margin: 0; width: 17.3rem; box-sizing: border-box; border: 1px solid #ddd; padding: 0.6rem; }
 .examples pre { font-size: 0.75rem; white-space: pre-wrap; }
 .side { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 .side img { max-height: 24rem; width: auto; }

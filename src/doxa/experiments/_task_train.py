@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -127,12 +128,32 @@ def train_task(
     objective = _Objective(task, task.model(chosen, seed=seed))
 
     def look(judged: nn.Module) -> dict[str, float]:
-        assert isinstance(judged, _Objective)
-        return measure(task, judged.model, LOOKED_AT, seed=seed).scores()
+        with _parameters_of(objective.model, judged):
+            return measure(task, objective.model, LOOKED_AT, seed=seed).scores()
 
     run = fit(objective, batches, path, config, fitting=config.fitting, seed=seed, evaluate=look, progress=progress)
     _note_memory(run)
     return run
+
+
+@contextmanager
+def _parameters_of(model: Model, judged: nn.Module) -> Iterator[None]:
+    """The model, with the parameters of what is judged: itself, or a moving average of it.
+
+    An average is a copy of parameters only. What else a model has learnt, such as how to infer, it has not got.
+    """
+    assert isinstance(judged, _Objective)
+    own, others = [*model.parameters()], [*judged.model.parameters()]
+    saved, training = [parameter.detach().clone() for parameter in own], model.training
+    for parameter, other in zip(own, others, strict=True):
+        parameter.data.copy_(other.data)
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+        for parameter, value in zip(own, saved, strict=True):
+            parameter.data.copy_(value)
 
 
 def configured(
