@@ -13,7 +13,7 @@ from doxa.cli._output import say, say_json
 if TYPE_CHECKING:
     from doxa.experiments import Gallery
 
-Topic = Literal["fuzzy", "refine"]
+Topic = Literal["fuzzy", "refine", "explanations"]
 
 
 @dataclass(frozen=True)
@@ -21,20 +21,25 @@ class Figures:
     """Draw the figures of a chapter anew: a PNG for each, and a page that shows them with their numbers."""
 
     topic: Positional[Topic]
-    """fuzzy: differentiable fuzzy logics (Chapter 3). refine: what refinement does to a prediction (Chapter 4)."""
+    """fuzzy: differentiable fuzzy logics (Chapter 3). refine: what refinement does to a prediction (Chapter 4).
+    explanations: which digits explain a sum (Chapter 6)."""
     out: Annotated[Path, arg(metavar="DIR")] = Path("figures")
     """The folder for the pictures and their index.html."""
     only: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
     """Only these figures."""
     seed: int = 0
     """The seed of whatever is sampled."""
+    trained: Annotated[Path | None, arg(name="run", metavar="DIR")] = None
+    """For explanations: the folder of a run of addition by amortized reasoning, variant explain or prune."""
+    data: Path | None = None
+    """For explanations: a folder with digits of your own."""
     json: bool = False
     """Print JSON."""
 
     def run(self) -> int:
         from doxa.experiments import write_gallery
 
-        title, gallery = _gallery(self.topic, self.seed)
+        title, gallery = _gallery(self.topic, self.seed, self.trained, self.data)
         files = []
         for path in write_gallery(self.out, title, gallery, self.only):
             files.append(str(path))
@@ -45,12 +50,22 @@ class Figures:
         return 0
 
 
-def _gallery(topic: Topic, seed: int) -> tuple[str, Gallery]:
+def _gallery(topic: Topic, seed: int, trained: Path | None, data: Path | None) -> tuple[str, Gallery]:
     """The title and the figures of a topic."""
     if topic == "fuzzy":
         from doxa.experiments import fuzzy_figures
 
         return "Differentiable fuzzy logics: the figures", fuzzy_figures(seed)
+    if topic == "explanations":
+        from doxa.errors import ConfigError
+        from doxa.experiments import explanation_figures
+
+        if trained is None:
+            raise ConfigError(
+                "explanations are those of a trained model: make one with `doxa reproduce addition --reasoner amortized"
+                " --variant prune -N 1`, then name its folder with --run"
+            )
+        return "Which digits explain a sum", explanation_figures(trained, data=data, seed=seed)
     from doxa.experiments import refine_figures
 
     return "Refinement: the figures", refine_figures()

@@ -30,6 +30,7 @@ from doxa.experiments._addition_refine import RefineAdditionConfig, addition_lay
 from doxa.experiments._baselines import DigitsBaseline
 from doxa.experiments._digits import DigitsConfig, digit_network, train_digits
 from doxa.experiments._experiment import Entry, Experiment, collect, reproduce
+from doxa.experiments._explanations import explanation_figures
 from doxa.experiments._figures_operator import draw_operators
 from doxa.experiments._fit import Fitting, fit
 from doxa.experiments._fuzzy_figures import fuzzy_figures
@@ -84,6 +85,7 @@ __all__ = [
     "digit_network",
     "draw_operators",
     "evaluate_run",
+    "explanation_figures",
     "find_task",
     "fit",
     "fuzzy_figures",

@@ -25,13 +25,13 @@ from doxa.amortized import (
     ScanModel,
     calibrate,
 )
-from doxa.errors import ConfigError
+from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
 from doxa.experiments._addition_exact import pairings
 from doxa.experiments._digits import digit_network
 from doxa.experiments._experiment import Entry
 from doxa.problem import Belief, Problem, addition
-from doxa.runs import Result, Run, train
+from doxa.runs import Result, Run, load_config, train
 from doxa.tasks import MNIST, Batches, digits_task, normalize, split_indices
 
 Variant = Literal["predict", "explain", "prune", "no-prior"]
@@ -130,8 +130,11 @@ def make_engine(config: AmortizedAdditionConfig, problem: Problem) -> Amortized:
         prior = FittedDirichlet(problem.world)
     else:
         prior = MixtureDirichlet(problem.world)
-    pruner = AdditionPruner(config.digits) if config.variant == "prune" else None
-    return Amortized(problem, model, prior, pruner, beams=config.beams)
+    return Amortized(problem, model, prior, _pruner(config), beams=config.beams)
+
+
+def _pruner(config: AmortizedAdditionConfig) -> AdditionPruner | None:
+    return AdditionPruner(config.digits) if config.variant == "prune" else None
 
 
 class Learner(nn.Module):
@@ -147,6 +150,10 @@ class Learner(nn.Module):
         """What perception believes of rows of grey images ``(b, 2N, 28, 28)``."""
         logits = self.perception(normalize(images.flatten(0, 1).unsqueeze(1)))
         return Belief.from_logits(logits.view(*images.shape[:2], 10))
+
+    def reasoner(self, config: AmortizedAdditionConfig) -> Amortized:
+        """What has been learnt about sums, to be asked."""
+        return Amortized(self.inference.problem, self.inference, pruner=_pruner(config), beams=config.beams)
 
 
 def train_amortized_addition(
@@ -248,9 +255,8 @@ def train_amortized_addition(
 @torch.inference_mode()
 def measure(config: AmortizedAdditionConfig, learner: Learner, mnist: MNIST, searches: int) -> dict[str, float]:
     """The accuracies of perception and inference, in percent, and how far inference is from exact."""
-    problem = learner.inference.problem
-    pruner = AdditionPruner(config.digits) if config.variant == "prune" else None
-    engine = Amortized(problem, learner.inference, pruner=pruner, beams=config.beams)
+    engine = learner.reasoner(config)
+    problem = engine.problem
     parts = torch.split(mnist.test_images, 1000)
     logits = torch.cat([learner.perception(normalize(part.unsqueeze(1))) for part in parts])
     read, labels = logits.argmax(1), mnist.labels("test")
@@ -271,6 +277,23 @@ def measure(config: AmortizedAdditionConfig, learner: Learner, mnist: MNIST, sea
         "digit_accuracy": 100 * float((read == labels).double().mean()),
         "divergence": divergence,
     }
+
+
+def load_learner(path: Path) -> tuple[AmortizedAdditionConfig, Learner]:
+    """What a run has learnt: its configuration, and the moving average at its last checkpoint.
+
+    Raises:
+        RunError: there is no such run, or it is of something else.
+    """
+    run = Run.open(path)
+    try:
+        config = load_config(AmortizedAdditionConfig, run.config)
+    except ConfigError as error:
+        raise RunError(f"{path} is no run of addition by amortised inference ({error})") from error
+    average = AveragedModel(Learner(make_engine(config, addition(config.digits))))  # type: ignore[no-untyped-call]
+    average.load_state_dict(run.load().state["average"])
+    learner: Learner = average.module
+    return config, learner
 
 
 def _predicted(engine: Amortized, belief: Belief) -> Tensor:
@@ -297,23 +320,28 @@ def _as_published(digits: int, variant: Variant) -> AmortizedAdditionConfig:
 
 
 def _our_own(digits: int, variant: Variant) -> AmortizedAdditionConfig:
-    """One cell for all columns."""
-    epochs, batch_size, pretrain = {1: (40, 64, 1000), 2: (40, 32, 1000), 4: (50, 32, 1000), 15: (50, 16, 1000)}[digits]
+    """One cell for all columns, and as many epochs as fit into about eight minutes of one core."""
+    epochs, batch_size, samples, rate = OUR_OWN[digits]
+    pretrain = 500
     steps = pretrain + epochs * (60_000 // (2 * digits) // batch_size)
     return AmortizedAdditionConfig(
         digits,
         variant,
         "scan",
         steps,
-        pretrain=0 if variant == "no-prior" else pretrain,
+        pretrain=0 if variant == "no-prior" else pretrain,  # there is nothing yet to learn from
         batch_size=batch_size,
-        samples=100,
-        inference_rate=3e-3,
+        samples=samples,
+        inference_rate=rate,
         warmup=200,
         decay=steps,
         weight_decay=0.01,
         average=0.999,
     )
+
+
+OUR_OWN = {1: (30, 64, 200, 5e-3), 2: (30, 32, 150, 5e-3), 4: (40, 32, 100, 5e-3), 15: (50, 16, 64, 1e-2)}
+"""Epochs, sums in a batch, samples and rate of the inference model, for numbers of so many digits."""
 
 
 def _entries() -> Iterator[Entry]:
