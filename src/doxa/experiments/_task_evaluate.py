@@ -243,12 +243,16 @@ def _example(task: Task, model: Model, measured: Measured, row: int) -> Example:
 
 
 def _explained(task: Task, model: Model, row: int) -> str:
-    """The most probable worlds of a row given that the knowledge holds; why not, where they cannot be found."""
-    try:
-        with torch.no_grad():
-            return "\n".join(str(explanation) for explanation in model.explain(k=3, **task.part(row, row + 1)))
-    except DoxaError as error:
-        return f"not explained: {error}"
+    """The most probable worlds of a row given that each axiom holds; why not, where they cannot be found."""
+    texts, random = [], torch.Generator().manual_seed(row)
+    for axiom in task.kb.axioms:
+        try:
+            with torch.no_grad():
+                found = model.explain(axiom.name, k=3, generator=random, **task.part(row, row + 1))
+            texts += [f"[{axiom.name}] {explanation}" for explanation in found[:EXAMPLES]]
+        except DoxaError as error:
+            texts.append(f"[{axiom.name}] not explained: {error}")
+    return "\n".join(texts)
 
 
 def _grey(image: Tensor) -> Tensor:
