@@ -53,7 +53,8 @@ class Posed:
         violated: int64, the units in which the knowledge is certainly false.
         problems: for units that look alike their problem (output 1 is that the knowledge holds), what is believed of
             its variables, one row for each unit, and which units they are. All other units are certainly true.
-        values: for each problem, what the values of its world variables are; ``problem.names`` says what these are.
+        values: for each problem, the values of each of its world variables, whose names are in ``problem.names``.
+        believed: for each problem, which of these variables something is believed of; the data decide the others.
 
     >>> Posed(3, torch.tensor([1]), []).violated
     tensor([1])
@@ -63,6 +64,7 @@ class Posed:
     violated: Tensor
     problems: list[tuple[Problem, Belief, Tensor]]
     values: list[tuple[tuple[Any, ...], ...]] = field(default_factory=list)
+    believed: list[tuple[bool, ...]] = field(default_factory=list)
 
 
 class KnowledgeReasoner:
@@ -204,8 +206,20 @@ class KnowledgeReasoner:
         beliefs = believe(read, [(units, form) for units, form, _ in uncertain])
         problems = [(f.problem, b, at) for (_, f, at), b in zip(uncertain, beliefs, strict=True) if f.problem]
         violated = [at for _, form, at in forms if form.problem is None and not form.result]
-        values = [tuple([world.values for world in form.choices.worlds]) for _, form, _ in uncertain]
-        return Posed(asked.units.count, torch.cat([torch.zeros(0, dtype=torch.int64), *violated]), problems, values)
+        worlds = [form.choices.worlds for _, form, _ in uncertain]
+        crisp = {
+            world.key
+            for variables in worlds
+            for world in variables
+            if world.key[0] == "known" or read.batch.meaning(world.key[1].name).returns in ("bool", "value")
+        }
+        return Posed(
+            asked.units.count,
+            torch.cat([torch.zeros(0, dtype=torch.int64), *violated]),
+            problems,
+            [tuple([world.values for world in variables]) for variables in worlds],
+            [tuple([world.key not in crisp for world in variables]) for variables in worlds],
+        )
 
     def explain(self, **data: Any) -> str:
         """What is computed for these data, by which engine, and under which assumptions.

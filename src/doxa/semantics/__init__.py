@@ -27,9 +27,11 @@ from doxa.semantics._amortized import Amortized
 from doxa.semantics._auto import Auto
 from doxa.semantics._classical import Classical
 from doxa.semantics._exact import Exact
+from doxa.semantics._explain import Explanation, World
 from doxa.semantics._fuzzy import Fuzzy
 from doxa.semantics._model import AxiomLosses, Model
 from doxa.semantics._predict import Prediction
+from doxa.semantics._refine import RefinedBeliefs
 from doxa.semantics._refined import Refined
 from doxa.semantics._sampled import Sampled
 from doxa.semantics._semantics import Compiled, Semantics
@@ -41,10 +43,13 @@ __all__ = [
     "Classical",
     "Compiled",
     "Exact",
+    "Explanation",
     "Fuzzy",
     "Model",
     "Prediction",
     "Refined",
+    "RefinedBeliefs",
     "Sampled",
     "Semantics",
+    "World",
 ]

@@ -63,8 +63,8 @@ class Amortized:
         steps: updates of q for each loss.
         samples: beliefs in each update.
         learning_rate: of q, by Adam.
-        prior: of beliefs: "fitted" to those that occur by a Dirichlet distribution (the dissertation's), a "mixture" of
-            sharp and flat ones that needs no fitting, or a "replay" of those that occurred.
+        prior: of beliefs: a "mixture" of sharp and flat ones, which needs no fitting; "fitted" to those that occur, by
+            a Dirichlet distribution (the dissertation's); or a "replay" of those that occurred.
         impossible: what happens where a field has a value that no world gives: "raise" an error, or a "finite" loss
             with derivative 0.
 
@@ -84,7 +84,7 @@ class Amortized:
     steps: int = 1
     samples: int = 600
     learning_rate: float = 1e-3
-    prior: Literal["fitted", "mixture", "replay"] = "fitted"
+    prior: Literal["mixture", "fitted", "replay"] = "mixture"
     impossible: Literal["raise", "finite"] = "raise"
 
     def __post_init__(self) -> None:
@@ -192,7 +192,7 @@ class _Compiled:
         for part in self.parts:
             what = "whether it holds" if part.equation is None else f"the value of {part.equation.term}"
             lines.append(f"{part.axiom.name}: {what}, by inference models of kind {self.how.model}")
-            for posed in self._posed(part, part.holds, data)[1]:
+            for posed in self._posed(part, part.holds, data)[0]:
                 updates = self.learners.known(self._name(part.axiom, posed)).values()
                 lines.append(f"{len(posed.units):,} times {posed.problem}, after {sum(updates):,} updates")
         return "\n".join(lines)
@@ -201,21 +201,21 @@ class _Compiled:
 
     def _posed(
         self, part: _Part, holds: KnowledgeReasoner | None, data: Mapping[str, Any]
-    ) -> tuple[int, list[_Posed], list[tuple[Any, Tensor]]]:
-        """How many units there are, their problems, and the units with a certain value."""
+    ) -> tuple[list[_Posed], list[tuple[Any, Tensor]]]:
+        """The problems of the units, and the units with a certain value."""
         if part.term is not None:
             assert part.equation is not None
             needed = {n: rows for n, rows in data.items() if n not in part.equation.unasked}
             valued, value = part.term.valued(**needed), self._number
             problems = [_Posed(p, tuple(map(value, labels)), b, units) for p, labels, b, units in valued.problems]
-            return valued.count, problems, [(value(label), units) for label, units in valued.certain]
+            return problems, [(value(label), units) for label, units in valued.certain]
         assert holds is not None
         posed = holds.posed(**data)
         problems = [_Posed(p, HOLDS, belief, units) for p, belief, units in posed.problems]
         uncertain = torch.cat([torch.zeros(0, dtype=torch.int64), posed.violated, *[p.units for p in problems]])
         certain = torch.ones(posed.count, dtype=torch.bool)
         certain[uncertain] = False
-        return posed.count, problems, [(False, posed.violated), (True, certain.nonzero().squeeze(1))]
+        return problems, [(False, posed.violated), (True, certain.nonzero().squeeze(1))]
 
     def _number(self, label: Any) -> Any:
         """A value of a term as a field holds it: the name of a value is its position."""
@@ -234,7 +234,7 @@ class _Compiled:
         generator: torch.Generator | None,
     ) -> Tensor:
         """log q of every instance: that it holds, or that the term has the value of the field."""
-        count, problems, certain = self._posed(part, holds, data)
+        problems, certain = self._posed(part, holds, data)
         observed = None if part.equation is None else _observed(part.equation, self.interpretation, data)
         apart = part.equation is not None and part.equation.variable not in part.equation.units
         found, places = [], []
@@ -300,7 +300,7 @@ def _observed(found: Equation, interpretation: Interpretation, data: Mapping[str
 
 
 def _looked_up(table: Tensor, labels: tuple[Any, ...], wanted: Tensor | bool, apart: bool) -> Tensor:
-    """The entries of a table ``(units, labels)`` for the wanted labels, one for each unit or, ``apart``, all of them."""
+    """The entries of a table ``(units, labels)`` for wanted labels: one for each unit or, ``apart``, all for all."""
     if isinstance(wanted, bool):
         return table[:, labels.index(wanted)] if wanted in labels else torch.full_like(table[:, 0], NEG_INF)
     wanted = wanted.to(table.device)

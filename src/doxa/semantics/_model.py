@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Report, parse, satisfaction
+from doxa.semantics._explain import Explanation, explain
 from doxa.semantics._learners import Learners, Learns
 from doxa.semantics._predict import Prediction, predict
+from doxa.semantics._refine import RefinedBeliefs, refine
 from doxa.semantics._semantics import Compiled, Semantics
 from doxa.semantics._weights import AxiomWeights
 
@@ -147,6 +149,76 @@ class Model(nn.Module):
         (tensor([ 7, 14]), torch.Size([2, 19]))
         """
         return predict(self, target, values, semantics, generator, data)
+
+    def explain(
+        self,
+        axiom: str | None = None,
+        /,
+        *,
+        k: int = 3,
+        semantics: Chosen = None,
+        generator: torch.Generator | None = None,
+        **data: Any,
+    ) -> list[Explanation]:
+        """Why an axiom may hold: for each of its rows the k most probable worlds, given that it does.
+
+        A world says what each neural function and predicate is. The best worlds are found exactly where that is
+        affordable (``Exact`` and ``Auto`` say how much that is), else, or under ``Sampled``, from samples;
+        ``Explanation.how`` says which. Other semantics have no probabilities, and make no difference here.
+
+        Args:
+            axiom: its name; not needed where there is only one.
+            k: how many worlds.
+            semantics: how to reason, here in place of the model's own.
+            generator: draws what is sampled.
+            data: objects of open sorts and rows, by name.
+
+        >>> import doxa
+        >>> model = Model('''
+        ...     sort Image
+        ...     sort Digit = 0..9
+        ...     data pairs(left: Image, right: Image, sum: Int)
+        ...     func digit(Image) -> Digit
+        ...     [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
+        ... ''', digit=doxa.probs(lambda image: image))
+        >>> left, right = torch.zeros(2, 1, 10)
+        >>> left[0, 4], left[0, 5], right[0, 8], right[0, 9] = 0.4, 0.6, 0.5, 0.5
+        >>> print(model.explain("sum", k=2, pairs=dict(left=left, right=right, sum=torch.tensor([13])))[0])
+        p = 0: 2 worlds (exact: the 2 most probable)
+          0.60  digit(p.left) = 5, digit(p.right) = 8
+          0.40  digit(p.left) = 4, digit(p.right) = 9
+        """
+        return explain(self, axiom, k, semantics, generator, data)
+
+    def refine(
+        self,
+        *,
+        logic: str = "godel",
+        target: float | Mapping[str, float] = 1.0,
+        steps: int | None = None,
+        guarantee: Literal["sat"] | None = None,
+        **data: Any,
+    ) -> RefinedBeliefs:
+        """Correct what the networks believe, by as little as makes the axioms true (:class:`doxa.refine.Refine`).
+
+        All axioms are grounded over the data; a neural function has an atom for each of its values, exactly one of
+        which holds. What is certain, such as a table, stays as it is.
+
+        Args:
+            logic: whose operators are refined: "godel", "lukasiewicz", "product", …
+            target: the wanted truth of every axiom, or of each by its name.
+            steps: a fixed number of passes, or None to go on until each target is reached or comes no nearer.
+            guarantee: "sat" asks a solver for the nearest satisfying assignment where refinement falls short.
+            data: objects of open sorts and rows, by name.
+
+        >>> import doxa
+        >>> model = Model("pred rain; pred wet; [soaked] rain -> wet", rain=doxa.probs(torch.tensor(0.9)),
+        ...               wet=doxa.probs(torch.tensor(0.3)))
+        >>> print(model.refine())
+        everything holds
+          wet   0.30 -> 1.00
+        """
+        return refine(self, logic, target, steps, guarantee, data)
 
     def satisfaction(self, *, examples: int = 3, generator: torch.Generator | None = None, **data: Any) -> Report:
         """How far each axiom holds classically, with instances that violate it.

@@ -1,0 +1,260 @@
+"""What networks believe, corrected: the smallest change of truth values under which the axioms hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from doxa.errors import KnowledgeError
+from doxa.logic import (
+    INT,
+    REAL,
+    Call,
+    Compare,
+    Expr,
+    Function,
+    Interpretation,
+    Name,
+    Number,
+    Predicate,
+    Propositional,
+    Reading,
+    ground,
+    readings,
+)
+from doxa.refine import Refine
+
+if TYPE_CHECKING:
+    from doxa.semantics._model import Model
+
+__all__ = ["RefinedBeliefs", "refine"]
+
+
+@dataclass(frozen=True, eq=False)
+class RefinedBeliefs:
+    """Truth values before and after refinement, atom by atom; ``[symbol]`` has those of one predicate or function.
+
+    Attributes:
+        atoms: their readable names, such as ``"wet(Day[0])"`` and ``"digit(pairs[0].left) = 3"``.
+        before: what was believed, ``(atoms,)``.
+        after: the same after refinement; derivatives flow through it.
+        truth: the truth of each axiom afterwards; those of the values of functions, of which one holds, are called
+            "constraints".
+        satisfied: whether everything holds when truth values are rounded.
+        places: where the atoms of each symbol are, by its arguments.
+
+    >>> found = RefinedBeliefs(("rain",), torch.tensor([0.2]), torch.tensor([0.9]), {}, True, {"rain": {"": [0]}})
+    >>> print(found)
+    everything holds
+      rain  0.20 -> 0.90
+    >>> found["rain"]
+    {'': tensor(0.9000)}
+    """
+
+    atoms: tuple[str, ...]
+    before: Tensor
+    after: Tensor
+    truth: dict[str, Tensor]
+    satisfied: bool
+    places: dict[str, dict[str, list[int]]]
+
+    def __getitem__(self, symbol: str) -> dict[str, Tensor]:
+        """By arguments, the truth of a predicate, or of each value of a function."""
+        if symbol not in self.places:
+            raise KnowledgeError(f"nothing is believed of {symbol!r}; there are {', '.join(self.places)}")
+        found = {}
+        for args, places in self.places[symbol].items():
+            values = self.after[places]
+            found[args] = values if " = " in self.atoms[places[0]] else values[0]
+        return found
+
+    def __str__(self) -> str:
+        """What holds, and every atom that has changed."""
+        width = max([len(atom) for atom in self.atoms], default=0)
+        lines = ["everything holds" if self.satisfied else "not everything holds"]
+        for atom, old, new in zip(self.atoms, self.before.tolist(), self.after.tolist(), strict=True):
+            if abs(old - new) > 0.005:
+                lines.append(f"  {atom:<{width}}  {old:.2f} -> {new:.2f}")
+        return "\n".join(lines)
+
+
+def refine(
+    model: Model,
+    logic: str,
+    target: float | Mapping[str, float],
+    steps: int | None,
+    guarantee: Literal["sat"] | None,
+    data: Mapping[str, Any],
+) -> RefinedBeliefs:
+    """See :meth:`Model.refine`."""
+    objects = _Objects(model.interpretation, data)
+    theory = ground(model.kb, domains=objects.domains())
+    before, crisp = _truths(theory, model.interpretation, objects, data)
+    goals: Any = target
+    if isinstance(target, Mapping):
+        rest = [name for name, parts in (("facts", theory.facts), ("constraints", theory.constraints)) if parts]
+        goals = {**dict.fromkeys(rest, 1.0), **target}
+    layer = Refine(theory, logic, goals, steps=steps, guarantee=guarantee, constants=crisp)
+    found = layer.run(before)
+    truths = found.truth.reshape(-1).unbind()
+    places: dict[str, dict[str, list[int]]] = {}
+    for i, atom in enumerate(layer.atoms):
+        call = _call(atom)
+        places.setdefault(call.name, {}).setdefault(_arguments(call), []).append(i)
+    return RefinedBeliefs(
+        tuple([_text(atom) for atom in layer.atoms]),
+        before,
+        found.values,
+        dict(zip(layer.formulas, truths, strict=True)),
+        bool(found.satisfied),
+        places,
+    )
+
+
+class _Objects:
+    """The objects of data by name, and what a symbol is told of each: its index or its features."""
+
+    def __init__(self, interpretation: Interpretation, data: Mapping[str, Any]) -> None:
+        self.interpretation = interpretation
+        self.batch = interpretation.read(data)
+        self.index: dict[tuple[str, str], int] = {}
+        self.features: dict[tuple[str, str], Tensor] = {}
+
+    def domains(self) -> dict[str, Any]:
+        """Objects and rows as names and numbers, for grounding."""
+        signature = self.batch.signature
+        found: dict[str, Any] = {}
+        for sort in signature.sorts.values():
+            if sort.is_open and sort not in (INT, REAL) and self.batch.has_objects(sort.name):
+                found[sort.name] = self._names(sort.name)
+        for name, rows in self.batch.rows.items():
+            declared = signature.rows.get(name)
+            many = {field for field, _, several in declared.fields if several} if declared is not None else set()
+            found[name] = [{f: self._entry(name, f, i, f in many) for f in rows.columns} for i in range(rows.size)]
+        return found
+
+    def _names(self, sort: str) -> list[str]:
+        known = self.batch.objects(sort)
+        names = list(known.names) if known.names is not None else [f"{sort}[{i}]" for i in range(known.size)]
+        if known.names is None:
+            for constant in self.interpretation.constants_of.get(sort, ()):
+                names[self.batch.index_of(constant)] = constant
+        self.index.update({(sort, name): i for i, name in enumerate(names)})
+        if known.features is not None:
+            self.features.update({(sort, name): known.features[i] for i, name in enumerate(names)})
+        return names
+
+    def _entry(self, rows: str, field: str, row: int, many: bool) -> Any:
+        column = self.batch.column(rows, field)
+        place = f"{rows}[{row}].{field}"
+        if column.lengths is not None and column.starts is not None:
+            start = int(column.starts[row])
+            several = range(start, start + int(column.lengths[row]))
+            return [self._value(column.sort, column.values[j], f"{place}[{j - start}]") for j in several]
+        value = column.values[row]
+        if many:
+            return [self._value(column.sort, v, f"{place}[{j}]") for j, v in enumerate(value)]
+        return self._value(column.sort, value, place)
+
+    def _value(self, sort: Any, value: Tensor, name: str) -> Any:
+        """A number, the name of a value or of an object."""
+        opened = sort is not None and sort.is_open and sort not in (INT, REAL)
+        if not opened and value.ndim == 0:
+            number = value.item()
+            named = sort is not None and isinstance(sort.values, tuple)
+            return sort.values[int(number)] if named else int(number) if isinstance(number, bool) else number
+        if not opened:
+            raise KnowledgeError(f"{name} has features, but its rows are not declared; say of which sort it is")
+        if value.ndim == 0 and not value.is_floating_point() and self.batch.has_objects(sort.name):
+            return self._names(sort.name)[int(value)]
+        self.features[sort.name, name] = value
+        return name
+
+    def column(self, sort: str, names: Sequence[str]) -> Tensor:
+        """What a symbol is told of objects: their indices where all have one, else their features."""
+        if all((sort, name) in self.index for name in names):
+            return torch.tensor([self.index[sort, name] for name in names], device=self.batch.device)
+        return torch.stack([self.features[sort, name] for name in names])
+
+
+def _call(atom: Expr) -> Call:
+    found = atom.children[0] if isinstance(atom, Compare) else atom
+    assert isinstance(found, Call)
+    return found
+
+
+def _arguments(call: Call) -> str:
+    return ", ".join([str(_plain(a)) for a in call.children])
+
+
+def _plain(node: Expr) -> Any:
+    assert isinstance(node, Name | Number)
+    return node.name if isinstance(node, Name) else node.value
+
+
+def _text(atom: Expr) -> str:
+    call = _call(atom)
+    shown = f"{call.name}({_arguments(call)})" if call.children else call.name
+    return f"{shown} = {_plain(atom.children[1])}" if isinstance(atom, Compare) else shown
+
+
+def _truths(
+    theory: Propositional, interpretation: Interpretation, objects: _Objects, data: Mapping[str, Any]
+) -> tuple[Tensor, list[Expr]]:
+    """How true each atom is, ``(atoms,)``, and the atoms that are certain; each network runs once."""
+    signature = interpretation.kb.signature
+    symbols = {
+        c.name: signature.predicates.get(c.name) or signature.functions[c.name] for c in map(_call, theory.atoms)
+    }
+    tuples: dict[str, dict[tuple[Any, ...], int]] = {name: {} for name in symbols}
+    for atom in theory.atoms:
+        call = _call(atom)
+        inside = tuple(
+            [_plain(a) for a, s in zip(call.children, symbols[call.name].sorts, strict=True) if not s.values]
+        )
+        tuples[call.name].setdefault(inside, len(tuples[call.name]))
+    asked = {}
+    for name, symbol in symbols.items():
+        places = [i for i, sort in enumerate(symbol.sorts) if not sort.values]
+        columns = dict(zip(places, zip(*tuples[name], strict=True), strict=True)) if places else {}
+        asked[name] = {i: _column(objects, symbol.sorts[i], names) for i, names in columns.items()}
+    given = {name: value for name, value in data.items() if name not in objects.batch.rows}
+    said = readings(interpretation, asked, given)
+    tables = {name: _probabilities(symbol, said[name]) for name, symbol in symbols.items()}
+    found = []
+    for atom in theory.atoms:
+        call = _call(atom)
+        symbol, table = symbols[call.name], tables[call.name]
+        inside = tuple([_plain(a) for a, s in zip(call.children, symbol.sorts, strict=True) if not s.values])
+        at = [tuples[call.name][inside]] if asked[call.name] else []
+        at += [s.values.index(_plain(a)) for a, s in zip(call.children, symbol.sorts, strict=True) if s.values]
+        if isinstance(symbol, Function):
+            assert symbol.result.values is not None and isinstance(atom, Compare)
+            at.append(symbol.result.values.index(_plain(atom.children[1])))
+        found.append(table[tuple(at)])
+    dtype = next((t.dtype for t in tables.values() if t.requires_grad), torch.get_default_dtype())
+    crisp = [a for a in theory.atoms if said[_call(a).name].returns in ("bool", "value")]
+    return torch.stack([f.to(dtype) for f in found]) if found else torch.zeros(0), crisp
+
+
+def _column(objects: _Objects, sort: Any, names: Sequence[Any]) -> Tensor:
+    if sort in (INT, REAL):
+        return torch.tensor(names, device=objects.batch.device)
+    return objects.column(sort.name, names)
+
+
+def _probabilities(symbol: Predicate | Function, reading: Reading) -> Tensor:
+    """What a symbol says as probabilities; of a function, over its values on the last axis."""
+    values = reading.values
+    if reading.returns == "logit":
+        return values.sigmoid()
+    if reading.returns == "log_prob":
+        return values.exp()
+    if reading.returns == "value":
+        assert isinstance(symbol, Function) and symbol.result.values is not None
+        return torch.nn.functional.one_hot(values.clamp(min=0), len(symbol.result.values)).to(torch.get_default_dtype())
+    return values.to(torch.get_default_dtype()) if reading.returns == "bool" else values
