@@ -11,6 +11,7 @@ from typing import Annotated
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
+from doxa.cli._doctor import Doctor
 from doxa.cli._estimators import Estimators
 from doxa.cli._figures import Figures
 from doxa.cli._knowledge import Check, Show, Solve
@@ -88,6 +89,7 @@ EXAMPLES = {
     Figures: ("doxa figures fuzzy --out figures", "doxa figures fuzzy --only success_rates reichenbach_path"),
     Estimators: ("doxa estimators", "doxa estimators LeaveOneOut", "doxa estimators --json"),
     Shortcuts: ("doxa shortcuts addition.doxa", "doxa shortcuts addition.doxa --data digits.csv --show 20"),
+    Doctor: ("doxa doctor rules.doxa --logic godel", "doxa doctor runs/addition/fuzzy/2000-steps/seed-0"),
     Version: ("doxa version",),
 }
 
@@ -111,6 +113,7 @@ Command = (
     | Annotated[Figures, subcommand("figures", description=_described(Figures))]
     | Annotated[Estimators, subcommand("estimators", description=_described(Estimators))]
     | Annotated[Shortcuts, subcommand("shortcuts", description=_described(Shortcuts))]
+    | Annotated[Doctor, subcommand("doctor", description=_described(Doctor))]
     | Annotated[Version, subcommand("version", description=_described(Version))]
 )
 

@@ -9,6 +9,9 @@ the problem alone, or from a knowledge base (`knowledge_shortcuts`): a shortcut 
 other than the identity. It counts them, shows the simplest, and says which few labels would rule them all out. It
 also says for which outputs two worlds that are both right cannot be held possible by one independent belief.
 
+`examine` looks at knowledge under a fuzzy logic, by trying: where gradients vanish, reach one atom only, or go to one
+side of implications; `examine_run` looks at what a run has learned as well.
+
 >>> from doxa.problem import parity
 >>> print(shortcuts(parity(2)))
 2 maps of the concepts explain all 4 worlds; 1 of them is a shortcut
@@ -17,7 +20,20 @@ labels for concept 1 = 1 rule out all of them
 ...
 """
 
+from doxa.doctor._doctor import Examination, Finding, Tried, examine
 from doxa.doctor._knowledge import knowledge_shortcuts
+from doxa.doctor._runs import examine_run
 from doxa.doctor._shortcuts import Concept, Shortcut, Shortcuts, shortcuts
 
-__all__ = ["Concept", "Shortcut", "Shortcuts", "knowledge_shortcuts", "shortcuts"]
+__all__ = [
+    "Concept",
+    "Examination",
+    "Finding",
+    "Shortcut",
+    "Shortcuts",
+    "Tried",
+    "examine",
+    "examine_run",
+    "knowledge_shortcuts",
+    "shortcuts",
+]

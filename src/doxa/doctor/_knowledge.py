@@ -167,7 +167,8 @@ class _Unit:
                 raise KnowledgeError(f"the constant {constant.name} is an object of an open sort; bind it in symbols")
         self.objects = objects
         known = {fact.atom.name for fact in kb.facts} | set(symbols)
-        for symbol in (*signature.predicates.values(), *signature.functions.values()):
+        learned: list[Predicate | Function] = [*signature.predicates.values(), *signature.functions.values()]
+        for symbol in learned:
             if symbol.name not in known:
                 symbols[symbol.name] = self._unsure(symbol)
         self.interpretation = Interpretation(kb, **symbols)
@@ -223,8 +224,10 @@ class _Unit:
             raise ProblemError(f"there are {count:,} different observations, too many to go through; give data")
         cases = []
         for first, *rest in product(*choices):
-            values = {(self.rows[0], name, 0): v for name, v in zip(observed, first, strict=True)}
-            cases.append(self._case(values | dict(zip(free, rest, strict=True))))
+            seen: dict[tuple[str, str, int], Any] = {
+                (self.rows[0], name, 0): v for name, v in zip(observed, first, strict=True)
+            }
+            cases.append(self._case(seen | dict(zip(free, rest, strict=True))))
         return cases
 
     def _case(self, values: dict[tuple[str, str, int], Any]) -> _Case:
@@ -343,4 +346,5 @@ def _occurring(
         line = int((~explained).nonzero()[0])
         shown = ", ".join(f"{name} = {column[line]}" for name, column in columns.items())
         raise DataError(f"row {line + 1} contradicts the knowledge: {shown}")
-    return torch.unique(candidates[right], dim=0)
+    occurring: Tensor = torch.unique(candidates[right], dim=0)
+    return occurring

@@ -77,8 +77,8 @@ def _values(node: Expr, found: dict[int, Values], bound: dict[str, Expr | Values
             value = bound[node.name]
             return _look(value, found, bound, signature) if isinstance(value, Expr) else value
         case Call() if node.name in signature.functions:
-            values = signature.functions[node.name].result.values
-            return set(values) if isinstance(values, range) else None
+            listed = signature.functions[node.name].result.values
+            return set(listed) if isinstance(listed, range) else None
         case Arith():
             parts = [_look(child, found, bound, signature) for child in node.children]
             sides = [part for part in ([{0}, *parts] if len(parts) == 1 else parts) if part is not None]

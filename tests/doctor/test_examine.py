@@ -1,0 +1,184 @@
+"""Every finding of the doctor: knowledge in which it appears, and knowledge in which it does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from doxa.cli import main
+from doxa.doctor import Examination, examine, examine_run
+from doxa.doctor._made_up import MadeUp
+from doxa.doctor._operators import used
+from doxa.errors import ConfigError, KnowledgeError, RunError
+from doxa.experiments import Fitting, Task, train_task
+from doxa.logic import Interpretation, load, logits, parse, probs
+
+BIRDS = "sort Bird; pred raven(Bird); pred black(Bird)\n"
+RULE = BIRDS + "[rule] forall x: Bird. raven(x) -> black(x)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "chosen", "found"),
+    [
+        ("vanishing", "lukasiewicz", True),  # ∀ has a gradient where all instances miss 1 by less than 1 together
+        ("vanishing", "drastic", True),
+        ("vanishing", "product", False),
+        ("vanishing", "godel", False),
+        ("single-passing", "godel", True),
+        ("single-passing", "product", False),
+        ("single-passing", "lukasiewicz", False),
+        ("one-sided", "godel:r", True),
+        ("one-sided", "product", False),
+        ("one-sided", "godel", False),  # one atom at a time, but as often a raven as a black thing
+    ],
+)
+def test_gradients_of_a_rule(kind: str, chosen: str, found: bool) -> None:
+    assert examine(parse(RULE), chosen, objects=6).of(kind) == (["rule"] if found else [])
+
+
+def test_what_was_tried_is_what_calculus_says() -> None:
+    """By hand: for ∀ as a minimum, an R-implication passes nothing on where all instances have a ≤ c: 2⁻ⁿ."""
+    tried = examine(parse(RULE), "godel:r", objects=2, draws=400).axioms["rule"]
+    assert abs(tried.gone - 1 / 4) < 0.07
+    assert tried.balance is not None and tried.balance.consequent_ratio == 1.0
+    tried = examine(parse(RULE), "lukasiewicz", objects=2, draws=400).axioms["rule"]
+    # some instance lies on the slope, a > c, and together they miss the truth by less than 1
+    a, c = torch.rand(2, 200_000, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    expected = 1 - float((((a - c).clamp(min=0).sum(-1) < 1) & (a > c).any(-1)).double().mean())
+    assert abs(tried.gone - expected) < 0.07
+
+
+def test_modus_tollens_can_be_one_sided() -> None:
+    """∂I/∂c = a and -∂I/∂a = 1 - c for Reichenbach: what is taught depends on what is believed."""
+    text = "pred c; " + "; ".join(f"pred p{i}" for i in range(3)) + "\n[rule] p0 | p1 | p2 -> c"
+    kb = parse(text)
+    sure = {"c": probs(torch.tensor(0.999)), **{f"p{i}": probs(torch.tensor(0.5)) for i in range(3)}}
+    on_data = examine(kb, "product", interpretation=Interpretation(kb, **sure))
+    assert on_data.of("one-sided") == ["rule"] and "raise consequents" in str(on_data)
+    unsure = sure | {"c": probs(torch.tensor(0.01)), **{f"p{i}": probs(torch.tensor(0.02)) for i in range(3)}}
+    on_data = examine(kb, "product", interpretation=Interpretation(kb, **unsure))
+    assert on_data.of("one-sided") == ["rule"] and "lower antecedents" in str(on_data)
+    assert examine(kb, "product").of("one-sided") == []
+
+
+def test_what_to_change_is_free_of_it() -> None:
+    found = examine(parse(RULE), "godel")
+    (note,) = [note for note in found.notes if note.startswith("without these gradients: ")]
+    for name in note.partition(": ")[2].split(", "):
+        assert examine(parse(RULE), name).findings == ()
+    assert "∀ of 6 truth values" in str(examine(parse(RULE), "lukasiewicz", objects=6))
+
+
+@pytest.mark.parametrize(
+    ("axioms", "kind", "where"),
+    [
+        ("[odd] forall x: Bird. raven(x) & !raven(x) -> black(x)", "vacuous", ["odd"]),
+        ("[same] forall x: Bird. raven(x) | !raven(x)", "vacuous", ["same"]),
+        ("[none] forall x: Bird. !raven(x); [rule] forall x: Bird. raven(x) -> black(x)", "vacuous", ["rule"]),
+        ("[rule] forall x: Bird. raven(x) -> black(x)", "vacuous", []),
+        ("[no] forall x: Bird. !raven(x); [yes] exists x: Bird. raven(x)", "contradiction", ["all axioms"]),
+        ("[few] exists x: Bird. raven(x); [not_all] exists x: Bird. !raven(x)", "contradiction", []),
+    ],
+)
+def test_emptiness(axioms: str, kind: str, where: list[str]) -> None:
+    assert examine(parse(BIRDS + axioms, warn=False), "log_product").of(kind) == where
+
+
+def test_rows_are_looked_at_under_every_observation() -> None:
+    text = "sort Image\nsort Digit = 0..9\ndata pairs(left: Image, sum: Int)\nfunc digit(Image) -> Digit\n"
+    kb = parse(text + "[small] forall p in pairs. digit(p.left) > 8 & p.sum > 9 -> digit(p.left) = p.sum", warn=False)
+    assert examine(kb).of("vacuous") == []
+    never = "[never] forall p in pairs. digit(p.left) < p.sum & digit(p.left) > p.sum -> p.sum = 3"
+    kb = parse(text + never, warn=False)
+    assert examine(kb).of("vacuous") == ["never"]
+
+
+def seen(raven: Any, black: Any, chosen: str = "product") -> Examination:
+    kb = parse(RULE)
+    interpretation = Interpretation(kb, raven=raven, black=black)
+    return examine(kb, chosen, interpretation=interpretation, data={"Bird": 4})
+
+
+def test_vacuous_on_data() -> None:
+    half = torch.full((4,), 0.5)
+    assert seen(probs(half * 0.2), probs(half)).of("vacuous") == ["rule"]
+    assert seen(probs(half * 1.5), probs(half)).of("vacuous") == []
+
+
+def test_saturated() -> None:
+    low, high = torch.full((4,), -12.0), torch.full((4,), 12.0)
+    assert seen(logits(high), logits(low)).of("saturated") == ["raven", "black"]  # sure, and wrong
+    assert seen(logits(high), logits(high)).of("saturated") == []  # sure, and right
+    assert seen(logits(high / 12), logits(low / 12)).of("saturated") == []  # wrong, but not sure
+
+
+def test_operators_of_a_formula() -> None:
+    kb = parse(BIRDS + "[a] forall x, y: Bird. raven(x) & !black(y) & raven(y) -> exists z: Bird. black(z) | raven(z)")
+    world = MadeUp(kb, 5, torch.Generator().manual_seed(0))
+    assert used(kb.axioms[0].formula, world) == {
+        ("forall", 25), ("conj", 3), ("neg", 1), ("implies", 2), ("exists", 5), ("disj", 2)
+    }  # fmt: skip
+
+
+def test_made_up_worlds_cover_all_example_files() -> None:
+    for file in sorted((Path(__file__).parents[2] / "examples" / "knowledge").glob("*.doxa")):
+        kb = load(file)
+        found = examine(kb, "log_product", draws=2)
+        assert set(found.axioms) == {axiom.name for axiom in kb.axioms}, file.name
+
+
+EQUATION = """sort Image
+sort Digit = 0..3
+data rows(x: Image, y: Image, z: Image)
+func digit(Image) -> Digit
+[sum] forall r in rows. a := digit(r.x), b := digit(r.y), c := digit(r.z) (a + b = c)
+"""
+
+
+def equation() -> Task:
+    """x + y = z without any label: all zeros are an optimum."""
+    random = torch.Generator().manual_seed(0)
+    a, b = torch.randint(0, 2, (2, 300), generator=random)
+    hot = torch.eye(4)
+    columns = {name: hot[values] for name, values in (("x", a), ("y", b), ("z", a + b))}
+    test = {"rows": columns}
+    labels = {"digit": {"rows.x": a, "rows.y": b, "rows.z": a + b}}
+    return Task("equation", "x + y = z.", EQUATION, lambda: {"digit": logits(torch.nn.Linear(4, 4))}, test, test,
+                concepts=labels, fitting=Fitting(steps=150, learning_rate=0.05))  # fmt: skip
+
+
+def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = equation()
+    train_task(task, "exact", tmp_path / "run", progress=False)
+    found = examine_run(tmp_path / "run", task=task)
+    assert found.axioms == {} and "trained under Exact" in found.notes[0]
+    assert found.of("concepts") == ["digit"]
+    fuzzy = examine_run(tmp_path / "run", "godel", task=task)
+    assert fuzzy.of("single-passing") == ["sum"]
+    with pytest.raises(RunError):
+        examine_run(tmp_path)
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rule.doxa"
+    file.write_text(RULE.replace("; ", "\n"), encoding="utf-8")
+    assert main(["doctor", str(file), "--logic", "godel", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [f["kind"] for f in said["findings"]] == ["single-passing"]
+    assert main(["doctor", str(file)]) == 0
+    assert "nothing found" in capsys.readouterr().out
+    assert main(["doctor", str(tmp_path), str(file)]) == 1
+    assert "one run is examined at a time" in capsys.readouterr().err
+
+
+def test_mistakes() -> None:
+    with pytest.raises(KnowledgeError, match="no axioms"):
+        examine(parse("pred a", warn=False))
+    with pytest.raises(ConfigError, match="expected at least 1"):
+        examine(parse(RULE), draws=0)
+    with pytest.raises(ConfigError, match="unknown logic"):
+        examine(parse(RULE), "goedel")
