@@ -37,6 +37,7 @@ class ExactAdditionConfig:
         decay: the step at which it has fallen to 0, along half a cosine.
         weight_decay: of AdamW.
         average: decay of the moving average of the parameters that is tested.
+        shift: each training image is moved by at most so many pixels up or down and left or right, anew every time.
         validation: so many training digits are held out and measured instead of the test digits, to choose settings.
         save_every: steps between two checkpoints; the last one counts.
 
@@ -52,6 +53,7 @@ class ExactAdditionConfig:
     decay: int = 10_000
     weight_decay: float = 0.01
     average: float = 0.999
+    shift: int = 0
     validation: int = 0
     save_every: int = 1000
 
@@ -59,10 +61,10 @@ class ExactAdditionConfig:
         for name in ("digits", "steps", "batch_size", "learning_rate", "warmup", "decay", "save_every"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
-        if self.weight_decay < 0 or self.validation < 0 or not 0 <= self.average < 1:
+        if min(self.weight_decay, self.validation, self.shift) < 0 or not 0 <= self.average < 1:
             raise ConfigError(
-                f"weight_decay is {self.weight_decay}, validation {self.validation} and average {self.average}; "
-                "expected 0 or more, and an average below 1"
+                f"weight_decay is {self.weight_decay}, validation {self.validation}, shift {self.shift} and average "
+                f"{self.average}; expected 0 or more, and an average below 1"
             )
 
     def rate(self, step: int) -> float:
@@ -99,8 +101,12 @@ def train_exact_addition(
         network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
 
+    noise = torch.Generator().manual_seed(seed)
+
     def step(i: int) -> Tensor:
         images, sums = batches.next()
+        if config.shift:
+            images = shifted(images, config.shift, noise)
         for group in optimizer.param_groups:
             group["lr"] = config.rate(i)
         logits = network(normalize(images.flatten(0, 1).unsqueeze(1))).view(*images.shape[:2], 10)
@@ -116,13 +122,28 @@ def train_exact_addition(
         run,
         step,
         steps=config.steps,
-        state={"network": network, "average": average, "optimizer": optimizer, "batches": batches},
+        state={"network": network, "average": average, "optimizer": optimizer, "batches": batches, "noise": noise},
         log_every=50,
         save_every=config.save_every,
         progress=progress,
     )
     result = Result.of(run, "addition", prefix_step=min(PREFIX_STEP, config.steps))
     return replace(result, metrics={**result.metrics, **measure(average, mnist, reasoner)})
+
+
+def shifted(images: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """Images ``(..., h, w)``, each moved by its own whole number of pixels; what comes in at the border is 0.
+
+    >>> images = torch.eye(3).expand(100, 3, 3)
+    >>> sorted(shifted(images, 1, torch.Generator().manual_seed(0)).sum((1, 2)).unique().tolist())
+    [1.0, 2.0, 3.0]
+    """
+    height, width = images.shape[-2:]
+    flat = nn.functional.pad(images.reshape(-1, height, width), [most] * 4)
+    moves = torch.randint(2 * most + 1, (2, len(flat), 1), generator=generator)
+    rows, columns = moves[0] + torch.arange(height), moves[1] + torch.arange(width)
+    places = rows.unsqueeze(2) * flat.shape[2] + columns.unsqueeze(1)
+    return flat.flatten(1).gather(1, places.flatten(1)).view(images.shape)
 
 
 @torch.inference_mode()
@@ -151,11 +172,11 @@ def pairings(mnist: MNIST, problem: Problem) -> Iterator[Tensor]:
         yield split_indices(count, count // width * width, seed=seed)[0].reshape(-1, width)
 
 
-def _entry(digits: int, epochs: int, batch_size: int, published: float | None) -> Entry:
+def _entry(digits: int, epochs: int, batch_size: int, published: float | None, shift: int = 0) -> Entry:
     steps = epochs * (60_000 // (2 * digits) // batch_size)
     return Entry(
-        f"exact/n-{digits}",
-        ExactAdditionConfig(digits, steps, batch_size, warmup=steps // 20, decay=steps),
+        f"exact/n-{digits}" + "-shifted" * bool(shift),
+        ExactAdditionConfig(digits, steps, batch_size, warmup=steps // 20, decay=steps, shift=shift),
         {} if published is None else {"accuracy": published},
         "" if published is None else "A-NeSI",
     )
@@ -166,5 +187,6 @@ EXACT_ENTRIES = (
     _entry(2, 60, 32, 96.04),
     _entry(4, 80, 32, 92.56),
     _entry(15, 100, 16, 76.84),
+    _entry(15, 100, 16, 76.84, shift=2),
     _entry(50, 100, 8, None),
 )
