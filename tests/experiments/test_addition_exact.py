@@ -10,7 +10,7 @@ from torch import nn
 
 from doxa.errors import ConfigError
 from doxa.exact import Elimination
-from doxa.experiments._addition_exact import EXACT_ENTRIES, ExactAdditionConfig, measure, train_exact_addition
+from doxa.experiments._addition_exact import EXACT_ENTRIES, ExactAdditionConfig, measure, shifted, train_exact_addition
 from doxa.problem import addition
 from doxa.runs import Run
 from doxa.tasks import MNIST, Batches, write_idx
@@ -40,7 +40,7 @@ def test_digits_are_learnt_from_sums_and_a_killed_run_goes_on(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = ExactAdditionConfig(
-        digits=2, steps=100, batch_size=16, average=0.9, save_every=20, learning_rate=3e-3, warmup=5
+        digits=2, steps=100, batch_size=16, average=0.9, save_every=20, learning_rate=3e-3, warmup=5, shift=1
     )
     whole = train_exact_addition(config, tmp_path / "whole", seed=0, data=data, progress=False)
     assert whole.metrics["digit_accuracy"] > 90
@@ -61,6 +61,21 @@ def test_digits_are_learnt_from_sums_and_a_killed_run_goes_on(
     parts = train_exact_addition(config, tmp_path / "parts", seed=0, data=data, progress=False)
     assert parts.metrics == whole.metrics
     assert Run.open(tmp_path / "parts").metrics_at(100) == Run.open(tmp_path / "whole").metrics_at(100)
+
+
+def test_images_are_shifted_in_every_direction_and_by_no_more() -> None:
+    image = torch.arange(1, 21, dtype=torch.uint8).view(4, 5)
+    moved = shifted(image.expand(50, 4, 4, 5), 2, torch.Generator().manual_seed(0)).reshape(-1, 4, 5)
+    ways = []
+    for down in range(-2, 3):
+        for right in range(-2, 3):
+            by_hand = torch.zeros(4, 5, dtype=torch.uint8)
+            for i in range(4):
+                for j in range(5):
+                    if 0 <= i - down < 4 and 0 <= j - right < 5:
+                        by_hand[i, j] = image[i - down, j - right]
+            ways.append(by_hand)
+    assert torch.equal(moved.unique(dim=0), torch.stack(ways).unique(dim=0))
 
 
 def test_settings_are_chosen_without_the_test_digits(data: Path, tmp_path: Path) -> None:
@@ -103,7 +118,7 @@ def test_accuracies_are_counted_right() -> None:
 
 
 def test_entries_have_the_published_budget_of_digits() -> None:
-    assert [e.name for e in EXACT_ENTRIES] == [f"exact/n-{n}" for n in (1, 2, 4, 15, 50)]
+    assert [e.name for e in EXACT_ENTRIES] == [f"exact/n-{n}" for n in (1, 2, 4, 15, "15-shifted", 50)]
     for entry in EXACT_ENTRIES:
         assert entry.config.validation == 0
     with pytest.raises(ConfigError, match="digits is 0"):
