@@ -11,6 +11,8 @@ import torch
 from doxa.errors import ConfigError, DataError
 from doxa.exact import Elimination
 from doxa.experiments._sudoku import SUDOKU, SudokuConfig, sudoku_constraint, train_sudoku
+from doxa.experiments._sudoku_pairs import PairsLearner, SudokuPairsConfig, single_pair, train_sudoku_pairs
+from doxa.experiments._sudoku_pairs import measure as measure_pairs
 from doxa.problem import Belief, Factor, Problem, Variable, tabulate
 from doxa.runs import Run
 from doxa.tasks import MNIST, Batches, is_sudoku, sudoku_pairs, sudoku_problem, visual_sudoku, write_idx
@@ -162,7 +164,103 @@ def test_digits_are_learnt_from_grids_and_a_killed_run_goes_on(
     assert Run.open(tmp_path / "parts").metrics_at(100) == Run.open(tmp_path / "whole").metrics_at(100)
 
 
+@pytest.mark.parametrize("closed_form", [True, False])
+def test_digits_are_learnt_pair_by_pair(mnist: MNIST, tmp_path: Path, closed_form: bool) -> None:
+    config = SudokuPairsConfig(
+        closed_form=closed_form,
+        steps=120 if closed_form else 280,
+        pretrain=0 if closed_form else 160,
+        puzzles=100,
+        batch_size=10,
+        learning_rate=2e-3,
+        inference_rate=1e-2,
+        hidden=50,
+        average=0.5,
+    )
+    found = train_sudoku_pairs(config, tmp_path / "run", seed=0, data=folder_of(mnist, tmp_path), progress=False)
+    torch.manual_seed(0)
+    _, unknown = visual_sudoku(mnist, 4, puzzles=100, seed=0)
+    before = measure_pairs(PairsLearner(config), unknown)
+    assert before == {"accuracy": 50.0, "symbolic_accuracy": 50.0}  # everything seems incorrect
+    assert found.metrics["accuracy"] > 80 and found.metrics["symbolic_accuracy"] > 80
+
+
+def test_a_killed_run_of_pairs_goes_on_to_the_bit(
+    mnist: MNIST, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = folder_of(mnist, tmp_path)
+    config = SudokuPairsConfig(steps=30, pretrain=12, puzzles=40, batch_size=8, samples=30, average=0.5, save_every=10)
+    whole = train_sudoku_pairs(config, tmp_path / "whole", seed=0, data=data, progress=False)
+    calls, following = 0, Batches.next
+
+    def stopped(self: Batches) -> object:  # type: ignore[type-arg]
+        nonlocal calls
+        calls += 1
+        if calls == 13:
+            raise RuntimeError("killed")
+        return following(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "next", stopped)
+        with pytest.raises(RuntimeError, match="killed"):
+            train_sudoku_pairs(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    parts = train_sudoku_pairs(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    assert parts.metrics == whole.metrics
+
+
+@pytest.mark.parametrize("size", [4, 9])
+def test_pairs_are_independent_in_the_loss(size: int) -> None:
+    """-log q and -log(1 - q) of the product over the pairs, in double precision; finite where grids are certain."""
+    learner = PairsLearner(SudokuPairsConfig(size, closed_form=True))
+    correct = torch.tensor([True, False, True, False])
+    belief = Belief.from_logits(8 * torch.randn(4, size**2, size, dtype=torch.float64))
+    (a, b), p = sudoku_pairs(size).T, belief.probs
+    q = (1 - (p[:, a] * p[:, b]).sum(-1)).log().sum(-1)
+    wanted = -torch.where(correct, q, torch.log1p(-q.exp())).mean()
+    torch.testing.assert_close(learner.loss(belief, correct), wanted)
+    solution = visual_sudoku_solution(size)
+    for scale in (0.0, 30.0, 300.0):
+        logits = (scale * torch.nn.functional.one_hot(solution, size).float()).expand(4, -1, -1).clone()
+        logits.requires_grad_()
+        loss = learner.loss(Belief.from_logits(logits), correct)
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert loss.isfinite() and gradient.isfinite().all()
+
+
+def visual_sudoku_solution(size: int) -> torch.Tensor:
+    """A Sudoku, by shifting its first row."""
+    box = {4: 2, 9: 3}[size]
+    rows = [[(box * (r % box) + r // box + c) % size for c in range(size)] for r in range(size)]
+    solution = torch.tensor(rows).flatten()
+    assert is_sudoku(solution)
+    return solution
+
+
+def test_one_pair_trains_all_of_them() -> None:
+    learner = PairsLearner(SudokuPairsConfig(9, hidden=20))
+    pair = single_pair(learner.inference)
+    belief = Belief.from_logits(torch.randn(1, 81, 9))
+    before = learner.log_correct(belief).item()
+    pair.pretrain(30, samples=200, lr=1e-2)
+    assert learner.log_correct(belief).item() != before
+    a, b = sudoku_pairs(9)[17].tolist()
+    two = Belief(belief.log_probs[:, [a, b]], validate=False)
+    tokens = torch.ones(1, 810, dtype=torch.int64)
+    torch.testing.assert_close(
+        pair.log_prob(two, torch.ones(1, 1, dtype=torch.int64))[0],
+        learner.inference.log_probs(belief, tokens)[0, 17, 1],
+    )
+
+
 def test_entries() -> None:
-    assert [entry.name for entry in SUDOKU.entries] == ["exact/4x4", "exact/4x4-averaged"]
+    names = [entry.name for entry in SUDOKU.entries]
+    assert names[:2] == ["exact/4x4", "exact/4x4-averaged"]
+    assert names[2:] == ["amortized/4x4", "amortized/9x9", "pairs/4x4", "pairs/9x9"]
     with pytest.raises(ConfigError, match="size is 9, expected 4"):
         replace(SudokuConfig(), size=9)
+    with pytest.raises(ConfigError, match="size is 5, expected 4 or 9"):
+        SudokuPairsConfig(size=5)
+    with pytest.raises(ConfigError, match="pretrain is 10, expected 0 or more, and 0 for the closed form"):
+        SudokuPairsConfig(closed_form=True, pretrain=10)
+    with pytest.raises(ConfigError, match="samples is 0"):
+        SudokuPairsConfig(samples=0)
