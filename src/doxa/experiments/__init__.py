@@ -41,6 +41,7 @@ from doxa.experiments._same import SAME, SUM9
 from doxa.experiments._same_config import PairsConfig
 from doxa.experiments._sat import SAT, SatConfig
 from doxa.experiments._sudoku import SUDOKU, SudokuConfig
+from doxa.experiments._sudoku_pairs import SudokuPairsConfig
 from doxa.experiments._task import SEMANTICS, Task
 from doxa.experiments._task_compare import Comparison, compare_task
 from doxa.experiments._task_evaluate import Evaluation, evaluate_run, read_evaluation
@@ -76,6 +77,7 @@ __all__ = [
     "RefineAdditionConfig",
     "SatConfig",
     "SudokuConfig",
+    "SudokuPairsConfig",
     "Task",
     "TaskConfig",
     "VAEConfig",
