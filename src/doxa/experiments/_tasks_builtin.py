@@ -13,7 +13,7 @@ from doxa.experiments._digits import digit_network
 from doxa.experiments._fit import Fitting
 from doxa.experiments._task import Task
 from doxa.logic import logits
-from doxa.semantics import Amortized, Fuzzy, Refined, Sampled
+from doxa.semantics import Amortized, Fuzzy, Refined, Sampled, Semantics
 from doxa.stochastic import LeaveOneOut
 from doxa.tasks import MNIST, digits_task, normalize
 
@@ -21,7 +21,7 @@ __all__ = ["BUILT_IN", "addition_task", "equation_task", "multiplication_task"]
 
 KNOWLEDGE = Path(__file__).parent / "knowledge"
 FITTING = Fitting(steps=2500, learning_rate=1e-3, schedule="cosine", evaluate_every=250)
-SEMANTICS = {
+SEMANTICS: dict[str, Semantics] = {
     "amortized": Amortized(hidden=128, samples=300, pretrain=300),
     # The expected share of violations does not lead away from the beginning, where all digits are read alike.
     "sampled": Sampled(LeaveOneOut(100), log=True),
