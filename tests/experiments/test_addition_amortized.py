@@ -75,7 +75,7 @@ def test_digits_are_learnt_from_sums(data: Path, trained: Path) -> None:
 def test_a_killed_run_goes_on_to_the_bit(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prior with a memory, pretraining, a curve: everything that has a state comes back."""
     config = replace(SHORT, variant="explain", model="mlp", hidden=16, steps=40, pretrain=15, decay=40, curve=20)
-    config = replace(config, samples=20, save_every=10)
+    config = replace(config, samples=20, save_every=10, shift=1)
     whole = train_amortized_addition(config, tmp_path / "whole", seed=0, data=data, progress=False)
     names = {"accuracy", "neural", "first_pairing", "first_neural", "digit_accuracy", "divergence"}
     assert set(whole.metrics) == names | {f"{name} at 20" for name in names} | {"loss", "perception", "inference"}
@@ -134,6 +134,7 @@ def test_variants_are_what_they_are_called() -> None:
         ({"model": "table"}, "model is 'table', expected one of mlp, scan"),
         ({"samples": 0}, "samples is 0"),
         ({"pretrain": -1}, "pretrain is -1"),
+        ({"shift": -1}, "shift is -1"),
         ({"average": 1.0}, "average is 1.0, expected less than 1"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -150,7 +151,7 @@ def test_rates_rise_and_fall() -> None:
 
 
 def test_entries_are_selected_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(AMORTIZED_ENTRIES) == 2 * 4 * 4 and all(e.config.validation == 0 for e in AMORTIZED_ENTRIES)
+    assert len(AMORTIZED_ENTRIES) == 2 * 4 * 4 + 1 and all(e.config.validation == 0 for e in AMORTIZED_ENTRIES)
     (published,) = ADDITION.select(["amortized/mlp-predict-n-4"])
     assert (published.config.hidden, published.config.samples, published.config.batch_size) == (800, 600, 16)
     assert published.config.steps == 100 * (7500 // 16) and published.published == {"accuracy": 92.56, "neural": 92.48}

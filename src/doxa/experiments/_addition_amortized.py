@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import cos, pi
@@ -27,7 +26,7 @@ from doxa.amortized import (
 )
 from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
-from doxa.experiments._addition_exact import pairings
+from doxa.experiments._addition_exact import pairings, shifted
 from doxa.experiments._digits import digit_network
 from doxa.experiments._experiment import Entry
 from doxa.problem import Belief, Problem, addition
@@ -64,6 +63,7 @@ class AmortizedAdditionConfig:
         decay: the step at which both have fallen to 0, along half a cosine; 0 leaves them as they are.
         weight_decay: of AdamW.
         average: decay of the moving average of all parameters that is tested; 0 tests the last parameters themselves.
+        shift: each training image is moved by at most so many pixels up or down and left or right, anew every time.
         beams: the width of the search for the most probable sum.
         curve: so many steps between two looks at the accuracies, which choose nothing; 0 takes none but the last.
         validation: so many training digits are held out and measured instead of the test digits, to choose settings.
@@ -87,6 +87,7 @@ class AmortizedAdditionConfig:
     decay: int = 0
     weight_decay: float = 0.0
     average: float = 0.0
+    shift: int = 0
     beams: int = 8
     curve: int = 0
     validation: int = 0
@@ -99,7 +100,7 @@ class AmortizedAdditionConfig:
         ):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
-        for name in ("pretrain", "decay", "weight_decay", "average", "curve", "validation"):
+        for name in ("pretrain", "decay", "weight_decay", "average", "shift", "curve", "validation"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected 0 or more")
         for name, known in (("variant", Variant), ("model", ModelName)):
@@ -195,6 +196,8 @@ def train_amortized_addition(
         perception = torch.zeros(())
         if i >= config.pretrain:
             images, sums = batches.next()
+            if config.shift:
+                images = shifted(images, config.shift, noise)
             belief = learner.believe(images)
             engine.observe(belief)
             perception = engine.loss(belief, sums).mean()
@@ -344,16 +347,22 @@ OUR_OWN = {1: (30, 64, 200, 5e-3), 2: (30, 32, 150, 5e-3), 4: (40, 32, 100, 5e-3
 """Epochs, sums in a batch, samples and rate of the inference model, for numbers of so many digits."""
 
 
-def _entries() -> Iterator[Entry]:
-    for model, schedule in (("scan", _our_own), ("mlp", _as_published)):
-        for variant, table in PUBLISHED.items():
-            for digits, (symbolic, neural) in table.items():
-                yield Entry(
-                    f"amortized/{model}-{variant}-n-{digits}",
-                    schedule(digits, variant),
-                    {"accuracy": symbolic, "neural": neural},
-                    f"A-NeSI ({variant.replace('-', ' ')}), Chapter 6",
-                )
+def _entry(digits: int, variant: Variant, config: AmortizedAdditionConfig) -> Entry:
+    symbolic, neural = PUBLISHED[variant][digits]
+    return Entry(
+        f"amortized/{config.model}-{variant}-n-{digits}" + "-shifted" * bool(config.shift),
+        config,
+        {"accuracy": symbolic, "neural": neural},
+        f"A-NeSI ({variant.replace('-', ' ')}), Chapter 6",
+    )
 
 
-AMORTIZED_ENTRIES = tuple(_entries())
+AMORTIZED_ENTRIES = tuple(
+    [_entry(digits, variant, _our_own(digits, variant)) for variant, table in PUBLISHED.items() for digits in table]
+    + [_entry(15, "predict", replace(_our_own(15, "predict"), shift=2))]
+    + [
+        _entry(digits, variant, _as_published(digits, variant))
+        for variant, table in PUBLISHED.items()
+        for digits in table
+    ]
+)
