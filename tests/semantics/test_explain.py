@@ -11,6 +11,7 @@ import torch
 import doxa
 from doxa.errors import ConfigError
 from doxa.exact import Budget
+from doxa.logic import parse
 
 ADDITION = """
     sort Image
@@ -86,7 +87,7 @@ def test_certain_and_impossible_instances_and_readable_names() -> None:
     plain = doxa.Model("sort Day; pred late(Day); [all] forall d: Day. late(d)", late=torch.tensor([True, False]))
     one, other = plain.explain(Day=2)
     assert one.worlds[0].probability == 1 and one.worlds[0].values == {} and other.worlds == []
-    never = doxa.Model("pred a; [no] false", a=doxa.probs(torch.tensor(0.3)))
+    never = doxa.Model(parse("pred a; [no] false", warn=False), a=doxa.probs(torch.tensor(0.3)))
     (one,) = never.explain()
     assert one.worlds == [] and str(one) == "the axiom: 0 worlds (it cannot hold)"
     unlikely = doxa.Model("pred a; [yes] a", a=doxa.probs(torch.tensor(0.0)))

@@ -175,3 +175,13 @@ def test_mistakes() -> None:
     less = doxa.Model(ADDITION.replace("d + e =", "d + e <"), digit=doxa.log_probs(lambda x: x))
     with pytest.raises(ConfigError, match="say which, as in predict"):
         less.predict("pairs.sum", semantics=doxa.Exact(), pairs=pairs)
+
+
+@pytest.mark.parametrize("semantics", [*ALL, doxa.Amortized(hidden=8, samples=5)], ids=lambda s: repr(s)[:40])
+def test_without_rows_nothing_is_predicted(semantics: Any) -> None:
+    model, _ = addition()
+    none = {"left": torch.zeros(0, 4), "right": torch.zeros(0, 4), "sum": torch.zeros(0, dtype=torch.int64)}
+    found = model.predict("pairs.sum", semantics=semantics, values=range(7), pairs=none)
+    assert found.values.shape == (0,) and found.truths.shape == (0, 7)
+    assert model.truth(semantics=semantics, pairs=none)["sum"] == 1
+    assert model.explain(pairs=none) == []

@@ -49,7 +49,8 @@ class Amortized:
     no better than what it has learnt: ``Exact`` is what it approximates.
 
     Where an axiom is an equation, ``forall p in pairs. … (term = p.field)``, q predicts the value of the term, else
-    whether an instance holds. Instances are taken to be independent.
+    whether an instance holds. Numbers of the data that another axiom mentions are part of what q sees, and it can judge
+    only those that training met. Instances are taken to be independent.
 
     The inference models, their optimisers and priors live in ``Model.inference``: ``state_dict`` has them, and a run
     goes on to the bit. They are not among ``Model.parameters()``, which are what your own optimiser trains. Processes
@@ -71,8 +72,8 @@ class Amortized:
     >>> import doxa, torch
     >>> kb = doxa.parse("pred rain; pred wet; [soaked] rain -> wet")
     >>> model = doxa.Model(kb, rain=doxa.probs(torch.tensor(0.9)), wet=doxa.probs(torch.tensor(0.3)))
-    >>> how = Amortized(hidden=32, pretrain=300, samples=100)
-    >>> loss = model.loss(semantics=how, generator=torch.Generator().manual_seed(0))
+    >>> how = Amortized(hidden=32, pretrain=300, samples=200, learning_rate=1e-2, prior="replay")
+    >>> loss = model.loss(semantics=how)
     >>> bool((model.truth(semantics=how)["soaked"] - 0.37).abs() < 0.1)       # what Exact() says
     True
     """
@@ -88,7 +89,8 @@ class Amortized:
     impossible: Literal["raise", "finite"] = "raise"
 
     def __post_init__(self) -> None:
-        for name, known in [("model", _MODELS), ("prior", _PRIORS), ("impossible", ("raise", "finite"))]:
+        choices = {"model": tuple(_MODELS), "prior": tuple(_PRIORS), "impossible": ("raise", "finite")}
+        for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}, expected {' or '.join(map(repr, known))}")
         for name, least in [("hidden", 1), ("layers", 1), ("pretrain", 0), ("steps", 0), ("samples", 1)]:
@@ -250,6 +252,8 @@ class _Compiled:
             wanted = True if observed is None else observed if apart else observed[units.to(observed.device)]
             found.append(_looked_up(table, (value,), wanted, apart))
             places.append(units)
+        if not found:  # there are no rows
+            return like
         order = torch.cat(places).argsort().to(like.device)
         together = torch.cat(found).index_select(0, order)
         return _axes(together, part, self.interpretation, data) if apart else together

@@ -51,7 +51,8 @@ def equation(axiom: Axiom, interpretation: Interpretation) -> Equation | None:
     if formula.kind != "forall" or formula.names != outer(axiom, interpretation):
         return None
     rows = {n: g.domain.name for g in formula.groups if isinstance(g.domain, Name) for n in g.names}
-    body, before = formula.body, []
+    body = formula.body
+    before: list[Expr] = []
     while isinstance(body, Let):
         before += body.values
         body = body.body

@@ -95,7 +95,8 @@ class Learners(nn.Module):
 
     def _apply(self, *args: Any, **kwargs: Any) -> Learners:
         self.set_extra_state(self.get_extra_state())  # made anew where the beliefs are
-        return super()._apply(*args, **kwargs)
+        super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        return self
 
 
 @runtime_checkable

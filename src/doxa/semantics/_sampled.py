@@ -123,7 +123,8 @@ def _share(problem: Problem, belief: Belief, rows: Tensor, draws: int, generator
     noise = torch.rand(len(distinct), len(problem.world), draws, device=device, generator=generator)
     last = torch.tensor(problem.world, device=device).unsqueeze(-1) - 1
     found = []
-    for probs, at in zip(belief.probs[..., :width].split(_UNITS), own.to(device).split(_UNITS), strict=True):
+    parts = torch.split(belief.probs[..., :width], _UNITS), torch.split(own.to(device), _UNITS)
+    for probs, at in zip(*parts, strict=True):
         reached = probs.cumsum(-1)
         uniform = noise[at].to(probs.dtype) * reached[..., -1:]
         worlds = torch.searchsorted(reached, uniform, right=True).minimum(last)  # the inverse of the distribution
