@@ -192,7 +192,15 @@ def evaluate_run(path: str | Path, task: Task | None = None, semantics: Semantic
 
 
 def read_evaluation(run: Run) -> Evaluation:
-    """What an evaluation left in a run folder."""
+    """What an evaluation left in a run folder.
+
+    >>> import tempfile
+    >>> from doxa.experiments import Fitting
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_evaluation(Run.create(folder, Fitting(), seed=0))
+    Traceback (most recent call last):
+    doxa.errors.RunError: ... has not been evaluated; doxa evaluate ... does
+    """
     file = run.path / FILE
     if not file.exists():
         raise RunError(f"{run.path} has not been evaluated; doxa evaluate {run.path} does")

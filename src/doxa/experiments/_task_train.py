@@ -117,7 +117,7 @@ def train_task(
     ...     lambda: {"sign": doxa.logits(torch.nn.Linear(2, 2))}, data, data)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = train_task(task, "exact", folder, settings=["steps=100", "learning_rate=0.1"], progress=False)
-    >>> run.metrics_at(100)["loss"] < 0.2
+    ...     run.metrics_at(100)["loss"] < 0.2
     True
     """
     chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
@@ -198,6 +198,12 @@ def open_run(path: str | Path, task: Task | None = None, semantics: Semantics | 
         path: the run folder.
         task: where the folder does not say how to find it: one that was trained from Python.
         semantics: likewise, where it was no word.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     open_run(folder)
+    Traceback (most recent call last):
+    doxa.errors.RunError: ... is not a run: it has no run.json; make one with Run.create
     """
     run = Run.open(path)
     config = task_config(run)
