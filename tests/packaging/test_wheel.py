@@ -27,7 +27,9 @@ def build_install_and_run(tmp_path: Path) -> None:
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", REPOSITORY, cwd=tmp_path)
     (wheel,) = (tmp_path / "dist").glob("doxa-*.whl")
     (_,) = (tmp_path / "dist").glob("doxa-*.tar.gz")
-    knowledge = {f"doxa/experiments/knowledge/{name}.doxa" for name in ("addition", "equation", "multiplication", "same", "sum9")}
+    knowledge = {
+        f"doxa/experiments/knowledge/{name}.doxa" for name in ("addition", "equation", "multiplication", "same", "sum9")
+    }
     assert knowledge <= set(zipfile.ZipFile(wheel).namelist())
     home = tmp_path / "elsewhere"
     venv.create(home, with_pip=True)
