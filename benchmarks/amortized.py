@@ -8,7 +8,6 @@ on both sides: its logits are parameters.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -19,8 +18,9 @@ from torch.nn.functional import one_hot, softplus
 from doxa.amortized import Amortized, FactorMLPs, FittedDirichlet, InferenceModel, JointTraining, ScanModel
 from doxa.exact import Elimination
 from doxa.problem import Belief, addition
-from harness import Row, compare, exponent, main
+from harness import Row, compare, cpu_seconds, exponent, main
 
+LENGTHS = [1, 2, 4, 8, 15, 30, 50, 100]
 BATCH, SAMPLES, HIDDEN, STORED, STEPS, L2 = 16, 600, 800, 2500, 50, 900_000.0
 
 
@@ -138,28 +138,29 @@ def query_rows() -> list[Row]:
                 repeats=9,
             )
         )
-    lengths = [1, 3, 10, 30, 100]
-    times = []
-    for digits in lengths:
-        problem = addition(digits)
-        engine = Amortized(problem, ScanModel(problem, explain=False), beams=1)
-        belief = Belief.from_logits(torch.randn(1, 2 * digits, 10))
-        engine.predict(belief)
-        best = float("inf")
-        for _ in range(5):
-            start = time.process_time()
+    return rows
+
+
+def growth_rows() -> list[Row]:
+    """How the time of one query grows with the length of the numbers: linear is 1."""
+    rows = []
+    for beams in (1, 20):
+        times = []
+        for digits in LENGTHS:
+            torch.manual_seed(0)
+            problem = addition(digits)
+            engine = Amortized(problem, ScanModel(problem, explain=False), beams=beams)
+            belief = Belief.from_logits(torch.randn(1, 2 * digits, 10))
             engine.predict(belief)
-            best = min(best, time.process_time() - start)
-        times.append(best)
-    note = ", ".join(f"N={n}: {t * 1e3:.3g} ms" for n, t in zip(lengths, times, strict=True))
-    rows.append(
-        Row("amortized: one query, N from 1 to 100, exponent", exponent(lengths, times), 1.1, "lower", note=note)
-    )
+            times.append(min(cpu_seconds(lambda e=engine, b=belief: e.predict(b), 1) for _ in range(9)))
+        note = ", ".join(f"N={n}: {t * 1e3:.3g} ms" for n, t in zip(LENGTHS, times, strict=True))
+        name = f"amortized: one query, N from 1 to 100, {beams} beam{'s' if beams > 1 else ''}, exponent"
+        rows.append(Row(name, exponent(LENGTHS, times), 1.1, "lower", note=note))
     return rows
 
 
 def rows() -> list[Row]:
-    return [*iteration_rows(), *query_rows()]
+    return [*iteration_rows(), *query_rows(), *growth_rows()]
 
 
 if __name__ == "__main__":
