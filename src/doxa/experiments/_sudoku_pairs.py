@@ -202,7 +202,7 @@ def measure(learner: PairsLearner, puzzles: SudokuPuzzles) -> dict[str, float]:
 
 def _config(size: int, closed_form: bool) -> SudokuPairsConfig:
     pretrain = 0 if closed_form else 1000
-    steps = pretrain + {4: 20_000, 9: 12_000}[size]
+    steps = pretrain + {4: 6000, 9: 8000}[size]
     return SudokuPairsConfig(size, closed_form, steps, pretrain, decay=steps, average=0.999)
 
 
