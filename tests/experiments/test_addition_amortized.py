@@ -138,7 +138,7 @@ def test_variants_are_what_they_are_called() -> None:
         ({"average": 1.0}, "average is 1.0, expected less than 1"),
     ):
         with pytest.raises(ConfigError, match=message):
-            AmortizedAdditionConfig(**settings)  # type: ignore[arg-type]
+            AmortizedAdditionConfig(**settings)
 
 
 def test_rates_rise_and_fall() -> None:

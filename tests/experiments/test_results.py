@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def rerun(experiment: Experiment) -> Callable[[Result, Path], None]:
     return train
 
 
-def configuration(experiment: Experiment, result: Result) -> object:
+def configuration(experiment: Experiment, result: Result) -> Any:
     """What was run, which has to be the entry it was called by, apart from the budget."""
     name, *changes = result.experiment.removeprefix(f"{experiment.name}/").split("+")
     (entry,) = experiment.select([name])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from math import cos, pi
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -213,8 +213,10 @@ def train_amortized_addition(
             "inference": inference.detach(),
         }
 
+    learnt: Any = average.module  # a Learner
+
     def look() -> dict[str, float]:
-        return {f"{name} on the way": value for name, value in measure(config, average.module, mnist, 1).items()}
+        return {f"{name} on the way": value for name, value in measure(config, learnt, mnist, 1).items()}
 
     run = Run.start(path, config, seed=seed)
     train(
@@ -250,7 +252,7 @@ def train_amortized_addition(
         metrics={
             **{name: result.metrics[name] for name in ("loss", "perception", "inference")},
             **{name.replace(" on the way", ""): value for name, value in curve.items()},
-            **measure(config, average.module, mnist, NEURAL_PAIRINGS),
+            **measure(config, learnt, mnist, NEURAL_PAIRINGS),
         },
     )
 
@@ -264,7 +266,8 @@ def measure(config: AmortizedAdditionConfig, learner: Learner, mnist: MNIST, sea
     logits = torch.cat([learner.perception(normalize(part.unsqueeze(1))) for part in parts])
     read, labels = logits.argmax(1), mnist.labels("test")
     symbolic = [_right(problem(read[rows]), problem(labels[rows])) for rows in pairings(mnist, problem)]
-    neural, divergence = [], 0.0
+    neural: list[float] = []
+    divergence = 0.0
     for rows in islice(pairings(mnist, problem), searches):
         belief = Belief.from_logits(logits[rows])
         if not neural:
@@ -293,10 +296,10 @@ def load_learner(path: Path) -> tuple[AmortizedAdditionConfig, Learner]:
         config = load_config(AmortizedAdditionConfig, run.config)
     except ConfigError as error:
         raise RunError(f"{path} is no run of addition by amortised inference ({error})") from error
-    average = AveragedModel(Learner(make_engine(config, addition(config.digits))))  # type: ignore[no-untyped-call]
+    average = AveragedModel(Learner(make_engine(config, addition(config.digits))))
     average.load_state_dict(run.load().state["average"])
-    learner: Learner = average.module
-    return config, learner
+    learnt: Any = average.module
+    return config, learnt
 
 
 def _predicted(engine: Amortized, belief: Belief) -> Tensor:

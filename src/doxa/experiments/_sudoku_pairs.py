@@ -184,8 +184,9 @@ def train_sudoku_pairs(
         progress=progress,
     )
     early = (config.pretrain // LOG_EVERY + 1) * LOG_EVERY
+    learnt: Any = average.module
     result = Result.of(run, "sudoku", prefix_step=min(early, config.steps))
-    return replace(result, metrics={**result.metrics, **measure(average.module, unknown)})
+    return replace(result, metrics={**result.metrics, **measure(learnt, unknown)})
 
 
 @torch.inference_mode()
