@@ -35,7 +35,7 @@ from doxa.experiments import (
 )
 from doxa.experiments._task_measure import measure
 from doxa.runs import Run
-from doxa.tasks import MNIST
+from doxa.tasks import MNIST, write_idx
 
 # Two coins with three faces are tossed, and the sum and the product of what they show are told.
 COINS = """
@@ -459,3 +459,24 @@ def test_killed_and_started_again_it_ends_the_same(tmp_path: Path) -> None:
     assert Run.open(killed).metrics() == Run.open(alone).metrics()
     ours, theirs = (Run.open(path).load().state["objective"] for path in (killed, alone))
     assert all(torch.equal(ours[name], value) for name, value in theirs.items() if isinstance(value, Tensor))
+
+
+@pytest.mark.slow
+def test_the_demo_on_digits_of_ones_own(mnist: MNIST, tmp_path: Path) -> None:
+    """``python -m doxa.experiments``: five semantics, one table, one page, from one knowledge file."""
+    digits_folder = tmp_path / "digits"
+    digits_folder.mkdir()
+    for split, name in (("train", "train"), ("test", "t10k")):
+        write_idx(digits_folder / f"{name}-images-idx3-ubyte", getattr(mnist, f"{split}_images"))
+        write_idx(digits_folder / f"{name}-labels-idx1-ubyte", getattr(mnist, f"{split}_labels").to(torch.uint8))
+    command = [sys.executable, "-m", "doxa.experiments", "--data", str(digits_folder), "--out", str(tmp_path / "out")]
+    done = subprocess.run([*command, "steps=4"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for word in ("exact", "amortized", "sampled", "refined", "fuzzy"):
+        assert any(line.startswith(f"| {word} | ") for line in lines)
+    assert lines[-1] == f"report: {tmp_path / 'out' / 'report.html'}"
+    runs = [Run.open(path.parent) for path in (tmp_path / "out").glob("**/run.json")]
+    assert len(runs) == 5 and len({run.config["knowledge"] for run in runs}) == 1
+    wrong = subprocess.run([*command, "step=4"], capture_output=True, text=True)
+    assert wrong.returncode == 1 and wrong.stderr.startswith("unknown key 'step'; did you mean 'steps'?")
