@@ -101,7 +101,9 @@ class Examination:
     def __str__(self) -> str:
         lines = [f"under {self.logic}:"] if self.logic else []
         if self.axioms:
-            rows = [("axiom", "no gradient", "atoms reached", "modus ponens", "modus tollens", "both")]
+            rows: list[tuple[str, ...]] = [
+                ("axiom", "no gradient", "atoms reached", "modus ponens", "modus tollens", "both")
+            ]
             rows += [(name, *_cells(tried)) for name, tried in self.axioms.items()]
             widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
             lines += ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]

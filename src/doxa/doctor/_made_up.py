@@ -51,7 +51,8 @@ class MadeUp:
         self._rows(sizes, objects)
         facts = {fact.atom.name for fact in kb.facts}
         bound: dict[str, Any] = {n: i for group in names.values() for i, n in enumerate(group) if not facts}
-        for symbol in (*signature.predicates.values(), *signature.functions.values()):
+        symbols: list[Predicate | Function] = [*signature.predicates.values(), *signature.functions.values()]
+        for symbol in symbols:
             shape = [self._size(symbol, sort, sizes) for sort in symbol.sorts]
             if symbol.name in _in_guards(kb):
                 if symbol.name not in facts:
