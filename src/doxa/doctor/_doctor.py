@@ -155,7 +155,8 @@ def examine(
     if interpretation is not None:
         measured = _balance(kb, interpretation, operators, data or {})
         tried = {n: Tried(t.gone, t.most, t.atoms, measured.get(n)) for n, t in tried.items()}
-        notes.append("modus ponens and tollens are those on the data")
+        if measured:
+            notes.append("modus ponens and tollens are those on the data")
     findings = _gradients(kb, operators, world, tried)
     if findings and (better := _better(kb, operators, world, draws, findings)):
         notes.append(f"without these gradients: {better}")

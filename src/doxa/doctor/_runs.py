@@ -44,7 +44,7 @@ def examine_run(
         found = Examination("", {}, tuple(on_data(model.kb, model.interpretation, data)), (note,))
     else:
         found = examine(model.kb, chosen, interpretation=model.interpretation, data=data)
-    change = "conclusions do not tell the two apart: doxa shortcuts lists such maps, and the labels that rule them out"
+    change = "train longer; or the knowledge cannot tell: doxa shortcuts lists such maps, and labels that rule them out"
     concepts = [Finding("concepts", *_parted(text), change) for text in evaluate_run(path, task).warnings]
     return Examination(found.logic, found.axioms, (*found.findings, *concepts), found.notes)
 
