@@ -33,6 +33,7 @@ from doxa.experiments import (
     train_task,
     write_task_report,
 )
+from doxa.experiments._reading import Reading
 from doxa.experiments._task_measure import measure
 from doxa.runs import Run
 from doxa.tasks import MNIST, write_idx
@@ -255,6 +256,18 @@ def test_wrong_maps_of_concepts_are_told(alpha: list[int], words: str, mnist: MN
     assert reading.mapped_accuracy == 1.0
     assert reading.accuracy == pytest.approx(sum(i == j for i, j in enumerate(alpha)) / 10, abs=0.03)
     assert (words in reading.warning()) if words else reading.warning() == ""
+
+
+def test_a_value_that_is_never_read_is_told() -> None:
+    """Where a refined run has ended: sixes are taken for fours as often as for eights."""
+    labels = torch.arange(10).repeat(40)
+    read = labels.clone()
+    read[labels == 6] = torch.tensor([4, 8]).repeat(20)
+    reading = Reading.of("digit", [*map(str, range(10))], labels, read, torch.ones(400))
+    assert reading.warning() == "digit: 90.0 % are read right, but 6 is taken for 4 or 8"
+    by_chance = labels.clone()
+    by_chance[::3] = 0  # mistakes that follow no rule
+    assert Reading.of("digit", [*map(str, range(10))], labels, by_chance, torch.ones(400)).warning() == ""
 
 
 def test_all_zeros_satisfy_the_equation(mnist: MNIST) -> None:

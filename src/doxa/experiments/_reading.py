@@ -23,6 +23,8 @@ __all__ = ["Reading"]
 BINS = 10
 FEW, FAR = 10, 0.2
 """Where a value has fewer objects, it is settled by chance; then a map has to explain this much more than the truth."""
+HARDLY = 0.1
+"""A value is missed where it is read right less often than this."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Reading:
         alpha, moved = self.map, self.moved
         rarest = min((sum(self.counts[i]) for i in moved), default=0)
         if not moved or (rarest < FEW and self.mapped_accuracy - self.accuracy < FAR):
-            return ""
+            return self._missed()
         facts = (
             f"{self.name}: {100 * self.accuracy:.1f} % are read right, but {100 * self.mapped_accuracy:.1f} % are read"
         )
@@ -107,6 +109,17 @@ class Reading:
         shown = ", ".join(f"{self.values[i]} → {self.values[j]}" for i, j in moved.items())
         others = ", the others as they are" if len(moved) < len(alpha) else ""
         return f"{facts} by a map of the values: {shown}{others}{self._kind(moved)}"
+
+    def _missed(self) -> str:
+        """Words about values that are hardly ever read where they are, and not always taken for the same other one."""
+        parts = []
+        for i, row in enumerate(self.counts):
+            if sum(row) >= FEW and row[i] < HARDLY * sum(row):
+                others = sorted((j for j in range(len(row)) if j != i), key=row.__getitem__, reverse=True)
+                taken = [self.values[j] for j in others if row[j] >= HARDLY * sum(row)]
+                parts.append(f"{self.values[i]} is taken for {' or '.join(taken) or 'others'}")
+        facts = f"{self.name}: {100 * self.accuracy:.1f} % are read right, but {', '.join(parts)}"
+        return facts if parts else ""
 
     def _kind(self, moved: dict[int, int]) -> str:
         moves = {j - i for i, j in moved.items()}

@@ -76,8 +76,9 @@ def draw_calibration(readings: Sequence[Reading]) -> Any:
             if count:
                 axes.bar(sure, right, width=0.07, color="tab:blue", alpha=0.25 + 0.75 * (count / most) ** 0.5)
         title = f"{reading.name}: error {reading.calibration_error:.3f}"
-        axes.set(title=title, xlabel="confidence", ylabel="share right", xlim=(0, 1.05), ylim=(0, 1.05))
+        axes.set(title=title, xlabel="confidence", xlim=(0, 1.05), ylim=(0, 1.05))
         axes.title.set_fontsize(9)
+    cells[0].set_ylabel("share right")
     return drawing
 
 
