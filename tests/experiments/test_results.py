@@ -17,7 +17,7 @@ from doxa.tasks import MNIST
 RESULTS = Path(__file__).parents[2] / "results"
 
 RERUN: dict[str, tuple[Experiment, tuple[str, ...]]] = {
-    "addition": (ADDITION, ("refine/3000", "amortized/scan-predict-n-1")),
+    "addition": (ADDITION, ("refine/3000", "exact/n-1", "amortized/scan-predict-n-1")),
     "paths": (PATHS, ("terrain-12/rloo",)),
     "same": (SAME, ("implications/reichenbach-sigmoidal",)),
     "sudoku": (SUDOKU, ("exact/4x4", "amortized/4x4", "pairs/4x4")),
