@@ -2,7 +2,7 @@
 
 What one sees: the network has ten independent outputs, "is it a 0?", "is it a 1?", and few labels. The knowledge that
 exactly one of them is true needs no labels at all; minimising -log of its probability on unlabelled images makes the
-outputs decide, and test accuracy rises (Xu et al. 2018).
+outputs decide: far more images have exactly one output on, and somewhat more are read right (Xu et al. 2018).
 
 python examples/semantic_loss.py [--smoke]
 """

@@ -69,13 +69,13 @@ def train(truth: tuple[Tensor, ...], seen: tuple[Tensor, ...], weight: float, st
 
 def main(smoke: bool) -> None:
     torch.manual_seed(0)
-    people = 16 if smoke else 40
+    people = 40
     truth = society(people)
     known = torch.rand(people) < 0.4  # of these it is known whether they smoke and are ill
     seen = (torch.rand(people, people) < 0.6, known, known)
     kb = doxa.parse(KNOWLEDGE)
-    for name, weight in (("labels alone", 0.0), ("labels and rules", 2.0)):
-        friends, smokes, cancer = train(truth, seen, weight, 150 if smoke else 600)
+    for name, weight in (("labels alone", 0.0), ("labels and rules", 0.3)):
+        friends, smokes, cancer = train(truth, seen, weight, 150 if smoke else 300)
         world = doxa.Interpretation(kb, friends=friends, smokes=smokes, cancer=cancer)
         rates = doxa.satisfaction(kb, world, Person=people)
         right = (smokes == truth[1])[~known].double().mean()
