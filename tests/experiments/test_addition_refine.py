@@ -74,7 +74,7 @@ def test_learns_goes_on_and_counts(folder: Path, tmp_path: Path) -> None:
 def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "addition", "--reasoner", "refine", "--list"]) == 0
     assert capsys.readouterr().out.split()[:4] == ["refine/3000", "accuracy", "93.38", "(Chapter"]
-    assert main(["reproduce", "addition", "-N", "4", "--list"]) == 0
+    assert main(["reproduce", "addition", "--reasoner", "exact", "-N", "4", "--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["exact/n-4"]
     out = tmp_path / "runs"
     arguments = ["--only", "refine/3000", "--steps", "20", "--set", "pairs=200", "--quiet"]
