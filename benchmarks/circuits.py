@@ -1,6 +1,6 @@
 """What circuits cost: compiling, size and evaluation, against PySDD with automatic minimisation and KLay.
 
-Knowledge is compiled by doxa and by PySDD, each within a minute of CPU time; doxa evaluates its own circuit, KLay that
+Knowledge is compiled by doxa and by PySDD, each within 20 seconds of CPU time; doxa evaluates its own circuit, KLay that
 of PySDD, both smooth, forward and backward in log space for a batch of 64. Beside the rows there is a table with the
 numbers themselves, ``results/circuits.md``. Addition is there as clauses, whose outputs are free, and as factors,
 which need no circuit.
@@ -31,7 +31,7 @@ from doxa.tasks import random_ksat
 from exact import klay_module, sudoku
 from harness import RESULTS, Row, cpu_seconds, summary
 
-SECONDS, BATCH, REPEATS = 60, 64, 5
+SECONDS, BATCH, REPEATS = 20, 64, 5
 
 
 def three_sat(variables: int) -> CNF:
@@ -78,7 +78,7 @@ class Measured:
 
 
 def within_limit(backend: Backend, cnf: CNF) -> tuple[float, Circuit] | None:
-    """Compile in a process of its own, which is ended after a minute: PySDD cannot be stopped otherwise."""
+    """Compile in a process of its own, which is ended after a while: PySDD cannot be stopped otherwise."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_compile, args=(backend, cnf, sending))
@@ -86,7 +86,7 @@ def within_limit(backend: Backend, cnf: CNF) -> tuple[float, Circuit] | None:
     sending.close()
     answer = None
     # Wall time is allowed to be a few times CPU time, for other processes may be running.
-    if receiving.poll(5 * SECONDS):
+    if receiving.poll(2 * SECONDS):
         try:
             answer = receiving.recv()
         except EOFError:
