@@ -1,6 +1,6 @@
 """What circuits cost: compiling, size and evaluation, against PySDD with automatic minimisation and KLay.
 
-Knowledge is compiled by doxa and by PySDD, each within 20 seconds of CPU time; doxa evaluates its own circuit, KLay that
+Knowledge is compiled by doxa and by PySDD, each within 20 CPU-seconds; doxa evaluates its own circuit, KLay that
 of PySDD, both smooth, forward and backward in log space for a batch of 64. Beside the rows there is a table with the
 numbers themselves, ``results/circuits.md``. Addition is there as clauses, whose outputs are free, and as factors,
 which need no circuit.
