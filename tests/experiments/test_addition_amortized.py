@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.experiments.drawn import drawn_digits, killed_at, write_digits
 
 from doxa.amortized import AdditionPruner, FactorMLPs, FittedDirichlet, MixtureDirichlet, Replay, ScanModel
 from doxa.cli import main
@@ -23,7 +24,7 @@ from doxa.experiments._addition_amortized import (
 )
 from doxa.problem import addition
 from doxa.runs import Run
-from doxa.tasks import MNIST, Batches, write_idx
+from doxa.tasks import MNIST, write_idx
 
 SHORT = AmortizedAdditionConfig(
     digits=1, variant="prune", steps=300, pretrain=150, batch_size=16, samples=150, hidden=32, learning_rate=3e-3,
@@ -31,24 +32,9 @@ SHORT = AmortizedAdditionConfig(
 )  # fmt: skip
 
 
-def drawn_digits(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images in which digit d is a bright square in place d, with noise: easy to read, and made in no time."""
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(count) % 10
-    images = torch.randint(0, 60, (count, 28, 28), generator=generator, dtype=torch.uint8)
-    for digit in range(10):
-        row, column = divmod(digit, 4)
-        images[labels == digit, 8 * row : 8 * row + 7, 7 * column : 7 * column + 7] = 250
-    return images, labels
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("digits")
-    for name, (images, labels) in (("train", drawn_digits(3000, 0)), ("t10k", drawn_digits(400, 1))):
-        write_idx(folder / f"{name}-images-idx3-ubyte", images)
-        write_idx(folder / f"{name}-labels-idx1-ubyte", labels.to(torch.uint8))
-    return folder
+    return write_digits(tmp_path_factory.mktemp("digits"))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +58,7 @@ def test_digits_are_learnt_from_sums(data: Path, trained: Path) -> None:
     assert found["divergence"] < 0.3 * measure(SHORT, untrained, mnist, 1)["divergence"]
 
 
-def test_a_killed_run_goes_on_to_the_bit(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_goes_on_to_the_bit(data: Path, tmp_path: Path) -> None:
     """A prior with a memory, pretraining, a curve: everything that has a state comes back."""
     config = replace(SHORT, variant="explain", model="mlp", hidden=16, steps=40, pretrain=15, decay=40, curve=20)
     config = replace(config, samples=20, save_every=10, shift=1)
@@ -80,19 +66,8 @@ def test_a_killed_run_goes_on_to_the_bit(data: Path, tmp_path: Path, monkeypatch
     names = {"accuracy", "neural", "first_pairing", "first_neural", "digit_accuracy", "divergence"}
     assert set(whole.metrics) == names | {f"{name} at 20" for name in names} | {"loss", "perception", "inference"}
     assert whole.prefix_step == 40
-    calls, following = 0, Batches.next
-
-    def stopped(self: Batches) -> object:  # type: ignore[type-arg]
-        nonlocal calls
-        calls += 1
-        if calls == 18:
-            raise RuntimeError("killed")
-        return following(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Batches, "next", stopped)
-        with pytest.raises(RuntimeError, match="killed"):
-            train_amortized_addition(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    with killed_at(18):
+        train_amortized_addition(config, tmp_path / "parts", seed=0, data=data, progress=False)
     parts = train_amortized_addition(config, tmp_path / "parts", seed=0, data=data, progress=False)
     assert parts.metrics == whole.metrics
     assert Run.open(tmp_path / "parts").metrics_at(40) == Run.open(tmp_path / "whole").metrics_at(40)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.experiments.drawn import drawn_digits, killed_at, write_digits
 from torch import nn
 
 from doxa.errors import ConfigError
@@ -13,51 +14,23 @@ from doxa.exact import Elimination
 from doxa.experiments._addition_exact import EXACT_ENTRIES, ExactAdditionConfig, measure, shifted, train_exact_addition
 from doxa.problem import addition
 from doxa.runs import Run
-from doxa.tasks import MNIST, Batches, write_idx
-
-
-def drawn_digits(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images in which digit d is a bright square in place d, with noise: easy to read, and made in no time."""
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(count) % 10
-    images = torch.randint(0, 60, (count, 28, 28), generator=generator, dtype=torch.uint8)
-    for digit in range(10):
-        row, column = divmod(digit, 4)
-        images[labels == digit, 8 * row : 8 * row + 7, 7 * column : 7 * column + 7] = 250
-    return images, labels
+from doxa.tasks import MNIST, write_idx
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("digits")
-    for name, (images, labels) in (("train", drawn_digits(3000, 0)), ("t10k", drawn_digits(400, 1))):
-        write_idx(folder / f"{name}-images-idx3-ubyte", images)
-        write_idx(folder / f"{name}-labels-idx1-ubyte", labels.to(torch.uint8))
-    return folder
+    return write_digits(tmp_path_factory.mktemp("digits"))
 
 
-def test_digits_are_learnt_from_sums_and_a_killed_run_goes_on(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_digits_are_learnt_from_sums_and_a_killed_run_goes_on(data: Path, tmp_path: Path) -> None:
     config = ExactAdditionConfig(
         digits=2, steps=100, batch_size=16, average=0.9, save_every=20, learning_rate=3e-3, warmup=5, shift=1
     )
     whole = train_exact_addition(config, tmp_path / "whole", seed=0, data=data, progress=False)
     assert whole.metrics["digit_accuracy"] > 90
     assert set(whole.metrics) == {"loss", "accuracy", "first_pairing", "most_probable", "digit_accuracy"}
-    calls, following = 0, Batches.next
-
-    def stopped(self: Batches) -> object:  # type: ignore[type-arg]
-        nonlocal calls
-        calls += 1
-        if calls == 47:
-            raise RuntimeError("killed")
-        return following(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Batches, "next", stopped)
-        with pytest.raises(RuntimeError, match="killed"):
-            train_exact_addition(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    with killed_at(47):
+        train_exact_addition(config, tmp_path / "parts", seed=0, data=data, progress=False)
     parts = train_exact_addition(config, tmp_path / "parts", seed=0, data=data, progress=False)
     assert parts.metrics == whole.metrics
     assert Run.open(tmp_path / "parts").metrics_at(100) == Run.open(tmp_path / "whole").metrics_at(100)

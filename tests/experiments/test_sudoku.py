@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.experiments.drawn import drawn_digits, killed_at
 
 from doxa.errors import ConfigError, DataError
 from doxa.exact import Elimination
@@ -15,18 +16,7 @@ from doxa.experiments._sudoku_pairs import PairsLearner, SudokuPairsConfig, sing
 from doxa.experiments._sudoku_pairs import measure as measure_pairs
 from doxa.problem import Belief, Factor, Problem, Variable, tabulate
 from doxa.runs import Run
-from doxa.tasks import MNIST, Batches, is_sudoku, sudoku_pairs, sudoku_problem, visual_sudoku, write_idx
-
-
-def drawn_digits(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images in which digit d is a bright square in place d, with noise: easy to read, and made in no time."""
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(count) % 10
-    images = torch.randint(0, 60, (count, 28, 28), generator=generator, dtype=torch.uint8)
-    for digit in range(10):
-        row, column = divmod(digit, 4)
-        images[labels == digit, 8 * row : 8 * row + 7, 7 * column : 7 * column + 7] = 250
-    return images, labels
+from doxa.tasks import MNIST, is_sudoku, sudoku_pairs, sudoku_problem, visual_sudoku, write_idx
 
 
 @pytest.fixture(scope="module")
@@ -138,27 +128,13 @@ def folder_of(mnist: MNIST, folder: Path) -> Path:
     return folder
 
 
-def test_digits_are_learnt_from_grids_and_a_killed_run_goes_on(
-    mnist: MNIST, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_digits_are_learnt_from_grids_and_a_killed_run_goes_on(mnist: MNIST, tmp_path: Path) -> None:
     data = folder_of(mnist, tmp_path)
     config = SudokuConfig(steps=100, puzzles=100, batch_size=10, learning_rate=2e-3, save_every=20, average=0.5)
     whole = train_sudoku(config, tmp_path / "whole", seed=0, data=data, progress=False)
     assert whole.metrics["accuracy"] > 80
-    calls = 0
-    following = Batches.next
-
-    def stopped(self: Batches) -> object:  # type: ignore[type-arg]
-        nonlocal calls
-        calls += 1
-        if calls == 54:
-            raise RuntimeError("killed")
-        return following(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Batches, "next", stopped)
-        with pytest.raises(RuntimeError, match="killed"):
-            train_sudoku(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    with killed_at(54):
+        train_sudoku(config, tmp_path / "parts", seed=0, data=data, progress=False)
     parts = train_sudoku(config, tmp_path / "parts", seed=0, data=data, progress=False)
     assert parts.metrics == whole.metrics
     assert Run.open(tmp_path / "parts").metrics_at(100) == Run.open(tmp_path / "whole").metrics_at(100)
@@ -185,25 +161,12 @@ def test_digits_are_learnt_pair_by_pair(mnist: MNIST, tmp_path: Path, closed_for
     assert found.metrics["accuracy"] > 80 and found.metrics["symbolic_accuracy"] > 80
 
 
-def test_a_killed_run_of_pairs_goes_on_to_the_bit(
-    mnist: MNIST, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_of_pairs_goes_on_to_the_bit(mnist: MNIST, tmp_path: Path) -> None:
     data = folder_of(mnist, tmp_path)
     config = SudokuPairsConfig(steps=30, pretrain=12, puzzles=40, batch_size=8, samples=30, average=0.5, save_every=10)
     whole = train_sudoku_pairs(config, tmp_path / "whole", seed=0, data=data, progress=False)
-    calls, following = 0, Batches.next
-
-    def stopped(self: Batches) -> object:  # type: ignore[type-arg]
-        nonlocal calls
-        calls += 1
-        if calls == 13:
-            raise RuntimeError("killed")
-        return following(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Batches, "next", stopped)
-        with pytest.raises(RuntimeError, match="killed"):
-            train_sudoku_pairs(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    with killed_at(13):
+        train_sudoku_pairs(config, tmp_path / "parts", seed=0, data=data, progress=False)
     parts = train_sudoku_pairs(config, tmp_path / "parts", seed=0, data=data, progress=False)
     assert parts.metrics == whole.metrics
 

@@ -9,28 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.semantics.knowledge import ADDITION, WEATHER
 from torch import Tensor, nn
 
 import doxa
 from doxa.errors import ConfigError, ProblemError
 from doxa.semantics import Amortized
 
-ADDITION = """
-    sort Image
-    sort Digit = 0..3
-    data pairs(left: Image, right: Image, sum: Int)
-    func digit(Image) -> Digit
-    [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
-"""
-WEATHER = """
-    sort Day
-    pred rain(Day)
-    pred wet(Day)
-    pred warm(Day)
-    [soaked]          forall d: Day. rain(d) -> wet(d)
-    [cold, weight 2]  forall d: Day. rain(d) & !wet(d) | warm(d)
-    [some]            exists d: Day. warm(d)
-"""
 SMALL = Amortized(hidden=64, pretrain=600, samples=200, learning_rate=1e-2)
 
 

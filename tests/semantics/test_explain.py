@@ -7,19 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.semantics.knowledge import ADDITION
 
 import doxa
 from doxa.errors import ConfigError
 from doxa.exact import Budget
 from doxa.logic import parse
-
-ADDITION = """
-    sort Image
-    sort Digit = 0..3
-    data pairs(left: Image, right: Image, sum: Int)
-    func digit(Image) -> Digit
-    [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
-"""
 
 
 def addition(rows: int = 5) -> tuple[doxa.Model, dict[str, torch.Tensor], torch.Tensor]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.semantics.knowledge import ADDITION, WEATHER
 from torch import Tensor, nn
 
 import doxa
@@ -18,22 +19,6 @@ from doxa.logic import Interpretation, parse, satisfaction
 from doxa.refine import Refine
 from doxa.stochastic import Enumerate, LeaveOneOut, Score
 
-ADDITION = """
-    sort Image
-    sort Digit = 0..3
-    data pairs(left: Image, right: Image, sum: Int)
-    func digit(Image) -> Digit
-    [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
-"""
-WEATHER = """
-    sort Day
-    pred rain(Day)
-    pred wet(Day)
-    pred warm(Day)
-    [soaked]          forall d: Day. rain(d) -> wet(d)
-    [cold, weight 2]  forall d: Day. rain(d) & !wet(d) | warm(d)
-    [some]            exists d: Day. warm(d)
-"""
 ALL = [doxa.Classical(), doxa.Fuzzy("product"), doxa.Fuzzy("godel"), doxa.Refined(), doxa.Exact("finite"), doxa.Auto()]
 ALL += [doxa.Sampled(LeaveOneOut(4)), doxa.Sampled(Enumerate())]
 

@@ -7,19 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.semantics.knowledge import ADDITION
 from torch import Tensor, nn
 
 import doxa
 from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.stochastic import Enumerate, Score
 
-ADDITION = """
-    sort Image
-    sort Digit = 0..3
-    data pairs(left: Image, right: Image, sum: Int)
-    func digit(Image) -> Digit
-    [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
-"""
 ALL = [doxa.Exact(), doxa.Fuzzy("product"), doxa.Fuzzy("log_product"), doxa.Fuzzy("godel"), doxa.Refined()]
 ALL += [doxa.Sampled(Score(16)), doxa.Sampled(Enumerate()), doxa.Classical(), doxa.Auto()]
 
