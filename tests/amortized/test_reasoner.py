@@ -223,30 +223,32 @@ def test_calibration_of_a_long_sum_against_elimination() -> None:
 
 # Learning.
 
-CASES: dict[str, tuple[Problem, Callable[[Problem], InferenceModel], int, float]] = {
-    "a sum": (addition(1), lambda p: ScanModel(p, explain=False), 500, 5e-3),
-    "parity": (parity(3), lambda p: FactorMLPs(p, hidden=64, layers=2, explain=False), 600, 3e-3),
-    "two clauses": (cnf([[1, 2], [-1, 3]]), lambda p: CausalTransformer(p, width=32, explain=False), 500, 3e-3),
-    "which is larger": (comparison(1, 4), lambda p: ScanModel(p), 700, 5e-3),
+CASES: dict[str, tuple[Problem, Callable[[Problem], InferenceModel], int, int, float]] = {
+    "a sum": (addition(1), lambda p: ScanModel(p, hidden=32, explain=False), 3000, 1024, 2e-2),
+    "parity": (parity(3), lambda p: FactorMLPs(p, hidden=64, layers=2, explain=False), 600, 256, 3e-3),
+    "two clauses": (cnf([[1, 2], [-1, 3]]), lambda p: CausalTransformer(p, width=32, explain=False), 500, 256, 3e-3),
+    "which is larger": (comparison(1, 4), lambda p: ScanModel(p), 700, 256, 5e-3),
     "pairs": (
         Problem((3,) * 3, (2,) * 2, lambda w: torch.stack([w[..., 0] != w[..., 1], w[..., 0] != w[..., 2]], -1)),
         lambda p: ScanModel(p, explain=False),
         500,
+        256,
         5e-3,
     ),
 }
+"""A problem, its inference model, steps, samples in each, and the highest learning rate."""
 
 
 def learned(name: str) -> float:
     """KL(p ‖ q) after training, averaged over fresh beliefs of the prior."""
-    problem, make, steps, rate = CASES[name]
+    problem, make, steps, samples, rate = CASES[name]
     torch.manual_seed(0)
     e = Amortized(problem, make(problem), FixedDirichlet(problem.world, 1.0))
     optimizer = torch.optim.Adam(e.model.parameters(), rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
     for _ in range(steps):
         optimizer.zero_grad()
-        e.inference_loss(256).backward()
+        e.inference_loss(samples).backward()
         optimizer.step()
         schedule.step()
     fresh = e.prior.sample(200)

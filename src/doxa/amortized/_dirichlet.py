@@ -102,16 +102,21 @@ class DirichletFit(nn.Module):
 
     def slope(self, statistic: Tensor, count: int) -> Tensor:
         """The derivative of the loss with respect to raw, in closed form."""
-        alpha = torch.where(self.exists, softplus(self.raw), torch.ones_like(self.raw))
-        total = (alpha * self.exists).sum(-1, keepdim=True)
-        fitted = torch.digamma(total) - torch.digamma(alpha) + statistic
-        slope = -count / len(alpha) * fitted + 2 * self.l2 / self.exists.sum() * alpha
-        return (slope * self.raw.sigmoid()).masked_fill(~self.exists, 0.0)
+        exists = self.exists.to(self.raw)
+        return self._slope(statistic, count / len(exists), 2 * self.l2 / exists.sum(), exists)
+
+    def _slope(self, statistic: Tensor, weight: float, pull: Tensor, exists: Tensor) -> Tensor:
+        # Every operation counts: this runs tens of times in each step of training, on small tensors.
+        alpha = softplus(self.raw)
+        unfitted = alpha.digamma().sub_((alpha * exists).sum(-1, keepdim=True).digamma_()).sub_(statistic)
+        return unfitted.mul_(weight).addcmul_(alpha, pull).mul_(self.raw.sigmoid()).mul_(exists)
 
     def _adam(self, statistic: Tensor, count: int) -> None:
+        exists = self.exists.to(self.raw)
+        weight, pull = count / len(exists), 2 * self.l2 / exists.sum()
         done = int(self.steps)
         for step in range(done + 1, done + self.iterations + 1):
-            slope = self.slope(statistic, count)
+            slope = self._slope(statistic, weight, pull, exists)
             self.first.lerp_(slope, 0.1)
             self.second.mul_(0.999).addcmul_(slope, slope, value=0.001)
             size = (self.second / (1 - 0.999**step)).sqrt_().add_(1e-8)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from doxa.doctor._made_up import MadeUp
 from doxa.doctor._operators import weakest
@@ -315,28 +315,8 @@ def heard(interpretation: Interpretation, kb: KnowledgeBase) -> Iterator[dict[st
             if returns not in ("prob", "logit", "log_prob"):
                 continue
             one_of_many = name in kb.signature.functions or getattr(meaning, "exclusive", False)
-            undo.callback(_tap(meaning, partial(listen, name, returns, one_of_many)))
+            undo.callback(interpretation.listen(name, partial(listen, name, returns, one_of_many)))
         yield said
-
-
-def _tap(meaning: Any, hear: Callable[[Any], None]) -> Callable[[], object]:
-    """Hear what a symbol says from now on; returns how to stop."""
-    if isinstance(tensor := getattr(meaning, "tensor", None), Tensor):
-        hear(tensor)
-        return lambda: None
-    if isinstance(getattr(meaning, "module", None), nn.Module):
-        return meaning.module.register_forward_hook(lambda module, inputs, output: hear(output)).remove  # type: ignore[no-any-return]
-    call = getattr(meaning, "_call", None)
-    if call is None:
-        return lambda: None
-
-    def tapped(*arguments: Any) -> Any:
-        output = call(*arguments)
-        hear(output)
-        return output
-
-    meaning._call = tapped
-    return partial(setattr, meaning, "_call", call)
 
 
 def _cells(tried: Tried) -> tuple[str, ...]:

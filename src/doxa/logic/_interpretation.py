@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from doxa.logic._binders import Quantifier
 from doxa.logic._bindings import table
 from doxa.logic._diagnostics import did_you_mean
 from doxa.logic._kb import KnowledgeBase
-from doxa.logic._meanings import Fixed, Meaning, Named, Network, bind, bind_constant, check_names, signature_text
+from doxa.logic._meanings import Fixed, Meaning, Named, Network, Table, bind, bind_constant, check_names, signature_text
 from doxa.logic._sorts import literal
 from doxa.logic._symbols import Function, Predicate, Signature
 from doxa.logic._tree import Expr, Name
@@ -78,6 +78,15 @@ class Interpretation(nn.Module):
     def meaning(self, name: str) -> Meaning | None:
         """What a predicate or function is bound to, or None."""
         return self._bound.get(name)
+
+    def listen(self, name: str, hear: Callable[[Any], None]) -> Callable[[], object]:
+        """Hear what a symbol says: of a table at once, of a network from now on; the result is how to stop."""
+        meaning = self.meaning(name)
+        if isinstance(meaning, Network):
+            return meaning.listen(hear)
+        if isinstance(meaning, Table):
+            hear(meaning.tensor)
+        return lambda: None
 
     def constant(self, name: str) -> Fixed | None:
         """What a constant is bound to, or None."""

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -44,6 +46,20 @@ class Network(nn.Module):
     @property
     def call(self) -> Any:
         return self._call if self.module is None else self.module
+
+    def listen(self, hear: Callable[[Any], None]) -> Callable[[], object]:
+        """Call ``hear`` with whatever is returned from now on; the result is how to stop."""
+        if self.module is not None:
+            return self.module.register_forward_hook(lambda module, inputs, output: hear(output)).remove
+        call: Any = self._call
+
+        def overheard(*arguments: Any) -> Any:
+            output = call(*arguments)
+            hear(output)
+            return output
+
+        self._call = overheard
+        return partial(setattr, self, "_call", call)
 
 
 class Table(nn.Module):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from doxa.errors import DoxaError
 
@@ -32,9 +32,7 @@ def blame(model: Model, semantics: Chosen, generator: torch.Generator | None, da
 
     with ExitStack() as undo:
         for name in (*model.kb.signature.predicates, *model.kb.signature.functions):
-            meaning = model.interpretation.meaning(name)
-            if isinstance(meaning, nn.Module):
-                undo.callback(_watched(meaning, partial(look, name)))
+            undo.callback(model.interpretation.listen(name, partial(look, name)))
         try:
             with torch.no_grad():
                 losses = model.losses(semantics=semantics, generator=generator, **data)
@@ -46,23 +44,3 @@ def blame(model: Model, semantics: Chosen, generator: torch.Generator | None, da
     if bad:
         return f"axiom {bad[0]!r} has a loss that is not finite, though its symbols gave finite numbers"
     return "run again, all losses of axioms are finite"
-
-
-def _watched(meaning: Any, look: Callable[[Any], None]) -> Callable[[], object]:
-    """Look at whatever a symbol says from now on; returns how to stop."""
-    if isinstance(tensor := getattr(meaning, "tensor", None), Tensor):
-        look(tensor)
-    if isinstance(getattr(meaning, "module", None), nn.Module):
-        handle = meaning.module.register_forward_hook(lambda module, inputs, output: look(output))
-        return handle.remove  # type: ignore[no-any-return]
-    call = getattr(meaning, "_call", None)
-    if call is None:
-        return lambda: None
-
-    def watched(*arguments: Any) -> Any:
-        output = call(*arguments)
-        look(output)
-        return output
-
-    meaning._call = watched
-    return partial(setattr, meaning, "_call", call)
