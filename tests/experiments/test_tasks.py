@@ -122,6 +122,28 @@ def test_numbers_are_those_of_the_network_kept(tmp_path: Path) -> None:
     assert evaluation.target_calibration == pytest.approx(error, abs=1e-5)
 
 
+def test_rows_held_out_choose_the_checkpoint(tmp_path: Path) -> None:
+    task = coins(validation=50)
+    less, looked_at = task.held_out(50, seed=2)
+    rows = [
+        {tuple(row) for row in part["tosses"]["first"].tolist()} for part in (task.train, less.train, looked_at.test)
+    ]
+    assert rows[1] | rows[2] == rows[0] and not rows[1] & rows[2] and len(rows[2]) == 50
+    assert not torch.equal(task.held_out(50, seed=3)[1].test["tosses"]["first"], looked_at.test["tosses"]["first"])
+
+    # So large a rate spoils what was learnt: the best is not the last, and patience ends it.
+    settings = ["steps=400", "evaluate_every=10", "learning_rate=3", "patience=4"]
+    run = train_task(task, "exact", tmp_path, seed=2, settings=settings, progress=False)
+    curve = {line["step"]: line["task_accuracy"] for line in run.metrics() if "task_accuracy" in line}
+    last, best = max(curve), max(curve, key=lambda step: (curve[step], -step))
+    assert last == best + 40 < 400
+    kept = open_run(tmp_path, task)[2]
+    assert measure(looked_at, kept, seed=2).scores()["task_accuracy"] == curve[best]
+    (weight,) = (v for k, v in kept.state_dict().items() if k.endswith("weight"))
+    (saved,) = (v for k, v in run.load("best").state["objective"].items() if k.endswith("weight"))
+    assert run.load("best").step == best and torch.equal(weight, saved)
+
+
 @pytest.mark.parametrize("word", ["exact", "sampled", "amortized"])
 def test_interrupted_it_goes_on_with_the_same_bits(word: str, tmp_path: Path) -> None:
     """With an average, and a loss of the task's own that draws random numbers; broken off between two checkpoints."""
@@ -327,6 +349,10 @@ def test_tasks_with_mistakes(tmp_path: Path) -> None:
         task.semantics_of("exact:godel")
     with pytest.raises(ConfigError, match="unknown key 'step'; did you mean 'steps'"):
         train_task(task, "exact", tmp_path / "a", settings=["step=3"], progress=False)
+    with pytest.raises(ConfigError, match=r"patience needs rows to look at.*hold some out: validation=500"):
+        train_task(task, "exact", tmp_path / "a", settings=["patience=3"], progress=False)
+    with pytest.raises(ConfigError, match=r"validation is 400, expected .* fewer than the 400 training rows"):
+        train_task(task, "exact", tmp_path / "a", settings=["validation=400"], progress=False)
     wrong = coins(concepts={"face": {"tosses.first": torch.zeros(90, dtype=torch.long)}})
     with pytest.raises(DataError, match="hold 0; its values are 1, 2, 3"):
         measure(wrong, wrong.model(doxa.Exact()))

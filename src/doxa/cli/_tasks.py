@@ -48,7 +48,7 @@ class Train:
     seed: int = 0
     """Of the first parameters, the order of the data and all that is sampled."""
     settings: Settings = ()
-    """Change how it is trained, such as learning_rate=0.01 batch_size=32 devices=2."""
+    """Change how it is trained, such as learning_rate=0.01 batch_size=32 validation=500 patience=3 devices=2."""
     out: Path = Path("runs")
     """Run folders are made here, such as runs/addition/exact/2000-steps/seed-0."""
     data: Path | None = None

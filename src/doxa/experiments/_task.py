@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class Task:
         semantics: what a word for a semantics means for this task, where the usual is not the best.
         fitting: how to train.
         batch_size: rows in a batch.
+        validation: hold out so many training rows, to stop early and to keep the best checkpoint; see `TaskConfig`.
 
     >>> import doxa
     >>> def data(n):
@@ -84,6 +85,7 @@ class Task:
     semantics: Mapping[str, Semantics] = field(default_factory=dict)
     fitting: Fitting = field(default_factory=Fitting)
     batch_size: int = 64
+    validation: int = 0
 
     def __post_init__(self) -> None:
         if not self.name or any(letter in self.name for letter in "/\\\0") or self.name.startswith("."):
@@ -175,6 +177,25 @@ class Task:
         """How many rows there are."""
         data = self.test if split == "test" else self.train
         return len(next(iter(columns(data, self.rows, split).values())))
+
+    def held_out(self, rows: int, *, seed: int = 0) -> tuple[Task, Task]:
+        """Two tasks from the training rows: one that lacks some of them, and one that is tested on these.
+
+        Concepts are labelled on test rows only, so the second does not measure them.
+
+        Raises:
+            ConfigError: there are not so many rows.
+        """
+        count = self.size("train")
+        if not 0 < rows < count:
+            raise ConfigError(f"validation is {rows}, expected more than 0 and fewer than the {count} training rows")
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+        fields = columns(self.train, self.rows, "train")
+        fewer, kept = (
+            self.with_rows(self.train, {name: value[part.to(value.device)] for name, value in fields.items()})
+            for part in (order[rows:], order[:rows])
+        )
+        return replace(self, train=fewer), replace(self, train=fewer, test=kept, concepts={})
 
     def with_rows(self, data: Data, fields: Mapping[str, Tensor]) -> dict[str, Any]:
         """Data with other rows: those of a batch, say; all on the device of these."""

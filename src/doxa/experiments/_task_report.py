@@ -83,7 +83,7 @@ def write_task_report(paths: Sequence[str | Path], out: str | Path | None = None
         "<h2>The knowledge</h2>",
         _knowledge(configs[0], evaluations, names),
         "<h2>Learning curves</h2>",
-        f"<p>On the first {min(LOOKED_AT, first.rows):,} test rows; nothing is chosen by them.</p>",
+        f"<p>{_of_what(configs, first.rows)}</p>",
         _image("learning curves", draw_curves(named), figures / "curves.png"),
         "<p>The losses. What is minimised differs between semantics, so their heights cannot be compared.</p>",
         _image("losses", draw_losses(named), figures / "losses.png"),
@@ -92,6 +92,16 @@ def write_task_report(paths: Sequence[str | Path], out: str | Path | None = None
     title = f"{first.task}: {names[0]}" if len(runs) == 1 else f"{first.task} under {len(runs)} semantics"
     write_html(folder / "report.html", title, "\n".join(body))
     return folder / "report.html"
+
+
+def _of_what(configs: Sequence[TaskConfig], rows: int) -> str:
+    """Which rows the learning curves are of."""
+    if all(config.validation for config in configs):
+        return "On training rows that were held out; the checkpoint that was best on them counts."
+    return f"On the first {min(LOOKED_AT, rows):,} test rows; nothing is chosen by them." + (
+        " Where rows were held out, on these; the checkpoint that was best on them counts."
+        * any(config.validation for config in configs)
+    )
 
 
 def _names(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:

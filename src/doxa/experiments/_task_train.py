@@ -25,7 +25,7 @@ from doxa.tasks import Batches
 __all__ = ["TaskConfig", "open_run", "run_folder", "train_task", "trained_model"]
 
 LOOKED_AT = 500
-"""Learning curves are of so many test rows, the first ones. Nothing is chosen by them."""
+"""Learning curves are of so many rows, the first ones: of what is held out, else of the test rows."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class TaskConfig:
         knowledge: the text of the knowledge.
         data: a folder of data, where one was given.
         batch_size: rows in a batch.
+        validation: so many training rows were held out. The learning curves are of them, patience looks at them, and
+            the checkpoint that was best on them counts. 0 held out none: the last checkpoint counts.
         fitting: how it was trained.
 
     >>> TaskConfig("addition", "exact", "Exact()", "pred rain").fitting.steps
@@ -51,7 +53,14 @@ class TaskConfig:
     knowledge: str
     data: str = ""
     batch_size: int = 64
+    validation: int = 0
     fitting: Fitting = field(default_factory=Fitting)
+
+    def __post_init__(self) -> None:
+        if self.validation < 0:
+            raise ConfigError(f"validation is {self.validation}, expected 0 or more training rows to hold out")
+        if self.fitting.patience and not self.validation:
+            raise ConfigError("patience needs rows to look at that are not for testing; hold some out: validation=500")
 
 
 class _Objective(nn.Module):
@@ -102,7 +111,8 @@ def train_task(
         semantics: how to reason: a word, see `Task.semantics_of`, or any semantics.
         path: the run folder.
         seed: of the first parameters, the order of the rows and all that is sampled.
-        settings: changes of the fitting and the batch size, such as ``"steps=100"``, ``"batch_size=16"``.
+        settings: changes of the fitting and of the configuration, such as ``"steps=100"``, ``"batch_size=16"``,
+            ``"validation=500"``.
         source: where the task is found again: its name or file; by default its name.
         data: the folder of data that it was made from.
         progress: show how far it is.
@@ -122,16 +132,28 @@ def train_task(
     """
     chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
     config = configured(task, semantics, settings, source=source, data=data)
-    rows = columns(task.train, task.rows, "train")
-    size = min(config.batch_size, task.size("train"))
+    learnt, looked_at = task.held_out(config.validation, seed=seed) if config.validation else (task, task)
+    rows = columns(learnt.train, task.rows, "train")
+    size = min(config.batch_size, learnt.size("train"))
     batches = Batches(rows, size, seed=seed, drop_last=True)
-    objective = _Objective(task, task.model(chosen, seed=seed))
+    objective = _Objective(learnt, task.model(chosen, seed=seed))
 
     def look(judged: nn.Module) -> dict[str, float]:
         with _parameters_of(objective.model, judged):
-            return measure(task, objective.model, LOOKED_AT, seed=seed).scores()
+            measured = measure(looked_at, objective.model, None if config.validation else LOOKED_AT, seed=seed)
+        return measured.scores()
 
-    run = fit(objective, batches, path, config, fitting=config.fitting, seed=seed, evaluate=look, progress=progress)
+    run = fit(
+        objective,
+        batches,
+        path,
+        config,
+        fitting=config.fitting,
+        seed=seed,
+        evaluate=look,
+        best=("task_accuracy" if task.target else "satisfaction") if config.validation else None,
+        progress=progress,
+    )
     _note_memory(run)
     return run
 
@@ -162,9 +184,11 @@ def configured(
     """The configuration of a run, with changes such as ``"steps=100"``."""
     chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
     word = semantics if isinstance(semantics, str) else repr(semantics)
-    config = TaskConfig(source or task.name, word, repr(chosen), task.text, data, task.batch_size, task.fitting)
+    config = TaskConfig(
+        source or task.name, word, repr(chosen), task.text, data, task.batch_size, task.validation, task.fitting
+    )
     of_fitting = {f.name for f in fields(Fitting)}
-    known = [*sorted(of_fitting), "batch_size"]
+    known = [*sorted(of_fitting), "batch_size", "validation"]
     changes = []
     for setting in settings:
         key = setting.partition("=")[0].strip()
@@ -222,7 +246,7 @@ def task_config(run: Run) -> TaskConfig:
 
 
 def trained_model(task: Task, run: Run, semantics: Semantics | None = None) -> Model:
-    """The model of a run at its last checkpoint: with the averaged parameters, where they were averaged."""
+    """The model of a run at the checkpoint that counts: with the averaged parameters, where they were averaged."""
     config = task_config(run)
     if semantics is None:
         try:
@@ -230,7 +254,7 @@ def trained_model(task: Task, run: Run, semantics: Semantics | None = None) -> M
         except ConfigError as error:
             raise ConfigError(f"{run.path} was trained with {config.semantics}: give it again") from error
     model = task.model(semantics, seed=run.seed)
-    state = run.load().state
+    state = run.load("best" if config.validation else "last").state
     trained = {name.removeprefix("model."): value for name, value in state["objective"].items()}
     parameters = dict(model.named_parameters())
     for name, value in state.get("average", {}).items():
