@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import tyro
@@ -17,7 +17,7 @@ from doxa.cli._figures import Figures
 from doxa.cli._knowledge import Check, Show, Solve
 from doxa.cli._operators import Operators
 from doxa.cli._output import say
-from doxa.cli._reproduce import Addition, Paths, Same, Sat, Sudoku, Sum9, Vae
+from doxa.cli._reproduce import Addition, Everything, Paths, Same, Sat, Sudoku, Sum9, Vae
 from doxa.cli._shortcuts import Shortcuts
 from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
 from doxa.errors import DoxaError
@@ -46,10 +46,15 @@ class Experiments:
         | Annotated[Vae, subcommand("vae")]
         | Annotated[Paths, subcommand("paths")]
         | Annotated[Sudoku, subcommand("sudoku")]
-    ]
+        | Annotated[Everything, subcommand("all")]
+    ] = field(default_factory=Everything)
+    list: bool = False
+    """List every experiment with its configurations, and run nothing."""
 
     def run(self) -> int:
-        return self.experiment.run()
+        if isinstance(self.experiment, Everything):
+            return self.experiment.run()
+        return replace(self.experiment, list=self.list or self.experiment.list).run()
 
 
 EXAMPLES = {
@@ -72,6 +77,7 @@ EXAMPLES = {
     ),
     Report: ("doxa report runs/addition/exact/2000-steps/seed-0", "doxa report runs/addition/*/2000-steps/seed-0"),
     Experiments: (
+        "doxa reproduce --list",
         "doxa reproduce same --list",
         "doxa reproduce same --table implications --steps 14000 --seeds 0 1",
         "doxa reproduce same --show",
@@ -79,14 +85,19 @@ EXAMPLES = {
         "doxa reproduce sat --table 91-clauses --data uf20-91",
         "doxa reproduce addition --reasoner refine --seeds 0 1 2",
         "doxa reproduce paths --only terrain-12/rloo terrain-12/imle --seeds 0 1",
-        "doxa reproduce sudoku --reasoner exact --seeds 0 1 2",
+        "doxa reproduce addition --reasoner amortized --variant predict --model scan -N 15 --seeds 0 1",
+        "doxa reproduce sudoku --reasoner exact amortized --seeds 0 1 2",
     ),
     Operators: (
         "doxa operators --kind implications",
         "doxa operators goguen --plot goguen.png",
         "doxa operators --json > operators.json",
     ),
-    Figures: ("doxa figures fuzzy --out figures", "doxa figures fuzzy --only success_rates reichenbach_path"),
+    Figures: (
+        "doxa figures fuzzy --out figures",
+        "doxa figures fuzzy --only success_rates reichenbach_path",
+        "doxa figures explanations --run runs/addition/amortized/scan-prune-n-1/14540-steps/seed-0",
+    ),
     Estimators: ("doxa estimators", "doxa estimators LeaveOneOut", "doxa estimators --json"),
     Shortcuts: ("doxa shortcuts addition.doxa", "doxa shortcuts addition.doxa --data digits.csv --show 20"),
     Doctor: ("doxa doctor rules.doxa --logic godel", "doxa doctor runs/addition/fuzzy/2000-steps/seed-0"),

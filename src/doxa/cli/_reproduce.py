@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
@@ -74,7 +74,10 @@ class Reproduce:
             for entry in self.entries(experiment)
         ]
         if self.list:
-            self._list(chosen)
+            if self.json:
+                say_json(listed(chosen))
+            else:
+                say_entries(chosen)
             return 0
         with clean_exit():
             if not self.show:
@@ -99,21 +102,45 @@ class Reproduce:
                     say(f"figure: {file}")
         return 0
 
-    def _list(self, entries: Entries) -> None:
-        if self.json:
-            from doxa.runs import config_values
 
-            say_json(
-                [
-                    {"name": e.name, "published": e.published, "source": e.source, "config": config_values(e.config)}
-                    for e in entries
-                ]
-            )
-            return
-        width = max((len(entry.name) for entry in entries), default=0)
-        for entry in entries:
-            published = ", ".join(f"{metric} {value:g}" for metric, value in entry.published.items())
-            say(f"{entry.name:<{width}}  {published or '–'}{f'  ({entry.source})' if entry.source else ''}")
+def listed(entries: Entries) -> list[dict[str, Any]]:
+    """Configurations for JSON."""
+    from doxa.runs import config_values
+
+    return [
+        {"name": e.name, "published": e.published, "source": e.source, "config": config_values(e.config)}
+        for e in entries
+    ]
+
+
+def say_entries(entries: Entries) -> None:
+    """Configurations with their published values, a line each."""
+    width = max((len(entry.name) for entry in entries), default=0)
+    for entry in entries:
+        published = ", ".join(f"{metric} {value:g}" for metric, value in entry.published.items())
+        say(f"{entry.name:<{width}}  {published or '–'}{f'  ({entry.source})' if entry.source else ''}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Everything:
+    """List all experiments with their configurations and published values; nothing is run."""
+
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        from doxa.experiments import ADDITION, PATHS, SAME, SAT, SUDOKU, SUM9, VAE
+
+        experiments = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU)
+        if self.json:
+            say_json({e.name: {"about": e.about, "configurations": listed([*e.entries])} for e in experiments})
+            return 0
+        for experiment in experiments:
+            say(f"{experiment.name}: {experiment.about}", "bold")
+            say_entries([*experiment.entries])
+            say("")
+        say("doxa reproduce NAME runs one of them; doxa reproduce NAME --help says how to choose a part of it")
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True)
