@@ -226,7 +226,7 @@ class Sudoku(Reproduce):
     """Visual Sudoku: telling correct grids of digits from incorrect ones (Chapter 6). Each seed is a split."""
 
     reasoner: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
-    """Only these ways of reasoning: exact, amortized, pairs (the closed form for pairs of cells)."""
+    """Only these ways of reasoning: exact, amortized, pairs (the closed form for pairs of cells), neural."""
 
     def experiment(self) -> Experiment:
         from doxa.experiments import SUDOKU
@@ -244,7 +244,7 @@ class Addition(Reproduce):
     """Digits learnt from sums of MNIST digits alone (Chapters 4 and 6)."""
 
     reasoner: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
-    """Only these ways of reasoning: refine, exact, amortized."""
+    """Only these ways of reasoning: refine, exact, amortized, or none: neural."""
     digits: Annotated[tuple[int, ...], arg(aliases=("-N",))] = ()
     """Only numbers of so many digits."""
     variant: tuple[Literal["predict", "explain", "prune", "no-prior"], ...] = ()

@@ -15,6 +15,7 @@ from doxa.experiments._addition_amortized import (
 from doxa.experiments._addition_exact import EXACT_ENTRIES, ExactAdditionConfig, train_exact_addition
 from doxa.experiments._addition_refine import REFINE_ENTRIES, RefineAdditionConfig, train_refine_addition
 from doxa.experiments._experiment import Experiment
+from doxa.experiments._neural import NEURAL_ADDITION, NeuralConfig, train_neural
 from doxa.experiments._report import figure, picture
 from doxa.runs import Result
 
@@ -22,7 +23,7 @@ __all__ = ["ADDITION"]
 
 
 def _train(
-    config: RefineAdditionConfig | ExactAdditionConfig | AmortizedAdditionConfig,
+    config: RefineAdditionConfig | ExactAdditionConfig | AmortizedAdditionConfig | NeuralConfig,
     path: Path,
     *,
     seed: int,
@@ -33,6 +34,8 @@ def _train(
         return train_refine_addition(config, path, seed=seed, data=data, progress=progress)
     if isinstance(config, AmortizedAdditionConfig):
         return train_amortized_addition(config, path, seed=seed, data=data, progress=progress)
+    if isinstance(config, NeuralConfig):
+        return train_neural(config, path, seed=seed, data=data, progress=progress)
     return train_exact_addition(config, path, seed=seed, data=data, progress=progress)
 
 
@@ -64,9 +67,10 @@ def _draw(results: Sequence[Result], folder: Path) -> list[Path]:
 ADDITION = Experiment(
     name="addition",
     about="Digits learnt from sums of MNIST digits",
-    entries=(*REFINE_ENTRIES, *EXACT_ENTRIES, *AMORTIZED_ENTRIES),
+    entries=(*REFINE_ENTRIES, *EXACT_ENTRIES, *AMORTIZED_ENTRIES, *NEURAL_ADDITION),
     train=_train,
     metrics=("accuracy", "neural", "digit_accuracy", "most_probable", "off_by_one", "local_minimum"),
     draw=_draw,
 )
-"""Entries ``refine/3000`` (pairs of digits), ``exact/n-4`` (numbers of four digits), ``amortized/scan-predict-n-4``."""
+"""Entries ``refine/3000`` (pairs of digits), ``exact/n-4`` (numbers of four digits), ``amortized/scan-predict-n-4``,
+and ``neural/n-4``, which does not reason."""

@@ -26,7 +26,7 @@ from doxa.amortized import (
 )
 from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
-from doxa.experiments._addition_exact import pairings, shifted
+from doxa.experiments._addition_exact import pairings, reference, shifted
 from doxa.experiments._digits import digit_network
 from doxa.experiments._experiment import Entry
 from doxa.problem import Belief, Problem, addition
@@ -356,7 +356,7 @@ def _entry(digits: int, variant: Variant, config: AmortizedAdditionConfig) -> En
         f"amortized/{config.model}-{variant}-n-{digits}" + "-shifted" * bool(config.shift),
         config,
         {"accuracy": symbolic, "neural": neural},
-        f"A-NeSI ({variant.replace('-', ' ')}), Chapter 6",
+        f"A-NeSI ({variant.replace('-', ' ')}), Chapter 6; {reference(digits)}",
     )
 
 

@@ -14,6 +14,7 @@ from doxa.errors import ConfigError
 from doxa.exact import Constraint
 from doxa.experiments._digits import digit_network
 from doxa.experiments._experiment import Entry, Experiment
+from doxa.experiments._neural import NEURAL_SUDOKU, NeuralConfig, train_neural
 from doxa.experiments._sudoku_pairs import PAIRS_ENTRIES, SudokuPairsConfig, train_sudoku_pairs
 from doxa.logic import And, Constant, Function, Propositional, Sort, ground
 from doxa.problem import Belief
@@ -140,10 +141,12 @@ def measure(network: nn.Module, puzzles: SudokuPuzzles, constraint: Constraint) 
 
 
 def _train(
-    config: SudokuConfig | SudokuPairsConfig, path: Path, *, seed: int, data: Path | None, progress: bool
+    config: SudokuConfig | SudokuPairsConfig | NeuralConfig, path: Path, *, seed: int, data: Path | None, progress: bool
 ) -> Result:
     if isinstance(config, SudokuPairsConfig):
         return train_sudoku_pairs(config, path, seed=seed, data=data, progress=progress)
+    if isinstance(config, NeuralConfig):
+        return train_neural(config, path, seed=seed, data=data, progress=progress)
     return train_sudoku(config, path, seed=seed, data=data, progress=progress)
 
 
@@ -159,6 +162,7 @@ SUDOKU = Experiment(
             "A-NeSI, Chapter 6",
         ),
         *PAIRS_ENTRIES,
+        *NEURAL_SUDOKU,
     ),
     train=_train,
     metrics=("accuracy", "symbolic_accuracy"),
