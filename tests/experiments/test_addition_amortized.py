@@ -110,7 +110,7 @@ def test_variants_are_what_they_are_called() -> None:
         ({"samples": 0}, "samples is 0"),
         ({"pretrain": -1}, "pretrain is -1"),
         ({"shift": -1}, "shift is -1"),
-        ({"average": 1.0}, "average is 1.0, expected less than 1"),
+        ({"average": 1.0}, "average is 1.0, expected at least 0 and below 1"),
     ):
         with pytest.raises(ConfigError, match=message):
             AmortizedAdditionConfig(**settings)

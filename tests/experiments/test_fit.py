@@ -120,7 +120,7 @@ def test_mistakes(tmp_path: Path) -> None:
     for change, message in [
         ({"steps": 0}, "steps is 0, expected more than 0"),
         ({"clip": -1.0}, "clip is -1.0, expected 0 or more"),
-        ({"average": 1.0}, "average is 1.0, expected a decay"),
+        ({"average": 1.0}, "average is 1.0, expected at least 0 and below 1"),
     ]:
         with pytest.raises(ConfigError, match=message):
             replace(HOW, **change)

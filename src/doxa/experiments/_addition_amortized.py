@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import cos, pi
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +25,13 @@ from doxa.amortized import (
 )
 from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
-from doxa.experiments._addition_exact import pairings, reference, shifted
+from doxa.experiments._addition_exact import held_out, pairings, reference, shifted
 from doxa.experiments._digits import digit_network
 from doxa.experiments._experiment import Entry
+from doxa.experiments._settings import half_cosine, require_decay, require_nonnegative, require_one_of, require_positive
 from doxa.problem import Belief, Problem, addition
 from doxa.runs import Result, Run, load_config, train
-from doxa.tasks import MNIST, Batches, digits_task, normalize, split_indices
+from doxa.tasks import MNIST, Batches, digits_task, normalize
 
 Variant = Literal["predict", "explain", "prune", "no-prior"]
 ModelName = Literal["mlp", "scan"]
@@ -94,26 +94,28 @@ class AmortizedAdditionConfig:
     save_every: int = 500
 
     def __post_init__(self) -> None:
-        for name in (
-            "digits", "steps", "batch_size", "samples", "hidden", "learning_rate", "inference_rate", "warmup", "beams",
+        require_positive(
+            self,
+            "digits",
+            "steps",
+            "batch_size",
+            "samples",
+            "hidden",
+            "learning_rate",
+            "inference_rate",
+            "warmup",
+            "beams",
             "save_every",
-        ):  # fmt: skip
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
-        for name in ("pretrain", "decay", "weight_decay", "average", "shift", "curve", "validation"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected 0 or more")
-        for name, known in (("variant", Variant), ("model", ModelName)):
-            if getattr(self, name) not in get_args(known):
-                raise ConfigError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(get_args(known))}")
-        if self.average >= 1:
-            raise ConfigError(f"average is {self.average}, expected less than 1")
+        )
+        require_nonnegative(self, "pretrain", "decay", "weight_decay", "shift", "curve", "validation")
+        require_one_of(self, "variant", Variant)
+        require_one_of(self, "model", ModelName)
+        require_decay(self, "average")
 
     def rate(self, highest: float, step: int, first: int = 0) -> float:
         """The learning rate of a step for what starts to learn at the step ``first``, both counted from 0."""
         done = step - first
-        fallen = (1 + cos(pi * min(1.0, done / (self.decay - first)))) / 2 if self.decay > first else 1.0
-        return highest * min(1.0, (done + 1) / self.warmup) * fallen
+        return highest * min(1.0, (done + 1) / self.warmup) * half_cosine(done, self.decay - first)
 
 
 def make_engine(config: AmortizedAdditionConfig, problem: Problem) -> Amortized:
@@ -171,9 +173,7 @@ def train_amortized_addition(
     """
     mnist = MNIST.load(data, verify=data is None, progress=progress)
     if config.validation:
-        held_out, rest = split_indices(len(mnist.train_labels), config.validation, seed=seed)
-        images, labels = mnist.train_images, mnist.train_labels
-        mnist = MNIST(images[rest], labels[rest], images[held_out], labels[held_out])
+        mnist = held_out(mnist, config.validation, seed=seed)
     problem = addition(config.digits)
     task = digits_task(mnist, problem, seed=seed)
     batches = Batches((task.images, task.outputs), min(config.batch_size, len(task)), seed=seed, drop_last=True)

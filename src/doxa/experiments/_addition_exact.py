@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import cos, pi
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from doxa.errors import ConfigError
 from doxa.exact import Elimination
 from doxa.experiments._digits import digit_network
 from doxa.experiments._experiment import Entry
+from doxa.experiments._settings import half_cosine, require_decay, require_nonnegative, require_positive
 from doxa.problem import Belief, Problem, addition
 from doxa.runs import Result, Run, train
 from doxa.tasks import MNIST, Batches, digits_task, normalize, split_indices
@@ -58,19 +57,13 @@ class ExactAdditionConfig:
     save_every: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("digits", "steps", "batch_size", "learning_rate", "warmup", "decay", "save_every"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
-        if min(self.weight_decay, self.validation, self.shift) < 0 or not 0 <= self.average < 1:
-            raise ConfigError(
-                f"weight_decay is {self.weight_decay}, validation {self.validation}, shift {self.shift} and average "
-                f"{self.average}; expected 0 or more, and an average below 1"
-            )
+        require_positive(self, "digits", "steps", "batch_size", "learning_rate", "warmup", "decay", "save_every")
+        require_nonnegative(self, "weight_decay", "validation", "shift")
+        require_decay(self, "average")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
-        fallen = (1 + cos(pi * min(1.0, step / self.decay))) / 2
-        return self.learning_rate * min(1.0, (step + 1) / self.warmup) * fallen
+        return self.learning_rate * min(1.0, (step + 1) / self.warmup) * half_cosine(step, self.decay)
 
 
 def train_exact_addition(
@@ -85,9 +78,7 @@ def train_exact_addition(
     """
     mnist = MNIST.load(data, verify=data is None, progress=progress)
     if config.validation:
-        held_out, rest = split_indices(len(mnist.train_labels), config.validation, seed=seed)
-        images, labels = mnist.train_images, mnist.train_labels
-        mnist = MNIST(images[rest], labels[rest], images[held_out], labels[held_out])
+        mnist = held_out(mnist, config.validation, seed=seed)
     problem = addition(config.digits)
     reasoner = Elimination(problem)
     task = digits_task(mnist, problem, seed=seed)
@@ -129,6 +120,13 @@ def train_exact_addition(
     )
     result = Result.of(run, "addition", prefix_step=min(PREFIX_STEP, config.steps))
     return replace(result, metrics={**result.metrics, **measure(average, mnist, reasoner)})
+
+
+def held_out(mnist: MNIST, count: int, *, seed: int) -> MNIST:
+    """MNIST's training digits alone, of which so many are for testing."""
+    tested, rest = split_indices(len(mnist.train_labels), count, seed=seed)
+    images, labels = mnist.train_images, mnist.train_labels
+    return MNIST(images[rest], labels[rest], images[tested], labels[tested])
 
 
 def shifted(images: Tensor, most: int, generator: torch.Generator) -> Tensor:

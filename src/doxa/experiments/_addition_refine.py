@@ -22,6 +22,7 @@ from doxa._numerics import safe_log
 from doxa.errors import ConfigError
 from doxa.experiments._digits import digit_network
 from doxa.experiments._experiment import Entry
+from doxa.experiments._settings import require_positive
 from doxa.logic import propositions
 from doxa.problem import addition
 from doxa.refine import Refine
@@ -57,9 +58,7 @@ class RefineAdditionConfig:
     save_every: int = 200
 
     def __post_init__(self) -> None:
-        for name in ("pairs", "steps", "batch_size", "learning_rate", "save_every"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
+        require_positive(self, "pairs", "steps", "batch_size", "learning_rate", "save_every")
 
 
 def addition_layer() -> Refine:

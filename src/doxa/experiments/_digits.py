@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from doxa.errors import ConfigError
 from doxa.experiments._digits_report import write_report
+from doxa.experiments._settings import require_positive
 from doxa.runs import Result, ResultsTable, Row, Run, results_table, train
 from doxa.tasks import MNIST, Batches
 
@@ -40,9 +40,7 @@ class DigitsConfig:
     evaluate_every: int = 500
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "learning_rate", "validation", "evaluate_every"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
+        require_positive(self, "steps", "batch_size", "learning_rate", "validation", "evaluate_every")
 
 
 def digit_network() -> nn.Sequential:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa.errors import ConfigError, RunError
+from doxa.experiments._settings import require_decay, require_nonnegative, require_positive
 from doxa.runs import GlobalRandom, Run, train
 
 __all__ = ["Fitting", "fit"]
@@ -63,14 +64,9 @@ class Fitting:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "learning_rate", "log_every", "evaluate_every", "devices", "nodes"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
-        for name in ("weight_decay", "warmup", "clip", "patience"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected 0 or more")
-        if not 0 <= self.average < 1:
-            raise ConfigError(f"average is {self.average}, expected a decay of at least 0 and below 1, such as 0.999")
+        require_positive(self, "steps", "learning_rate", "log_every", "evaluate_every", "devices", "nodes")
+        require_nonnegative(self, "weight_decay", "warmup", "clip", "patience")
+        require_decay(self, "average")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step (from 0), as a share of the highest."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from doxa.errors import ConfigError
 from doxa.experiments._addition_exact import pairings, reference
 from doxa.experiments._baselines import DigitsBaseline
 from doxa.experiments._experiment import Entry
+from doxa.experiments._settings import require_one_of, require_positive
 from doxa.problem import addition
 from doxa.runs import Result, Run, train
 from doxa.tasks import MNIST, Batches, digits_task, normalize, sudoku_problem, visual_sudoku
@@ -52,11 +52,8 @@ class NeuralConfig:
     save_every: int = 500
 
     def __post_init__(self) -> None:
-        if self.task not in get_args(NeuralTask):
-            raise ConfigError(f"task is {self.task!r}, expected one of {', '.join(get_args(NeuralTask))}")
-        for name in ("size", "steps", "batch_size", "learning_rate", "hidden", "puzzles", "save_every"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
+        require_one_of(self, "task", NeuralTask)
+        require_positive(self, "size", "steps", "batch_size", "learning_rate", "hidden", "puzzles", "save_every")
 
 
 def train_neural(config: NeuralConfig, path: Path, *, seed: int, data: Path | None, progress: bool) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from doxa.errors import ConfigError, DataError, RunError
 from doxa.experiments._experiment import Entry, Experiment
 from doxa.experiments._paths_methods import RLOO, ANeSI, ImplicitMLE, Method, Neural, Supervised
+from doxa.experiments._settings import require_one_of, require_positive
 from doxa.runs import Result, Run, train
 from doxa.tasks import Batches, PathMaps, map_tiles, optimal_paths, read_warcraft, same_paths, terrain_maps
 
@@ -73,14 +74,24 @@ class PathsConfig:
     warcraft: bool = False
 
     def __post_init__(self) -> None:
-        if self.method not in get_args(MethodName):
-            raise ConfigError(f"method is {self.method!r}, expected one of {', '.join(get_args(MethodName))}")
-        for name in (
-            "size", "steps", "maps", "batch_size", "learning_rate", "samples", "deviation", "reach", "beliefs",
-            "inference_rate", "concentration", "channels", "layers", "evaluate_every",
-        ):  # fmt: skip
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
+        require_one_of(self, "method", MethodName)
+        require_positive(
+            self,
+            "size",
+            "steps",
+            "maps",
+            "batch_size",
+            "learning_rate",
+            "samples",
+            "deviation",
+            "reach",
+            "beliefs",
+            "inference_rate",
+            "concentration",
+            "channels",
+            "layers",
+            "evaluate_every",
+        )
         if self.pretrain < 0 or (self.pretrain and not self.method.startswith("a-nesi")):
             raise ConfigError(f"pretrain is {self.pretrain}, expected 0 or more, and 0 for {self.method}")
 
@@ -239,11 +250,11 @@ def _published_schedule(method: MethodName, size: int) -> PathsConfig:
 
 
 def _own_schedule(method: MethodName, size: int) -> PathsConfig:
-    """Pretraining that ends within an hour, and the same ten epochs with the same rate for all."""
+    """Pretraining that ends within half an hour, and the same ten epochs with the same rate for all."""
     config = PathsConfig(method, size, learning_rate=3e-3)
     if not method.startswith("a-nesi"):
         return config
-    pretrain, beliefs = (12_000, 64) if size == 12 else (6_000, 16)
+    pretrain, beliefs = 6_000, 64 if size == 12 else 16
     return replace(
         config, pretrain=pretrain, beliefs=beliefs, inference_rate=1e-3, channels=24, steps=pretrain + 10 * EPOCH
     )

@@ -8,6 +8,7 @@ from typing import Literal
 
 from doxa.errors import ConfigError
 from doxa.experiments._same_operators import MeanLogProduct, NoisyMaximum, NoisyMinimum
+from doxa.experiments._settings import require_nonnegative, require_positive
 from doxa.fuzzy import Aggregator, GeneralizedMean, GeneralizedMeanError, Logic, logic, sigmoidal
 
 __all__ = ["PairsConfig"]
@@ -65,11 +66,8 @@ class PairsConfig:
     evaluate_every: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "labelled", "evaluate_every", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
-        if not self.weight >= 0:
-            raise ConfigError(f"weight is {self.weight}, expected 0 or more")
+        require_positive(self, "steps", "batch_size", "labelled", "evaluate_every", "learning_rate")
+        require_nonnegative(self, "weight")
         known = range(1, len(FORMULAS[self.relation]) + 1)
         if any(number not in known for number in self.formulas) or len(set(self.formulas)) < len(self.formulas):
             raise ConfigError(f"formulas are {self.formulas}, expected different numbers from 1 to {known[-1]}")

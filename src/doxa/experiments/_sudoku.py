@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import cos, pi
 from pathlib import Path
 
 import torch
@@ -15,6 +14,7 @@ from doxa.exact import Constraint
 from doxa.experiments._digits import digit_network
 from doxa.experiments._experiment import Entry, Experiment
 from doxa.experiments._neural import NEURAL_SUDOKU, NeuralConfig, train_neural
+from doxa.experiments._settings import half_cosine, require_decay, require_nonnegative, require_positive
 from doxa.experiments._sudoku_pairs import PAIRS_ENTRIES, SudokuPairsConfig, train_sudoku_pairs
 from doxa.logic import And, Constant, Function, Propositional, Sort, ground
 from doxa.problem import Belief
@@ -52,21 +52,15 @@ class SudokuConfig:
     save_every: int = 500
 
     def __post_init__(self) -> None:
-        for name in ("steps", "puzzles", "batch_size", "learning_rate", "save_every"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
+        require_positive(self, "steps", "puzzles", "batch_size", "learning_rate", "save_every")
         if self.size != 4:
             raise ConfigError(f"size is {self.size}, expected 4: exact inference does not reach larger grids")
-        if not 0 <= self.average < 1 or self.decay < 0:
-            raise ConfigError(
-                f"average is {self.average} and decay {self.decay}, expected 0 or more, and an average below 1"
-            )
+        require_nonnegative(self, "decay")
+        require_decay(self, "average")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
-        if not self.decay:
-            return self.learning_rate
-        return self.learning_rate * (1 + cos(pi * min(1.0, step / self.decay))) / 2
+        return self.learning_rate * half_cosine(step, self.decay)
 
 
 def sudoku_constraint(size: int) -> Constraint:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import cos, pi
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from doxa.amortized import Amortized, MixtureDirichlet, PairsModel
 from doxa.errors import ConfigError
 from doxa.experiments._digits import digit_network
 from doxa.experiments._experiment import Entry
+from doxa.experiments._settings import half_cosine, require_decay, require_nonnegative, require_positive
 from doxa.problem import Belief, Problem
 from doxa.runs import Result, Run, train
 from doxa.tasks import MNIST, Batches, SudokuPuzzles, is_sudoku, normalize, sudoku_pairs, sudoku_problem, visual_sudoku
@@ -65,23 +65,19 @@ class SudokuPairsConfig:
     save_every: int = 500
 
     def __post_init__(self) -> None:
-        for name in (
-            "steps", "puzzles", "batch_size", "samples", "hidden", "learning_rate", "inference_rate", "save_every",
-        ):  # fmt: skip
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
+        require_positive(
+            self, "steps", "puzzles", "batch_size", "samples", "hidden", "learning_rate", "inference_rate", "save_every"
+        )
         if self.size not in (4, 9):
             raise ConfigError(f"size is {self.size}, expected 4 or 9")
-        if not 0 <= self.average < 1 or self.decay < 0:
-            raise ConfigError(
-                f"average is {self.average} and decay {self.decay}, expected 0 or more, and an average below 1"
-            )
+        require_nonnegative(self, "decay")
+        require_decay(self, "average")
         if self.pretrain < 0 or (self.pretrain and self.closed_form):
             raise ConfigError(f"pretrain is {self.pretrain}, expected 0 or more, and 0 for the closed form")
 
     def rate(self, highest: float, step: int) -> float:
         """The learning rate of a step, counted from 0."""
-        return highest * (1 + cos(pi * min(1.0, step / self.decay))) / 2 if self.decay else highest
+        return highest * half_cosine(step, self.decay)
 
 
 class PairsLearner(nn.Module):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from doxa.errors import ConfigError
 from doxa.experiments._experiment import Entry, Experiment
+from doxa.experiments._settings import require_positive
 from doxa.experiments._vae_figures import draw_bounds
 from doxa.experiments._vae_model import ControlVariate, DiscreteVAE, Latents
 from doxa.runs import Result, Run, train
@@ -63,9 +64,7 @@ class VAEConfig:
     evaluate_every: int = EPOCH
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "learning_rate", "temperature", "evaluate_every"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
+        require_positive(self, "steps", "batch_size", "learning_rate", "temperature", "evaluate_every")
         if not 0 <= self.cooling < 1:
             raise ConfigError(f"cooling is {self.cooling}, expected 0 <= cooling < 1")
         kind, _, count = self.estimator.partition("@")
