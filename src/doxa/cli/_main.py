@@ -96,7 +96,7 @@ EXAMPLES = {
     Figures: (
         "doxa figures fuzzy --out figures",
         "doxa figures fuzzy --only success_rates reichenbach_path",
-        "doxa figures explanations --run runs/addition/amortized/scan-prune-n-1/14540-steps/seed-0",
+        "doxa figures explanations --run runs/addition/amortized/scan-prune-n-1/5000-steps/seed-0",
     ),
     Estimators: ("doxa estimators", "doxa estimators LeaveOneOut", "doxa estimators --json"),
     Shortcuts: ("doxa shortcuts addition.doxa", "doxa shortcuts addition.doxa --data digits.csv --show 20"),

@@ -346,7 +346,7 @@ def _our_own(digits: int, variant: Variant) -> AmortizedAdditionConfig:
     )
 
 
-OUR_OWN = {1: (30, 64, 200, 5e-3), 2: (30, 32, 150, 5e-3), 4: (40, 32, 100, 5e-3), 15: (50, 16, 64, 1e-2)}
+OUR_OWN = {1: (30, 64, 200, 5e-3), 2: (20, 32, 150, 5e-3), 4: (40, 32, 100, 5e-3), 15: (50, 16, 64, 1e-2)}
 """Epochs, sums in a batch, samples and rate of the inference model, for numbers of so many digits."""
 
 
