@@ -195,6 +195,16 @@ def sums(rows: int, seed: int = 0) -> dict[str, Tensor]:
     return {"left": images[0], "right": images[1], "sum": torch.randint(0, 19, (rows,), generator=generator)}
 
 
+@pytest.mark.parametrize("formula", ["forall x: Digit. odd(x) -> small(x)", "forall x: Digit. odd(x)"])
+def test_a_finite_sort_alone_is_quantified_over(formula: str) -> None:
+    kb = parse(f"sort Digit = 0..2; pred odd(Digit); pred small(Digit); [rule] {formula}")
+    odd, small = sampled((3,), 5).clamp(max=0.9), sampled((3,), 6).clamp(max=0.9)
+    found = KnowledgeReasoner(kb["rule"], Interpretation(kb, odd=probs(odd), small=probs(small)))
+    each = 1 - odd * (1 - small) if "->" in formula else odd
+    torch.testing.assert_close(found.log_prob().exp(), each.prod())
+    assert "1 problem" in found.explain()
+
+
 def test_ten_thousand_rows_are_one_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     kb = parse(SUMS)
     planned: list[Any] = []

@@ -391,10 +391,10 @@ class KnowledgeReasoner:
     def _components(self, data: Data) -> list[_Instances]:
         """Units that share no variable, so that their probabilities may be multiplied: as few rows in each as can be.
 
-        Where the knowledge does not go row by row, the only unit is everything.
+        Where the knowledge does not go row by row, or object by object of an open sort, the only unit is everything.
         """
         over = _row_by_row(self.formulas)
-        if over is None:
+        if over is None or (over.sort is not None and data.batch.signature.sorts[over.sort].values is not None):
             return [_Instances(Units(1, {}, {}), {}, {}, self.formulas)]
         count = self._size(data, over)
         alone = self._of_rows(over, torch.arange(count).unsqueeze(1))

@@ -31,7 +31,7 @@ from doxa.logic._ground_types import (
     SamplePool,
     SortPool,
 )
-from doxa.logic._meanings import Meaning, Named, Network, Table, is_draw, signature_text
+from doxa.logic._meanings import Meaning, Named, Network, Table, check_probabilities, is_draw, signature_text
 from doxa.logic._symbols import Function
 from doxa.logic._universe import has_values, shape_of
 
@@ -352,6 +352,10 @@ class Tables:
             )
         if meaning.returns in ("prob", "logit", "log_prob") and not output.dtype.is_floating_point:
             raise BindingError(f"{symbol.name}: wanted floating point numbers from the network, got {output.dtype}")
+        distribution = is_draw(meaning) or meaning.exclusive
+        check_probabilities(
+            symbol.name, "what the network returned", output, meaning.returns, distribution=distribution
+        )
         if meaning.bare and isinstance(symbol, Function) and symbol.result.values is not None:
             low = symbol.result.values[0] if isinstance(symbol.result.values, range) else 0
             found = output.long() - low

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -20,7 +21,18 @@ from doxa.logic._bindings import Declared, Entries, PythonFunction, Returns, tab
 from doxa.logic._symbols import INT, REAL, Constant, Function, Predicate, Signature, Sort
 from doxa.logic._universe import describe, has_values, shape_of
 
-__all__ = ["Fixed", "Meaning", "Named", "Network", "Table", "bind", "bind_constant", "is_draw", "signature_text"]
+__all__ = [
+    "Fixed",
+    "Meaning",
+    "Named",
+    "Network",
+    "Table",
+    "bind",
+    "bind_constant",
+    "check_probabilities",
+    "is_draw",
+    "signature_text",
+]
 
 Symbol = Predicate | Function
 
@@ -257,12 +269,46 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
         return Table(symbol, _value_table(cast(Function, symbol), tensor), "value")
     if returns != "bool" and not tensor.dtype.is_floating_point:
         raise BindingError(f"{name}: probabilities and logits are floating point, got {describe(tensor)}")
-    if has_values(tensor) and returns == "prob" and bool(((tensor < 0) | (tensor > 1)).any()):
-        raise BindingError(
-            f"{name}: truth values lie in [0, 1], but the tensor reaches from {tensor.min().item():.4g} to "
-            f"{tensor.max().item():.4g}; if these are logits, say logits(...)"
-        )
+    check_probabilities(name, "the tensor", tensor, returns, distribution=drawn or exclusive)
     return Table(symbol, tensor, returns, exclusive=exclusive)
+
+
+def check_probabilities(name: str, thing: str, numbers: Tensor, returns: Returns, *, distribution: bool) -> None:
+    """Refuse numbers that are no probabilities, or no logarithms of such; NaN is left for who asks where it came from.
+
+    Args:
+        name: of the symbol.
+        thing: what the numbers are from, for the message.
+        numbers: as bound, or as a network returned them.
+        returns: what they are said to be.
+        distribution: whether they must add up to 1 along the last axis.
+    """
+    if returns not in ("prob", "log_prob") or not numbers.numel() or not has_values(numbers):
+        return
+    if torch.compiler.is_compiling():
+        return
+    numbers = numbers.detach()
+    slack = math.sqrt(torch.finfo(numbers.dtype).eps)
+    low, high = (end.item() for end in numbers.aminmax())
+    if returns == "log_prob":
+        if high > slack:
+            raise BindingError(
+                f"{name}: logarithms of probabilities are at most 0, but {thing} reaches up to {high:.4g}; if these "
+                "are logits, say logits(...), or take log_softmax"
+            )
+    elif low < 0 or high > 1 + slack:
+        raise BindingError(
+            f"{name}: truth values lie in [0, 1], but {thing} reaches from {low:.4g} to {high:.4g}; if these are "
+            "logits, say logits(...)"
+        )
+    if distribution:
+        total = numbers.exp().sum(-1) if returns == "log_prob" else numbers.sum(-1)
+        wrong = (total - 1).abs() > 10 * slack
+        if bool(wrong.any()):
+            raise BindingError(
+                f"{name}: the probabilities of all values must add up to 1, but {thing} has some that add up to "
+                f"{total[wrong][0].item():.4g}; if these are logits, say logits(...), else divide by their sum"
+            )
 
 
 def _value_table(symbol: Function, tensor: Tensor) -> Tensor:

@@ -39,6 +39,9 @@ class Sampled:
         estimator: any of ``doxa.stochastic`` that needs no derivative of the knowledge.
         log: minimise -log of the share of worlds that hold.
 
+    `Model.truth` draws at least 128 worlds for each instance and multiplies the shares of those that hold; that is the
+    probability of ``Exact`` where no two instances have a variable in common.
+
     >>> import doxa, torch
     >>> kb = doxa.parse("pred rain; pred wet; [soaked] rain -> wet")
     >>> model = doxa.Model(kb, rain=doxa.probs(torch.tensor(1.0)), wet=doxa.probs(torch.tensor(0.0)))
@@ -66,9 +69,14 @@ class _Compiled:
         return torch.stack([self._mean(poser, judge, data, generator) for poser in self.posers])
 
     def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+        """The shares of drawn worlds in which each instance holds, multiplied: as if instances were independent."""
+        found, draws = [], max(self.estimator.n, DRAWS)
         with torch.no_grad():
-            means = [self._mean(poser, _expected_violation, data, generator) for poser in self.posers]
-        return 1 - torch.stack(means)
+            for poser in self.posers:
+                posed = poser.posed(**data)
+                shares = [_share(p, b, units, draws, generator) for p, b, units in posed.problems]
+                found.append(in_order(posed, shares).prod())
+        return torch.stack(found)
 
     def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
         """The share of drawn worlds that hold. Instances of one row share their draws, so that they can be compared."""
