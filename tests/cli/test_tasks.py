@@ -51,6 +51,43 @@ def test_the_example_is_short_and_does_all(tmp_path: Path, capsys: pytest.Captur
     assert "heights under 2 semantics" in page and "height(p.left) = " in page  # a world that explains a row
 
 
+def test_an_early_end_and_the_checkpoint_that_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So small a rate changes nothing: the first of equal checkpoints is the best, and patience ends it."""
+    settings = ["--set", "validation=200", "patience=2", "evaluate_every=5", "learning_rate=1e-12"]
+    command = ["train", str(MY_TASK), "--steps", "60", *settings, "--out", str(tmp_path)]
+    assert main(command) == 0
+    *_, ended, where, which = capsys.readouterr().out.splitlines()
+    assert ended == "step 15 of 60, stopped early: nothing later was better than step 5"
+    assert which == "the checkpoint of step 5 counts, the best on 200 training rows held out"
+    assert main(command) == 0
+    assert capsys.readouterr().out.startswith("step 15 of 60 was reached before, stopped early: ")
+    assert main([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["steps"], document["stopped_early"], document["checkpoint"]) == (15, True, 5)
+    run = where.removeprefix("run: ")
+    assert main(["evaluate", run]) == 0
+    assert which in capsys.readouterr().out
+    assert main(["evaluate", run, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["checkpoint"], row["held_out"]) == (5, 200)
+
+
+def test_a_changed_file_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(MY_TASK.read_text(encoding="utf-8"), encoding="utf-8")
+    command = ["train", str(file), "--steps", "2", "--out", str(tmp_path / "runs")]
+    assert main(command) == 0
+    run = capsys.readouterr().out.splitlines()[-1].removeprefix("run: ")
+    assert main(command) == 0
+    assert capsys.readouterr().out == f"step 2 of 2 was reached before; nothing to do\nrun: {run}\n"
+    file.write_text(file.read_text(encoding="utf-8").replace("pairs(2000, seed=0)", "pairs(2000, seed=7)"))
+    for again in (command, ["evaluate", run]):
+        with pytest.raises(SystemExit):
+            main(again)
+        error = capsys.readouterr().err
+        assert f"the run in {run} is of another version of {file} (its training data have changed); train" in error
+
+
 def test_a_task_that_comes_with_doxa_on_digits_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     digits = tmp_path / "digits"
     digits.mkdir()
@@ -80,7 +117,7 @@ def test_mistakes_end_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         (["compare", str(MY_TASK), "--semantics", "exact,exact"], "the semantics 'exact' is named twice"),
         (["compare", str(MY_TASK), "--semantics", "exact,fuzy"], "there is no semantics 'fuzy'; did you mean 'fuzzy'?"),
         (["evaluate", str(tmp_path)], f"{tmp_path} is not a run"),
-        (["report", str(tmp_path)], f"{tmp_path} is not a run"),
+        (["report", str(tmp_path)], f"{tmp_path} is not a run: it has no run.json; train one with doxa train"),
     ]:
         with pytest.raises(SystemExit) as caught:
             main([*arguments, *(["--out", str(tmp_path / "runs")] if arguments[0] in ("train", "compare") else [])])

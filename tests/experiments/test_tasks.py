@@ -34,6 +34,7 @@ from doxa.experiments import (
     write_task_report,
 )
 from doxa.experiments._reading import Reading
+from doxa.experiments._task_fingerprint import Fingerprint
 from doxa.experiments._task_measure import measure
 from doxa.runs import Run
 from doxa.tasks import MNIST, write_idx
@@ -370,11 +371,72 @@ def test_runs_that_are_not_what_they_should_be(tmp_path: Path) -> None:
     assert evaluate_run(run.path, coins(), doxa.Fuzzy("godel")).semantics.startswith("Fuzzy(")
     with pytest.raises(ConfigError, match="there is no task 'coins'"):
         evaluate_run(run.path)
-    with pytest.raises(RunError, match="knowledge of coins has changed"):
-        evaluate_run(run.path, coins(knowledge=COINS + "\n# more\n"))
+    with pytest.raises(RunError, match=r"is of another version of coins \(its knowledge has changed\)"):
+        evaluate_run(run.path, coins(knowledge=COINS + "\n# more\n"), doxa.Fuzzy("godel"))
     other = Run.create(tmp_path / "other", Fitting(), seed=0)
     with pytest.raises(RunError, match="is no run of a task"):
         evaluate_run(other.path, coins())
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"train": tosses(400, 5)[0]}, "its training data have changed"),
+        ({"test": tosses(90, 5)[0]}, "its test data have changed"),
+        ({"symbols": lambda: {"face": doxa.logits(nn.Linear(3, 3, bias=False))}}, "the shapes of its networks have"),
+        ({"knowledge": COINS + "\n# more\n"}, "its knowledge has changed"),
+    ],
+    ids=["train", "test", "networks", "knowledge"],
+)
+def test_a_task_that_has_changed_is_noticed(changes: dict[str, Any], what: str, tmp_path: Path) -> None:
+    settings = ["steps=2"]
+    train_task(coins(), "exact", tmp_path, settings=settings, progress=False)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    words = rf"of another version of coins \({what}.*train it elsewhere with --out, or delete the folder"
+    with pytest.raises(RunError, match=words) as caught:
+        train_task(coins(**changes), "exact", tmp_path, settings=settings, progress=False)
+    assert "\\n" not in str(caught.value)
+    with pytest.raises(RunError, match=words):
+        evaluate_run(tmp_path, coins(**changes))
+    train_task(coins(), "exact", tmp_path, settings=settings, progress=False)
+    assert evaluate_run(tmp_path, coins()).rows == 90 and (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_from_before_there_were_fingerprints_still_opens(tmp_path: Path) -> None:
+    train_task(coins(), "exact", tmp_path, settings=["steps=2"], progress=False)
+    about = json.loads((tmp_path / "run.json").read_text())
+    assert len(about["config"].pop("fingerprint")["train"]) == 64
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    train_task(coins(), "exact", tmp_path, settings=["steps=2"], progress=False)
+    assert evaluate_run(tmp_path, coins()).rows == 90
+    with pytest.raises(RunError, match=r"networks of coins are not those that .* was trained with .*--out"):
+        evaluate_run(tmp_path, coins(symbols=lambda: {"face": doxa.logits(nn.Linear(3, 3, bias=False))}))
+
+
+def test_the_fingerprint_of_many_images_is_quick() -> None:
+    images = torch.randint(256, (60_000, 28, 28), dtype=torch.uint8)
+    field = images.reshape(30_000, 2, 28, 28)
+    rows = {"first": field[:, 0], "second": field[:, 1], "sum": torch.zeros(30_000), "product": torch.zeros(30_000)}
+    task = coins(train={"tosses": rows})
+    start = time.process_time()
+    first = Fingerprint.of(task, task.model(None))
+    assert time.process_time() - start < 1
+    field[17, 1, 3, 3] += 1
+    assert first.changes(Fingerprint.of(task, task.model(None))) == ["its training data have changed"]
+
+
+def test_kinds_of_data_that_fingerprints_tell_apart() -> None:
+    from doxa.experiments._task_fingerprint import _hashed
+
+    values = [
+        torch.zeros(4), torch.zeros(2, 2), torch.zeros(4, dtype=torch.bfloat16), torch.zeros(4, dtype=torch.bool),
+        torch.tensor(0.0), torch.zeros(0), [0.0, 0.0], [0, [0]], {"a": 0}, {"b": 0}, "a", None,
+        torch.eye(2).to_sparse(),
+    ]  # fmt: skip
+    assert len({_hashed(value) for value in values}) == len(values)
+    assert _hashed({"a": 1, "b": 2}) == _hashed({"b": 2, "a": 1})
+    assert _hashed(torch.eye(3).T[:, :2]) == _hashed(torch.eye(3)[:, :2].clone())
+    assert _hashed(object()) == _hashed(object())
 
 
 INVENTED = '''

@@ -256,6 +256,16 @@ def test_a_line_of_metrics_that_the_system_cuts_short(tmp_path: Path, small_task
 def test_missing_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"is not a run: it has no run\.json"):
         Run.open(tmp_path / "nowhere")
+    deep = tmp_path / "runs" / "coins" / "exact" / "9-steps" / "seed-0"
+    Run.create(deep, Config(), seed=0)
+    with pytest.raises(RunError, match=rf"it has no run\.json; below it is {deep}$"):
+        Run.open(tmp_path / "runs")
+    for i in range(9):
+        Run.create(tmp_path / "runs" / str(i), Config(), seed=0)
+    with pytest.raises(RunError, match=rf"below it are {tmp_path / 'runs' / '0'}, .* and 2 more$"):
+        Run.open(tmp_path / "runs")
+    with pytest.raises(RunError, match="train one with doxa train"):
+        Run.open(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="is not a run"):
         Run.open(tmp_path / "file")

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from doxa.runs import Progress
+from doxa.runs import Progress, Run, train
+
+
+@dataclass(frozen=True)
+class Config:
+    rate: float = 0.1
 
 
 class Terminal(io.StringIO):
@@ -65,3 +71,32 @@ def test_training_in_a_pipe_prints_plain_lines(
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"step 5/5  loss [\d.]+  seen 40  error [\d.]+  time left 0:00:00", lines[-1])
     assert all(line.isprintable() for line in lines)
+
+
+def test_a_run_that_is_done_says_so(tmp_path: Path, small_task: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    small_task.build(tmp_path / "run", small_task.Config(steps=5))[1]()
+    assert "nothing to do" not in capsys.readouterr().out
+    small_task.build(tmp_path / "run", small_task.Config(steps=5))[1]()
+    assert capsys.readouterr().out == "step 5 of 5 was reached before; nothing to do\n"
+
+
+def test_an_early_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scores = iter([1.0, 3.0, 2.0, 3.0])
+
+    def again() -> None:
+        train(
+            Run.start(tmp_path / "run", Config(), seed=0),
+            lambda i: 0.5,
+            steps=60,
+            state={},
+            evaluate=lambda: {"score": next(scores)},
+            best="score",
+            evaluate_every=5,
+            patience=2,
+        )
+
+    again()
+    early = "stopped early: nothing later was better than step 10"
+    assert capsys.readouterr().out.splitlines()[-1] == f"step 20 of 60, {early}"
+    again()
+    assert capsys.readouterr().out == f"step 20 of 60 was reached before, {early}; nothing to do\n"

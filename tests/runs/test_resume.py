@@ -316,6 +316,26 @@ def test_a_new_key_of_the_configuration_takes_its_default(tmp_path: Path) -> Non
         Run.start(tmp_path / "run", Longer(extra=4), seed=1)
 
 
+@dataclass(frozen=True)
+class Inner:
+    rate: float = 0.1
+    size: int = 3
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner = Inner()
+    text: str = "one\ntwo"
+
+
+def test_only_what_differs_is_told(tmp_path: Path) -> None:
+    Run.create(tmp_path / "run", Outer(), seed=1)
+    with pytest.raises(ConfigError) as caught:
+        Run.start(tmp_path / "run", Outer(Inner(rate=0.2), "one\nthree"), seed=1)
+    differences = "(inner.rate was 0.1, now 0.2; text is another text); choose another folder (--out)"
+    assert differences in str(caught.value)
+
+
 def test_only_one_process_trains_in_a_folder(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", Config(), seed=0)
 

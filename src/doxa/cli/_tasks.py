@@ -14,6 +14,10 @@ Settings = Annotated[tuple[str, ...], arg(name="set", metavar="KEY=VALUE [KEY=VA
 Source = Annotated[Positional[str], arg(metavar="TASK")]
 
 
+def _which(step: int, rows: int) -> str:
+    return f"the checkpoint of step {step:,} counts, the best on {rows:,} training rows held out"
+
+
 @dataclass(frozen=True)
 class Tasks:
     """List the tasks that come with doxa, and the words for ways of reasoning."""
@@ -77,11 +81,16 @@ class Train:
                 data=str(self.data or ""),
                 progress=progress,
             )
-            last = run.load().step
+            last, held_out = run.load(), run.config["validation"]
+            counts = (held_out and last.best_step) or last.step
             if self.json:
-                say_json({"run": str(path), "steps": last, "metrics": run.metrics_at(last)})
+                early = last.step < run.config["fitting"]["steps"]
+                about = {"steps": last.step, "stopped_early": early, "checkpoint": counts}
+                say_json({"run": str(path), **about, "metrics": run.metrics_at(last.step)})
             else:
                 say(f"run: {path}")
+                if held_out:
+                    say(_which(counts, held_out))
         return 0
 
 
@@ -106,6 +115,8 @@ class Evaluate:
             table.show()
             for path, evaluation in zip(self.runs, table.evaluations, strict=True):
                 say(f"\n{path}", "bold")
+                if evaluation.held_out:
+                    say(f"  {_which(evaluation.checkpoint, evaluation.held_out)}")
                 for axiom in evaluation.axioms:
                     say(f"  [{axiom.name}] holds for {axiom.holds:,} of {axiom.instances:,} instances")
         return 0

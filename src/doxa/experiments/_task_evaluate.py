@@ -15,7 +15,7 @@ from doxa.errors import ConfigError, DoxaError, RunError
 from doxa.experiments._reading import Reading
 from doxa.experiments._task import Task
 from doxa.experiments._task_measure import Measured, concept_labels, measure
-from doxa.experiments._task_train import open_run, task_config
+from doxa.experiments._task_train import checkpoint_that_counts, open_run, task_config
 from doxa.runs import Run, config_values, read_config
 from doxa.semantics import Model, Semantics
 
@@ -79,6 +79,8 @@ class Evaluation:
         cpu_seconds: of training.
         peak_megabytes: the most memory that the training process had.
         examples: rows to look at.
+        checkpoint: the step of the checkpoint that was measured.
+        held_out: it was the best on so many training rows held out; 0 if it was the last.
 
     >>> bit = Reading.of("bit", ["0", "1"], torch.tensor([0, 1]), torch.tensor([0, 1]), torch.ones(2))
     >>> evaluation = Evaluation("bits", "Bits.", "exact", 2, None, (bit,), (AxiomHeld("told", 2, 1),), 1.5, 300.0)
@@ -96,6 +98,8 @@ class Evaluation:
     cpu_seconds: float
     peak_megabytes: float
     examples: tuple[Example, ...] = ()
+    checkpoint: int = 0
+    held_out: int = 0
 
     @property
     def task_accuracy(self) -> float | None:
@@ -136,6 +140,8 @@ class Evaluation:
             "task": self.task,
             "semantics": self.semantics,
             "rows": self.rows,
+            "checkpoint": self.checkpoint,
+            "held_out": self.held_out,
             "task_accuracy": self.task_accuracy,
             "concept_accuracy": self.concept_accuracy,
             "satisfaction": {axiom.name: axiom.rate for axiom in self.axioms},
@@ -185,6 +191,8 @@ def evaluate_run(path: str | Path, task: Task | None = None, semantics: Semantic
         cpu_seconds=round(run.load().cpu_seconds, 1),
         peak_megabytes=json.loads(memory.read_text(encoding="utf-8"))["peak_megabytes"] if memory.exists() else 0.0,
         examples=_examples(task, model, measured),
+        checkpoint=checkpoint_that_counts(run).step,
+        held_out=task_config(run).validation,
     )
     text = json.dumps(config_values(evaluation), allow_nan=False) + "\n"
     (run.path / FILE).write_text(text, encoding="utf-8")

@@ -166,7 +166,8 @@ def _section(name: str, run: Run, evaluation: Evaluation, config: TaskConfig) ->
         )
         shown = [_example(example, evaluation, run, name) for example in evaluation.examples]
         parts.append(f'<div class="examples">{"".join(shown)}</div>')
-    about: dict[str, Any] = {k: v for k, v in config_values(config).items() if k not in ("knowledge", "fitting")}
+    elsewhere = ("knowledge", "fitting", "fingerprint")
+    about: dict[str, Any] = {k: v for k, v in config_values(config).items() if k not in elsewhere}
     about |= {**config_values(config.fitting), "seed": run.seed, **run.versions, **run.machine}
     about |= {"command": " ".join(run.command), "started": run.started}
     cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(_plain(v))}</td></tr>" for k, v in about.items())

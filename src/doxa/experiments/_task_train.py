@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,13 @@ from doxa.errors import ConfigError, RunError
 from doxa.experiments._fit import Fitting, fit
 from doxa.experiments._task import Task, columns
 from doxa.experiments._task_find import find_task
+from doxa.experiments._task_fingerprint import Fingerprint
 from doxa.experiments._task_measure import measure
-from doxa.runs import Run, config_values, load_config
+from doxa.runs import Checkpoint, Run, config_values, load_config
 from doxa.semantics import Model, Semantics
 from doxa.tasks import Batches
 
-__all__ = ["TaskConfig", "open_run", "run_folder", "train_task", "trained_model"]
+__all__ = ["TaskConfig", "open_run", "run_folder", "train_task"]
 
 LOOKED_AT = 500
 """Learning curves are of so many rows, the first ones: of what is held out, else of the test rows."""
@@ -40,8 +41,10 @@ class TaskConfig:
         data: a folder of data, where one was given.
         batch_size: rows in a batch.
         validation: so many training rows were held out. The learning curves are of them, patience looks at them, and
-            the checkpoint that was best on them counts. 0 held out none: the last checkpoint counts.
+            the checkpoint that was best on them counts: by task accuracy where there is a target, else by satisfaction,
+            and of equals the first. 0 held out none: the last checkpoint counts.
         fitting: how it was trained.
+        fingerprint: of the data and the networks, to notice that they have changed.
 
     >>> TaskConfig("addition", "exact", "Exact()", "pred rain").fitting.steps
     1000
@@ -55,6 +58,7 @@ class TaskConfig:
     batch_size: int = 64
     validation: int = 0
     fitting: Fitting = field(default_factory=Fitting)
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
 
     def __post_init__(self) -> None:
         if self.validation < 0:
@@ -136,7 +140,13 @@ def train_task(
     rows = columns(learnt.train, task.rows, "train")
     size = min(config.batch_size, learnt.size("train"))
     batches = Batches(rows, size, seed=seed, drop_last=True)
-    objective = _Objective(learnt, task.model(chosen, seed=seed))
+    model = task.model(chosen, seed=seed)
+    config = replace(config, fingerprint=Fingerprint.of(task, model))
+    if (Path(path) / "run.json").exists():
+        kept = task_config(begun := Run.open(path))
+        _check_unchanged(begun, kept, config)
+        config = replace(config, fingerprint=kept.fingerprint)  # an old run has none
+    objective = _Objective(learnt, model)
 
     def look(judged: nn.Module) -> dict[str, float]:
         with _parameters_of(objective.model, judged):
@@ -227,15 +237,27 @@ def open_run(path: str | Path, task: Task | None = None, semantics: Semantics | 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     open_run(folder)
     Traceback (most recent call last):
-    doxa.errors.RunError: ... is not a run: it has no run.json; make one with Run.create
+    doxa.errors.RunError: ... is not a run: it has no run.json; train one with doxa train
     """
     run = Run.open(path)
     config = task_config(run)
     if task is None:
         task = find_task(config.task, data=config.data or None)
-    if task.text != config.knowledge:
-        raise RunError(f"the knowledge of {config.task} has changed since {run.path} was trained; train it again")
-    return run, task, trained_model(task, run, semantics)
+    model = _model(task, run, semantics)
+    _check_unchanged(run, config, replace(config, knowledge=task.text, fingerprint=Fingerprint.of(task, model)))
+    return run, task, _trained(model, run)
+
+
+def _check_unchanged(run: Run, before: TaskConfig, now: TaskConfig) -> None:
+    """An error if the knowledge, the data or the networks are not those that the run began with."""
+    changes = ["its knowledge has changed"] * (before.knowledge != now.knowledge)
+    changes += before.fingerprint.changes(now.fingerprint)
+    if changes:
+        seed = "; data that are drawn need a fixed seed" * any("data" in change for change in changes)
+        raise RunError(
+            f"the run in {run.path} is of another version of {before.task} ({', '.join(changes)}); train it elsewhere "
+            f"with --out, or delete the folder{seed}"
+        )
 
 
 def task_config(run: Run) -> TaskConfig:
@@ -245,22 +267,37 @@ def task_config(run: Run) -> TaskConfig:
     return load_config(TaskConfig, run.config)
 
 
-def trained_model(task: Task, run: Run, semantics: Semantics | None = None) -> Model:
-    """The model of a run at the checkpoint that counts: with the averaged parameters, where they were averaged."""
-    config = task_config(run)
+def _model(task: Task, run: Run, semantics: Semantics | None) -> Model:
+    """The model of a run with new networks."""
     if semantics is None:
+        word = task_config(run).semantics
         try:
-            semantics = task.semantics_of(config.semantics)
+            semantics = task.semantics_of(word)
         except ConfigError as error:
-            raise ConfigError(f"{run.path} was trained with {config.semantics}: give it again") from error
-    model = task.model(semantics, seed=run.seed)
-    state = run.load("best" if config.validation else "last").state
+            raise ConfigError(f"{run.path} was trained with {word}: give it again") from error
+    return task.model(semantics, seed=run.seed)
+
+
+def checkpoint_that_counts(run: Run) -> Checkpoint:
+    """The best on what was held out; the last where nothing was."""
+    return run.load("best" if task_config(run).validation else "last")
+
+
+def _trained(model: Model, run: Run) -> Model:
+    """The model at the checkpoint that counts: with the averaged parameters, where they were averaged."""
+    state = checkpoint_that_counts(run).state
     trained = {name.removeprefix("model."): value for name, value in state["objective"].items()}
     parameters = dict(model.named_parameters())
     for name, value in state.get("average", {}).items():
         if (own := name.removeprefix("module.model.")) in parameters:
             trained[own] = value
-    model.load_state_dict(trained)
+    try:
+        model.load_state_dict(trained)
+    except RuntimeError as error:
+        raise RunError(
+            f"the networks of {task_config(run).task} are not those that {run.path} was trained with "
+            f"({' '.join(str(error).split())}); train it elsewhere with --out, or delete the folder"
+        ) from error
     return model.eval()
 
 

@@ -283,4 +283,6 @@ def _name(hint: Any) -> str:
         return "None"
     if typing.get_origin(hint) in (Union, types.UnionType):
         return " or ".join(_name(option) for option in typing.get_args(hint))
+    if typing.get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, typing.get_args(hint)))}"
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")

@@ -20,6 +20,9 @@ from doxa.runs._state import Stateful, capture, restore
 
 __all__ = ["Run"]
 
+NAMED = 8
+"""So many runs below a folder are named, where it is none itself."""
+
 
 class Run:
     """A folder that holds everything about one training run, and from which it continues exactly.
@@ -64,7 +67,7 @@ class Run:
             self.command: list[str] = about["command"]
             self.started: str = about["started"]
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise RunError(f"{self.path} is not a run: it has no run.json; make one with Run.create") from error
+            raise RunError(f"{self.path} is not a run: it has no run.json; {_nearby(self.path)}") from error
         except (ValueError, KeyError) as error:
             raise RunError(f"{self.path / 'run.json'} is damaged ({error}); put back a copy of it") from error
         self._checkpoints = self.path / "checkpoints"
@@ -90,7 +93,7 @@ class Run:
         about = {"config": config_values(config), "seed": _whole("seed", seed), **facts()}
         if path.exists() and (not path.is_dir() or any(entry.suffix != ".tmp" for entry in path.iterdir())):
             what = "holds a run already; continue it with Run.start" if (path / "run.json").exists() else "is not empty"
-            raise RunError(f"{path} {what}; for a new run choose another folder")
+            raise RunError(f"{path} {what}; for a new run choose another folder (--out)")
         make_folder(path)
         write_atomic(path / "run.json", json.dumps(about, indent=2, allow_nan=False).encode() + b"\n")
         return cls(path)
@@ -120,12 +123,13 @@ class Run:
         run = cls(path)
         before = config_values(load_config(type(config), run.config))
         now = config_values(config)
-        differences = [f"{key} was {before[key]!r}, now {now[key]!r}" for key in now if before[key] != now[key]]
+        differences = _differences(before, now)
         if run.seed != _whole("seed", seed):
             differences.append(f"seed was {run.seed}, now {seed}")
         if differences:
             raise ConfigError(
-                f"{path} holds another run ({'; '.join(differences)}); choose another folder, or continue that one"
+                f"{path} holds another run ({'; '.join(differences)}); choose another folder (--out), or continue "
+                "that one"
             )
         versions = facts()["versions"].items()
         changed = [
@@ -274,6 +278,28 @@ class Run:
 
 def _without_state(checkpoint: Checkpoint) -> Checkpoint:
     return Checkpoint(**{**vars(checkpoint), "state": {}})
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> list[str]:
+    """Where two configurations with the same keys differ; texts of several lines are not shown."""
+    found = []
+    for key, new in now.items():
+        old = before.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += _differences(old, new, f"{path}{key}.")
+        elif old != new:
+            long = any(isinstance(text, str) and "\n" in text for text in (old, new))
+            found.append(f"{path}{key} is another text" if long else f"{path}{key} was {old!r}, now {new!r}")
+    return found
+
+
+def _nearby(folder: Path) -> str:
+    """What to name in place of a folder that is no run: the runs below it, as deep as doxa train puts them."""
+    below = [file.parent for depth in range(1, 5) for file in sorted(folder.glob("*/" * depth + "run.json"))]
+    if not below:
+        return "train one with doxa train"
+    shown = ", ".join(map(str, below[:NAMED])) + (f" and {len(below) - NAMED:,} more" if len(below) > NAMED else "")
+    return f"below it {'is' if len(below) == 1 else 'are'} {shown}"
 
 
 def _whole(name: str, value: int) -> int:

@@ -103,6 +103,7 @@ def train(
         stopped = _lost_patience(patience, done, best_step, evaluate_every)
         if done > steps:
             raise RunError(f"{run.path} is at step {done} already, cannot train it to step {steps}")
+        began = done
         with _progress(steps, done, progress and leader) as show:
             while done < steps and not stopped and not interrupted:
                 metrics = _metrics(step(done))
@@ -127,6 +128,8 @@ def train(
                 if last or stopped or done % save_every == 0 or new_best:
                     _save(run, done, saved, state, score, leader)
                     saved, best_score = done, score if new_best else best_score
+        if progress and leader and (began == steps or (stopped and done < steps)):
+            print(_ending(done, steps, began, best_step if done < steps else None), flush=True)
         if interrupted:
             if done > saved:
                 _save(run, done, saved, state, None, leader)
@@ -194,6 +197,14 @@ def _save(run: Run, done: int, saved: int, state: Mapping[str, Stateful], score:
         capture(state)  # taking a state may need all processes
 
 
+def _ending(done: int, steps: int, began: int, best_step: int | None) -> str:
+    """Words for an end that the progress does not show: nothing was left to do, or patience was lost."""
+    early = "" if best_step is None else f", stopped early: nothing later was better than step {best_step}"
+    if began == done:
+        return f"step {done} of {steps} was reached before{early}; nothing to do"
+    return f"step {done} of {steps}{early}"
+
+
 def _not_finite(what: str, done: int, saved: int) -> str:
     where = f"the last checkpoint is of step {saved}" if saved else "there is no checkpoint yet"
     return f"{what} after step {done}; {where}. A lower learning rate or clipped gradients often help"
@@ -241,7 +252,8 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise RunError(f"another process is training in {folder}; wait for it, or choose another folder") from error
+            message = f"another process is training in {folder}; wait for it, or choose another folder (--out)"
+            raise RunError(message) from error
         except OSError:  # a file system without locks
             pass
         yield
