@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.semantics.knowledge import ADDITION, WEATHER
 from torch import Tensor, nn
 
 import doxa
-from doxa.errors import ConfigError, ProblemError
+from doxa.errors import BindingError, ConfigError, ProblemError
 from doxa.fuzzy import FuzzyLoss
 from doxa.logic import Interpretation, parse, satisfaction
 from doxa.refine import Refine
@@ -51,10 +52,7 @@ def test_on_crisp_data_all_say_what_is_true(semantics: Any, seed: int) -> None:
     report = model.satisfaction(Day=3)
     assert classical == {axiom.name: axiom.satisfied for axiom in report.axioms}
     found = model.truth(semantics=semantics, Day=3)
-    if isinstance(semantics, doxa.Sampled):  # the mean over instances: it is 1 exactly where all of them hold
-        assert {n: bool(v == 1) for n, v in found.items()} == classical
-    else:
-        assert {n: v.item() for n, v in found.items()} == pytest.approx({n: float(v) for n, v in classical.items()})
+    assert {n: v.item() for n, v in found.items()} == pytest.approx({n: float(v) for n, v in classical.items()})
 
 
 def numbers(tensors: dict[str, Tensor]) -> dict[str, float]:
@@ -275,3 +273,89 @@ def test_blame_names_what_is_not_finite() -> None:
 def test_satisfaction_is_that_of_the_interpretation() -> None:
     model, _ = weather()
     assert model.satisfaction(Day=3) == satisfaction(model.kb, model.interpretation, Day=3)
+
+
+SEEN = """
+    sort Image; sort Digit = 0..2
+    data seen(image: Image, digit: Digit, number: Int)
+    func digit(Image) -> Digit
+    [digit] forall s in seen. digit(s.image) = s.digit
+    [number] forall s in seen. digit(s.image) = s.number
+"""
+LEARNS = [doxa.Exact(), doxa.Sampled(), doxa.Refined(), doxa.Fuzzy("product")]
+
+
+def seen(digits: list[int], numbers: list[int]) -> dict[str, Any]:
+    return {"image": torch.eye(4)[: len(digits)], "digit": torch.tensor(digits), "number": torch.tensor(numbers)}
+
+
+@pytest.mark.parametrize("semantics", LEARNS, ids=lambda s: type(s).__name__)
+def test_data_that_are_no_values_of_their_sort_are_refused(semantics: Any) -> None:
+    model = doxa.Model(SEEN, digit=doxa.logits(nn.Linear(4, 3)))
+    assert torch.isfinite(model.loss(semantics=semantics, seen=seen([0, 1], [2, 1])))
+    with pytest.raises(BindingError, match=r"seen.digit: entry 1 is 7, which is no value of Digit"):
+        model.loss(semantics=semantics, seen=seen([0, 7], [2, 1]))
+
+
+@pytest.mark.parametrize("semantics", LEARNS, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize(
+    ("declare", "numbers", "message"),
+    [
+        (doxa.probs, [[3.0, 2.0]], r"lie in \[0, 1\], but what the network returned reaches from 2 to 3.*say logits"),
+        (doxa.probs, [[-0.5, 1.5]], r"reaches from -0.5 to 1.5"),
+        (doxa.probs, [[0.9, 0.9]], r"some that add up to 1.8.*say logits"),
+        (doxa.probs, [[float("nan"), 0.5]], r"holds NaN"),
+        (doxa.log_probs, [[0.5, -1.0]], r"are at most 0, but what the network returned reaches up to 0.5"),
+        (doxa.log_probs, [[-1.0, -1.0]], r"some that add up to 0.7358"),
+    ],
+)
+def test_networks_whose_numbers_are_no_probabilities(semantics: Any, declare: Any, numbers: Any, message: str) -> None:
+    model = doxa.Model(
+        "sort I; sort Bit = 0..1; func bit(I) -> Bit; [one] forall x: I. bit(x) = 1", bit=declare(nn.Identity())
+    )
+    with pytest.raises(BindingError, match=f"bit: .*{message}"):
+        model.loss(semantics=semantics, I=torch.tensor(numbers))
+
+
+def test_numbers_that_cannot_hold_are_named() -> None:
+    model = doxa.Model(SEEN, digit=doxa.logits(nn.Linear(4, 3)))
+    data = seen([0, 1, 2], [2, 9, 5])
+    with pytest.raises(
+        ProblemError, match=r"axiom 'number' cannot hold in rows \(1,\), \(2,\): .*Exact\(impossible='finite'\)"
+    ):
+        model.loss(semantics=doxa.Exact(), seen=data)
+    assert model.loss(semantics=doxa.Exact("inf"), seen=data) == torch.inf
+    assert torch.isfinite(model.loss(semantics=doxa.Exact("finite"), seen=data))
+
+
+def test_sampled_truth_is_that_of_all_instances() -> None:
+    model = doxa.Model("sort I; pred s(I); [all] forall x: I. s(x)", s=doxa.probs(nn.Identity()))
+    data = torch.tensor([0.9, 0.8, 0.5])
+    found = model.truth(
+        semantics=doxa.Sampled(LeaveOneOut(20_000)), generator=torch.Generator().manual_seed(0), I=data
+    )["all"]
+    assert abs(found - data.prod()) < 0.02  # five standard errors
+
+
+def test_what_is_no_semantics_and_no_option(tmp_path: Path) -> None:
+    for make, message in [
+        (lambda: doxa.Fuzzy("godell"), "did you mean 'godel'"),
+        (lambda: doxa.Refined("godell"), "did you mean 'godel'"),
+        (lambda: doxa.Exact("rise"), "impossible is 'rise', expected one of raise, inf, finite"),  # type: ignore[arg-type]
+        (lambda: doxa.Sampled("loo"), "estimator is 'loo', expected one of doxa.stochastic"),  # type: ignore[arg-type]
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            make()
+    (tmp_path / "rain.doxa").write_text("pred rain; [wet] rain")
+    model = doxa.Model(tmp_path / "rain.doxa", rain=doxa.probs(torch.tensor(0.3)))
+    with pytest.raises(ConfigError, match=r"did you mean semantics=\.\.\.\?"):
+        model.loss(semantcs=doxa.Exact())
+    with pytest.raises(ConfigError, match=r"semantics is <class .*, expected Exact\(\)"):
+        model.loss(semantics=doxa.Exact)  # type: ignore[arg-type]
+
+
+def test_nan_is_traced_to_its_symbol_even_where_nothing_can_be_drawn() -> None:
+    model = doxa.Model("pred rain; [wet] rain", rain=doxa.logits(lambda: torch.tensor(float("nan"))))
+    with pytest.raises(ProblemError, match=r"no world can be drawn from NaN.*Model\.blame"):
+        model.loss(semantics=doxa.Sampled())
+    assert model.blame(semantics=doxa.Sampled()) == "what rain is bound to returned numbers that are not finite"

@@ -64,6 +64,7 @@ class Data:
         self.given = {name: value for name, value in data.items() if name not in self.batch.rows}
         self._blocks: dict[tuple[str, Any], tuple[int, Tensor]] = {}
         self._next: dict[str, int] = {}
+        self._checked: set[tuple[str, str]] = set()
 
     def row_count(self, name: str) -> int:
         """How many rows there are of a name."""
@@ -105,7 +106,24 @@ class Data:
         values = self._entries(cell)
         if values.ndim != 1:
             raise BindingError(f"{cell}: a number is needed, but its entries have shape {tuple(values.shape[1:])}")
+        self._check_values(cell.row.rows, cell.field)
         return values.cpu()[self._places(cell, units)]
+
+    def _check_values(self, rows: str, field: str) -> None:
+        """Refuse a field that holds what is no value of its finite sort."""
+        column = self.batch.column(rows, field)
+        if (rows, field) in self._checked or column.sort is None or column.sort.values is None:
+            return
+        self._checked.add((rows, field))
+        domain = column.sort.values
+        low, high = (domain[0], domain[-1]) if isinstance(domain, range) else (0, len(domain) - 1)
+        values = column.values.flatten()
+        wrong = (values < low) | (values > high)
+        if bool(wrong.any()):
+            at = int(wrong.long().argmax())
+            raise BindingError(
+                f"{rows}.{field}: entry {at} is {values[at].item()}, which is no value of {column.sort.name}"
+            )
 
     def identity(self, reference: Reference, units: Units) -> Tensor:
         """Which object it is, as a number that says which objects are the same: ``(units,)``."""

@@ -274,7 +274,7 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
 
 
 def check_probabilities(name: str, thing: str, numbers: Tensor, returns: Returns, *, distribution: bool) -> None:
-    """Refuse numbers that are no probabilities, or no logarithms of such; NaN is left for who asks where it came from.
+    """Refuse numbers that are no probabilities, or no logarithms of such. Any number is a logit.
 
     Args:
         name: of the symbol.
@@ -290,6 +290,8 @@ def check_probabilities(name: str, thing: str, numbers: Tensor, returns: Returns
     numbers = numbers.detach()
     slack = math.sqrt(torch.finfo(numbers.dtype).eps)
     low, high = (end.item() for end in numbers.aminmax())
+    if low != low:
+        raise BindingError(f"{name}: {thing} holds NaN (not a number); mend what {name} is bound to")
     if returns == "log_prob":
         if high > slack:
             raise BindingError(

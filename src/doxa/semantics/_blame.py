@@ -37,7 +37,8 @@ def blame(model: Model, semantics: Chosen, generator: torch.Generator | None, da
             with torch.no_grad():
                 losses = model.losses(semantics=semantics, generator=generator, **data)
         except DoxaError as error:
-            return str(error)
+            if not wrong:
+                return str(error)
     if wrong:
         return f"what {wrong[0]} is bound to returned numbers that are not finite"
     bad = [name for name, value in losses.by_name().items() if not bool(torch.isfinite(value))]

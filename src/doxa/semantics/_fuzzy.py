@@ -39,6 +39,10 @@ class Fuzzy:
     logic: Logic | str = "product"
     chunk: int = 2**22
 
+    def __post_init__(self) -> None:
+        if isinstance(self.logic, str):
+            logic_by_name(self.logic)  # complains about a name that there is not
+
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
         chosen = logic_by_name(self.logic) if isinstance(self.logic, str) else self.logic
         formulas: Any = [(a.name, a.formula) for a in axioms]

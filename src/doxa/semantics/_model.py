@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError
-from doxa.logic import Axiom, Interpretation, KnowledgeBase, Report, parse, satisfaction
+from doxa.logic import Axiom, Interpretation, KnowledgeBase, Report, load, parse, satisfaction
 from doxa.semantics._explain import Explanation, explain
 from doxa.semantics._learners import Learners, Learns
 from doxa.semantics._predict import Prediction, predict
@@ -45,7 +47,7 @@ class Model(nn.Module):
     """Knowledge about networks: write it once, choose how to reason with it in one word.
 
     Args:
-        kb: the knowledge, or its text.
+        kb: the knowledge, its text, or the file it is in.
         semantics: how to reason where a call does not say: one way for all axioms, or one for each by its name.
         symbols: what predicates, functions and constants mean, see :class:`doxa.Interpretation`.
 
@@ -67,9 +69,9 @@ class Model(nn.Module):
     ...     model.loss(semantics=semantics, pairs=pairs).backward()
     """
 
-    def __init__(self, kb: KnowledgeBase | str, semantics: Chosen = None, /, **symbols: Any) -> None:
+    def __init__(self, kb: KnowledgeBase | str | Path, semantics: Chosen = None, /, **symbols: Any) -> None:
         super().__init__()
-        self.kb = parse(kb) if isinstance(kb, str) else kb
+        self.kb = parse(kb) if isinstance(kb, str) else load(kb) if isinstance(kb, Path) else kb
         self.interpretation = Interpretation(self.kb, **symbols)
         self.weights = AxiomWeights(self.kb.axioms)
         self.inference = Learners()
@@ -260,6 +262,7 @@ class Model(nn.Module):
         return tuple([axiom.name for axiom in self.kb.axioms])
 
     def _by_axiom(self, semantics: Chosen, ask: str, data: Mapping[str, Any], generator: Any) -> Tensor:
+        self._check_names(data)
         groups = self._groups(semantics)
         values = [getattr(self._ready(chosen, numbers), ask)(data, generator) for chosen, numbers in groups]
         if len(values) == 1:
@@ -271,6 +274,12 @@ class Model(nn.Module):
         dtype = values[0].dtype
         return torch.cat([v.to(dtype) for v in values]).index_select(0, order.to(values[0].device))
 
+    def _check_names(self, data: Mapping[str, Any]) -> None:
+        """A misspelt option would be taken for data."""
+        for name in [n for n in data if self.kb.signature.describe(n) is None]:
+            if near := difflib.get_close_matches(name, ("semantics", "generator"), n=1, cutoff=0.75):
+                raise ConfigError(f"there is no option and no data {name!r}; did you mean {near[0]}=...?")
+
     def _groups(self, semantics: Chosen) -> list[tuple[Semantics, tuple[int, ...]]]:
         """The axioms of each semantics."""
         chosen = self.semantics if semantics is None else semantics
@@ -278,7 +287,7 @@ class Model(nn.Module):
         if chosen is None:
             raise ConfigError("say how to reason: loss(semantics=doxa.Exact(), ...), or Model(kb, doxa.Exact(), ...)")
         if not isinstance(chosen, Mapping):
-            if not isinstance(chosen, Semantics):
+            if isinstance(chosen, type) or not isinstance(chosen, Semantics):
                 raise ConfigError(
                     f"semantics is {chosen!r}, expected Exact(), Fuzzy(...), Refined(), Sampled(...), Amortized(...), "
                     "Classical(), Auto(), or one of them for each axiom by its name"

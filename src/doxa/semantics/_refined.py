@@ -34,7 +34,8 @@ class Refined:
 
     .. math:: t = \max_{w ⊨ φ} T(P_1(w_1), …, P_n(w_n)),
 
-    as in the addition layer of Chapter 4. The loss is -log t, averaged over instances.
+    as in the addition layer of Chapter 4. The loss is -log t, averaged over instances; `Model.truth` is that of the
+    weakest instance.
 
     Args:
         logic: whose conjunction is T, by name: "godel", "lukasiewicz", "product", …
@@ -48,11 +49,17 @@ class Refined:
 
     logic: str = "godel"
 
+    def __post_init__(self) -> None:
+        self._conjunction()  # complains about a logic that there is not
+
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
+        return _Compiled(axioms, interpretation, self._conjunction())
+
+    def _conjunction(self) -> TNorm:
         conjunction = logic_by_name(self.logic).conj
         if not isinstance(conjunction, TNorm):
             raise ProblemError(f"the conjunction of {self.logic} is {conjunction}, expected a t-norm")
-        return _Compiled(axioms, interpretation, conjunction)
+        return conjunction
 
 
 class _Compiled:

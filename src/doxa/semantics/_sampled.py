@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Independent
 
+from doxa.errors import ConfigError, ProblemError
 from doxa.exact import KnowledgeReasoner
 from doxa.logic import Axiom, Interpretation
 from doxa.problem import Belief, Problem
@@ -51,6 +52,10 @@ class Sampled:
 
     estimator: Estimator = field(default_factory=lambda: LeaveOneOut(8))
     log: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.estimator, Estimator):
+            raise ConfigError(f"estimator is {self.estimator!r}, expected one of doxa.stochastic: LeaveOneOut(8)")
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
         return _Compiled(axioms, interpretation, self.estimator, self.log)
@@ -107,6 +112,8 @@ class _Compiled:
 
 
 def _drawn(belief: Belief, estimator: Estimator, generator: Any) -> tuple[Tape, Tensor]:
+    if bool(belief.log_probs.detach().isnan().any()):
+        raise ProblemError("no world can be drawn from NaN (not a number); Model.blame(...) says where it is from")
     tape = Tape(batch_dims=1, generator=generator)
     return tape, tape.sample(Independent(Categorical(logits=belief.log_probs), 1), estimator)
 
