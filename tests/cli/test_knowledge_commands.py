@@ -15,6 +15,7 @@ from doxa.cli import main
 from doxa.logic import CNF, count, load, parse, read_dimacs
 
 KNOWLEDGE = Path(__file__).parents[2] / "examples" / "knowledge"
+MY_TASK = Path(__file__).parents[2] / "examples" / "my_task.py"
 LIGHTS = str(KNOWLEDGE / "traffic_lights.doxa")
 SMOKERS = str(KNOWLEDGE / "smokers.doxa")
 
@@ -94,6 +95,35 @@ def test_show_dimacs_has_the_same_models(capsys: pytest.CaptureFixture[str]) -> 
     cnf = read_dimacs(capsys.readouterr().out)
     assert isinstance(cnf, CNF)
     assert count(cnf) == count(load(LIGHTS))
+
+
+def test_a_task_stands_for_its_knowledge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(MY_TASK)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == "fine" and "[difference] forall p in pairs." in printed.out
+    assert printed.err == ""
+    assert main(["show", str(MY_TASK)]) == 0
+    assert parse(capsys.readouterr().out).axioms[0].name == "difference"
+    assert main(["doctor", str(MY_TASK), "--draws", "4"]) == 0
+    assert capsys.readouterr().out.startswith("under product:")
+    assert main(["check", str(MY_TASK), LIGHTS]) == 1
+    assert capsys.readouterr().err == f"{MY_TASK} has knowledge of its own; name it alone\n"
+
+    file = tmp_path / "mine.py"
+    text = MY_TASK.read_text(encoding="utf-8")
+    file.write_text(text.replace("sort Image", "sort Image; pred idle"), encoding="utf-8")
+    assert main(["check", str(file)]) == 0
+    printed = capsys.readouterr()
+    assert "'idle' is declared but not used" in printed.err and "fine, with 1 warning" in printed.out
+    file.write_text(text.replace("a - b = p.diff", "a - c = p.diff"), encoding="utf-8")
+    assert main(["check", str(file)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "1 error\n" and "error: unknown name 'c'" in printed.err
+    assert main(["check", str(file), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["diagnostics"][0]["message"] == "unknown name 'c'"
+    file.write_text("task = 3\n", encoding="utf-8")
+    assert main(["check", str(file)]) == 1
+    assert "is of type int" in capsys.readouterr().err
 
 
 def test_solve(capsys: pytest.CaptureFixture[str]) -> None:

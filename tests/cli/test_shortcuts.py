@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from doxa.cli import main
+from doxa.experiments import Fitting
+from doxa.runs import Run
 
 ADDITION = Path(__file__).parents[2] / "examples" / "knowledge" / "addition.doxa"
 
@@ -29,6 +31,20 @@ def test_few_rows_leave_shortcuts(tmp_path: Path, capsys: pytest.CaptureFixture[
     said = json.loads(capsys.readouterr().out)
     assert said["maps"] == 2 and said["simplest"] == [{"digit": {"0": "1", "1": "0"}}]
     assert said["labels"] in ([{"concept": "digit", "value": "0"}], [{"concept": "digit", "value": "1"}])
+
+
+def test_of_a_task_and_of_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = str(ADDITION.parents[1] / "my_task.py")
+    assert main(["shortcuts", task]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("no shortcut: only the true concepts explain all 16 worlds")
+    assert main(["train", task, "--steps", "1", "--quiet", "--out", str(tmp_path)]) == 0
+    run = capsys.readouterr().out.removeprefix("run: ").strip()
+    assert main(["shortcuts", run]) == 0
+    assert capsys.readouterr().out == said
+    Run.create(tmp_path / "other", Fitting(), seed=0)
+    assert main(["shortcuts", str(tmp_path / "other")]) == 1
+    assert "is a run without knowledge" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

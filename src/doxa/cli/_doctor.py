@@ -20,7 +20,7 @@ class Doctor:
     """Examine knowledge files, or a run: gradients that vanish or go one way, vacuous axioms, saturated networks."""
 
     sources: Sources
-    """Knowledge files, which are read as one knowledge base, or a run folder of doxa train."""
+    """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
     logic: str | None = None
     """The fuzzy logic to examine it under, such as product or godel:r; by default the run's own, or product."""
     draws: int = 64

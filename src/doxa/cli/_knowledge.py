@@ -12,7 +12,7 @@ from doxa.cli._output import complain, diagnostic_json, plural, say, say_json
 from doxa.errors import ConfigError
 
 if TYPE_CHECKING:
-    from doxa.logic import Expr, KnowledgeBase
+    from doxa.logic import Diagnostic, Expr, KnowledgeBase
 
 Files = Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...]")]
 Domain = Annotated[tuple[str, ...], arg(metavar="SORT=N [SORT=N ...]")]
@@ -24,14 +24,12 @@ class Check:
     """Check knowledge files: every mistake with its place and a remedy, or a summary when there is none."""
 
     files: Files
-    """Knowledge files; several are read as one knowledge base."""
+    """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
     json: bool = False
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.logic import diagnose
-
-        kb, diagnostics = diagnose(*_given(self.files))
+        kb, diagnostics = _diagnosed(self.files)
         errors = [d for d in diagnostics if d.severity == "error"]
         if self.json:
             document: dict[str, Any] = {"ok": not errors, "diagnostics": [diagnostic_json(d) for d in diagnostics]}
@@ -53,7 +51,7 @@ class Show:
     """Print knowledge in another form."""
 
     files: Files
-    """Knowledge files; several are read as one knowledge base."""
+    """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
     form: Annotated[Form, arg(name="as")] = "text"
     """text, unicode and latex print it as written; nnf, cnf and dimacs ground it over its finite sorts first."""
     domain: Domain = ()
@@ -76,7 +74,7 @@ class Solve:
     """Find a world in which all axioms and facts hold, count such worlds, or ask whether something follows."""
 
     files: Files
-    """Knowledge files; several are read as one knowledge base."""
+    """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
     given: Annotated[tuple[str, ...], arg(metavar="FORMULA [FORMULA ...]")] = ()
     """Formulas that are taken to hold as well, each in quotes."""
     count: bool = False
@@ -121,10 +119,48 @@ class Solve:
         return 0
 
 
-def _given(files: tuple[Path, ...]) -> tuple[Path, ...]:
+def _diagnosed(files: tuple[Path, ...]) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
+    """What files say, and all there is to say about that; a task or a run stands for the knowledge in it."""
+    from doxa.logic import diagnose
+
     if not files:
         raise ConfigError("no knowledge file is given; name at least one, such as rules.doxa")
-    return files
+    whole = [file for file in files if file.suffix == ".py" or (file / "run.json").is_file()]
+    if whole and len(files) > 1:
+        raise ConfigError(f"{whole[0]} has knowledge of its own; name it alone")
+    if not whole:
+        return diagnose(*files)
+    return _of_task(files[0]) if files[0].suffix == ".py" else _of_run(files[0])
+
+
+def _of_task(file: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
+    import warnings
+
+    from doxa.errors import KnowledgeError, KnowledgeWarning
+    from doxa.experiments import find_task
+    from doxa.logic import Diagnostic, diagnose, lint
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", KnowledgeWarning)  # they are told below
+            task = find_task(file)
+    except ConfigError as error:
+        if not isinstance(mistakes := error.__cause__, KnowledgeError):
+            raise
+        found = tuple([d for d in mistakes.diagnostics if isinstance(d, Diagnostic)])
+        return None, found or (Diagnostic("error", str(error)),)
+    return diagnose(task.knowledge) if isinstance(task.knowledge, Path) else (task.kb, lint(task.kb))
+
+
+def _of_run(folder: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
+    from doxa.logic import lint, parse
+    from doxa.runs import Run
+
+    text = Run.open(folder).config.get("knowledge")
+    if not isinstance(text, str):
+        raise ConfigError(f"{folder} is a run without knowledge; name a run of doxa train, or a knowledge file")
+    kb = parse(text, warn=False)
+    return kb, lint(kb)
 
 
 def _domains(options: tuple[str, ...], kb: KnowledgeBase) -> dict[str, int]:
@@ -144,9 +180,9 @@ def _domains(options: tuple[str, ...], kb: KnowledgeBase) -> dict[str, int]:
 
 def _load(files: tuple[Path, ...]) -> KnowledgeBase:
     """The knowledge base; its warnings go to standard error, its errors are raised together."""
-    from doxa.logic import diagnose, raise_all
+    from doxa.logic import raise_all
 
-    kb, diagnostics = diagnose(*_given(files))
+    kb, diagnostics = _diagnosed(files)
     raise_all([d for d in diagnostics if d.severity == "error"])
     for diagnostic in diagnostics:
         complain(diagnostic)

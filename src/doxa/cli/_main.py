@@ -99,8 +99,16 @@ EXAMPLES = {
         "doxa figures explanations --run runs/addition/amortized/scan-prune-n-1/5000-steps/seed-0",
     ),
     Estimators: ("doxa estimators", "doxa estimators LeaveOneOut", "doxa estimators --json"),
-    Shortcuts: ("doxa shortcuts addition.doxa", "doxa shortcuts addition.doxa --data digits.csv --show 20"),
-    Doctor: ("doxa doctor rules.doxa --logic godel", "doxa doctor runs/addition/fuzzy/2000-steps/seed-0"),
+    Shortcuts: (
+        "doxa shortcuts addition.doxa",
+        "doxa shortcuts addition.doxa --data digits.csv --show 20",
+        "doxa shortcuts my_task.py",
+    ),
+    Doctor: (
+        "doxa doctor rules.doxa --logic godel",
+        "doxa doctor my_task.py",
+        "doxa doctor runs/addition/fuzzy/2000-steps/seed-0",
+    ),
     Version: ("doxa version",),
 }
 

@@ -22,7 +22,7 @@ class Shortcuts:
     """Count the maps of concepts under which all that the knowledge says stays true: wrong concepts, right answers."""
 
     files: Files
-    """Knowledge files; several are read as one knowledge base."""
+    """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
     data: Annotated[Path | None, arg(metavar="CSV")] = None
     """A table with the true concepts of rows that occur, under a header such as left,right; by default all that can."""
     show: int = 5

@@ -50,7 +50,9 @@ def knowledge_shortcuts(
 
     A concept is what a network says: a function into a finite sort, or a predicate at its finite arguments. Wherever
     it is applied, it is mapped alike. Fields that hold numbers or values are observed, and so are predicates that have
-    facts. A map α is one under which the networks can never be found out:
+    facts. Of a field of numbers, every number that the knowledge can compare it with is an observation, and all others
+    together are one more (one for each gap between them where their order matters). A map α is one under which the
+    networks can never be found out:
 
         φ(w, y)  ⟹  φ(α(w), y)    for all worlds w and observations y, or for those in the data.
 
@@ -171,6 +173,7 @@ class _Unit:
         for symbol in learned:
             if symbol.name not in known:
                 symbols[symbol.name] = self._unsure(symbol)
+        self.symbols = symbols
         self.interpretation = Interpretation(kb, **symbols)
 
     def _unsure(self, symbol: Predicate | Function) -> Any:
@@ -202,21 +205,22 @@ class _Unit:
     def cases(self, observed: Mapping[str, Sequence[Any]]) -> list[_Case]:
         """Every combination of observations, with the problem that it leaves."""
         given = [tuple(row) for row in zip(*observed.values(), strict=True)] if observed else [()]
-        compared = compared_values(self.kb.axioms, self.signature)
+        compared = compared_values(self.kb.axioms, self.signature, given=observed, constants=self.symbols)
         used = {node.name for axiom in self.kb.axioms for node in postorder(axiom.formula) if isinstance(node, Field)}
         choices: list[Sequence[Any]] = [list(dict.fromkeys(given))]
         free = []
         for rows, field, sort in self.fields:
             if field in observed:
                 continue
-            values: Sequence[Any] = sort.values if sort.values is not None else sorted(compared.get(field, ()))
-            if field not in used:  # whatever it is
-                values = values[:1] or [0]
-            if not values:
-                raise KnowledgeError(
-                    f"nothing says which values {rows}.{field} can have; give it a finite sort such as 0..9, or "
-                    f"give data with a column {field}"
-                )
+            values: Sequence[Any]
+            if sort.values is not None:
+                values = sort.values if field in used else sort.values[:1]
+            elif (numbers := compared.get((rows, field))) is None:
+                values = [0]  # whatever it is
+            elif numbers.unclear is not None:
+                raise KnowledgeError(self._endless(rows, field, sort, numbers.unclear))
+            else:
+                values = numbers.values(sort)
             for number in range(self.counts[rows]):
                 free.append((rows, field, number))
                 choices.append(list(values))
@@ -230,13 +234,22 @@ class _Unit:
             cases.append(self._case(seen | dict(zip(free, rest, strict=True))))
         return cases
 
+    def _endless(self, rows: str, field: str, sort: Sort, where: str) -> str:
+        name = field.capitalize()
+        such = f"such as sort {name} = 0..9" if self.signature.describe(name) is None else "such as 0..9"
+        finite = f"declare a finite sort for it, {such}, or " if sort == INT else ""
+        return (
+            f"{rows}.{field} is {sort.name}, and which of its numbers `{where}` tells apart cannot be listed; {finite}"
+            f"give data with a column {field}"
+        )
+
     def _case(self, values: dict[tuple[str, str, int], Any]) -> _Case:
         data: dict[str, Any] = {rows: dict(fields) for rows, fields in self.data.items()}
         for rows, field, sort in self.fields:
             column = [values[rows, field, number] for number in range(self.counts[rows])]
             if isinstance(sort.values, tuple):
                 column = [sort.values.index(v) for v in column]
-            data[rows][field] = torch.tensor(column)
+            data[rows][field] = torch.tensor(column, dtype=torch.float64 if sort == REAL else None)
         posed = KnowledgeReasoner(self.kb, self.interpretation).posed(**data, **self.objects)
         observed = {field: value for (_, field, number), value in values.items() if not number}
         if not posed.problems:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from doxa.doctor._observed import compared_values
+from doxa.doctor._observed import Compared, compared_values
 from doxa.errors import KnowledgeError
 from doxa.logic import (
     INT,
@@ -117,10 +117,18 @@ class MadeUp:
                 elif sort == REAL:
                     column = torch.rand(total, generator=self.generator)
                 else:
-                    values = sort.values if sort.values is not None else sorted(compared.get(field, {0}))
+                    values = sort.values or _likely(compared.get((name, field)))
                     places = torch.randint(len(values), (total,), generator=self.generator)
                     column = places if isinstance(values, tuple) else torch.tensor(list(values))[places]
                 self.data[name][field] = Ragged(column, torch.full((count,), 3)) if many else column
+
+
+def _likely(numbers: Compared | None) -> list[int]:
+    """What a field may hold; a number that it is never compared with only where it is compared with no two others."""
+    if numbers is None:
+        return [0]
+    named = [v for v in numbers.equal if v == int(v)]
+    return sorted(named) if len(named) > 1 and not numbers.ordered else numbers.values(INT)
 
 
 def _in_guards(kb: KnowledgeBase) -> set[str]:

@@ -1,12 +1,17 @@
-"""What can be observed of a row: the numbers that a field of type Int can have, read off what it is compared with."""
+"""What can be observed of a row: the numbers of a field that knowledge can tell apart."""
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterable
-from itertools import product
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count, pairwise, product
+from typing import Any
 
 from doxa.logic import (
+    INT,
+    REAL,
     Arith,
     Axiom,
     Call,
@@ -18,13 +23,16 @@ from doxa.logic import (
     Number,
     Quantifier,
     Signature,
+    Sort,
+    fold,
     postorder,
 )
 
-__all__ = ["compared_values"]
+__all__ = ["Compared", "Place", "compared_values"]
 
 _MOST = 4096  # values of a term
-_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+_TRIED = 1 << 16  # combinations of values, where something occurs twice in a term
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -32,65 +40,230 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "mod": operator.mod,
 }
 
-Values = set[int] | None
-"""All values that a term may have, perhaps some more; None where that is not known."""
+Values = set[Any] | None
+"""All numbers that a term may be; None where that is not known."""
+Place = tuple[str, str]
+"""The name of the rows, and the field."""
 
 
-def compared_values(axioms: Iterable[Axiom], signature: Signature) -> dict[str, set[int]]:
-    """For each field, the values that terms beside it in comparisons may have: all that can make a difference."""
-    found: dict[str, set[int]] = {}
+@dataclass
+class Compared:
+    """What the numbers of a field are compared with."""
+
+    equal: set[Any] = field(default_factory=set)
+    """By ``=`` and ``!=``."""
+    ordered: set[Any] = field(default_factory=set)
+    """By ``<`` and its like."""
+    unclear: str | None = None
+    """Where the field stands in a way that says too little about its numbers."""
+
+    def values(self, sort: Sort) -> list[Any]:
+        """Every number that the field is compared with, and one for all others; where order matters, one of each gap.
+
+        >>> Compared({1, 2}).values(INT), Compared({6}, {5, 7, 8}).values(INT), Compared(set(), {0.5}).values(REAL)
+        ([0, 1, 2], [4, 5, 6, 7, 8, 9], [-0.5, 0.5, 1.5])
+        """
+        known = self.equal | self.ordered
+        ends = [-math.inf, *sorted(self.ordered), math.inf]
+        others = [next(_between(low, high, known, sort == INT), None) for low, high in pairwise(ends)]
+        return sorted([v for v in {*known, *others} if v is not None and (sort == REAL or v == int(v))])
+
+
+def _between(low: float, high: float, known: Collection[Any], whole: bool) -> Iterator[Any]:
+    """Numbers between two others, but none that are known."""
+    if not whole and math.isfinite(low) and math.isfinite(high):
+        candidates: Iterable[Any] = (low + (high - low) / 2**i for i in count(1))
+    elif math.isfinite(low):
+        candidates = count(math.floor(low) + 1 if whole else low + 1)
+    else:
+        candidates = count(0) if high == math.inf else count(math.ceil(high) - 1 if whole else high - 1, -1)
+    for candidate in candidates:
+        if not low < candidate < high:
+            return
+        if candidate not in known:
+            yield candidate
+
+
+def compared_values(
+    axioms: Iterable[Axiom],
+    signature: Signature,
+    *,
+    given: Mapping[str, Collection[Any]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> dict[Place, Compared]:
+    """What each field of type Int or Real is compared with, wherever it is used.
+
+    Args:
+        axioms: the knowledge.
+        signature: what it is written in.
+        given: fields whose numbers are known.
+        constants: the values of constants.
+    """
+    scope = _Scope(signature, dict(given or {}), dict(constants or {}))
     for axiom in axioms:
-        terms = _terms(axiom.formula, signature)
-        for node in postorder(axiom.formula):
-            if not isinstance(node, Compare):
-                continue
-            for side, other in (node.children, node.children[::-1]):
-                values = terms.get(id(other))
-                if isinstance(side, Field) and values:
-                    # beyond the ends, an order comparison says the same everywhere
-                    ends = set() if node.op in ("=", "!=") else {min(values) - 1, max(values) + 1}
-                    found.setdefault(side.name, set()).update(values, ends)
-    return found
+        scope.visit(axiom.formula)
+    return scope.found
 
 
-def _terms(formula: Expr, signature: Signature) -> dict[int, Values]:
-    """The values that each term of a formula may have, as if no variable occurred twice."""
-    bound: dict[str, Expr | Values] = {}
-    for node in postorder(formula):
-        if isinstance(node, Let):
-            bound.update(zip(node.names, node.values, strict=True))
-        elif isinstance(node, Quantifier):
-            for group in node.groups:
-                sort = None if group.sort is None else signature.sorts[group.sort].values
-                bound.update(dict.fromkeys(group.names, set(sort) if isinstance(sort, range) else None))
-    found: dict[int, Values] = {}
-    for node in postorder(formula, *[value for value in bound.values() if isinstance(value, Expr)]):
-        found[id(node)] = _values(node, found, bound, signature)
-    return found
+class _Scope:
+    """Formulas from the outside in. Every variable gets a name of its own, and ``:=`` is written out."""
+
+    def __init__(self, signature: Signature, given: dict[str, Collection[Any]], constants: dict[str, Any]) -> None:
+        self.signature, self.given, self.constants = signature, given, constants
+        self.found: dict[Place, Compared] = {}
+        self.ranges: dict[str, Values] = {}  # of variables
+        self.rows: dict[str, str] = {}  # what variables are rows of
+
+    def visit(self, formula: Expr) -> None:
+        stack: list[tuple[Expr, dict[str, Expr]]] = [(formula, {})]
+        while stack:
+            node, bound = stack.pop()
+            match node:
+                case Quantifier():
+                    bound = self._entered(node, bound)
+                    stack += [(part, bound) for part in (node.guard, node.body) if part is not None]
+                case Let():
+                    for name, value in zip(node.names, node.values, strict=True):
+                        bound = bound | {name: _written_out(value, bound)}
+                    stack.append((node.body, bound))
+                case Compare():
+                    self._compare(node, bound)
+                case Call():
+                    self._give_up([_written_out(child, bound) for child in node.children], node)
+                case _:
+                    stack += [(child, bound) for child in node.children]
+
+    def _entered(self, node: Quantifier, bound: dict[str, Expr]) -> dict[str, Expr]:
+        inside = dict(bound)
+        for group in node.groups:
+            domain = None if group.domain is None else _written_out(group.domain, inside)
+            for name in group.names:
+                variable = Name(f"{name} {len(self.ranges)}")
+                inside[name] = variable
+                self.ranges[variable.name] = None
+                if group.sort is not None:
+                    self.ranges[variable.name] = _numbers(self.signature.sorts[group.sort])
+                elif isinstance(domain, Name):
+                    self.rows[variable.name] = domain.name
+                elif isinstance(domain, Field) and self._place(domain) is not None:
+                    inside[name] = domain  # an element of a sequence of numbers
+                elif isinstance(domain, Field):
+                    self.ranges[variable.name] = self._possible(domain)
+        return inside
+
+    def _compare(self, node: Compare, bound: dict[str, Expr]) -> None:
+        """Solve a comparison for the field in it."""
+        side, other = [_written_out(child, bound) for child in node.children]
+        if self._has_field(other):
+            side, other = other, side
+        if not self._has_field(side):
+            return
+        while isinstance(side, Arith) and side.op in ("+", "-") and not self._has_field(other):
+            first, last = side.children[0], side.children[-1]
+            if len(side.children) == 1:
+                side, other = first, Arith("-", other)
+            elif self._has_field(first):
+                side, other = first, Arith("-" if side.op == "+" else "+", other, last)
+            else:
+                side, other = last, Arith("-", other, first) if side.op == "+" else Arith("-", first, other)
+        place = self._place(side)
+        values = None if place is None or self._has_field(other) else self._possible(other)
+        if place is None or values is None:
+            self._give_up([side, other], node)
+        else:
+            compared = self.found.setdefault(place, Compared())
+            (compared.equal if node.op in ("=", "!=") else compared.ordered).update(values)
+
+    def _give_up(self, terms: list[Expr], where: Expr) -> None:
+        for node in postorder(*terms):
+            if (place := self._place(node)) is not None:
+                self.found.setdefault(place, Compared()).unclear = str(where)
+
+    def _has_field(self, term: Expr) -> bool:
+        return any(self._place(node) is not None for node in postorder(term))
+
+    def _sort(self, node: Expr) -> tuple[Place, Sort] | None:
+        """Which field of which rows a term is."""
+        if not isinstance(node, Field) or not isinstance(node.children[0], Name):
+            return None
+        rows = self.signature.rows.get(self.rows.get(node.children[0].name, ""))
+        sorts = {} if rows is None else {name: sort for name, sort, _ in rows.fields}
+        return None if rows is None or node.name not in sorts else ((rows.name, node.name), sorts[node.name])
+
+    def _place(self, node: Expr) -> Place | None:
+        """The field that a term is, if it holds numbers that are not known."""
+        found = self._sort(node)
+        return None if found is None or found[1] not in (INT, REAL) or node.label in self.given else found[0]
+
+    def _leaf(self, node: Expr) -> Values:
+        match node:
+            case Number():
+                return {node.value}
+            case Name() if node.name in self.ranges:
+                return self.ranges[node.name]
+            case Name() if node.name in self.constants:
+                value = self.constants[node.name]
+                return {value} if isinstance(value, int | float) else None
+            case Name() if node.name in self.signature.constants:
+                return _numbers(self.signature.constants[node.name].sort)
+            case Call() if node.name in self.signature.functions:
+                return _numbers(self.signature.functions[node.name].result)
+            case Field() if node.name in self.given:
+                return set(self.given[node.name])
+            case Field() if (found := self._sort(node)) is not None:
+                return _numbers(found[1])
+        return None
+
+    def _possible(self, term: Expr) -> Values:
+        """All numbers that a term without fields of unknown numbers may be."""
+        leaves = list(_leaves(term))
+        values = {leaf: self._leaf(leaf) for leaf in leaves}
+        if any(v is None for v in values.values()):
+            return None
+        once = len(values) == len(leaves) or any(isinstance(leaf, Call) and leaf.fresh for leaf in leaves)
+        if once:
+            return _computed(term, values)
+        if math.prod([len(v or ()) for v in values.values()]) > _TRIED:
+            return None
+        found: set[Any] = set()
+        for choice in product(*[v or () for v in values.values()]):
+            found |= _computed(term, {leaf: {v} for leaf, v in zip(values, choice, strict=True)}) or set()
+        return found if len(found) <= _MOST else None
 
 
-def _values(node: Expr, found: dict[int, Values], bound: dict[str, Expr | Values], signature: Signature) -> Values:
-    match node:
-        case Number() if isinstance(node.value, int):
-            return {node.value}
-        case Name() if node.name in bound:
-            value = bound[node.name]
-            return _look(value, found, bound, signature) if isinstance(value, Expr) else value
-        case Call() if node.name in signature.functions:
-            listed = signature.functions[node.name].result.values
-            return set(listed) if isinstance(listed, range) else None
-        case Arith():
-            parts = [_look(child, found, bound, signature) for child in node.children]
-            sides = [part for part in ([{0}, *parts] if len(parts) == 1 else parts) if part is not None]
-            if len(sides) != 2 or len(sides[0]) * len(sides[1]) > _MOST * _MOST:
-                return None
-            divides = node.op in ("//", "mod")
-            values = {_ARITHMETIC[node.op](a, b) for a, b in product(*sides) if b or not divides}
-            return values if len(values) <= _MOST else None
-    return None
+def _written_out(term: Expr, bound: Mapping[str, Expr]) -> Expr:
+    def written(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        return bound.get(node.name, node) if isinstance(node, Name) else node.with_children(children)
+
+    return fold(written, term)
 
 
-def _look(node: Expr, found: dict[int, Values], bound: dict[str, Expr | Values], signature: Signature) -> Values:
-    if id(node) not in found:  # a statement is met after its body
-        found[id(node)] = _values(node, found, bound, signature)
-    return found[id(node)]
+def _leaves(term: Expr) -> Iterator[Expr]:
+    """What a term is computed from, as often as it occurs."""
+    stack = [term]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Arith):
+            stack += node.children
+        else:
+            yield node
+
+
+def _computed(term: Expr, leaves: Mapping[Expr, Values]) -> Values:
+    """The values of a term whose leaves have values independently of each other."""
+
+    def computed(node: Expr, parts: tuple[Values, ...]) -> Values:
+        if not isinstance(node, Arith):
+            return leaves.get(node)  # nothing for what stands inside of leaves
+        sides = [part for part in ([{0}, *parts] if len(parts) == 1 else parts) if part is not None]
+        if len(sides) != 2 or len(sides[0]) * len(sides[1]) > _MOST * _MOST:
+            return None
+        divides = node.op in ("//", "mod")
+        values = {_ARITHMETIC[node.op](a, b) for a, b in product(*sides) if b or not divides}
+        return values if len(values) <= _MOST else None
+
+    return fold(computed, term)
+
+
+def _numbers(sort: Sort) -> Values:
+    return set(sort.values) if isinstance(sort.values, range) and len(sort.values) <= _MOST else None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from doxa.doctor._observed import compared_values
+from doxa.doctor._observed import Compared, Place, compared_values
 from doxa.errors import DoxaError
 from doxa.logic import INT, REAL, Axiom, Implies, KnowledgeBase, Name, Not, Quantifier, postorder, satisfiable
 
@@ -26,7 +26,12 @@ def emptiness(kb: KnowledgeBase) -> tuple[Emptiness, str]:
     Looked for over a few objects of each open sort and one row of each kind, under every observation. The second
     result says what was looked at, or why nothing could be decided.
     """
-    domains = list(_domains(kb))
+    compared = compared_values(kb.axioms, kb.signature)
+    for (rows, field), numbers in compared.items():
+        if numbers.unclear is not None:
+            undecided = f"the numbers of {rows}.{field} that `{numbers.unclear}` tells apart cannot be listed"
+            return {}, f"whether axioms are vacuous is not decided: {undecided}"
+    domains = list(_domains(kb, compared))
     if not domains:
         return {}, "whether axioms are vacuous is not decided: there are too many different observations"
     looked = f"with {_OBJECTS} objects of each open sort and one row of each kind"
@@ -67,7 +72,7 @@ def _active(axiom: Axiom) -> Axiom | None:
     return Axiom("active", formula)
 
 
-def _domains(kb: KnowledgeBase) -> Iterator[dict[str, Any]]:
+def _domains(kb: KnowledgeBase, compared: dict[Place, Compared]) -> Iterator[dict[str, Any]]:
     """Objects and one row, for every observation; nothing where there are too many."""
     signature = kb.signature
     constants = [c.sort.name for c in signature.constants.values()]
@@ -82,7 +87,6 @@ def _domains(kb: KnowledgeBase) -> Iterator[dict[str, Any]]:
             for group in node.groups if isinstance(node, Quantifier) else ():
                 if isinstance(group.domain, Name) and group.domain.name in signature.rows:
                     rows[group.domain.name] = 1
-    compared = compared_values(kb.axioms, signature)
     fields, choices, fixed = [], [], {}
     for name in rows:
         for field, sort, many in signature.rows[name].fields:
@@ -94,7 +98,9 @@ def _domains(kb: KnowledgeBase) -> Iterator[dict[str, Any]]:
                 objects[sort.name] = [*known, *listed] if sort.name not in constants else total
             else:
                 fields.append((name, field, many))
-                choices.append(list(sort.values) if sort.values is not None else sorted(compared.get(field, {0})))
+                numbers = compared.get((name, field))
+                values = sort.values or ([0] if numbers is None else numbers.values(sort))
+                choices.append(list(values))
     if math.prod([len(c) for c in choices]) > _OBSERVATIONS:
         return
     for values in product(*choices):
