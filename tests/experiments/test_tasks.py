@@ -508,6 +508,40 @@ def test_the_page_says_it_all(shades: tuple[Path, Comparison, list[Path]]) -> No
         write_task_report([])
 
 
+def test_the_page_has_all_axioms_and_names(tmp_path: Path) -> None:
+    """Axioms with weights, without names and two in a line; a target of a sort with names; rows without a number."""
+    random = torch.Generator().manual_seed(0)
+    shade = torch.randint(3, (60,), generator=random)
+    squares = {"a": 99.0 * shade[:, None, None] + torch.randn(60, 4, 4, generator=random), "shade": shade}
+    task = Task(
+        "named",
+        "Shades with names.",
+        """sort Square; sort Shade = {dark, grey, light}; data squares(a: Square, shade: Shade)
+func shade(Square) -> Shade; [told] forall s in squares. shade(s.a) = s.shade
+[ hurry , weight 0.5] forall s in squares. shade(s.a) = dark <-> s.shade = dark
+[learned, weight 1.0?] forall s in squares. shade(s.a) = grey <-> s.shade = grey
+[weight 0.1] forall s in squares. shade(s.a) = light <-> s.shade = light
+""",
+        lambda: {"shade": doxa.logits(nn.Sequential(nn.Flatten(), nn.Linear(16, 3)))},
+        {"squares": squares},
+        {"squares": squares},
+        target="squares.shade",
+        images=["squares.a"],
+    )
+    train_task(task, "fuzzy", tmp_path, settings=["steps=1"], progress=False)
+    evaluation = evaluate_run(tmp_path, task)
+    assert evaluation.target is not None and evaluation.target.values == ("dark", "grey", "light")
+    for example in evaluation.examples:
+        assert {example.truth, example.read} <= {"dark", "grey", "light"}
+        assert example.explanation.startswith("[told] ") and "s = " not in example.explanation
+    text = write_task_report([tmp_path]).read_text(encoding="utf-8")
+    knowledge = text.partition("The knowledge")[2].partition("</pre>")[0].splitlines()
+    for header in ("[told]", "[ hurry , weight", "[learned, weight", "[axiom4]"):
+        (place,) = (i for i, line in enumerate(knowledge) if header in line)
+        assert " % of 60 instances hold" in knowledge[place + 1], header
+    assert "predicted dark" in text or "predicted grey" in text or "predicted light" in text
+
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 

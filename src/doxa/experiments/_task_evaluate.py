@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from doxa.experiments._reading import Reading
 from doxa.experiments._task import Task
 from doxa.experiments._task_measure import Measured, concept_labels, measure
 from doxa.experiments._task_train import checkpoint_that_counts, open_run, task_config
+from doxa.logic import Axiom, Name, Quantifier
 from doxa.runs import Run, config_values, read_config
-from doxa.semantics import Model, Semantics
+from doxa.semantics import Explanation, Model, Semantics
 
 __all__ = ["Evaluation", "evaluate_run", "read_evaluation"]
 
@@ -223,21 +224,18 @@ def _examples(task: Task, model: Model, measured: Measured) -> tuple[Example, ..
     if not task.images:
         return ()
     rows = [*range(min(EXAMPLES, task.size()))]
-    wrong = _wrong(task, measured)
+    wrong = _wrong(measured)
     rows += [row for row in wrong if row not in rows][:EXAMPLES]
     return tuple(_example(task, model, measured, row) for row in rows)
 
 
-def _wrong(task: Task, measured: Measured) -> list[int]:
+def _wrong(measured: Measured) -> list[int]:
+    """The rows that were predicted wrongly, the surest first."""
     if measured.guesses is None:
         return []
-    read, weights = measured.guesses
-    assert measured.target is not None
-    names = measured.target.values
-    truth = task.column(task.target).tolist()
-    wrong = [i for i, (r, t) in enumerate(zip(read.tolist(), truth, strict=True)) if names[r] != str(t)]
+    truth, read, weights = measured.guesses
     sure = weights.amax(1) / weights.sum(1).clamp(min=1e-300)
-    return sorted(wrong, key=lambda i: -float(sure[i]))
+    return sorted((truth != read).nonzero()[:, 0].tolist(), key=lambda row: -float(sure[row]))
 
 
 def _example(task: Task, model: Model, measured: Measured, row: int) -> Example:
@@ -253,8 +251,7 @@ def _example(task: Task, model: Model, measured: Measured, row: int) -> Example:
         pictures.append(Picture(place, image.shape[0], image.shape[1], pixels, symbol, beliefs, truth))
     truth_text = read_text = ""
     if measured.guesses is not None and measured.target is not None:
-        truth_text = str(task.column(task.target)[row].item())
-        read_text = measured.target.values[int(measured.guesses[0][row])]
+        truth_text, read_text = (measured.target.values[int(found[row])] for found in measured.guesses[:2])
     return Example(row, truth_text, read_text, tuple(pictures), _explained(task, model, row))
 
 
@@ -265,10 +262,24 @@ def _explained(task: Task, model: Model, row: int) -> str:
         try:
             with torch.no_grad():
                 found = model.explain(axiom.name, k=3, generator=random, **task.part(row, row + 1))
-            texts += [f"[{axiom.name}] {explanation}" for explanation in found[:EXAMPLES]]
+            texts += [f"[{axiom.name}] {_of_row(task, axiom, explanation)}" for explanation in found[:EXAMPLES]]
         except DoxaError as error:
             texts.append(f"[{axiom.name}] not explained: {error}")
     return "\n".join(texts)
+
+
+def _of_row(task: Task, axiom: Axiom, explanation: Explanation) -> str:
+    """An explanation without the variables that stand for the row: it is the only one, and always the first."""
+    formula = axiom.formula
+    groups = formula.groups if isinstance(formula, Quantifier) else ()
+    rows = {
+        name
+        for group in groups
+        for name in group.names
+        if task.rows == (group.domain.name if isinstance(group.domain, Name) else group.sort)
+    }
+    others = {name: at for name, at in explanation.instance.items() if name not in rows}
+    return str(replace(explanation, instance=others)).removeprefix("the axiom: ")
 
 
 def _grey(image: Tensor) -> Tensor:

@@ -26,14 +26,15 @@ class Measured:
 
     Attributes:
         target: how the target was read, where the task has one.
-        guesses: the index of the chosen value and what each value weighs, ``(rows,)`` and ``(rows, values)``.
+        guesses: the positions of the true and of the chosen value and what each value weighs, ``(rows,)``, ``(rows,)``
+            and ``(rows, values)``.
         concepts: how each concept was read, over all fields together.
         beliefs: the probabilities of its values by symbol and field, ``(rows, values)``.
         held: how many instances each axiom has, and how many of them hold classically, by name.
     """
 
     target: Reading | None
-    guesses: tuple[Tensor, Tensor] | None
+    guesses: tuple[Tensor, Tensor, Tensor] | None
     concepts: tuple[Reading, ...]
     beliefs: dict[str, dict[str, Tensor]]
     held: dict[str, tuple[int, int]]
@@ -84,15 +85,16 @@ def measure(task: Task, model: Model, rows: int | None = None, *, seed: int = 0)
     target, guesses = None, None
     if candidates is not None:
         weights, chosen = torch.cat(truths).double(), torch.cat(values)
-        names = candidates.tolist()
-        index = {value: i for i, value in enumerate(names)}
+        numbers = candidates.tolist()
+        index = {value: i for i, value in enumerate(numbers)}
         truth = task.column(task.target)[:rows].tolist()
         if missing := [value for value in truth if value not in index]:
-            raise DataError(f"{task.target} is {missing[0]} in the test data, which is not among its values {names}")
+            raise DataError(f"{task.target} is {missing[0]} in the test data, which is not among its values {numbers}")
         read = torch.tensor([index[value] for value in chosen.tolist()])
         sure = weights.gather(1, read[:, None])[:, 0] / weights.sum(1).clamp(min=1e-300)
         labels = torch.tensor([index[value] for value in truth])
-        target, guesses = Reading.of(task.target, [*map(str, names)], labels, read, sure), (read, weights)
+        names = _target_names(task, numbers)
+        target, guesses = Reading.of(task.target, names, labels, read, sure), (labels, read, weights)
     concepts = tuple(_concept(task, symbol, places, rows) for symbol, places in whole.items())
     return Measured(target, guesses, concepts, whole, held)
 
@@ -133,6 +135,15 @@ def value_names(model_kb: Any, symbol: str) -> tuple[list[str], int]:
     if sort.values is None:
         raise ConfigError(f"concepts: {symbol} has values in {sort.name}, which is not finite")
     return [str(value) for value in sort.values], sort.values[0] if isinstance(sort.values, range) else 0
+
+
+def _target_names(task: Task, numbers: list[int]) -> list[str]:
+    """The values of the target as text: of a sort that lists names, which has numbers in data, these names."""
+    rows, _, field = task.target.partition(".")
+    declared = task.kb.signature.rows.get(rows)
+    sorts = {} if declared is None else {name: sort for name, sort, _ in declared.fields}
+    values = sorts[field].values if field in sorts else None
+    return [str(values[number]) if isinstance(values, tuple) else str(number) for number in numbers]
 
 
 def concept_labels(task: Task, symbol: str, place: str) -> Tensor:

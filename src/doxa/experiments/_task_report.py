@@ -131,19 +131,28 @@ def _comparison(table: Comparison, names: Sequence[str]) -> str:
 
 def _knowledge(config: TaskConfig, evaluations: Sequence[Evaluation], names: Sequence[str]) -> str:
     """The text as it was written; behind each axiom how often it holds, for every run."""
-    lines = []
+    lines, left = [], [axiom.name for axiom in evaluations[0].axioms]
     for line in config.knowledge.splitlines():
-        found = re.match(r"\s*\[(\w+)\]", line)
         lines.append(escape(line))
-        if found is None:
-            continue
-        for name, evaluation in zip(names, evaluations, strict=True):
-            for axiom in evaluation.axioms:
-                if axiom.name == found[1]:
-                    kind = "held" if axiom.rate >= 0.9 else "broken"
-                    text = f"{name}: {100 * axiom.rate:.1f} % of {axiom.instances:,} instances hold"
-                    lines.append(f'    <span class="{kind}">{escape(text)}</span>')
+        for header in re.finditer(r"(?:^|;)\s*\[\s*(\w+)\s*[],]", line):
+            if header[1] in left:
+                left.remove(header[1])
+                lines += _held(header[1], evaluations, names)
+    for axiom in left:  # it stands in another file, or has no name
+        lines += [f"[{escape(axiom)}]", *_held(axiom, evaluations, names)]
     return f"<pre>{chr(10).join(lines)}</pre>"
+
+
+def _held(name: str, evaluations: Sequence[Evaluation], names: Sequence[str]) -> list[str]:
+    """How often an axiom holds, a line for each run."""
+    lines = []
+    for run, evaluation in zip(names, evaluations, strict=True):
+        for axiom in evaluation.axioms:
+            if axiom.name == name:
+                kind = "held" if axiom.rate >= 0.9 else "broken"
+                text = f"{run}: {100 * axiom.rate:.1f} % of {axiom.instances:,} instances hold"
+                lines.append(f'    <span class="{kind}">{escape(text)}</span>')
+    return lines
 
 
 def _section(name: str, run: Run, evaluation: Evaluation, config: TaskConfig) -> str:
