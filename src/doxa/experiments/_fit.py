@@ -80,7 +80,16 @@ class Fitting:
         return 1.0
 
     def make_optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
-        """The optimiser of a module's parameters."""
+        """The optimiser of a module's parameters.
+
+        Raises:
+            ConfigError: there are none to train.
+        """
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            raise ConfigError(
+                "there are no parameters to train; bind a symbol to an nn.Module itself, not to a function that calls "
+                "one, and leave requires_grad on"
+            )
         parameters, rate, decay = list(module.parameters()), self.learning_rate, self.weight_decay
         if self.optimizer == "adam":
             return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)

@@ -40,6 +40,8 @@ class SudokuPairsConfig:
         batch_size: puzzles in a batch.
         samples: pairs of beliefs drawn from the prior in a step.
         hidden: the width of the network of pairs, which has two hidden layers.
+        spread: the first weights of perception's last layer are larger by this factor. Where all cells are believed to
+            be alike, the loss has a saddle, from which small differences between nine digits do not lead away.
         learning_rate: of perception, by Adam, at its highest.
         inference_rate: of the network of pairs, by Adam, at its highest.
         decay: the step at which both have fallen to 0, along half a cosine; 0 leaves them as they are.
@@ -58,6 +60,7 @@ class SudokuPairsConfig:
     batch_size: int = 20
     samples: int = 500
     hidden: int = 100
+    spread: float = 1.0
     learning_rate: float = 1e-3
     inference_rate: float = 3e-3
     decay: int = 0
@@ -66,8 +69,9 @@ class SudokuPairsConfig:
 
     def __post_init__(self) -> None:
         require_positive(
-            self, "steps", "puzzles", "batch_size", "samples", "hidden", "learning_rate", "inference_rate", "save_every"
-        )
+            self, "steps", "puzzles", "batch_size", "samples", "hidden", "spread", "learning_rate", "inference_rate",
+            "save_every",
+        )  # fmt: skip
         if self.size not in (4, 9):
             raise ConfigError(f"size is {self.size}, expected 4 or 9")
         require_nonnegative(self, "decay")
@@ -86,7 +90,9 @@ class PairsLearner(nn.Module):
     def __init__(self, config: SudokuPairsConfig) -> None:
         super().__init__()
         self.perception = digit_network()
-        self.perception[-1] = nn.Linear(84, config.size)
+        self.perception[-1] = last = nn.Linear(84, config.size)
+        with torch.no_grad():
+            last.weight.mul_(config.spread)
         self.perception.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         problem = sudoku_problem(config.size, by_pairs=True)
         pairs = [(a, b) for a, b in sudoku_pairs(config.size).tolist()]
@@ -199,8 +205,9 @@ def measure(learner: PairsLearner, puzzles: SudokuPuzzles) -> dict[str, float]:
 
 def _config(size: int, closed_form: bool) -> SudokuPairsConfig:
     pretrain = 0 if closed_form else 1000
-    steps = pretrain + {4: 6000, 9: 8000}[size]
-    return SudokuPairsConfig(size, closed_form, steps, pretrain, decay=steps, average=0.999)
+    steps = pretrain + (3000 if size == 4 else 6000)
+    config = SudokuPairsConfig(size, closed_form, steps, pretrain, decay=steps, average=0.999)
+    return config if size == 4 else replace(config, spread=10.0, batch_size=5, learning_rate=2e-3)
 
 
 PAIRS_ENTRIES = tuple(

@@ -111,7 +111,9 @@ class Task:
         known = [*signature.predicates, *signature.functions]
         for symbol, places in self.concepts.items():
             if symbol not in known:
-                raise ConfigError(f"concepts names {symbol!r}; {_near(symbol, known, 'the symbols of the knowledge')}")
+                raise ConfigError(
+                    f"concepts names {symbol!r}; {nearest(symbol, known, 'the symbols of the knowledge')}"
+                )
             for place, labels in places.items():
                 rows, found = len(self.column(place)), torch.as_tensor(labels)
                 if found.shape != (rows,):
@@ -120,7 +122,7 @@ class Task:
                     )
         for word in self.semantics:
             if word not in SEMANTICS:
-                raise ConfigError(f"semantics names {word!r}; {_near(word, SEMANTICS, 'the words')}")
+                raise ConfigError(f"semantics names {word!r}; {nearest(word, SEMANTICS, 'the words')}")
 
     @cached_property
     def kb(self) -> KnowledgeBase:
@@ -142,7 +144,7 @@ class Task:
         """
         kind, colon, logic = word.partition(":")
         if kind not in SEMANTICS:
-            raise ConfigError(f"there is no semantics {word!r}; {_near(kind, SEMANTICS, 'there are')}")
+            raise ConfigError(f"there is no semantics {word!r}; {nearest(kind, SEMANTICS, 'there are')}")
         if not colon:
             return self.semantics[kind] if kind in self.semantics else SEMANTICS[kind]()
         if kind == "fuzzy":
@@ -166,7 +168,7 @@ class Task:
             raise ConfigError(f"{place!r} is no field of the rows {self.rows!r}; write it like {self._example()!r}")
         fields = columns(self.test, rows, "test")
         if name not in fields:
-            near = _near(name, fields, "its fields")
+            near = nearest(name, fields, "its fields")
             raise ConfigError(f"{rows} has no field {name!r} in the test data; {near}")
         return fields[name]
 
@@ -244,7 +246,8 @@ def _listed(names: Any) -> str:
     return ", ".join(map(repr, names)) or "nothing"
 
 
-def _near(name: str, known: Any, what: str) -> str:
+def nearest(name: str, known: Any, what: str) -> str:
+    """Words about a name that is not known: which was meant, and which there are."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}{what}: {', '.join(known)}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,20 +22,31 @@ __all__ = ["Comparison", "compare_task"]
 
 COLUMNS = ("semantics", "task accuracy", "concept accuracy", "satisfaction", "calibration error", "CPU time", "memory")
 
+POOLED = "Satisfaction is the share of instances that hold, of all axioms together."
+
 
 @dataclass(frozen=True)
 class Comparison:
     """Evaluations of one task, a row for each; calibration is of the target, and of the concepts after the slash.
 
+    Args:
+        evaluations: of the runs that worked.
+        failed: why others did not, by their semantics.
+
     >>> from doxa.experiments._task_evaluate import AxiomHeld
     >>> one = Evaluation("bits", "Bits.", "exact", 2, None, (), (AxiomHeld("told", 4, 3),), 61.2, 301.5)
-    >>> print(Comparison((one,)).markdown())
+    >>> print(Comparison((one,), {"fuzzy": "the loss is nan"}).markdown())
     | semantics | task accuracy | concept accuracy | satisfaction | calibration error | CPU time | memory |
     | --- | --- | --- | --- | --- | --- | --- |
     | exact | – | – | 75.0 % | – / – | 61 s | 302 MB |
+    <BLANKLINE>
+    Satisfaction is the share of instances that hold, of all axioms together.
+    <BLANKLINE>
+    - fuzzy failed: the loss is nan
     """
 
     evaluations: tuple[Evaluation, ...]
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     def cells(self) -> list[tuple[str, ...]]:
         """The table without its heading."""
@@ -53,14 +64,16 @@ class Comparison:
         ]
 
     def notes(self) -> list[str]:
-        """What is suspicious about the concepts, one line each."""
-        return [f"{e.semantics}: {warning}" for e in self.evaluations for warning in e.warnings]
+        """What is suspicious about the concepts, and what failed, one line each."""
+        suspicious = [f"{e.semantics}: {warning}" for e in self.evaluations for warning in e.warnings]
+        return suspicious + [f"{word} failed: {reason}" for word, reason in self.failed.items()]
 
     def markdown(self) -> str:
         """The table as markdown, with the notes under it."""
         lines = [COLUMNS, ("---",) * len(COLUMNS), *self.cells()]
         table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-        return "\n".join([table, *([""] if self.notes() else []), *(f"- {note}" for note in self.notes())])
+        notes = [f"- {note}" for note in self.notes()]
+        return "\n".join([table, "", POOLED, *([""] if notes else []), *notes])
 
     def json(self) -> list[dict[str, Any]]:
         """The rows for machines."""
@@ -80,6 +93,7 @@ class Comparison:
             table.add_row(*row)
         console = Console(file=stream)
         console.print(table)
+        console.print(POOLED, markup=False, highlight=False)
         for note in self.notes():
             console.print(note, style="yellow", markup=False, highlight=False)
 
@@ -110,10 +124,10 @@ def compare_task(
         progress: tell how far they are.
 
     Returns:
-        The table, and the run folders in the same order.
+        The table, and the run folders in the same order: of those that worked. The table names the others.
 
     Raises:
-        DoxaError: a word, a setting or the task is wrong; or a run failed, and then the others are done.
+        DoxaError: a word, a setting or the task is wrong; or all runs failed.
 
     >>> compare_task("addition", [])
     Traceback (most recent call last):
@@ -156,11 +170,11 @@ def compare_task(
                     end="",
                     flush=True,
                 )
-    for word, error in failed.items():
-        if not isinstance(error, DoxaError | BrokenProcessPool):
-            raise error
-        raise RunError(f"{word}: {error}") from error
-    return Comparison(tuple(found[word] for word in semantics)), paths
+    reasons = {word: _reason(failed[word]) for word in semantics if word in failed}
+    if not found:
+        raise RunError("\n".join(f"{word}: {reason}" for word, reason in reasons.items()))
+    worked = [(found[word], path) for word, path in zip(semantics, paths, strict=True) if word in found]
+    return Comparison(tuple(evaluation for evaluation, _ in worked), reasons), [path for _, path in worked]
 
 
 def _one(source: str, word: str, path: Path, seed: int, settings: list[str], data: str | None) -> Evaluation:
@@ -179,9 +193,19 @@ def _tell(line: str) -> None:
 
 def _outcome(found: Evaluation | None, error: BaseException | None) -> str:
     if found is None:
-        return f"failed ({type(error).__name__}: {error})"
+        assert error is not None
+        return f"failed: {_reason(error)}"
     parts = [("task", found.task_accuracy), ("concepts", found.concept_accuracy), ("knowledge", found.satisfaction)]
     return ", ".join(f"{name} {_percent(value)}" for name, value in parts if value is not None)
+
+
+def _reason(error: BaseException) -> str:
+    """Why a run failed; other errors than those of doxa with their kind, for their words alone often say little."""
+    if isinstance(error, DoxaError):
+        return str(error)
+    if isinstance(error, BrokenProcessPool):
+        return "a process ended before it was done, perhaps for lack of memory; --jobs 1 needs less"
+    return f"{type(error).__name__}: {error}; doxa train shows where"
 
 
 def _status(word: str, path: Path, steps: int) -> str:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError, RunError
 from doxa.experiments._fit import Fitting, fit
-from doxa.experiments._task import Task, columns
+from doxa.experiments._task import Task, columns, nearest
 from doxa.experiments._task_find import find_task
 from doxa.experiments._task_fingerprint import Fingerprint
 from doxa.experiments._task_measure import measure
@@ -87,12 +88,23 @@ class _Objective(nn.Module):
         if len(losses.names) > 1:
             metrics.update({f"loss of {name}": value for name, value in losses.by_name().items()})
         if self._supervised is not None:
-            metrics["supervised"] = self._supervised(self.model, data)
+            metrics["supervised"] = _loss(self._supervised(self.model, data))
             metrics["loss"] = metrics["loss"] + metrics["supervised"]
         return metrics
 
     def blame(self, /, **batch: Tensor) -> str:
         return self.model.blame(**self._whole(batch))
+
+
+def _loss(returned: Any) -> Tensor:
+    """What the function of a user returned as a loss, checked."""
+    if isinstance(returned, int | float):
+        return torch.tensor(float(returned))
+    if not isinstance(returned, Tensor) or returned.ndim > 0:
+        kind = f"a tensor {tuple(returned.shape)}" if isinstance(returned, Tensor) else type(returned).__name__
+        remedy = "take its mean" if isinstance(returned, Tensor) else "does it end with return?"
+        raise ConfigError(f"supervised returned {kind}, expected a loss: a tensor of one number; {remedy}")
+    return returned
 
 
 def train_task(
@@ -197,13 +209,13 @@ def configured(
     config = TaskConfig(
         source or task.name, word, repr(chosen), task.text, data, task.batch_size, task.validation, task.fitting
     )
-    of_fitting = {f.name for f in fields(Fitting)}
-    known = [*sorted(of_fitting), "batch_size", "validation"]
+    of_fitting = [f.name for f in fields(Fitting)]
+    known = [*of_fitting, "batch_size", "validation"]
     changes = []
     for setting in settings:
         key = setting.partition("=")[0].strip()
         if "=" in setting and key not in known:
-            load_config(Fitting, overrides=[setting])  # says which key was meant
+            raise ConfigError(f"unknown key {key!r}; {nearest(key, known, 'there are the keys')}")
         changes.append(f"fitting.{setting}" if key in of_fitting else setting)
     return load_config(TaskConfig, config_values(config), overrides=changes)
 
