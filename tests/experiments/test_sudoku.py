@@ -227,3 +227,16 @@ def test_entries() -> None:
         SudokuPairsConfig(closed_form=True, pretrain=10)
     with pytest.raises(ConfigError, match="samples is 0"):
         SudokuPairsConfig(samples=0)
+
+
+def test_first_beliefs_are_spread_by_the_last_layer() -> None:
+    learners = []
+    for spread in (1.0, 10.0):
+        torch.manual_seed(0)
+        learners.append(PairsLearner(SudokuPairsConfig(9, True, spread=spread)))
+    images = torch.rand(1, 81, 28, 28, generator=torch.Generator().manual_seed(0))
+    plain, spread_out = (learner.believe(images).probs.std(1).mean() for learner in learners)
+    assert spread_out > 5 * plain
+    assert torch.equal(learners[1].perception[-1].weight, 10 * learners[0].perception[-1].weight)
+    with pytest.raises(ConfigError, match="spread is 0"):
+        SudokuPairsConfig(spread=0)
