@@ -234,7 +234,7 @@ def test_first_beliefs_are_spread_by_the_last_layer() -> None:
     for spread in (1.0, 10.0):
         torch.manual_seed(0)
         learners.append(PairsLearner(SudokuPairsConfig(9, True, spread=spread)))
-    images = torch.rand(1, 81, 28, 28, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(256, (1, 81, 28, 28), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     plain, spread_out = (learner.believe(images).probs.std(1).mean() for learner in learners)
     assert spread_out > 5 * plain
     assert torch.equal(learners[1].perception[-1].weight, 10 * learners[0].perception[-1].weight)
