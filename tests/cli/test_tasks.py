@@ -42,7 +42,7 @@ def test_the_example_is_short_and_does_all(tmp_path: Path, capsys: pytest.Captur
     before = (run / "metrics.jsonl").read_bytes()
     assert main(["compare", str(MY_TASK), "--semantics", "fuzzy, exact", "--steps", "200", "--json", *out]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert [row["semantics"] for row in document["rows"]] == ["fuzzy", "exact"]
+    assert [row["semantics"] for row in document["rows"]] == ["fuzzy", "exact"] and document["failed"] == {}
     for row in document["rows"]:
         assert row["task_accuracy"] > 0.9 and row["concept_accuracy"] > 0.9 and row["warnings"] == []
     assert (run / "metrics.jsonl").read_bytes() == before
@@ -70,6 +70,19 @@ def test_an_early_end_and_the_checkpoint_that_counts(tmp_path: Path, capsys: pyt
     assert main(["evaluate", run, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["checkpoint"], row["held_out"]) == (5, 200)
+
+
+def test_compare_tells_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.py"
+    supervised = "supervised=lambda model, data: None if isinstance(model.semantics, doxa.Fuzzy) else 0.0"
+    text = MY_TASK.read_text(encoding="utf-8").replace("fitting=", f"{supervised}, fitting=")
+    file.write_text(text, encoding="utf-8")
+    command = ["compare", str(file), "--semantics", "fuzzy,exact", "--steps", "2", "--quiet", "--out", str(tmp_path)]
+    assert main(command) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith("| exact | ") and "Satisfaction is the share of instances that hold" in lines[4]
+    assert lines[-2].startswith("- fuzzy failed: supervised returned NoneType")
+    assert lines[-1] == f"report: {tmp_path / 'heights' / 'report.html'}" and Path(lines[-1][8:]).is_file()
 
 
 def test_a_changed_file_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -350,6 +350,14 @@ def test_tasks_with_mistakes(tmp_path: Path) -> None:
         task.semantics_of("exact:godel")
     with pytest.raises(ConfigError, match="unknown key 'step'; did you mean 'steps'"):
         train_task(task, "exact", tmp_path / "a", settings=["step=3"], progress=False)
+    with pytest.raises(ConfigError, match=r"unknown key 'bach'; did you mean 'batch_size'\? .* steps, .*, validation$"):
+        train_task(task, "exact", tmp_path / "a", settings=["bach=3"], progress=False)
+    with pytest.raises(ConfigError, match=r"optimizer is 'adm' \(text\), wanted one of adam, adamw, sgd$"):
+        train_task(task, "exact", tmp_path / "a", settings=["optimizer=adm"], progress=False)
+    net = nn.Linear(3, 3)
+    for symbols in (lambda: {"face": doxa.logits(lambda x: net(x))}, lambda: {"face": doxa.probs(lambda x: x)}):
+        with pytest.raises(ConfigError, match=r"no parameters to train; bind a symbol to an nn.Module itself"):
+            train_task(coins(symbols=symbols), "exact", tmp_path / "a", progress=False)
     with pytest.raises(ConfigError, match=r"patience needs rows to look at.*hold some out: validation=500"):
         train_task(task, "exact", tmp_path / "a", settings=["patience=3"], progress=False)
     with pytest.raises(ConfigError, match=r"validation is 400, expected .* fewer than the 400 training rows"):
@@ -360,6 +368,9 @@ def test_tasks_with_mistakes(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="which is not among its values"):
         measure(coins(values=[2, 3]), task.model(doxa.Exact()))
     assert list(tmp_path.iterdir()) == []
+    for loss, message in [(None, "NoneType, .* does it end with return"), (torch.ones(3), "a tensor .*take its mean")]:
+        with pytest.raises(ConfigError, match=f"supervised returned {message}"):
+            train_task(coins(supervised=lambda m, d, loss=loss: loss), "exact", tmp_path / "b", progress=False)
 
 
 def test_runs_that_are_not_what_they_should_be(tmp_path: Path) -> None:
@@ -467,6 +478,17 @@ def task():
 '''
 
 
+BREAKS = """
+from dataclasses import replace
+
+def supervised(model, data):
+    raise ValueError("broken")
+
+whole = task
+task = lambda: replace(whole(), supervised=supervised)
+"""
+
+
 @pytest.fixture(scope="module")
 def shades(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison, list[Path]]:
     """A task from a file, under two semantics in two processes, and the page about it."""
@@ -487,6 +509,13 @@ def test_compare(shades: tuple[Path, Comparison, list[Path]]) -> None:
     lines = table.markdown().splitlines()
     assert lines[2].startswith(f"| exact | {100 * exact.task_accuracy:.1f} % |")
     assert json.loads(json.dumps(table.json()))[0]["task_accuracy"] == exact.task_accuracy
+
+
+def test_where_all_fail_the_reasons_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "shades.py"
+    file.write_text(INVENTED + BREAKS, encoding="utf-8")
+    with pytest.raises(RunError, match=r"^fuzzy: ValueError: broken; doxa train shows where$"):
+        compare_task(file, ["fuzzy"], out=tmp_path, settings=["steps=2"], progress=False)
 
 
 def test_the_page_says_it_all(shades: tuple[Path, Comparison, list[Path]]) -> None:

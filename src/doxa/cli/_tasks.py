@@ -164,11 +164,12 @@ class Compare:
             )
             report = write_task_report(paths, self.out / table.evaluations[0].task)
             if self.json:
-                say_json({"rows": table.json(), "runs": [str(path) for path in paths], "report": str(report)})
+                runs = [str(path) for path in paths]
+                say_json({"rows": table.json(), "failed": dict(table.failed), "runs": runs, "report": str(report)})
             else:
                 table.show()
                 say(f"report: {report}")
-        return 0
+        return int(bool(table.failed))
 
 
 @dataclass(frozen=True)
