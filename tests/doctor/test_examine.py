@@ -95,6 +95,11 @@ def test_rows_are_looked_at_under_every_observation() -> None:
     never = "[never] forall p in pairs. digit(p.left) < p.sum & digit(p.left) > p.sum -> p.sum = 3"
     kb = parse(text + never, warn=False)
     assert examine(kb).of("vacuous") == ["never"]
+    kb = parse(text + "[other] forall p in pairs. p.sum != 1 -> digit(p.left) = 0", warn=False)  # other numbers exist
+    assert examine(kb).of("vacuous") == []
+    assert set(MadeUp(kb, 30, torch.Generator().manual_seed(0)).data["pairs"]["sum"].tolist()) == {0, 1}
+    kb = parse(text + "[even] forall p in pairs. p.sum mod 2 = 1 -> digit(p.left) = 0", warn=False)
+    assert "not decided: the numbers of pairs.sum that `p.sum mod 2 = 1` tells apart" in str(examine(kb))
 
 
 def seen(raven: Any, black: Any, chosen: str = "product") -> Examination:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from doxa.doctor import knowledge_shortcuts
 from doxa.errors import DataError, DoxaError, KnowledgeError, ProblemError
@@ -38,6 +41,26 @@ CASES = {
     "modulo": (ADDITION.replace("d + e", "(d + e) mod 2"), 4, 2, lambda x, y, z: (x + y) % 2 == z, [0, 1]),
     "difference": (ADDITION.replace("d + e", "d - e"), 4, 2, lambda x, y, z: x - y == z, list(range(-3, 4))),
     "at most": (ADDITION.replace("d + e =", "d + e <="), 4, 2, lambda x, y, z: x + y <= z, list(range(-1, 8))),
+    "one number": (
+        ADDITION.replace("d + e = p.sum", "p.sum = 1 <-> d + e > 3"),
+        4, 2, lambda x, y, z: (z == 1) == (x + y > 3), [0, 1],
+    ),
+    "solved for the field": (
+        ADDITION.replace("d + e = p.sum", "e - (p.sum + 2) = -d"),
+        4, 2, lambda x, y, z: x + y - 2 == z, list(range(-2, 6)),
+    ),
+    "something twice": (
+        ADDITION.replace("d + e = p.sum", "p.sum = d * d <-> e = 0"),
+        4, 2, lambda x, y, z: (z == x * x) == (y == 0), [0, 1, 2, 4, 9],
+    ),
+    "order and equality": (
+        ADDITION.replace("d + e = p.sum", "p.sum < 3 & p.sum != 1 -> d = e"),
+        4, 2, lambda x, y, z: not (z < 3 and z != 1) or x == y, [0, 1, 3, 4],
+    ),
+    "all numbers are told": (
+        ADDITION.replace("d + e = p.sum", "(p.sum = 1 <-> d = e) & p.sum >= 0 & p.sum < 2"),
+        4, 2, lambda x, y, z: (z == 1) == (x == y) and 0 <= z < 2, [0, 1],
+    ),
     "two axioms": (
         ADDITION + "\n[order] forall q in pairs. digit(q.left) < digit(q.right)",
         4, 2, lambda x, y, z: x + y == z and x < y, list(range(7)),
@@ -61,6 +84,86 @@ def test_against_every_map(name: str) -> None:
     mixed = [b for b in boxes if set(product(*[{w[i] for w in b} for i in range(width)])) != set(b)]
     assert found.unmixable == len([b for b in mixed if b])
     assert found.worlds == sum(map(len, boxes))
+
+
+TERMS = st.recursive(
+    st.sampled_from(["d", "e", "2", "3"]),
+    lambda inner: st.one_of(
+        st.builds("({} {} {})".format, inner, st.sampled_from(["+", "-", "*"]), inner),
+        st.builds("({} {} 2)".format, inner, st.sampled_from(["//", "mod"])),
+    ),
+    max_leaves=4,
+)
+Atom = tuple[str, str]
+ATOMS = st.tuples(st.sampled_from(["=", "!=", "<", ">="]), TERMS)
+SHAPES = ["d + e < 4 & ({})", "({}) <-> (d = e)", "({}) -> (d < e)", "(d = e) | ({})"]
+PYTHON = {"p.sum": "z", " = ": " == ", "<->": "==", "->": "<=", "&": "and", "|": "or", "mod": "%"}
+
+
+def in_python(text: str) -> Callable[..., Any]:
+    for sign, meant in PYTHON.items():
+        text = text.replace(sign, meant)
+    return eval(f"lambda d, e, z: {text}")
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(ATOMS, min_size=1, max_size=2), st.sampled_from(SHAPES))
+def test_numbers_are_told_apart(atoms: list[Atom], shape: str) -> None:
+    """Against so many numbers that no others can make a difference."""
+    text = shape.format(" & ".join(f"p.sum {sign} {term}" for sign, term in atoms))
+    worlds = list(product(range(3), repeat=2))
+    seen = range(-100, 100)  # no term is beyond ±81
+    formula = in_python(text)
+    table = {(*w, z): bool(formula(*w, z)) for w in worlds for z in seen}
+    assume(len(set(table.values())) == 2)  # it says something, and can be true
+    found = knowledge_shortcuts(parse(ADDITION.replace("0..3", "0..2").replace("d + e = p.sum", text), warn=False))
+    used = {c for (*w, _), holds in table.items() if holds for c in w}
+    maps = explaining(3, worlds, lambda *key: table[key], list(seen))
+    assert found.count == len([m for m in maps if all(m[v] == v for v in range(3) if v not in used)])
+    # A number that something is compared with is one observation; others are one if every comparison says the same.
+    named = {in_python(term)(*w, None) for w in worlds for _, term in atoms}
+    said = [in_python(f"p.sum {sign} {term}") for sign, term in atoms]
+    classes = {z if z in named else tuple(a(*w, z) for w in worlds for a in said): z for z in seen}
+    assert found.worlds == sum(table[*w, z] for w in worlds for z in classes.values())
+
+
+def test_numbers_without_a_sort() -> None:
+    """Red and amber cannot be told apart, whatever 'go' is called."""
+    text = (
+        "sort Photo; sort Colour = {red, amber, green}; sort Bit = 0..1; data c(n: Photo, go: Int)\n"
+        "func colour(Photo) -> Colour\n[go] forall p in c. p.go = 1 <-> colour(p.n) = green"
+    )
+    everything = knowledge_shortcuts(parse(text, warn=False))
+    assert (everything.count, everything.worlds) == (4, 3)
+    assert everything == knowledge_shortcuts(parse(text.replace("Int", "Bit")))
+    colours = ["red", "amber", "green"]
+    for data in ({"n": colours}, {"n": colours, "go": [0, 0, 1]}, {"n": colours, "go": [7, 9, 1]}):
+        assert knowledge_shortcuts(parse(text, warn=False), data=data).count == 4
+    real = text.replace("Int", "Real").replace("p.go = 1", "p.go > 0.1")
+    assert knowledge_shortcuts(parse(real, warn=False)).count == 4
+
+
+def test_fields_beside_a_field() -> None:
+    """What is added to a finite field, a given field or a constant can be listed."""
+    text = HEAD + "const k: Int\ndata s(x: Image, by: Digit, to: Int)\n[a] forall p in s. digit(p.x) + p.by + k = p.to"
+    found = knowledge_shortcuts(parse(text), symbols={"k": 5})
+    assert found.free and found.worlds == 16
+    text = text.replace("by: Digit", "by: Int")
+    with pytest.raises(
+        KnowledgeError, match=r"s.by is Int, .*; declare a finite sort for it, such as sort By = 0..9, or"
+    ):
+        knowledge_shortcuts(parse(text), symbols={"k": 5})
+    found = knowledge_shortcuts(parse(text), symbols={"k": 5}, data={"x": [0, 1], "by": [2, 40]})
+    assert found.free and found.worlds == 2
+
+
+def test_a_name_that_is_bound_twice() -> None:
+    text = (
+        HEAD + "sort Two = 5..6\ndata s(x: Image, n: Int)\n[a] forall p in s. "
+        "(exists k: Digit. p.n = k & digit(p.x) = k) | (exists k: Two. p.n = k) & digit(p.x) = 0"
+    )
+    found = knowledge_shortcuts(parse(text, warn=False))
+    assert found.free and found.worlds == 6
 
 
 def test_what_it_says() -> None:
@@ -101,7 +204,9 @@ def test_data_leave_more_shortcuts() -> None:
         (ADDITION, {"data": {"left": [1], "right": [7]}}, DataError, "row 1, column right: 7 is no value of digit"),
         (ADDITION, {"data": {"left": [1], "right": [2], "sum": [4]}}, DataError, "row 1 contradicts the knowledge"),
         (ADDITION, {"data": {"left": [1], "right": [2], "x": [4]}}, DataError, "a column x, which is no concept"),
-        (PAIRS + "[a] forall p in pairs. p.sum = p.sum & digit(p.left) = 0", {}, KnowledgeError, "pairs.sum can"),
+        (PAIRS + "[a] forall p in pairs. p.sum = p.sum & digit(p.left) = 0", {}, KnowledgeError, "p.sum = p.sum`"),
+        (ADDITION.replace("= p.sum", "= p.sum * 2"), {}, KnowledgeError, "`d [+] e = p.sum [*] 2` tells apart"),
+        (ADDITION.replace("p.sum)", "p.sum & p.sum mod 2 = 0)"), {}, KnowledgeError, "`p.sum mod 2 = 0` tells apart"),
         ("sort A; func f(A) -> Int; [a] forall x: A. f(x) > 0", {}, KnowledgeError, "f yields Int"),
         ("pred a; fact a; [b] a", {}, KnowledgeError, "nothing here is learned"),
         (HEAD + "data s(o: Image*)\n[a] forall t in s. forall x in t.o. digit(x) > 0", {}, KnowledgeError, "sequence"),

@@ -90,8 +90,8 @@ def knowledge_shortcuts(
     variables = list(dict.fromkeys(name for case in cases for name in case.variables))
     if not variables:
         raise KnowledgeError(
-            "nothing here is learned: every predicate has facts, and there is no function into a finite sort; "
-            "shortcuts are about what networks say"
+            "nothing here is learned: every predicate has facts and there is no function into a finite sort, or the "
+            "knowledge is always true, or never; shortcuts are about what networks say"
         )
     concepts, groups = _concepts(kb, variables)
     sizes = [len(concepts[g].values) for g in groups]

@@ -159,13 +159,13 @@ class _Scope:
         if not self._has_field(side):
             return
         while isinstance(side, Arith) and side.op in ("+", "-") and not self._has_field(other):
-            first, last = side.children[0], side.children[-1]
+            op, first, last = side.op, side.children[0], side.children[-1]
             if len(side.children) == 1:
                 side, other = first, Arith("-", other)
             elif self._has_field(first):
-                side, other = first, Arith("-" if side.op == "+" else "+", other, last)
+                side, other = first, Arith("-" if op == "+" else "+", other, last)
             else:
-                side, other = last, Arith("-", other, first) if side.op == "+" else Arith("-", first, other)
+                side, other = last, Arith("-", other, first) if op == "+" else Arith("-", first, other)
         place = self._place(side)
         values = None if place is None or self._has_field(other) else self._possible(other)
         if place is None or values is None:
