@@ -26,7 +26,7 @@ class Auto:
 
     Args:
         otherwise: for axioms that are too hard to be exact about, such as ``Sampled()`` or ``Amortized()``.
-        budget: what exact reasoning may cost.
+        budget: what exact reasoning may cost; by default ten seconds of compiling.
 
     >>> import doxa, torch
     >>> model = doxa.Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
@@ -35,7 +35,7 @@ class Auto:
     """
 
     otherwise: Semantics = field(default_factory=Sampled)
-    budget: Budget | None = None
+    budget: Budget = Budget(seconds=10.0)
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
         exact = Exact(impossible="finite", budget=self.budget)
