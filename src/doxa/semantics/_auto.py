@@ -35,7 +35,7 @@ class Auto:
     """
 
     otherwise: Semantics = field(default_factory=Sampled)
-    budget: Budget = Budget(seconds=10.0)
+    budget: Budget = field(default_factory=lambda: Budget(seconds=10.0))
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
         exact = Exact(impossible="finite", budget=self.budget)
