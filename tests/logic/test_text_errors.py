@@ -43,6 +43,10 @@ SYNTAX = [
     ("forall ‹x: P sample 0›. p(x)", "positive number of objects, got 0", "sample 64"),
     ("forall ‹x: P sample 2.5›. p(x)", "a whole number, not 2.5", "without a dot"),
     ("‹exactly 1.5 x: P. p(x)›", "a whole number, not 1.5", "without a dot"),
+    ("exactly ‹-1› x: P. p(x)", "a whole number of at least 0, got -1$", "write exactly 1 x: Sort"),
+    ("a -> at most ‹- 2› x: P. p(x)", "a whole number of at least 0, got -2$", "write at most 1 x: Sort"),
+    ("at least ‹-0.5› x in rows. p(x)", "a whole number of at least 0, got -0.5$", "write at least 1 x: Sort"),
+    ("exists = ‹-1› x: P. p(x)", "a whole number of at least 0, got -1$", "write exists = 1 x: Sort"),
     ("exactly ‹x›: P. p(x)", "'exactly' is followed by a number", "exactly 1 x: Sort"),
     ("exists ‹3› x: P. a", "takes no number", "exactly 3, at least 3 or at most 3"),
     ("‹exists <› 3 x: P. a", "'exists <' means nothing", "exists <= 1"),
@@ -110,6 +114,11 @@ SYNTAX = [
     ("[name ‹weight› 2] a", "a comma is missing before 'weight'", "\\[name, weight 0.5\\]"),
     ("[two ‹words›] a", "a name of several words", "my name"),
     ("[my-‹name›] a", "not an identifier", "my-name"),
+    ("[‹iff›] a", "'iff' is a reserved word", 'quotation marks: "iff"'),
+    ("[‹in›, weight 2] a", "'in' is a reserved word", 'quotation marks: "in"'),
+    ("[name, weight ‹abc›] a", "a weight is a number, such as 0.5, got 'abc'", "\\[name, weight 0.5\\]"),
+    ("[name, weight ‹true›] a", "a weight is a number, such as 0.5, got 'true'", "or weight \\?"),
+    ("[name, weight‹]› a", "a weight is a number, such as 0.5, got ']'", "\\[name, weight 0.5\\]"),
     ("[name, weight ‹=› 2] a", "there is no '=' after 'weight'", "weight \\?"),
     ("[name, ‹wieght› 2] a", "'wieght' cannot stand here", "did you mean 'weight'?"),
     ("[name]‹:› a", "does not belong after an axiom's name", "and then the formula"),
@@ -305,3 +314,8 @@ def test_any_damage(kb: KnowledgeBase, data: st.DataObject) -> None:
         end = data.draw(st.integers(start, min(len(text), start + 8)))
         text = text[:start] + data.draw(st.sampled_from(["", *WORDS])) + text[end:]
     survives(text)
+
+
+def test_words_of_counting_and_weights_are_names_where_they_can_be() -> None:
+    (found,) = mistakes("const exactly, at: Int\n[weight] exactly - 1 = 2\n[b, weight 2] exactly -1 < at - unknown")
+    assert found.message == "unknown name 'unknown'" and found.span is not None and found.span.line == 3

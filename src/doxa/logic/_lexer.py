@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 
 from doxa.errors import KnowledgeError
-from doxa.logic._grammar import DECLARATIONS, IDENTIFIER, NUMBER, SOFT, STRING, SYMBOLS
+from doxa.logic._grammar import DECLARATIONS, IDENTIFIER, NUMBER, RESERVED, SOFT, STRING, SYMBOLS
 from doxa.logic._tree import Expr, Name, Number, Truth
 
 __all__ = ["END", "Token", "Vocabulary", "layout", "located_tokens", "tokens"]
@@ -133,7 +133,46 @@ def tokens(text: str, vocabulary: Vocabulary) -> Iterator[Token]:
 def located_tokens(text: str) -> Iterator[Token]:
     """The tokens of a text with the ends of its statements, each a new object that knows where it stands."""
     matches = _MASTER.finditer(text)
-    return layout([Token.read(m[1], lambda node: node, m.start(1), m.end(1)) for m in matches])
+    return _marked(list(layout([Token.read(m[1], lambda node: node, m.start(1), m.end(1)) for m in matches])))
+
+
+def _marked(found: list[Token]) -> Iterator[Token]:
+    """Tokens, with a BAD one that says why in place of those that mislead the parser, wherever no text can have them.
+
+    These are headers with a reserved word for a name or a word for a weight, and counts below 0: where no number
+    follows it, ``exactly`` is a name, from which something could be subtracted.
+    """
+    at = begin = 0
+    while at < len(found):
+        token, taken, why = found[at], 1, None
+        if found[begin].kind == "LSQB" and at == begin + 1 and token.text in RESERVED:
+            why = f"'{token.text}' is a reserved word; as a name it stands in quotation marks: \"{token.text}\""
+        elif found[begin].kind == "LSQB" and at == begin + 4 and _no_weight(found[begin:at], token):
+            why = f"a weight is a number, such as 0.5, got '{token.text}'; write [name, weight 0.5], or weight ?"
+        elif (token.kind == "EXISTS" or token.text in ("exactly", "at")) and (words := _counting(found[at : at + 5])):
+            number, said = found[at + words + 1], " ".join([t.text for t in found[at : at + words]])
+            why = f"the count must be a whole number of at least 0, got -{number.text}; write {said} 1 x: Sort. ..."
+            token, taken = Token("BAD", None, "-", found[at + words].start, number.end), words + 2
+        yield token if why is None else Token("BAD", why, token.text, token.start, token.end)
+        at += taken
+        begin = at if token.kind == "END" else begin
+
+
+def _no_weight(header: list[Token], token: Token) -> bool:
+    """Does a word stand in ``[name, weight ...]``, or nothing?"""
+    named = [t.kind for t in header] == ["LSQB", "NAME", "COMMA", "NAME"] and header[-1].text == "weight"
+    return named and (token.kind in ("NAME", "DOT", "RSQB") or token.text in RESERVED)
+
+
+def _counting(ahead: list[Token]) -> int:
+    """How many tokens say that something is counted, where a number below 0 follows; else 0."""
+    texts, kinds = [t.text for t in ahead], [t.kind for t in ahead]
+    if texts[0] == "exactly" and kinds[1:4] == ["MINUS", "NUMBER", "NAME"]:
+        return 1
+    if texts[:2] in (["at", "most"], ["at", "least"]) and kinds[2:] == ["MINUS", "NUMBER", "NAME"]:
+        return 2
+    counted = kinds[0] == "EXISTS" and kinds[1:2] in (["EQ"], ["COMPARE"])
+    return 2 if counted and kinds[2:4] == ["MINUS", "NUMBER"] else 0
 
 
 def layout(raw: Iterable[Token]) -> Iterator[Token]:
