@@ -44,6 +44,7 @@ SYNTAX = [
     ("forall ‹x: P sample 2.5›. p(x)", "a whole number, not 2.5", "without a dot"),
     ("‹exactly 1.5 x: P. p(x)›", "a whole number, not 1.5", "without a dot"),
     ("exactly ‹-1› x: P. p(x)", "a whole number of at least 0, got -1$", "write exactly 1 x: Sort"),
+    ("exactly ‹-1› x = 3", "a whole number of at least 0, got -1$", "write exactly 1 x: Sort"),
     ("a -> at most ‹- 2› x: P. p(x)", "a whole number of at least 0, got -2$", "write at most 1 x: Sort"),
     ("at least ‹-0.5› x in rows. p(x)", "a whole number of at least 0, got -0.5$", "write at least 1 x: Sort"),
     ("exists = ‹-1› x: P. p(x)", "a whole number of at least 0, got -1$", "write exists = 1 x: Sort"),

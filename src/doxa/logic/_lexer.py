@@ -151,8 +151,9 @@ def _marked(found: list[Token]) -> Iterator[Token]:
             why = f"a weight is a number, such as 0.5, got '{token.text}'; write [name, weight 0.5], or weight ?"
         elif (token.kind == "EXISTS" or token.text in ("exactly", "at")) and (words := _counting(found[at : at + 5])):
             number, said = found[at + words + 1], " ".join([t.text for t in found[at : at + words]])
-            why = f"the count must be a whole number of at least 0, got -{number.text}; write {said} 1 x: Sort. ..."
-            token, taken = Token("BAD", None, "-", found[at + words].start, number.end), words + 2
+            count = f"-{number.text}"  # no token is written like this, so that the statement is read as BAD again
+            why = f"the count must be a whole number of at least 0, got {count}; write {said} 1 x: Sort. ..."
+            token, taken = Token("BAD", why, count, found[at + words].start, number.end), words + 2
         yield token if why is None else Token("BAD", why, token.text, token.start, token.end)
         at += taken
         begin = at if token.kind == "END" else begin
