@@ -30,3 +30,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         table.show()
         print(f"report: {write_task_report(paths, Path(options.out))}")
+    if table.failed:
+        raise SystemExit(1)
