@@ -96,7 +96,7 @@ def test_entries_have_the_published_budget_of_digits() -> None:
         assert entry.config.validation == 0
     with pytest.raises(ConfigError, match="digits is 0"):
         ExactAdditionConfig(digits=0)
-    with pytest.raises(ConfigError, match="average is 1.0"):
+    with pytest.raises(ConfigError, match="average is 1"):
         ExactAdditionConfig(average=1.0)
     rates = [ExactAdditionConfig(warmup=5, decay=100).rate(i) for i in (0, 4, 50, 99)]
     assert rates[0] < rates[1] > rates[2] > rates[3] > 0
