@@ -205,7 +205,7 @@ def measure(learner: PairsLearner, puzzles: SudokuPuzzles) -> dict[str, float]:
 
 def _config(size: int, closed_form: bool) -> SudokuPairsConfig:
     pretrain = 0 if closed_form else 1000
-    steps = pretrain + (3000 if closed_form and size == 4 else 6000)
+    steps = pretrain + (3000 if size == 4 else 6000)
     config = SudokuPairsConfig(size, closed_form, steps, pretrain, decay=steps, average=0.999)
     return config if size == 4 else replace(config, spread=10.0, batch_size=5, learning_rate=2e-3)
 
