@@ -115,7 +115,8 @@ def _drawn(belief: Belief, estimator: Estimator, generator: Any) -> tuple[Tape, 
     if bool(belief.log_probs.detach().isnan().any()):
         raise ProblemError("no world can be drawn from NaN (not a number); Model.blame(...) says where it is from")
     tape = Tape(batch_dims=1, generator=generator)
-    return tape, tape.sample(Independent(Categorical(logits=belief.log_probs), 1), estimator)
+    worlds = Independent(Categorical(logits=belief.log_probs, validate_args=False), 1, validate_args=False)
+    return tape, tape.sample(worlds, estimator)
 
 
 def _expected_violation(problem: Problem, belief: Belief, estimator: Estimator, generator: Any) -> Tensor:
