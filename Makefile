@@ -34,7 +34,7 @@ $(VENV)/.docs: $(VENV)/.dev
 setup: $(VENV)/.dev
 
 demo: $(VENV)/.core
-	$(BIN)/python -m doxa.experiments
+	$(BIN)/python -m doxa.train
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow"

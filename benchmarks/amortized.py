@@ -21,10 +21,10 @@ from torch.distributions import Categorical, Dirichlet
 from torch.nn.functional import one_hot, softplus
 
 from doxa.amortized import Amortized, FactorMLPs, FittedDirichlet, InferenceModel, JointTraining, ScanModel
+from doxa.data import MNIST, Batches, digits_task, normalize
 from doxa.exact import Elimination
-from doxa.experiments import digit_network
 from doxa.problem import Belief, Problem, addition
-from doxa.tasks import MNIST, Batches, digits_task, normalize
+from doxa.train import digit_network
 from harness import Row, compare, cpu_seconds, exponent, main
 
 LENGTHS = [1, 2, 4, 8, 15, 30, 50, 100]

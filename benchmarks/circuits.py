@@ -20,14 +20,14 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor
 
+from doxa.data import random_ksat
 from doxa.exact import Circuit, Elimination, cardinality, native_kernel
-from doxa.exact._backends import Backend, compile_with
-from doxa.exact._compiler import Budget, BudgetError
-from doxa.exact._encoding import encode
-from doxa.exact._layers import evaluate, make_layers
+from doxa.exact.circuits._backends import Backend, compile_with
+from doxa.exact.circuits._compiler import Budget, BudgetError
+from doxa.exact.circuits._encoding import encode
+from doxa.exact.circuits._layers import evaluate, make_layers
 from doxa.logic import CNF
 from doxa.problem import Belief, addition, exactly
-from doxa.tasks import random_ksat
 from exact import klay_module, sudoku
 from harness import RESULTS, Row, cpu_seconds, summary
 

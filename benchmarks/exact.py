@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from doxa.exact import Circuit, Elimination, Kernel, compile_cnf, native_kernel
-from doxa.exact._backends import compile_with
-from doxa.exact._compiler import Budget
-from doxa.exact._encoding import encode
-from doxa.exact._layers import evaluate, make_layers
-from doxa.exact._real import evaluate_positive, evaluate_real, make_real_layers
+from doxa.exact.circuits._backends import compile_with
+from doxa.exact.circuits._compiler import Budget
+from doxa.exact.circuits._encoding import encode
+from doxa.exact.circuits._layers import evaluate, make_layers
+from doxa.exact.circuits._real import evaluate_positive, evaluate_real, make_real_layers
 from doxa.logic import CNF
 from doxa.problem import Belief, addition
 from harness import Row, compare, cpu_seconds, exponent

@@ -15,7 +15,7 @@ from functools import cache
 from lark import Lark
 
 from doxa.logic import KnowledgeBase, parse
-from doxa.logic._grammar import GRAMMAR, IDENTIFIER, NUMBER, SOFT, STRING, SYMBOLS
+from doxa.logic.text._grammar import GRAMMAR, IDENTIFIER, NUMBER, SOFT, STRING, SYMBOLS
 from harness import Row, compare
 
 DECLARATIONS = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from doxa.tasks import MNIST, Batches
+from doxa.data import MNIST, Batches
 from harness import Row, compare
 
 SIZE = 64

@@ -13,8 +13,8 @@ import doxa
 from doxa._numerics import safe_log
 from doxa.amortized import Amortized as Engine
 from doxa.amortized import FactorMLPs, MixtureDirichlet
-from doxa.exact import KnowledgeReasoner, KnowledgeTerm
 from doxa.fuzzy import FuzzyLoss, logic
+from doxa.pose import KnowledgeReasoner, KnowledgeTerm
 from doxa.stochastic import LeaveOneOut, Tape
 from harness import Row, compare, main
 

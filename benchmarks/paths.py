@@ -11,8 +11,8 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
 
+from doxa.data import terrain_maps
 from doxa.problem import cheapest_paths
-from doxa.tasks import terrain_maps
 from harness import Row, compare
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from doxa.data import random_ksat
 from doxa.logic import CNF, And, Call
 from doxa.refine import GradientRefine, Refine
-from doxa.tasks import random_ksat
 from harness import Row, compare, cpu_seconds, exponent, summary
 
 VARIABLES, CLAUSES = 20, 91

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical, Independent
 
+from doxa.data import MNIST, Batches
 from doxa.stochastic import LeaveOneOut, Tape
-from doxa.tasks import MNIST, Batches
 
 
 def program(tens: int, ones: int) -> str:

@@ -12,8 +12,8 @@ import sys
 import torch
 from torch import Tensor, nn
 
+from doxa.data import MNIST
 from doxa.refine import Hierarchy
-from doxa.tasks import MNIST
 
 PARENTS = {
     **{str(d): ["four"] for d in (0, 4, 8)},

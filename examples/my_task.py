@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import doxa
-from doxa.experiments import Fitting, evaluate_run, train_task
+from doxa.train import Fitting, evaluate_run, train_task
 
 KNOWLEDGE = """
 sort Image

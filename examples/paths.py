@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
+from doxa.data import TILE_COSTS, Batches, PathMaps, map_tiles, optimal_paths, terrain_maps
 from doxa.problem import cheapest_paths
 from doxa.stochastic import IMLE, Tape
-from doxa.tasks import TILE_COSTS, Batches, PathMaps, map_tiles, optimal_paths, terrain_maps
 
 COSTS = torch.tensor(TILE_COSTS, dtype=torch.float32)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import doxa
-from doxa.tasks import MNIST
+from doxa.data import MNIST
 
 KNOWLEDGE = """
     sort Image

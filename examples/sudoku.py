@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import doxa
+from doxa.data import MNIST
 from doxa.exact import ConstrainedLayer, Constraint
 from doxa.problem import Belief
-from doxa.tasks import MNIST
 
 KNOWLEDGE = """
     sort Line = 0..3

@@ -22,7 +22,6 @@ from doxa._version import __version__
 
 if TYPE_CHECKING:
     from doxa.errors import BindingError, DoxaError, KnowledgeError
-    from doxa.experiments import Task
     from doxa.logic import (
         Axiom,
         Constant,
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     )
     from doxa.problem import Belief, BruteForce, Problem, Reasoner
     from doxa.semantics import Amortized, Auto, Classical, Exact, Fuzzy, Model, Refined, Sampled
+    from doxa.train import Task
 
 __all__ = [
     "Amortized",
@@ -122,22 +122,23 @@ __all__ = [
 
 _ROOMS = (
     "amortized",
+    "data",
     "doctor",
     "errors",
     "exact",
-    "experiments",
     "fuzzy",
     "logic",
+    "pose",
     "problem",
     "refine",
-    "runs",
+    "reproduce",
     "semantics",
     "stochastic",
-    "tasks",
+    "train",
 )
 _HOME = {
     **dict.fromkeys(("BindingError", "DoxaError", "KnowledgeError"), "doxa.errors"),
-    "Task": "doxa.experiments",
+    "Task": "doxa.train",
     **dict.fromkeys(("Belief", "BruteForce", "Problem", "Reasoner"), "doxa.problem"),
     **dict.fromkeys(
         ("Amortized", "Auto", "Classical", "Exact", "Fuzzy", "Model", "Refined", "Sampled"), "doxa.semantics"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from doxa.cli import main
-from doxa.experiments import fuzzy_figures
+from doxa.reproduce import fuzzy_figures
 
 # the labels of the dissertation, and two figures for claims that have none there
 LABELS = {

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from doxa.cli import main
-from doxa.experiments import ADDITION, PATHS, SAME, SAT, SUDOKU, SUM9, VAE
+from doxa.reproduce import ADDITION, PATHS, SAME, SAT, SUDOKU, SUM9, VAE
 
 EXPERIMENTS = {e.name: e for e in (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU)}
 

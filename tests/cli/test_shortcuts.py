@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from doxa.cli import main
-from doxa.experiments import Fitting
-from doxa.runs import Run
+from doxa.train import Fitting, Run
 
 ADDITION = Path(__file__).parents[2] / "examples" / "knowledge" / "addition.doxa"
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from doxa.cli import main
-from doxa.tasks import write_idx
+from doxa.data import write_idx
 
 MY_TASK = Path(__file__).parents[2] / "examples" / "my_task.py"
 

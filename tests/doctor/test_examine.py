@@ -14,8 +14,8 @@ from doxa.doctor import Examination, examine, examine_run
 from doxa.doctor._made_up import MadeUp
 from doxa.doctor._operators import used
 from doxa.errors import ConfigError, KnowledgeError, RunError
-from doxa.experiments import Fitting, Task, train_task
 from doxa.logic import Interpretation, load, logits, parse, probs
+from doxa.train import Fitting, Task, train_task
 
 BIRDS = "sort Bird; pred raven(Bird); pred black(Bird)\n"
 RULE = BIRDS + "[rule] forall x: Bird. raven(x) -> black(x)"

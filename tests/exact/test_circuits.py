@@ -38,9 +38,9 @@ from doxa.exact import (
     weigh,
     write_nnf,
 )
-from doxa.exact._layers import evaluate, make_layers
-from doxa.exact._real import evaluate_positive, evaluate_real, make_real_layers
-from doxa.exact._store import key_of, load, pack, save
+from doxa.exact.circuits._layers import evaluate, make_layers
+from doxa.exact.circuits._real import evaluate_positive, evaluate_real, make_real_layers
+from doxa.exact.circuits._store import key_of, load, pack, save
 from doxa.logic import CNF, count
 from doxa.problem import Belief, BruteForce, addition, cnf
 
@@ -279,7 +279,7 @@ def available() -> list[str]:
 @settings(deadline=None, max_examples=25)
 @given(formula=formulas(6))
 def test_other_compilers_count_the_same(formula: CNF) -> None:
-    from doxa.exact._backends import compile_with
+    from doxa.exact.circuits._backends import compile_with
 
     for backend in available():
         assert compile_with(backend, formula, Budget()).count() == count(formula)  # type: ignore[arg-type]

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
-from doxa.exact import BudgetError, Elimination, KnowledgeReasoner, _knowledge
+from doxa.exact import BudgetError, Elimination
 from doxa.logic import Interpretation, KnowledgeBase, Ragged, log_probs, logits, parse, probs, truth
+from doxa.pose import KnowledgeReasoner, _knowledge
 from doxa.problem import Belief, BruteForce, addition
 
 pytestmark = pytest.mark.filterwarnings("ignore::doxa.errors.KnowledgeWarning")  # no formula uses all that is declared

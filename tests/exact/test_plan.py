@@ -9,8 +9,8 @@ from hypothesis import given, settings
 
 from doxa.errors import ProblemError
 from doxa.exact import Budget, BudgetError, Compilation, Elimination, Enumeration, plan
-from doxa.exact._elimination import compile_program
-from doxa.exact._ordering import STRATEGIES, find_order
+from doxa.exact.engines._elimination import compile_program
+from doxa.exact.engines._ordering import STRATEGIES, find_order
 from doxa.problem import BruteForce, Problem, addition, cnf, majority, multiplication
 
 

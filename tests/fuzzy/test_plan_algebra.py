@@ -16,7 +16,7 @@ from torch import Tensor
 
 from doxa import fuzzy as fz
 from doxa.errors import ConfigError
-from doxa.fuzzy._folds import Counting, Gathered, connective_fold, quantifier_fold
+from doxa.fuzzy.quantifiers._folds import Counting, Gathered, connective_fold, quantifier_fold
 from doxa.logic import Expr, Group, Interpretation, Plan, Quantifier, logits, probs
 
 LOGICS = [*map(fz.logic, fz.LOGICS), fz.log_space(2.0, "mean"), fz.recommended(p=3.0)]

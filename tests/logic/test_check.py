@@ -22,7 +22,7 @@ from doxa.logic import (
     Truth,
     parse,
 )
-from doxa.logic._check import check_axiom, check_declaration, check_fact
+from doxa.logic.check._check import check_axiom, check_declaration, check_fact
 
 WORLD = """
 sort Person

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from doxa.errors import KnowledgeError
 from doxa.logic import Diagnostic, Span
-from doxa.logic._diagnostics import SHOWN, WINDOW, did_you_mean, nearest, raise_all
+from doxa.logic.syntax._diagnostics import SHOWN, WINDOW, did_you_mean, nearest, raise_all
 
 
 def test_the_caret_stands_under_the_span() -> None:

@@ -39,8 +39,8 @@ from doxa.logic import (
     lint,
     postorder,
 )
-from doxa.logic._check import check_formula
-from doxa.logic._tree import as_formula, make
+from doxa.logic.check._check import check_formula
+from doxa.logic.syntax._tree import as_formula, make
 
 UNKNOWN = "nobody knows this"
 Path = tuple[int, ...]

@@ -33,8 +33,8 @@ from doxa.logic import (
     Xor,
     postorder,
 )
-from doxa.logic._check import check_formula
-from doxa.logic._tree import make
+from doxa.logic.check._check import check_formula
+from doxa.logic.syntax._tree import make
 
 
 def said_of(formula: Expr, *declarations: Sort | Constant | Predicate | Function | Rows) -> list[str]:

@@ -10,8 +10,8 @@ from pysat.solvers import Solver as Engine
 
 from doxa.errors import ConfigError, KnowledgeError
 from doxa.logic import CNF, Call, Count, Not, Or, Truth, models, propositions, to_cnf
-from doxa.logic._cardinality import METHODS, assert_count, outputs
-from doxa.logic._cnf import Clauses
+from doxa.logic.sat._cardinality import METHODS, assert_count, outputs
+from doxa.logic.sat._cnf import Clauses
 
 a, b, c = propositions("a b c")
 

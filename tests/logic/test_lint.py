@@ -40,10 +40,10 @@ from doxa.logic import (
     postorder,
     variables,
 )
-from doxa.logic._diagnostics import SHOWN, Diagnostic
-from doxa.logic._lint import warn_all
-from doxa.logic._outlook import Outlook
-from doxa.logic._sorts import Kind
+from doxa.logic.check._lint import warn_all
+from doxa.logic.check._outlook import Outlook
+from doxa.logic.check._sorts import Kind
+from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic
 
 WORLD = """
 sort Person

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from tests.logic.strategies import SOFT_WORDS, trees
 
 from doxa.logic import Expr, KnowledgeBase, load, parse
-from doxa.logic._builder import Builder, FactItem, RuleItem
-from doxa.logic._grammar import GRAMMAR, RESERVED
-from doxa.logic._lalr import run, table
-from doxa.logic._lexer import Vocabulary, tokens
+from doxa.logic.text._builder import Builder, FactItem, RuleItem
+from doxa.logic.text._grammar import GRAMMAR, RESERVED
+from doxa.logic.text._lalr import run, table
+from doxa.logic.text._lexer import Vocabulary, tokens
 
 TERMINALS = sorted(set(re.findall(r"\b[A-Z]{2,}\b", GRAMMAR)))
 

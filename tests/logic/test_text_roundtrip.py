@@ -41,9 +41,9 @@ from doxa.logic import (
     parse,
     postorder,
 )
-from doxa.logic._builder import Builder, RuleItem
-from doxa.logic._lalr import Unexpected, run, table
-from doxa.logic._lexer import Vocabulary, tokens
+from doxa.logic.text._builder import Builder, RuleItem
+from doxa.logic.text._lalr import Unexpected, run, table
+from doxa.logic.text._lexer import Vocabulary, tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore::doxa.errors.KnowledgeWarning")
 slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

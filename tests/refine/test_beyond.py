@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 
+from doxa.data import ksat_instances
 from doxa.errors import ConfigError
 from doxa.logic import CNF, And, Call, Count, Expr, evaluate, propositions
 from doxa.refine import (
@@ -20,7 +21,6 @@ from doxa.refine import (
     mutual_exclusion,
     restarts,
 )
-from doxa.tasks import ksat_instances
 
 A, B, C, D = propositions("a b c d")
 

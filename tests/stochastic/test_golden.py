@@ -136,7 +136,7 @@ def test_arm_and_disarm(estimator: ARM | DisARM, golden: float) -> None:
     ],
 )
 def test_relax(u: float, v: float, z: float, other: float, golden: tuple[float, ...]) -> None:
-    from doxa.stochastic._factors import factors
+    from doxa.stochastic.estimators._factors import factors
 
     alpha = tensor(0.2).requires_grad_()
     relax = RELAX(lambda z: 0.5 * torch.tanh(z) + 0.2 * z**2)

@@ -15,8 +15,8 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 
 from doxa.errors import ConfigError
 from doxa.stochastic import ScoreWithoutReplacement, SumAndSample, Tape, UnorderedSet
-from doxa.stochastic._search import outside, stochastic_beam, token_log_probs, tokens_of, top_k
-from doxa.stochastic._sets import by_quadrature, by_subsets, log_remainder
+from doxa.stochastic.estimators._search import outside, stochastic_beam, token_log_probs, tokens_of, top_k
+from doxa.stochastic.estimators._sets import by_quadrature, by_subsets, log_remainder
 
 
 def brute(p: list[float], members: list[int], given: tuple[int, ...] = ()) -> float:

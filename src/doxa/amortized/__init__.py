@@ -28,37 +28,44 @@ decoded is valid whatever the networks have learnt. A new task is its ``Problem`
 torch.Size([16, 2])
 """
 
-from doxa.amortized._addition import AdditionPruner
-from doxa.amortized._calibration import Calibration, CalibrationRecord, calibrate, record
-from doxa.amortized._columns import Columns
 from doxa.amortized._control import AmortizedControl, expected_hamming, expected_miss, with_sampling, worlds_of
 from doxa.amortized._decoding import Decoded, beam_search, draw, enumerate_tokens, greedy
-from doxa.amortized._dirichlet import DirichletFit, dirichlet_log_sample
-from doxa.amortized._divergences import divergence, sampled_divergence
-from doxa.amortized._factor_mlps import FactorMLPs
-from doxa.amortized._grid import MOVES, STAY, GridCNN, moved
 from doxa.amortized._knowledge import KnowledgeProblem
-from doxa.amortized._learned_pruner import LearnedPruner
-from doxa.amortized._losses import (
+from doxa.amortized._reasoner import Amortized
+from doxa.amortized.models._columns import Columns
+from doxa.amortized.models._factor_mlps import FactorMLPs
+from doxa.amortized.models._grid import MOVES, STAY, GridCNN, moved
+from doxa.amortized.models._model import Carry, InferenceModel, frozen
+from doxa.amortized.models._outcomes import CategoricalOutcomes, GaussianOutcomes, OutcomeModel, outcome_loss
+from doxa.amortized.models._pairs import PairsModel
+from doxa.amortized.models._scan import ScanModel
+from doxa.amortized.models._transformer import CausalTransformer
+from doxa.amortized.pruners._addition import AdditionPruner
+from doxa.amortized.pruners._learned import LearnedPruner
+from doxa.amortized.pruners._path import PathPruner
+from doxa.amortized.pruners._pruner import FunctionPruner, Pruner, verify
+from doxa.amortized.pruners._sat import SatPruner
+from doxa.amortized.pruners._support import SupportPruner
+from doxa.amortized.training._calibration import Calibration, CalibrationRecord, calibrate, record
+from doxa.amortized.training._dirichlet import DirichletFit, dirichlet_log_sample
+from doxa.amortized.training._divergences import divergence, sampled_divergence
+from doxa.amortized.training._losses import (
     joint_matching_loss,
     on_policy_loss,
     perception_loss,
     prediction_loss,
     supervised_loss,
 )
-from doxa.amortized._memory import Memory
-from doxa.amortized._model import Carry, InferenceModel, frozen
-from doxa.amortized._outcomes import CategoricalOutcomes, GaussianOutcomes, OutcomeModel, outcome_loss
-from doxa.amortized._pairs import PairsModel
-from doxa.amortized._path_pruner import PathPruner
-from doxa.amortized._priors import FittedDirichlet, FixedDirichlet, FunctionPrior, MixtureDirichlet, Prior, Replay
-from doxa.amortized._pruner import FunctionPruner, Pruner, verify
-from doxa.amortized._reasoner import Amortized
-from doxa.amortized._sat_pruner import SatPruner
-from doxa.amortized._scan import ScanModel
-from doxa.amortized._support_pruner import SupportPruner
-from doxa.amortized._training import JointLoss, JointTraining, fit, joint_loss
-from doxa.amortized._transformer import CausalTransformer
+from doxa.amortized.training._memory import Memory
+from doxa.amortized.training._priors import (
+    FittedDirichlet,
+    FixedDirichlet,
+    FunctionPrior,
+    MixtureDirichlet,
+    Prior,
+    Replay,
+)
+from doxa.amortized.training._training import JointLoss, JointTraining, fit, joint_loss
 
 __all__ = [
     "MOVES",

@@ -10,8 +10,8 @@ from torch.distributions import Categorical, Distribution, Independent
 from torch.nn.functional import one_hot
 
 from doxa.amortized._logspace import pick
-from doxa.amortized._model import frozen
 from doxa.amortized._reasoner import Amortized
+from doxa.amortized.models._model import frozen
 from doxa.errors import ConfigError
 from doxa.problem import Belief
 from doxa.stochastic import Draw, Estimator, LeaveOneOut, Tape

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from doxa.amortized._logspace import NEG_INF, log_softmax
-from doxa.amortized._model import InferenceModel
-from doxa.amortized._pruner import Pruner
+from doxa.amortized.models._model import InferenceModel
+from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief
 

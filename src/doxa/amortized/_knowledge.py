@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from doxa.amortized._sat_pruner import SatPruner, one_of_each
+from doxa.amortized.pruners._sat import SatPruner, one_of_each
 from doxa.errors import ConfigError, KnowledgeError
 from doxa.logic import (
     And,

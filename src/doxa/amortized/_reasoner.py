@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from doxa.amortized._decoding import Decoded, beam_search, draw
-from doxa.amortized._divergences import Divergence
 from doxa.amortized._logspace import NEG_INF
-from doxa.amortized._losses import joint_matching_loss, on_policy_loss, prediction_loss, supervised_loss
-from doxa.amortized._model import InferenceModel, frozen
-from doxa.amortized._priors import MixtureDirichlet, Prior
-from doxa.amortized._pruner import FunctionPruner, Pruner
-from doxa.amortized._scan import ScanModel
+from doxa.amortized.models._model import InferenceModel, frozen
+from doxa.amortized.models._scan import ScanModel
+from doxa.amortized.pruners._pruner import FunctionPruner, Pruner
+from doxa.amortized.training._divergences import Divergence
+from doxa.amortized.training._losses import joint_matching_loss, on_policy_loss, prediction_loss, supervised_loss
+from doxa.amortized.training._priors import MixtureDirichlet, Prior
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Explanations, Problem
 

@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from doxa.cli._output import say, say_json
 
 if TYPE_CHECKING:
-    from doxa.experiments import Gallery
+    from doxa.reproduce import Gallery
 
 Topic = Literal["fuzzy", "refine", "explanations"]
 
@@ -37,7 +37,7 @@ class Figures:
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.experiments import write_gallery
+        from doxa.reproduce import write_gallery
 
         title, gallery = _gallery(self.topic, self.seed, self.trained, self.data)
         files = []
@@ -53,12 +53,12 @@ class Figures:
 def _gallery(topic: Topic, seed: int, trained: Path | None, data: Path | None) -> tuple[str, Gallery]:
     """The title and the figures of a topic."""
     if topic == "fuzzy":
-        from doxa.experiments import fuzzy_figures
+        from doxa.reproduce import fuzzy_figures
 
         return "Differentiable fuzzy logics: the figures", fuzzy_figures(seed)
     if topic == "explanations":
         from doxa.errors import ConfigError
-        from doxa.experiments import explanation_figures
+        from doxa.reproduce import explanation_figures
 
         if trained is None:
             raise ConfigError(
@@ -66,6 +66,6 @@ def _gallery(topic: Topic, seed: int, trained: Path | None, data: Path | None) -
                 " --variant prune -N 1`, then name its folder with --run"
             )
         return "Which digits explain a sum", explanation_figures(trained, data=data, seed=seed)
-    from doxa.experiments import refine_figures
+    from doxa.reproduce import refine_figures
 
     return "Refinement: the figures", refine_figures()

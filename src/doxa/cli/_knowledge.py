@@ -137,8 +137,8 @@ def _of_task(file: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
     import warnings
 
     from doxa.errors import KnowledgeError, KnowledgeWarning
-    from doxa.experiments import find_task
     from doxa.logic import Diagnostic, diagnose, lint
+    from doxa.train import find_task
 
     try:
         with warnings.catch_warnings():
@@ -154,7 +154,7 @@ def _of_task(file: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
 
 def _of_run(folder: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
     from doxa.logic import lint, parse
-    from doxa.runs import Run
+    from doxa.train import Run
 
     text = Run.open(folder).config.get("knowledge")
     if not isinstance(text, str):

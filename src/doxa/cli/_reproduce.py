@@ -11,7 +11,7 @@ from tyro.conf import arg
 from doxa.cli._output import say, say_json
 
 if TYPE_CHECKING:
-    from doxa.experiments import Entry, Experiment
+    from doxa.reproduce import Entry, Experiment
 
     Entries = list[Entry]  # inside the commands ``list`` is an option
 
@@ -59,8 +59,8 @@ class Reproduce:
     def run(self) -> int:
         from dataclasses import replace
 
-        from doxa.experiments import collect, reproduce
-        from doxa.runs import clean_exit, config_values, load_config
+        from doxa.reproduce import collect, reproduce
+        from doxa.train import clean_exit, config_values, load_config
 
         experiment = self.experiment()
         changes = [*self.settings, *([] if self.steps is None else [f"steps={self.steps}"])]
@@ -105,7 +105,7 @@ class Reproduce:
 
 def listed(entries: Entries) -> list[dict[str, Any]]:
     """Configurations for JSON."""
-    from doxa.runs import config_values
+    from doxa.train import config_values
 
     return [
         {"name": e.name, "published": e.published, "source": e.source, "config": config_values(e.config)}
@@ -129,7 +129,7 @@ class Everything:
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.experiments import ADDITION, PATHS, SAME, SAT, SUDOKU, SUM9, VAE
+        from doxa.reproduce import ADDITION, PATHS, SAME, SAT, SUDOKU, SUM9, VAE
 
         experiments = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU)
         if self.json:
@@ -148,7 +148,7 @@ class Same(Reproduce):
     """Digits of which 1 % are labelled, with the knowledge of which pairs are the same (Chapter 3)."""
 
     def experiment(self) -> Experiment:
-        from doxa.experiments import SAME
+        from doxa.reproduce import SAME
 
         return SAME
 
@@ -158,7 +158,7 @@ class Sum9(Reproduce):
     """Digits of which 1 % are labelled, with the knowledge of which pairs add up to nine (Chapter 3)."""
 
     def experiment(self) -> Experiment:
-        from doxa.experiments import SUM9
+        from doxa.reproduce import SUM9
 
         return SUM9
 
@@ -171,7 +171,7 @@ class Vae(Reproduce):
     """Only these estimators, with both kinds of variables unless --table chooses one; loo@5 or just loo."""
 
     def experiment(self) -> Experiment:
-        from doxa.experiments import VAE
+        from doxa.reproduce import VAE
 
         return VAE
 
@@ -192,7 +192,7 @@ class Sat(Reproduce):
     """Random vectors refined towards 3-SAT formulas: SATLIB's, in the folder --data, or generated ones (Chapter 4)."""
 
     def experiment(self) -> Experiment:
-        from doxa.experiments import SAT
+        from doxa.reproduce import SAT
 
         return SAT
 
@@ -210,7 +210,7 @@ class Paths(Reproduce):
     """Cheapest paths across maps: the Warcraft maps, in the folder --data, or generated terrain (Chapter 6)."""
 
     def experiment(self) -> Experiment:
-        from doxa.experiments import PATHS
+        from doxa.reproduce import PATHS
 
         return PATHS
 
@@ -229,7 +229,7 @@ class Sudoku(Reproduce):
     """Only these ways of reasoning: exact, amortized, pairs (the closed form for pairs of cells), neural."""
 
     def experiment(self) -> Experiment:
-        from doxa.experiments import SUDOKU
+        from doxa.reproduce import SUDOKU
 
         return SUDOKU
 
@@ -253,7 +253,7 @@ class Addition(Reproduce):
     """Of amortized reasoning only these inference models."""
 
     def experiment(self) -> Experiment:
-        from doxa.experiments import ADDITION
+        from doxa.reproduce import ADDITION
 
         return ADDITION
 

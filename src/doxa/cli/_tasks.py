@@ -26,7 +26,7 @@ class Tasks:
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.experiments import BUILT_IN, SEMANTICS
+        from doxa.train import BUILT_IN, SEMANTICS
 
         if self.json:
             say_json({"tasks": {name: about for name, (about, _) in BUILT_IN.items()}, "semantics": list(SEMANTICS)})
@@ -63,8 +63,7 @@ class Train:
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.experiments import find_task, run_folder, train_task
-        from doxa.runs import clean_exit
+        from doxa.train import clean_exit, find_task, run_folder, train_task
 
         with clean_exit():
             settings = [*self.settings, *([] if self.steps is None else [f"steps={self.steps}"])]
@@ -104,8 +103,7 @@ class Evaluate:
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.experiments import Comparison, evaluate_run
-        from doxa.runs import clean_exit
+        from doxa.train import Comparison, clean_exit, evaluate_run
 
         with clean_exit():
             table = Comparison(tuple(evaluate_run(path) for path in self.runs))
@@ -148,8 +146,7 @@ class Compare:
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.experiments import compare_task, write_task_report
-        from doxa.runs import clean_exit
+        from doxa.train import clean_exit, compare_task, write_task_report
 
         with clean_exit():
             table, paths = compare_task(
@@ -186,8 +183,7 @@ class Report:
     def run(self) -> int:
         import os
 
-        from doxa.experiments import evaluate_run, write_task_report
-        from doxa.runs import clean_exit
+        from doxa.train import clean_exit, evaluate_run, write_task_report
 
         with clean_exit():
             for path in self.runs:

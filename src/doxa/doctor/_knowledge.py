@@ -15,7 +15,6 @@ from doxa.doctor._finder import KNOWN, Finder
 from doxa.doctor._observed import compared_values
 from doxa.doctor._shortcuts import Concept, Shortcuts, search
 from doxa.errors import DataError, KnowledgeError, ProblemError
-from doxa.exact import KnowledgeReasoner
 from doxa.logic import (
     INT,
     REAL,
@@ -30,6 +29,7 @@ from doxa.logic import (
     postorder,
     probs,
 )
+from doxa.pose import KnowledgeReasoner
 from doxa.problem import Problem
 
 __all__ = ["knowledge_shortcuts"]

@@ -9,7 +9,7 @@ from doxa.doctor._doctor import Examination, Finding, examine, on_data
 from doxa.semantics import Fuzzy
 
 if TYPE_CHECKING:
-    from doxa.experiments import Task
+    from doxa.train import Task
 
 __all__ = ["examine_run"]
 
@@ -32,7 +32,7 @@ def examine_run(
     Traceback (most recent call last):
     doxa.errors.RunError: ...
     """
-    from doxa.experiments import evaluate_run, open_run
+    from doxa.train import evaluate_run, open_run
 
     _, task, model = open_run(path, task)
     data = task.part(0, min(rows, task.size()))

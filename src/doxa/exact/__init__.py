@@ -23,24 +23,21 @@ outputs and of the world, the k most probable explanations, exact samples, entro
 """
 
 from doxa._native import cache_directory
-from doxa.exact._circuit import Circuit, CircuitBuilder, cardinality, chain, exactly_one, machine
-from doxa.exact._compilation import Compilation
-from doxa.exact._compiler import Budget, BudgetError, compile_cnf
 from doxa.exact._constraint import Constraint
-from doxa.exact._elimination import Elimination
-from doxa.exact._enumeration import Enumeration
-from doxa.exact._evaluate import weigh
-from doxa.exact._knowledge import Asked, KnowledgeReasoner, Posed
-from doxa.exact._native import Kernel, native_kernel
-from doxa.exact._nnf import read_nnf, write_nnf
-from doxa.exact._plan import Plan, plan
 from doxa.exact._projection import Certified, ConstrainedLayer
-from doxa.exact._reasoner import ExactReasoner, condition
-from doxa.exact._term import KnowledgeTerm, Valued
-from doxa.exact._why import WhyNot, describe, why_not
+from doxa.exact.circuits._circuit import Circuit, CircuitBuilder, cardinality, chain, exactly_one, machine
+from doxa.exact.circuits._compiler import Budget, BudgetError, compile_cnf
+from doxa.exact.circuits._evaluate import weigh
+from doxa.exact.circuits._native import Kernel, native_kernel
+from doxa.exact.circuits._nnf import read_nnf, write_nnf
+from doxa.exact.engines._compilation import Compilation
+from doxa.exact.engines._elimination import Elimination
+from doxa.exact.engines._enumeration import Enumeration
+from doxa.exact.engines._plan import Plan, plan
+from doxa.exact.engines._reasoner import ExactReasoner, condition
+from doxa.exact.engines._why import WhyNot, describe, why_not
 
 __all__ = [
-    "Asked",
     "Budget",
     "BudgetError",
     "Certified",
@@ -53,11 +50,7 @@ __all__ = [
     "Enumeration",
     "ExactReasoner",
     "Kernel",
-    "KnowledgeReasoner",
-    "KnowledgeTerm",
     "Plan",
-    "Posed",
-    "Valued",
     "WhyNot",
     "cache_directory",
     "cardinality",

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from doxa._numerics import log1mexp
 from doxa.errors import KnowledgeError, ProblemError
-from doxa.exact._compilation import choose_kernel, compiled, run
-from doxa.exact._compiler import Budget
-from doxa.exact._encoding import Atoms, Encoding
-from doxa.exact._layers import Layers, make_layers
-from doxa.exact._reasoner import ExactReasoner, Impossible, is_traced
-from doxa.exact._semirings import FLOOR, Reduce, log_sum, restore
+from doxa.exact.circuits._compiler import Budget
+from doxa.exact.circuits._encoding import Atoms, Encoding
+from doxa.exact.circuits._layers import Layers, make_layers
+from doxa.exact.circuits._semirings import FLOOR, Reduce, log_sum, restore
+from doxa.exact.engines._compilation import choose_kernel, compiled, run
+from doxa.exact.engines._reasoner import ExactReasoner, Impossible, is_traced
 from doxa.logic import CNF, Count, Expr, KnowledgeBase, Not, Propositional, evaluate, ground, to_cnf
 from doxa.problem import Belief, Problem
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from doxa.errors import ConfigError
 from doxa.exact._constraint import Constraint
-from doxa.exact._reasoner import log_of
+from doxa.exact.engines._reasoner import log_of
 from doxa.problem import Belief
 
 

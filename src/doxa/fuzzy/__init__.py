@@ -37,46 +37,8 @@ Parameters (p, λ, s, b₀) are floats, or :class:`Learnable` and then trained w
 
 from __future__ import annotations
 
-from doxa.fuzzy._aggregators import (
-    Aggregator,
-    GeneralizedMean,
-    GeneralizedMeanError,
-    LogProbabilisticSum,
-    LogProduct,
-    TConormAggregator,
-    TNormAggregator,
-    UnboundedYager,
-    UnboundedYagerSum,
-)
 from doxa.fuzzy._algebra import FuzzyAlgebra
-from doxa.fuzzy._analysis import (
-    ImplicationLaws,
-    TConormProperties,
-    TNormProperties,
-    contrapositive_derivatives,
-    implication_laws,
-    tconorm_properties,
-    tnorm_properties,
-)
-from doxa.fuzzy._catalogue import (
-    AGGREGATORS,
-    DUBOIS_PRADE,
-    FODOR,
-    GOGUEN,
-    IMPLICATIONS,
-    KLEENE_DIENES,
-    NEGATIONS,
-    REICHENBACH,
-    TNORMS,
-    WEBER,
-)
-from doxa.fuzzy._fractions import Fraction, irwin_hall_cdf, nonvanishing_fraction, single_passing, yager_fraction
-from doxa.fuzzy._frank import Frank, FrankGenerator
-from doxa.fuzzy._generators import Generator, LinearGenerator, LogGenerator, OddsGenerator, PowerGenerator
-from doxa.fuzzy._godel import Drastic, Godel, NilpotentMinimum
-from doxa.fuzzy._hamacher import Hamacher, HamacherGenerator
 from doxa.fuzzy._heads import Bilinear, NeuralTensorNetwork, SquaredDistance
-from doxa.fuzzy._implications import Implication, RImplication, SImplication
 from doxa.fuzzy._logic import (
     LOGICS,
     Connective,
@@ -89,11 +51,53 @@ from doxa.fuzzy._logic import (
     symmetric,
     tnorm_logic,
 )
-from doxa.fuzzy._logspace import LogConjunction, LogDisjunction, LogExists, LogForall, LogImplication, LogNegation
 from doxa.fuzzy._loss import FuzzyLoss
-from doxa.fuzzy._lukasiewicz import Lukasiewicz
-from doxa.fuzzy._measures import GradientMeasures, MeasuredAxioms, measure
-from doxa.fuzzy._negations import (
+from doxa.fuzzy._plan import FuzzyPlan, Valuation, valuation
+from doxa.fuzzy._semantic import SemanticLoss, semantic_loss
+from doxa.fuzzy.analysis._fractions import (
+    Fraction,
+    irwin_hall_cdf,
+    nonvanishing_fraction,
+    single_passing,
+    yager_fraction,
+)
+from doxa.fuzzy.analysis._laws import (
+    ImplicationLaws,
+    TConormProperties,
+    TNormProperties,
+    contrapositive_derivatives,
+    implication_laws,
+    tconorm_properties,
+    tnorm_properties,
+)
+from doxa.fuzzy.analysis._measures import GradientMeasures, MeasuredAxioms, measure
+from doxa.fuzzy.operators._catalogue import (
+    AGGREGATORS,
+    DUBOIS_PRADE,
+    FODOR,
+    GOGUEN,
+    IMPLICATIONS,
+    KLEENE_DIENES,
+    NEGATIONS,
+    REICHENBACH,
+    TNORMS,
+    WEBER,
+)
+from doxa.fuzzy.operators._frank import Frank, FrankGenerator
+from doxa.fuzzy.operators._generators import Generator, LinearGenerator, LogGenerator, OddsGenerator, PowerGenerator
+from doxa.fuzzy.operators._godel import Drastic, Godel, NilpotentMinimum
+from doxa.fuzzy.operators._hamacher import Hamacher, HamacherGenerator
+from doxa.fuzzy.operators._implications import Implication, RImplication, SImplication
+from doxa.fuzzy.operators._logspace import (
+    LogConjunction,
+    LogDisjunction,
+    LogExists,
+    LogForall,
+    LogImplication,
+    LogNegation,
+)
+from doxa.fuzzy.operators._lukasiewicz import Lukasiewicz
+from doxa.fuzzy.operators._negations import (
     STANDARD,
     IntuitionisticNegation,
     Negation,
@@ -101,16 +105,25 @@ from doxa.fuzzy._negations import (
     SugenoNegation,
     YagerNegation,
 )
-from doxa.fuzzy._parameters import Learnable, learnables
-from doxa.fuzzy._plan import FuzzyPlan, Valuation, valuation
-from doxa.fuzzy._product import Product
-from doxa.fuzzy._schweizer_sklar import SchweizerSklar, SchweizerSklarGenerator
-from doxa.fuzzy._semantic import SemanticLoss, semantic_loss
-from doxa.fuzzy._sigmoidal import SigmoidalAggregator, SigmoidalConnective, SigmoidalImplication, sigmoidal
-from doxa.fuzzy._stable import StableAggregator, StableConnective, StableImplication
-from doxa.fuzzy._sugeno_weber import SugenoWeber, SugenoWeberGenerator
-from doxa.fuzzy._tnorms import Archimedean, TConorm, TNorm
-from doxa.fuzzy._yager import AczelAlsina, Dombi, Yager
+from doxa.fuzzy.operators._parameters import Learnable, learnables
+from doxa.fuzzy.operators._product import Product
+from doxa.fuzzy.operators._schweizer_sklar import SchweizerSklar, SchweizerSklarGenerator
+from doxa.fuzzy.operators._sigmoidal import SigmoidalAggregator, SigmoidalConnective, SigmoidalImplication, sigmoidal
+from doxa.fuzzy.operators._stable import StableAggregator, StableConnective, StableImplication
+from doxa.fuzzy.operators._sugeno_weber import SugenoWeber, SugenoWeberGenerator
+from doxa.fuzzy.operators._tnorms import Archimedean, TConorm, TNorm
+from doxa.fuzzy.operators._yager import AczelAlsina, Dombi, Yager
+from doxa.fuzzy.quantifiers._aggregators import (
+    Aggregator,
+    GeneralizedMean,
+    GeneralizedMeanError,
+    LogProbabilisticSum,
+    LogProduct,
+    TConormAggregator,
+    TNormAggregator,
+    UnboundedYager,
+    UnboundedYagerSum,
+)
 
 __all__ = [
     "AGGREGATORS",

@@ -13,11 +13,11 @@ from torch.nn.functional import logsigmoid
 
 from doxa._numerics import safe_log, truth
 from doxa.errors import ConfigError
-from doxa.fuzzy._contraction import PowerSum, factors, power_sum
-from doxa.fuzzy._folds import Counting, connective_fold, quantifier_fold
 from doxa.fuzzy._logic import Connective, Logic
-from doxa.fuzzy._logspace import LogConjunction
-from doxa.fuzzy._tnorms import TConorm, TNorm
+from doxa.fuzzy.operators._logspace import LogConjunction
+from doxa.fuzzy.operators._tnorms import TConorm, TNorm
+from doxa.fuzzy.quantifiers._contraction import PowerSum, factors, power_sum
+from doxa.fuzzy.quantifiers._folds import Counting, connective_fold, quantifier_fold
 from doxa.logic import Accumulator, Expr
 
 __all__ = ["FuzzyAlgebra"]

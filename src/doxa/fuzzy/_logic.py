@@ -20,7 +20,25 @@ from torch import Tensor, nn
 
 from doxa._numerics import Dims, truth
 from doxa.errors import ConfigError
-from doxa.fuzzy._aggregators import (
+from doxa.fuzzy.operators._catalogue import REICHENBACH, TNORMS
+from doxa.fuzzy.operators._godel import Godel
+from doxa.fuzzy.operators._implications import Implication, SImplication
+from doxa.fuzzy.operators._logspace import (
+    LogConjunction,
+    LogDisjunction,
+    LogExists,
+    LogForall,
+    LogImplication,
+    LogNegation,
+)
+from doxa.fuzzy.operators._negations import STANDARD, Negation
+from doxa.fuzzy.operators._parameters import Parameter, learnables
+from doxa.fuzzy.operators._product import Product
+from doxa.fuzzy.operators._sigmoidal import sigmoidal
+from doxa.fuzzy.operators._stable import StableAggregator, StableConnective, StableImplication
+from doxa.fuzzy.operators._tnorms import TNorm
+from doxa.fuzzy.operators._yager import Yager
+from doxa.fuzzy.quantifiers._aggregators import (
     Aggregator,
     GeneralizedMean,
     GeneralizedMeanError,
@@ -28,17 +46,6 @@ from doxa.fuzzy._aggregators import (
     TConormAggregator,
     TNormAggregator,
 )
-from doxa.fuzzy._catalogue import REICHENBACH, TNORMS
-from doxa.fuzzy._godel import Godel
-from doxa.fuzzy._implications import Implication, SImplication
-from doxa.fuzzy._logspace import LogConjunction, LogDisjunction, LogExists, LogForall, LogImplication, LogNegation
-from doxa.fuzzy._negations import STANDARD, Negation
-from doxa.fuzzy._parameters import Parameter, learnables
-from doxa.fuzzy._product import Product
-from doxa.fuzzy._sigmoidal import sigmoidal
-from doxa.fuzzy._stable import StableAggregator, StableConnective, StableImplication
-from doxa.fuzzy._tnorms import TNorm
-from doxa.fuzzy._yager import Yager
 
 __all__ = [
     "LOGICS",

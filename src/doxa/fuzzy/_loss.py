@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError
-from doxa.fuzzy._aggregators import LogProduct
 from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._logic import Logic, logic
 from doxa.fuzzy._plan import STACK, FuzzyPlan, Valuation, as_logic
+from doxa.fuzzy.quantifiers._aggregators import LogProduct
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Plan
 
 __all__ = ["FuzzyLoss"]

@@ -15,15 +15,20 @@ Over finite sorts the same knowledge is propositional: :func:`ground`, :func:`to
 :func:`entails` through a SAT solver.
 """
 
-from doxa.logic._algebra import Accumulator, Algebra, Monoid
-from doxa.logic._binders import Group, Let, Quantifier
-from doxa.logic._bindings import function, log_probs, logits, probs, table, trainable, values
-from doxa.logic._classical import CLASSICAL, Classical
-from doxa.logic._cnf import CNF
-from doxa.logic._count import Count
-from doxa.logic._diagnostics import Diagnostic, Span, raise_all
-from doxa.logic._dimacs import read_dimacs, write_dimacs
-from doxa.logic._dsl import (
+from doxa.logic.bind._bindings import function, log_probs, logits, probs, table, trainable, values
+from doxa.logic.bind._interpretation import Interpretation
+from doxa.logic.bind._universe import Ragged
+from doxa.logic.check._lint import lint
+from doxa.logic.sat._cnf import CNF
+from doxa.logic.sat._dimacs import read_dimacs, write_dimacs
+from doxa.logic.sat._encode import to_cnf
+from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.sat._nnf import to_nnf
+from doxa.logic.sat._solve import Entailment, Solver, count, entails, models, satisfiable
+from doxa.logic.syntax._binders import Group, Let, Quantifier
+from doxa.logic.syntax._count import Count
+from doxa.logic.syntax._diagnostics import Diagnostic, Span, raise_all
+from doxa.logic.syntax._dsl import (
     at_least,
     at_most,
     exactly,
@@ -36,22 +41,10 @@ from doxa.logic._dsl import (
     variables,
     within,
 )
-from doxa.logic._encode import to_cnf
-from doxa.logic._evaluate import evaluate
-from doxa.logic._ground_plan import Plan
-from doxa.logic._interpretation import Interpretation
-from doxa.logic._kb import Axiom, Fact, KnowledgeBase
-from doxa.logic._lint import lint
-from doxa.logic._nnf import to_nnf
-from doxa.logic._parser import diagnose, load, parse, parse_formula
-from doxa.logic._printer import to_latex, to_text, to_unicode
-from doxa.logic._propositional import Propositional, ground
-from doxa.logic._readings import Reading, readings
-from doxa.logic._report import AxiomReport, Report, satisfaction
-from doxa.logic._simplify import atoms_of, simplify
-from doxa.logic._solve import Entailment, Solver, count, entails, models, satisfiable
-from doxa.logic._symbols import INT, REAL, Constant, Function, Predicate, Rows, Signature, Sort
-from doxa.logic._tree import (
+from doxa.logic.syntax._kb import Axiom, Fact, KnowledgeBase
+from doxa.logic.syntax._simplify import atoms_of, simplify
+from doxa.logic.syntax._symbols import INT, REAL, Constant, Function, Predicate, Rows, Signature, Sort
+from doxa.logic.syntax._tree import (
     And,
     Arith,
     Call,
@@ -69,9 +62,16 @@ from doxa.logic._tree import (
     Xor,
     as_expr,
 )
-from doxa.logic._truth import truth
-from doxa.logic._universe import Ragged
-from doxa.logic._walk import fold, intern, postorder
+from doxa.logic.syntax._walk import fold, intern, postorder
+from doxa.logic.tensor._algebra import Accumulator, Algebra, Monoid
+from doxa.logic.tensor._classical import CLASSICAL, Classical
+from doxa.logic.tensor._plan import Plan
+from doxa.logic.tensor._readings import Reading, readings
+from doxa.logic.tensor._report import AxiomReport, Report, satisfaction
+from doxa.logic.tensor._truth import truth
+from doxa.logic.text._parser import diagnose, load, parse, parse_formula
+from doxa.logic.text._printer import to_latex, to_text, to_unicode
+from doxa.logic.unfold._propositional import Propositional, ground
 
 __all__ = [
     "CLASSICAL",

@@ -23,8 +23,8 @@ from doxa.amortized import (
     frozen,
 )
 from doxa.errors import ConfigError, ProblemError
-from doxa.exact import KnowledgeReasoner, KnowledgeTerm
 from doxa.logic import Axiom, Interpretation
+from doxa.pose import KnowledgeReasoner, KnowledgeTerm
 from doxa.problem import Belief, Problem
 from doxa.semantics._equation import Equation, equation
 from doxa.semantics._instances import kept, outer, shape

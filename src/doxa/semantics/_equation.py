@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from doxa.exact import KnowledgeTerm
 from doxa.logic import Axiom, Compare, Expr, Field, Group, Interpretation, Let, Name, Quantifier, postorder
+from doxa.pose import KnowledgeTerm
 from doxa.semantics._instances import outer
 
 __all__ = ["Equation", "equation"]

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError, ProblemError
-from doxa.exact import Budget, KnowledgeReasoner
+from doxa.exact import Budget
 from doxa.logic import Axiom, Interpretation
+from doxa.pose import KnowledgeReasoner
 from doxa.semantics._instances import instances, outer
 from doxa.semantics._semantics import Compiled
 
@@ -25,7 +26,7 @@ class Exact:
     """Weighted model counting: the loss of an axiom is -log p(φ), over the number of its instances.
 
     Atoms and neural functions are independent given the data; whatever occurs twice is counted once
-    (:class:`doxa.exact.KnowledgeReasoner`).
+    (:class:`doxa.pose.KnowledgeReasoner`).
 
     Args:
         impossible: what happens where an axiom cannot hold: "raise" an error that names the rows, an infinite loss, or

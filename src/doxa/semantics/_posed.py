@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from doxa.exact import KnowledgeReasoner, Posed
 from doxa.logic import Axiom, Interpretation
+from doxa.pose import KnowledgeReasoner, Posed
 from doxa.semantics._instances import kept
 
 __all__ = ["in_order", "posers"]

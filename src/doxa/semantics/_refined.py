@@ -11,10 +11,10 @@ from torch import Tensor
 
 from doxa._numerics import safe_log
 from doxa.errors import ProblemError
-from doxa.exact import KnowledgeReasoner
 from doxa.fuzzy import TNorm
 from doxa.fuzzy import logic as logic_by_name
 from doxa.logic import Axiom, Interpretation
+from doxa.pose import KnowledgeReasoner
 from doxa.problem import Belief, Problem
 from doxa.semantics._instances import outer, shape
 from doxa.semantics._posed import in_order, posers

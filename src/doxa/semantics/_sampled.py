@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.distributions import Categorical, Independent
 
 from doxa.errors import ConfigError, ProblemError
-from doxa.exact import KnowledgeReasoner
 from doxa.logic import Axiom, Interpretation
+from doxa.pose import KnowledgeReasoner
 from doxa.problem import Belief, Problem
 from doxa.semantics._instances import outer, shape
 from doxa.semantics._posed import in_order, posers

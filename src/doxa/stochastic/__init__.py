@@ -25,28 +25,35 @@ plain tensors.
 >>> tape.surrogate().backward()
 """
 
-from doxa.stochastic._antithetic import ARM, ARMS, DisARM
-from doxa.stochastic._catalogue import ESTIMATORS, catalogue
 from doxa.stochastic._check import Report, check_tape, check_unbiased
-from doxa.stochastic._estimator import Draw, Estimator
-from doxa.stochastic._importance import ImportanceSampling
-from doxa.stochastic._joint import Joint
-from doxa.stochastic._lifted import FromGradient
-from doxa.stochastic._local import GO, IndeCateR, RaoBlackwell
-from doxa.stochastic._magic import magic_box
-from doxa.stochastic._measure_valued import MeasureValued
-from doxa.stochastic._pathwise import GumbelSoftmax, Implicit, Reparameterise, StraightThrough
 from doxa.stochastic._profile import Profile, ProfileRow, profile_variance
-from doxa.stochastic._relax import LAX, REBAR, RELAX
-from doxa.stochastic._score import Enumerate, LearnedBaseline, LeaveOneOut, MovingAverage, Score, SelfCritical
-from doxa.stochastic._sequences import Sequences
-from doxa.stochastic._sets import set_log_probs
-from doxa.stochastic._solvers import IMLE, PerturbAndMAP
-from doxa.stochastic._spsa import SPSA
-from doxa.stochastic._sum_and_sample import Memory, SumAndSample
-from doxa.stochastic._tape import Tape
-from doxa.stochastic._vimco import VIMCO
-from doxa.stochastic._without_replacement import ScoreWithoutReplacement, UnorderedSet
+from doxa.stochastic.estimators._antithetic import ARM, ARMS, DisARM
+from doxa.stochastic.estimators._catalogue import ESTIMATORS, catalogue
+from doxa.stochastic.estimators._estimator import Draw, Estimator
+from doxa.stochastic.estimators._importance import ImportanceSampling
+from doxa.stochastic.estimators._lifted import FromGradient
+from doxa.stochastic.estimators._local import GO, IndeCateR, RaoBlackwell
+from doxa.stochastic.estimators._measure_valued import MeasureValued
+from doxa.stochastic.estimators._pathwise import GumbelSoftmax, Implicit, Reparameterise, StraightThrough
+from doxa.stochastic.estimators._relax import LAX, REBAR, RELAX
+from doxa.stochastic.estimators._score import (
+    Enumerate,
+    LearnedBaseline,
+    LeaveOneOut,
+    MovingAverage,
+    Score,
+    SelfCritical,
+)
+from doxa.stochastic.estimators._sequences import Sequences
+from doxa.stochastic.estimators._sets import set_log_probs
+from doxa.stochastic.estimators._solvers import IMLE, PerturbAndMAP
+from doxa.stochastic.estimators._spsa import SPSA
+from doxa.stochastic.estimators._sum_and_sample import Memory, SumAndSample
+from doxa.stochastic.estimators._vimco import VIMCO
+from doxa.stochastic.estimators._without_replacement import ScoreWithoutReplacement, UnorderedSet
+from doxa.stochastic.tape._joint import Joint
+from doxa.stochastic.tape._magic import magic_box
+from doxa.stochastic.tape._tape import Tape
 
 __all__ = [
     "ARM",

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic._estimator import Estimator
-from doxa.stochastic._factors import broadcast
-from doxa.stochastic._magic import magic_box
-from doxa.stochastic._parameters import parameters_of, rebuilt
-from doxa.stochastic._tape import Tape
-from doxa.stochastic._worlds import TooMany, TrueTape, WorldTape
+from doxa.stochastic.estimators._estimator import Estimator
+from doxa.stochastic.estimators._factors import broadcast
+from doxa.stochastic.estimators._parameters import parameters_of, rebuilt
+from doxa.stochastic.tape._magic import magic_box
+from doxa.stochastic.tape._tape import Tape
+from doxa.stochastic.tape._worlds import TooMany, TrueTape, WorldTape
 
 __all__ = ["Report", "check_tape", "check_unbiased"]
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.stochastic._estimator import Estimator
-from doxa.stochastic._tape import Tape
+from doxa.stochastic.estimators._estimator import Estimator
+from doxa.stochastic.tape._tape import Tape
 
 __all__ = ["Profile", "ProfileRow", "profile_variance"]
 

@@ -1,0 +1,1 @@
+"""Inference models under one autoregressive face."""

@@ -1,0 +1,177 @@
+"""The one face of every inference model: an autoregressive distribution over outputs and worlds, given a belief."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from doxa.amortized._logspace import log_softmax, pick, value_mask
+from doxa.errors import ProblemError
+from doxa.problem import Belief, Problem
+
+if TYPE_CHECKING:
+    from doxa.amortized.pruners._pruner import Pruner
+
+
+class Carry(NamedTuple):
+    """What an inference model remembers between steps.
+
+    Attributes:
+        position: the number of values decoded so far.
+        shared: tensors that no row owns; rows point into them.
+        state: tensors with one entry per row on their first axis.
+
+    >>> carry = Carry(2, (), (torch.tensor([7, 8, 9]),))
+    >>> carry.select(torch.tensor([2, 2, 0])).state[0]
+    tensor([9, 9, 7])
+    """
+
+    position: int
+    shared: tuple[Tensor, ...]
+    state: tuple[Tensor, ...]
+
+    def select(self, rows: Tensor) -> Carry:
+        """The carry of some of the rows, in any order and any number of times; what is shared is not copied."""
+        return Carry(self.position, self.shared, tuple([x.index_select(0, rows) for x in self.state]))
+
+
+class InferenceModel(nn.Module, ABC):
+    """q(y, w | P) = ∏_i q(y_i | y_{<i}, P) ∏_i q(w_i | y, w_{<i}, P)     (dissertation, "Inference models")
+
+    Outputs and worlds are one sequence of *tokens*, outputs first: int64 ``(*batch, T)``, whose first Y tokens are the
+    prediction and whose other W tokens, if the model explains, are the world. Variables have domains of different
+    size; what exceeds them has probability 0. Sampling, beam search, pruning and explaining are written once over
+    this face.
+
+    A model of your own implements three functions on rows, a flat batch R of probabilities ``(R, W, D)``:
+    ``start(probs)`` returns what is shared and the state, ``advance(carry, token)`` the raw scores ``(R, D)`` of the
+    next variable and the new carry, and ``scores(probs, tokens)`` the same for all positions at once, ``(R, L, D)``.
+
+    >>> from doxa.amortized import FactorMLPs
+    >>> from doxa.problem import addition
+    >>> model = FactorMLPs(addition(1), hidden=32)
+    >>> model.sizes                                               # two digits of the sum, then both summands
+    (2, 10, 10, 10)
+    >>> belief = Belief.uniform((10, 10), batch=(5,))
+    >>> carry = model.init(belief)
+    >>> first, carry = model.step(carry)                          # log q(y_1 | P)
+    >>> second, carry = model.step(carry, torch.zeros(5, dtype=torch.int64))
+    >>> both = model.log_prob(belief, torch.tensor([[0, 7]]).expand(5, 2))
+    >>> torch.allclose(both, first[:, 0] + second[:, 7], atol=1e-5)
+    True
+    """
+
+    def __init__(self, problem: Problem, *, explain: bool) -> None:
+        super().__init__()
+        self.problem = problem
+        self.explains = explain
+        self.sizes = problem.output + (problem.world if explain else ())
+        self.width = max(self.sizes)
+        self.values: Tensor
+        self.register_buffer("values", value_mask(self.sizes), persistent=False)
+        self._ragged = min(self.sizes) < self.width
+
+    @abstractmethod
+    def start(self, probs: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """What is shared and the first state, from probabilities ``(R, W, D)``."""
+
+    @abstractmethod
+    def advance(self, carry: Carry, token: Tensor | None) -> tuple[Tensor, Carry]:
+        """Scores ``(R, D)`` of the variable at ``carry.position``, given the token before it (None at the start)."""
+
+    @abstractmethod
+    def scores(self, probs: Tensor, tokens: Tensor) -> Tensor:
+        """Scores ``(R, L, D)`` of the first L variables, each given the tokens ``(R, L)`` before it."""
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The floating-point type of the parameters; None if there are none, and the belief decides."""
+        return next((p.dtype for p in self.parameters()), None)
+
+    def probs(self, belief: Belief) -> Tensor:
+        """The probabilities of a belief as rows ``(R, W, D)``, in the dtype of the model."""
+        self.problem.require(belief)
+        widest = belief.log_probs[..., : max(self.problem.world)]
+        probs = widest.reshape(math.prod(belief.batch_shape), *widest.shape[-2:]).exp()
+        return probs if self.dtype is None else probs.to(self.dtype)
+
+    def init(self, belief: Belief) -> Carry:
+        """The carry from which decoding starts; the batch of the belief is flattened to rows."""
+        return Carry(0, *self.start(self.probs(belief)))
+
+    def step(self, carry: Carry, token: Tensor | None = None) -> tuple[Tensor, Carry]:
+        """log q(next value | tokens so far, P), ``(R, D)``, given the token ``(R,)`` that was chosen last."""
+        if carry.position >= len(self.sizes):
+            raise ProblemError(f"the sequence has {len(self.sizes)} tokens, there is no step after the last")
+        logits, carry = self.advance(carry, token)
+        return log_softmax(logits, self._existing(carry.position - 1)), carry
+
+    def log_probs(self, belief: Belief, tokens: Tensor, pruner: Pruner | None = None) -> Tensor:
+        """log q(v | tokens before, P) of every value at every position: ``(*batch, L, D)``, for ``(*batch, L)``."""
+        tokens = self._checked(belief, tokens)
+        flat = tokens.reshape(-1, tokens.shape[-1])
+        logits = self.scores(self.probs(belief), flat)
+        allowed = self.values[: flat.shape[-1]].expand(logits.shape) if self._ragged else None
+        if pruner is not None:
+            known = pruner.masks(flat, self.width)
+            allowed = known if allowed is None else known & allowed
+        return log_softmax(logits, allowed).reshape(*tokens.shape, self.width)
+
+    def log_prob(self, belief: Belief, tokens: Tensor, pruner: Pruner | None = None) -> Tensor:
+        """log q(tokens | P), ``(*batch,)``, of the first L tokens ``(*batch, L)``, all positions in parallel.
+
+        With L = Y this is log q(y | P), with L = Y + W it is log q(y, w | P). With a pruner, every factor is
+        q_v s_v / (q · s) (dissertation, "Symbolic pruner").
+        """
+        log_probs = self.log_probs(belief, tokens, pruner)
+        return pick(log_probs, tokens.expand(log_probs.shape[:-1])).sum(-1)
+
+    def _existing(self, position: int) -> Tensor | None:
+        return self.values[position] if self._ragged else None
+
+    def _checked(self, belief: Belief, tokens: Tensor) -> Tensor:
+        length = tokens.shape[-1] if tokens.ndim else 0
+        if tokens.dtype != torch.int64 or not 1 <= length <= len(self.sizes):
+            raise ProblemError(
+                f"tokens has dtype {tokens.dtype} and shape {tuple(tokens.shape)}, expected int64 (*batch, L) with L "
+                f"from 1 to {len(self.sizes)}: {len(self.problem.output)} outputs, "
+                + (f"then {len(self.problem.world)} world variables" if self.explains else "no explanation")
+            )
+        if tokens.ndim > 1 and tuple(tokens.shape[:-1]) != belief.batch_shape:
+            raise ProblemError(f"tokens has batch {tuple(tokens.shape[:-1])}, the belief has {belief.batch_shape}")
+        return tokens.expand(*belief.batch_shape, length)
+
+
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """Inside the block, the parameters of a module are constants: derivatives pass through it but not into it.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> with frozen(layer):
+    ...     y = layer(x)
+    >>> y.backward(); x.grad is not None, layer.weight.grad is None
+    (True, True)
+    """
+    live = [p for p in module.parameters() if p.requires_grad]
+    for parameter in live:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in live:
+            parameter.requires_grad_(True)
+
+
+def dense(inputs: int, hidden: int, layers: int, outputs: int) -> nn.Sequential:
+    """A plain network: ``layers`` hidden layers with ReLU, then a linear one."""
+    parts: list[nn.Module] = []
+    for i in range(layers):
+        parts += [nn.Linear(inputs if i == 0 else hidden, hidden), nn.ReLU()]
+    return nn.Sequential(*parts, nn.Linear(hidden if layers else inputs, outputs))

@@ -1,0 +1,1 @@
+"""Which values may come next, so that decoding never leaves what is possible."""

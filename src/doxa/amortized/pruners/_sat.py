@@ -1,0 +1,125 @@
+"""A pruner derived from knowledge by asking a SAT solver whether a prefix can be completed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from doxa.amortized.pruners._pruner import Pruner
+from doxa.errors import ProblemError
+from doxa.problem import Problem
+
+MOST_REMEMBERED = 100_000
+
+
+class SatPruner(Pruner):
+    """Allows a value iff a SAT solver finds a completion. Complete, for whatever can be written as clauses.
+
+    (Dissertation, "Use SAT-solvers".) The solver reads the clauses once; a prefix is a list of assumptions, so that
+    what was learnt about one prefix serves the next. Answers are remembered.
+
+    ``SatPruner.of`` takes the clauses from the factors of a problem, ``KnowledgeProblem.pruner`` from a formula.
+
+    Args:
+        sizes: the number of values of each variable, outputs first.
+        literals: for each variable and each of its values, the literal that says so; None if it always holds.
+        clauses: what must hold, as lists of literals.
+
+    >>> from doxa.problem import addition
+    >>> SatPruner.of(addition(2))(torch.tensor([1, 9, 9])).any()                # no two numbers sum to 199
+    tensor(False)
+    """
+
+    def __init__(
+        self, sizes: Sequence[int], literals: Sequence[Sequence[int | None]], clauses: Iterable[Sequence[int]]
+    ) -> None:
+        super().__init__(sizes, complete=True)
+        self.literals = [list(row) for row in literals]
+        if [len(row) for row in self.literals] != list(self.sizes):
+            raise ProblemError(
+                f"there are literals for {[len(row) for row in self.literals]} values, expected {list(self.sizes)}"
+            )
+        self.clauses = [list(clause) for clause in clauses]
+        self._solver: Any = None
+        self._remembered: dict[tuple[int, ...], tuple[bool, ...]] = {}
+
+    @classmethod
+    def of(cls, problem: Problem) -> SatPruner:
+        """From the factors of a problem: a clause for each combination of values that a factor forbids.
+
+        >>> from doxa.problem import parity
+        >>> SatPruner.of(parity(3))(torch.tensor([1, 0, 0]))              # an odd number of three, and two are false
+        tensor([False,  True])
+        """
+        if problem.factors is None:
+            raise ProblemError("the problem has no factors to make clauses of; use SupportPruner or a function")
+        literals, clauses, _ = one_of_each(problem.sizes)
+        for factor in problem.factors:
+            scope = [problem.index(variable) for variable in factor.scope]
+            for values in (~factor.table).nonzero().tolist():
+                chosen = [literals[v][value] for v, value in zip(scope, values, strict=True)]
+                clauses.append([-literal for literal in chosen if literal is not None])
+        world, outputs = len(problem.world), len(problem.output)
+        ordered = literals[world : world + outputs] + literals[:world]
+        return cls(problem.output + problem.world, ordered, clauses)
+
+    def allowed(self, prefix: Tensor) -> Tensor:
+        size = self.sizes[prefix.shape[-1]]
+        rows = [self._answer(tuple(row)) for row in prefix.tolist()]
+        return torch.tensor(rows, dtype=torch.bool, device=prefix.device).reshape(len(prefix), size)
+
+    def _answer(self, prefix: tuple[int, ...]) -> tuple[bool, ...]:
+        if prefix not in self._remembered:
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[prefix] = self._ask(prefix)
+        return self._remembered[prefix]
+
+    def _ask(self, prefix: tuple[int, ...]) -> tuple[bool, ...]:
+        solver = self._engine()
+        given = [self.literals[i][value] for i, value in enumerate(prefix)]
+        assumed = [literal for literal in given if literal is not None]
+        values = self.literals[len(prefix)]
+        return tuple(
+            bool(solver.solve(assumptions=assumed + ([] if literal is None else [literal]))) for literal in values
+        )
+
+    def _engine(self) -> Any:
+        if self._solver is None:
+            from pysat.solvers import Solver
+
+            self._solver = Solver("cadical195", bootstrap_with=self.clauses)
+        return self._solver
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_solver": None}  # a copy reads the clauses again
+
+
+def one_of_each(sizes: Sequence[int]) -> tuple[list[list[int | None]], list[list[int]], int]:
+    """Literals for variables with several values, the clauses that give each exactly one, and how many Booleans.
+
+    A variable with two values is one Boolean; one with more has a Boolean for each value; one with a single value none.
+
+    >>> one_of_each((2, 1))
+    ([[-1, 1], [None]], [], 1)
+    """
+    literals: list[list[int | None]] = []
+    clauses: list[list[int]] = []
+    count = 0
+    for size in sizes:
+        if size == 1:
+            literals.append([None])
+        elif size == 2:
+            count += 1
+            literals.append([-count, count])
+        else:
+            own = list(range(count + 1, count + size + 1))
+            count += size
+            literals.append(list(own))
+            clauses.append(own)
+            clauses += [[-a, -b] for a, b in combinations(own, 2)]
+    return literals, clauses, count

@@ -1,0 +1,1 @@
+"""Priors over beliefs, losses and loops: how an inference model learns."""

@@ -1,0 +1,1 @@
+"""Circuits: compiled, stored, evaluated."""

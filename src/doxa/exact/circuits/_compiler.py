@@ -1,0 +1,237 @@
+"""From clauses to a circuit: a top-down compiler.
+
+It runs like a SAT solver that explores both values of each variable (Huang and Darwiche 2007, "The language of
+search"): assign a variable, propagate units, split what is left into components without common variables, and look
+each component up among those already compiled. The trace of the search is the circuit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from doxa.errors import ProblemError
+from doxa.exact.circuits._circuit import AND, FALSE, OR, Circuit, CircuitBuilder
+from doxa.logic import CNF
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a compilation may cost before it gives up with an error.
+
+    Args:
+        seconds: of time.
+        nodes: of the circuit while it grows, and of remembered components.
+
+    >>> compile_cnf(CNF.from_clauses([(1, 2)], 2), Budget(seconds=1)).count()
+    3
+    """
+
+    seconds: float = 60.0
+    nodes: int = 2_000_000
+
+
+class BudgetError(ProblemError):
+    """A compilation would cost more than its budget.
+
+    >>> issubclass(BudgetError, ProblemError)
+    True
+    """
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A component being compiled: first with the variable true, then with it false."""
+
+    key: int
+    variables: list[int]
+    variable: int
+    mark: int  # how long the trail was
+    literals: list[int]  # what the current branch has fixed
+    pending: list[tuple[int, list[int], int]]  # components still to compile: key, variables, first decision
+    parts: list[int]  # compiled components
+    branches: list[int]
+    second: bool = False
+
+
+def compile_cnf(cnf: CNF, budget: Budget | None = None) -> Circuit:
+    """The clauses as a d-DNNF circuit over the same variables (not smooth).
+
+    Which variable comes next is decided anew for each component: the one in the most clauses that are left, short ones
+    counting more. The search keeps its own stack, so deep problems are no problem for Python's.
+
+    Args:
+        cnf: the clauses.
+        budget: when to give up with a ``BudgetError``.
+
+    >>> compile_cnf(CNF.from_clauses([(1, 2), (-2, 3), (-1, -3)], 3)).count()
+    2
+    """
+    return _Compiler(cnf.variables, cnf.clauses, budget or Budget()).run()
+
+
+class _Compiler:
+    def __init__(self, variables: int, clauses: Sequence[Sequence[int]], budget: Budget) -> None:
+        self.variables = variables
+        self.budget = budget
+        unique = dict.fromkeys(tuple(sorted(set(clause))) for clause in clauses)
+        self.clauses = [list(c) for c in unique if not any(-literal in c for literal in c)]
+        self.value = [0] * (variables + 1)  # 1, -1, or 0 while unassigned
+        self.true_in: list[list[int]] = [[] for _ in range(2 * variables + 1)]  # by literal, negative ones from the end
+        for number, clause in enumerate(self.clauses):
+            for literal in clause:
+                self.true_in[literal].append(number)
+        self.left = [len(clause) for clause in self.clauses]  # literals that are not false
+        self.satisfied = [0] * len(self.clauses)  # literals that are true
+        self.trail: list[int] = []
+        self.builder = CircuitBuilder(variables)
+        self.known: dict[int, int] = {}
+        longest = max(self.left, default=0)
+        self.weight = [0.0, 0.0] + [2.0 ** (2 - n) for n in range(2, longest + 1)]
+        # A component is named by its variables and clauses, as bits.
+        self.variable_bit = [1 << v for v in range(variables + 1)]
+        self.clause_bit = [1 << (variables + 1 + c) for c in range(len(self.clauses))]
+
+    def run(self) -> Circuit:
+        start = time.monotonic()
+        units = [clause[0] for clause in self.clauses if len(clause) == 1]
+        if any(not clause for clause in self.clauses) or not self.assign(units):
+            return self.builder.finish(FALSE)
+        literals = list(self.trail)
+        bottom = _Frame(0, [], 0, 0, literals, self.components(range(1, self.variables + 1)), [], [], True)
+        stack = [bottom]
+        steps = 0
+        while True:
+            frame = stack[-1]
+            if frame.pending:
+                key, variables, variable = frame.pending.pop()
+                result = self.known.get(key)
+                if result is None:
+                    steps += 1
+                    if steps % 64 == 0:
+                        self.check(start, len(stack))
+                    stack.append(_Frame(key, variables, variable, len(self.trail), [], [], [], []))
+                    self.branch(stack[-1], variable)
+                else:
+                    self.deliver(frame, result)
+                continue
+            # The branch is complete.
+            if frame.parts and frame.parts[-1] == FALSE:
+                node = FALSE
+            else:
+                leaves = [2 * abs(literal) - 2 + (literal < 0) for literal in frame.literals]
+                node = self.builder.add(AND, leaves + frame.parts)
+            if frame is bottom:
+                return self.builder.finish(node)
+            self.undo(frame.mark)
+            frame.branches.append(node)
+            if not frame.second:
+                frame.second = True
+                self.branch(frame, -frame.variable)
+                continue
+            result = self.builder.add(OR, frame.branches)
+            self.known[frame.key] = result
+            stack.pop()
+            self.deliver(stack[-1], result)
+
+    def deliver(self, frame: _Frame, result: int) -> None:
+        frame.parts.append(result)
+        if result == FALSE:  # the branch is lost whatever the other components are
+            frame.pending = []
+
+    def branch(self, frame: _Frame, literal: int) -> None:
+        """Start a branch; a conflict is a part that is false."""
+        if self.assign([literal]):
+            frame.literals = self.trail[frame.mark :]
+            frame.pending = self.components(frame.variables)
+            frame.parts = []
+        else:
+            frame.pending, frame.parts = [], [FALSE]
+
+    def assign(self, literals: list[int]) -> bool:
+        """Make literals true, and what follows from them by unit propagation; False on a conflict."""
+        value, left, satisfied, clauses = self.value, self.left, self.satisfied, self.clauses
+        queue = literals
+        at = 0
+        while at < len(queue):
+            literal = queue[at]
+            at += 1
+            known = value[abs(literal)]
+            if known:
+                if (known > 0) != (literal > 0):
+                    return False
+                continue
+            value[abs(literal)] = 1 if literal > 0 else -1
+            self.trail.append(literal)
+            for c in self.true_in[literal]:
+                satisfied[c] += 1
+            conflict = False
+            for c in self.true_in[-literal]:
+                left[c] -= 1
+                if not satisfied[c]:
+                    if left[c] == 1:
+                        for other in clauses[c]:
+                            if not value[abs(other)]:
+                                queue.append(other)
+                                break
+                    elif left[c] == 0:
+                        conflict = True
+            if conflict:
+                return False
+        return True
+
+    def undo(self, mark: int) -> None:
+        for literal in reversed(self.trail[mark:]):
+            self.value[abs(literal)] = 0
+            for c in self.true_in[literal]:
+                self.satisfied[c] -= 1
+            for c in self.true_in[-literal]:
+                self.left[c] += 1
+        del self.trail[mark:]
+
+    def components(self, variables: Sequence[int]) -> list[tuple[int, list[int], int]]:
+        """What is left over these variables, in parts that share no variable: key, variables, and which to decide."""
+        value, satisfied, clauses, left = self.value, self.satisfied, self.clauses, self.left
+        true_in, weight = self.true_in, self.weight
+        seen: set[int] = set()
+        seen_clauses: set[int] = set()
+        found = []
+        for first in variables:
+            if value[first] or first in seen:
+                continue
+            seen.add(first)
+            part = [first]
+            key = 0
+            best, best_score = first, -1.0
+            for v in part:  # grows while it is read
+                key |= self.variable_bit[v]
+                score = 0.0
+                for c in (*true_in[v], *true_in[-v]):
+                    if satisfied[c]:
+                        continue
+                    score += weight[left[c]]
+                    if c not in seen_clauses:
+                        seen_clauses.add(c)
+                        key |= self.clause_bit[c]
+                        for literal in clauses[c]:
+                            other = literal if literal > 0 else -literal
+                            if not value[other] and other not in seen:
+                                seen.add(other)
+                                part.append(other)
+                if score > best_score:
+                    best, best_score = v, score
+            if best_score > 0.0:  # otherwise the variable is free
+                found.append((key, part, best))
+        found.sort(key=lambda component: len(component[1]))
+        return list(reversed(found))  # the smallest is taken first: if it is false, the others need no work
+
+    def check(self, start: float, depth: int) -> None:
+        seconds, size = time.monotonic() - start, len(self.builder.kinds) + len(self.known)
+        if seconds > self.budget.seconds or size > self.budget.nodes:
+            raise BudgetError(
+                f"compiling {len(self.clauses):,} clauses over {self.variables:,} variables took {seconds:.1f} s and "
+                f"{size:,} nodes and components at depth {depth}, beyond the budget of {self.budget.seconds:g} s and "
+                f"{self.budget.nodes:,} nodes: the clauses are too entangled. Raise the budget, split the knowledge, "
+                "or use an approximate engine: sampled or amortized"
+            )

@@ -1,0 +1,70 @@
+"""Circuits as text: the ``.nnf`` files that compilers such as c2d and dsharp write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from doxa.errors import DataError
+from doxa.exact.circuits._circuit import AND, OR, Circuit, CircuitBuilder
+
+
+def write_nnf(circuit: Circuit, path: str | Path) -> None:
+    """Write a circuit: ``nnf nodes edges variables``, then lines ``L literal``, ``A n children``, ``O 0 n children``.
+
+    >>> import tempfile
+    >>> from doxa.exact import exactly_one
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_nnf(exactly_one(2), Path(folder, "one.nnf"))
+    ...     print(Path(folder, "one.nnf").read_text().splitlines()[0], read_nnf(Path(folder, "one.nnf")).count())
+    nnf 7 6 2
+    2
+    """
+    used = sorted({c for children in circuit.arguments for c in children if c < circuit.literals})
+    number = {leaf: i for i, leaf in enumerate(used)}
+    lines = [f"L {(leaf // 2 + 1) * (-1 if leaf % 2 else 1)}" for leaf in used]
+    for i, (kind, children) in enumerate(zip(circuit.kinds.tolist(), circuit.arguments, strict=True)):
+        number[circuit.literals + i] = len(lines)
+        listed = " ".join(str(number[c]) for c in children)
+        lines.append(f"{'A' if kind == AND else 'O 0'} {len(children)} {listed}".rstrip())
+    head = f"nnf {len(lines)} {circuit.edges} {circuit.variables}"
+    Path(path).write_text("\n".join([head, *lines]) + "\n", encoding="ascii")
+
+
+def read_nnf(path: str | Path) -> Circuit:
+    """Read a circuit. It is taken on trust that conjunctions share no variables and disjunctions exclude each other.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "or.nnf")
+    ...     _ = file.write_text("nnf 5 4 2\\nL 1\\nL -1\\nL 2\\nA 2 1 2\\nO 1 2 0 3\\n")
+    ...     read_nnf(file).count()
+    3
+    """
+    lines = [line.split() for line in Path(path).read_text(encoding="ascii").splitlines()]
+    rows = [(n, row) for n, row in enumerate(lines, 1) if row and row[0] != "c"]
+    if not rows or rows[0][1][0] != "nnf" or len(rows[0][1]) != 4:
+        raise DataError(f"{path}: the first line is not 'nnf nodes edges variables'; this is no .nnf file")
+    try:
+        nodes, _, variables = map(int, rows[0][1][1:])
+    except ValueError:
+        raise DataError(f"{path}:{rows[0][0]}: expected three numbers after 'nnf'") from None
+    if len(rows) - 1 != nodes or nodes == 0:
+        raise DataError(f"{path}: has {len(rows) - 1} nodes, expected {nodes} as its first line says, at least 1")
+    builder = CircuitBuilder(variables)
+    numbers: list[int] = []
+    for line, (kind, *rest) in rows[1:]:
+        try:
+            values = [int(x) for x in rest]
+            if kind == "L" and len(values) == 1 and 1 <= abs(values[0]) <= variables:
+                numbers.append(2 * abs(values[0]) - 2 + (values[0] < 0))
+                continue
+            values = values[1:] if kind == "O" else values
+            if kind not in ("A", "O") or len(values) != values[0] + 1 or min(values) < 0:
+                raise ValueError
+            numbers.append(builder.add(AND if kind == "A" else OR, [numbers[i] for i in values[1:]]))
+        except (ValueError, IndexError):
+            raise DataError(
+                f"{path}:{line}: {' '.join([kind, *rest])!r} is no node; expected 'L literal', 'A n children' or "
+                "'O variable n children' with children from lines before"
+            ) from None
+    return builder.finish(numbers[-1])

@@ -1,0 +1,1 @@
+"""Engines for a problem: enumeration, elimination, compilation, and the planner between them."""

@@ -1,0 +1,253 @@
+"""From log-weights and Boolean factors to tables over shared variables.
+
+A variable that only one factor mentions is *private* to it and is added up at once, over the tuples that the factor
+allows; what is left is a table over the factor's *shared* variables. Observed outputs are *given*: each row looks up
+the tuples that go with its own values, so that the others cost nothing.
+
+Factors with one table and the same roles are a *batch*; all batches with about as many tuples are looked up and
+added up together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from doxa.exact.circuits._semirings import FLOOR, Reduce
+from doxa.problem import Problem
+
+Index = slice | Tensor
+Scope = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Log-weights, batch last: a first variable of weight 0, then those that have weights.
+
+    Each has one value more than the largest domain; its weight is that of the impossible.
+    """
+
+    values: Tensor  # (1 + variables, width, R)
+    given: Tensor | None  # observed outputs, then the values of variables that are certain (Y, R)
+
+    @classmethod
+    def of(cls, world: Tensor, output: Tensor | None, given: Tensor | None, *, zero: bool) -> Weights:
+        """From log-weights ``(R, W, D)`` and ``(R, Y, E)`` or given values ``(R, Y)``.
+
+        ``zero`` says whether the variable of weight 0 is used; otherwise anything may stand in its place.
+        """
+        width = 1 + (world.shape[-1] if output is None else max(world.shape[-1], output.shape[-1]))
+        weights = world if output is None else torch.cat([_wider(world, width), _wider(output, width)], 1)
+        turned = weights.permute(1, 2, 0).clamp(min=FLOOR)
+        padded = pad(turned, (0, 0, 0, width - weights.shape[-1], 1, 0), value=FLOOR)
+        if zero:
+            nothing = padded.new_zeros(1, width, len(world))
+            nothing[:, -1] = FLOOR
+            padded = torch.cat([nothing, padded[1:]])
+        return cls(padded.contiguous(), None if given is None else given.T)
+
+    @property
+    def rows(self) -> int:
+        return self.values.shape[-1]
+
+
+def _wider(x: Tensor, width: int) -> Tensor:
+    return pad(x, (0, width - x.shape[-1]), value=FLOOR)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """K factors with one table and the same roles."""
+
+    scopes: tuple[Scope, ...]  # the shared variables of each factor
+    shape: tuple[int, ...]  # their sizes
+    privates: tuple[Scope, ...]  # the weighted private variables of each factor
+    given: tuple[Scope, ...]  # the given outputs of each factor
+    given_sizes: tuple[int, ...]
+    counts: Tensor  # (given values, cells): how many tuples there are
+    places: Tensor  # (privates, tuples, given values, cells): the values of each private variable; -1 = no tuple
+    in_order: bool  # whether the first private variable has the values 0, 1, 2, ..., so that it needs no lookup
+
+
+@dataclass(frozen=True, eq=False)
+class Leaves:
+    """Batches that are looked up together: C cells, each the sum over T tuples of the weights of p variables."""
+
+    batches: tuple[Batch, ...]
+    splits: tuple[int, ...]  # the cells of each batch
+    first: Tensor | None  # (C,): the first private variable of each cell, where its values need no lookup
+    places: tuple[Tensor, ...]  # (T, n) for each other: its values; a cell's columns are one stretch
+    offsets: tuple[Tensor, ...]  # (C, 1) for each other: where the weights of the variable begin
+    starts: Tensor  # (C, 1): where the stretch of columns begins
+    given: Tensor  # (g · C,): the given outputs of each cell
+    strides: Tensor  # (g, C, 1): and what their values add to ``starts``
+    tuples: int
+
+    def tables(self, weights: Weights, reduce: Reduce) -> list[Tensor]:
+        """For each batch ``(*shape, K, R)``."""
+        rows, count = weights.rows, len(self.starts)
+        column = self.starts
+        if len(self.given):
+            assert weights.given is not None
+            if count == 1:  # in one operation: many small problems are like this
+                column = torch.addmm(column, self.strides.view(1, -1), weights.given.index_select(0, self.given))
+            else:
+                seen = weights.given.index_select(0, self.given).view(-1, count, rows) * self.strides
+                column = column + (seen[0] if len(seen) == 1 else seen.sum(0))  # (C, R)
+        column = column.view(-1)
+        joint = None
+        if self.first is not None:
+            joint = weights.values.index_select(0, self.first).transpose(0, 1).narrow(0, 0, self.tuples)
+        flat = weights.values.view(-1, rows)
+        for places, offsets in zip(self.places, self.offsets, strict=True):
+            index = places.index_select(1, column).view(self.tuples, count, -1) + offsets
+            if len(self.given):
+                part = flat.gather(0, index.view(-1, rows))
+            else:
+                part = flat.index_select(0, index.view(-1))
+            part = part.view(self.tuples, count, rows)
+            joint = part if joint is None else joint + part
+        assert joint is not None
+        reduced = reduce(joint)
+        cells = torch.split_with_sizes(reduced, self.splits) if len(self.splits) > 1 else (reduced,)
+        return [
+            part.view(*batch.shape, len(batch.scopes), rows) for part, batch in zip(cells, self.batches, strict=True)
+        ]
+
+    @cached_property
+    def zero(self) -> bool:
+        """Whether the variable of weight 0 is used: where there are fewer private variables than elsewhere."""
+        return any(bool((offsets == 0).any()) for offsets in self.offsets)
+
+    @property
+    def entries(self) -> int:
+        """Numbers held for each row."""
+        return (1 + len(self.places)) * self.tuples * len(self.starts)
+
+
+def pick(x: Tensor, index: Index, dim: int) -> Tensor:
+    """Some entries along an axis; a view where the index is a slice."""
+    if isinstance(index, slice):
+        return x[(slice(None),) * dim + (index,)]
+    return x.index_select(dim, index.to(x.device))
+
+
+def indexing(numbers: Sequence[int]) -> Index:
+    """A slice where the numbers are evenly spaced, else a tensor."""
+    stride = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+    if stride > 0 and all(b - a == stride for a, b in pairwise(numbers)):
+        return slice(numbers[0], numbers[-1] + 1, stride)
+    return torch.tensor(numbers)
+
+
+def make_leaves(problem: Problem, observed: bool, certain: Sequence[int]) -> tuple[list[Leaves], list[int]]:
+    """The factors of a problem in groups, and the weighted variables that are not private to any factor.
+
+    The values of ``certain`` world variables are given, after those of the outputs if these are ``observed``.
+    """
+    assert problem.factors is not None
+    world, outputs = len(problem.world), len(problem.output)
+    known = [*(range(world, world + outputs) if observed else ()), *certain]
+    given = {v: i for i, v in enumerate(known)}
+    weighted = [v for v in range(world if observed else world + outputs) if v not in given]
+    scopes = [tuple(problem.index(variable) for variable in factor.scope) for factor in problem.factors]
+    mentions = [0] * len(problem.sizes)
+    for scope in scopes:
+        for v in scope:
+            mentions[v] += 1
+    alike: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    for number, scope in enumerate(scopes):
+        roles = tuple(
+            "given" if v in given else "shared" if mentions[v] > 1 else "weighted" if v in weighted else "free"
+            for v in scope
+        )
+        alike.setdefault((id(problem.factors[number].table), roles), []).append(number)
+    groups: dict[tuple[int, bool], list[Batch]] = {}
+    for (_, roles), numbers in alike.items():
+        batch = _batch(problem.factors[numbers[0]].table, roles, [scopes[n] for n in numbers], given)
+        groups.setdefault((batch.places.shape[1].bit_length(), batch.in_order), []).append(batch)
+    none = max(problem.world if observed else problem.world + problem.output)
+    return [_together(batches, none) for batches in groups.values()], [v for v in weighted if mentions[v] != 1]
+
+
+def _batch(table: Tensor, roles: tuple[str, ...], scopes: Sequence[Scope], given: Mapping[int, int]) -> Batch:
+    axes = {role: [i for i, r in enumerate(roles) if r == role] for role in ("given", "shared", "weighted", "free")}
+    sizes, private = table.shape, axes["weighted"]
+    ordered = table.permute(*axes["given"], *axes["shared"], *private, *axes["free"])
+    numbers, cells = (math.prod(sizes[i] for i in axes[role]) for role in ("given", "shared"))
+    # A free variable has weight 1, so its tuples count but its values do not matter.
+    group, entry = ordered.reshape(numbers * cells, -1).nonzero().unbind(1)
+    counts = torch.bincount(group, minlength=numbers * cells)
+    most = max(int(counts.max()), 1)
+    position = torch.arange(len(group)) - (counts.cumsum(0) - counts)[group]
+    entry = entry // math.prod(sizes[i] for i in axes["free"])
+    values: list[Tensor] = []
+    for i in reversed(private):
+        values.insert(0, entry % sizes[i])
+        entry = entry // sizes[i]
+    in_order = len(private) > 1 and sizes[private[0]] <= 2 * most
+    if in_order:  # only where the first private variable determines the others
+        in_order = len(torch.unique(group * sizes[private[0]] + values[0])) == len(group)
+    if in_order:
+        position, most = values[0], sizes[private[0]]
+    # Without weights to look up, the tuples are those of the variable of weight 0, which has the value 0.
+    places = torch.full((max(len(private), 1), most, numbers * cells), -1, dtype=torch.int64)
+    for i, value in enumerate(values or [torch.zeros_like(group)]):
+        places[i, position, group] = value
+    return Batch(
+        tuple(tuple(scope[i] for i in axes["shared"]) for scope in scopes),
+        tuple(sizes[i] for i in axes["shared"]),
+        tuple(tuple(scope[i] for i in private) for scope in scopes),
+        tuple(tuple(given[scope[i]] for i in axes["given"]) for scope in scopes),
+        tuple(sizes[i] for i in axes["given"]),
+        counts.reshape(numbers, cells),
+        places.reshape(len(places), most, numbers, cells),
+        in_order,
+    )
+
+
+def _together(batches: list[Batch], none: int) -> Leaves:
+    """One lookup for several batches; ``none`` is the value whose weight is that of the impossible."""
+    privates = max(len(batch.places) for batch in batches)
+    tuples = max(batch.places.shape[1] for batch in batches)
+    givens = max(len(batch.given_sizes) for batch in batches)
+    columns, variables, starts, given, strides, splits = [], [], [], [], [], []
+    begin = 0
+    for batch in batches:
+        count, cells = len(batch.scopes), batch.counts.shape[1]
+        used, listed, numbers, _ = batch.places.shape
+        # Cells come first, then given values: a cell's row of columns is one stretch. Missing variables have weight 0.
+        column = torch.zeros(privates, tuples, cells, numbers, dtype=torch.int64)
+        column[:used] = none
+        column[:used, :listed] = batch.places.transpose(2, 3).masked_fill(batch.places.transpose(2, 3) < 0, none)
+        columns.append(column.flatten(2))
+        own = torch.tensor([[v + 1 for v in scope] + [0] * (privates - len(scope)) for scope in batch.privates])
+        variables.append(own.T.repeat(1, cells))  # cell by cell, all factors of a cell side by side
+        starts.append((begin + numbers * torch.arange(cells)).repeat_interleave(count))
+        seen = torch.tensor([list(scope) + [0] * (givens - len(scope)) for scope in batch.given], dtype=torch.int64)
+        given.append(seen.reshape(count, givens).T.repeat(1, cells))
+        sizes = batch.given_sizes
+        steps = [math.prod(sizes[n + 1 :]) for n in range(len(sizes))] + [0] * (givens - len(sizes))
+        strides.append(torch.tensor(steps, dtype=torch.int64).unsqueeze(-1).expand(-1, cells * count))
+        splits.append(cells * count)
+        begin += cells * numbers
+    variable, place = torch.cat(variables, 1).contiguous(), torch.cat(columns, 2)
+    in_order = batches[0].in_order
+    return Leaves(
+        tuple(batches),
+        tuple(splits),
+        variable[0] if in_order else None,
+        tuple(x.contiguous() for x in place[int(in_order) :]),
+        tuple((x * (none + 1)).unsqueeze(-1) for x in variable[int(in_order) :]),
+        torch.cat(starts).unsqueeze(-1),
+        torch.cat(given, 1).flatten(),
+        torch.cat(strides, 1).unsqueeze(-1),
+        tuples,
+    )

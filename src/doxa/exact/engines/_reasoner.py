@@ -1,0 +1,460 @@
+"""The questions that every exact engine answers, written once.
+
+An engine computes the log of one sum, log Z(θ, η) = log Σ_w Π_i exp θ[i, w_i] Π_j exp η[j, c(w)_j], for log-weights θ
+of the world and η of the output. With θ the belief and η = 0 where an output agrees with what was observed and -inf
+elsewhere, this is log p(y | P). Everything else follows from it: its derivatives are marginal probabilities, and with
+the sum replaced by a maximum or a random choice (``_semirings``) they are the most probable world or an exact sample.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from doxa.errors import ConfigError, ProblemError
+from doxa.exact.circuits._semirings import FLOOR, NEG_INF, Drawn, Reduce, best, log_sum, restore
+from doxa.exact.engines._search import k_best, most_probable_output
+from doxa.problem import Belief, Explanations, Problem
+
+Impossible = Literal["raise", "inf", "finite"]
+
+
+class ExactReasoner(nn.Module, ABC):
+    """Exact inference: p(y | P) and all that follows from it, batched and differentiable any number of times.
+
+    ``Enumeration``, ``Elimination`` and ``Compilation`` are its engines; ``plan`` picks one. Outputs are int64
+    ``(*batch, Y)``, or ``(Y,)`` for all rows, with -1 for unobserved variables; what is known of the world goes
+    into the belief by ``condition``. An *impossible* output has ``log_prob`` -inf with derivative 0.
+
+    >>> from doxa.exact import Elimination
+    >>> from doxa.problem import addition
+    >>> isinstance(Elimination(addition(15)), ExactReasoner)
+    True
+    """
+
+    exactness: Literal["exact"] = "exact"
+
+    def __init__(self, problem: Problem, *, impossible: Impossible, max_entries: int, entries: int) -> None:
+        super().__init__()
+        if impossible not in ("raise", "inf", "finite"):
+            raise ConfigError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
+        self.problem = problem
+        self.impossible = impossible
+        self.max_entries = max_entries
+        self._rows_at_once = max(1, max_entries // max(entries, 1))
+
+    @abstractmethod
+    def _log_weight(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
+        """log Z for log-weights ``(R, W, D)`` of the world and ``(R, Y, E)`` of the output: ``(R,)``."""
+
+    def _log_prob(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
+        """log Z for observed outputs ``(R, Y)``, for engines that need not look at the other values."""
+        return self._log_weight(world, self._agreeing(output, world.dtype), reduce)
+
+    def log_prob(self, belief: Belief, output: Tensor) -> Tensor:
+        """log p(y | P), ``(*batch,)``; -inf with derivative 0 for an impossible output.
+
+        >>> from doxa.exact import Enumeration
+        >>> from doxa.problem import parity
+        >>> belief = Belief.from_bernoulli(probs=torch.tensor([0.5, 0.9]))
+        >>> Enumeration(parity(2)).log_prob(belief, torch.tensor([1])).exp()
+        tensor(0.5000)
+        """
+
+        def query(rows: Tensor, out: Tensor) -> tuple[Tensor]:
+            return (self._log_prob(rows, out, log_sum),)
+
+        return self._by_rows(query, belief, output, recompute=True)[0]
+
+    def loss(self, belief: Belief, output: Tensor) -> Tensor:
+        """-log p(y | P), ``(*batch,)``. What happens to impossible outputs is an option of the reasoner.
+
+        >>> from doxa.exact import Elimination
+        >>> from doxa.problem import addition
+        >>> Elimination(addition(1)).loss(Belief.uniform((10, 10), batch=(2,)), torch.tensor([[1, 8], [1, 9]]))
+        Traceback (most recent call last):
+        doxa.errors.ProblemError: impossible outputs in rows (1,): no world gives (1, 9), ...
+        """
+        log_prob = self.log_prob(belief, output)
+        if self.impossible == "finite":
+            return -log_prob.masked_fill(log_prob == NEG_INF, math.log(torch.finfo(log_prob.dtype).tiny))
+        if self.impossible == "raise":
+            self._require_possible(log_prob, output)
+        return -log_prob
+
+    def possible(self, output: Tensor) -> Tensor:
+        """Whether some world gives the (observed part of the) output: bool ``(*batch,)``.
+
+        >>> from doxa.exact import Elimination
+        >>> from doxa.problem import addition
+        >>> Elimination(addition(1)).possible(torch.tensor([[1, 8], [1, 9], [-1, 9]]))
+        tensor([ True, False,  True])
+        """
+        self.problem.require_output(output)
+        belief = Belief.uniform(self.problem.world, output.shape[:-1], device=output.device)
+        return self.log_prob(belief, output) > NEG_INF
+
+    def marginals(self, belief: Belief, output: Tensor | None = None) -> Belief:
+        """p(y_j | P) for each output variable, as a belief over the output; given the observed part, if any.
+
+        >>> from doxa.exact import Elimination
+        >>> from doxa.problem import addition
+        >>> Elimination(addition(1)).marginals(Belief.uniform((10, 10))).probs[0, :2]         # is there a carry?
+        tensor([0.5500, 0.4500])
+        """
+        observed = self._unobserved(belief) if output is None else output
+
+        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+            agreeing = self._agreeing(out, rows.dtype)
+            total, (_, shares) = derivatives(lambda w, y: self._log_weight(w, y, log_sum), rows, agreeing)
+            return log_of(shares), total
+
+        log_probs, total = self._by_rows(query, belief, observed)
+        self._require_possible(total, observed)
+        return Belief(log_probs, self.problem.output, validate=False)
+
+    def posterior(self, belief: Belief, output: Tensor) -> Belief:
+        """p(w_i | y, P) for each world variable, as a belief; impossible outputs are an error.
+
+        >>> from doxa.exact import Elimination
+        >>> from doxa.problem import addition
+        >>> Elimination(addition(1)).posterior(Belief.uniform((10, 10)), torch.tensor([0, 1])).probs[:, :3]
+        tensor([[0.5000, 0.5000, 0.0000],
+                [0.5000, 0.5000, 0.0000]])
+        """
+        shares, total = self._shares(belief, output)
+        self._require_possible(total, output)
+        return Belief(log_of(shares), self.problem.world, validate=False)
+
+    def predict(self, belief: Belief, *, width: int = 8) -> Tensor:
+        """The most probable output, int64 ``(*batch, Y)``: argmax over y of p(y | P), found by ``most_probable``.
+
+        >>> from doxa.exact import Elimination
+        >>> from doxa.problem import majority
+        >>> Elimination(majority(3)).predict(Belief.from_bernoulli(probs=torch.tensor([0.9, 0.2, 0.6])))
+        tensor([1])
+        """
+        return self.most_probable(belief, width=width)[0]
+
+    def most_probable(self, belief: Belief, *, width: int = 8) -> tuple[Tensor, Tensor]:
+        """The most probable output ``(*batch, Y)``, and whether it is proven to be, bool ``(*batch,)``.
+
+        The outputs are searched value by value, keeping the ``width`` most probable beginnings; their probabilities are
+        exact, and no output is more probable than its beginning. When no dropped beginning was more probable
+        than the output that was found, this output is the best of all. Raise ``width`` where that fails.
+
+        >>> from doxa.exact import Elimination
+        >>> from doxa.problem import addition
+        >>> Elimination(addition(1)).most_probable(Belief.uniform((10, 10)))
+        (tensor([0, 9]), tensor(True))
+        """
+        if width < 1:
+            raise ProblemError(f"width is {width}, expected at least 1")
+
+        def query(rows: Tensor) -> tuple[Tensor, Tensor]:
+            return most_probable_output(self._next_value, rows, self.problem.output, width)
+
+        output, proven = self._by_rows(query, belief.detach(), shrink=width)
+        return output, proven
+
+    def explain(self, belief: Belief, output: Tensor, k: int = 1) -> Explanations:
+        """The k most probable worlds that give the output, with log p(w | y, P), best first.
+
+        Worlds of probability 0 explain nothing. The order of equally probable worlds is not defined.
+
+        >>> from doxa.exact import Elimination
+        >>> from doxa.problem import addition
+        >>> left, right = torch.zeros(10), torch.zeros(10)
+        >>> left[4], left[5], right[8], right[9] = 0.4, 0.6, 0.5, 0.5
+        >>> best = Elimination(addition(1)).explain(Belief.from_probs([left, right]), torch.tensor([1, 3]), k=2)
+        >>> best.worlds, best.scores.exp()
+        (tensor([[5, 8],
+                [4, 9]]), tensor([0.6000, 0.4000]))
+        """
+        if k < 1:
+            raise ProblemError(f"k is {k}, expected at least 1")
+
+        def query(rows: Tensor, out: Tensor) -> tuple[Tensor]:
+            return (k_best(self._best_world, rows, out, self.problem.world, k),)
+
+        (worlds,) = self._by_rows(query, belief.detach(), output, shrink=len(self.problem.world) if k > 1 else 1)
+        missing = worlds[..., 0] < 0
+        prior = belief.log_prob(worlds.clamp(min=0).movedim(-2, 0)).movedim(0, -1)
+        total = self.log_prob(belief, output).unsqueeze(-1)
+        scores = (prior - total.masked_fill(total == NEG_INF, 0.0)).masked_fill(missing, NEG_INF)
+        order = scores.detach().argsort(dim=-1, descending=True, stable=True)
+        return Explanations(worlds.gather(-2, order.unsqueeze(-1).expand_as(worlds)), scores.gather(-1, order))
+
+    def sample(
+        self, belief: Belief, output: Tensor, count: int = 1, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Worlds drawn from p(w | y, P), int64 ``(count, *batch, W)``; impossible outputs are an error.
+
+        >>> from doxa.exact import Elimination
+        >>> from doxa.problem import addition
+        >>> Elimination(addition(1)).sample(Belief.uniform((10, 10)), torch.tensor([1, 8]))
+        tensor([[9, 9]])
+        """
+        reduce = Drawn(generator)
+
+        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+            many, outs = (x.repeat_interleave(count, 0) for x in (rows, out))
+            total, (choices,) = derivatives(lambda w: self._log_prob(w, outs, reduce), many)
+            worlds = choices.argmax(-1).reshape(len(rows), count, -1)
+            return worlds, total.reshape(len(rows), count).amax(-1) if count else total.new_zeros(len(rows))
+
+        with torch.no_grad():
+            worlds, total = self._by_rows(query, belief.detach(), output, shrink=max(count, 1))
+        self._require_possible(total, output)
+        return worlds.movedim(-2, 0)
+
+    def entropy(self, belief: Belief, output: Tensor) -> Tensor:
+        """-Σ_w p(w | y, P) log p(w | y, P) in nats, ``(*batch,)``; impossible outputs are an error.
+
+        Equals log p(y | P) - Σ_i Σ_v p(w_i = v | y, P) log P[i, v].
+
+        >>> from doxa.exact import Elimination
+        >>> from doxa.problem import addition
+        >>> Elimination(addition(1)).entropy(Belief.uniform((10, 10)), torch.tensor([1, 3])).exp()   # 6 worlds
+        tensor(6.)
+        """
+        shares, total = self._shares(belief, output)
+        self._require_possible(total, output)
+        log_probs = belief.log_probs[..., : shares.shape[-1]]
+        return total - (shares * log_probs.masked_fill(log_probs == NEG_INF, 0.0)).sum((-1, -2))
+
+    def kl(self, belief: Belief, output: Tensor, other: Belief, *, posterior: bool = False) -> Tensor:
+        """KL(p(w | y, P) ‖ p(w | Q)) in nats, ``(*batch,)``; with ``posterior=True`` KL(p(w | y, P) ‖ p(w | y, Q)).
+
+        For Q = P it is -log p(y | P), or 0. It is +inf, with derivative 0, where Q excludes a world that P and y allow.
+
+        >>> from doxa.exact import Elimination
+        >>> from doxa.problem import addition
+        >>> belief = Belief.uniform((10, 10))
+        >>> reasoner = Elimination(addition(1))
+        >>> torch.allclose(reasoner.kl(belief, torch.tensor([1, 3]), belief), torch.tensor(100 / 6).log())
+        True
+        """
+        self.problem.require(other, output)
+        shares, total = self._shares(belief, output)
+        self._require_possible(total, output)
+        width = shares.shape[-1]
+        ours, theirs = belief.log_probs[..., :width], other.log_probs[..., :width]
+        excluded = (shares > 0) & (theirs == NEG_INF)
+        used = (shares > 0) & ~excluded
+        ratio = torch.where(used, ours, 0.0) - torch.where(used, theirs, 0.0)
+        divergence = (shares * ratio).sum((-1, -2)) - total
+        if posterior:
+            divergence = divergence + self.log_prob(other, output)
+        return divergence.masked_fill(excluded.flatten(-2).any(-1), math.inf)
+
+    def expectation(
+        self, belief: Belief, function: Callable[[Tensor], Tensor] | Tensor, *, max_outputs: int = 4096
+    ) -> Tensor:
+        """E[f(y)] = Σ_y p(y | P) f(y), ``(*batch, *shape)``.
+
+        Args:
+            belief: what is believed of the world.
+            function: f from outputs ``(K, Y)`` to values ``(K, *shape)``, which is tried on every output; or, for
+                any number of outputs, a tensor ``(*shape, Y, E)`` of numbers to add up, f(y) = Σ_j values[..., j, y_j].
+            max_outputs: refuse a function when there are more outputs than this.
+
+        >>> from doxa.exact import Elimination
+        >>> from doxa.problem import addition
+        >>> reasoner, belief = Elimination(addition(1)), Belief.uniform((10, 10))
+        >>> round(reasoner.expectation(belief, lambda y: 10 * y[:, 0] + y[:, 1]).item(), 4)
+        9.0
+        >>> round(reasoner.expectation(belief, torch.arange(10.0) * torch.tensor([[10.0], [1.0]])).item(), 4)
+        9.0
+        """
+        sizes = self.problem.output
+        if isinstance(function, Tensor):
+            if tuple(function.shape[-2:]) != (len(sizes), max(sizes)):
+                raise ProblemError(
+                    f"the values have shape {tuple(function.shape)}, expected (..., {len(sizes)}, {max(sizes)}): one "
+                    "number for each value of each output variable"
+                )
+            values = function.to(belief.log_probs)
+            probs = self.marginals(belief).probs
+            return _contract(probs.flatten(-2), values.flatten(-2).movedim(-1, 0))
+        if math.prod(sizes) > max_outputs:
+            raise ProblemError(
+                f"there are {math.prod(sizes):,} outputs, more than max_outputs={max_outputs:,}; give the function as "
+                "a tensor of numbers to add up, one for each value of each output variable"
+            )
+        outputs = torch.cartesian_prod(*(torch.arange(size) for size in sizes)).reshape(-1, len(sizes))
+        values = function(outputs)
+        if values.ndim == 0 or len(values) != len(outputs):
+            raise ProblemError(
+                f"the function returned shape {tuple(values.shape)} for outputs of shape {tuple(outputs.shape)}, "
+                f"expected one value for each of the {len(outputs)} outputs, on the first axis"
+            )
+        many = Belief(belief.log_probs.unsqueeze(0).expand(len(outputs), *belief.log_probs.shape), belief.sizes, False)
+        shape = (len(outputs), *[1] * len(belief.batch_shape), len(sizes))
+        probs = self.log_prob(many, outputs.reshape(shape).expand(len(outputs), *belief.batch_shape, -1)).exp()
+        return _contract(probs.movedim(0, -1), values.to(belief.log_probs))
+
+    def _shares(self, belief: Belief, output: Tensor) -> tuple[Tensor, Tensor]:
+        """p(w_i = v | y, P), ``(*batch, W, D)``, and log p(y | P)."""
+
+        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+            total, (shares,) = derivatives(lambda w: self._log_prob(w, out, log_sum), rows)
+            return shares, total
+
+        shares, total = self._by_rows(query, belief, output)
+        return shares, total
+
+    def _best_world(self, rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+        score, (choices,) = derivatives(lambda w: self._log_prob(w, out, best), rows)
+        return choices.argmax(-1), score
+
+    def _best_for(self, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """The best world for log-weights of the world and of the output."""
+        score, (choices,) = derivatives(lambda w: self._log_weight(w, weights, best), rows)
+        return choices.argmax(-1), score
+
+    def _next_value(self, rows: Tensor, out: Tensor, variable: int) -> Tensor:
+        """log p(observed part, y_variable = v | P) for each value v, ``(R, E)``."""
+        agreeing = self._agreeing(out, rows.dtype)
+        total, (shares,) = derivatives(lambda y: self._log_weight(rows, y, log_sum), agreeing)
+        return log_of(shares[:, variable]) + total.unsqueeze(-1)
+
+    def _agreeing(self, output: Tensor, dtype: torch.dtype) -> Tensor:
+        """0 for the values that agree with an output ``(R, Y)``, -inf for others: ``(R, Y, E)``."""
+        sizes = torch.tensor(self.problem.output, device=output.device).unsqueeze(-1)
+        values = torch.arange(max(self.problem.output), device=output.device)
+        seen = output.unsqueeze(-1)
+        agrees = (values == seen) | ((seen < 0) & (values < sizes))
+        return torch.zeros(agrees.shape, dtype=dtype, device=output.device).masked_fill(~agrees, NEG_INF)
+
+    def _unobserved(self, belief: Belief) -> Tensor:
+        return torch.full((len(self.problem.output),), -1, device=belief.log_probs.device)
+
+    def _by_rows(
+        self,
+        query: Callable[..., tuple[Tensor, ...]],
+        belief: Belief,
+        output: Tensor | None = None,
+        *,
+        recompute: bool = False,
+        shrink: int = 1,
+        checked: bool = False,
+    ) -> tuple[Tensor, ...]:
+        """Answer a query about rows of a flat batch, in parts that fit in memory."""
+        if not checked:
+            self.problem.require(belief, output)
+        if torch.is_inference_mode_enabled():  # questions are answered by derivatives, which that mode forbids
+            with torch.inference_mode(False), torch.no_grad():
+                fresh = Belief(belief.log_probs.clone(), belief.sizes, validate=False)
+                seen = None if output is None else output.clone()
+                return self._by_rows(query, fresh, seen, shrink=shrink, checked=True)
+        batch = belief.batch_shape
+        width = max(self.problem.world)
+        widest = belief.log_probs if belief.log_probs.shape[-1] == width else belief.log_probs[..., :width]
+        flat = [widest if len(batch) == 1 else widest.reshape(math.prod(batch), *widest.shape[-2:])]
+        if output is not None:
+            every = output if len(batch) == 1 and output.ndim == 2 else output.expand(*batch, -1)
+            flat.append(every if len(batch) == 1 else every.reshape(len(flat[0]), output.shape[-1]))
+        step = max(1, self._rows_at_once // shrink)
+        if len(flat[0]) == 0:  # the shapes of the answers are those for one row
+            one = [x.new_zeros(1, *x.shape[1:]) if x is flat[0] else x.new_full((1, *x.shape[1:]), -1) for x in flat]
+            answers = tuple(x[:0] + flat[0].sum() if x.is_floating_point() else x[:0] for x in query(*one))
+        elif len(flat[0]) <= step:
+            answers = query(*flat)
+        else:
+            parts = zip(*(torch.split(x, step) for x in flat), strict=True)
+            # Recomputing a part in its backward pass keeps only one part's numbers alive at a time.
+            again = recompute and torch.is_grad_enabled() and flat[0].requires_grad
+            chunks = [checkpoint(query, *part, use_reentrant=False) if again else query(*part) for part in parts]
+            answers = tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
+        return answers if len(batch) == 1 else tuple(x.reshape((*batch, *x.shape[1:])) for x in answers)
+
+    def _require_possible(self, log_prob: Tensor, output: Tensor) -> None:
+        if is_traced(log_prob):
+            return
+        rows = (log_prob == NEG_INF).nonzero()
+        if len(rows) == 0:
+            return
+        first = output.expand(*log_prob.shape, output.shape[-1])[tuple(rows[0])]
+        why = "the belief gives probability 0 to every world that gives" if self.possible(first) else "no world gives"
+        named = ", ".join(str(tuple(row.tolist())) for row in rows[:10]) + (" ..." if len(rows) > 10 else "")
+        raise ProblemError(
+            f"impossible outputs in rows {named}: {why} {tuple(first.tolist())}, for one; correct the rows, or for a "
+            "loss that passes over them make the reasoner with impossible='finite'"
+        )
+
+
+def condition(belief: Belief, evidence: Tensor) -> Belief:
+    """The belief after learning something about the world; every query can then be asked of it.
+
+    Args:
+        belief: what was believed before.
+        evidence: int64 ``(*batch, W)``, the values of the world variables, -1 where nothing was learnt; or bool
+            ``(*batch, W, D)``, which values are still possible. Without the batch axes, it holds for all rows.
+
+    >>> belief = condition(Belief.uniform((4, 2)), torch.tensor([-1, 1]))
+    >>> belief.probs
+    tensor([[0.2500, 0.2500, 0.2500, 0.2500],
+            [0.0000, 1.0000, 0.0000, 0.0000]])
+    """
+    values = torch.arange(belief.log_probs.shape[-1], device=belief.log_probs.device)
+    sizes = torch.tensor(belief.sizes, device=evidence.device)
+    if evidence.dtype == torch.bool and tuple(evidence.shape[-2:]) == tuple(belief.log_probs.shape[-2:]):
+        allowed = evidence
+    elif evidence.dtype == torch.int64 and evidence.ndim and evidence.shape[-1] == len(belief.sizes):
+        if not is_traced(evidence) and ((evidence < -1) | (evidence >= sizes)).any():
+            raise ProblemError(f"evidence is {evidence.tolist()}, expected values within {belief.sizes}, or -1")
+        allowed = (values == evidence.unsqueeze(-1)) | (evidence.unsqueeze(-1) < 0)
+    else:
+        raise ProblemError(
+            f"evidence has dtype {evidence.dtype} and shape {tuple(evidence.shape)}, expected int64 (..., "
+            f"{len(belief.sizes)}) with -1 for unknown, or bool (..., {len(belief.sizes)}, {len(values)})"
+        )
+    kept = belief.log_probs.masked_fill(~allowed, NEG_INF)
+    total = restore(log_sum(kept.clamp(min=FLOOR).movedim(-1, 0)))
+    if not is_traced(total) and (total == NEG_INF).any():
+        *row, variable = (total == NEG_INF).nonzero()[0].tolist()
+        raise ProblemError(
+            f"the evidence on variable {variable} in row {tuple(row)} has probability 0 in the belief; mend the "
+            "evidence, or build the belief with eps > 0"
+        )
+    return Belief(kept - total.clamp(min=torch.finfo(total.dtype).min).unsqueeze(-1), belief.sizes, validate=False)
+
+
+def derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The rows of a function and their derivatives, which are differentiable in turn where gradients are recorded."""
+    if any(is_traced(x) for x in inputs):
+        value, pull = torch.func.vjp(function, *inputs)[:2]
+        return value, pull(torch.ones_like(value))
+    recording = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    with torch.enable_grad():
+        points = [x if recording and x.requires_grad else x.detach().requires_grad_() for x in inputs]
+        value = function(*points)
+        slopes = torch.autograd.grad(value.sum(), points, create_graph=recording)
+    return (value if recording else value.detach()), slopes
+
+
+def log_of(probs: Tensor) -> Tensor:
+    """log p, -inf at 0; the derivative of a vanishing probability is taken as 0, for it cannot be represented."""
+    floor = torch.finfo(probs.dtype).tiny / torch.finfo(probs.dtype).eps
+    value = probs.clamp(min=floor).log()
+    return torch.where(probs > floor, value, probs.detach().clamp(min=0).log())
+
+
+def _contract(probs: Tensor, values: Tensor) -> Tensor:
+    """Σ_k probs[..., k] values[k, ...]"""
+    shape = (*probs.shape[:-1], *values.shape[1:])
+    return (probs.reshape(math.prod(probs.shape[:-1]), probs.shape[-1]) @ values.reshape(len(values), -1)).reshape(
+        shape
+    )
+
+
+def is_traced(x: Tensor) -> bool:
+    """Whether values cannot be looked at: under ``torch.compile`` or inside a ``torch.func`` transformation."""
+    return torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x)

@@ -1,0 +1,110 @@
+"""Explanations for people: why an output, and why not another."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from doxa.errors import ProblemError
+from doxa.exact.circuits._semirings import NEG_INF
+from doxa.exact.engines._reasoner import ExactReasoner
+from doxa.problem import Belief
+
+
+class WhyNot(NamedTuple):
+    """The smallest change of a world that changes its output.
+
+    Attributes:
+        worlds: int64 ``(*batch, W)``, the changed worlds; -1 throughout where nothing helps.
+        outputs: int64 ``(*batch, Y)``, what they give; -1 where nothing helps.
+        changes: int64 ``(*batch,)``, how many variables differ; -1 where nothing helps.
+
+    >>> WhyNot(torch.tensor([1, 8]), torch.tensor([0, 9]), torch.tensor(1)).changes
+    tensor(1)
+    """
+
+    worlds: Tensor
+    outputs: Tensor
+    changes: Tensor
+
+
+def why_not(
+    reasoner: ExactReasoner, worlds: Tensor, output: Tensor | None = None, belief: Belief | None = None
+) -> WhyNot:
+    """What would have to be different for another output?
+
+    Args:
+        reasoner: an exact reasoner.
+        worlds: int64 ``(*batch, W)``, such as the most probable ones, ``belief.mode()``.
+        output: the wanted output, int64 ``(*batch, Y)`` or ``(Y,)``, -1 where it does not matter; by default, any other
+            than that of the world.
+        belief: of changes that are equally small, prefer the one that is more probable here.
+
+    >>> from doxa.exact import Elimination
+    >>> from doxa.problem import addition
+    >>> why_not(Elimination(addition(1)), torch.tensor([5, 8]), torch.tensor([1, 4])).changes      # 5 + 9 or 6 + 8
+    tensor(1)
+    """
+    problem = reasoner.problem
+    current = problem(worlds)
+    batch, width = worlds.shape[:-1], max(problem.world)
+    flat, old = worlds.reshape(-1, worlds.shape[-1]), current.reshape(-1, current.shape[-1])
+    sizes = torch.tensor(problem.world, device=worlds.device).unsqueeze(-1)
+    values = torch.arange(width, device=worlds.device)
+    # A change costs more than all preferences together, and preferences are bounded.
+    price = 1.0 + 64.0 * len(problem.world)
+    weights = -price * (values != flat.unsqueeze(-1)).double()
+    if belief is not None:
+        problem.require(belief)
+        if tuple(belief.batch_shape) != tuple(batch):
+            raise ProblemError(f"the belief has batch {belief.batch_shape}, the worlds have {tuple(batch)}")
+        likely = belief.log_probs[..., :width].detach().double().clamp(min=-64.0)
+        weights = weights + likely.reshape(len(flat), *likely.shape[-2:])
+    weights = weights.masked_fill(values >= sizes, NEG_INF)
+    if output is not None:
+        problem.require_output(output)
+        wanted = output.expand(*batch, -1).reshape(len(flat), len(problem.output))
+        found, score = reasoner._best_world(weights, wanted) if len(flat) else (flat, weights.new_zeros(0))
+    else:
+        found, score = _any_other(reasoner, weights, old)
+    hopeless = score == NEG_INF
+    outputs = problem(found).masked_fill(hopeless.unsqueeze(-1), -1)
+    changes = (found != flat).sum(-1).masked_fill(hopeless, -1)
+    found = found.masked_fill(hopeless.unsqueeze(-1), -1)
+    return WhyNot(found.reshape(worlds.shape), outputs.reshape(current.shape), changes.reshape(batch))
+
+
+def _any_other(reasoner: ExactReasoner, weights: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
+    """The best world whose output differs in some variable: the best over the variables."""
+    found = torch.zeros(weights.shape[:2], dtype=torch.int64, device=weights.device)
+    score = weights.new_full((len(weights),), NEG_INF)
+    for variable in range(old.shape[1] if len(weights) else 0):
+        allowed = reasoner._agreeing(torch.full_like(old, -1), weights.dtype)
+        allowed[:, variable].scatter_(1, old[:, variable : variable + 1], NEG_INF)
+        world, value = reasoner._best_for(weights, allowed)
+        better = value > score
+        found = torch.where(better.unsqueeze(-1), world, found)
+        score = torch.where(better, value, score)
+    return found, score
+
+
+def describe(reasoner: ExactReasoner, belief: Belief, output: Tensor, k: int = 3) -> str:
+    """The k most probable explanations of one output in words, with their probabilities.
+
+    >>> from doxa.exact import Elimination
+    >>> from doxa.problem import addition
+    >>> print(describe(Elimination(addition(1)), Belief.uniform((10, 10)), torch.tensor([0, 1])))
+    50.0 %  (a0=0, b0=1)
+    50.0 %  (a0=1, b0=0)
+    """
+    if belief.batch_shape:
+        raise ProblemError(f"describe tells of one belief, got a batch of {belief.batch_shape}; index it first")
+    found = reasoner.explain(belief, output, k)
+    lines = [
+        f"{100 * score.exp().item():4.1f} %  {reasoner.problem.describe(world)}"
+        for world, score in zip(found.worlds, found.scores, strict=True)
+        if score > NEG_INF
+    ]
+    return "\n".join(lines) or "no world of positive probability gives this output"

@@ -1,8 +1,0 @@
-"""``python -m doxa.experiments``: the demo, MNIST addition under five semantics from one knowledge file."""
-
-from __future__ import annotations
-
-from doxa.experiments._demo import main
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""Negations, t-norms, t-conorms and implications, one family in each file."""

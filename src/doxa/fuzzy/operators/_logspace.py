@@ -1,0 +1,159 @@
+r"""Logic on logarithms of truth values, in the manner of logLTN (Badreddine, Serafini and Spranger 2023).
+
+Where products are long, truth values underflow but their logarithms do not. In this picture ∧ and ∀ are sums (∀ may be
+a mean, so that the size of a batch does not matter), and ∨ and ∃ are
+:math:`\mathrm{LME}_α(l) = \frac1α \log \frac1n \sum_i e^{α l_i}`, which approaches the maximum from below as α grows
+and so never exceeds 0, the logarithm of 1. Negation is :math:`\log(1 - e^l)`; logLTN applies it to atoms only, which a
+formula in negation normal form does too. A logarithm of 0 is read as -1/ε.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from doxa._numerics import Dims, cap, safe_log, size_of, truth
+from doxa.errors import ConfigError
+from doxa.fuzzy.operators._implications import Implication
+from doxa.fuzzy.operators._negations import Negation
+from doxa.fuzzy.operators._parameters import Parameter, current, require
+from doxa.fuzzy.operators._tnorms import prepare
+from doxa.fuzzy.quantifiers._aggregators import Aggregator, count, total
+
+__all__ = ["LogConjunction", "LogDisjunction", "LogExists", "LogForall", "LogImplication", "LogNegation"]
+
+
+def _finite(x: Tensor, eps: float | None) -> Tensor:
+    return x.clamp_min(-1 / cap(x, eps))
+
+
+@dataclass(frozen=True)
+class LogNegation(Negation):
+    r"""¬ in log space: :math:`\log \max(1 - e^l, ε)`.
+
+    >>> LogNegation()(torch.tensor([0.25, 0.5]).log()).exp()
+    tensor([0.7500, 0.5000])
+    """
+
+    eps: float | None = None
+
+    def __call__(self, a: Tensor) -> Tensor:
+        return safe_log(-torch.expm1(truth(a)), self.eps)
+
+
+@dataclass(frozen=True)
+class LogConjunction:
+    """∧ in log space: the sum; a weight multiplies its summand.
+
+    >>> LogConjunction().reduce(torch.tensor([0.8, 0.7, 0.9]).log()).exp()
+    tensor(0.5040)
+    """
+
+    eps: float | None = None
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        return _finite(truth(a), self.eps) + _finite(truth(b), self.eps)
+
+    def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        """The sum over ``dim``, 0 where there is nothing to join."""
+        return total(_finite(prepare(x, mask), self.eps), dim, mask, weight)
+
+
+@dataclass(frozen=True)
+class LogDisjunction:
+    """∨ in log space: LME_α of the arguments; weights make the mean inside it a weighted one.
+
+    >>> a, b = torch.tensor(0.2).log(), torch.tensor(0.6).log()
+    >>> LogDisjunction(1.0)(a, b).exp(), LogDisjunction(1000.0)(a, b).exp()
+    (tensor(0.4000), tensor(0.5996))
+    """
+
+    alpha: Parameter = 1.0
+    eps: float | None = None
+
+    def __post_init__(self) -> None:
+        require("the α of a log-mean-exp", self.alpha, 0)
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        alpha = current(self.alpha)
+        a, b = (alpha * _finite(truth(x), self.eps) for x in (a, b))
+        return (torch.logaddexp(a, b) - math.log(2)) / alpha
+
+    def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        """LME_α over ``dim``, -1/ε where there is nothing to join."""
+        x = _finite(prepare(x, mask), self.eps)
+        alpha, low = current(self.alpha), -1 / cap(x, self.eps)
+        dims = tuple(range(x.dim())) if dim is None else dim
+        if not size_of(x, dim):
+            return x.sum(dims) + low
+        x = x if mask is None else torch.where(mask, x, low)
+        exponent = alpha * x
+        if weight is not None:
+            counts = weight > 0
+            exponent = torch.where(counts, exponent + torch.log(torch.where(counts, weight, 1.0)), low)
+        n = torch.as_tensor(count(x, dim, mask, weight), dtype=x.dtype, device=x.device)
+        return (torch.logsumexp(exponent, dims) - torch.log(n)) / alpha
+
+
+@dataclass(frozen=True)
+class LogForall(Aggregator):
+    """∀ in log space, of logarithms: their sum or mean. A weight multiplies its summand; a mean divides by their sum.
+
+    >>> LogForall("mean")(torch.tensor([0.8, 0.7, 0.9]).log())
+    tensor(-0.2284)
+    """
+
+    reduction: Literal["sum", "mean"] = "sum"
+    eps: float | None = None
+    kind = "forall"
+    is_log = True
+    bounded = False
+
+    def __post_init__(self) -> None:
+        if self.reduction not in ("sum", "mean"):
+            raise ConfigError(f"reduction is {self.reduction!r}, expected 'sum' or 'mean'")
+
+    def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        x = _finite(prepare(x, mask), self.eps)
+        sum_ = total(x, dim, mask, weight)
+        return sum_ if self.reduction == "sum" else sum_ / count(x, dim, mask, weight)
+
+
+@dataclass(frozen=True)
+class LogExists(Aggregator):
+    """∃ in log space, of logarithms: LME_α; weights make the mean inside it a weighted one.
+
+    >>> LogExists(2.0)(torch.tensor([0.2, 0.3, 0.1]).log()).exp()      # the quadratic mean
+    tensor(0.2160)
+    """
+
+    alpha: Parameter = 1.0
+    eps: float | None = None
+    kind = "exists"
+    is_log = True
+    bounded = False
+
+    def __post_init__(self) -> None:
+        require("the α of a log-mean-exp", self.alpha, 0)
+
+    def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        return LogDisjunction(self.alpha, self.eps).reduce(x, dim, mask, weight)
+
+
+@dataclass(frozen=True)
+class LogImplication(Implication):
+    """→ in log space: ¬a ∨ c.
+
+    >>> LogImplication()(torch.tensor(0.8).log(), torch.tensor(0.3).log()).exp()
+    tensor(0.2500)
+    """
+
+    disjunction: LogDisjunction = LogDisjunction()
+    negation: LogNegation = LogNegation()
+
+    def __call__(self, a: Tensor, c: Tensor) -> Tensor:
+        return self.disjunction(self.negation(a), c)

@@ -1,0 +1,133 @@
+r"""Schweizer-Sklar: the family that holds the Hamacher product (λ = -1), the product (0) and Łukasiewicz (1)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from doxa._numerics import Dims, log1mexp, lower, root, size_of
+from doxa.errors import ConfigError
+from doxa.fuzzy.operators._generators import Generator, LogGenerator
+from doxa.fuzzy.operators._parameters import Learnable, Parameter, bounds, current, number
+from doxa.fuzzy.operators._tnorms import Archimedean
+
+__all__ = ["SchweizerSklar", "SchweizerSklarGenerator"]
+
+
+@dataclass(frozen=True)
+class SchweizerSklarGenerator(Generator):
+    r"""g(x) = (1 - x^λ)/λ, λ ≠ 0; convex for λ ≤ 1.
+
+    From λ = -1 downwards x^λ may overflow, and the level is its logarithm :math:`λ \log x` instead.
+
+    >>> g = SchweizerSklarGenerator(0.5)
+    >>> g(torch.tensor(0.25)), g.inverse(torch.tensor(1.0)), g.zero
+    (tensor(1.), tensor(0.2500), 2.0)
+    """
+
+    lam: Parameter
+
+    def __post_init__(self) -> None:
+        low, high = bounds(self.lam)
+        sound = (low >= 0 or high <= 0) if isinstance(self.lam, Learnable) else math.isfinite(low) and low != 0
+        if not sound:
+            raise ConfigError(
+                f"the λ of a Schweizer-Sklar generator is {self.lam}, expected a finite number other than 0 (that is "
+                "LogGenerator's), of one sign if it learns: give Learnable low=0 or high=0"
+            )
+
+    @property
+    def zero(self) -> float:
+        return 1 / number(self.lam) if self._positive else math.inf
+
+    @property
+    def strict(self) -> bool:
+        return not self._positive
+
+    @property
+    def convex(self) -> bool:
+        return bounds(self.lam)[1] <= 1
+
+    @property
+    def _positive(self) -> bool:
+        return bounds(self.lam)[0] >= 0
+
+    @property
+    def _logarithmic(self) -> bool:
+        high = bounds(self.lam)[1]
+        return high <= (0 if isinstance(self.lam, Learnable) else -1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        lam = current(self.lam)
+        return -torch.expm1(lam * torch.log(x)) / lam
+
+    def inverse(self, y: Tensor) -> Tensor:
+        lam = current(self.lam)
+        low, high = bounds(self.lam)
+        if not self._positive:
+            return torch.exp(torch.log1p(-lam * y) / lam)
+        if high < 0.5:
+            inside = lam * y < 1
+            return torch.where(inside, torch.exp(torch.log1p(-torch.where(inside, lam * y, 0.0)) / lam), 0.0)
+        base = torch.relu(1 - lam * y)
+        return root(base, 1 / lam) if low >= 1 else base.pow(1 / lam)
+
+    def log_slope(self, x: Tensor) -> Tensor:
+        return (current(self.lam) - 1) * torch.log(x)
+
+    def floor(self, x: Tensor, eps: float) -> float:
+        # For λ > 0 only the slope has a pole, and x^λ is far from 0 when x is not.
+        return torch.finfo(x.dtype).tiny if self._positive else eps**2
+
+    def level(self, x: Tensor) -> Tensor:
+        return current(self.lam) * torch.log(x) if self._logarithmic else self(x)
+
+    def unlevel(self, u: Tensor) -> Tensor:
+        return lower(torch.exp(u / current(self.lam)), 1) if self._logarithmic else self.inverse(u)
+
+    def join(self, u: Tensor, v: Tensor, eps: float | None = None) -> Tensor:
+        if not self._logarithmic:
+            return u + v
+        top = torch.maximum(u.detach(), v.detach())
+        return top + torch.log(torch.exp(u - top) + torch.exp(v - top) - torch.exp(-top))
+
+    def total(self, u: Tensor, dim: Dims, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+        if not self._logarithmic or not size_of(u, dim):
+            return super().total(u, dim, weight)
+        # log(1 + Σ w (e^u - 1)), all terms divided by the largest e^u
+        dims = tuple(range(u.dim())) if dim is None else dim
+        u = u if weight is None else torch.where(weight > 0, u, 0.0)
+        top = u.detach().amax(dims, keepdim=True)
+        terms = torch.exp(u - top) - torch.exp(-top)
+        top = top.squeeze(dims)
+        return top + torch.log(torch.exp(-top) + (terms if weight is None else terms * weight).sum(dims))
+
+    def rest(self, u: Tensor, v: Tensor, eps: float | None = None) -> Tensor:
+        if not self._logarithmic:
+            return u - v
+        apart = u > v
+        difference = u + log1mexp(torch.where(apart, u - v, 1.0))  # log(e^u - e^v)
+        return torch.where(apart, softplus(difference, threshold=50), 0.0)
+
+
+@dataclass(frozen=True)
+class SchweizerSklar(Archimedean):
+    r"""Schweizer-Sklar: :math:`T(x) = \max(\sum_i x_i^λ - (n - 1), 0)^{1/λ}`; λ = 0 is the product, -∞ the minimum.
+
+    >>> SchweizerSklar(-1.0)(torch.tensor(0.8), torch.tensor(0.6))
+    tensor(0.5217)
+    """
+
+    lam: Parameter = -1.0
+    eps: float | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.generator
+
+    @property
+    def generator(self) -> Generator:
+        return LogGenerator() if self.lam == 0 else SchweizerSklarGenerator(self.lam)

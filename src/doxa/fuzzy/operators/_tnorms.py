@@ -1,0 +1,181 @@
+r"""T-norms and t-conorms: what every family shares.
+
+A t-norm T is commutative, associative, increasing, and T(1, a) = a (Chapter 2, "Triangular Norms"). It reads ∧, and
+through its n-ary form also ∀: :math:`A_T() = 1,\; A_T(x_1, x_2, …) = T(x_1, A_T(x_2, …))` (Eq. aggtnorm, with the empty
+value of errata 1.1). Its dual :math:`S(a, b) = 1 - T(1 - a, 1 - b)` (Eq. tconorm) reads ∨ and ∃.
+
+Derivatives at kinks, for all operators of this room:
+
+* at the edge of a plateau (max(…, 0), min(…, 1), a ≤ c in a residuum) the derivative is the plateau's, 0;
+* where two arguments tie for the minimum or maximum, the first one (lowest index) has the whole derivative, 1;
+* where all arguments are 1 (for S: 0), the p-norm families have derivative 0 (errata 2.5).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from doxa._numerics import Dims, cap, lift, truth, with_derivatives
+from doxa.errors import ConfigError
+from doxa.fuzzy.operators._generators import Generator
+from doxa.fuzzy.operators._implications import RImplication
+
+__all__ = ["Archimedean", "TConorm", "TNorm"]
+
+
+def prepare(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Truth values to reduce; the mask, if any, is checked."""
+    if mask is not None and mask.dtype != torch.bool:
+        raise ConfigError(f"mask has dtype {mask.dtype}, expected torch.bool; say mask > 0.5, or pass it as weight")
+    return truth(x)
+
+
+class TNorm(ABC):
+    """A t-norm: ``T(a, b)``, ``T.reduce(x, dim)``, ``T.dual``, ``T.residuum``, ``T.generator``.
+
+    >>> from doxa.fuzzy import Product
+    >>> T = Product()
+    >>> a, b = torch.tensor(0.8), torch.tensor(0.5)
+    >>> T(a, b), T.dual(a, b), T.residuum(a, b), T.reduce(torch.tensor([0.8, 0.7, 0.9]))
+    (tensor(0.4000), tensor(0.9000), tensor(0.6250), tensor(0.5040))
+    >>> T.reduce(torch.empty(2, 0), dim=1)
+    tensor([1., 1.])
+    """
+
+    eps: float | None = None
+    """The cap ε; None is the machine epsilon of the dtype."""
+
+    @property
+    def generator(self) -> Generator | None:
+        """The additive generator, if there is one."""
+        return None
+
+    @property
+    def dual(self) -> TConorm:
+        """The dual t-conorm S(a, b) = 1 - T(1 - a, 1 - b)."""
+        return TConorm(self)
+
+    @property
+    def residuum(self) -> RImplication:
+        """The R-implication sup{b : T(a, b) ≤ c}."""
+        return RImplication(self)
+
+    @abstractmethod
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        """T(a, b), elementwise with broadcasting."""
+
+    @abstractmethod
+    def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        """T over one or several dimensions; 1 where there is nothing to join.
+
+        Args:
+            x: truth values.
+            dim: the dimension or dimensions to reduce; None is all of them.
+            mask: booleans that broadcast to ``x``; False is left out.
+            weight: numbers ≥ 0 that broadcast to ``x``. With a generator, an element of weight w counts as w copies
+                (logs are then those of max(x, ε)); without one it is replaced by max(x, 1 - w), so that 1 is full
+                importance and 0 is none.
+        """
+
+    def _conorm(self, a: Tensor, b: Tensor) -> Tensor:
+        return 1 - self(1 - a, 1 - b)
+
+    def _conorm_reduce(self, x: Tensor, dim: Dims, mask: Tensor | None, weight: Tensor | None) -> Tensor:
+        return 1 - self.reduce(1 - x, dim, mask, weight)
+
+    def _s_implies(self, a: Tensor, c: Tensor) -> Tensor:
+        return 1 - self(a, 1 - c)
+
+    @abstractmethod
+    def _residual(self, a: Tensor, c: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class TConorm:
+    """The t-conorm dual to a t-norm, S(a, b) = 1 - T(1 - a, 1 - b) (Chapter 2, Eq. tconorm).
+
+    >>> from doxa.fuzzy import Lukasiewicz
+    >>> S = TConorm(Lukasiewicz())
+    >>> S(torch.tensor(0.3), torch.tensor(0.4)), S.reduce(torch.empty(0)), S.dual
+    (tensor(0.7000), tensor(0.), Lukasiewicz())
+    """
+
+    tnorm: TNorm
+
+    @property
+    def dual(self) -> TNorm:
+        """The t-norm it comes from."""
+        return self.tnorm
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.tnorm._conorm(truth(a), truth(b))
+
+    def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        """S over one or several dimensions, 0 where there is nothing to join; arguments as in :meth:`TNorm.reduce`."""
+        return self.tnorm._conorm_reduce(prepare(x, mask), dim, mask, weight)
+
+
+class Archimedean(TNorm):
+    r"""A t-norm given by its additive generator: :math:`T(x) = g^{-1}(\min(g(0), \sum_i g(x_i)))` (errata 3.3).
+
+    Subclass it with a ``generator`` of your own; the dual, the residuum and all reductions follow. Where g has a pole
+    at 0, it is not followed below ε², so that T may be off by that much.
+
+    >>> from dataclasses import dataclass
+    >>> from doxa.fuzzy import OddsGenerator
+    >>> @dataclass(frozen=True)
+    ... class HamacherProduct(Archimedean):
+    ...     generator = OddsGenerator()
+    >>> HamacherProduct()(torch.tensor(0.8), torch.tensor(0.6))
+    tensor(0.5217)
+    """
+
+    @property
+    @abstractmethod
+    def generator(self) -> Generator: ...
+
+    def _off_pole(self, x: Tensor, weighted: bool = False) -> Tensor:
+        eps = cap(x, self.eps)
+        floor = self.generator.floor(x, eps)
+        # A fractional power of a truth value has a steeper slope at 0 than the value, hence the higher floor.
+        return lift(x, eps if weighted else floor) if floor else x
+
+    def _level(self, x: Tensor, weighted: bool = False) -> Tensor:
+        return self.generator.level(self._off_pole(x, weighted))
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        g = self.generator
+        return g.unlevel(g.join(self._level(truth(a)), self._level(truth(b)), self.eps))
+
+    def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        level = self._level(prepare(x, mask), weight is not None)
+        if mask is not None:
+            level = torch.where(mask, level, 0.0)
+        return self.generator.unlevel(self.generator.total(level, dim, weight, self.eps))
+
+    def _residual(self, a: Tensor, c: Tensor) -> Tensor:
+        g = self.generator
+        a, c = torch.broadcast_tensors(a, c)  # type: ignore[no-untyped-call]
+        above = a > c
+        v = torch.where(above, self._level(a.detach()), 0.0)
+        value = torch.where(above, g.unlevel(g.rest(self._level(c.detach()), v, self.eps)), 1.0)
+        result = with_derivatives(value, self._residual_derivatives, a, c)
+        if g.strict:
+            # c = 0 was met at the floor, so the value there is only nearly 0; the derivative is right.
+            result = result - torch.where((c <= 0) & above, result, 0.0).detach()
+        return result
+
+    def _residual_derivatives(self, r: Tensor, a: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        r"""∂R/∂a = -g'(a)/g'(R) and ∂R/∂c = g'(c)/g'(R), capped at 1/ε; 0 where a ≤ c."""
+        g, eps = self.generator, cap(r, self.eps)
+        slope_a, slope_c, slope_r = (g.log_slope(self._off_pole(x)) for x in (a, c, r))
+
+        def capped(log_ratio: Tensor) -> Tensor:
+            return torch.where(a > c, torch.exp(log_ratio.clamp_max(-math.log(eps))), 0.0)
+
+        return -capped(slope_a - slope_r), capped(slope_c - slope_r)

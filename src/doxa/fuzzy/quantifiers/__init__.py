@@ -1,0 +1,1 @@
+"""Aggregators: what ∀ and ∃ compute, whole, in pieces, and as matrix products."""

@@ -1,0 +1,367 @@
+r"""Quantifiers in pieces: each aggregator as a fold over states (see :class:`doxa.logic.Accumulator`).
+
+A grounded quantifier is cut into tiles, and behind a guard its instances lie in lists, folded by segments. So an
+aggregator is split into the state of one instance, an associative way to join states, and a last step:
+
+* t-norms and t-conorms: the state is the truth value itself, by associativity;
+* generalised means and Yager sums: :math:`\sum_i z_i^p`, or for p > 2, where powers underflow, :math:`‖z‖_p`;
+* log-product and its like: a sum of logarithms; log-mean-exp: a log-sum-exp;
+* counting: the distribution of the number of true instances;
+* anything else: all values side by side, so that any :class:`~doxa.fuzzy.Aggregator` works.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from doxa._numerics import cap, lift, safe_log, truth
+from doxa.fuzzy._logic import Connective
+from doxa.fuzzy.operators._godel import Godel
+from doxa.fuzzy.operators._logspace import LogConjunction, LogDisjunction, LogExists, LogForall, _finite
+from doxa.fuzzy.operators._norms import _power, _unpower, norm, norm_pair
+from doxa.fuzzy.operators._parameters import Parameter, bounds, current
+from doxa.fuzzy.operators._sigmoidal import SigmoidalAggregator, SigmoidalConnective
+from doxa.fuzzy.operators._stable import StableAggregator, StableConnective
+from doxa.fuzzy.operators._tnorms import TConorm, TNorm
+from doxa.fuzzy.quantifiers._aggregators import (
+    Aggregator,
+    GeneralizedMean,
+    GeneralizedMeanError,
+    LogProbabilisticSum,
+    LogProduct,
+    TConormAggregator,
+    TNormAggregator,
+    UnboundedYager,
+    UnboundedYagerSum,
+)
+from doxa.logic import Accumulator, Monoid
+
+__all__ = ["Pairwise", "connective_fold", "quantifier_fold"]
+
+State = tuple[Tensor, ...]
+Count = int | Tensor
+
+
+class Pairwise(ABC):
+    """A fold whose state is one tensor and whose merge is associative; segments are then merged in pairs."""
+
+    idempotent = False
+    counts = False
+
+    @abstractmethod
+    def nothing(self, like: Tensor, shape: Sequence[int]) -> Tensor:
+        """The state of no instances, along axes of these lengths."""
+
+    @abstractmethod
+    def join(self, a: Tensor, b: Tensor) -> Tensor:
+        """Two states as one."""
+
+    def lift(self, x: Tensor) -> State:
+        return (truth(x),)
+
+    def merge(self, a: State, b: State) -> State:
+        return (self.join(a[0], b[0]),)
+
+    def finish(self, state: State, count: Count) -> Tensor:
+        return state[0]
+
+    def segments(self, state: State, dim: int, ids: Tensor, size: int) -> State:
+        """Neighbours of one segment are joined until each segment has one state: linear work, and no padding."""
+        (x,) = state
+        behind = x.shape[dim + 1 :]
+        ids, order = ids.sort(stable=True)
+        x = x.index_select(dim, order)
+        while len(ids) > 1 and bool((same := ids[1:] == ids[:-1]).any()):
+            place = torch.arange(len(ids), device=ids.device) - torch.searchsorted(ids, ids)
+            leads = (place % 2 == 0).nonzero().squeeze(1)
+            followed = torch.cat([same, same.new_zeros(1)])[leads].nonzero().squeeze(1)
+            first = x.index_select(dim, leads)
+            both = self.join(first.index_select(dim, followed), x.index_select(dim, leads[followed] + 1))
+            x, ids = first.index_copy(dim, followed, both), ids[leads]
+        trailing = self.trailing
+        shape = [*x.shape[:dim], size, *behind[: len(behind) - trailing]]
+        return (self.nothing(x, shape).index_copy(dim, ids, x),)
+
+    trailing = 0
+    """How many axes a state has behind those of the frame."""
+
+
+@dataclass(frozen=True)
+class Joined(Pairwise):
+    """A t-norm or t-conorm of all instances."""
+
+    op: TNorm | TConorm
+
+    @property
+    def idempotent(self) -> bool:  # type: ignore[override]
+        return isinstance(self.op if isinstance(self.op, TNorm) else self.op.dual, Godel)
+
+    def nothing(self, like: Tensor, shape: Sequence[int]) -> Tensor:
+        return like.new_full(shape, 1.0 if isinstance(self.op, TNorm) else 0.0)
+
+    def fold(self, state: State, dims: tuple[int, ...]) -> State:
+        return (self.op.reduce(state[0], dims),) if dims else state
+
+    def join(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.op(a, b)
+
+
+@dataclass(frozen=True)
+class Normed(Pairwise):
+    """The p-norm of all instances, for exponents whose powers underflow."""
+
+    p: Parameter
+    eps: float | None
+
+    def nothing(self, like: Tensor, shape: Sequence[int]) -> Tensor:
+        return like.new_zeros(shape)
+
+    def fold(self, state: State, dims: tuple[int, ...]) -> State:
+        return (norm(state[0], self.p, dims, eps=self.eps),) if dims else state
+
+    def join(self, a: Tensor, b: Tensor) -> Tensor:
+        return norm_pair(a, b, self.p, self.eps)
+
+
+@dataclass(frozen=True)
+class LogSummed(Pairwise):
+    """The log-sum-exp of all instances, and in the end their log-mean-exp (:class:`~doxa.fuzzy.LogDisjunction`)."""
+
+    op: LogDisjunction
+    counts = True
+
+    def lift(self, x: Tensor) -> State:
+        return (current(self.op.alpha) * _finite(truth(x), self.op.eps),)
+
+    def nothing(self, like: Tensor, shape: Sequence[int]) -> Tensor:
+        # As good as -inf beside any other state, but finite.
+        low = -1 / cap(like, self.op.eps)
+        alpha = current(self.op.alpha)
+        return like.new_full(shape, low) * alpha
+
+    def fold(self, state: State, dims: tuple[int, ...]) -> State:
+        (x,) = state
+        if not dims:
+            return state
+        if any(x.shape[d] == 0 for d in dims):
+            return (self.nothing(x, [n for d, n in enumerate(x.shape) if d not in dims]),)
+        return (torch.logsumexp(x, dims),)
+
+    def join(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.logaddexp(a, b)
+
+    def finish(self, state: State, count: Count) -> Tensor:
+        (x,) = state
+        n = at_least_one(count, x)
+        return (x - (torch.log(n) if isinstance(n, Tensor) else math.log(n))) / current(self.op.alpha)
+
+
+@dataclass(frozen=True)
+class Counting(Pairwise):
+    r"""How many instances are true: ``exactly``, ``at most`` or ``at least`` k of them.
+
+    Truth values are read as probabilities of independent events, whatever the logic; the number of true ones then has
+    a Poisson-binomial distribution, which this computes by dynamic programming. Counts that do not matter any more are
+    one entry, the last.
+    """
+
+    kind: str
+    number: int
+    is_log: bool
+    trailing = 1
+
+    @property
+    def exact(self) -> int:
+        """The counts below this one have entries of their own."""
+        return self.number if self.kind == "at least" else self.number + 1
+
+    def lift(self, x: Tensor) -> State:
+        x = truth(x).exp() if self.is_log else truth(x)
+        entries = [1 - x, x, *[torch.zeros_like(x)] * (self.exact - 1)]
+        return (torch.stack(entries, -1) if self.exact else torch.ones_like(x).unsqueeze(-1),)
+
+    def nothing(self, like: Tensor, shape: Sequence[int]) -> Tensor:
+        start = like.new_zeros(self.exact + 1)
+        start[0] = 1.0
+        return start.expand(*shape, -1)
+
+    def join(self, a: Tensor, b: Tensor) -> Tensor:
+        """The distribution of the sum of two counts."""
+        m = self.exact
+        below = a[..., :1] * b[..., :m]
+        for i in range(1, m):
+            below = below + torch.nn.functional.pad(a[..., i : i + 1] * b[..., : m - i], (i, 0))
+        # P(i + j >= m): all terms are positive, so a small probability is not lost to rounding.
+        reached = b.flip(-1).cumsum(-1)
+        return torch.cat([below, (a * reached).sum(-1, keepdim=True)], -1)
+
+    def fold(self, state: State, dims: tuple[int, ...]) -> State:
+        (x,) = state
+        if not dims:
+            return state
+        x = x.movedim(dims, tuple(range(len(dims)))).flatten(0, len(dims) - 1)
+        if not len(x):
+            return (self.nothing(x, x.shape[1:-1]),)
+        while len(x) > 1:
+            half = len(x) // 2
+            x = torch.cat([self.join(x[:half], x[half : 2 * half]), x[2 * half :]])
+        return (x[0],)
+
+    def finish(self, state: State, count: Count) -> Tensor:
+        (x,) = state
+        chance = x[..., : self.exact].sum(-1) if self.kind == "at most" else x[..., self.number]
+        return safe_log(chance) if self.is_log else chance
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All instances side by side, for operators that cannot be done in pieces."""
+
+    op: Callable[[Tensor, int, Tensor], Tensor]
+    idempotent = False
+    counts = False
+
+    def lift(self, x: Tensor) -> State:
+        x = truth(x).unsqueeze(-1)
+        return x, torch.ones_like(x, dtype=torch.bool)
+
+    def fold(self, state: State, dims: tuple[int, ...]) -> State:
+        behind = tuple(range(-1 - len(dims), -1))
+        return tuple([t.movedim(dims, behind).flatten(-1 - len(dims)) for t in state]) if dims else state
+
+    def segments(self, state: State, dim: int, ids: Tensor, size: int) -> State:
+        ids, order = ids.sort(stable=True)
+        place = torch.arange(len(ids), device=ids.device) - torch.searchsorted(ids, ids)
+        longest = int(place.max()) + 1 if len(ids) else 0
+        spread = []
+        for t in state:
+            rows = t.index_select(dim, order).movedim(dim, 0)
+            padded = rows.new_zeros(size, longest, *rows.shape[1:]).index_put((ids, place), rows)
+            spread.append(padded.movedim(1, -2).flatten(-2).movedim(0, dim))
+        return tuple(spread)
+
+    def merge(self, a: State, b: State) -> State:
+        return tuple([torch.cat([x, y], -1) for x, y in zip(a, b, strict=True)])
+
+    def finish(self, state: State, count: Count) -> Tensor:
+        return self.op(state[0], -1, state[1])
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """A fold with something done to each instance before, or to the value after."""
+
+    fold_: Accumulator
+    before: Callable[[Tensor], Tensor] | None = None
+    after: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def idempotent(self) -> bool:
+        return self.fold_.idempotent
+
+    @property
+    def counts(self) -> bool:
+        return self.fold_.counts
+
+    def lift(self, x: Tensor) -> State:
+        return self.fold_.lift(x if self.before is None else self.before(x))
+
+    def fold(self, state: State, dims: tuple[int, ...]) -> State:
+        return self.fold_.fold(state, dims)
+
+    def segments(self, state: State, dim: int, ids: Tensor, size: int) -> State:
+        return self.fold_.segments(state, dim, ids, size)
+
+    def merge(self, a: State, b: State) -> State:
+        return self.fold_.merge(a, b)
+
+    def finish(self, state: State, count: Count) -> Tensor:
+        value = self.fold_.finish(state, count)
+        return value if self.after is None else self.after(value)
+
+
+def quantifier_fold(aggregator: Aggregator) -> Accumulator:
+    """An aggregator as a fold."""
+    match aggregator:
+        case TNormAggregator():
+            return Joined(aggregator.tnorm)
+        case TConormAggregator():
+            return Joined(aggregator.tconorm)
+        case SigmoidalAggregator():
+            return Wrapped(quantifier_fold(aggregator.aggregator), after=aggregator._bend)
+        case StableAggregator():
+            end = 1 if aggregator.kind == "forall" else 0
+            return Wrapped(quantifier_fold(aggregator.aggregator), before=lambda x: aggregator._away_from(end, x))
+        case GeneralizedMeanError() | UnboundedYager():
+            error = _power_fold(aggregator.p, aggregator.eps, mean=isinstance(aggregator, GeneralizedMeanError))
+            return Wrapped(error, before=_one_minus, after=_one_minus)
+        case GeneralizedMean() | UnboundedYagerSum():
+            return _power_fold(aggregator.p, aggregator.eps, mean=isinstance(aggregator, GeneralizedMean))
+        case LogProduct():
+            return _sum(lambda x: safe_log(truth(x), aggregator.eps), mean=aggregator.reduction == "mean")
+        case LogForall():
+            return _sum(lambda x: _finite(truth(x), aggregator.eps), mean=aggregator.reduction == "mean")
+        case LogProbabilisticSum():
+            return Wrapped(
+                _sum(lambda x: torch.log1p(lift(-truth(x), cap(truth(x), aggregator.eps) / 2 - 1)), mean=False),
+                after=lambda logs: safe_log(-torch.expm1(logs), aggregator.eps),
+            )
+        case LogExists():
+            return LogSummed(LogDisjunction(aggregator.alpha, aggregator.eps))
+    return Gathered(aggregator)
+
+
+def connective_fold(op: Connective) -> Accumulator:
+    """A connective of very many formulas as a fold."""
+    match op:
+        case TNorm() | TConorm():
+            return Joined(op)
+        case SigmoidalConnective():
+            return Wrapped(Joined(op.connective), after=op._bend)
+        case StableConnective():
+            return Wrapped(Joined(op.connective), before=lambda x: op._away_from(op._end, x))
+        case LogConjunction():
+            return _sum(lambda x: _finite(truth(x), op.eps), mean=False)
+        case LogDisjunction():
+            return LogSummed(op)
+    return Gathered(op.reduce)
+
+
+def at_least_one(count: Count, like: Tensor) -> float | Tensor:
+    """What a mean divides by."""
+    if isinstance(count, int):
+        return float(max(count, 1))
+    return torch.as_tensor(count, dtype=like.dtype, device=like.device).clamp_min(1)
+
+
+def _one_minus(x: Tensor) -> Tensor:
+    return 1 - truth(x)
+
+
+def _sum(before: Callable[[Tensor], Tensor], *, mean: bool) -> Monoid:
+    return Monoid("sum", lift=before, finish=(lambda s, n: s / at_least_one(n, s)) if mean else None, counts=mean)
+
+
+def _power_fold(p: Parameter, eps: float | None, *, mean: bool) -> Accumulator:
+    if bounds(p)[1] > 2:
+        return _Mean(p, eps) if mean else Normed(p, eps)
+
+    def finish(total: Tensor, n: Count) -> Tensor:
+        return _unpower(total / at_least_one(n, total) if mean else total, p, current(p), eps)
+
+    return Monoid("sum", lift=lambda z: _power(truth(z), p, eps), finish=finish, counts=mean)
+
+
+@dataclass(frozen=True)
+class _Mean(Normed):
+    counts = True
+
+    def finish(self, state: State, count: Count) -> Tensor:
+        (x,) = state
+        return x / at_least_one(count, x) ** (1 / current(self.p))

@@ -1,0 +1,324 @@
+"""What the symbols of a knowledge base mean: an ``nn.Module`` over networks, tensors, tables and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from doxa.errors import BindingError
+from doxa.logic.bind._bindings import table
+from doxa.logic.bind._meanings import (
+    Fixed,
+    Meaning,
+    Named,
+    Network,
+    Table,
+    bind,
+    bind_constant,
+    check_names,
+    signature_text,
+)
+from doxa.logic.bind._universe import Column, Objects, RowSet, read_rows, read_sort
+from doxa.logic.check._sorts import literal
+from doxa.logic.syntax._binders import Quantifier
+from doxa.logic.syntax._diagnostics import did_you_mean
+from doxa.logic.syntax._kb import KnowledgeBase
+from doxa.logic.syntax._symbols import Function, Predicate, Signature
+from doxa.logic.syntax._tree import Expr, Name
+from doxa.logic.syntax._walk import postorder
+
+__all__ = ["Batch", "Interpretation", "row_names"]
+
+
+class Interpretation(nn.Module):
+    """The meaning of each symbol of a knowledge base, by keyword.
+
+    Predicates and functions are bound to networks that say what they return (:func:`logits`, :func:`probs`,
+    :func:`log_probs`, :func:`values`), to tensors with one axis per argument, to tables by name (:func:`table`, or a
+    set or dict), or to Python functions (:func:`function`, or the function itself). Constants of an open sort are bound
+    to features, perhaps :func:`trainable`, or to an index into the data; other constants to their value. A predicate
+    that is not bound but has facts is true of exactly the facts labelled true. What is bound is part of this module:
+    ``.to``, ``state_dict`` and ``parameters`` include it.
+
+    >>> import torch
+    >>> from doxa.logic import KnowledgeBase, Predicate, Sort, forall, truth, variables
+    >>> Person = Sort("Person")
+    >>> friends = Predicate("friends", (Person, Person))
+    >>> x, y = variables("x y", Person)
+    >>> kb = KnowledgeBase(symmetry=forall(x, y)(friends(x, y) >> friends(y, x)))
+    >>> world = Interpretation(kb, friends=torch.tensor([[False, True], [True, False]]))
+    >>> truth(kb, world, Person=2)
+    tensor(True)
+    """
+
+    def __init__(self, kb: KnowledgeBase, /, **bindings: Any) -> None:
+        super().__init__()
+        self.kb = kb
+        self.meanings = nn.ModuleDict()
+        self.constants = nn.ModuleDict()
+        self._bound: dict[str, Meaning] = {}
+        self._fixed: dict[str, Fixed] = {}
+        self.plans: dict[Any, Any] = {}
+        self._rows = row_names([a.formula for a in kb.axioms])
+        signature = kb.signature
+        self.constants_of: dict[str, list[str]] = {}
+        for constant in signature.constants.values():
+            self.constants_of.setdefault(constant.sort.name, []).append(constant.name)
+        self.places = {name: i for names in self.constants_of.values() for i, name in enumerate(names)}
+        for name, value in bindings.items():
+            if name in signature.predicates or name in signature.functions:
+                symbol = signature.predicates.get(name) or signature.functions[name]
+                self._store(name, bind(symbol, value))
+            elif name in signature.constants:
+                self._fixed[name] = self.constants[_key(name)] = bind_constant(signature.constants[name], value)
+            else:
+                raise BindingError(_unknown(name, signature))
+        for name, entries in _facts(kb).items():
+            if name not in self._bound:
+                self._store(name, bind(signature.predicates[name], table(entries)))
+
+    def _store(self, name: str, meaning: Meaning) -> None:
+        if isinstance(meaning, Named):
+            check_names(meaning, self.kb.signature)
+        self._bound[name] = self.meanings[_key(name)] = meaning
+
+    def meaning(self, name: str) -> Meaning | None:
+        """What a predicate or function is bound to, or None."""
+        return self._bound.get(name)
+
+    def listen(self, name: str, hear: Callable[[Any], None]) -> Callable[[], object]:
+        """Hear what a symbol says: of a table at once, of a network from now on; the result is how to stop."""
+        meaning = self.meaning(name)
+        if isinstance(meaning, Network):
+            return meaning.listen(hear)
+        if isinstance(meaning, Table):
+            hear(meaning.tensor)
+        return lambda: None
+
+    def constant(self, name: str) -> Fixed | None:
+        """What a constant is bound to, or None."""
+        return self._fixed.get(name)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Parameters and buffers; unlike those methods, quick when only the first one is looked at."""
+        for meaning in (*self._bound.values(), *self._fixed.values()):
+            for module in meaning.modules():
+                for tensor in (*module._parameters.values(), *module._buffers.values()):
+                    if tensor is not None:
+                        yield tensor
+
+    def extra_repr(self) -> str:
+        known = self.kb.signature
+        symbols: list[Predicate | Function] = [*known.predicates.values(), *known.functions.values()]
+        unbound = [signature_text(s) for s in symbols if self.meaning(s.name) is None]
+        return f"unbound: {', '.join(unbound)}" if unbound else ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Plans are made of closures and can be made again.
+        return {**self.__dict__, "plans": {}}
+
+    def read(self, data: Mapping[str, Any], rows: Iterable[str] = ()) -> Batch:
+        """The data of one call, checked; ``rows`` names the row sets that a formula outside the knowledge base uses."""
+        return Batch(self, data, self._rows.union(rows))
+
+
+class Batch:
+    """The data of one call: objects of sorts, rows, and relations that come with the data."""
+
+    def __init__(self, interpretation: Interpretation, data: Mapping[str, Any], rows: frozenset[str]) -> None:
+        self.interpretation = interpretation
+        signature = interpretation.kb.signature
+        self.signature = signature
+        self.given: dict[str, Objects] = {}
+        self.rows: dict[str, RowSet] = {}
+        self.symbols: dict[str, Meaning] = {}
+        self._universes: dict[str, Objects] = {}
+        for name, value in data.items():
+            if name in signature.sorts:
+                sort = signature.sorts[name]
+                if sort.values is not None or sort.is_integer:
+                    raise BindingError(f"{name}: the values of this sort are known; only open sorts come with the data")
+                self.given[name] = read_sort(sort, value)
+        for name, value in data.items():
+            if name in self.given:
+                continue
+            if name in signature.rows or (name in rows and signature.describe(name) is None):
+                self.rows[name] = read_rows(name, value, signature.rows.get(name), signature, self.given)
+            elif name in signature.predicates or name in signature.functions:
+                self.symbols[name] = self._relation(name, value)
+            else:
+                raise BindingError(_unknown_data(name, signature, rows))
+        self.device = self._device()
+        self.schema = (
+            tuple([(name, o.features is None) for name, o in self.given.items()]),
+            tuple(
+                [(name, tuple([(f, c.schema) for f, c in r.columns.items()])) for name, r in self.rows.items()]
+                if self.rows
+                else ()
+            ),
+            tuple([(name, *_kind(m)) for name, m in self.symbols.items()]) if self.symbols else (),
+        )
+
+    def _relation(self, name: str, value: Any) -> Meaning:
+        """A predicate or function whose meaning comes with the data, such as the edges of a graph."""
+        if self.interpretation.meaning(name) is not None:
+            raise BindingError(f"{name} is already bound by the interpretation; leave it out of the data")
+        symbol = self.signature.predicates.get(name) or self.signature.functions[name]
+        meaning = bind(symbol, value)
+        if isinstance(meaning, Named):
+            check_names(meaning, self.signature)
+        return meaning
+
+    def meaning(self, name: str) -> Meaning:
+        """What a predicate or function means in this call."""
+        found = self.symbols.get(name) or self.interpretation.meaning(name)
+        if found is None:
+            raise BindingError(
+                f"{name} has no meaning yet: bind it, as in Interpretation(kb, {name}=...), or give facts about it"
+            )
+        return found
+
+    def identity(self, meaning: Network) -> Any:
+        """What two symbols share when they are bound to one network; one that comes with the data is new every time."""
+        name = meaning.symbol.name
+        return name if name in self.symbols else id(meaning.call)
+
+    def has_objects(self, sort: str) -> bool:
+        """Does an open sort have objects, from the data or as constants?"""
+        return sort in self.given or sort in self.interpretation.constants_of
+
+    def objects(self, sort: str) -> Objects:
+        """The objects of an open sort: those of the data, else its constants."""
+        if sort in self.given:
+            return self.given[sort]
+        if sort not in self._universes:
+            names = tuple(self.interpretation.constants_of.get(sort, ()))
+            if not names:
+                raise BindingError(
+                    f"sort {sort} has no objects: pass them with the data, as in {sort}=tensor, or declare constants"
+                )
+            features = [f.tensor for n in names if (f := self.interpretation.constant(n)) is not None]
+            known = [f for f in features if f is not None]
+            if known and len({f.shape for f in known}) > 1:
+                raise BindingError(
+                    f"the constants of sort {sort} have features of different shapes: "
+                    f"{', '.join(sorted({str(tuple(f.shape)) for f in known}))}"
+                )
+            stacked = torch.stack(known) if len(known) == len(names) else None
+            self._universes[sort] = Objects(len(names), stacked, names)
+        return self._universes[sort]
+
+    def index_of(self, name: str) -> int:
+        """The position of a constant among the objects of its open sort."""
+        sort = self.signature.constants[name].sort.name
+        if sort not in self.given:
+            return self.interpretation.places[name]
+        fixed = self.interpretation.constant(name)
+        if fixed is None or fixed.index is None:
+            raise BindingError(
+                f"{name}: the objects of {sort} come with the data, so say which one is meant: "
+                f"Interpretation(kb, {name}=index)"
+            )
+        if fixed.index >= self.given[sort].size:
+            raise BindingError(f"{name} is object {fixed.index} of {sort}, which has {self.given[sort].size} objects")
+        return fixed.index
+
+    def row_set(self, name: str) -> RowSet:
+        """The rows that came with the data under a name."""
+        if name not in self.rows:
+            raise BindingError(f"the rows {name!r} did not come with the data; pass them: {name}=dict(...)")
+        return self.rows[name]
+
+    def column(self, rows: str, field: str) -> Column:
+        """A field of rows."""
+        columns = self.row_set(rows).columns
+        if field not in columns:
+            remedy = did_you_mean(field, columns, f"its fields are {', '.join(columns)}")
+            raise BindingError(f"{rows} has no field {field!r}; {remedy}")
+        return columns[field]
+
+    def own_constants(self, sort: str) -> tuple[str, ...]:
+        """The constants of a sort that bring features of their own, beside the objects of the data."""
+        names = self.interpretation.constants_of.get(sort, ())
+        return tuple([n for n in names if (f := self.interpretation.constant(n)) is not None and f.tensor is not None])
+
+    def _device(self) -> torch.device:
+        expected = next((t.device for t in self.interpretation.tensors()), None)
+        origin = "the interpretation"
+        for place, tensor in self.tensors():
+            if expected is None:
+                expected, origin = tensor.device, place
+            elif tensor.device != expected:
+                raise BindingError(
+                    f"{place} is on {tensor.device}, but {origin} is on {expected}; move one of them with .to(...)"
+                )
+        return expected if expected is not None else torch.device("cpu")
+
+    def tensors(self) -> Iterable[tuple[str, Tensor]]:
+        for name, objects in self.given.items():
+            if objects.features is not None:
+                yield name, objects.features
+        for name, rows in self.rows.items():
+            for field, column in rows.columns.items():
+                yield f"{name}.{field}", column.values
+        for name, meaning in self.symbols.items():
+            for buffer in meaning.buffers():
+                yield name, buffer
+
+
+def _kind(meaning: Meaning) -> tuple[Any, ...]:
+    """What a plan depends on."""
+    if isinstance(meaning, Network):
+        return (Network, meaning.returns, meaning.exclusive, meaning.bare, meaning.per_object)
+    return (type(meaning), meaning.returns, not isinstance(meaning, Named) and meaning.exclusive)
+
+
+def row_names(formulas: Iterable[Expr]) -> frozenset[str]:
+    """The names after ``in`` that are not variables: row sets, which need no declaration."""
+    found: set[str] = set()
+    for node in postorder(*formulas):
+        if isinstance(node, Quantifier):
+            found.update([g.domain.name for g in node.groups if isinstance(g.domain, Name)])
+    return frozenset(found)
+
+
+def _facts(kb: KnowledgeBase) -> dict[str, dict[tuple[Any, ...], bool]]:
+    """The labels of the ground atoms of each predicate that has facts."""
+    labels: dict[str, dict[tuple[Any, ...], bool]] = {}
+    for fact in kb.facts:
+        args = tuple([a.name if isinstance(a, Name) else literal(a) for a in fact.atom.children])
+        of = labels.setdefault(fact.atom.name, {})
+        if of.setdefault(args, fact.label) != fact.label:
+            raise BindingError(f"the fact {fact.atom} is labelled both true and false; keep one of the two")
+    return labels
+
+
+_TAKEN = frozenset(dir(nn.ModuleDict()))
+
+
+def _key(name: str) -> str:
+    """A symbol's name as the name of a submodule: without dots, no method of a module, and its own for each symbol."""
+    key = name.replace("%", "%25").replace(".", "%2E")
+    return key + "%" if key in _TAKEN else key
+
+
+def _unknown(name: str, signature: Signature) -> str:
+    if name in signature.sorts or name in signature.rows:
+        return f"{name} is {signature.describe(name)}: pass it with the data, not as the meaning of a symbol"
+    known = [*signature.predicates, *signature.functions, *signature.constants]
+    return f"unknown symbol {name!r}; {did_you_mean(name, known, f'known are {_list(known)}')}"
+
+
+def _unknown_data(name: str, signature: Signature, rows: frozenset[str]) -> str:
+    if name in signature.constants:
+        return f"{name} is a constant: bind it in the interpretation, not with the data"
+    open_sorts = [s.name for s in signature.sorts.values() if s.values is None and not s.is_integer]
+    known = [*open_sorts, *sorted({*signature.rows, *rows}), *signature.predicates, *signature.functions]
+    return f"unknown data {name!r}; {did_you_mean(name, known, f'known are {_list(known)}')}"
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") if names else "none"

@@ -1,0 +1,1 @@
+"""What can be said of knowledge before any data: mistakes, doubts, sorts."""

@@ -1,0 +1,116 @@
+"""Static checking: every mistake that can be seen before data arrive, each reported with a remedy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from doxa.logic.check._checker import Checker, Report
+from doxa.logic.check._sorts import literal, show
+from doxa.logic.syntax._diagnostics import did_you_mean
+from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
+from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
+
+if TYPE_CHECKING:
+    from doxa.logic.syntax._kb import Axiom
+
+__all__ = ["check_axiom", "check_declaration", "check_fact", "check_formula"]
+
+
+def check_formula(formula: Expr, signature: Signature, report: Report) -> None:
+    """Report every mistake in a formula that stands on its own: ``report(node, message, remedy)``, once for each.
+
+    >>> from doxa.logic import Call, Name, Predicate, Signature, Sort, forall, variables
+    >>> Person = Sort("Person")
+    >>> signature = Signature()
+    >>> signature.add(Person)
+    >>> signature.add(Predicate("friends", (Person, Person)))
+    >>> (x,) = variables("x", Person)
+    >>> check_formula(forall(x)(Call("frends", (x, Name("y")))), signature, lambda node, *said: print(*said, sep="; "))
+    unknown name 'y'; bind it with forall or exists, or declare it: const y: ...
+    unknown predicate or function 'frends'; did you mean 'friends'?
+    """
+    Checker(signature, report).run(as_formula(formula))
+
+
+def check_axiom(axiom: Axiom, signature: Signature, report: Report) -> None:
+    """Report every mistake in an axiom: in its weight and in its formula."""
+    if not math.isfinite(axiom.weight) or axiom.weight < 0:
+        report(
+            axiom.formula,
+            f"the weight of axiom {axiom.name!r} is {axiom.weight!r}",
+            "a weight is finite and not negative; to say that a formula is unlikely, negate it",
+        )
+    check_formula(axiom.formula, signature, report)
+
+
+def check_fact(fact: Expr, signature: Signature, report: Report) -> None:
+    """Report every mistake in a fact: an atom, or a negated one, over constants, values and numbers."""
+    atom = as_formula(fact.children[0] if type(fact) is Not else fact)
+    if type(atom) is not Call:
+        report(fact, "a fact is an atom such as parent(alice, bob), or its negation", "write a rule as an axiom")
+        return
+    if atom.fresh:
+        report(atom, "a fact is known, not drawn, so 'fresh' has no meaning here", "leave 'fresh' out")
+    complex_ = [a for a in atom.children if type(a) is not Name and literal(a) is None]
+    for arg in complex_:
+        report(arg, f"a fact speaks of constants, values and numbers, not of {show(arg)}", "write a rule as an axiom")
+    if not complex_:
+        check_formula(atom, signature, report)
+
+
+def check_declaration(
+    declaration: Declaration, signature: Signature, report: Callable[[str, str, str | None], None]
+) -> None:
+    """Report every mistake in a declaration that is about to be added: ``report(word, message, remedy)``.
+
+    ``word`` is the name at fault, as it is written in the declaration. An undeclared sort is recognised by its name, so
+    a declaration that speaks of one can be built with a sort of no values.
+
+    >>> check_declaration(Predicate("owl", (Sort("Brid"),)), Signature({"Bird": Sort("Bird")}), print)
+    Brid unknown sort 'Brid' did you mean 'Bird'?
+    """
+    name = declaration.name
+    if (known := signature.describe(name)) is not None:
+        report(name, f"{name!r} is already declared as {known}", "choose another name, or leave one of the two out")
+    match declaration:
+        case Sort(values=tuple() as values):
+            _check_values(name, values, signature, report)
+        case Constant(sort=sort):
+            _check_sorts((sort,), signature, report)
+        case Predicate(sorts=sorts):
+            _check_sorts(sorts, signature, report)
+        case Function(sorts=sorts, result=result):
+            _check_sorts((*sorts, result), signature, report)
+        case Rows(fields=fields):
+            for place, field in enumerate(declaration.field_names):
+                if field in declaration.field_names[:place]:
+                    report(field, f"{name} has two fields {field!r}", "give each field its own name")
+            _check_sorts(tuple([sort for _, sort, _ in fields]), signature, report)
+
+
+def _check_values(
+    name: str, values: tuple[str, ...], signature: Signature, report: Callable[[str, str, str | None], None]
+) -> None:
+    if not values:
+        report(name, f"sort {name!r} has no values", "list at least one, or leave '= {}' out for an open sort")
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            report(value, f"sort {name!r} lists {value!r} twice", "list each value once")
+        elif value == name:
+            report(value, f"{value!r} names both a sort and its value", "choose another name for one of them")
+        elif (known := signature.describe(value)) is not None:
+            report(value, f"{value!r} is already declared as {known}", "choose another name")
+        seen.add(value)
+
+
+def _check_sorts(sorts: tuple[Sort, ...], signature: Signature, report: Callable[[str, str, str | None], None]) -> None:
+    for name in dict.fromkeys([s.name for s in sorts]):
+        if name in signature.sorts:
+            continue
+        if (known := signature.describe(name)) is not None:
+            report(name, f"{name!r} is {known}, not a sort", "sorts are declared with: sort Name")
+        else:
+            report(name, f"unknown sort {name!r}", did_you_mean(name, signature.sorts, f"declare it: sort {name}"))

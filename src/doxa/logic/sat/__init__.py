@@ -1,0 +1,1 @@
+"""Clauses, normal forms and solvers."""

@@ -1,0 +1,176 @@
+"""Negation normal form: negations stand only in front of atoms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from doxa.errors import ConfigError
+from doxa.logic.syntax._binders import Let, Quantifier
+from doxa.logic.syntax._count import Count
+from doxa.logic.syntax._simplify import Builder, not_propositional, parts
+from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
+
+__all__ = ["to_nnf"]
+
+Key = tuple[Expr, bool]
+"""A subformula and whether it is wanted as it is (True) or negated."""
+Expansion = Callable[[Builder, int, Sequence[Expr]], Expr]
+"""How ``at least k`` of formulas is written with conjunctions and disjunctions."""
+
+
+def to_nnf(formula: Expr, *, counting: str = "keep") -> Expr:
+    """The formula with ``&``, ``|``, quantifiers and statements over atoms and negated atoms, simplified on the way.
+
+    ``a -> b`` becomes ``!a | b`` and ``a <-> b`` becomes ``a & b | !a & !b``; negated quantifiers turn over. Shared
+    subformulas stay shared, each at most once as it is and once negated, so a nesting of equivalences, whose written
+    form doubles with every level, stays proportional to its depth.
+
+    Args:
+        formula: any formula, propositional or with quantifiers.
+        counting: ``"keep"`` leaves counting constraints over n ground formulas as they are (a negated one counts the
+            other side); ``"expand"`` writes them as conjunctions and disjunctions, k·n of them, shared. Counting
+            quantifiers stay; `ground` removes them.
+
+    >>> from doxa.logic import propositions
+    >>> a, b, c = propositions("a b c")
+    >>> print(to_nnf(~(a >> (b & ~c))))
+    a & (!b | c)
+    >>> print(to_nnf(a ^ b))
+    a & !b | !a & b
+    """
+    if counting not in ("keep", "expand"):
+        raise ConfigError(f"counting={counting!r} is unknown; choose 'keep' or 'expand'")
+    return normalise(formula, None if counting == "keep" else at_least_grid)
+
+
+def normalise(formula: Expr, expansion: Expansion | None, *, keep_equivalences: bool = False) -> Expr:
+    """`to_nnf`, which may also leave equivalences (as ``<->`` and ``xor`` over formulas in normal form)."""
+    while True:
+        build = Builder()
+        formula = _pushed(build, formula, expansion, keep_equivalences)
+        # What folds into a negation only on the way up ("at most 0 of" a conjunction) is pushed down in another round.
+        if not build.negated:
+            return formula
+
+
+def _pushed(build: Builder, formula: Expr, expansion: Expansion | None, keep_equivalences: bool) -> Expr:
+    value: dict[tuple[int, bool], Expr] = {}
+
+    def wanted(node: Expr, positive: bool) -> list[Key]:
+        if type(node) is And or type(node) is Or:
+            return [(c, positive) for c in node.children]
+        match node:
+            case Not():
+                return [(node.children[0], not positive)]
+            case Implies():
+                return [(node.children[0], not positive), (node.children[1], positive)]
+            case Iff() | Xor():
+                signs = (True,) if keep_equivalences else (True, False)
+                return [(c, sign) for c in node.children for sign in signs]
+            case Count():
+                signs = (True,) if expansion is None else (True, False)
+                return [(c, sign) for sign in signs for c in node.children]
+            case Quantifier():
+                counting = node.kind not in ("forall", "exists")
+                guard = [(node.guard, True)] if node.guard is not None else []
+                return [*guard, (node.body, positive or counting)]
+        return [(c, positive) for c in parts(node)]
+
+    stack: list[tuple[Expr, bool, list[Key] | None]] = [(formula, True, None)]
+    while stack:
+        node, positive, keys = stack.pop()
+        if (id(node), positive) in value:
+            continue
+        kind = type(node)
+        if kind is Call or kind is Compare:
+            atom = build.share(node)
+            value[id(node), positive] = atom if positive else build.negate(atom)
+        elif keys is None:
+            keys = wanted(node, positive)
+            stack.append((node, positive, keys))
+            stack += [(c, sign, None) for c, sign in reversed(keys)]
+        else:
+            args = [value[id(c), sign] for c, sign in keys]
+            value[id(node), positive] = _build(build, node, positive, args, expansion)
+    return build.flatten(value[id(formula), True])
+
+
+def _build(build: Builder, node: Expr, positive: bool, args: list[Expr], expansion: Expansion | None) -> Expr:
+    """The normal form of a node or of its negation, from those of the keys it asked for."""
+    match node:
+        case Truth():
+            return build.truth(node.value == positive)
+        case Not():
+            return args[0]
+        case And() | Or():
+            return build.join(And if isinstance(node, And) == positive else Or, args)
+        case Implies():
+            return build.join(Or if positive else And, args)
+        case Iff() | Xor():
+            same = isinstance(node, Iff) == positive
+            if len(args) == 2:
+                return build.equal(args[0], args[1], same)
+            a, not_a, b, not_b = args
+            pairs = ((a, b), (not_a, not_b)) if same else ((a, not_b), (not_a, b))
+            return build.join(Or, [build.join(And, pair) for pair in pairs])
+        case Count():
+            return _count(build, node, positive, args, expansion)
+        case Quantifier():
+            return _quantify(build, node, positive, args)
+        case Let():
+            return build.rebuild(node, args)
+    raise not_propositional(node)
+
+
+def _sides(kind: str, k: int, positive: bool) -> tuple[type[Expr], list[tuple[str, int]]]:
+    """A counting constraint or its negation as And or Or of some, none of them ``exactly`` when it is negated."""
+    if positive:
+        return And, [(kind, k)]
+    below, above = ("at most", k - 1), ("at least", k + 1)
+    return Or, {"exactly": [below, above], "at most": [above], "at least": [below]}[kind]
+
+
+def _count(build: Builder, node: Count, positive: bool, args: list[Expr], expansion: Expansion | None) -> Expr:
+    joined, sides = _sides(node.kind, node.count, positive)
+    if expansion is None:
+        return build.join(joined, [build.count(kind, k, args) for kind, k in sides])
+    n = len(args) // 2
+    these, negated = args[:n], args[n:]
+    written: list[Expr] = []
+    for kind, k in sides:
+        both = []
+        if kind != "at most":
+            both.append(expansion(build, k, these))
+        if kind != "at least":  # at most k are true: at least n - k are false
+            both.append(expansion(build, n - k, negated))
+        written.append(build.join(And, both))
+    return build.join(joined, written)
+
+
+def _quantify(build: Builder, node: Quantifier, positive: bool, args: list[Expr]) -> Expr:
+    body, guard = args[-1], args[0] if len(args) == 2 else None
+    if node.count is None:
+        turned = {"forall": "exists", "exists": "forall"}
+        kind = node.kind if positive else turned[node.kind]
+        return build.quantify(Quantifier(kind, node.groups, body, guard=guard), body, guard)
+    joined, sides = _sides(node.kind, node.count, positive)
+    return build.join(
+        joined,
+        [
+            build.share(Quantifier(kind, node.groups, body, count=k, guard=guard)) if k >= 0 else build.false
+            for kind, k in sides
+        ],
+    )
+
+
+def at_least_grid(build: Builder, k: int, args: Sequence[Expr]) -> Expr:
+    """At least k of the arguments, by c(i, j) = c(i-1, j) | x_i & c(i-1, j-1): at least j of the first i."""
+    n = len(args)
+    if k <= 0 or k > n:
+        return build.truth(k <= 0)
+    row = [build.true] + [build.false] * k
+    for i, x in enumerate(args):
+        # only what can still reach k with the arguments that follow, from above so that row[j - 1] is the old one
+        for j in range(min(i + 1, k), max(0, k - (n - i)), -1):
+            row[j] = build.join(Or, [row[j], build.join(And, [x, row[j - 1]])])
+    return row[k]

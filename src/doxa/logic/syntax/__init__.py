@@ -1,0 +1,1 @@
+"""Sorts, symbols, terms and formulas: the tree that everything else reads."""

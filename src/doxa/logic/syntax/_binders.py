@@ -1,0 +1,146 @@
+"""Nodes that bind variables: quantifiers over groups of variables, and the statement ``x := f(t) (body)``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, cast
+
+from doxa.errors import KnowledgeError
+from doxa.logic.syntax._tree import Expr, Name, as_formula
+from doxa.logic.syntax._walk import postorder
+
+__all__ = ["Group", "Let", "Quantifier"]
+
+
+class Group:
+    """Variables that range over the same objects: of a ``sort``, or of the value of ``domain`` (``x in s.objects``).
+
+    With ``sample``, one fresh batch of that many objects is drawn and every variable of the group ranges over it.
+
+    >>> from doxa.logic import Call, Name
+    >>> print(Quantifier("forall", [Group(("x", "y"), sort="Image", sample=64)], Call("same", (Name("x"), Name("y")))))
+    forall x, y: Image sample 64. same(x, y)
+    """
+
+    __slots__ = ("domain", "names", "sample", "sort")
+
+    def __init__(
+        self, names: Iterable[str], *, sort: str | None = None, domain: Expr | None = None, sample: int | None = None
+    ) -> None:
+        self.names = tuple(names)
+        self.sort = sort
+        self.domain = domain
+        self.sample = sample
+        if (sort is None) == (domain is None):
+            raise KnowledgeError(f"variables {', '.join(self.names)} need a sort or a domain; give one of them")
+        if not self.names:
+            raise KnowledgeError("a quantifier needs at least one variable; name one")
+        if sample is not None and sample < 1:
+            raise KnowledgeError(f"sample needs a positive number of objects, got {sample}; write sample 64")
+
+
+class Quantifier(Expr):
+    """``forall``, ``exists``, ``exactly k``, ``at most k`` or ``at least k`` over one or more groups of variables.
+
+    Children are the domains of the groups that have one, then the guard if there is one, then the body.
+    Neighbouring groups over the same objects are merged: ``x: P, y: P`` is ``x, y: P``.
+
+    >>> from doxa.logic import Call, Name
+    >>> x = Name("x")
+    >>> print(Quantifier("at most", [Group(["x"], sort="Digit")], Call("is", (x,)), count=2, guard=x.ne(0)))
+    at most 2 x: Digit where x != 0. is(x)
+    """
+
+    __slots__ = ()
+    KINDS: ClassVar[tuple[str, ...]] = ("forall", "exists", "exactly", "at most", "at least")
+
+    def __init__(
+        self, kind: str, groups: Iterable[Group], body: Expr, *, count: int | None = None, guard: Expr | None = None
+    ) -> None:
+        if kind not in self.KINDS:
+            raise KnowledgeError(f"no quantifier {kind!r}; there are {', '.join(self.KINDS)}")
+        counting = kind not in ("forall", "exists")
+        if counting != (count is not None) or (count is not None and count < 0):
+            raise KnowledgeError(f"{kind} takes {'a number that is not negative' if counting else 'no number'}")
+        merged: list[Group] = []
+        for g in groups:
+            last = merged[-1] if merged else None
+            if last is not None and g.sample is None and last.sample is None and _same_objects(g, last):
+                merged[-1] = Group(last.names + g.names, sort=last.sort, domain=last.domain)
+            else:
+                merged.append(g)
+        if not merged:
+            raise KnowledgeError(f"{kind} needs at least one variable")
+        label = (kind, count, tuple([(g.names, g.sort, g.sample) for g in merged]), guard is not None)
+        domains = tuple([g.domain for g in merged if g.domain is not None])
+        tail = (as_formula(body),) if guard is None else (as_formula(guard), as_formula(body))
+        super().__init__(label, domains + tail)
+
+    @property
+    def kind(self) -> str:
+        return cast(str, self.label[0])
+
+    @property
+    def count(self) -> int | None:
+        return cast("int | None", self.label[1])
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        domains = iter(self.children)
+        return tuple(
+            [
+                Group(names, sort=sort, domain=next(domains) if sort is None else None, sample=sample)
+                for names, sort, sample in self.label[2]
+            ]
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every variable bound here, in order."""
+        return tuple([n for names, _, _ in self.label[2] for n in names])
+
+    @property
+    def guard(self) -> Expr | None:
+        return self.children[-2] if self.label[3] else None
+
+    @property
+    def body(self) -> Expr:
+        return self.children[-1]
+
+
+class Let(Expr):
+    """The statement ``x := f(t), y := g(u) (body)``: draw once, use in the scope. Later values may use earlier names.
+
+    >>> from doxa.logic import Call, Name
+    >>> d = Call("digit", (Name("x"),))
+    >>> print(Let([("d", d)], Name("d").eq(3)))
+    d := digit(x) (d = 3)
+    """
+
+    __slots__ = ()
+
+    def __init__(self, bindings: Iterable[tuple[str, Expr]], body: Expr) -> None:
+        pairs = list(bindings)
+        if not pairs:
+            raise KnowledgeError("a statement needs at least one 'x := f(...)'")
+        super().__init__(tuple([n for n, _ in pairs]), (*[v for _, v in pairs], as_formula(body)))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return cast("tuple[str, ...]", self.label)
+
+    @property
+    def values(self) -> tuple[Expr, ...]:
+        return self.children[:-1]
+
+    @property
+    def body(self) -> Expr:
+        return self.children[-1]
+
+
+def _same_objects(group: Group, last: Group) -> bool:
+    if group.domain is None or last.domain is None:
+        return group.sort == last.sort and group.domain is last.domain
+    # In forall s in scenes, x in s.objects the domain of x depends on s: such domains are never the same objects.
+    depends = any(type(n) is Name and n.label in last.names for n in postorder(group.domain))
+    return group.domain == last.domain and not depends

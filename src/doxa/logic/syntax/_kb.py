@@ -1,0 +1,287 @@
+"""A knowledge base: declarations, axioms and facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from doxa.errors import KnowledgeError
+from doxa.logic.check._check import check_axiom, check_fact
+from doxa.logic.syntax._diagnostics import Diagnostic, did_you_mean, raise_all
+from doxa.logic.syntax._node import Flat, flatten, rebuild
+from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
+from doxa.logic.syntax._tree import Call, Expr, Not, as_formula
+from doxa.logic.syntax._walk import intern, postorder
+from doxa.logic.text._printer import axiom_header, fact_text, knowledge_latex, knowledge_text, to_text, to_unicode
+
+__all__ = ["Axiom", "Fact", "KnowledgeBase"]
+
+
+@dataclass(frozen=True)
+class Axiom:
+    """A named formula with a weight; ``learnable`` weights start at ``weight`` and become parameters.
+
+    >>> from doxa.logic import propositions
+    >>> a, b = propositions("a b")
+    >>> print(Axiom("rule", a >> b, weight=0.5))
+    [rule, weight 0.5] a -> b
+    """
+
+    name: str
+    formula: Expr
+    weight: float = 1.0
+    learnable: bool = False
+    named: bool = True
+    """Whether the name was given, or made up from the axiom's place (such an axiom prints without it)."""
+
+    def __str__(self) -> str:
+        return axiom_header(self) + to_text(self.formula)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A ground atom that is labelled true or false.
+
+    >>> from doxa.logic import Call, Name
+    >>> print(Fact(Call("smokes", (Name("bob"),)), False))
+    fact !smokes(bob)
+    """
+
+    atom: Call
+    label: bool = True
+
+    def __str__(self) -> str:
+        return fact_text(self)
+
+
+class KnowledgeBase:
+    """Declarations, axioms and facts; every formula in it is checked, and equal subformulas are one object.
+
+    Declarations used in the formulas are found by themselves; further ones are given first. Formulas given without a
+    keyword are axioms without a name.
+
+    >>> from doxa.logic import Predicate, Sort, forall, variables
+    >>> Person = Sort("Person")
+    >>> friends = Predicate("friends", (Person, Person))
+    >>> x, y = variables("x y", Person)
+    >>> kb = KnowledgeBase(symmetry=forall(x, y)(friends(x, y) >> friends(y, x)))
+    >>> print(kb)
+    sort Person
+    pred friends(Person, Person)
+    [symmetry] forall x, y: Person. friends(x, y) -> friends(y, x)
+    >>> kb["symmetry"].weight, len(kb), "symmetry" in kb
+    (1.0, 1, True)
+    """
+
+    signature: Signature
+    axioms: tuple[Axiom, ...]
+    facts: tuple[Fact, ...]
+
+    def __init__(self, *parts: Declaration | Axiom | Fact | Expr, **axioms: Expr) -> None:
+        signature = Signature()
+        rules = [p if isinstance(p, Axiom) else Axiom("", p, named=False) for p in parts if isinstance(p, Axiom | Expr)]
+        rules += [Axiom(name, formula) for name, formula in axioms.items()]
+        facts = [p for p in parts if isinstance(p, Fact)]
+        for part in parts:
+            if not isinstance(part, Axiom | Fact | Expr):
+                _declare(signature, part)
+        declared: set[int] = set()
+        for node in postorder(*[a.formula for a in rules], *[f.atom for f in facts]):
+            if node.hint is not None and id(node.hint) not in declared:
+                declared.add(id(node.hint))
+                _declare(signature, node.hint)
+        self._check_and_share(signature, rules, facts)
+
+    @classmethod
+    def from_parts(cls, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact] = ()) -> KnowledgeBase:
+        """A knowledge base whose declarations are already together.
+
+        >>> from doxa.logic import Call, Predicate, Signature
+        >>> signature = Signature()
+        >>> signature.add(Predicate("rain"))
+        >>> print(KnowledgeBase.from_parts(signature, [Axiom("wet", Call("rain"))]))
+        pred rain
+        [wet] rain
+        """
+        kb = object.__new__(cls)
+        kb._check_and_share(signature, axioms, facts)
+        return kb
+
+    @classmethod
+    def _trusted(cls, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact]) -> KnowledgeBase:
+        """A knowledge base of parts that are checked and shared already."""
+        kb = object.__new__(cls)
+        kb._assemble(signature, axioms, facts)
+        return kb
+
+    def _check_and_share(self, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact]) -> None:
+        table: dict[Expr, Expr] = {}
+        axioms = [replace(a, formula=intern(as_formula(a.formula), table)) for a in axioms]
+        facts = [Fact(cast(Call, intern(f.atom, table)), f.label) for f in facts]
+        diagnostics: list[Diagnostic] = []
+
+        def report_in(what: object) -> Callable[[Expr, str, str | None], None]:
+            def report(node: Expr, message: str, remedy: str | None) -> None:
+                shown = str(what)
+                shown = shown if len(shown) <= 200 else shown[:197] + "..."
+                diagnostics.append(Diagnostic("error", f"{message}, in: {shown}", remedy))
+
+            return report
+
+        for axiom in axioms:
+            check_axiom(axiom, signature, report_in(axiom))
+        for fact in facts:
+            check_fact(fact.atom if fact.label else Not(fact.atom), signature, report_in(fact))
+        raise_all(diagnostics)
+        self._assemble(signature, axioms, facts)
+
+    def _assemble(self, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact]) -> None:
+        self.signature = signature
+        self.axioms = tuple(name_all(axioms))
+        self.facts = tuple(facts)
+        self._by_name = {a.name: a for a in self.axioms}
+
+    def __getitem__(self, name: str) -> Axiom:
+        if (axiom := self._by_name.get(name)) is not None:
+            return axiom
+        known = ", ".join(list(self._by_name)[:8]) or "none"
+        raise KeyError(f"no axiom {name!r}; {did_you_mean(name, self._by_name, f'there are: {known}')}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[Axiom]:
+        return iter(self.axioms)
+
+    def __len__(self) -> int:
+        return len(self.axioms)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KnowledgeBase):
+            return NotImplemented
+        return (self.signature, self.axioms, self.facts) == (other.signature, other.axioms, other.facts)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __or__(self, other: KnowledgeBase) -> KnowledgeBase:
+        """The knowledge of both; what both declare must agree."""
+        if not isinstance(other, KnowledgeBase):
+            return NotImplemented
+        signature = self.signature.copy()
+        for declaration in other.signature:
+            signature.add(declaration)
+        return KnowledgeBase.from_parts(signature, (*self.axioms, *other.axioms), (*self.facts, *other.facts))
+
+    def extend(self, text: str, *, file: str | None = None, warn: bool = True) -> KnowledgeBase:
+        """This knowledge and more of it, given as text that may use what is declared here.
+
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> print(KnowledgeBase(first=a | b).extend("pred c; [second] a -> c"))
+        pred a
+        pred b
+        pred c
+        [first] a | b
+        [second] a -> c
+        """
+        from doxa.logic.text._parser import extend
+
+        return extend(self, text, file=file, warn=warn)
+
+    def __reduce__(self) -> tuple[Callable[..., KnowledgeBase], tuple[Any, ...]]:
+        # One flat table for all formulas, so that what they share stays shared.
+        flat, places = flatten([*[a.formula for a in self.axioms], *[f.atom for f in self.facts]])
+        axioms = [(a.name, a.weight, a.learnable, a.named) for a in self.axioms]
+        return _unpickle, (self.signature, axioms, [f.label for f in self.facts], flat, places)
+
+    def __copy__(self) -> KnowledgeBase:
+        return KnowledgeBase._trusted(self.signature.copy(), self.axioms, self.facts)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> KnowledgeBase:
+        return self.__copy__()  # trees never change, so they need no copy
+
+    def __repr__(self) -> str:
+        return f"<KnowledgeBase of {len(self.axioms)} axioms and {len(self.facts)} facts>"
+
+    def __str__(self) -> str:
+        return knowledge_text(self)
+
+    def unicode(self) -> str:
+        """The knowledge base with mathematical symbols; parses back to the same knowledge base.
+
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> print(KnowledgeBase(rule=a >> ~b).unicode())
+        pred a
+        pred b
+        [rule] a → ¬b
+        """
+        return knowledge_text(self, to_unicode)
+
+    def latex(self) -> str:
+        r"""The facts and axioms as one display for a paper (``amsmath``).
+
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> print(KnowledgeBase(rule=a >> ~b).latex())
+        \begin{align*}
+          & \mathrm{a} \rightarrow \neg \mathrm{b} && \text{rule}
+        \end{align*}
+        """
+        return knowledge_latex(self)
+
+
+def name_all(axioms: Iterable[Axiom]) -> list[Axiom]:
+    """Axioms without a name are named after their place; two of one name are an error."""
+    rules = list(axioms)
+    taken: set[str] = set()
+    for axiom in rules:
+        if axiom.named and axiom.name in taken:
+            raise KnowledgeError(f"two axioms are named {axiom.name!r}; give each its own name")
+        if axiom.named:
+            taken.add(axiom.name)
+    for i, axiom in enumerate(rules):
+        if not axiom.named:
+            name = f"axiom{i + 1}"
+            while name in taken:
+                name += "_"
+            rules[i] = axiom if axiom.name == name else replace(axiom, name=name)
+    return rules
+
+
+def _unpickle(
+    signature: Signature,
+    axioms: list[tuple[str, float, bool, bool]],
+    labels: list[bool],
+    flat: Flat,
+    places: list[int],
+) -> KnowledgeBase:
+    nodes = rebuild(flat)
+    roots = iter([nodes[i] for i in places])
+    rules = [Axiom(name, next(roots), weight, learnable, named) for name, weight, learnable, named in axioms]
+    return KnowledgeBase._trusted(signature, rules, [Fact(cast(Call, next(roots)), label) for label in labels])
+
+
+def _declare(signature: Signature, declaration: Declaration) -> None:
+    """Declare a symbol and, first, the sorts it speaks of."""
+    match declaration:
+        case Constant(sort=sort):
+            signature.add(sort)
+        case Predicate(sorts=sorts):
+            for sort in sorts:
+                signature.add(sort)
+        case Function(sorts=sorts, result=result):
+            for sort in (*sorts, result):
+                signature.add(sort)
+        case Rows(fields=fields):
+            for _, sort, _ in fields:
+                signature.add(sort)
+        case Sort():
+            pass
+        case _:
+            raise TypeError(
+                f"cannot put {declaration!r} of type {type(declaration).__name__} into a knowledge base; wanted "
+                "declarations, axioms, facts and formulas"
+            )
+    signature.add(declaration)

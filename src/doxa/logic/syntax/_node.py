@@ -1,0 +1,121 @@
+"""What every node of a tree is: a class, a label and children, immutable, compared and hashed by structure.
+
+Nothing recurses on the depth of a tree: the hash of a node is computed from the stored hashes of its children, equality
+walks a stack of its own, and a pickle is a flat list of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from doxa.logic.syntax._walk import postorder
+
+if TYPE_CHECKING:
+    from doxa.logic.syntax._tree import Expr
+
+__all__ = ["Flat", "Node", "flatten", "make", "rebuild", "same"]
+
+Flat = list[tuple[type["Expr"], Any, tuple[int, ...]]]
+"""Trees as a list of (class, label, places of the children in the list), children first."""
+
+
+class Node:
+    """Class, ``label`` and ``children`` decide equality, and nothing else does."""
+
+    __slots__ = ("__weakref__", "_hash", "children", "hint", "label")
+
+    label: Any
+    children: tuple[Expr, ...]
+    hint: Any
+    """The declaration a node was built from in Python, if any; a convenience that takes no part in equality."""
+    _hash: int
+
+    def __init__(self, label: Any, children: tuple[Expr, ...], hint: Any = None) -> None:
+        # Nodes are frozen, so their slots are filled past __setattr__.
+        _set_label(self, label)
+        _set_children(self, children)
+        _set_hint(self, hint)
+        _set_hash(self, hash((type(self).__name__, label, tuple([c._hash for c in children]))))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"formulas cannot be changed: tried to set {name!r} of a {type(self).__name__}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"formulas cannot be changed: tried to delete {name!r} of a {type(self).__name__}")
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        """The same node over other children (and the node itself when they are the same objects)."""
+        this = cast("Expr", self)
+        return this if same(children, self.children) else make(type(this), self.label, children, self.hint)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Node):
+            return NotImplemented
+        stack: list[tuple[Node, Node]] = [(self, other)]
+        seen: set[tuple[int, int]] = set()  # shared subtrees are compared once
+        while stack:
+            a, b = stack.pop()
+            if a is b:
+                continue
+            if a._hash != b._hash or type(a) is not type(b) or a.label != b.label or len(a.children) != len(b.children):
+                return False
+            key = (id(a), id(b))
+            if a.children and key not in seen:
+                seen.add(key)
+                stack.extend(zip(a.children, b.children, strict=True))
+        return True
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Node:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Expr], tuple[Flat]]:
+        return _rebuild_one, (flatten([cast("Expr", self)])[0],)
+
+
+_set_label, _set_children, _set_hint, _set_hash = [
+    cast(Any, Node.__dict__[slot]).__set__ for slot in ("label", "children", "hint", "_hash")
+]
+
+
+def same(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
+    """Are these the same objects?"""
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def make(kind: type[Expr], label: Any, children: tuple[Expr, ...], hint: Any = None) -> Expr:
+    """A node from its parts, past the constructors that take friendlier arguments."""
+    node = object.__new__(kind)
+    Node.__init__(node, label, children, hint)
+    return node
+
+
+def flatten(roots: Iterable[Expr]) -> tuple[Flat, list[int]]:
+    """Trees as one flat list in which shared subtrees stand once, and the places of the roots in it."""
+    roots = list(roots)
+    place: dict[int, int] = {}
+    flat: Flat = []
+    for node in postorder(*roots):
+        place[id(node)] = len(flat)
+        flat.append((type(node), node.label, tuple([place[id(c)] for c in node.children])))
+    return flat, [place[id(r)] for r in roots]
+
+
+def rebuild(flat: Flat) -> list[Expr]:
+    """The nodes of a flat list, at the same places."""
+    nodes: list[Expr] = []
+    for kind, label, children in flat:
+        nodes.append(make(kind, label, tuple([nodes[i] for i in children])))
+    return nodes
+
+
+def _rebuild_one(flat: Flat) -> Expr:
+    return rebuild(flat)[-1]

@@ -1,0 +1,260 @@
+"""Declarations: sorts, constants, predicates, functions and data rows, and the signature that holds them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from doxa.errors import KnowledgeError
+from doxa.logic.syntax._tree import Call, Expr, ExprLike, Name, as_expr
+
+__all__ = ["INT", "REAL", "Constant", "Function", "Predicate", "Rows", "Signature", "Sort"]
+
+
+@dataclass(frozen=True)
+class Sort:
+    """A kind of objects: open (they arrive with the data), a range of integers, or an enumeration of names.
+
+    >>> Sort("Image").is_open, Sort.range("Digit", 0, 9).size, Sort("Colour", ("red", "green")).values
+    (True, 10, ('red', 'green'))
+    """
+
+    name: str
+    values: range | tuple[str, ...] | None = None
+
+    @classmethod
+    def range(cls, name: str, low: int, high: int) -> Sort:
+        """The integers from ``low`` to ``high``, both included.
+
+        >>> Sort.range("Digit", 0, 9).values
+        range(0, 10)
+        """
+        if high < low:
+            raise KnowledgeError(f"sort {name} = {low}..{high} is empty; the first bound must not exceed the second")
+        if high - low >= sys.maxsize:
+            raise KnowledgeError(f"sort {name} = {low}..{high} has too many values; use Int for integers of any size")
+        return cls(name, range(low, high + 1))
+
+    @property
+    def is_open(self) -> bool:
+        return self.values is None
+
+    @property
+    def is_integer(self) -> bool:
+        """Are the values integers, so that arithmetic and order make sense?"""
+        return isinstance(self.values, range) or self in (INT, REAL)
+
+    @property
+    def size(self) -> int | None:
+        """The number of values; None for an open sort."""
+        return None if self.values is None else len(self.values)
+
+    def __getitem__(self, value: str) -> Name:
+        """A value of an enumerated sort, as a term.
+
+        >>> print(Sort("Colour", ("red", "green"))["red"])
+        red
+        """
+        if not isinstance(self.values, tuple) or value not in self.values:
+            raise KnowledgeError(f"sort {self.name} has no value {value!r}; it has {_listing(self.values)}")
+        return Name(value, hint=self)
+
+
+INT = Sort("Int")
+"""Built in: integers that functions, fields and arithmetic yield."""
+REAL = Sort("Real")
+"""Built in: real numbers that functions, fields and arithmetic yield."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A named object of a sort.
+
+    >>> print(Constant("alice", Sort("Person")).term)
+    alice
+    """
+
+    name: str
+    sort: Sort
+
+    @property
+    def term(self) -> Name:
+        return Name(self.name, hint=self)
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A relation: applied to terms it is a formula.
+
+    >>> Person = Sort("Person")
+    >>> friends = Predicate("friends", (Person, Person))
+    >>> print(friends(Name("x"), Name("y")))
+    friends(x, y)
+    """
+
+    name: str
+    sorts: tuple[Sort, ...] = ()
+
+    def __call__(self, *args: ExprLike) -> Expr:
+        return _apply(self, args)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function: applied to terms it is a term. Neural when it is bound to a distribution over a finite sort.
+
+    >>> digit = Function("digit", (Sort("Image"),), Sort.range("Digit", 0, 9))
+    >>> print(digit(Name("x")) + 1)
+    digit(x) + 1
+    """
+
+    name: str
+    sorts: tuple[Sort, ...]
+    result: Sort
+
+    def __call__(self, *args: ExprLike) -> Expr:
+        return _apply(self, args)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The fields of data rows: ``data pairs(left: Image, right: Image, sum: Int)``.
+
+    A field marked ``many`` holds several objects per row, a different number in each (``objects: Object*``).
+    Declaring rows is optional; declared ones are checked before anything runs.
+
+    >>> Rows("pairs", (("left", Sort("Image"), False), ("sum", INT, False))).field_names
+    ('left', 'sum')
+    """
+
+    name: str
+    fields: tuple[tuple[str, Sort, bool], ...]
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        return tuple([name for name, _, _ in self.fields])
+
+
+Declaration = Sort | Constant | Predicate | Function | Rows
+
+
+@dataclass
+class Signature:
+    """Everything declared, by name. A name is declared once, whatever it names.
+
+    >>> s = Signature()
+    >>> s.add(Sort("Colour", ("red", "green")))
+    >>> s.value_sorts["red"].name
+    'Colour'
+    >>> s.add(Predicate("red"))
+    Traceback (most recent call last):
+    doxa.errors.KnowledgeError: 'red' is already declared as a value of sort Colour; choose another name
+    """
+
+    sorts: dict[str, Sort] = field(default_factory=lambda: {"Int": INT, "Real": REAL})
+    constants: dict[str, Constant] = field(default_factory=dict)
+    predicates: dict[str, Predicate] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    rows: dict[str, Rows] = field(default_factory=dict)
+    value_sorts: dict[str, Sort] = field(default_factory=dict)
+    """The enumerated sort that each value name belongs to."""
+
+    def add(self, declaration: Declaration) -> None:
+        """Declare; the same declaration twice is one, a different one under a known name is an error."""
+        tables: dict[type, dict[str, Any]] = {
+            Sort: self.sorts,
+            Constant: self.constants,
+            Predicate: self.predicates,
+            Function: self.functions,
+            Rows: self.rows,
+        }
+        table = tables[type(declaration)]
+        name = declaration.name
+        if table.get(name) == declaration:
+            return
+        if (known := self.describe(name)) is not None:
+            raise KnowledgeError(f"{name!r} is already declared as {known}; choose another name")
+        if isinstance(declaration, Sort) and isinstance(declaration.values, tuple):
+            if len(set(declaration.values)) != len(declaration.values):
+                raise KnowledgeError(f"sort {name} lists a value twice: {_listing(declaration.values)}")
+            for value in declaration.values:
+                if (known := self.describe(value)) is not None:
+                    raise KnowledgeError(f"{value!r} is already declared as {known}; choose another name")
+            self.value_sorts.update(dict.fromkeys(declaration.values, declaration))
+        table[name] = declaration
+
+    def copy(self) -> Signature:
+        """A signature of its own with the same declarations.
+
+        >>> first = Signature()
+        >>> second = first.copy()
+        >>> second.add(Predicate("rain"))
+        >>> "rain" in first.predicates, "rain" in second.predicates
+        (False, True)
+        """
+        return Signature(
+            sorts=dict(self.sorts),
+            constants=dict(self.constants),
+            predicates=dict(self.predicates),
+            functions=dict(self.functions),
+            rows=dict(self.rows),
+            value_sorts=dict(self.value_sorts),
+        )
+
+    def __iter__(self) -> Iterator[Declaration]:
+        """Every declaration, sorts first."""
+        for table in (self.sorts, self.constants, self.predicates, self.functions, self.rows):
+            yield from table.values()
+
+    def describe(self, name: str) -> str | None:
+        """What a name is, in words, or None when it is not declared.
+
+        >>> Signature().describe("Int")
+        'a sort'
+        """
+        if name in self.sorts:
+            return "a sort"
+        if name in self.constants:
+            return f"a constant of sort {self.constants[name].sort.name}"
+        if name in self.predicates:
+            return f"a predicate of {_arguments(self.predicates[name].sorts)}"
+        if name in self.functions:
+            return f"a function of {_arguments(self.functions[name].sorts)}"
+        if name in self.rows:
+            return "data rows"
+        if name in self.value_sorts:
+            return f"a value of sort {self.value_sorts[name].name}"
+        return None
+
+    def names(self) -> list[str]:
+        """Every declared name, for suggesting the nearest one."""
+        return [
+            *self.sorts,
+            *self.constants,
+            *self.predicates,
+            *self.functions,
+            *self.rows,
+            *self.value_sorts,
+        ]
+
+
+def _arguments(sorts: tuple[Sort, ...]) -> str:
+    return f"{len(sorts)} argument{'' if len(sorts) == 1 else 's'}"
+
+
+def _apply(symbol: Predicate | Function, args: tuple[ExprLike, ...]) -> Expr:
+    if len(args) != len(symbol.sorts):
+        wanted = ", ".join([s.name for s in symbol.sorts])
+        raise KnowledgeError(f"{symbol.name}({wanted}) takes {len(symbol.sorts)} arguments, got {len(args)}")
+    return Call(symbol.name, tuple([as_expr(a) for a in args]), hint=symbol)
+
+
+def _listing(values: range | tuple[str, ...] | None) -> str:
+    if values is None:
+        return "no values of its own (it is open)"
+    if isinstance(values, range):
+        return f"{values[0]}..{values[-1]}"
+    shown = ", ".join(values[:8])
+    return shown if len(values) <= 8 else f"{shown}, ... ({len(values)} in all)"

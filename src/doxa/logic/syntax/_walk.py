@@ -1,0 +1,64 @@
+"""Walking trees without recursion, each shared subtree once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from doxa.logic.syntax._tree import Expr
+
+__all__ = ["fold", "intern", "postorder"]
+
+T = TypeVar("T")
+
+
+def postorder(*roots: Expr) -> Iterator[Expr]:
+    """Every distinct node object below the roots, children first, each once.
+
+    >>> from doxa.logic import And, Call, Not
+    >>> [str(n) for n in postorder(And(Call("a"), Not(Call("b"))))]
+    ['a', 'b', '!b', 'a & !b']
+    """
+    done: set[int] = set()
+    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in done:
+            continue
+        if ready or not node.children:
+            done.add(id(node))
+            yield node
+        else:
+            stack.append((node, True))
+            stack.extend([(c, False) for c in reversed(node.children) if id(c) not in done])
+
+
+def fold(function: Callable[[Expr, tuple[T, ...]], T], root: Expr) -> T:
+    """The value of a tree, bottom up: ``function(node, values of its children)``, once per distinct node.
+
+    >>> from doxa.logic import Call, Not
+    >>> fold(lambda node, below: 1 + max(below, default=0), Not(Not(Call("a"))))
+    3
+    """
+    value: dict[int, T] = {}
+    for node in postorder(root):
+        value[id(node)] = function(node, tuple([value[id(c)] for c in node.children]))
+    return value[id(root)]
+
+
+def intern(root: Expr, table: dict[Expr, Expr]) -> Expr:
+    """The same tree with every subtree that ``table`` already knows replaced by the known one.
+
+    >>> from doxa.logic import And, Call, Not
+    >>> table = {}
+    >>> first, second = intern(Not(Call("a")), table), intern(And(Not(Call("a")), Call("b")), table)
+    >>> second.children[0] is first
+    True
+    """
+
+    def share(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        shared = node.with_children(children)
+        return table.setdefault(shared, shared)
+
+    return fold(share, root)

@@ -1,0 +1,1 @@
+"""Formulas as tensor programs: quantifiers are axes, guards are index lists."""

@@ -1,0 +1,244 @@
+"""Truth values as the grounding machine sees them: an algebra of tensors.
+
+Grounding turns a formula into tensor axes and never asks what a truth value is. An :class:`Algebra` says that: how the
+output of a network becomes a truth value, what the connectives do, and how a quantifier folds an axis. Classical truth
+is the algebra of Boolean tensors; a fuzzy logic is one of numbers in [0, 1].
+
+A quantifier is a fold that can be done in pieces, since frames are cut into chunks and guards leave lists of instances.
+An :class:`Accumulator` lifts truth values to states, folds states over axes or by segments, merges states, and turns
+the final state into a truth value, given how many instances there were. The mean p-error of Chapter 3 ("Aggregation
+operators"), for example, is
+
+    forall x: 1 - (1/n sum_x (1 - phi(x))^p)^(1/p):   lift (1 - v)^p,   fold by +,   finish 1 - (s/n)^(1/p).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from doxa.logic.syntax._tree import Expr
+
+__all__ = ["Accumulator", "Algebra", "Factoring", "Kind", "Monoid", "Powers", "State"]
+
+Kind = Literal["bool", "prob", "logit", "log_prob"]
+State = tuple[Tensor, ...]
+
+
+class Accumulator(Protocol):
+    """How a quantifier folds truth values; see :class:`Monoid` for the usual ones.
+
+    All tensors of a state have the axes of the frame (perhaps more behind them). Folding over no instances must give
+    the state of an empty quantifier.
+
+    >>> all_of = Monoid("all")
+    >>> all_of.finish(all_of.fold(all_of.lift(torch.tensor([True, False])), (0,)), 2)
+    tensor(False)
+    """
+
+    @property
+    def idempotent(self) -> bool:
+        """Does folding equal values give that value, so that an axis a formula does not mention can be left out?"""
+
+    @property
+    def counts(self) -> bool:
+        """Does ``finish`` look at the number of instances?"""
+
+    def lift(self, x: Tensor) -> State:
+        """The state of each single instance."""
+
+    def fold(self, state: State, dims: tuple[int, ...]) -> State:
+        """Fold over axes, which disappear."""
+
+    def segments(self, state: State, dim: int, ids: Tensor, size: int) -> State:
+        """Fold an axis onto ``size`` places: entry i goes to place ``ids[i]``."""
+
+    def merge(self, a: State, b: State) -> State:
+        """Two states of disjoint instances as one."""
+
+    def finish(self, state: State, count: int | Tensor) -> Tensor:
+        """The truth value of the quantifier over ``count`` instances."""
+
+
+class Algebra(Protocol):
+    """Truth values, connectives and quantifiers. Tensors broadcast; lists are not empty.
+
+    >>> from doxa.logic import CLASSICAL
+    >>> CLASSICAL.implies(torch.tensor([True, True]), torch.tensor([True, False]))
+    tensor([ True, False])
+    """
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+
+    @property
+    def statements(self) -> Literal["mode", "axis"]:
+        """``x := f(t) (phi)``: take the most probable value, or let phi range over all values (see :meth:`draw`)."""
+
+    @property
+    def associative(self) -> bool:
+        """May ``and_`` and ``or_`` of many formulas be done in groups? If not, they get all of them at once."""
+
+    def atom(self, raw: Tensor, kind: Kind, dtype: torch.dtype) -> Tensor:
+        """The truth values that a network, tensor, table or comparison stands for.
+
+        What is either true or false comes as ``bool``; ``dtype`` is the floating point type of the interpretation.
+        """
+
+    def not_(self, x: Tensor) -> Tensor: ...
+
+    def and_(self, xs: Sequence[Tensor]) -> Tensor: ...
+
+    def or_(self, xs: Sequence[Tensor]) -> Tensor: ...
+
+    def implies(self, a: Tensor, b: Tensor) -> Tensor: ...
+
+    def iff(self, a: Tensor, b: Tensor) -> Tensor: ...
+
+    def xor(self, a: Tensor, b: Tensor) -> Tensor: ...
+
+    def connective(self, kind: Literal["and", "or"]) -> Accumulator:
+        """Conjunction or disjunction of very many formulas, as a fold."""
+
+    def quantifier(self, kind: str, count: int | None) -> Accumulator:
+        """``forall``, ``exists``, ``exactly``, ``at most``, ``at least`` (the last three with a number)."""
+
+    def draw(self) -> Accumulator:
+        """Folds and_([p(d), phi(d)]) over the values d of statements, when these are ``axis``."""
+
+
+class Powers(Protocol):
+    """A quantifier whose state is a sum of powers f^p, which are powers of factors: (f g)^p = f^p g^p.
+
+    Its sum over products can then be done factor by factor, without a frame of all instances.
+    """
+
+    @property
+    def of_truth(self) -> bool:
+        """Is f the truth v of an instance, or its falsity 1 - v?"""
+
+    @property
+    def scaled(self) -> bool:
+        """Are factors divided by something first? Then contracting costs more, and there must be more than one."""
+
+    def lift(self, factor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+        """The powers of a factor, and what it was divided by before, one number for all places along ``dims``."""
+
+    def state(self, total: Tensor, scales: Sequence[Tensor]) -> State:
+        """The state of the quantifier, from the sum of products of powers and the scales of the factors."""
+
+
+@runtime_checkable
+class Factoring(Protocol):
+    """An algebra in which some formulas are products of their parts, and some quantifiers sums of powers."""
+
+    def factors(self, node: Expr, truth: bool) -> list[tuple[Expr, bool]] | None:
+        """The formulas whose truth (True) or falsity (False) multiply to the truth or falsity of this one, or None."""
+
+    def powers(self, kind: str, count: int | None) -> Powers | None:
+        """A quantifier as a sum of powers, or None."""
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """Lift each value, fold with one associative operation, finish: what most quantifiers are.
+
+    >>> import torch
+    >>> mean_error = Monoid("sum", lift=lambda x: 1 - x, finish=lambda s, n: 1 - s / n, counts=True)
+    >>> truth = torch.tensor([1.0, 0.5, 0.0])
+    >>> mean_error.finish(mean_error.fold(mean_error.lift(truth), (0,)), 3)
+    tensor(0.5000)
+    """
+
+    op: Literal["all", "any", "sum", "prod", "min", "max"]
+    lift_value: Callable[[Tensor], Tensor] | None = None
+    finish_value: Callable[[Tensor, int | Tensor], Tensor] | None = None
+    counts: bool = False
+    neutral: float = 0.0
+    """The value of no instances; only ``min`` and ``max`` need it."""
+
+    def __init__(
+        self,
+        op: Literal["all", "any", "sum", "prod", "min", "max"],
+        *,
+        lift: Callable[[Tensor], Tensor] | None = None,
+        finish: Callable[[Tensor, int | Tensor], Tensor] | None = None,
+        counts: bool = False,
+        neutral: float | None = None,
+    ) -> None:
+        set_ = object.__setattr__
+        set_(self, "op", op)
+        set_(self, "lift_value", lift)
+        set_(self, "finish_value", finish)
+        set_(self, "counts", counts)
+        set_(self, "neutral", float(op == "min") if neutral is None else neutral)
+
+    @property
+    def idempotent(self) -> bool:
+        return self.op not in ("sum", "prod")
+
+    def lift(self, x: Tensor) -> State:
+        return (x if self.lift_value is None else self.lift_value(x),)
+
+    def fold(self, state: State, dims: tuple[int, ...]) -> State:
+        (x,) = state
+        if not dims:
+            return state
+        if self.op in ("all", "any"):
+            if x.numel() == 0:
+                return (x.all(dims) if self.op == "all" else x.any(dims),)
+            # Bytes fold more than ten times faster than bools.
+            bits = x.view(torch.uint8)
+            return ((bits.amin(dims) if self.op == "all" else bits.amax(dims)).view(torch.bool),)
+        if self.op == "sum":
+            if x.dtype == torch.bool:
+                small = torch.int32 if x.numel() < 2**31 else torch.int64
+                return (x.view(torch.uint8).sum(dims, dtype=small).long(),)
+            return (x.sum(dims),)
+        if self.op == "prod":
+            for dim in sorted(dims, reverse=True):
+                x = x.prod(dim)
+            return (x,)
+        if any(x.shape[d] == 0 for d in dims):
+            kept = [n for d, n in enumerate(x.shape) if d not in dims]
+            return (x.new_full(kept, self.neutral),)
+        return (x.amin(dims) if self.op == "min" else x.amax(dims),)
+
+    def segments(self, state: State, dim: int, ids: Tensor, size: int) -> State:
+        (x,) = state
+        shape = (*x.shape[:dim], size, *x.shape[dim + 1 :])
+        if self.op in ("all", "any"):
+            hits = (x if self.op == "any" else ~x).to(torch.int32)
+            count = torch.zeros(shape, dtype=torch.int32, device=x.device).index_add(dim, ids, hits)
+            return (count > 0 if self.op == "any" else count == 0,)
+        if self.op == "sum":
+            lifted = x if x.dtype.is_floating_point else x.to(torch.int64)
+            return (torch.zeros(shape, dtype=lifted.dtype, device=x.device).index_add(dim, ids, lifted),)
+        index = ids.view([-1 if d == dim else 1 for d in range(x.ndim)]).expand(x.shape)
+        if self.op == "prod":
+            return (torch.ones(shape, dtype=x.dtype, device=x.device).scatter_reduce(dim, index, x, "prod"),)
+        how = "amin" if self.op == "min" else "amax"
+        start = x.new_full(shape, self.neutral)
+        return (start.scatter_reduce(dim, index, x, how, include_self=False),)
+
+    def merge(self, a: State, b: State) -> State:
+        (x,), (y,) = a, b
+        if self.op == "all":
+            return (x & y,)
+        if self.op == "any":
+            return (x | y,)
+        if self.op == "sum":
+            return (x + y,)
+        if self.op == "prod":
+            return (x * y,)
+        return (torch.minimum(x, y) if self.op == "min" else torch.maximum(x, y),)
+
+    def finish(self, state: State, count: int | Tensor) -> Tensor:
+        (x,) = state
+        return x if self.finish_value is None else self.finish_value(x, count)

@@ -1,0 +1,315 @@
+"""Applying predicates and functions: which table an application looks up, or what it computes for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from doxa.errors import KnowledgeError
+from doxa.logic.bind._meanings import Meaning, Named, Network, is_draw
+from doxa.logic.bind._universe import has_values
+from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate
+from doxa.logic.syntax._tree import Call
+from doxa.logic.tensor._algebra import Algebra
+from doxa.logic.tensor._block import Block, Frame
+from doxa.logic.tensor._index import take
+from doxa.logic.tensor._lookup import align, lookup, positions
+from doxa.logic.tensor._named import NO_INT, listed_place
+from doxa.logic.tensor._tables import Source, View
+from doxa.logic.tensor._terms import as_finite, as_number, as_object, in_sort
+from doxa.logic.tensor._types import (
+    NUMBER,
+    TRUTH,
+    FinitePool,
+    FiniteType,
+    FunctionPool,
+    ListedPool,
+    NumberType,
+    ObjectType,
+    Pool,
+    Ref,
+    SortPool,
+    Type,
+    inserted,
+    union,
+)
+
+if TYPE_CHECKING:
+    from doxa.logic.bind._interpretation import Batch
+    from doxa.logic.tensor._run import Run
+
+__all__ = ["Needs", "apply", "symbol_of"]
+
+
+@dataclass
+class Needs:
+    """What a plan will ask for, known before it runs: so that each network runs once, on all of it."""
+
+    unary: dict[Any, dict[Pool, None]] = field(default_factory=dict)
+    """The pools that each network of one input runs on."""
+    whole: set[tuple[str, tuple[Pool, ...]]] = field(default_factory=set)
+    """Tables of networks of several inputs of which all entries are needed."""
+    constants: set[str] = field(default_factory=set)
+    """The constants of open sorts that occur."""
+
+
+def symbol_of(call: Call, batch: Batch) -> Predicate | Function:
+    """The declaration of what is applied."""
+    signature = batch.signature
+    found = signature.predicates.get(call.name) or signature.functions.get(call.name)
+    if found is None:
+        raise KnowledgeError(f"{call}: {call.name!r} is neither a predicate nor a function of the knowledge base")
+    if len(found.sorts) != len(call.children):
+        raise KnowledgeError(f"{call}: {call.name} takes {len(found.sorts)} arguments, got {len(call.children)}")
+    return found
+
+
+def apply(
+    call: Call,
+    block: Block,
+    args: Sequence[Ref],
+    batch: Batch,
+    needs: Needs,
+    algebra: Algebra,
+    *,
+    value: Ref | None = None,
+    defined: bool = True,
+) -> Ref:
+    """A predicate or function of terms. With ``value``, the weight of that value of a neural function.
+
+    Where a function has no value, there is an error when it runs if ``defined``, else the value -1 or not a number.
+    """
+    symbol = symbol_of(call, batch)
+    meaning = batch.meaning(call.name)
+    view: View = "truth"
+    if isinstance(symbol, Function):
+        view = "weights" if value is not None else "mode" if is_draw(meaning) else "value"
+    kind = _result(symbol, meaning)
+    if any(s in (INT, REAL) for s in symbol.sorts) and not isinstance(meaning, Named):
+        return _direct(call, block, args, batch, algebra, meaning, view, kind, value, defined)
+    refs, pools = _arguments(block, symbol, meaning, args, batch, call)
+    if isinstance(kind, ObjectType) and isinstance(kind.pool, FunctionPool):
+        _note(needs, batch, meaning, pools)
+        return _computed(block, symbol, refs, pools)
+    _note(needs, batch, meaning, pools)
+    extra = [value] if value is not None else []
+    if isinstance(meaning, Network) and len(meaning.inputs) > 1 and _shared([refs[i] for i in meaning.inputs]):
+        found = _tuples(block, symbol, meaning, refs, pools, needs, view, algebra, kind, extra)
+    else:
+        if isinstance(meaning, Network):
+            needs.whole.add((symbol.name, pools))
+        found = lookup(block, Source(symbol.name, pools, view), [*refs, *extra], algebra, kind)
+    partial = isinstance(meaning, Named) or (isinstance(meaning, Network) and meaning.bare)
+    if view == "value" and partial and defined:
+        named = isinstance(meaning, Named)
+        shown = [
+            as_number(block, a, batch) if named and s in (INT, REAL) else r
+            for a, r, s in zip(args, refs, symbol.sorts, strict=True)
+        ]
+        return _defined(call, block, found, shown)
+    return found
+
+
+def _result(symbol: Predicate | Function, meaning: Meaning) -> Type:
+    if isinstance(symbol, Predicate):
+        return TRUTH
+    result = symbol.result
+    if result.values is not None:
+        return FiniteType(result)
+    if result in (INT, REAL):
+        return NUMBER
+    if isinstance(meaning, Network) and not meaning.bare:
+        return ObjectType(result.name, FunctionPool(symbol.name, ()))  # the pools follow from the arguments
+    return ObjectType(result.name, SortPool(result.name))
+
+
+def _arguments(
+    block: Block, symbol: Predicate | Function, meaning: Meaning, args: Sequence[Ref], batch: Batch, place: Call
+) -> tuple[list[Ref], tuple[Pool, ...]]:
+    """The arguments as positions in pools that the meaning of the symbol can take."""
+    refs: list[Ref] = []
+    pools: list[Pool] = []
+    for number, (arg, sort) in enumerate(zip(args, symbol.sorts, strict=True)):
+        if sort.values is not None:
+            ref = as_finite(block, arg, sort, batch, place)
+            pool: Pool = FinitePool(sort)
+        elif isinstance(meaning, Named) and number in meaning.listed:
+            pool = ListedPool(symbol.name, number)
+            ref = listed_place(block, as_number(block, arg, batch), pool)
+        else:
+            ref = as_object(block, arg, sort, batch, place)
+            if not isinstance(meaning, Network):
+                ref = in_sort(block, ref, place, f"the table of {symbol.name}")
+            assert isinstance(ref.type, ObjectType)
+            pool = ref.type.pool
+        refs.append(ref)
+        pools.append(pool)
+    return refs, tuple(pools)
+
+
+def _note(needs: Needs, batch: Batch, meaning: Meaning, pools: tuple[Pool, ...]) -> None:
+    if isinstance(meaning, Network) and len(meaning.inputs) == 1 and not meaning.per_object:
+        needs.unary.setdefault(batch.identity(meaning), {})[pools[meaning.inputs[0]]] = None
+
+
+def _shared(refs: Sequence[Ref]) -> bool:
+    """Do two of the arguments vary together, so that not all pairs of objects occur?"""
+    axes = [a for r in refs for a in r.axes]
+    return len(set(axes)) < len(axes)
+
+
+def _computed(block: Block, symbol: Predicate | Function, refs: list[Ref], pools: tuple[Pool, ...]) -> Ref:
+    """A function that computes features: the pool of what it computes, and positions in it."""
+    assert isinstance(symbol, Function)
+    kind = ObjectType(symbol.result.name, FunctionPool(symbol.name, pools))
+    if len(refs) == 1:
+        return refs[0].read_as(kind)
+    if not refs:
+        return block.constant(0, kind)
+    places = [positions(block, r) for r in refs]
+    axes = union([r.axes for r in places])
+    dims = [inserted(r.axes, axes) for r in places]
+
+    def number(frame: Frame, *values: Any) -> Tensor:
+        flat: Any = 0
+        for at, pool in zip(align(values, dims), pools, strict=True):
+            flat = flat * frame.run.size(pool) + at
+        return torch.as_tensor(flat, device=frame.run.device)
+
+    return block.emit(("tuple", kind), number, places, axes, kind)
+
+
+def _tuples(
+    block: Block,
+    symbol: Predicate | Function,
+    meaning: Network,
+    refs: list[Ref],
+    pools: tuple[Pool, ...],
+    needs: Needs,
+    view: View,
+    algebra: Algebra,
+    kind: Type,
+    extra: list[Ref],
+) -> Ref:
+    """A network on the tuples that occur; from its whole table, if some other formula needs that anyway."""
+    fed = [positions(block, refs[i]) for i in meaning.inputs]
+    fed_pools = [pools[i] for i in meaning.inputs]
+    axes = union([r.axes for r in fed])
+    dims = [inserted(r.axes, axes) for r in fed]
+    name = symbol.name
+
+    def run_on_tuples(frame: Frame, *values: Any) -> Tensor:
+        run = frame.run
+        places = _spread(run, values, dims)
+        shape = places[0].shape
+        if (name, pools) in needs.whole:
+            raw = run.tables.raw(name, pools)
+            assert isinstance(raw, Tensor)
+            front = [*meaning.inputs, *meaning.axes]
+            raw = take(raw.permute(*front, *range(len(front), raw.ndim)), places)
+        else:
+            raw = run.tables.pairs(name, fed_pools, [p.reshape(-1) for p in places])
+            raw = raw.reshape(*shape, *raw.shape[1:])
+        return run.tables.present(meaning, raw, view, algebra)
+
+    local = block.emit(("tuples", name, pools, view, id(algebra)), run_on_tuples, fed, axes, kind)
+    others = [refs[i] for i in meaning.axes] + extra
+    if not others:
+        return local
+    return lookup(block, local, [*[block.position(a) for a in axes], *others], algebra, kind)
+
+
+def _direct(
+    call: Call,
+    block: Block,
+    args: Sequence[Ref],
+    batch: Batch,
+    algebra: Algebra,
+    meaning: Meaning,
+    view: View,
+    kind: Type,
+    value: Ref | None,
+    defined: bool,
+) -> Ref:
+    """A function of numbers is called on them as they come."""
+    symbol = meaning.symbol
+    if not isinstance(meaning, Network) or meaning.axes or (isinstance(kind, ObjectType) and not meaning.bare):
+        raise KnowledgeError(
+            f"{call}: {symbol.name} has numbers among its arguments, so it is called on each instance; "
+            "bind a Python function of all its arguments"
+        )
+    inputs: list[Ref] = []
+    for arg, sort in zip(args, symbol.sorts, strict=True):
+        if sort in (INT, REAL):
+            inputs.append(as_number(block, arg, batch))
+        elif sort.values is not None:
+            inputs.append(positions(block, as_finite(block, arg, sort, batch, call)))
+        else:
+            inputs.append(positions(block, as_object(block, arg, sort, batch, call)))
+    axes = union([r.axes for r in inputs])
+    dims = [inserted(r.axes, axes) for r in inputs]
+    kinds = [r.type for r in inputs]
+
+    def compute(frame: Frame, *values: Any) -> Tensor:
+        run = frame.run
+        spread = _spread(run, values, dims)
+        flat = [_fed(run, t.reshape(-1), kind, symbol.name) for t, kind in zip(spread, kinds, strict=True)]
+        raw = run.tables.direct(symbol.name, flat)
+        return run.tables.present(meaning, raw.reshape(*spread[0].shape, *raw.shape[1:]), view, algebra)
+
+    found = block.emit(("direct", symbol.name, tuple(kinds), view, id(algebra)), compute, inputs, axes, kind)
+    if value is not None:
+        return lookup(block, found, [*[block.position(a) for a in axes], value], algebra, TRUTH)
+    return _defined(call, block, found, inputs) if view == "value" and meaning.bare and defined else found
+
+
+def _spread(run: Run, values: Sequence[Any], dims: list[tuple[int, ...]]) -> list[Tensor]:
+    """Positions or numbers as tensors of one shape."""
+    tensors = align([torch.as_tensor(v, device=run.device) for v in values], dims)
+    spread: list[Tensor] = list(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
+    return spread
+
+
+def _fed(run: Run, flat: Tensor, kind: Type, name: str) -> Tensor:
+    """What a function sees of a value: numbers, values of finite sorts, or features."""
+    if isinstance(kind, FiniteType):
+        return flat + (kind.sort.values[0] if isinstance(kind.sort.values, range) else 0)
+    if isinstance(kind, ObjectType):
+        features = run.features(kind.pool, name)
+        return flat if features is None else features.index_select(0, flat)
+    return flat
+
+
+def _defined(call: Call, block: Block, found: Ref, args: Sequence[Ref]) -> Ref:
+    """Raise when a function was asked for a value that it does not have."""
+    places = [positions(block, a) for a in args]
+    dims = [inserted(a.axes, found.axes) for a in places]
+    kinds = [a.type for a in args]
+    result = found.type
+
+    def check(frame: Frame, values: Tensor, *arguments: Any) -> Tensor:
+        if isinstance(result, NumberType):
+            wrong = values.isnan() if values.dtype.is_floating_point else values == NO_INT
+        else:
+            wrong = values < 0
+        if has_values(wrong) and bool(wrong.any()):
+            first = wrong.reshape(-1).long().argmax()
+            spread = [torch.as_tensor(a, device=values.device).expand(values.shape) for a in align(arguments, dims)]
+            came = [_shown(a.reshape(-1)[first].item(), k) for a, k in zip(spread, kinds, strict=True)]
+            raise KnowledgeError(
+                f"{call.name}({', '.join(came)}) has no value among those of its sort; keep {call} away from there "
+                "with a guard, as in 'where d < 9'"
+            )
+        return values
+
+    return block.emit(("defined", call.name), check, [found, *places], found.axes, found.type)
+
+
+def _shown(place: int | float, kind: Type) -> str:
+    if isinstance(kind, FiniteType) and kind.sort.values is not None:
+        return str(kind.sort.values[int(place)])
+    return f"{kind.sort}#{place}" if isinstance(kind, ObjectType) else str(place)

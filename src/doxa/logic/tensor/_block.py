@@ -1,0 +1,305 @@
+"""Blocks: straight-line programs over a frame of axes.
+
+A block evaluates one quantifier (or a whole formula) over its frame: the axes of the values it takes from outside, its
+own axes (one per variable), and lists that guards and ragged domains make of them. Equal operations on equal values are
+one step; what the tiles of a frame have in common is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from doxa.logic.tensor._index import take
+from doxa.logic.tensor._types import TRUTH, Axis, ColumnPool, Pool, Ref, Type
+
+if TYPE_CHECKING:
+    from doxa.logic.tensor._run import Run
+
+__all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Step", "Task", "drive"]
+
+Task = Generator["Task", Any, Any]
+"""Work that may wait for other work: it yields tasks and is sent what they return."""
+
+
+def drive(task: Task) -> Any:
+    """Run a generator that yields generators, sending each what the one it yielded returned."""
+    stack: list[Task] = [task]
+    value: Any = None
+    while stack:
+        try:
+            inner = stack[-1].send(value)
+        except StopIteration as end:
+            stack.pop()
+            value = end.value
+        else:
+            stack.append(inner)
+            value = None
+    return value
+
+
+class Frame:
+    """A block at run time: the length of each axis, and the values so far."""
+
+    __slots__ = ("regs", "run", "sizes", "whole")
+
+    def __init__(self, run: Run, sizes: dict[Axis, int], regs: list[Any], whole: bool) -> None:
+        self.run = run
+        self.sizes = sizes
+        self.regs = regs
+        self.whole = whole
+        """Is this the whole frame, and not one tile of many?"""
+
+
+class Own:
+    """An axis that a block introduces: one variable over a pool."""
+
+    __slots__ = ("axis", "costs", "pool", "slot")
+
+    def __init__(self, axis: Axis, pool: Pool, slot: int) -> None:
+        self.axis = axis
+        self.pool = pool
+        self.slot = slot
+        self.costs = True
+        """Do values grow with the length of this axis?"""
+
+
+class Absorbed:
+    """A list axis that took the place of other axes: ``places`` holds a position on each of them per entry."""
+
+    __slots__ = ("list", "made", "places")
+
+    def __init__(self, into: Axis, made: Ref, places: dict[Axis, Ref]) -> None:
+        self.list = into
+        self.made = made
+        """The value that all places come from."""
+        self.places = places
+
+
+class Step:
+    """One operation: ``regs[out] = fn(frame, *regs[args])``; afterwards ``frees`` are no longer needed."""
+
+    __slots__ = ("args", "fn", "frees", "out", "suspends")
+
+    def __init__(self, fn: Callable[..., Any], args: tuple[int, ...], out: int, suspends: bool) -> None:
+        self.fn = fn
+        self.args = args
+        self.out = out
+        self.suspends = suspends
+        self.frees: tuple[int, ...] = ()
+
+
+class Reducer:
+    """What becomes of the values of a frame. ``refs`` are the values it looks at."""
+
+    refs: tuple[Ref, ...]
+    axes: tuple[Axis, ...]
+    """The axes of the result."""
+    spreads = False
+    """Are values spread along axes that they do not mention?"""
+
+    def tile(self, frame: Frame) -> Any:
+        """What one tile gives."""
+        raise NotImplementedError
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """Two tiles as one."""
+        raise NotImplementedError
+
+    def finish(self, frame: Frame, total: Any) -> Any:
+        """The result."""
+        raise NotImplementedError
+
+    def note(self, sizes: dict[Axis, int]) -> str:
+        """What a report adds to the frame."""
+        return ""
+
+
+class Result(Reducer):
+    """The value itself, of a block without axes of its own."""
+
+    def __init__(self, ref: Ref) -> None:
+        self.refs = (ref,)
+        self.axes = ref.axes
+
+    def tile(self, frame: Frame) -> Any:
+        return frame.regs[self.refs[0].slot]
+
+    def finish(self, frame: Frame, total: Any) -> Any:
+        return total
+
+
+class Block:
+    """The program of one frame, being built; :meth:`seal` makes it runnable."""
+
+    reducer: Reducer
+    outer: tuple[Axis, ...]
+    """The axes of the values from outside."""
+    invariant: list[Step]
+    varying: list[Step]
+    blank: list[Any]
+    """The registers before anything has run: constants, and places to fill."""
+    input_slots: tuple[int, ...]
+
+    def __init__(self, parent: Block | None, label: str) -> None:
+        self.parent = parent
+        self.label = label
+        self.slots = 0
+        self.constants: list[tuple[int, Any]] = []
+        self.inputs: list[tuple[Ref, Ref]] = []
+        self.own: list[Own] = []
+        self.steps: list[Step] = []
+        self.lists: list[Absorbed] = []
+        self.ragged: list[tuple[Ref, ColumnPool, int]] = []
+        self.positions: dict[Axis, Ref] = {}
+        self.memo: dict[Any, Any] = {}
+        self._numbers: dict[Any, Ref] = {}
+        self._captured: dict[int, Ref] = {}
+        self._moved: dict[tuple[int, int], Ref] = {}
+
+    # -- building ---------------------------------------------------------------------------------------------------
+
+    def slot(self) -> int:
+        self.slots += 1
+        return self.slots - 1
+
+    def constant(self, value: int | float, kind: Type) -> Ref:
+        key = ("constant", type(value), value, kind)
+        if key not in self._numbers:
+            slot = self.slot()
+            self.constants.append((slot, value))
+            self._numbers[key] = Ref(slot, (), kind, const=value)
+        return self._numbers[key]
+
+    def emit(
+        self,
+        key: Any,
+        fn: Callable[..., Any],
+        args: Sequence[Ref],
+        axes: tuple[Axis, ...],
+        kind: Type = TRUTH,
+        *,
+        suspends: bool = False,
+        dense: bool = False,
+    ) -> Ref:
+        """Add a step, unless the same operation on the same values is there already."""
+        slots = tuple([a.slot for a in args])
+        number = (key, slots)
+        found = self._numbers.get(number)
+        if found is None:
+            found = Ref(self.slot(), axes, kind, dense=dense, epoch=len(self.lists))
+            self._numbers[number] = found
+            self.steps.append(Step(fn, slots, found.slot, suspends))
+        # A position can be read in several ways: a row is a position in each of its fields.
+        return found if found.type == kind else found.read_as(kind)
+
+    def variable(self, axis: Axis, pool: Pool, kind: Type) -> Ref:
+        """A new variable along an axis of its own."""
+        ref = Ref(self.slot(), (axis,), kind, dense=True, epoch=len(self.lists))
+        self.own.append(Own(axis, pool, ref.slot))
+        return ref
+
+    def capture(self, ref: Ref) -> Ref:
+        """A value of the surrounding block, as an input of this one."""
+        if ref.const is not None:
+            return self.constant(ref.const, ref.type)
+        if ref.slot not in self._captured:
+            inside = Ref(self.slot(), ref.axes, ref.type, dense=ref.dense)
+            self._captured[ref.slot] = inside
+            self.inputs.append((ref, inside))
+        return self._captured[ref.slot].read_as(ref.type)
+
+    def current(self, ref: Ref) -> Ref:
+        """The value as it stands after the lists made so far."""
+        for number in range(ref.epoch, len(self.lists)):
+            absorbed = self.lists[number]
+            if any(a in absorbed.places for a in ref.axes):
+                key = (ref.slot, number)
+                if key not in self._moved:
+                    self._moved[key] = _remap(self, ref, absorbed)
+                ref = self._moved[key].read_as(ref.type)
+        return ref
+
+    def position(self, axis: Axis) -> Ref:
+        """The positions 0, 1, ... along an axis of the frame."""
+        for absorbed in self.lists:
+            if absorbed.list is axis:
+
+                def all_of(frame: Frame, made: Any) -> slice:
+                    return slice(0, frame.sizes[axis])
+
+                return self.emit(("position", axis), all_of, [absorbed.made], (axis,), dense=True)
+        if axis not in self.positions:
+            self.positions[axis] = Ref(self.slot(), (axis,), TRUTH, dense=True)
+        return self.positions[axis]
+
+    def seal(self, reducer: Reducer) -> None:
+        """Finish building: what varies from tile to tile, and when each value can be let go."""
+        self.reducer = reducer
+        self.outer = tuple({a: None for ref, _ in self.inputs for a in ref.axes})
+        varying = {own.slot for own in self.own}
+        if self.own:
+            own_axes = {own.axis for own in self.own}
+            varying |= {ref.slot for axis, ref in self.positions.items() if axis in own_axes}
+        self.invariant = []
+        self.varying = []
+        last: dict[int, Step] = {}
+        for step in self.steps:
+            if not varying.isdisjoint(step.args):
+                varying.add(step.out)
+                self.varying.append(step)
+            else:
+                self.invariant.append(step)
+        self.steps = [*self.invariant, *self.varying]  # the order in which they run
+        for step in self.steps:
+            for slot in step.args:
+                last[slot] = step
+        kept = {ref.slot for ref in reducer.refs}
+        for own in self.own:
+            own.costs = reducer.spreads or own.slot in last or own.slot in kept or own.axis in self.positions
+        made = {step.out for step in self.steps}
+        frees: dict[int, list[int]] = {}
+        for slot, step in last.items():
+            # What does not vary is still needed by the next tile.
+            if slot in made and slot not in kept and (slot in varying or step.out not in varying):
+                frees.setdefault(step.out, []).append(slot)
+        for step in self.steps:
+            step.frees = tuple(frees.get(step.out, ()))
+        self.blank = [None] * self.slots
+        for slot, value in self.constants:
+            self.blank[slot] = value
+        self.input_slots = tuple([inside.slot for _, inside in self.inputs])
+        # The indices that made the program are not needed to run it.
+        self._numbers, self._captured, self._moved, self.memo = {}, {}, {}, {}
+
+
+def _remap(block: Block, ref: Ref, absorbed: Absorbed) -> Ref:
+    """A value with absorbed axes, gathered along the list that took their place."""
+    gone = [a for a in ref.axes if a in absorbed.places]
+    kept = tuple([a for a in ref.axes if a not in absorbed.places])
+    places = [absorbed.places[a] for a in gone]
+    axes = (*kept, absorbed.list)
+    if ref.dense:
+
+        def shift(frame: Frame, run: slice, at: Tensor) -> Tensor:
+            return at if run.start == 0 else at + run.start
+
+        return block.emit(("shift", absorbed.list), shift, [ref, *places], axes, ref.type)
+    dims = [ref.axes.index(a) for a in gone]
+    if len(dims) == 1:
+        dim = dims[0]
+        last = dim == len(ref.axes) - 1
+
+        def select(frame: Frame, value: Tensor, at: Tensor) -> Tensor:
+            chosen = value.index_select(dim, at)
+            return chosen if last else chosen.movedim(dim, -1)
+
+        return block.emit(("select", absorbed.list), select, [ref, *places], axes, ref.type)
+    order = (*dims, *[d for d in range(len(ref.axes)) if d not in dims])
+
+    def gather(frame: Frame, value: Tensor, *at: Tensor) -> Tensor:
+        return take(value.permute(order), at).movedim(0, -1)
+
+    return block.emit(("gather", absorbed.list), gather, [ref, *places], axes, ref.type)

@@ -1,0 +1,411 @@
+"""From a formula to blocks: scopes, quantifiers, statements and connectives.
+
+Nodes are visited bottom up within one scope; a binder opens a block (or, for a statement whose value is certain, just a
+scope). Consecutive quantifiers of one kind are one block. A quantifier that does not need the innermost variables is
+evaluated in the block where the variables that it does need are bound, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from itertools import count
+from typing import Any, Literal
+
+import torch
+
+from doxa.errors import KnowledgeError
+from doxa.logic.bind._interpretation import Batch
+from doxa.logic.bind._meanings import is_draw
+from doxa.logic.syntax._binders import Group, Let, Quantifier
+from doxa.logic.syntax._count import Count
+from doxa.logic.syntax._symbols import Function
+from doxa.logic.syntax._tree import (
+    And,
+    Arith,
+    Call,
+    Compare,
+    Expr,
+    Field,
+    Iff,
+    Implies,
+    Index,
+    Name,
+    Not,
+    Number,
+    Or,
+    Truth,
+    Xor,
+)
+from doxa.logic.tensor._algebra import Algebra
+from doxa.logic.tensor._atoms import Needs, apply, symbol_of
+from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Task
+from doxa.logic.tensor._contract import Contract, factorize
+from doxa.logic.tensor._execute import run_block
+from doxa.logic.tensor._frame import Scope, frame
+from doxa.logic.tensor._free import Free, draw_first
+from doxa.logic.tensor._index import cut
+from doxa.logic.tensor._lists import Fold
+from doxa.logic.tensor._lookup import align, lookup
+from doxa.logic.tensor._stack import PROPOSITION, Shapes, Stack
+from doxa.logic.tensor._tables import Source
+from doxa.logic.tensor._terms import arithmetic, as_truth, compare, constant, field, index
+from doxa.logic.tensor._types import (
+    NUMBER,
+    TRUTH,
+    Axis,
+    FinitePool,
+    FiniteType,
+    ObjectType,
+    Ref,
+    SortPool,
+    StackPool,
+    inserted,
+    union,
+)
+
+__all__ = ["Compiler"]
+
+LARGEST_BLOCK = 16
+"""Quantifiers are merged into one block up to this many variables; tensors cannot have many more axes."""
+
+
+class Compiler:
+    """Compiles formulas for one interpretation and one schema of data; ``needs`` collects what they will ask for."""
+
+    def __init__(self, batch: Batch, free: Free, *, stack: int) -> None:
+        self.batch = batch
+        self.free = free
+        self.needs = Needs()
+        self.stack = stack
+        self.shapes = Shapes(batch, free)
+        self._orders = count()
+        self.numbers = count()
+
+    def axis(self, label: str) -> Axis:
+        return Axis(label, next(self._orders))
+
+    # -- names ------------------------------------------------------------------------------------------------------
+
+    def name(self, name: str, scope: Scope) -> Ref:
+        """The value of a name: a variable in scope, a constant, or a value of an enumerated sort."""
+        home = scope.find(name)
+        if home is not None:
+            return self.fetch(home.names[name], home.block, scope.block)
+        found = constant(scope.block, self.batch, name)
+        if found is None:
+            raise KnowledgeError(f"unknown name {name!r}: it is neither bound nor declared")
+        match found.type:
+            case ObjectType(pool=SortPool(sort=sort)) if sort in self.batch.given:
+                self.needs.constants.add(name)
+        return found
+
+    def fetch(self, ref: Ref, origin: Block, target: Block) -> Ref:
+        """A value of a surrounding block inside another one."""
+        chain: list[Block] = []
+        block: Block = target
+        while block is not origin:
+            chain.append(block)
+            assert block.parent is not None
+            block = block.parent
+        ref = origin.current(ref)
+        for inner in reversed(chain):
+            ref = inner.current(inner.capture(ref))
+        return ref
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+
+    def compile(self, root: Expr, scope: Scope, algebra: Algebra) -> Task:
+        """The value of a tree in a scope."""
+        done: dict[int, Ref] = {}
+        stacks: dict[int, tuple[list[Ref], list[Expr]]] = {}
+        todo: list[tuple[Expr, bool]] = [(root, False)]
+        while todo:
+            node, ready = todo.pop()
+            if id(node) in done:
+                continue
+            kind = type(node)
+            if ready and id(node) in stacks:
+                parts, alone = stacks[id(node)]
+                parts += [as_truth(c, scope.block, done[id(c)], self.batch, algebra) for c in alone]
+                done[id(node)] = self.joined("and" if kind is And else "or", parts, scope.block, algebra)
+            elif ready:
+                done[id(node)] = self.visit(node, [done[id(c)] for c in node.children], scope, algebra)
+            elif kind is Quantifier or kind is Let:
+                done[id(node)] = yield self.binder(node, scope, algebra)
+            elif algebra.statements == "axis" and (drawn := self.drawn(node)) is not None:
+                done[id(node)] = yield self.binder(drawn, scope, algebra)
+            elif kind in (And, Or) and len(node.children) >= self.stack:
+                parts, alone = stacks[id(node)] = yield self.wide(node, scope, algebra)
+                todo.append((node, True))
+                todo += [(c, False) for c in reversed(alone)]
+            elif not node.children:
+                done[id(node)] = self.visit(node, [], scope, algebra)
+            else:
+                todo.append((node, True))
+                todo += [(c, False) for c in reversed(node.children) if id(c) not in done]
+        return done[id(root)]
+
+    def visit(self, node: Expr, below: list[Ref], scope: Scope, algebra: Algebra) -> Ref:
+        """The value of a node, those of its children being known."""
+        block, batch = scope.block, self.batch
+        match node:
+            case Name():
+                return self.name(node.name, scope)
+            case Number():
+                return block.constant(node.value, NUMBER)
+            case Call() if node.name == PROPOSITION:
+                assert isinstance(below[0].type, ObjectType)
+                return lookup(block, Source(PROPOSITION, (below[0].type.pool,), "truth"), below, algebra, TRUTH)
+            case Call():
+                return apply(node, block, below, batch, self.needs, algebra)
+            case Compare():
+                return compare(node, node.op, block, below[0], below[1], batch, algebra)
+            case Field():
+                return field(node, below[0], batch)
+            case Index():
+                return index(node, block, below[0], below[1], batch)
+            case Arith():
+                return arithmetic(node, block, below, batch)
+            case Truth():
+                return self.literal(node.value, block, algebra)
+        truths = [as_truth(c, block, b, batch, algebra) for c, b in zip(node.children, below, strict=True)]
+        return self.connective(node, truths, block, algebra)
+
+    def literal(self, value: bool, block: Block, algebra: Algebra) -> Ref:
+        def literal(frame: Frame) -> Any:
+            return algebra.atom(torch.tensor(value, device=frame.run.device), "bool", frame.run.dtype(algebra))
+
+        return block.emit(("truth", value, id(algebra)), literal, [], ())
+
+    def connective(self, node: Expr, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
+        match node:
+            case Not():
+                return block.emit(("not", id(algebra)), lambda frame, x: algebra.not_(x), below, below[0].axes)
+            case And() | Or():
+                return self.joined("and" if isinstance(node, And) else "or", below, block, algebra)
+            case Count():
+                return self.counted(node, below, block, algebra)
+            case Implies():
+                op = algebra.implies
+            case Iff():
+                op = algebra.iff
+            case Xor():
+                op = algebra.xor
+            case _:
+                raise KnowledgeError(f"{node} is no formula")
+        axes = union([b.axes for b in below])
+        dims = [inserted(b.axes, axes) for b in below]
+
+        def binary(frame: Frame, *values: Any) -> Any:
+            return op(*align(values, dims))
+
+        return block.emit((type(node), id(algebra)), binary, below, axes)
+
+    def joined(self, kind: str, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
+        """A conjunction or disjunction; first of what has the same axes, then of what is left, the smaller first."""
+        op = algebra.and_ if kind == "and" else algebra.or_
+        parts: list[Ref] = below
+        if algebra.associative:
+            groups: dict[tuple[Axis, ...], list[Ref]] = {}
+            for ref in below:
+                groups.setdefault(ref.axes, []).append(ref)
+            parts = []
+            for axes, refs in groups.items():
+                if len(refs) > 1:
+                    refs = [block.emit((kind, id(algebra)), lambda frame, *xs: op(xs), refs, axes)]
+                parts += refs
+            parts.sort(key=lambda r: len(r.axes))
+        if len(parts) == 1:
+            return parts[0]
+        axes = union([p.axes for p in parts])
+        dims = [inserted(p.axes, axes) for p in parts]
+        return block.emit((kind, id(algebra)), lambda frame, *xs: op(align(xs, dims)), parts, axes)
+
+    def counted(self, node: Count, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
+        """A counting constraint over formulas: what a counting quantifier folds, folded one by one."""
+        accumulator = algebra.quantifier(node.kind, node.count)
+        if not below:
+            return self.literal(node.bounds[0] == 0, block, algebra)
+        axes = union([b.axes for b in below])
+        dims = [inserted(b.axes, axes) for b in below]
+
+        def count_true(frame: Frame, *values: Any) -> Any:
+            states = [accumulator.fold(accumulator.lift(x.unsqueeze(0)), (0,)) for x in align(values, dims)]
+            return accumulator.finish(reduce(accumulator.merge, states), len(node.children))
+
+        return block.emit((node.label, id(algebra)), count_true, below, axes)
+
+    def wide(self, node: Expr, scope: Scope, algebra: Algebra) -> Task:
+        """Of a conjunction or disjunction of many formulas, those that differ only in constants; and the others."""
+        kind: Literal["and", "or"] = "and" if isinstance(node, And) else "or"
+        parts: list[Ref] = []
+        alone, groups = self.shapes.stacked(node.children, self.stack)
+        if not algebra.associative and len(groups) + len(alone) > 1:
+            return [], list(node.children)
+        for group in groups:
+            block = Block(scope.block, f"{len(group)} formulas")
+            inner = Scope(scope, block)
+            along = block.variable(self.axis(f"{len(group)} formulas"), StackPool(len(group)), NUMBER)
+            self.parameters(group, inner, along)
+            body = yield self.compile(group.pattern, inner, algebra)
+            truth = as_truth(group.pattern, block, body, self.batch, algebra)
+            parts.append(self.close(block, Fold(block, truth, algebra.connective(kind)), scope.block))
+        return parts, alone
+
+    def parameters(self, group: Stack, scope: Scope, along: Ref) -> None:
+        """The constants in which stacked formulas differ, along the axis of the stack."""
+        for name, kind, entries in group.parameters:
+            runs = not entries.dtype.is_floating_point and bool((entries.diff() == 1).all())
+            fn = _consecutive(int(entries[0])) if runs else _parameter(entries)
+            scope.names[name] = scope.block.emit(("parameter", name), fn, [along], along.axes, kind, dense=runs)
+
+    # -- binders ----------------------------------------------------------------------------------------------------
+
+    def binder(self, node: Expr, scope: Scope, algebra: Algebra) -> Task:
+        """A quantifier or statement, evaluated as far out as its variables allow."""
+        home = self.home(node, scope)
+        key = (
+            id(node),
+            id(algebra),
+            tuple([self.name(n, home).slot for n in self.free.names(node) if home.binds(n)]),
+        )
+        if key not in home.block.memo:
+            if isinstance(node, Quantifier):
+                ref = yield self.quantifier(node, home, algebra)
+            else:
+                assert isinstance(node, Let)
+                ref = yield self.statement(node, home, algebra)
+            home.block.memo[key] = ref
+        return self.fetch(home.block.memo[key], home.block, scope.block)
+
+    def home(self, node: Expr, scope: Scope) -> Scope:
+        """The innermost scope that binds something the node needs; the node may only move if it cannot fail there."""
+        if not self.free.total(node):
+            return scope
+        names = self.free.names(node)
+        at = scope
+        while at.parent is not None and at.names.keys().isdisjoint(names):
+            at = at.parent
+        return at
+
+    def close(self, block: Block, reducer: Reducer, parent: Block) -> Ref:
+        """Seal a block and make it a step of the one around it."""
+        block.seal(reducer)
+
+        def run(frame: Frame, *values: Any) -> Task:
+            return run_block(block, frame.run, values, frame.sizes)
+
+        args = [ref for ref, _ in block.inputs]
+        return parent.emit(("block", id(block)), run, args, reducer.axes, suspends=True)
+
+    def quantifier(self, node: Quantifier, scope: Scope, algebra: Algebra) -> Task:
+        levels = [node]
+        variables = len(node.names)
+        if node.count is None:
+            while isinstance(inner := levels[-1].body, Quantifier) and inner.kind == node.kind:
+                variables += len(inner.names)
+                if variables > LARGEST_BLOCK:
+                    break
+                levels.append(inner)
+        parts = [(level.groups, level.guard) for level in levels]
+        return self.block(node.kind, node.count, parts, levels[-1].body, scope, algebra)
+
+    def block(
+        self,
+        kind: str,
+        number: int | None,
+        parts: Iterable[tuple[Iterable[Group], Expr | None]],
+        body: Expr,
+        scope: Scope,
+        algebra: Algebra,
+    ) -> Task:
+        """A block of quantifiers: groups of variables, each followed by a guard or not, and the formula they bind."""
+        block = Block(scope.block, kind)
+        inner = Scope(scope, block)
+        yield frame(self, block, inner, parts)
+        accumulator = algebra.quantifier(kind, number)
+        factors = factorize(self, kind, number, body, block, inner, algebra)
+        if factors is not None:
+            refs = yield factors.compile(self, block, inner, algebra)
+            return self.close(block, Contract(block, refs, accumulator, factors.powers), scope.block)
+        ref = yield self.compile(body, inner, algebra)
+        truth = as_truth(body, block, ref, self.batch, algebra)
+        return self.close(block, Fold(block, truth, accumulator), scope.block)
+
+    # -- statements -------------------------------------------------------------------------------------------------
+
+    def statement(self, node: Let, scope: Scope, algebra: Algebra) -> Task:
+        """``x := f(t) (body)``: bind what is certain, and range over the values of what is drawn."""
+        if algebra.statements == "mode":
+            inner = scope
+            for name, value in zip(node.names, node.values, strict=True):
+                ref = yield self.compile(value, inner, algebra)
+                inner = Scope(inner, scope.block)
+                inner.names[name] = ref
+            body = yield self.compile(node.body, inner, algebra)
+            return as_truth(node.body, scope.block, body, self.batch, algebra)
+        block = Block(scope.block, "draw")
+        inner = Scope(scope, block)
+        weights: list[Ref] = []
+        for name, value in self.draws(node):
+            inner = Scope(inner, block)
+            args: list[Ref] = []
+            if not isinstance(value, Call) or not self.is_drawn(value):
+                inner.names[name] = yield self.compile(value, inner, algebra)
+                continue
+            for arg in value.children:
+                ref = yield self.compile(arg, inner, algebra)
+                args.append(ref)
+            symbol = symbol_of(value, self.batch)
+            assert isinstance(symbol, Function)
+            drawn = block.variable(self.axis(name), FinitePool(symbol.result), FiniteType(symbol.result))
+            weights.append(apply(value, block, args, self.batch, self.needs, algebra, value=drawn))
+            inner.names[name] = drawn
+        block.label += " " + ", ".join(node.names)
+        body = yield self.compile(node.body, inner, algebra)
+        truth = as_truth(node.body, block, body, self.batch, algebra)
+        if not weights:
+            return self.close(block, Result(truth), scope.block)
+        joint = self.joined("and", [*weights, truth], block, algebra)
+        return self.close(block, Fold(block, joint, algebra.draw()), scope.block)
+
+    def draws(self, node: Let) -> list[tuple[str, Expr]]:
+        """What a statement binds, where the arguments of neural functions are drawn before they are used."""
+        found: list[tuple[str, Expr]] = []
+        for name, value in zip(node.names, node.values, strict=True):
+            before, remains = draw_first(value, self.is_drawn, self.numbers)
+            found += [*before, (name, remains)]
+            self.free.bound.update([n for n, _ in before])
+        return found
+
+    def is_drawn(self, call: Call) -> bool:
+        return isinstance(symbol_of(call, self.batch), Function) and is_draw(self.batch.meaning(call.name))
+
+    def drawn(self, node: Expr) -> Let | None:
+        """An atom whose terms call neural functions, as the statement that draws their values first."""
+        if not isinstance(node, Compare) and not (
+            isinstance(node, Call) and node.name in self.batch.signature.predicates
+        ):
+            return None
+        before, remains = draw_first(node, self.is_drawn, self.numbers)
+        if not before:
+            return None
+        self.free.bound.update([n for n, _ in before])
+        return Let(before, remains)
+
+
+def _consecutive(first: int) -> Any:
+    """Constants such as 0, 1, ..., 9: what is looked up by them is a view."""
+
+    def consecutive(frame: Frame, along: slice) -> slice:
+        return slice(along.start + first, along.stop + first)
+
+    return consecutive
+
+
+def _parameter(entries: torch.Tensor) -> Any:
+    def parameter(frame: Frame, along: slice) -> Any:
+        return cut(frame.run.keep(("parameter", id(entries)), lambda: entries.to(frame.run.device)), along)
+
+    return parameter

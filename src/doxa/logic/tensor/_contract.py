@@ -1,0 +1,252 @@
+"""Quantifiers as contractions: a sum of products needs no frame of all instances.
+
+Where a quantifier adds up powers of truth values (``Powers`` in ``_algebra``), and the value of an instance
+is a product of factors that do not all mention all variables, the sum is done factor by factor. The transitive rule in
+product logic with the mean p-error, for example, takes one matrix product instead of n³ instances:
+
+    sum_{x,y,z} (Q(x,z) R(z,y) (1 - P(x,y)))^p  =  sum_{x,y} (1 - P(x,y))^p (Q^p R^p)(x,y).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from itertools import product
+from math import prod
+from string import ascii_letters
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from doxa.logic.syntax._tree import And, Expr, Or
+from doxa.logic.tensor._algebra import Accumulator, Algebra, Factoring, Powers
+from doxa.logic.tensor._block import Block, Frame, Own, Reducer, Task
+from doxa.logic.tensor._lookup import align
+from doxa.logic.tensor._terms import as_truth
+from doxa.logic.tensor._types import Axis, Ref, inserted, union
+
+if TYPE_CHECKING:
+    from doxa.logic.tensor._compile import Compiler
+    from doxa.logic.tensor._frame import Scope
+
+__all__ = ["Contract", "Factors", "factorize"]
+
+MOST_PATHS = 64
+"""So many orders of contraction are kept; the length of a guard's list may be another one in every batch."""
+Factor = tuple[Expr, bool]
+"""A formula, and whether its truth is meant or its falsity, 1 minus that."""
+
+
+class Factors(NamedTuple):
+    """What a quantified formula is a product of: factors over the same axes together."""
+
+    powers: Powers
+    groups: dict[tuple[Axis, ...], list[Factor]]
+
+    def compile(self, compiler: Compiler, block: Block, scope: Scope, algebra: Algebra) -> Task:
+        """The value of each group of factors."""
+        refs: list[Ref] = []
+        for factors in self.groups.values():
+            parts: list[Ref] = []
+            for node, _ in factors:
+                ref = yield compiler.compile(node, scope, algebra)
+                parts.append(as_truth(node, block, ref, compiler.batch, algebra))
+            sides = tuple([side for _, side in factors])
+            axes = union([p.axes for p in parts])
+            dims = [inserted(p.axes, axes) for p in parts]
+            refs.append(block.emit(("factor", sides), _multiplied(sides, dims), parts, axes))
+        return refs
+
+
+def _multiplied(sides: tuple[bool, ...], dims: list[tuple[int, ...]]) -> Any:
+    def multiplied(frame: Frame, *values: Tensor) -> Any:
+        return reduce(torch.mul, [v if side else 1 - v for v, side in zip(align(values, dims), sides, strict=True)])
+
+    return multiplied
+
+
+def factorize(
+    compiler: Compiler, kind: str, count: int | None, body: Expr, block: Block, scope: Scope, algebra: Algebra
+) -> Factors | None:
+    """The factors of a quantified formula, if multiplying them out saves anything."""
+    powers = algebra.powers(kind, count) if isinstance(algebra, Factoring) else None
+    if powers is None or not isinstance(algebra, Factoring):
+        return None
+    absorbed = {gone: into.list for into in block.lists for gone in into.places}
+    inside = {*[own.axis for own in block.own], *absorbed.values()}
+    if not inside.issuperset(absorbed):
+        return None  # a list that is folded back onto outer axes
+
+    def axes_of(node: Expr) -> tuple[Axis, ...]:
+        found: set[Axis] = set()
+        for name in compiler.free.names(node):
+            home = scope.find(name)
+            for axis in () if home is None else home.names[name].axes:
+                while axis in absorbed:
+                    axis = absorbed[axis]
+                found.add(axis)
+        return union([tuple(found)])
+
+    leaves: list[Factor] = []
+    todo = [(body, powers.of_truth)]
+    while todo:
+        node, side = todo.pop()
+        below = algebra.factors(node, side)
+        # Very many formulas are better evaluated as one stack.
+        if below is None or (isinstance(node, And | Or) and len(below) >= compiler.stack):
+            leaves.append((node, side))
+        else:
+            todo += reversed(below)
+    groups: dict[tuple[Axis, ...], list[Factor]] = {}
+    for node, side in leaves:
+        groups.setdefault(axes_of(node), []).append((node, side))
+    if len(groups) == 1 and (powers.scaled or len(leaves) == 1):
+        return None  # nothing to save
+    if len(union(groups)) > len(ascii_letters):
+        return None  # more axes than einsum has letters for
+    return Factors(powers, groups)
+
+
+class Pair(NamedTuple):
+    """One step: the product of two factors, summed over the axes that no other factor mentions; or one such sum."""
+
+    first: int
+    second: int | None
+    multiply: Callable[..., Tensor]
+    elements: int
+
+
+class Contract(Reducer):
+    """Fold all axes of a block by contracting factors, a pair at a time."""
+
+    def __init__(self, block: Block, refs: list[Ref], accumulator: Accumulator, powers: Powers) -> None:
+        self.refs = tuple(refs)
+        self.accumulator = accumulator
+        self.powers = powers
+        gone = {a for absorbed in block.lists for a in absorbed.places}
+        own = [*[own.axis for own in block.own], *[absorbed.list for absorbed in block.lists]]
+        self.folded = tuple([a for a in own if a not in gone])
+        self.all = union([r.axes for r in refs])
+        self.axes = tuple([a for a in self.all if a not in self.folded])
+        self.absent = [a for a in self.folded if a not in self.all]
+        self._dims = [tuple([d for d, a in enumerate(r.axes) if a in self.folded]) for r in refs]
+        self._paths: dict[tuple[int, ...], list[Pair]] = {}
+
+    def path(self, sizes: dict[Axis, int]) -> list[Pair]:
+        """The order of contraction for axes of these lengths."""
+        key = tuple([sizes[a] for a in self.all]) if len(self.refs) > 1 else ()
+        if key not in self._paths:
+            if len(self._paths) == MOST_PATHS:
+                self._paths.clear()
+            self._paths[key] = _path([r.axes for r in self.refs], self.axes, sizes)
+        return self._paths[key]
+
+    def elements(self, sizes: dict[Axis, int]) -> int:
+        """The size of the largest tensor."""
+        return max([prod([sizes[a] for a in r.axes]) for r in self.refs] + [p.elements for p in self.path(sizes)])
+
+    def tiles(self, block: Block, sizes: dict[Axis, int], chunk: int) -> list[dict[Own, slice]] | None:
+        """Boxes in which no tensor has more than ``chunk`` elements, where that is possible; None for a single one."""
+        lengths = {own: sizes[own.axis] for own in block.own if own.axis in self.all}
+        while lengths and self.elements(sizes | {own.axis: n for own, n in lengths.items()}) > chunk:
+            longest = max(lengths, key=lambda own: lengths[own])
+            if lengths[longest] <= 1:
+                break
+            lengths[longest] = (lengths[longest] + 1) // 2
+        cuts = [
+            [slice(a, min(a + n, sizes[own.axis])) for a in range(0, sizes[own.axis], max(1, n))] or [slice(0, 0)]
+            for own, n in lengths.items()
+        ]
+        boxes = [dict(zip(lengths, box, strict=True)) for box in product(*cuts)]
+        return boxes if len(boxes) > 1 else None
+
+    def tile(self, frame: Frame) -> Any:
+        sizes = frame.sizes
+        values: list[Tensor | None] = []
+        scales = []
+        for ref, dims in zip(self.refs, self._dims, strict=True):
+            power, scale = self.powers.lift(frame.regs[ref.slot], dims)
+            values.append(power)
+            if scale is not None:
+                kept = tuple([a for a in ref.axes if a not in self.folded])
+                scales.append(scale.reshape([sizes[a] if a in kept else 1 for a in self.axes]))
+        for pair in self.path(sizes):
+            first = values[pair.first]
+            assert first is not None
+            if pair.second is None:
+                values[pair.first] = pair.multiply(first)
+            else:
+                values[pair.first] = pair.multiply(first, values[pair.second])
+                values[pair.second] = None
+        total = next(v for v in values if v is not None)
+        for axis in self.absent:
+            total = total * sizes[axis]
+        count = prod([sizes[a] for a in self.folded]) if self.accumulator.counts else 1
+        return self.powers.state(total, scales), count
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return self.accumulator.merge(a[0], b[0]), a[1] + b[1]
+
+    def finish(self, frame: Frame, total: Any) -> Any:
+        return self.accumulator.finish(*total)
+
+    def note(self, sizes: dict[Axis, int]) -> str:
+        if len(self.refs) == 1:
+            return ""
+        factors = " · ".join([f"({', '.join([a.label for a in r.axes])})" for r in self.refs])
+        return f", contracted as {factors} in tensors of at most {self.elements(sizes)} elements"
+
+
+def _path(factors: list[tuple[Axis, ...]], kept: tuple[Axis, ...], sizes: dict[Axis, int]) -> list[Pair]:
+    """Contract, again and again, what costs least: two factors, or one that can be summed by itself."""
+    left: dict[int, tuple[Axis, ...]] = dict(enumerate(factors))
+    path: list[Pair] = []
+
+    def size(axes: tuple[Axis, ...]) -> int:
+        return prod([sizes[a] for a in axes])
+
+    def result(chosen: tuple[int, ...]) -> tuple[Axis, ...]:
+        needed = {a for i, axes in left.items() if i not in chosen for a in axes}.union(kept)
+        return tuple([a for a in union([left[i] for i in chosen]) if a in needed])
+
+    def step(chosen: tuple[int, ...]) -> None:
+        out = result(chosen)
+        multiply = _multiplication([left[i] for i in chosen], out)
+        path.append(Pair(chosen[0], chosen[1] if len(chosen) > 1 else None, multiply, size(out)))
+        for i in chosen[1:]:
+            del left[i]
+        left[chosen[0]] = out
+
+    for i in list(left):
+        if result((i,)) != left[i]:
+            step((i,))
+    while len(left) > 1:
+        pairs = [(i, j) for i in left for j in left if i < j]
+        step(min(pairs, key=lambda p: (size(result(p)), size(union([left[i] for i in p])))))
+    return path
+
+
+def _multiplication(factors: list[tuple[Axis, ...]], out: tuple[Axis, ...]) -> Callable[..., Tensor]:
+    """The product of one or two factors, summed over all axes but ``out``; the common cases without einsum."""
+    dims = tuple([d for d, a in enumerate(factors[0]) if a not in out])
+    if len(factors) == 1:
+        return lambda x: x.sum(dims)
+    one, two = factors
+    if one == two:
+        return (lambda x, y: (x * y).sum(dims)) if dims else torch.mul
+    if len(one) == len(two) == len(out) == 2 and len(union(factors)) == 3 and not {*one}.intersection(two, out):
+        # A matrix product: the factor with the first axis of the result comes first, its shared axis last.
+        swap = out[0] not in one
+        rows, columns = (two, one) if swap else (one, two)
+        turn_rows, turn_columns = rows[0] != out[0], columns[1] != out[1]
+
+        def product_of(x: Tensor, y: Tensor) -> Tensor:
+            x, y = (y, x) if swap else (x, y)
+            return torch.mm(x.t() if turn_rows else x, y.t() if turn_columns else y)
+
+        return product_of
+    letters = dict(zip(union(factors), ascii_letters, strict=False))
+    equation = ",".join(["".join([letters[a] for a in axes]) for axes in factors])
+    equation += "->" + "".join([letters[a] for a in out])
+    return lambda x, y: torch.einsum(equation, x, y)

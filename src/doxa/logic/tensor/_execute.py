@@ -1,0 +1,200 @@
+"""Running blocks: in one go, or in tiles and pieces when a frame has more elements than the chunk allows.
+
+A block runs in tiles along its own axes and merges what they give; an outer axis that is still too long is cut into
+pieces whose results are put side by side. Tiles and pieces keep nothing for the backward pass, which runs each again,
+so that memory is bounded by the chunk there too.
+
+Blocks nest as deep as formulas do, so nothing here recurses: a block is a generator that yields the generators of the
+blocks inside it, and :func:`~doxa.logic.tensor._block.drive` keeps the stack.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from doxa.logic.tensor._block import Block, Frame, Own, Step, Task, drive
+from doxa.logic.tensor._contract import Contract
+from doxa.logic.tensor._types import Axis, Ref
+
+if TYPE_CHECKING:
+    from doxa.logic.tensor._run import Run
+
+__all__ = ["drive", "run_block"]
+
+
+def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, int]) -> Task:
+    """Run a sealed block on the values of its inputs; ``outer`` holds the lengths of their axes."""
+    sizes: dict[Axis, int] = {}
+    total = 1
+    for axis in block.outer:
+        sizes[axis] = length = outer[axis]
+        total *= length
+    for own in block.own:
+        sizes[own.axis] = length = run.size(own.pool)
+        if own.costs:
+            total *= length
+    tiles = None
+    if total > run.chunk or block.ragged:
+        weights, factor = _ragged_weights(block, run, values)
+        outside = factor * prod([_total(weights.get(a, sizes[a])) for a in block.outer])
+        cuttable = [a for a in block.outer if a in block.reducer.axes and sizes[a] > 1]
+        if outside > run.chunk and cuttable:
+            return (yield from _run_pieces(block, run, values, sizes, cuttable, weights, outside))
+        if isinstance(block.reducer, Contract) and not block.lists:
+            tiles = block.reducer.tiles(block, sizes, run.chunk)
+        else:
+            costly = [own for own in block.own if own.costs]
+            boxes = _tiles([weights.get(own.axis, sizes[own.axis]) for own in costly], run.chunk // max(1, outside))
+            tiles = [dict(zip(costly, box, strict=True)) for box in boxes]
+    regs = block.blank.copy()
+    for slot, value in zip(block.input_slots, values, strict=True):
+        regs[slot] = value
+    frame = Frame(run, sizes, regs, tiles is None or len(tiles) == 1)
+    for own in block.own:
+        regs[own.slot] = slice(0, sizes[own.axis])
+    if block.positions:
+        _fill_positions(block, frame)
+    if frame.whole:
+        yield from _run_steps(block.steps, frame)
+        found = block.reducer.tile(frame)
+    else:
+        yield from _run_steps(block.invariant, frame)
+        found = yield from _run_tiles(block, frame, tiles or [])
+    if run.trace is not None:
+        run.trace.block(block, frame, len(tiles) if tiles else 1)
+    return block.reducer.finish(frame, found)
+
+
+def _run_steps(steps: list[Step], frame: Frame) -> Task:
+    regs = frame.regs
+    for step in steps:
+        value = step.fn(frame, *[regs[a] for a in step.args])
+        regs[step.out] = (yield value) if step.suspends else value
+        for slot in step.frees:
+            regs[slot] = None
+
+
+def _run_tile(block: Block, frame: Frame, tile: dict[Own, slice]) -> Task:
+    """What one of several tiles of a frame gives."""
+    for own, places in tile.items():
+        frame.regs[own.slot] = places
+        frame.sizes[own.axis] = places.stop - places.start
+    if block.positions:
+        _fill_positions(block, frame)
+    yield from _run_steps(block.varying, frame)
+    return block.reducer.tile(frame)
+
+
+def _run_tiles(block: Block, frame: Frame, tiles: list[dict[Own, slice]]) -> Task:
+    """What all tiles of a frame give, merged."""
+    found: Any = None
+    listed = Counter[Axis]()
+    for number, tile in enumerate(tiles):
+        # A frame of its own: the backward pass may have to run this tile again.
+        own = Frame(frame.run, dict(frame.sizes), list(frame.regs), False)
+        part = yield frame.run.forgetting(partial(_run_tile, block, own, tile))
+        found = part if number == 0 else block.reducer.merge(found, part)
+        listed.update({a.list: own.sizes[a.list] for a in block.lists if a.list not in frame.sizes})
+    frame.sizes.update(listed)  # for the report
+    return found
+
+
+def _fill_positions(block: Block, frame: Frame) -> None:
+    for axis, ref in block.positions.items():
+        if axis in frame.sizes:
+            frame.regs[ref.slot] = slice(0, frame.sizes[axis])
+
+
+def _total(count: int | Tensor) -> int:
+    return count if isinstance(count, int) else int(count.sum())
+
+
+def _run_pieces(
+    block: Block,
+    run: Run,
+    values: Sequence[Any],
+    sizes: dict[Axis, int],
+    cuttable: list[Axis],
+    weights: dict[Axis, Tensor],
+    outside: int,
+) -> Task:
+    """Cut the longest outer axis into pieces and put their results side by side."""
+    longest = max(cuttable, key=lambda a: sizes[a])
+    weight = weights.get(longest)
+    length = _total(sizes[longest] if weight is None else weight)
+    budget = max(1, run.chunk * length // max(1, outside))
+    pieces = []
+    for piece in _cuts(weight if weight is not None else sizes[longest], budget):
+        inside = dict(sizes)
+        inside[longest] = piece.stop - piece.start
+        cut = [_cut(value, ref, longest, piece) for value, (ref, _) in zip(values, block.inputs, strict=True)]
+        pieces.append((yield run.forgetting(partial(run_block, block, run, cut, inside))))
+    return torch.cat(pieces, block.reducer.axes.index(longest))
+
+
+def _cut(value: Any, ref: Ref, axis: Axis, piece: slice) -> Any:
+    if axis not in ref.axes:
+        return value
+    if ref.dense:
+        return slice(value.start + piece.start, value.start + piece.stop)
+    return value.narrow(ref.axes.index(axis), piece.start, piece.stop - piece.start)
+
+
+def _ragged_weights(block: Block, run: Run, values: Sequence[Any]) -> tuple[dict[Axis, Tensor], int]:
+    """For each axis along which structures lie, how many instances each structure has; and a factor for the rest."""
+    weights: dict[Axis, Tensor] = {}
+    factor = 1
+    own = {o.slot: o for o in block.own}
+    given = {inside.slot: value for (_, inside), value in zip(block.inputs, values, strict=True)}
+    for base, column, copies in block.ragged:
+        lengths = run.lengths(column)
+        if len(base.axes) == 1 and (base.slot in own or base.slot in given):
+            places = given.get(base.slot)
+            if places is not None:
+                lengths = lengths[places] if isinstance(places, slice) else lengths[places.cpu()]
+            weight = lengths.clamp(min=1) ** copies
+            axis = base.axes[0]
+            weights[axis] = weights[axis] * weight if axis in weights else weight
+        else:
+            factor *= max(1, int(lengths.max()) if len(lengths) else 1) ** copies
+    return weights, factor
+
+
+def _tiles(counts: Sequence[int | Tensor], budget: int) -> Iterator[tuple[slice, ...]]:
+    """Boxes that cover all axes, each of at most ``budget`` elements where that is possible.
+
+    An axis is given by its length, or by the weight of each of its places. The first axes are cut first.
+    """
+    inner = 1
+    cut: list[list[slice]] = []
+    for count in reversed(counts):
+        total = _total(count)
+        length = count if isinstance(count, int) else len(count)
+        if inner * total <= budget or length <= 1:
+            cut.append([slice(0, length)])
+        else:
+            cut.append(_cuts(count, max(1, budget // inner)))
+        inner = inner * total if inner * total <= budget else max(inner, budget)
+    return product(*reversed(cut))
+
+
+def _cuts(count: int | Tensor, budget: int) -> list[slice]:
+    """Runs of consecutive places of at most ``budget`` weight each, or of one place."""
+    if isinstance(count, int):
+        return [slice(a, min(a + budget, count)) for a in range(0, count, budget)] or [slice(0, 0)]
+    ends = count.cumsum(0).tolist()
+    pieces, start, before = [], 0, 0
+    for place, end in enumerate(ends):
+        if end - before > budget and place > start:
+            pieces.append(slice(start, place))
+            start, before = place, ends[place - 1]
+    pieces.append(slice(start, len(ends)))
+    return pieces

@@ -1,0 +1,320 @@
+"""Plans: formulas compiled for an interpretation, an algebra and a schema of data, to be run on batch after batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from doxa.errors import BindingError, KnowledgeError
+from doxa.logic.bind._interpretation import Batch, Interpretation, row_names
+from doxa.logic.syntax._binders import Group, Quantifier
+from doxa.logic.syntax._diagnostics import did_you_mean
+from doxa.logic.syntax._kb import Axiom, KnowledgeBase
+from doxa.logic.syntax._tree import Expr, Name, as_formula
+from doxa.logic.tensor._algebra import Algebra
+from doxa.logic.tensor._block import Block, Result, Task, drive
+from doxa.logic.tensor._classical import CLASSICAL, Classical
+from doxa.logic.tensor._compile import Compiler
+from doxa.logic.tensor._execute import run_block
+from doxa.logic.tensor._frame import Scope, pool_of, pool_of_sort
+from doxa.logic.tensor._free import Free
+from doxa.logic.tensor._lookup import expand_dims
+from doxa.logic.tensor._run import Run, Trace
+from doxa.logic.tensor._stack import Stack
+from doxa.logic.tensor._tables import Tables
+from doxa.logic.tensor._terms import as_truth
+from doxa.logic.tensor._traced import Traced
+from doxa.logic.tensor._types import NUMBER, Axis, Pool, Ref, StackPool, inserted
+
+__all__ = ["CHUNK", "STACK", "Plan", "Program", "formulas_of"]
+
+CHUNK = 2**22
+"""The most elements that one intermediate tensor has, unless a table or the result itself is larger."""
+STACK = 16
+"""So many formulas that differ only in constants are evaluated as one."""
+
+
+class Root:
+    """A compiled formula, or a stack of formulas: a block whose free variables come from outside."""
+
+    def __init__(self, names: list[str], members: list[int]) -> None:
+        self.names = names
+        self.members = members
+        self.block = Block(None, "formula")
+        self.variables: list[tuple[Axis, Pool]] = []
+
+    def variable(self, axis: Axis, pool: Pool, kind: Any) -> Ref:
+        """A free variable: an axis that is kept."""
+        ref = Ref(self.block.slot(), (axis,), kind, dense=True)
+        self.block.inputs.append((ref, ref))
+        self.variables.append((axis, pool))
+        return ref
+
+    def run(self, run: Run) -> Task:
+        sizes = {axis: run.size(pool) for axis, pool in self.variables}
+        places = [slice(0, sizes[axis]) for axis, _ in self.variables]
+        value = yield run_block(self.block, run, places, sizes)
+        if not isinstance(value, Tensor) or not self.variables:
+            return value
+        axes, all_axes = self.block.reducer.axes, tuple([axis for axis, _ in self.variables])
+        return expand_dims(value, inserted(axes, all_axes)).expand([sizes[a] for a in all_axes])
+
+
+class Program:
+    """Formulas compiled for one schema of data."""
+
+    def __init__(
+        self,
+        formulas: Sequence[tuple[str, Expr]],
+        batch: Batch,
+        algebra: Algebra,
+        *,
+        stack: int = STACK,
+        keep: tuple[str, ...] = (),
+        compile: bool = False,
+    ) -> None:
+        expressions = [f for _, f in formulas]
+        compiler = Compiler(batch, Free(batch.signature, expressions), stack=stack)
+        self.needs = compiler.needs
+        self.classical = isinstance(algebra, Classical)
+        self.roots: list[Root] = []
+        alone = list(range(len(formulas)))
+        if len(formulas) >= stack:
+            single, stacks = compiler.shapes.stacked(expressions, stack)
+            for group in stacks:
+                root = Root([formulas[m][0] for m in group.members], group.members)
+                self._compile(root, _stack(compiler, root, group, algebra))
+            known = {id(e) for e in single}
+            alone = [i for i, e in enumerate(expressions) if id(e) in known]
+        for number in alone:
+            name, formula = formulas[number]
+            root = Root([name], [number])
+            self._compile(root, _formula(compiler, root, formula, algebra, keep))
+        self.traced = Traced(self.roots) if compile else None
+
+    def _compile(self, root: Root, task: Task) -> None:
+        """Compile, naming the axiom in an error."""
+        try:
+            drive(task)
+        except (BindingError, KnowledgeError) as error:
+            raise _located(root, error) from error
+        self.roots.append(root)
+
+    def run(
+        self,
+        batch: Batch,
+        *,
+        chunk: int,
+        generator: torch.Generator | None,
+        trace: Trace | None = None,
+        checkpoint: bool = False,
+    ) -> list[tuple[Root, Any]]:
+        """The value of each root on a batch."""
+        run = Run(batch, self.needs, chunk=chunk, generator=generator, trace=trace, checkpoint=checkpoint)
+        run.tables = Tables(run)
+        for name in self.needs.constants:
+            batch.index_of(name)  # which complains about one that lies outside these data
+        values = []
+        # Nothing flows back through true and false.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.classical):
+            ready = self.traced.run(run) if self.traced is not None and trace is None else {}
+            for root in self.roots:
+                if trace is not None:
+                    trace.root(root.names)
+                if root in ready:
+                    values.append((root, ready[root]))
+                    continue
+                try:
+                    values.append((root, drive(root.run(run))))
+                except (BindingError, KnowledgeError) as error:
+                    raise _located(root, error) from error
+        return values
+
+
+class Plan:
+    """A formula, or all axioms of a knowledge base, made ready to run on batch after batch.
+
+    Args:
+        what: a formula, an axiom, a knowledge base, or a list of named formulas.
+        interpretation: the meaning of its symbols.
+        algebra: what truth values are; classical unless said otherwise.
+        chunk: intermediate tensors have at most this many elements; larger frames are cut into tiles. Tables of
+            symbols and results may be larger.
+        stack: so many formulas that differ only in constants are evaluated as one.
+        keep: variables of the outermost ``forall`` to keep as axes of the result instead of folding them.
+        compile: hand what the formulas do with their tables to ``torch.compile``, which fuses it and then needs no
+            chunks. It takes a while for each new number of objects. Guards, rows and listed relations run as usual.
+        checkpoint: when a frame is cut into tiles, let the backward pass compute each tile again instead of keeping all
+            of them, so that its memory is bounded by the chunk too.
+
+    Calling it on data gives the truth value: a tensor with an axis per kept or free variable, or one value per axiom.
+
+    >>> from doxa.logic import Interpretation, KnowledgeBase, Predicate, Sort, forall, variables
+    >>> Person = Sort("Person")
+    >>> smokes, cancer = Predicate("smokes", (Person,)), Predicate("cancer", (Person,))
+    >>> (x,) = variables("x", Person)
+    >>> kb = KnowledgeBase(health=forall(x)(smokes(x) >> cancer(x)))
+    >>> world = Interpretation(kb, smokes=torch.tensor([True, True, False]), cancer=torch.tensor([True, False, False]))
+    >>> Plan(kb["health"], world, keep="x")(Person=3)
+    tensor([ True, False,  True])
+    >>> print(Plan(kb["health"], world).explain(Person=3))
+    classical, chunks of 4194304 elements
+    health
+      forall x: x 3, 1 tile
+    tables: smokes(Person) 3, cancer(Person) 3
+    """
+
+    def __init__(
+        self,
+        what: Expr | Axiom | KnowledgeBase | Sequence[tuple[str, Expr]],
+        interpretation: Interpretation,
+        *,
+        algebra: Algebra = CLASSICAL,
+        chunk: int = CHUNK,
+        stack: int = STACK,
+        keep: str | Sequence[str] = (),
+        compile: bool = False,
+        checkpoint: bool = True,
+    ) -> None:
+        if chunk < 1 or stack < 2:
+            raise ValueError(f"chunk must be at least 1 and stack at least 2, got {chunk} and {stack}")
+        self.interpretation = interpretation
+        self.algebra = algebra
+        self.chunk = chunk
+        self.stack = stack
+        self.compile = compile
+        self.checkpoint = checkpoint
+        self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
+        self.one = isinstance(what, Expr | Axiom)
+        self.formulas = formulas_of(what)
+        if not self.one and self.keep:
+            raise ValueError("keep names variables of one formula; give one axiom instead of many")
+        self.rows = row_names([f for _, f in self.formulas])
+        self._programs: dict[Any, Program] = {}
+
+    def __call__(self, *, generator: torch.Generator | None = None, **data: Any) -> Tensor:
+        return self.run(self.interpretation.read(data, self.rows), generator)
+
+    def program(self, batch: Batch) -> Program:
+        """The program for data of this schema."""
+        found = self._programs.get(batch.schema)
+        if found is None:
+            found = Program(self.formulas, batch, self.algebra, stack=self.stack, keep=self.keep, compile=self.compile)
+            self._programs[batch.schema] = found
+        return found
+
+    def run(self, batch: Batch, generator: torch.Generator | None = None, trace: Trace | None = None) -> Tensor:
+        """The value on data that are already read."""
+        program = self.program(batch)
+        values = program.run(batch, chunk=self.chunk, generator=generator, trace=trace, checkpoint=self.checkpoint)
+        if self.one:
+            value: Tensor = values[0][1]
+            return value
+        if not values:
+            return self.algebra.atom(
+                torch.ones(0, dtype=torch.bool, device=batch.device), "bool", torch.get_default_dtype()
+            )
+        together = torch.cat([value.reshape(-1) for _, value in values])
+        order = [m for root, _ in values for m in root.members]
+        if order == list(range(len(order))):
+            return together
+        return together.index_select(0, torch.tensor(order, device=batch.device).argsort())
+
+    def explain(self, *, generator: torch.Generator | None = None, **data: Any) -> str:
+        """Run on data, and say what was computed: axes, lists of instances, tiles, tables, and calls of networks."""
+        trace = Trace()
+        batch = self.interpretation.read(data, self.rows)
+        self.run(batch, generator, trace)
+        lines = [f"{self.algebra.name}, chunks of {self.chunk} elements", *trace.lines()]
+        traced = self.program(batch).traced
+        if traced is not None:
+            self.run(batch, generator)
+            lines += traced.lines()
+        return "\n".join(lines)
+
+
+def _stack(compiler: Compiler, root: Root, group: Stack, algebra: Algebra) -> Task:
+    scope = Scope(None, root.block)
+    along = root.variable(compiler.axis("formulas"), StackPool(len(group)), NUMBER)
+    compiler.parameters(group, scope, along)
+    ref = yield compiler.compile(group.pattern, scope, algebra)
+    root.block.seal(Result(as_truth(group.pattern, root.block, ref, compiler.batch, algebra)))
+
+
+def _formula(compiler: Compiler, root: Root, formula: Expr, algebra: Algebra, keep: tuple[str, ...]) -> Task:
+    scope = Scope(None, root.block)
+    free = compiler.free.names(formula)
+    for name in [n for n in compiler.free.hints if n in free]:
+        pool, kind = pool_of_sort(compiler, compiler.free.hints[name], None)
+        scope.names[name] = root.variable(compiler.axis(name), pool, kind)
+    if not keep:
+        ref = yield compiler.compile(formula, scope, algebra)
+    else:
+        ref = yield _kept(compiler, root, formula, scope, algebra, keep)
+    root.block.seal(Result(as_truth(formula, root.block, ref, compiler.batch, algebra)))
+
+
+def _kept(compiler: Compiler, root: Root, formula: Expr, scope: Scope, algebra: Algebra, keep: tuple[str, ...]) -> Task:
+    """The formula with some variables of its outermost ``forall`` left free."""
+    levels, body = outermost(formula)
+    bound = [n for groups, _ in levels for g in groups for n in g.names]
+    for name in keep:
+        if name not in bound:
+            remedy = did_you_mean(name, bound, f"it binds {', '.join(bound)}" if bound else "it binds nothing")
+            raise KnowledgeError(f"keep={name!r}: the outermost 'forall' of the formula does not bind that; {remedy}")
+    parts: list[tuple[list[Group], Expr | None]] = []
+    for groups, guard in levels:
+        left: list[Group] = []
+        for group in groups:
+            inside = [n for n in group.names if n in keep]
+            if inside and not isinstance(group.domain, Name | None):
+                raise KnowledgeError(f"keep={inside[0]!r}: only variables over a sort or over rows can be kept")
+            if inside:
+                pool, kind = pool_of(compiler, group)
+                for name in inside:
+                    scope.names[name] = root.variable(compiler.axis(name), pool, kind)
+                if group.sample is not None and len(inside) < len(group.names):
+                    raise KnowledgeError("keep all variables of a sampled group, or none of them")
+            rest = [n for n in group.names if n not in keep]
+            if rest:
+                left.append(Group(rest, sort=group.sort, domain=group.domain, sample=group.sample))
+        if left or guard is not None:
+            parts.append((left, guard))
+    if not parts:
+        return compiler.compile(body, scope, algebra)
+    return compiler.block("forall", None, parts, body, scope, algebra)
+
+
+def formulas_of(what: Expr | Axiom | KnowledgeBase | Sequence[tuple[str, Expr]]) -> list[tuple[str, Expr]]:
+    """Formulas with names to call them by: one, or the axioms of a knowledge base."""
+    if isinstance(what, list | tuple):
+        return list(what)
+    if isinstance(what, KnowledgeBase):
+        return [(a.name, a.formula) for a in what.axioms]
+    if isinstance(what, Axiom):
+        return [(what.name, what.formula)]
+    if isinstance(what, Expr):
+        return [("the formula", as_formula(what))]
+    raise TypeError(f"wanted a formula, an axiom or a knowledge base, got {type(what).__name__}")
+
+
+def outermost(formula: Expr) -> tuple[list[tuple[tuple[Group, ...], Expr | None]], Expr]:
+    """The outermost block of ``forall``: its levels of groups with their guards, and the formula they bind.
+
+    A level that hides a variable of an earlier one begins another block.
+    """
+    levels = []
+    bound: set[str] = set()
+    while isinstance(formula, Quantifier) and formula.kind == "forall" and bound.isdisjoint(formula.names):
+        levels.append((formula.groups, formula.guard))
+        bound.update(formula.names)
+        formula = formula.body
+    return levels, formula
+
+
+def _located(root: Root, error: BindingError | KnowledgeError) -> BindingError | KnowledgeError:
+    more = f" (or one of {len(root.names)} axioms like it)" if len(root.names) > 1 else ""
+    return type(error)(f"axiom {root.names[0]!r}{more}: {error}" if root.names[0] != "the formula" else str(error))

@@ -1,0 +1,320 @@
+"""How far knowledge holds on data: how many instances of each axiom, which do not, and whether it says anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from doxa.errors import BindingError, KnowledgeError
+from doxa.logic.bind._interpretation import Batch, Interpretation
+from doxa.logic.syntax._kb import KnowledgeBase
+from doxa.logic.syntax._tree import Expr, Implies
+from doxa.logic.tensor._block import Block, Frame, Reducer, Task
+from doxa.logic.tensor._classical import CLASSICAL
+from doxa.logic.tensor._compile import Compiler
+from doxa.logic.tensor._execute import drive, run_block
+from doxa.logic.tensor._frame import Scope, frame
+from doxa.logic.tensor._free import Free
+from doxa.logic.tensor._lookup import expand_dims
+from doxa.logic.tensor._plan import CHUNK, Plan, outermost
+from doxa.logic.tensor._run import Run
+from doxa.logic.tensor._tables import Tables
+from doxa.logic.tensor._terms import as_truth
+from doxa.logic.tensor._truth import fact_formulas
+from doxa.logic.tensor._types import (
+    Axis,
+    ColumnPool,
+    ElementType,
+    FiniteType,
+    ObjectType,
+    Ref,
+    RowType,
+    SamplePool,
+    SortPool,
+    inserted,
+    union,
+)
+
+__all__ = ["AxiomReport", "Report", "satisfaction"]
+
+
+@dataclass(frozen=True)
+class AxiomReport:
+    """How one axiom fares.
+
+    An axiom ``forall x, y where g. a -> b`` has one instance per pair that its guard lets through; ``active`` counts
+    those in which ``a`` is true. A rule that holds because ``a`` never does is *vacuous*.
+
+    >>> AxiomReport("health", instances=3, holds=2, active=2, violations=({"x": "bob"},)).satisfied
+    False
+    """
+
+    name: str
+    instances: int
+    holds: int
+    active: int | None = None
+    """Instances whose antecedent is true; None when the axiom is no implication."""
+    violations: tuple[dict[str, str | int], ...] = ()
+    """The first instances that do not hold, as assignments of the variables."""
+
+    @property
+    def satisfied(self) -> bool:
+        """Does every instance hold?"""
+        return self.holds == self.instances
+
+    @property
+    def vacuous(self) -> bool:
+        """Does it hold only because it has no instances, or because its antecedent is never true?"""
+        return self.satisfied and (self.instances == 0 or self.active == 0)
+
+    @property
+    def rate(self) -> float:
+        """The share of instances that hold; 1 when there are none."""
+        return self.holds / self.instances if self.instances else 1.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """The satisfaction of a knowledge base on data, axiom by axiom; prints as a table.
+
+    >>> report = Report((AxiomReport("health", 3, 2, 2, ({"x": "bob"},)),))
+    >>> print(report)
+    axiom   holds       antecedent true  violated by
+    health  2 of 3  67%          2 of 3  x = bob
+    >>> report.satisfied
+    False
+    """
+
+    axioms: tuple[AxiomReport, ...]
+
+    @property
+    def satisfied(self) -> bool:
+        """Does every axiom hold?"""
+        return all(a.satisfied for a in self.axioms)
+
+    def __getitem__(self, name: str) -> AxiomReport:
+        for axiom in self.axioms:
+            if axiom.name == name:
+                return axiom
+        raise KeyError(name)
+
+    def __str__(self) -> str:
+        rows = [("axiom", "holds", "antecedent true", "violated by")]
+        for a in self.axioms:
+            share = f"{a.rate:.0%}" if a.rate in (0.0, 1.0) else f"{min(max(a.rate, 0.01), 0.99):.0%}"
+            active = "" if a.active is None else f"{a.active} of {a.instances}"
+            shown = ["; ".join([", ".join([f"{k} = {v}" for k, v in violation.items()])]) for violation in a.violations]
+            note = "; ".join([s or "-" for s in shown])
+            left = a.instances - a.holds - len(a.violations)
+            if left and a.violations:
+                note += f"; {left} more"
+            if a.vacuous:
+                note = "vacuous: no instances" if not a.instances else "vacuous: the antecedent is never true"
+            rows.append((a.name, f"{a.holds} of {a.instances} {share:>4}", active, note))
+        widths = [max([len(r[c]) for r in rows]) for c in range(4)]
+        lines = []
+        for name, holds, active, note in rows:
+            lines.append(f"{name:<{widths[0]}}  {holds:<{widths[1]}}  {active:>{widths[2]}}  {note}".rstrip())
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """The report for machines.
+
+        >>> Report((AxiomReport("a", 1, 1),)).to_json()
+        '[{"name": "a", "instances": 1, "holds": 1, "active": null, "violations": [], "vacuous": false}]'
+        """
+        return json.dumps([{**asdict(a), "vacuous": a.vacuous} for a in self.axioms])
+
+
+def satisfaction(
+    kb: KnowledgeBase,
+    interpretation: Interpretation,
+    /,
+    *,
+    examples: int = 3,
+    generator: torch.Generator | None = None,
+    chunk: int = CHUNK,
+    **data: Any,
+) -> Report:
+    """How far each axiom holds on data, classically; facts come last, together.
+
+    Args:
+        examples: how many violating instances to name per axiom.
+        generator, chunk, data: as in :func:`truth`.
+
+    >>> from doxa.logic import KnowledgeBase, Predicate, Sort, forall, variables
+    >>> Person = Sort("Person", ("anna", "bob", "carl"))
+    >>> smokes, cancer = Predicate("smokes", (Person,)), Predicate("cancer", (Person,))
+    >>> (x,) = variables("x", Person)
+    >>> kb = KnowledgeBase(health=forall(x)(smokes(x) >> cancer(x)))
+    >>> world = Interpretation(kb, smokes={"anna", "bob"}, cancer={"anna"})
+    >>> print(satisfaction(kb, world))
+    axiom   holds       antecedent true  violated by
+    health  2 of 3  67%          2 of 3  x = bob
+    """
+    with torch.no_grad():
+        return _report(kb, interpretation, interpretation.read(data), examples, chunk, generator)
+
+
+def _report(
+    kb: KnowledgeBase,
+    interpretation: Interpretation,
+    batch: Batch,
+    examples: int,
+    chunk: int,
+    generator: torch.Generator | None,
+) -> Report:
+    formulas = [(a.name, a.formula) for a in kb.axioms]
+    surveyed = [(name, f) for name, f in formulas if outermost(f)[0]]
+    plain = [(name, f) for name, f in formulas if not outermost(f)[0]]
+    found = {r.name: r for r in _survey(surveyed, batch, examples, chunk, generator)}
+    found |= {r.name: r for r in _plain(plain, interpretation, batch, chunk, generator)}
+    reports = [found[name] for name, _ in formulas]
+    if kb.facts:
+        facts = fact_formulas(kb)
+        holds = Plan(facts, interpretation, chunk=chunk).run(batch, generator).tolist()
+        wrong: list[dict[str, str | int]] = [
+            {"fact": name.removeprefix("fact ")} for (name, _), held in zip(facts, holds, strict=True) if not held
+        ]
+        reports.append(AxiomReport("facts", len(facts), sum(holds), None, tuple(wrong[:examples])))
+    return Report(tuple(reports))
+
+
+def _plain(
+    formulas: list[tuple[str, Expr]],
+    interpretation: Interpretation,
+    batch: Batch,
+    chunk: int,
+    generator: torch.Generator | None,
+) -> list[AxiomReport]:
+    """Axioms without an outermost ``forall`` have one instance each; there may be very many of them."""
+    rules = [(name, f.children[0]) for name, f in formulas if isinstance(f, Implies)]
+    values = Plan([*formulas, *rules], interpretation, chunk=chunk).run(batch, generator).tolist()
+    active = {name: int(v) for (name, _), v in zip(rules, values[len(formulas) :], strict=True)}
+    return [
+        AxiomReport(name, 1, int(held), active.get(name), () if held else ({},))
+        for (name, _), held in zip(formulas, values, strict=False)
+    ]
+
+
+def _survey(
+    formulas: list[tuple[str, Expr]], batch: Batch, examples: int, chunk: int, generator: torch.Generator | None
+) -> list[AxiomReport]:
+    """Count the instances of universally quantified axioms; networks run once for all of them."""
+    compiler = Compiler(batch, Free(batch.signature, [f for _, f in formulas]), stack=16)
+    blocks = []
+    for name, formula in formulas:
+        block = Block(None, name)
+        _attempt(name, _compile(compiler, formula, block, examples))
+        blocks.append((name, block))
+    run = Run(batch, compiler.needs, chunk=chunk, generator=generator)
+    run.tables = Tables(run)
+    found = []
+    for name, block in blocks:
+        instances, holds, active, violations = _attempt(name, run_block(block, run, [], {}))
+        found.append(AxiomReport(name, instances, holds, active, tuple(violations)))
+    return found
+
+
+def _attempt(name: str, task: Task) -> Any:
+    try:
+        return drive(task)
+    except (BindingError, KnowledgeError) as error:
+        raise type(error)(f"axiom {name!r}: {error}") from error
+
+
+def _compile(compiler: Compiler, formula: Expr, block: Block, examples: int) -> Task:
+    levels, body = outermost(formula)
+    scope = Scope(None, block)
+    yield frame(compiler, block, scope, levels)
+    ref = yield compiler.compile(body, scope, CLASSICAL)
+    truth = as_truth(body, block, ref, compiler.batch, CLASSICAL)
+    rule = None
+    if isinstance(body, Implies):
+        ref = yield compiler.compile(body.children[0], scope, CLASSICAL)
+        rule = as_truth(body.children[0], block, ref, compiler.batch, CLASSICAL)
+    variables = [(name, compiler.name(name, scope)) for groups, _ in levels for g in groups for name in g.names]
+    block.seal(_Survey(block, truth, rule, dict(variables), examples))
+
+
+class _Survey(Reducer):
+    """Counts instances, those that hold and those that are active, and names the first that do not hold."""
+
+    def __init__(self, block: Block, body: Ref, rule: Ref | None, variables: dict[str, Ref], examples: int) -> None:
+        gone = {a for absorbed in block.lists for a in absorbed.places}
+        axes = [o.axis for o in block.own] + [absorbed.list for absorbed in block.lists]
+        self.all = union([tuple([a for a in axes if a not in gone])])
+        self.axes: tuple[Axis, ...] = ()
+        self.body, self.rule, self.variables, self.examples = body, rule, variables, examples
+        self.refs = (body, *([rule] if rule is not None else []), *variables.values())
+
+    def tile(self, frame: Frame) -> tuple[int, int, int | None, list[dict[str, str | int]]]:
+        total = 1
+        for axis in self.all:
+            total *= frame.sizes[axis]
+        holds = self._count(frame, self.body)
+        active = None if self.rule is None else self._count(frame, self.rule)
+        violations = self._violations(frame) if holds < total and self.examples else []
+        return total, holds, active, violations
+
+    def _spread(self, frame: Frame, ref: Ref) -> Tensor:
+        value: Tensor = frame.regs[ref.slot]
+        return expand_dims(value, inserted(ref.axes, self.all)).expand([frame.sizes[a] for a in self.all])
+
+    def _count(self, frame: Frame, ref: Ref) -> int:
+        return int(self._spread(frame, ref).sum())
+
+    def _violations(self, frame: Frame) -> list[dict[str, str | int]]:
+        found = (~self._spread(frame, self.body)).nonzero()[: self.examples].tolist()
+        places = [dict(zip(self.all, where, strict=True)) for where in found]
+        return [{n: _entry(frame, ref, at) for n, ref in self.variables.items()} for at in places]
+
+    def merge(self, a: Any, b: Any) -> Any:
+        active = None if a[2] is None else a[2] + b[2]
+        return a[0] + b[0], a[1] + b[1], active, (a[3] + b[3])[: self.examples]
+
+    def finish(self, frame: Frame, total: Any) -> Any:
+        return total
+
+
+def _entry(frame: Frame, ref: Ref, at: dict[Axis, int]) -> str | int:
+    """The object that a variable stands for in one instance."""
+    value = frame.regs[ref.slot]
+    place = value.start + at[ref.axes[0]] if isinstance(value, slice) else int(value[tuple([at[a] for a in ref.axes])])
+    run = frame.run
+    match ref.type:
+        case FiniteType(sort=sort):
+            return (sort.values or ())[place]
+        case RowType(pool=pool):
+            place = place if pool.sample is None else int(run.sampled(pool)[place])
+            return f"{pool.name}#{place}"
+        case ObjectType(sort=name, pool=SamplePool() as pool):
+            return _object(run, name, int(run.sampled(pool)[place]))
+        case ObjectType(sort=name, pool=SortPool()):
+            return _object(run, name, place)
+        case ElementType(pool=pool):
+            return f"{pool.rows.name}.{pool.field}#{_local(run, pool, place)}"
+    return place
+
+
+def _object(run: Run, sort: str, place: int) -> str:
+    names = run.batch.objects(sort).names
+    return f"{sort}#{place}" if names is None else names[place]
+
+
+def _local(run: Run, pool: ColumnPool, place: int) -> str:
+    """Row and place in the row, such as ``3[0]``."""
+    column = run.column(pool.rows, pool.field)
+    if column.starts is not None and column.lengths is not None:
+        row = int(torch.searchsorted(column.starts + column.lengths, place, right=True))
+        return f"{row}[{place - int(column.starts[row])}]"
+    inner: list[str] = []
+    for level in range(pool.level - 1, 0, -1):
+        size = column.values.shape[level]
+        inner.append(f"[{place % size}]")
+        place //= size
+    return f"{place}{''.join(reversed(inner))}"

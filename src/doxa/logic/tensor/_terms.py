@@ -1,0 +1,377 @@
+"""Terms as positions and numbers: names, fields, indices, arithmetic, and reading one kind of value as another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from doxa.errors import BindingError, KnowledgeError
+from doxa.logic.bind._meanings import position
+from doxa.logic.bind._universe import has_values
+from doxa.logic.syntax._symbols import INT, REAL, Sort
+from doxa.logic.syntax._tree import Arith, Expr, Field, Index
+from doxa.logic.tensor._algebra import Algebra
+from doxa.logic.tensor._block import Block, Frame
+from doxa.logic.tensor._index import entries, take
+from doxa.logic.tensor._lookup import align, positions
+from doxa.logic.tensor._run import low_of
+from doxa.logic.tensor._types import (
+    NUMBER,
+    TRUTH,
+    ColumnPool,
+    ElementType,
+    FiniteType,
+    NumberType,
+    ObjectType,
+    OwnPool,
+    Ref,
+    RowType,
+    SamplePool,
+    SortPool,
+    Type,
+    inserted,
+    union,
+)
+
+if TYPE_CHECKING:
+    from doxa.logic.bind._interpretation import Batch
+
+__all__ = [
+    "arithmetic",
+    "as_finite",
+    "as_number",
+    "as_object",
+    "as_truth",
+    "compare",
+    "constant",
+    "field",
+    "index",
+    "known_constant",
+]
+
+
+def known_constant(batch: Batch, name: str) -> tuple[int, Type] | None:
+    """The position of a constant or of a value of an enumerated sort; None for other names, and for numbers."""
+    signature = batch.signature
+    declared = signature.constants.get(name)
+    if declared is None:
+        sort = signature.value_sorts.get(name)
+        return None if sort is None else (position(sort, name, name), FiniteType(sort))
+    sort = declared.sort
+    if sort in (INT, REAL):
+        return None
+    fixed = batch.interpretation.constant(name)
+    if sort.values is not None:
+        if fixed is None or fixed.index is None:
+            raise BindingError(
+                f"the constant {name}: {sort.name} has no value; bind it: Interpretation(kb, {name}=...)"
+            )
+        return fixed.index, FiniteType(sort)
+    if sort.name in batch.given and fixed is not None and fixed.tensor is not None:
+        return batch.own_constants(sort.name).index(name), ObjectType(sort.name, OwnPool(sort.name))
+    return batch.index_of(name), ObjectType(sort.name, SortPool(sort.name))
+
+
+def constant(block: Block, batch: Batch, name: str) -> Ref | None:
+    """A declared constant or a value of an enumerated sort; None for other names."""
+    known = known_constant(batch, name)
+    if known is not None:
+        return block.constant(*known)
+    if name not in batch.signature.constants:
+        return None
+    fixed = batch.interpretation.constant(name)
+    if fixed is None:
+        sort = batch.signature.constants[name].sort.name
+        raise BindingError(f"the constant {name}: {sort} has no value; bind it: Interpretation(kb, {name}=3)")
+    return block.emit(("constant", name), lambda frame: fixed.tensor, [], (), NUMBER)
+
+
+def field(node: Field, base: Ref, batch: Batch) -> Ref:
+    """``p.left``: the same position, in a field of the rows."""
+    if not isinstance(base.type, RowType):
+        raise KnowledgeError(f"{node}: only data rows have fields, and {node.children[0]} is no row")
+    batch.column(base.type.pool.name, node.name)
+    pool = ColumnPool(base.type.pool, node.name, 1)
+    return base.read_as(ElementType(pool))
+
+
+def index(node: Index, block: Block, base: Ref, place: Ref, batch: Batch) -> Ref:
+    """``p.digits[i]``: element i of a sequence, as a position in all sequences of the field together."""
+    if not isinstance(base.type, ElementType):
+        raise KnowledgeError(f"{node}: only fields of data rows have indices")
+    pool = base.type.pool
+    column = batch.column(pool.rows.name, pool.field)
+    ragged = column.lengths is not None
+    if (ragged and pool.level != 1) or (not ragged and column.values.ndim <= pool.level):
+        raise KnowledgeError(
+            f"{node}: {node.children[0]} is no sequence; its field has shape {tuple(column.values.shape)}"
+        )
+    at = as_number(block, place, batch)
+    args = [positions(block, base), at]
+    axes = union([a.axes for a in args])
+    dims = [inserted(a.axes, axes) for a in args]
+
+    def element(frame: Frame, *values: Any) -> Tensor:
+        rows, places = align(values, dims)
+        here = frame.run.column(pool.rows, pool.field)
+        if here.lengths is None or here.starts is None:
+            size: Any = here.values.shape[pool.level]
+            start = rows * size
+        else:
+            size, start = take(here.lengths, [rows]), take(here.starts, [rows])
+        _check_index(node, places, size)
+        return torch.as_tensor(start + places, device=frame.run.device)
+
+    kind = ElementType(ColumnPool(pool.rows, pool.field, pool.level + (not ragged)))
+    return block.emit(("index", pool, node), element, args, axes, kind)
+
+
+def _check_index(node: Expr, places: Any, size: Any) -> None:
+    wrong = torch.as_tensor((places < 0) | (places >= size))
+    if has_values(wrong) and bool(wrong.any()):
+        at = torch.as_tensor(places).expand(wrong.shape)[wrong][0].item()
+        raise KnowledgeError(f"{node}: index {at} lies outside the sequence; guard it with 'where', counting from 0")
+
+
+def arithmetic(node: Arith, block: Block, args: list[Ref], batch: Batch) -> Ref:
+    """``+ - * // mod`` and unary minus, of numbers."""
+    numbers = [as_number(block, a, batch) for a in args]
+    op = node.op
+    if all(n.const is not None for n in numbers):
+        return block.constant(_calculate(node, op, *[n.const for n in numbers]), NUMBER)
+    axes = union([n.axes for n in numbers])
+    dims = [inserted(n.axes, axes) for n in numbers]
+
+    def calculate(frame: Frame, *values: Any) -> Any:
+        return _calculate(node, op, *align(values, dims))
+
+    return block.emit(("arith", op), calculate, numbers, axes, NUMBER)
+
+
+def _calculate(node: Expr, op: str, a: Any, b: Any = None) -> Any:
+    if b is None:
+        return -a
+    if op in ("//", "mod"):
+        zero = torch.as_tensor(b == 0)
+        if has_values(zero) and bool(zero.any()):
+            raise KnowledgeError(f"{node} divides by zero; guard it with 'where'")
+        return a // b if op == "//" else a % b
+    return a + b if op == "+" else a - b if op == "-" else a * b
+
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def compare(node: Expr, op: str, block: Block, left: Ref, right: Ref, batch: Batch, algebra: Algebra) -> Ref:
+    """A comparison of two terms: of numbers, of values of one enumerated sort, or of objects."""
+    pair = _comparable(node, block, left, right, batch)
+    axes = union([r.axes for r in pair])
+    dims = [inserted(r.axes, axes) for r in pair]
+    same = _COMPARE[op]
+
+    def compared(frame: Frame, *values: Any) -> Tensor:
+        truth = torch.as_tensor(same(*align(values, dims)), device=frame.run.device)
+        return algebra.atom(truth, "bool", frame.run.dtype(algebra))
+
+    return block.emit(("compare", op, id(algebra)), compared, pair, axes)
+
+
+def _comparable(node: Expr, block: Block, left: Ref, right: Ref, batch: Batch) -> list[Ref]:
+    """Both sides in the same terms."""
+    sorts = [_sort_of(r, batch) for r in (left, right)]
+    finite = next((s for s in sorts if s is not None and isinstance(s.values, tuple)), None)
+    if finite is not None:
+        return [positions(block, as_finite(block, r, finite, batch, node)) for r in (left, right)]
+    opened = next((s for s in sorts if s is not None and s.values is None and not s.is_integer), None)
+    if opened is not None:
+        objects = [as_object(block, r, opened, batch, node) for r in (left, right)]
+        kinds = {r.type for r in objects}
+        if len(kinds) > 1:
+            objects = [in_sort(block, r, node, "equality of objects from different places") for r in objects]
+        return [positions(block, r) for r in objects]
+    return [as_number(block, r, batch) for r in (left, right)]
+
+
+def _sort_of(ref: Ref, batch: Batch) -> Sort | None:
+    match ref.type:
+        case FiniteType(sort=sort):
+            return sort
+        case ObjectType(sort=name):
+            return batch.signature.sorts[name]
+        case ElementType(pool=pool):
+            return batch.column(pool.rows.name, pool.field).sort
+    return None
+
+
+def as_number(block: Block, ref: Ref, batch: Batch) -> Ref:
+    """A term as a number: of Int, Real or a range sort."""
+    match ref.type:
+        case NumberType():
+            return positions(block, ref)
+        case FiniteType(sort=sort) if isinstance(sort.values, range):
+            low = low_of(sort)
+            if ref.const is not None:
+                return block.constant(ref.const + low, NUMBER)
+            at = positions(block, ref)
+            if low == 0:
+                return at.read_as(NUMBER)
+            return block.emit(("low", low), lambda frame, value: value + low, [at], at.axes, NUMBER)
+        case ElementType(pool=pool):
+            declared = batch.column(pool.rows.name, pool.field).sort
+            if declared is not None and isinstance(declared.values, range):
+                values = _column_entries(
+                    block, ref, pool, lambda run: run.positions(pool, declared), FiniteType(declared), "finite"
+                )
+                return as_number(block, values, batch)
+            if declared is None or declared.is_integer:
+                return _column_entries(block, ref, pool, lambda run: _numbers(run, pool), NUMBER, "number")
+    raise KnowledgeError(f"numbers are needed, but {_what(ref)} is none")
+
+
+def _numbers(run: Any, pool: ColumnPool) -> Tensor:
+    values: Tensor = run.column(pool.rows, pool.field).values.flatten(0, pool.level - 1)
+    if values.ndim != 1 or values.dtype == torch.bool:
+        raise BindingError(
+            f"{pool.rows.name}.{pool.field}: numbers are needed, but its entries have shape {tuple(values.shape[1:])} "
+            f"and dtype {str(values.dtype).removeprefix('torch.')}"
+        )
+    return values if values.dtype.is_floating_point else values.long()
+
+
+def _column_entries(
+    block: Block, ref: Ref, pool: ColumnPool, get: Callable[[Any], Tensor], kind: Any, word: str
+) -> Ref:
+    """The entries of a field at a position."""
+
+    def column_entries(frame: Frame, at: Any) -> Tensor:
+        return entries(get(frame.run), at)
+
+    return block.emit(("entries", pool, word, kind), column_entries, [ref], ref.axes, kind)
+
+
+def as_finite(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> Ref:
+    """A term as a position in a finite sort; numbers are checked to be among its values."""
+    if isinstance(ref.type, FiniteType) and ref.type.sort == sort:
+        return ref
+    if isinstance(ref.type, ElementType):
+        pool = ref.type.pool
+        return _column_entries(block, ref, pool, lambda run: run.positions(pool, sort), FiniteType(sort), "finite")
+    if not isinstance(sort.values, range) or not _is_number(ref):
+        raise KnowledgeError(f"{place}: a value of sort {sort.name} is needed, but {_what(ref)} is none")
+    low, size = sort.values[0], len(sort.values)
+    if ref.dense and isinstance(ref.type, NumberType):
+
+        def shift(frame: Frame, run: slice) -> slice:
+            for end in (run.start, run.stop - 1):
+                if run.start < run.stop and not low <= end < low + size:
+                    raise _outside(place, end, sort)
+            return slice(run.start - low, run.stop - low)
+
+        return block.emit(("finite", sort, place), shift, [ref], ref.axes, FiniteType(sort), dense=True)
+    number = as_number(block, ref, batch)
+    if number.const is not None:
+        if number.const not in sort.values:
+            raise KnowledgeError(f"{place}: {number.const} is no value of {sort.name} ({low}..{sort.values[-1]})")
+        return block.constant(int(number.const) - low, FiniteType(sort))
+
+    def convert(frame: Frame, value: Tensor) -> Tensor:
+        found = value.long() - low
+        wrong = (found < 0) | (found >= size)
+        if has_values(wrong) and bool(wrong.any()):
+            raise _outside(place, value[wrong].reshape(-1)[0].item(), sort)
+        return found
+
+    return block.emit(("finite", sort, place), convert, [number], number.axes, FiniteType(sort))
+
+
+def _outside(place: Expr, came: int | float, sort: Sort) -> KnowledgeError:
+    assert isinstance(sort.values, range)
+    low, high = sort.values[0], sort.values[-1]
+    return KnowledgeError(
+        f"{place}: {came} is no value of {sort.name} ({low}..{high}); guard it, as in 'where d < {high}'"
+    )
+
+
+def _is_number(ref: Ref) -> bool:
+    return isinstance(ref.type, NumberType) or (
+        isinstance(ref.type, FiniteType) and isinstance(ref.type.sort.values, range)
+    )
+
+
+def as_object(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> Ref:
+    """A term as an object of an open sort: a field holds indices when its sort has objects, else the objects."""
+    if isinstance(ref.type, ObjectType) and ref.type.sort == sort.name:
+        return ref
+    if not isinstance(ref.type, ElementType):
+        raise KnowledgeError(f"{place}: an object of sort {sort.name} is needed, but {_what(ref)} is none")
+    pool = ref.type.pool
+    values = batch.column(pool.rows.name, pool.field).values
+    scalar = values.ndim == pool.level and not values.dtype.is_floating_point and values.dtype != torch.bool
+    if scalar and batch.has_objects(sort.name):
+        kind = ObjectType(sort.name, SortPool(sort.name))
+        return _column_entries(block, ref, pool, lambda run: run.indices(pool, sort.name), kind, "object")
+    return ref.read_as(ObjectType(sort.name, pool))
+
+
+def in_sort(block: Block, ref: Ref, place: Expr, why: str) -> Ref:
+    """An object as a position among all objects of its sort."""
+    assert isinstance(ref.type, ObjectType)
+    name, pool = ref.type.sort, ref.type.pool
+    if isinstance(pool, SortPool):
+        return ref
+    if isinstance(pool, SamplePool):
+        kind = ObjectType(name, SortPool(name))
+
+        def drawn(frame: Frame, at: Any) -> Tensor:
+            return entries(frame.run.sampled(pool), at)
+
+        return block.emit(("in sort", pool), drawn, [ref], ref.axes, kind)
+    raise KnowledgeError(
+        f"{place}: {why} needs objects by their index, but {_what(ref)} comes with features only; pass the objects as "
+        f"{name}=tensor, and indices into them instead of features"
+    )
+
+
+def as_truth(node: Expr, block: Block, ref: Ref, batch: Batch, algebra: Algebra) -> Ref:
+    """A value where a formula stands: a truth value, or a field of truth values."""
+    if ref.type == TRUTH:
+        return ref
+    if isinstance(ref.type, ElementType):
+        pool = ref.type.pool
+        values = batch.column(pool.rows.name, pool.field).values
+        if values.dtype == torch.bool and values.ndim == pool.level:
+
+            def get(run: Any) -> Tensor:
+                return algebra.atom(
+                    run.column(pool.rows, pool.field).values.flatten(0, pool.level - 1), "bool", run.dtype(algebra)
+                )
+
+            return _column_entries(block, ref, pool, get, TRUTH, f"truth {id(algebra)}")
+    raise KnowledgeError(f"a formula is needed, but {node} is {_what(ref)}")
+
+
+def _what(ref: Ref) -> str:
+    match ref.type:
+        case NumberType():
+            return "a number"
+        case FiniteType(sort=sort):
+            return f"a value of {sort.name}"
+        case ObjectType(sort=name, pool=ColumnPool(rows=rows, field=column)):
+            return f"the {name} in {rows.name}.{column}"
+        case ObjectType(sort=name):
+            return f"an object of {name}"
+        case RowType(pool=pool):
+            return f"a row of {pool.name}"
+        case ElementType(pool=pool):
+            return f"the field {pool.rows.name}.{pool.field}"
+    return "a formula"

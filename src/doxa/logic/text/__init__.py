@@ -1,0 +1,1 @@
+"""Between text and trees: lexer, grammar, parser, printer, files."""

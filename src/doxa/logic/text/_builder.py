@@ -1,0 +1,385 @@
+"""What the rules of the grammar build: interned nodes, and one item for every statement."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from doxa.errors import KnowledgeError
+from doxa.logic.syntax._binders import Group, Let, Quantifier
+from doxa.logic.syntax._symbols import Sort
+from doxa.logic.syntax._tree import (
+    And,
+    Arith,
+    Call,
+    Compare,
+    Expr,
+    Field,
+    Iff,
+    Implies,
+    Index,
+    Name,
+    Not,
+    Number,
+    Or,
+    Xor,
+    make,
+)
+
+__all__ = [
+    "Builder",
+    "ConstantItem",
+    "FactItem",
+    "FactsItem",
+    "FunctionItem",
+    "IncludeItem",
+    "Item",
+    "LocatedBuilder",
+    "PredicateItem",
+    "RowsItem",
+    "RuleItem",
+    "SortItem",
+]
+
+
+@dataclass(slots=True)
+class RuleItem:
+    """An axiom: its formula, and what its header says."""
+
+    formula: Expr
+    name: str | None = None
+    weight: float = 1.0
+    learnable: bool = False
+
+
+@dataclass(slots=True)
+class FactItem:
+    formula: Expr
+
+
+@dataclass(slots=True)
+class FactsItem:
+    """``facts predicate from "file"``."""
+
+    predicate: str
+    file: str
+    header: bool
+
+
+@dataclass(slots=True)
+class IncludeItem:
+    file: str
+
+
+@dataclass(slots=True)
+class SortItem:
+    sort: Sort
+
+
+@dataclass(slots=True)
+class ConstantItem:
+    names: list[str]
+    sort: str
+
+
+@dataclass(slots=True)
+class PredicateItem:
+    predicates: list[tuple[str, list[str]]]
+    """Names and the names of their sorts."""
+
+
+@dataclass(slots=True)
+class FunctionItem:
+    name: str
+    sorts: list[str]
+    result: str
+
+
+@dataclass(slots=True)
+class RowsItem:
+    name: str
+    fields: list[tuple[str, str, bool]]
+
+
+Item = RuleItem | FactItem | FactsItem | IncludeItem | SortItem | ConstantItem | PredicateItem | FunctionItem | RowsItem
+
+
+class Chain:
+    """A conjunction or disjunction that may still grow: parsing must not copy its operands again for every ``&``."""
+
+    __slots__ = ("kind", "operands", "span")
+
+    def __init__(self, kind: type[Expr], left: Expr, right: Expr) -> None:
+        self.kind = kind
+        self.operands = deque((left, right))
+        self.span = (0, 0)
+
+
+class Builder:
+    """One method for every alias in the grammar, called on the values of the rule's symbols.
+
+    Equal nodes are one object. Brackets and separators come as their text and are not looked at.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[Item | None] = []
+        """What each statement says; the reader adds None for those that cannot be parsed."""
+        self._nodes: dict[tuple[Any, ...], Expr] = {}
+
+    def share(self, node: Expr) -> Expr:
+        """The one object that stands for a node whose children are shared already."""
+        return self._nodes.setdefault((type(node), node.label, *map(id, node.children)), node)
+
+    def node(self, kind: type[Expr], label: Any, *children: Expr) -> Expr:
+        key = (kind, label, *map(id, children))
+        known = self._nodes.get(key)
+        if known is None:
+            known = self._nodes[key] = make(kind, label, children)
+        return known
+
+    def proposition_of(self, name: Expr) -> Expr:
+        """A name where a formula stands."""
+        return self.node(Call, (name.label, False))
+
+    def close(self, value: Expr | Chain) -> Expr:
+        """A value that is a complete node."""
+        return self.node(value.kind, None, *value.operands) if isinstance(value, Chain) else value
+
+    def formula(self, value: Expr | Chain) -> Expr:
+        """A value where a formula stands."""
+        return self.proposition_of(value) if isinstance(value, Name) else self.close(value)
+
+    # -- statements -------------------------------------------------------------------------------------------------
+
+    def statement(self, _text: None, item: Item, _end: None) -> None:
+        self.items.append(item)
+
+    def axiom(self, formula: Expr) -> Item:
+        return RuleItem(self.formula(formula))
+
+    def named_axiom(self, _open: str, name: Name, _close: str, formula: Expr) -> Item:
+        return RuleItem(self.formula(formula), name.name)
+
+    def weighted_axiom(self, _open: str, word: Name, weight: tuple[float, bool], _close: str, formula: Expr) -> Item:
+        _want(word, "weight")
+        return RuleItem(self.formula(formula), None, *weight)
+
+    def named_weighted_axiom(
+        self, _open: str, name: Name, _comma: str, word: Name, weight: tuple[float, bool], _close: str, formula: Expr
+    ) -> Item:
+        _want(word, "weight")
+        return RuleItem(self.formula(formula), name.name, *weight)
+
+    def fixed_weight(self, number: Number) -> tuple[float, bool]:
+        return float(number.value), False
+
+    def starting_weight(self, number: Number, _mark: str) -> tuple[float, bool]:
+        return float(number.value), True
+
+    def learned_weight(self, _mark: str) -> tuple[float, bool]:
+        return 1.0, True
+
+    def open_sort(self, _word: str, name: Name) -> Item:
+        return SortItem(Sort(name.name))
+
+    def range_sort(self, _word: str, name: Name, _eq: str, low: Number, _to: str, high: Number) -> Item:
+        return SortItem(Sort.range(name.name, _integer(low, "a bound"), _integer(high, "a bound")))
+
+    def value_sort(self, _word: str, name: Name, _eq: str, _open: str, values: list[Name], _close: str) -> Item:
+        return SortItem(Sort(name.name, tuple([v.name for v in values])))
+
+    def constants(self, _word: str, names: list[Name], _colon: str, sort: Name) -> Item:
+        return ConstantItem([n.name for n in names], sort.name)
+
+    def predicates(self, _word: str, predicates: list[tuple[str, list[str]]]) -> Item:
+        return PredicateItem(predicates)
+
+    def proposition(self, name: Name, *_brackets: str) -> tuple[str, list[str]]:
+        return name.name, []
+
+    def predicate(self, name: Name, _open: str, sorts: list[Name], _close: str) -> tuple[str, list[str]]:
+        return name.name, [s.name for s in sorts]
+
+    def function(self, _word: str, name: Name, _open: str, sorts: list[Name], *rest: Any) -> Item:
+        return FunctionItem(name.name, [s.name for s in sorts], rest[-1].name)
+
+    def function_without_arguments(self, _word: str, name: Name, *rest: Any) -> Item:
+        return FunctionItem(name.name, [], rest[-1].name)
+
+    def rows(self, _word: str, name: Name, _open: str, fields: list[tuple[str, str, bool]], _close: str) -> Item:
+        return RowsItem(name.name, fields)
+
+    def one_field(self, name: Name, _colon: str, sort: Name) -> tuple[str, str, bool]:
+        return name.name, sort.name, False
+
+    def many_field(self, name: Name, _colon: str, sort: Name, _star: str) -> tuple[str, str, bool]:
+        return name.name, sort.name, True
+
+    def fact(self, _word: str, formula: Expr) -> Item:
+        return FactItem(self.formula(formula))
+
+    def facts(self, _word: str, predicate: Name, word: Name, file: Name, *header: Name) -> Item:
+        _want(word, "from")
+        for last in header:
+            _want(last, "header")
+        return FactsItem(predicate.name, file.name, bool(header))
+
+    def include(self, _word: str, file: Name) -> Item:
+        return IncludeItem(file.name)
+
+    # -- lists ------------------------------------------------------------------------------------------------------
+
+    def first(self, item: Any) -> list[Any]:
+        return [self.close(item)]
+
+    def further(self, items: list[Any], _comma: str, item: Any) -> list[Any]:
+        items.append(self.close(item))
+        return items
+
+    # -- formulas ---------------------------------------------------------------------------------------------------
+
+    def iff(self, left: Expr, _op: str, right: Expr) -> Expr:
+        return self.node(Iff, None, self.formula(left), self.formula(right))
+
+    def implies(self, left: Expr, _op: str, right: Expr) -> Expr:
+        return self.node(Implies, None, self.formula(left), self.formula(right))
+
+    def xor(self, left: Expr, _op: str, right: Expr) -> Expr:
+        return self.node(Xor, None, self.formula(left), self.formula(right))
+
+    def disjunction(self, left: Expr | Chain, _op: str, right: Expr | Chain) -> Chain:
+        return self._chain(Or, left, right)
+
+    def conjunction(self, left: Expr | Chain, _op: str, right: Expr | Chain) -> Chain:
+        return self._chain(And, left, right)
+
+    def _chain(self, kind: type[Expr], left: Expr | Chain, right: Expr | Chain) -> Chain:
+        if isinstance(left, Chain) and left.kind is kind:
+            if not isinstance(right, Chain) or right.kind is not kind:
+                left.operands.append(self.formula(right))
+                return left
+            if len(left.operands) >= len(right.operands):  # the shorter one moves
+                left.operands.extend(right.operands)
+                return left
+            right.operands.extendleft(reversed(left.operands))
+            return right
+        if isinstance(right, Chain) and right.kind is kind:
+            right.operands.appendleft(self.formula(left))
+            return right
+        return Chain(kind, self.formula(left), self.formula(right))
+
+    def negation(self, _op: str, formula: Expr) -> Expr:
+        return self.node(Not, None, self.formula(formula))
+
+    def comparison(self, left: Expr, op: str, right: Expr) -> Expr:
+        return self.node(Compare, op, self.close(left), self.close(right))
+
+    def let(self, bindings: list[tuple[str, Expr]], _open: str, body: Expr, _close: str) -> Expr:
+        return self.share(Let(bindings, self.formula(body)))
+
+    def binding(self, name: Name, _op: str, value: Expr) -> tuple[str, Expr]:
+        return name.name, value
+
+    def forall(self, _word: str, groups: list[Group], *rest: Any) -> Expr:
+        return self._quantifier("forall", None, groups, rest)
+
+    def exists(self, _word: str, groups: list[Group], *rest: Any) -> Expr:
+        return self._quantifier("exists", None, groups, rest)
+
+    def counted(self, kind: str, count: Number, groups: list[Group], *rest: Any) -> Expr:
+        return self._quantifier(kind, _integer(count, f"the number after '{kind}'"), groups, rest)
+
+    def _quantifier(self, kind: str, count: int | None, groups: list[Group], rest: tuple[Any, ...]) -> Expr:
+        # rest is: dot, body or: where, guard, dot, body
+        guard = self.formula(rest[1]) if len(rest) == 4 else None
+        return self.share(Quantifier(kind, groups, self.formula(rest[-1]), count=count, guard=guard))
+
+    def exactly(self, _word: str, _eq: str) -> str:
+        return "exactly"
+
+    def bounded(self, _word: str, op: str) -> str:
+        if op not in ("<=", ">="):
+            raise KnowledgeError(f"'exists {op}' means nothing; count with exists = 1, exists <= 1 or exists >= 1")
+        return "at most" if op == "<=" else "at least"
+
+    def sort_group(self, names: list[Name], _colon: str, sort: Name, *sample: Any) -> Group:
+        return Group([n.name for n in names], sort=sort.name, sample=_sample(sample))
+
+    def domain_group(self, names: list[Name], _in: str, domain: Expr, *sample: Any) -> Group:
+        return Group([n.name for n in names], domain=self.close(domain), sample=_sample(sample))
+
+    # -- terms ------------------------------------------------------------------------------------------------------
+
+    def arithmetic(self, left: Expr, op: str, right: Expr) -> Expr:
+        return self.node(Arith, op, self.close(left), self.close(right))
+
+    def minus(self, op: str, term: Expr) -> Expr:
+        return self.share(Number(-term.value)) if isinstance(term, Number) else self.node(Arith, op, self.close(term))
+
+    def negative_number(self, _op: str, number: Number) -> Number:
+        return Number(-number.value)
+
+    def field(self, base: Expr, name: str) -> Expr:
+        return self.node(Field, name, self.close(base))
+
+    def index(self, base: Expr, _open: str, index: Expr, _close: str) -> Expr:
+        return self.node(Index, None, self.close(base), self.close(index))
+
+    def parentheses(self, _open: str, inner: Expr | Chain, _close: str) -> Expr | Chain:
+        return inner
+
+    def call(self, name: Name, _open: str, *rest: Any) -> Expr:
+        return self.node(Call, (name.label, False), *(rest[0] if len(rest) == 2 else ()))
+
+    def fresh_call(self, _word: str, name: Name, _open: str, *rest: Any) -> Expr:
+        return self.node(Call, (name.label, True), *(rest[0] if len(rest) == 2 else ()))
+
+
+class LocatedBuilder(Builder):
+    """Builds every node anew and remembers where in the text it stands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans: dict[int, tuple[int, int]] = {}
+        self._alive: list[Expr] = []  # a node that died could leave its id, and so its place, to another
+
+    def share(self, node: Expr) -> Expr:
+        return node
+
+    def node(self, kind: type[Expr], label: Any, *children: Expr) -> Expr:
+        return make(kind, label, children)
+
+    def proposition_of(self, name: Expr) -> Expr:
+        node = super().proposition_of(name)
+        self.place(node, *self.spans.get(id(name), (0, 0)))
+        return node
+
+    def close(self, value: Expr | Chain) -> Expr:
+        node = super().close(value)
+        if isinstance(value, Chain):
+            self.place(node, *value.span)
+        return node
+
+    def place(self, value: object, start: int, end: int) -> None:
+        """Called by the parser with everything it builds."""
+        if isinstance(value, Expr):
+            self._alive.append(value)
+            self.spans.setdefault(id(value), (start, end))
+        elif isinstance(value, Chain):
+            value.span = (start, end)
+
+
+def _want(name: Name, word: str) -> None:
+    if name.name != word:
+        raise KnowledgeError(f"{name.name!r} cannot stand here; did you mean {word!r}?")
+
+
+def _integer(number: Number, what: str) -> int:
+    if not isinstance(number.value, int):
+        raise KnowledgeError(f"{what} is a whole number, not {number.value!r}; write it without a dot")
+    return number.value
+
+
+def _sample(rest: tuple[Any, ...]) -> int | None:
+    return _integer(rest[1], "the number after 'sample'") if rest else None

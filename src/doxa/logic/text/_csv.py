@@ -1,0 +1,141 @@
+"""Facts in bulk: one row of a CSV file for each, one column for each argument, and optionally one for the label."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable
+
+from doxa.errors import KnowledgeError
+from doxa.logic.syntax._diagnostics import Diagnostic, Span, did_you_mean
+from doxa.logic.syntax._kb import Fact
+from doxa.logic.syntax._node import make
+from doxa.logic.syntax._symbols import INT, REAL, Constant, Predicate, Signature, Sort
+from doxa.logic.syntax._tree import Call, Expr, Name, Number
+
+__all__ = ["CsvFacts"]
+
+_LABELS = {"true": True, "1": True, "false": False, "0": False}
+
+
+class CsvFacts:
+    """Reads the facts of one predicate; names of open sorts that are not known yet are declared as constants.
+
+    What is wrong in the file is collected in ``diagnostics``.
+
+    >>> from doxa.logic import Predicate, Signature, Sort
+    >>> Person = Sort("Person")
+    >>> reader = CsvFacts(Predicate("parent", (Person, Person)), Signature({"Person": Person}), "parents.csv")
+    >>> [str(fact) for fact in reader.read("alice,bob\\nbob,carol,false\\n")]
+    ['fact parent(alice, bob)', 'fact !parent(bob, carol)']
+    >>> list(reader.signature.constants)
+    ['alice', 'bob', 'carol']
+    """
+
+    def __init__(
+        self,
+        predicate: Predicate,
+        signature: Signature,
+        file: str,
+        share: Callable[[Expr], Expr] = lambda node: node,
+    ) -> None:
+        self.predicate = predicate
+        self.signature = signature
+        self.file = file
+        self.diagnostics: list[Diagnostic] = []
+        self._share = share
+        self._lines: list[str] = []
+        self._terms: list[dict[str, Expr]] = [{} for _ in predicate.sorts]
+
+    def read(self, text: str, header: bool = False) -> list[Fact]:
+        """The facts of the text of a file."""
+        self._lines = text.split("\n")
+        arity = len(self.predicate.sorts)
+        label = (self.predicate.name, False)
+        facts: list[Fact] = []
+        reader = csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
+        rows = 0
+        try:
+            for row in reader:
+                cells = [cell.strip() for cell in row]
+                if not any(cells):
+                    continue
+                rows += 1
+                if rows == 1 and header:
+                    continue
+                value = True
+                if len(cells) == arity + 1 and cells[-1].lower() in _LABELS:
+                    value = _LABELS[cells.pop().lower()]
+                if len(cells) != arity:
+                    self._complain(reader.line_num, None, *self._miscounted(cells))
+                    continue
+                arguments: list[Expr] = []
+                for cell, sort, known in zip(cells, self.predicate.sorts, self._terms, strict=True):
+                    term = known.get(cell)
+                    if term is None:
+                        try:
+                            term = known[cell] = self._share(self._term(cell, sort))
+                        except KnowledgeError as error:
+                            message, _, remedy = str(error).partition("; ")
+                            if rows == 1:
+                                remedy += "; or end the statement with 'header', if the first line names the columns"
+                            self._complain(reader.line_num, cell, message, remedy)
+                            continue
+                    arguments.append(term)
+                if len(arguments) == arity:
+                    atom = self._share(make(Call, label, tuple(arguments)))
+                    assert isinstance(atom, Call)
+                    facts.append(Fact(atom, value))
+        except csv.Error as error:
+            self._complain(reader.line_num, None, f"not CSV: {error}", "quote cells with double quotation marks")
+        return facts
+
+    def _term(self, cell: str, sort: Sort) -> Expr:
+        """The constant, value or number that a cell names; a problem is an error 'what; remedy'."""
+        if sort == REAL:
+            try:
+                number = float(cell)
+            except ValueError:
+                number = math.nan
+            if not math.isfinite(number):
+                raise KnowledgeError(f"{cell!r} is not a number; write one such as 0.5")
+            return Number(number)
+        if sort == INT or isinstance(sort.values, range):
+            if not re.fullmatch(r"[+-]?[0-9]{1,18}", cell):
+                raise KnowledgeError(f"{cell!r} is not an integer; write one such as 3")
+            if isinstance(sort.values, range) and int(cell) not in sort.values:
+                limits = f"{sort.values[0]}..{sort.values[-1]}"
+                raise KnowledgeError(f"{cell} is not in {sort.name}; its values are {limits}")
+            return Number(int(cell))
+        if sort.values is not None:
+            if cell not in sort.values:
+                remedy = did_you_mean(cell, sort.values, "its values are listed in its declaration")
+                raise KnowledgeError(f"{cell!r} is not a value of sort {sort.name}; {remedy}")
+            return Name(cell)
+        if not cell:
+            raise KnowledgeError("an empty cell; every argument needs a name")
+        constant = self.signature.constants.get(cell)
+        if constant is None:
+            self.signature.add(Constant(cell, sort))  # refuses a name that means something else
+        elif constant.sort != sort:
+            raise KnowledgeError(
+                f"{cell!r} is a constant of sort {constant.sort.name}, not {sort.name}; choose another name"
+            )
+        return Name(cell)
+
+    def _miscounted(self, cells: list[str]) -> tuple[str, str]:
+        arity = len(self.predicate.sorts)
+        shape = ", ".join([s.name for s in self.predicate.sorts])
+        if len(cells) == arity + 1:
+            return f"{cells[-1]!r} is not a label", "the column after the arguments holds true or false (or 1 or 0)"
+        return f"{len(cells)} columns, but {self.predicate.name}({shape}) takes {arity} arguments", "one column each"
+
+    def _complain(self, line: int, cell: str | None, message: str, remedy: str) -> None:
+        shown = self._lines[line - 1].rstrip("\r") if 0 < line <= len(self._lines) else ""
+        at = max(shown.find(cell), 0) if cell else 0
+        width = len(cell) if cell and shown.find(cell) >= 0 else len(shown)
+        self.diagnostics.append(
+            Diagnostic("error", message, remedy or None, Span(self.file, line, at + 1, at + 1 + max(width, 1), shown))
+        )

@@ -1,0 +1,238 @@
+"""From text to tokens: one regular expression for the words, and the layout that ends statements.
+
+A statement ends at a semicolon or at a line break, except inside brackets, after a token that cannot end a statement
+(an operator, a comma, a colon, the dot of a quantifier, an axiom's header ...), or before a line that begins with a
+token that cannot begin one (an operator, ``where``, a closing bracket ...). A line that begins with a declaration
+always begins a statement, so that a forgotten bracket spoils no more than its own.
+
+Tokens are made once for every spelling, so a long text costs one dictionary look-up a token. For error messages the
+same text is read again, with positions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
+
+from doxa.errors import KnowledgeError
+from doxa.logic.syntax._tree import Expr, Name, Number, Truth
+from doxa.logic.text._grammar import DECLARATIONS, IDENTIFIER, NUMBER, RESERVED, SOFT, STRING, SYMBOLS
+
+__all__ = ["END", "Token", "Vocabulary", "layout", "located_tokens", "tokens"]
+
+_KIND = {spelling: kind for kind, spellings in SYMBOLS.items() for spelling in spellings}
+_MEANING = {"≠": "!=", "≤": "<=", "≥": ">=", "−": "-", "·": "*", "×": "*", "⊤": "true", "⊥": "false"}
+_MISTAKES = ("===", "==", "&&", "||", "**", "<>")
+"""Operators of other languages, read whole so that the message can name them."""
+
+_SIGNS = sorted([s for s in (*_KIND, *_MISTAKES) if not s.isalpha()], key=len, reverse=True)
+_MASTER = re.compile(
+    r"[^\S\n]*+(?:\#[^\n]*+)?"
+    rf"(\n|{'|'.join(SOFT.values())}|{IDENTIFIER}|{NUMBER}|{STRING}|\.(?:{IDENTIFIER}|{STRING})"
+    # A quotation mark that is never closed takes the rest of its line, so that no text is read twice.
+    rf'|"[^\n]*|{"|".join(re.escape(s) for s in _SIGNS)}|.|\Z)'
+)
+_WORD = re.compile(IDENTIFIER)
+_QUOTED = re.compile(STRING)
+_SOFT_KIND = {
+    **{kind.lower(): kind for kind in SOFT},
+    "at most": "ATMOST",
+    "at least": "ATLEAST",
+}
+
+# What a token does to the layout.
+_PLAIN, _OPEN, _CLOSE, _NEWLINE, _STOP, _ASSIGN = range(6)
+_ROLES = {"LPAR": _OPEN, "LSQB": _OPEN, "LBRACE": _OPEN, "RPAR": _CLOSE, "RSQB": _CLOSE, "RBRACE": _CLOSE}
+_ROLES |= {"NEWLINE": _NEWLINE, "END": _STOP, "ASSIGN": _ASSIGN}
+
+_OPERATORS = {"IFF", "ARROW", "IMPLIES", "XOR", "OR", "AND", "IN", "WHERE", "ASSIGN", "EQ", "COMPARE", "PLUS", "MINUS"}
+_OPERATORS |= {"STAR", "DIV", "RANGE", "DOT", "COLON", "COMMA"}
+_CANNOT_END = _OPERATORS | {"NOT", "FORALL", "EXISTS", "EXACTLY", "ATMOST", "ATLEAST", "SAMPLE", "FRESH"}
+_CANNOT_END |= set(DECLARATIONS)
+_CANNOT_BEGIN = _OPERATORS | {"RPAR", "RSQB", "RBRACE", "SAMPLE", "FIELD", "QUESTION"}
+
+
+class Token:
+    """A word of the language: the terminal it stands for (``kind``), what it means (``value``), and its place.
+
+    Names, numbers and truth values carry their tree, operators the operator, fields the name.
+    """
+
+    __slots__ = ("declares", "end", "kind", "leads", "role", "start", "text", "trails", "value")
+
+    def __init__(self, kind: str, value: object, text: str, start: int = -1, end: int = -1) -> None:
+        self.kind = kind
+        self.value = value
+        self.text = text
+        self.start = start
+        self.end = end
+        self.role = _ROLES.get(kind, _PLAIN)
+        self.trails = kind in _CANNOT_END
+        """Must something follow?"""
+        self.leads = kind in _CANNOT_BEGIN
+        """Must something have gone before?"""
+        self.declares = kind in DECLARATIONS
+
+    @classmethod
+    def read(cls, text: str, share: Callable[[Expr], Expr], start: int = -1, end: int = -1) -> Token:
+        """The token that a piece of text is; ``share`` is called on its tree."""
+        if (kind := _KIND.get(text)) is not None:
+            meaning = _MEANING.get(text, text)
+            return cls(kind, share(Truth(meaning == "true")) if kind == "TRUTH" else meaning, text, start, end)
+        first = text[:1]
+        if _WORD.match(text):
+            if not text[-1].isspace():
+                return cls("NAME", share(Name(text)), text, start, end)
+            word = " ".join(text.split())
+            return cls(_SOFT_KIND[word], word, text, start, end - len(text) + len(text.rstrip()))
+        if first == "\n":
+            return cls("NEWLINE", None, text, start, end)
+        if first == ";" or not first:
+            return cls("END", None, text, start, end)
+        try:
+            if "0" <= first <= "9":
+                return cls("NUMBER", share(Number(_number(text))), text, start, end)
+            if _QUOTED.fullmatch(text):
+                return cls("NAME", share(Name(_unquote(text))), text, start, end)
+            if first == "." and len(text) > 1:
+                return cls("FIELD", _unquote(text[1:]) if text[1] == '"' else text[1:], text, start, end)
+        except KnowledgeError as error:
+            return cls("BAD", str(error), text, start, end)
+        return (
+            cls("BAD", None, first, start, start + len(first)) if first == '"' else cls("BAD", None, text, start, end)
+        )
+
+
+END = Token("END", None, "")
+_HEADER_END = Token("COLON", None, "]")
+
+
+class Vocabulary(dict[str, Token]):
+    """Tokens by their text, made when first met; ``share`` is called on their trees."""
+
+    def __init__(self, share: Callable[[Expr], Expr]) -> None:
+        super().__init__()
+        self.share = share
+
+    def __missing__(self, text: str) -> Token:
+        token = self[text] = Token.read(text, self.share)
+        return token
+
+
+def tokens(text: str, vocabulary: Vocabulary) -> Iterator[Token]:
+    """The tokens of a text with the ends of its statements, without positions.
+
+    >>> [t.kind for t in tokens("a &\\n b\\n\\nsort Image", Vocabulary(lambda node: node))]
+    ['NAME', 'AND', 'NAME', 'END', 'SORT', 'NAME', 'END']
+    """
+    return layout(map(vocabulary.__getitem__, map(itemgetter(1), _MASTER.finditer(text))))
+
+
+def located_tokens(text: str) -> Iterator[Token]:
+    """The tokens of a text with the ends of its statements, each a new object that knows where it stands."""
+    matches = _MASTER.finditer(text)
+    return _marked(list(layout([Token.read(m[1], lambda node: node, m.start(1), m.end(1)) for m in matches])))
+
+
+def _marked(found: list[Token]) -> Iterator[Token]:
+    """Tokens, with a BAD one that says why in place of those that mislead the parser, wherever no text can have them.
+
+    These are headers with a reserved word for a name or a word for a weight, and counts below 0: where no number
+    follows it, ``exactly`` is a name, from which something could be subtracted.
+    """
+    at = begin = 0
+    while at < len(found):
+        token, taken, why = found[at], 1, None
+        if found[begin].kind == "LSQB" and at == begin + 1 and token.text in RESERVED:
+            why = f"'{token.text}' is a reserved word; as a name it stands in quotation marks: \"{token.text}\""
+        elif found[begin].kind == "LSQB" and at == begin + 4 and _no_weight(found[begin:at], token):
+            why = f"a weight is a number, such as 0.5, got '{token.text}'; write [name, weight 0.5], or weight ?"
+        elif (token.kind == "EXISTS" or token.text in ("exactly", "at")) and (words := _counting(found[at : at + 5])):
+            number, said = found[at + words + 1], " ".join([t.text for t in found[at : at + words]])
+            count = f"-{number.text}"  # no token is written like this, so that the statement is read as BAD again
+            why = f"the count must be a whole number of at least 0, got {count}; write {said} 1 x: Sort. ..."
+            token, taken = Token("BAD", why, count, found[at + words].start, number.end), words + 2
+        yield token if why is None else Token("BAD", why, token.text, token.start, token.end)
+        at += taken
+        begin = at if token.kind == "END" else begin
+
+
+def _no_weight(header: list[Token], token: Token) -> bool:
+    """Does a word stand in ``[name, weight ...]``, or nothing?"""
+    named = [t.kind for t in header] == ["LSQB", "NAME", "COMMA", "NAME"] and header[-1].text == "weight"
+    return named and (token.kind in ("NAME", "DOT", "RSQB") or token.text in RESERVED)
+
+
+def _counting(ahead: list[Token]) -> int:
+    """How many tokens say that something is counted, where a number below 0 follows; else 0."""
+    texts, kinds = [t.text for t in ahead], [t.kind for t in ahead]
+    if texts[0] == "exactly" and kinds[1:4] == ["MINUS", "NUMBER", "NAME"]:
+        return 1
+    if texts[:2] in (["at", "most"], ["at", "least"]) and kinds[2:] == ["MINUS", "NUMBER", "NAME"]:
+        return 2
+    counted = kinds[0] == "EXISTS" and kinds[1:2] in (["EQ"], ["COMPARE"])
+    return 2 if counted and kinds[2:4] == ["MINUS", "NUMBER"] else 0
+
+
+def layout(raw: Iterable[Token]) -> Iterator[Token]:
+    """Leave line breaks out and put the ends of statements in."""
+    depth = 0  # of brackets
+    scope = 0  # at depth 0, how many "(" are still to come in x := f(...) (...)
+    begun = newline = header = False
+    last = END
+    for token in raw:
+        role = token.role
+        if role == _NEWLINE:
+            newline = True
+            continue
+        if newline:
+            newline = False
+            goes_on = depth > 0 or last.trails or token.leads or (scope == 1 and token.kind == "LPAR")
+            if begun and (token.declares or not goes_on):
+                yield END
+                depth = scope = 0
+                begun = header = False
+        if role:
+            if role == _OPEN:
+                if depth == 0:
+                    header = not begun and token.kind == "LSQB"
+                    if scope and token.kind == "LPAR":
+                        scope -= 1
+                depth += 1
+            elif role == _CLOSE:
+                depth = max(depth - 1, 0)
+                if header and depth == 0:
+                    header = False
+                    yield token
+                    last = _HEADER_END
+                    continue
+            elif role == _ASSIGN:
+                scope = 2 if depth == 0 else scope
+            else:  # a semicolon or the end of the text
+                if begun:
+                    yield token
+                depth = scope = 0
+                begun = header = False
+                continue
+        yield token
+        begun = True
+        last = token
+
+
+def _number(text: str) -> int | float:
+    if text.isdigit():
+        if len(text) > 19:
+            raise KnowledgeError("an integer must fit into 64 bits; write a smaller one, or a decimal such as 1e30")
+        return int(text)
+    return float(text)
+
+
+def _unquote(text: str) -> str:
+    try:
+        value = json.loads(text, strict=False)  # a tab may stand in a name
+    except ValueError:
+        message = 'this name cannot be read; in quotation marks, a backslash is written \\\\ and a quotation mark \\"'
+        raise KnowledgeError(message) from None
+    return str(value)

@@ -1,0 +1,138 @@
+"""From text and files to knowledge bases.
+
+A text is parsed in one go, without positions. Only when something is wrong is it read again, statement by statement,
+with positions, so that every message says where. Declarations may come after their use.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from doxa.errors import KnowledgeError
+from doxa.logic.check._lint import warn_all
+from doxa.logic.syntax._diagnostics import Diagnostic, raise_all
+from doxa.logic.syntax._kb import KnowledgeBase
+from doxa.logic.syntax._tree import Expr
+
+if TYPE_CHECKING:
+    from doxa.logic.text._reader import Reader
+    from doxa.logic.text._source import Source
+
+__all__ = ["diagnose", "load", "parse", "parse_formula"]
+
+
+def parse(text: str, *, file: str | None = None, warn: bool = True) -> KnowledgeBase:
+    """The knowledge base that a text describes.
+
+    Args:
+        text: statements, one a line or separated by semicolons.
+        file: where the text came from, for messages and as the place that ``include`` and ``facts`` start from.
+        warn: warn of what is legal but probably not meant.
+
+    Raises:
+        KnowledgeError: with one diagnostic for every independent mistake.
+
+    >>> kb = parse('''
+    ...     sort Person
+    ...     pred friends(Person, Person)
+    ...     [symmetry] forall x, y: Person. friends(x, y) -> friends(y, x)
+    ... ''')
+    >>> kb.axioms[0].name
+    'symmetry'
+    >>> parse("pred rain; rain -> wett; pred wet")
+    Traceback (most recent call last):
+    doxa.errors.KnowledgeError: <text>:1:20: error: unknown proposition 'wett'
+        pred rain; rain -> wett; pred wet
+                           ^^^^
+        did you mean 'wet'?
+    """
+    reader = _reader()
+    kb = reader.read([_source(text, file)])
+    if warn:
+        warn_all(reader.warnings(kb))
+    return kb
+
+
+def load(*paths: str | os.PathLike[str], warn: bool = True) -> KnowledgeBase:
+    """The knowledge base that one or more files describe together.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "weather.doxa").write_text("pred rain, wet\\n[wet] rain -> wet")
+    ...     kb = load(Path(folder, "weather.doxa"))
+    >>> print(kb["wet"])
+    [wet] rain -> wet
+    """
+    reader = _reader()
+    kb = reader.read(_sources(paths))
+    if warn:
+        warn_all(reader.warnings(kb))
+    return kb
+
+
+def diagnose(*paths: str | os.PathLike[str]) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
+    """Everything there is to say about knowledge files: errors, or the knowledge base and its warnings.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "weather.doxa").write_text("pred rain, wet\\nrain -> wett")
+    ...     kb, found = diagnose(Path(folder, "weather.doxa"))
+    >>> kb is None, found[0].message
+    (True, "unknown proposition 'wett'")
+    """
+    reader = _reader()
+    try:
+        kb = reader.read(_sources(paths))
+    except KnowledgeError as error:
+        return None, tuple([d for d in error.diagnostics if isinstance(d, Diagnostic)])
+    return kb, reader.warnings(kb)
+
+
+def _reader(kb: KnowledgeBase | None = None) -> Reader:
+    # Loaded when first needed: the lexer and the grammar take a while, and not every program reads text.
+    from doxa.logic.text._reader import Reader
+
+    return Reader(kb)
+
+
+def _source(text: str, file: str | None = None) -> Source:
+    from doxa.logic.text._source import Source
+
+    return Source(text, file)
+
+
+def _sources(paths: tuple[str | os.PathLike[str], ...]) -> list[Source]:
+    """Open all files, or say of each why it cannot be opened."""
+    from doxa.logic.text._reader import open_source
+
+    sources: list[Source] = []
+    wrong: list[Diagnostic] = []
+    for path in paths:
+        try:
+            sources.append(open_source(Path(path)))
+        except KnowledgeError as error:
+            message, _, remedy = str(error).partition("; ")
+            wrong.append(Diagnostic("error", message, remedy or None))
+    raise_all(wrong)
+    return sources
+
+
+def parse_formula(text: str, kb: KnowledgeBase) -> Expr:
+    """A formula in the language of a knowledge base.
+
+    >>> kb = parse("pred rain, wet; rain -> wet")
+    >>> parse_formula("!wet -> !rain", kb).unicode()
+    '¬wet → ¬rain'
+    """
+    return _reader(KnowledgeBase._trusted(kb.signature, (), ())).formula(_source(text))
+
+
+def extend(kb: KnowledgeBase, text: str, *, file: str | None = None, warn: bool = True) -> KnowledgeBase:
+    """The knowledge of ``kb`` and of a text that may use what ``kb`` declares."""
+    reader = _reader(kb)
+    more = reader.read([_source(text, file)])
+    if warn:
+        warn_all([w for w in reader.warnings(more) if w.span is not None], stacklevel=4)
+    return more

@@ -1,0 +1,360 @@
+"""Syntax errors in plain words: what came, and what to write instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from doxa.logic.syntax._diagnostics import nearest
+from doxa.logic.text._grammar import RESERVED
+from doxa.logic.text._lexer import Token
+
+__all__ = ["explain"]
+
+_PAIRS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
+_QUANTIFIERS = ("FORALL", "EXISTS", "EXACTLY", "ATMOST", "ATLEAST")
+_COMPARISONS = ("EQ", "COMPARE")
+_CONNECTIVES = ("IFF", "ARROW", "IMPLIES", "XOR", "OR", "AND")
+
+_FOREIGN = {
+    "==": "equality is written =, equivalence <->",
+    "===": "equality is written =, equivalence <->",
+    "&&": "'and' is written & (or and, ∧)",
+    "||": "'or' is written | (or or, ∨)",
+    "**": "there are no powers; products are written with *",
+    "<>": "'not equal' is written !=",
+    "%": "the remainder is written mod",
+    "/": "integer division is written //",
+    "^": "'and' is written &, exclusive or is written xor; there are no powers",
+    "'": 'names in quotation marks have double ones: "New York"',
+    '"': 'the quotation mark is not closed on this line: "New York"',
+    "@": "names are made of letters, digits and _; other names stand in quotation marks",
+    "$": "names are made of letters, digits and _; other names stand in quotation marks",
+    "\\": "symbols are written as such (∀, ∧, →) or in ASCII (forall, &, ->)",
+}
+"""Operators and characters of other languages."""
+
+_KEYWORDS = {
+    "predicate": "pred",
+    "relation": "pred",
+    "function": "func",
+    "fun": "func",
+    "constant": "const",
+    "type": "sort",
+    "enum": "sort",
+    "import": "include",
+    "for": "forall",
+    "all": "forall",
+    "every": "forall",
+    "any": "exists",
+    "some": "exists",
+    "exist": "exists",
+}
+"""What people write for a keyword."""
+
+_WORDS = ("forall", "exists", "not", "sort", "const", "pred", "func", "data", "fact", "facts", "include", "fresh")
+_INFIX = ("and", "or", "xor", "implies", "iff", "mod", "in", "where", "sample")
+
+_NAMES = {
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "END": "the end of the statement",
+    "FIELD": "a field",
+    "DOT": "'. '",
+    "COLON": "':'",
+    "COMMA": "','",
+    "ARROW": "'->'",
+    "ASSIGN": "':='",
+    "EQ": "'='",
+    "RANGE": "'..'",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "LSQB": "'['",
+    "RSQB": "']'",
+    "LBRACE": "'{'",
+    "RBRACE": "'}'",
+    "WHERE": "'where'",
+    "IN": "'in'",
+    "QUESTION": "'?'",
+    "STAR": "'*'",
+    "SAMPLE": "'sample'",
+}
+
+
+@dataclass
+class _Place:
+    """What the tokens before the wrong one have opened."""
+
+    brackets: list[Token]
+    quantifier: Token | None
+    """The quantifier whose variables are being listed."""
+    guarded: bool
+    """Has its ``where`` come?"""
+
+
+def _survey(tokens: list[Token]) -> _Place:
+    brackets: list[Token] = []
+    quantifiers: list[tuple[Token, int, bool]] = []
+    for token in tokens:
+        if token.kind in _PAIRS:
+            brackets.append(token)
+        elif token.kind in _PAIRS.values() and brackets:
+            brackets.pop()
+            while quantifiers and quantifiers[-1][1] > len(brackets):
+                quantifiers.pop()
+        elif token.kind in _QUANTIFIERS:
+            quantifiers.append((token, len(brackets), False))
+        elif token.kind == "WHERE" and quantifiers:
+            quantifiers[-1] = (*quantifiers[-1][:2], True)
+        elif token.kind == "DOT" and quantifiers:
+            quantifiers.pop()
+    if not quantifiers:
+        return _Place(brackets, None, False)
+    return _Place(brackets, quantifiers[-1][0], quantifiers[-1][2])
+
+
+def explain(tokens: list[Token], index: int, expected: set[str]) -> tuple[Token, str, str]:
+    """What to say about the wrong token of a statement: which token to point at, what is wrong, and what to do.
+
+    ``expected`` are the terminals that could have come instead.
+    """
+    token = tokens[index]
+    before = tokens[:index]
+    last = before[-1] if before else None
+    place = _survey(before)
+    if token.kind == "BAD":
+        return _bad(token)
+    found = (
+        _header(tokens, token, last)
+        or _layout(token, last, place)
+        or _declaration(tokens, token, last, expected)
+        or _variables(token, last, place)
+        or _words(token, last, place, expected)
+        or _operands(before, token, last, place, expected)
+    )
+    if found is not None:
+        return found
+    what = "the statement ends too early" if token.kind == "END" else f"'{_shown(token)}' cannot stand here"
+    return token, what, _wanted(expected)
+
+
+def _bad(token: Token) -> tuple[Token, str, str]:
+    if isinstance(token.value, str):  # what the lexer could not read, such as a number that is too large
+        what, _, remedy = token.value.partition("; ")
+        return token, what, remedy or "write it differently"
+    remedy = _FOREIGN.get(token.text, "names are made of letters, digits and _; other names stand in quotation marks")
+    shown = token.text if token.text.isprintable() else f"U+{ord(token.text[0]):04X}"
+    return token, f"'{shown}' has no meaning here", remedy
+
+
+def _layout(token: Token, last: Token | None, place: _Place) -> tuple[Token, str, str] | None:
+    """Brackets that do not match, and statements that never end."""
+    closes = token.kind in _PAIRS.values()
+    if closes and not place.brackets:
+        return token, f"'{token.text}' closes a bracket that was never opened", "leave it out, or open the bracket"
+    if closes and _PAIRS[place.brackets[-1].kind] != token.kind:
+        opened = place.brackets[-1]
+        wanted = {"LPAR": ")", "LSQB": "]", "LBRACE": "}"}[opened.kind]
+        return token, f"'{opened.text}' is closed by '{token.text}'", f"close it with '{wanted}' first"
+    ended = token.kind == "END" or token.declares
+    if ended and place.brackets:
+        opened = place.brackets[-1]
+        wanted = {"LPAR": ")", "LSQB": "]", "LBRACE": "}"}[opened.kind]
+        return opened, f"'{opened.text}' is never closed", f"close it with '{wanted}'"
+    if token.declares and last is not None:
+        word = token.text.strip()
+        return token, f"'{word}' begins a new statement, but the one before it is not complete", "complete it first"
+    return None
+
+
+def _header(tokens: list[Token], token: Token, last: Token | None) -> tuple[Token, str, str] | None:
+    """``[name, weight 0.5]``."""
+    if tokens[0].kind != "LSQB" or last is None:
+        return None
+    closed = [t for t in tokens if t.kind == "RSQB"]
+    if not closed:
+        return tokens[0], "'[' is never closed", "write [name] and then the formula"
+    if last is closed[0] and token.kind in ("COLON", "DOT"):
+        return token, f"'{token.text}' does not belong after an axiom's name", "write [name] and then the formula"
+    if last is closed[0] and token.declares:
+        return token, "only axioms have a name in brackets", "leave the brackets out"
+    if closed[0].start < token.start:
+        return None
+    if last.kind in ("MINUS", "FIELD") or token.kind in ("MINUS", "FIELD"):
+        return token, "this name of an axiom is not an identifier", 'put it in quotation marks: ["my-name"]'
+    if last.kind == "NAME" and token.text == "weight":
+        return token, "a comma is missing before 'weight'", "write [name, weight 0.5]"
+    if last.kind == "NAME" and token.kind == "NAME":
+        return token, "a name of several words stands in quotation marks", 'write ["my name"]'
+    if last.text == "weight" and token.kind in ("COLON", "EQ"):
+        return token, f"there is no '{token.text}' after 'weight'", "write weight 0.5, or weight ? for a learned one"
+    return token, f"'{_shown(token)}' cannot stand in the header of an axiom", "write [name], or [name, weight 0.5]"
+
+
+def _declaration(
+    tokens: list[Token], token: Token, last: Token | None, expected: set[str]
+) -> tuple[Token, str, str] | None:
+    if last is None:
+        return None
+    kind = tokens[0].kind
+    if kind not in ("SORT", "CONST", "PRED", "FUNC", "DATA", "FACTS", "INCLUDE"):
+        return None
+    if token.text in RESERVED and "NAME" in expected:
+        return token, f"'{token.text}' is a reserved word", f'as a name it stands in quotation marks: "{token.text}"'
+    shape = {
+        "SORT": "a sort is sort Name, sort Name = 0..9, or sort Name = {one, two}",
+        "CONST": "a constant has a sort: const name: Sort",
+        "PRED": "a predicate lists its sorts: pred name(Sort, Sort)",
+        "FUNC": "a function has a result: func name(Sort) -> Sort",
+        "DATA": "data rows list their fields with sorts: data name(field: Sort, other: Sort*)",
+        "FACTS": 'facts come from a file: facts name from "file.csv"',
+        "INCLUDE": 'a file name stands in quotation marks: include "other.doxa"',
+    }[kind]
+    what = f"'{_shown(token)}' cannot stand here"
+    if token.kind == "END":
+        what = "this declaration is not complete"
+    elif kind == "PRED" and token.kind == "COLON":
+        what, shape = "the arguments of a predicate have no names", "list the sorts only: pred name(Sort, Sort)"
+    elif kind == "PRED" and token.kind == "ARROW":
+        what, shape = "a predicate has no result", "leave it out, or declare a function: func name(Sort) -> Sort"
+    elif kind == "FUNC" and token.kind == "COLON" and "ARROW" in expected:
+        what = "the result of a function stands after an arrow"
+    elif kind == "FUNC" and token.kind == "COLON":
+        what, shape = "the arguments of a function have no names", "list the sorts only: func name(Sort) -> Sort"
+    elif kind == "SORT" and token.kind in ("MINUS", "DOT") and ("RANGE" in expected or last.kind == "RANGE"):
+        what, shape = f"a range is not written with '{token.text}'", "write two dots: sort Digit = 0..9"
+    elif kind == "SORT" and token.kind == "NAME" and last.kind == "EQ":
+        what, shape = "values are listed in braces", "write sort Colour = {red, green}"
+    elif kind == "SORT" and token.kind == "NUMBER" and last.kind in ("LBRACE", "COMMA"):
+        what, shape = (
+            "integers are given as a range",
+            'write sort Digit = 0..9; names such as "1" stand in quotation marks',
+        )
+    return token, what, shape
+
+
+def _variables(token: Token, last: Token | None, place: _Place) -> tuple[Token, str, str] | None:
+    """The list of variables between a quantifier and its dot."""
+    quantifier = place.quantifier
+    if last is None:
+        return None
+    if quantifier is None:
+        return None
+    word = quantifier.text.strip()
+    field = token if token.kind == "FIELD" else last
+    if field.kind == "FIELD" and (token.kind == "LPAR" or not place.guarded):
+        apart = f"put a space after the dot of a quantifier: '. {field.text[1:]}'"
+        return field, f"'{field.text}' is read as a field", apart
+    if place.guarded and token.kind not in ("COLON", "NAME", "END"):
+        return None
+    dot = f"end the variables of '{word}' with a dot and a space: {word} x: Sort. ..."
+    if place.guarded:
+        return token, f"the dot that ends '{word} ... where ...' is missing before '{_shown(token)}'", dot
+    if token.kind == "LPAR" and last is quantifier:
+        return token, "variables are not put in parentheses", f"write {word} x, y: Sort. ..."
+    if token.kind == "DOT" and last.kind == "NAME":
+        return (
+            token,
+            f"nothing says what {last.text} ranges over",
+            f"give it a sort or rows: {word} {last.text}: Sort. ...",
+        )
+    if token.kind in ("COMPARE", "EQ") and last.kind == "NAME":
+        return (
+            token,
+            "a condition on the variables comes after 'where'",
+            f"write {word} x: Sort where x {token.text} ...",
+        )
+    if token.text == "sample":
+        return token, "'sample' is followed by a positive number", "write sample 64"
+    if token.kind == "NUMBER" and last is quantifier:
+        many = f"exactly {token.text}, at least {token.text} or at most {token.text}"
+        return token, f"'{word}' takes no number", f"write {many}"
+    if token.text in RESERVED and last.kind in (*_QUANTIFIERS, "COMMA"):
+        return token, f"'{token.text}' is a reserved word", f'as a name it stands in quotation marks: "{token.text}"'
+    if token.kind == "NAME" and last.kind == "NAME":
+        return token, f"a dot is missing before '{_shown(token)}'", dot
+    what = "the statement ends" if token.kind == "END" else f"'{_shown(token)}' comes"
+    return token, f"{what} before the variables of '{word}' are complete", dot
+
+
+def _words(token: Token, last: Token | None, place: _Place, expected: set[str]) -> tuple[Token, str, str] | None:
+    """Two names side by side: one of them is probably meant as a keyword."""
+    if token.text in RESERVED and last is not None and last.text in _WORDS[3:-1] and last.text != "fact":
+        return token, f"'{token.text}' is a reserved word", f'as a name it stands in quotation marks: "{token.text}"'
+    if token.kind in ("IN", "WHERE"):
+        return token, f"'{token.text}' belongs to a quantifier", "write forall x in rows. ..., forall x: Sort where ..."
+    if last is None or last.kind not in ("NAME", "NUMBER", "RPAR", "RSQB", "FIELD", "TRUTH"):
+        return None
+    if token.kind not in ("NAME", "NUMBER", "TRUTH", *_QUANTIFIERS, "NOT", "FRESH"):
+        return None
+    if last.text == "include":
+        return token, "a file name stands in quotation marks", 'write include "other.doxa"'
+    if last.text == "fact":
+        return token, "a fact is an atom or its negation", "write fact parent(alice, bob) or fact !parent(alice, bob)"
+    if last.text in ("exactly", "most", "least"):
+        return token, f"'{last.text}' is followed by a number", "write exactly 1 x: Sort. ..., or at most 2, at least 3"
+    for word in [w for w in (last, token) if w.kind == "NAME"]:
+        if word.text in ("if", "then"):
+            return word, f"there is no '{word.text}'", "an implication is written a -> b"
+        if word.text == "axiom":
+            return word, "there is no keyword 'axiom'", "write the formula alone, or [name] and then the formula"
+        infix = word is token
+        known = None if infix else _KEYWORDS.get(word.text.lower())
+        meant = known or nearest(word.text, _INFIX if infix else _WORDS)
+        if meant is not None and not word.text.startswith('"'):
+            return word, f"'{word.text}' is a name, and no name can stand here", f"did you mean '{meant}'?"
+    what = f"'{_shown(last)}' and '{_shown(token)}' stand side by side"
+    return token, what, "put an operator such as &, |, -> or = between them, or begin a new line"
+
+
+def _operands(
+    before: list[Token], token: Token, last: Token | None, place: _Place, expected: set[str]
+) -> tuple[Token, str, str] | None:
+    """Operators that lack an operand or do not go together."""
+    if token.kind in _COMPARISONS and "AND" in expected:
+        return token, "comparisons do not chain", "join two of them with &: a < b & b < c"
+    if token.kind == "RPAR" and last is not None and last.kind == "LPAR":
+        return token, "there is nothing between the parentheses", "put a formula or a term between them"
+    if token.kind == "COMMA" and not place.brackets:
+        return token, "a comma separates arguments and variables only", "join formulas with &"
+    if token.kind == "ASSIGN":
+        return token, "':=' comes after a name and before a function", "write d := digit(x) (...)"
+    if expected == {"NAME", "FRESH"}:
+        return token, "':=' names the value of a function", "write d := digit(x) (...)"
+    if expected <= {"LPAR", "COMMA"} and any(t.kind == "ASSIGN" for t in before):
+        return token, "the scope of ':=' is missing", "put it in parentheses: d := digit(x) (...)"
+    if token.kind == "NOT" or token.kind in _QUANTIFIERS:
+        return token, f"'{_shown(token)}' cannot stand in a term", "put the formula in parentheses"
+    if token.kind == "DOT":
+        remedy = "leave it out; decimals begin with a digit: 0.5"
+        return token, "there is no quantifier that this dot belongs to", remedy
+    if token.kind == "COLON" and last is not None:
+        return token, "a colon stands after variables and before their sort", "write forall x: Sort. ..., or b -> a"
+    if token.kind == "LPAR" and last is not None and last.kind in ("FIELD", "RPAR", "RSQB", "NUMBER", "TRUTH"):
+        return token, f"'{_shown(last)}' cannot be applied to arguments", "only names of predicates and functions can"
+    if token.kind == "RANGE":
+        return token, "a range can only stand in the declaration of a sort", "write sort Digit = 0..9"
+    if token.kind in (*_CONNECTIVES, *_COMPARISONS, "PLUS", "STAR", "DIV") and "NAME" in expected:
+        return token, f"something is missing before '{_shown(token)}'", _wanted(expected)
+    if token.kind in ("END", "LSQB") and "NAME" in expected and last is not None:
+        return token, f"something is missing after '{_shown(last)}'", _wanted(expected)
+    return None
+
+
+def _shown(token: Token) -> str:
+    text = token.text.strip()
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _wanted(expected: set[str]) -> str:
+    """The expected terminals in words."""
+    wanted: list[str] = []
+    if {"NAME", "NUMBER", "LPAR"} <= expected:
+        wanted.append("a formula or a term")
+        expected = expected - {"NAME", "NUMBER", "LPAR", "LSQB"}
+    elif {"AND", "ARROW"} <= expected or {"PLUS", "STAR"} <= expected:
+        wanted.append("an operator")
+        expected = expected - {"LSQB", "FIELD", "STAR", "EQ", "ARROW"}
+    wanted += [_NAMES[kind] for kind in _NAMES if kind in expected]
+    if len(wanted) > 5:
+        wanted = wanted[:5]
+    return f"wanted here: {' or '.join(wanted)}" if wanted else "write it differently"

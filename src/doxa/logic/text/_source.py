@@ -1,0 +1,135 @@
+"""Where things stand: source texts, their statements, and trees that know their places."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from functools import cached_property
+from pathlib import Path
+
+from doxa.logic.syntax._diagnostics import Diagnostic, Span
+from doxa.logic.syntax._tree import Expr, Name
+from doxa.logic.text._builder import FactItem, LocatedBuilder, RuleItem
+from doxa.logic.text._lalr import Mistaken, Unexpected, expected, run_located, table
+from doxa.logic.text._lexer import Token, located_tokens
+from doxa.logic.text._remedies import explain
+
+__all__ = ["Positioned", "Source"]
+
+
+class Source:
+    """A text, the file it came from if any, and the folder that relative paths in it start from.
+
+    >>> source = Source("sort Image\\npred same(Image, Image)", "zoo.doxa")
+    >>> [len(tokens) for tokens in source.statements]
+    [3, 8]
+    >>> source.word(1, "same").location
+    'zoo.doxa:2:6'
+    """
+
+    def __init__(self, text: str, file: str | None = None) -> None:
+        self.text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")  # the byte order mark of some editors
+        self.file = file
+        self.folder = Path(file).parent if file is not None else Path()
+
+    @cached_property
+    def path(self) -> Path | None:
+        """The file, by the name that it has from wherever it is included."""
+        try:
+            return None if self.file is None else Path(self.file).resolve()
+        except (OSError, RuntimeError, ValueError):  # no such file can exist
+            return None
+
+    @cached_property
+    def statements(self) -> list[list[Token]]:
+        """The tokens of every statement, the last of each being its end."""
+        found: list[list[Token]] = [[]]
+        for token in located_tokens(self.text):
+            if token.kind == "END":
+                end = found[-1][-1].end
+                found[-1].append(Token("END", None, "", end, end))
+                found.append([])
+            else:
+                found[-1].append(token)
+        return found[:-1]
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        """Where each line begins."""
+        starts = [0]
+        while (at := self.text.find("\n", starts[-1])) >= 0:
+            starts.append(at + 1)
+        return starts
+
+    def span(self, start: int, end: int) -> Span:
+        """The place of a piece of the text; of several lines, the first."""
+        line = bisect_right(self._lines, start) - 1
+        first = self._lines[line]
+        text = self.text[first : self._lines[line + 1] - 1 if line + 1 < len(self._lines) else len(self.text)]
+        stop = max(min(end - first, len(text)), start - first + 1)
+        return Span(self.file, line + 1, start - first + 1, stop + 1, text)
+
+    def word(self, statement: int, name: str, last: bool = False) -> Span:
+        """Where a name first (or last) stands in a statement; the whole statement when it does not."""
+        found = [t for t in self.statements[statement] if isinstance(t.value, Name) and t.value.name == name]
+        if not found:
+            return self.statement(statement)
+        token = found[-1 if last else 0]
+        return self.span(token.start, token.end)
+
+    def statement(self, number: int) -> Span:
+        """Where a statement stands."""
+        tokens = self.statements[number]
+        return self.span(tokens[0].start, tokens[-1].end)
+
+    def about(self, message: str, tokens: list[Token], start: int, end: int) -> Span:
+        """Of a piece of a statement, the first name that a message quotes; the whole piece if it quotes none."""
+        if "'" in message:
+            at = bisect_left(tokens, start, key=lambda token: token.start)
+            while at < len(tokens) and tokens[at].start < end:
+                token = tokens[at]
+                if isinstance(token.value, Name) and repr(token.value.name) in message:
+                    return self.span(token.start, token.end)
+                at += 1
+        return self.span(start, end)
+
+    def diagnose(self, statement: int) -> Diagnostic:
+        """What is wrong in a statement that does not parse."""
+        tokens = self.statements[statement]
+        builder = LocatedBuilder()
+        try:
+            run_located(table(), tokens, builder, builder.place)
+        except Unexpected as wrong:
+            token, message, remedy = explain(tokens, tokens.index(wrong.token), expected(table(), wrong.states))
+            return Diagnostic("error", message, remedy, self.span(token.start, token.end))
+        except Mistaken as wrong:
+            message, _, remedy = str(wrong.error).partition("; ")
+            return Diagnostic("error", message, remedy or None, self.about(message, tokens, wrong.start, wrong.end))
+        raise AssertionError("the statement parses")
+
+
+class Positioned:
+    """The formula of a statement, built anew, each node an object of its own with a place in the text.
+
+    >>> source = Source("forall x: Bird. flies(x) -> sings(x)")
+    >>> positioned = Positioned(source, 0)
+    >>> print(positioned.span(positioned.tree.children[-1].children[1]).excerpt())
+    forall x: Bird. flies(x) -> sings(x)
+                                ^^^^^^^^
+    """
+
+    tree: Expr
+
+    def __init__(self, source: Source, statement: int) -> None:
+        self.source = source
+        self.tokens = source.statements[statement]
+        self._builder = LocatedBuilder()
+        run_located(table(), self.tokens, self._builder, self._builder.place)
+        item = self._builder.items[0]
+        if not isinstance(item, RuleItem | FactItem):
+            raise TypeError("only axioms and facts have a formula")
+        self.tree = item.formula
+
+    def span(self, node: Expr, about: str = "") -> Span:
+        """The place of a node; of the first of its words that ``about`` quotes, if it quotes one."""
+        start, end = self._builder.spans.get(id(node), (self.tokens[0].start, self.tokens[-1].end))
+        return self.source.about(about, self.tokens, start, end)

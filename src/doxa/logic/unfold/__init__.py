@@ -1,0 +1,1 @@
+"""From formulas with variables to formulas without: the propositional view."""

@@ -1,0 +1,134 @@
+"""Which objects there are when a formula is grounded: values of finite sorts, constants, and what the user names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from doxa.errors import BindingError
+from doxa.logic.syntax._diagnostics import nearest
+from doxa.logic.syntax._symbols import Signature, Sort
+
+__all__ = ["Domains", "Row", "Universe"]
+
+Domains = Mapping[str, "int | Sequence[Any]"]
+"""By name of an open sort: how many objects, or their names. By name of data rows: a sequence of mappings by field."""
+
+Value = Any
+"""What a term can be: a name of an object (str), a number, a `Row`, or a tuple of values."""
+
+
+class Row:
+    """One data row. Rows are compared by identity: two rows with equal fields are two rows."""
+
+    def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
+        self.name = name
+        self.fields = {k: _value(v) for k, v in fields.items()}
+
+    def get(self, field: str) -> Value:
+        if field not in self.fields:
+            raise BindingError(f"{self.name} has no field {field!r}{_nearest(field, self.fields)}")
+        return self.fields[field]
+
+
+class Universe:
+    """The objects of every sort, and the data rows.
+
+    Range and enumerated sorts have their values. Open sorts (and Int, Real) have the objects that ``domains`` gives; an
+    open sort that is not given has its declared constants. A number n stands for the declared constants first and then
+    ``Image3``, ``Image4``, ... up to n objects in all.
+    """
+
+    def __init__(self, signature: Signature, domains: Domains | None) -> None:
+        self._signature = signature
+        self._given: dict[str, tuple[Value, ...]] = {}
+        self._constants: dict[str, list[str]] = {}
+        self._sets: dict[str, frozenset[Value]] = {}
+        for constant in signature.constants.values():
+            self._constants.setdefault(constant.sort.name, []).append(constant.name)
+        for name, objects in (domains or {}).items():
+            sort = signature.sorts.get(name)
+            if sort is not None and not sort.is_open:
+                raise BindingError(f"domains: sort {name} has its own {sort.size} values; leave it out")
+            if sort is None and (isinstance(objects, int) or not all(isinstance(o, Mapping) for o in objects)):
+                known = [s.name for s in signature.sorts.values() if s.is_open]
+                raise BindingError(
+                    f"domains: there is no open sort {name!r}{_nearest(name, known)} (data rows are given as a "
+                    "sequence of mappings by field)"
+                )
+            listed = self._count(sort, objects) if sort and isinstance(objects, int) else _row_list(name, objects)
+            if len(set(listed)) != len(listed):
+                raise BindingError(f"domains: {name} lists an object twice")
+            self._given[name] = listed
+
+    def _count(self, sort: Sort, size: int) -> tuple[Value, ...]:
+        names = self._constants.get(sort.name, [])
+        if size < len(names):
+            raise BindingError(f"domains: {sort.name} has {len(names)} declared constants, more than {size} objects")
+        return (*names, *[f"{sort.name}{i}" for i in range(len(names), size)])
+
+    def sort(self, sort: Sort) -> tuple[Value, ...] | None:
+        """The objects of a sort, or None when nothing says which there are."""
+        if sort.values is not None:
+            return tuple(sort.values)
+        if sort.name not in self._given and sort.name in self._constants:
+            self._given[sort.name] = tuple(self._constants[sort.name])
+        return self._given.get(sort.name)
+
+    def objects(self, name: str) -> tuple[Value, ...]:
+        """The objects that variables of a sort range over.
+
+        >>> signature = Signature()
+        >>> signature.add(Sort("Image"))
+        >>> Universe(signature, {"Image": 2}).objects("Image")
+        ('Image0', 'Image1')
+        """
+        sort = self._signature.sorts.get(name)
+        if sort is None:
+            raise BindingError(f"there is no sort {name!r}{_nearest(name, self._signature.sorts)}")
+        objects = self.sort(sort)
+        if objects is None:
+            raise BindingError(
+                f"sort {name} is open, and nothing says which objects it has. Declare constants, or give their number "
+                f"or names: domains={{{name!r}: 3}}"
+            )
+        return objects
+
+    def rows(self, name: str) -> tuple[Value, ...]:
+        """The data rows of a name."""
+        if name not in self._given:
+            raise BindingError(f"no data rows {name!r}; give them: domains={{{name!r}: [{{...}}, ...]}}")
+        return self._given[name]
+
+    def contains(self, sort: Sort, value: Value) -> bool:
+        """Is the value an object of the sort? Of a sort whose objects nothing tells, everything is."""
+        if sort.name not in self._sets:
+            objects = self.sort(sort)
+            if objects is None:
+                return True
+            self._sets[sort.name] = frozenset(objects)
+        return value in self._sets[sort.name]
+
+
+def _row_list(name: str, objects: Any) -> tuple[Value, ...]:
+    if isinstance(objects, str) or not isinstance(objects, Sequence):
+        raise BindingError(f"domains: {name} must be a number or a sequence, got {type(objects).__name__}")
+    return tuple([Row(name, o) if isinstance(o, Mapping) else _value(o) for o in objects])
+
+
+def _value(value: Any) -> Value:
+    if isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, Mapping):
+        return Row("a row", value)
+    if isinstance(value, Sequence):
+        return tuple([_value(v) for v in value])
+    raise BindingError(
+        f"cannot ground over {value!r} of type {type(value).__name__}; "
+        "wanted names of objects (str), numbers, mappings by field, or sequences of these"
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known)
+    return "" if near is None else f"; did you mean {near!r}?"

@@ -1,0 +1,226 @@
+"""Ground terms and atoms: values where they are known, tables from values to conditions where functions decide.
+
+A table gives, for every value a term can have, the formula under which it has it; of these formulas exactly one is true
+as long as every function has exactly one value. Tables add, multiply and compare value by value,
+
+    (s + t = w)  ⟺  ⋁_{u + v = w} (s = u) ∧ (t = v).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+from doxa.errors import BindingError, KnowledgeError
+from doxa.logic.syntax._diagnostics import did_you_mean
+from doxa.logic.syntax._simplify import Builder
+from doxa.logic.syntax._symbols import Function, Predicate, Signature
+from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Name, Number, Or
+from doxa.logic.unfold._domains import Row, Universe, Value
+
+__all__ = ["Table", "Terms", "Undefined"]
+
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "mod": operator.mod,
+}
+_COMPARISON: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+class Undefined(Expr):
+    """A term or atom without a value, such as ``3 // 0``, and why. It is an error only if it matters in the end."""
+
+    __slots__ = ()
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, ())
+
+
+class Table:
+    """The values of a term, each with its condition. Compared by identity."""
+
+    __slots__ = ("cases",)
+
+    def __init__(self, cases: dict[Value, Expr]) -> None:
+        self.cases = cases
+
+
+class Terms:
+    """Makes ground terms and atoms, each atom once."""
+
+    def __init__(self, signature: Signature, universe: Universe, build: Builder, strict: bool) -> None:
+        self._signature = signature
+        self._universe = universe
+        self._build = build
+        self._strict = strict
+        self._made: dict[tuple[Any, ...], Expr | Table] = {}
+        self._owner: dict[int, int] = {}
+        self.atoms: list[Expr] = []
+        self.families: list[tuple[Expr, ...]] = []
+        """For each function and arguments: the atoms of its values."""
+
+    # -- applications -----------------------------------------------------------------------------------------------
+
+    def call(self, node: Call, args: list[Any]) -> Expr | Table:
+        """A predicate or function of values or tables."""
+        if node.fresh:
+            raise KnowledgeError(
+                f"fresh {node.name}(...) draws anew wherever it is used, so it has no ground atom; leave 'fresh' out"
+            )
+        known = self._signature
+        symbol = known.functions.get(node.name) or known.predicates.get(node.name)
+        if symbol is None and self._strict:
+            near = did_you_mean(node.name, [*known.functions, *known.predicates], "declare it first")
+            raise KnowledgeError(f"unknown predicate or function {node.name!r}; {near}")
+        if symbol is not None and len(args) != len(symbol.sorts):
+            raise KnowledgeError(f"{symbol.name} takes {len(symbol.sorts)} arguments, got {len(args)}")
+        if all(not isinstance(a, Table | Expr | Row | tuple) for a in args):
+            return self._ground(node, symbol, tuple(args))
+        build = self._build
+        if isinstance(symbol, Function):
+            found: dict[Value, list[Expr]] = {}
+            for condition, values in self._choices(node, args):
+                result = self._ground(node, symbol, values)
+                for value, case in self._cases(result):
+                    found.setdefault(value, []).append(build.join(And, (condition, case)))
+            return Table({value: build.join(Or, cases) for value, cases in found.items()})
+        chosen = []
+        for condition, values in self._choices(node, args):
+            atom = self._ground(node, symbol, values)
+            assert isinstance(atom, Expr)  # only functions have tables
+            chosen.append(build.join(And, (condition, atom)))
+        return build.join(Or, chosen)
+
+    def _choices(self, node: Call, args: list[Any]) -> Iterator[tuple[Expr, tuple[Value, ...]]]:
+        """Every choice of values for the arguments, with its condition."""
+        for place, arg in enumerate(args):
+            if isinstance(arg, Row | tuple) or (isinstance(arg, Expr) and not isinstance(arg, Undefined)):
+                what = "a formula" if isinstance(arg, Expr) else "data" if isinstance(arg, tuple) else "a data row"
+                raise KnowledgeError(f"argument {place + 1} of {node.name} must be a term, but it is {what}")
+        for choice in product(*[list(self._cases(a)) for a in args]):
+            condition = self._both([c for _, c in choice])
+            if condition is not self._build.false:
+                yield condition, tuple([v for v, _ in choice])
+
+    def _ground(self, node: Call, symbol: Function | Predicate | None, args: tuple[Value, ...]) -> Expr | Table:
+        """The atom of a predicate, or the table of a function, at known arguments."""
+        for value in args:
+            if isinstance(value, Undefined):
+                return value
+        key = (node.name, *[(type(a), a) for a in args])
+        if key not in self._made:
+            self._made[key] = self._make(node, symbol, args)
+        return self._made[key]
+
+    def _make(self, node: Call, symbol: Function | Predicate | None, args: tuple[Value, ...]) -> Expr | Table:
+        call = Call(node.name, tuple([_term(a) for a in args]))
+        for value, sort in zip(args, symbol.sorts if symbol is not None else (), strict=symbol is not None):
+            if not self._universe.contains(sort, value):
+                return Undefined(f"{call} is not defined: {value} is no {sort.name}")
+        if not isinstance(symbol, Function):
+            atom = self._build.share(call)
+            self.atoms.append(atom)
+            return atom
+        values = self._universe.sort(symbol.result)
+        if values is None:
+            raise BindingError(
+                f"{symbol.name} yields {symbol.result.name}, and nothing says which values that has. Let it yield a "
+                f"finite sort, or give the values: domains={{{symbol.result.name!r}: [...]}}"
+            )
+        family = tuple([self._build.share(Compare("=", call, _term(v))) for v in values])
+        self._owner.update(dict.fromkeys([id(atom) for atom in family], len(self.families)))
+        self.families.append(family)
+        self.atoms.extend(family)
+        return Table(dict(zip(values, family, strict=True)))
+
+    # -- arithmetic and comparison ----------------------------------------------------------------------------------
+
+    def arithmetic(self, node: Arith, args: list[Any]) -> Any:
+        """The value or table of ``+ - * // mod`` or of unary minus."""
+        operate = _ARITHMETIC[node.op]
+        if len(args) == 1:
+            args = [0, args[0]]
+
+        def result(left: Value, right: Value) -> Value:
+            for value in (left, right):
+                if isinstance(value, Undefined):
+                    return value
+                self._number(node, value)
+            if node.op in ("//", "mod") and right == 0:
+                return Undefined(f"{left} {node.op} {right} divides by zero")
+            return operate(left, right)
+
+        self._check_terms(node, args)
+        if not any(isinstance(a, Table) for a in args):
+            return result(args[0], args[1])
+        found: dict[Value, list[Expr]] = {}
+        for left, if_left in self._cases(args[0]):
+            for right, if_right in self._cases(args[1]):
+                condition = self._both([if_left, if_right])
+                if condition is not self._build.false:
+                    found.setdefault(result(left, right), []).append(condition)
+        return Table({value: self._build.join(Or, cases) for value, cases in found.items()})
+
+    def compare(self, node: Compare, args: list[Any]) -> Expr:
+        """The truth of a comparison, or the condition under which it holds."""
+        build, holds = self._build, _COMPARISON[node.op]
+        self._check_terms(node, args)
+        if node.op == "!=" and any(isinstance(a, Table) for a in args):
+            return build.negate(self.compare(Compare("=", *node.children), args))
+        cases = []
+        for left, if_left in self._cases(args[0]):
+            true: list[Expr] = []
+            for right, if_right in self._cases(args[1]):
+                undefined = next((v for v in (left, right) if isinstance(v, Undefined)), None)
+                if undefined is not None:
+                    true.append(build.join(And, (if_right, undefined)))
+                    continue
+                if node.op not in ("=", "!="):
+                    self._number(node, left)
+                    self._number(node, right)
+                if holds(left, right):
+                    true.append(self._both([if_left, if_right]))
+            cases.append(build.join(And, (if_left, build.join(Or, true))))
+        return build.join(Or, cases)
+
+    def _cases(self, value: Any) -> Iterator[tuple[Value, Expr]]:
+        if isinstance(value, Table):
+            yield from value.cases.items()
+        else:
+            yield value, self._build.true
+
+    def _both(self, conditions: list[Expr]) -> Expr:
+        """All conditions; false where they want two values of one function at once."""
+        owners: dict[int, Expr] = {}
+        for c in conditions:
+            owner = self._owner.get(id(c))
+            if owner is not None and owners.setdefault(owner, c) is not c:
+                return self._build.false
+        return self._build.join(And, conditions)
+
+    def _check_terms(self, node: Expr, args: list[Any]) -> None:
+        for child, value in zip(node.children[-len(args) :], args[-len(node.children) :], strict=True):
+            if isinstance(value, Expr) and not isinstance(value, Undefined):
+                raise KnowledgeError(f"a term is wanted in {node}, but {child} is a formula")
+            if isinstance(value, tuple):
+                raise KnowledgeError(f"a single value is wanted in {node}, but {child} is a sequence")
+
+    def _number(self, node: Expr, value: Value) -> None:
+        if not isinstance(value, int | float):
+            raise KnowledgeError(f"numbers are wanted in {node}, but there is {value!r}")
+
+
+def _term(value: Value) -> Expr:
+    return Name(value) if isinstance(value, str) else Number(value)

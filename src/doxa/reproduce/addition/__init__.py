@@ -1,0 +1,1 @@
+"""MNIST addition (Chapters 4 and 6)."""

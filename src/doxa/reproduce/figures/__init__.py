@@ -1,0 +1,1 @@
+"""The dissertation's figures, drawn anew."""

@@ -1,0 +1,1 @@
+"""Cheapest paths across maps (Chapter 6)."""

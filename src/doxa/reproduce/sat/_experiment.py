@@ -1,0 +1,256 @@
+r"""Refinement of random vectors towards 3-SAT formulas, against gradient descent (Chapter 4, "Experiments on 3SAT").
+
+A step of a run is ten formulas, which share no atoms and so are refined as one formula graph: of each of them, ten
+uniformly random vectors are refined towards the target, and whatever is measured is averaged over vectors and formulas,
+those of the steps before included. Truth and distance are those of the *last* iterate, as in the chapter's figures; a
+truth of 1 may be a fractional point, so whether the vector rounded at 0.5 satisfies the formula stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from doxa.data import ksat_instances
+from doxa.errors import ConfigError, DataError
+from doxa.logic import CNF, Call, read_dimacs
+from doxa.refine import GradientRefine, Refine, hybrid, restarts
+from doxa.reproduce._experiment import Entry, Experiment
+from doxa.reproduce.sat._figures import CURVE, draw_sat
+from doxa.train import Result, Run, train
+
+__all__ = ["SAT", "SatConfig"]
+
+LOGICS: tuple[Literal["godel", "lukasiewicz", "product"], ...] = ("godel", "lukasiewicz", "product")
+VARIABLES, ALL_CLAUSES = 20, 91
+FORMULAS_SEED = 2091
+"""The formulas are the same for every run, like the files of SATLIB; a run's seed is that of its vectors."""
+THRESHOLD = 0.01
+"""A vector has arrived when its truth is this near to the target, and settled when it stays this near to its last."""
+
+
+@dataclass(frozen=True)
+class SatConfig:
+    """How random vectors are refined towards random 3-SAT formulas.
+
+    Args:
+        logic: in which the formulas are read.
+        method: ``"refine"`` or ``"adam"``, as in the chapter; ``"restarts"``, ``"hybrid"`` and ``"guarantee"`` begin
+            with refinement and do more.
+        schedule: α of refinement.
+        beta: β of Adam, the weight of the distance.
+        target: the wanted truth.
+        clauses: the first so many of the 91.
+        steps: how many times ``formulas`` are refined.
+        formulas: so many at a time.
+        vectors: for each formula; Adam takes its norms over all of them together.
+        passes: at most so many, or steps of Adam.
+        times: copies of each vector, for restarts.
+        satlib: SATLIB's own formulas, in a folder that has to be given, instead of generated ones.
+
+    >>> SatConfig(logic="product", method="adam", beta=0.1).target
+    1.0
+    """
+
+    logic: Literal["godel", "lukasiewicz", "product"] = "godel"
+    method: Literal["refine", "adam", "restarts", "hybrid", "guarantee"] = "refine"
+    schedule: float = 1.0
+    beta: float = 0.0
+    target: float = 1.0
+    clauses: int = ALL_CLAUSES
+    steps: int = 5
+    formulas: int = 10
+    vectors: int = 10
+    passes: int = 500
+    times: int = 200
+    satlib: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "formulas", "vectors", "passes", "times"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if not 1 <= self.clauses <= ALL_CLAUSES:
+            raise ConfigError(f"clauses is {self.clauses}, expected 1 to {ALL_CLAUSES}: each formula has so many")
+
+
+def train_sat(config: SatConfig, path: Path, *, seed: int, data: Path | None, progress: bool) -> Result:
+    """Refine the vectors of some formulas after the other; the metrics are means over the formulas so far."""
+    every = _formulas(config, data)
+    run = Run.start(path, config, seed=seed)
+    sums: dict[str, float] = {}
+
+    def step(i: int) -> dict[str, float]:
+        formulas = every[i * config.formulas : (i + 1) * config.formulas]
+        for name, value in measure(config, formulas, 1000 * seed + i).items():
+            sums[name] = sums.get(name, 0.0) + value
+        return {name: total / (i + 1) for name, total in sums.items()}
+
+    train(run, step, steps=config.steps, state={"sums": sums}, log_every=1, save_every=1, progress=progress)
+    result = Result.of(run, "sat", prefix_step=1)
+    return replace(result, prefix={name: value for name, value in result.prefix.items() if "@" not in name})
+
+
+def _formulas(config: SatConfig, data: Path | None) -> list[CNF]:
+    if config.satlib != (data is not None):
+        raise DataError(
+            "this configuration takes the formulas of SATLIB: unpack its uf20-91.tar.gz and name the folder with --data"
+            if config.satlib
+            else "this configuration generates its formulas; those for a folder of SATLIB are called satlib-..."
+        )
+    count = config.steps * config.formulas
+    if data is None:
+        generator = torch.Generator().manual_seed(FORMULAS_SEED)
+        found = ksat_instances(count, VARIABLES, ALL_CLAUSES, generator=generator)
+    else:
+        files = sorted(data.glob("*.cnf"), key=lambda file: file.name)  # the order in which folders list them
+        if len(files) < count:
+            raise DataError(f"{data} has {len(files)} .cnf files, expected {count}: SATLIB's uf20-91 has 1000")
+        found = [read_dimacs(file) for file in files[:count]]
+    return [CNF.from_clauses(cnf.clauses[: config.clauses], cnf.variables) for cnf in found]
+
+
+@torch.no_grad()
+def measure(config: SatConfig, formulas: Sequence[CNF], seed: int) -> dict[str, float]:
+    """Refine random vectors towards formulas; means over both."""
+    generator = torch.Generator().manual_seed(seed)
+    vectors = [torch.rand(config.vectors, cnf.variables, generator=generator) for cnf in formulas]
+    if config.method in ("refine", "adam"):
+        found = _as_in_the_chapter(config, formulas, vectors)
+    else:
+        single = [_with_more(config, *problem, generator) for problem in zip(formulas, vectors, strict=True)]
+        found = {name: torch.stack([one[name] for one in single]) for name in single[0]}
+    return {name: float(values.double().mean()) for name, values in found.items()}
+
+
+def _as_in_the_chapter(config: SatConfig, formulas: Sequence[CNF], vectors: list[Tensor]) -> dict[str, Tensor]:
+    """Refinement or Adam, all formulas at once, each on atoms of its own; values are (vectors, formulas)."""
+    atoms = [[Call(f"x{i}_{k}") for k in range(cnf.variables)] for i, cnf in enumerate(formulas)]
+    own = [CNF.from_clauses(cnf.clauses, names).formula() for cnf, names in zip(formulas, atoms, strict=True)]
+    layer = Refine(
+        own,
+        config.logic,
+        config.target,
+        config.schedule,
+        atoms=[atom for names in atoms for atom in names],
+        max_steps=config.passes,
+        patience=config.passes,  # the chapter lets vectors go on that come no nearer
+    )
+    x = torch.cat(vectors, 1)
+    if config.method == "adam":
+        adam = GradientRefine(layer, beta=config.beta, steps=config.passes, joint=True, freeze=False)
+        found = adam.run(x, trajectory=True)
+    else:
+        found = layer.run(x, trajectory=True)
+    assert found.trajectory is not None
+    truth = torch.cat([layer.truth(some) for some in torch.split(found.trajectory, 50)])
+    truth = truth.view(len(found.trajectory), config.vectors, len(formulas))
+    distance = torch.unflatten((found.trajectory - x).abs(), -1, (len(formulas), -1)).sum(-1)
+    rounded = layer.truth((found.last > 0.5).to(x.dtype)).view_as(truth[0])
+    nearest = (truth - config.target).abs().argmin(0, keepdim=True)
+    away = (truth - truth[-1]).abs() > THRESHOLD
+    curves: dict[str, Tensor] = {}
+    for k in (k for k in CURVE if k <= config.passes):  # who has stopped stays
+        at = min(k, len(truth) - 1)
+        curves |= {f"truth@{k}": truth[at], f"l1@{k}": distance[at]}
+    return {
+        **_final(config, truth[-1], distance[-1], rounded > 0.5),
+        "best_truth": truth.gather(0, nearest),
+        "settled": torch.where(away, torch.arange(1, len(away) + 1).view(-1, 1, 1), 0).amax(0),
+        **curves,
+    }
+
+
+def _with_more(config: SatConfig, cnf: CNF, x: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+    """One of the methods that go beyond the chapter, for one formula; values are (vectors)."""
+    guarantee: Literal["sat"] | None = "sat" if config.method == "guarantee" else None
+    layer = Refine(cnf, config.logic, config.target, config.schedule, max_steps=config.passes, guarantee=guarantee)
+    match config.method:
+        case "restarts":
+            found = restarts(layer, x, times=config.times, spread=1.0, generator=generator)
+        case "hybrid":
+            found = hybrid(layer, x, descent=GradientRefine(layer, steps=config.passes))
+        case _:
+            found = layer.run(x)
+    return {**_final(config, found.truth, found.distance, found.satisfied), "best_truth": found.truth}
+
+
+def _final(config: SatConfig, truth: Tensor, distance: Tensor, satisfied: Tensor) -> dict[str, Tensor]:
+    gap = (truth - config.target).abs()
+    return {
+        "loss": gap,
+        "truth": truth,
+        "l1": distance,
+        "satisfied": 100.0 * satisfied,
+        "reached": 100.0 * (gap <= THRESHOLD),
+    }
+
+
+_FIGURES = {
+    91: {
+        "godel-refine-1": (0.016, 9.7),
+        "godel-refine-0.1": (0.474, 1.0),
+        "godel-adam-0": (0.494, 1.1),
+        "lukasiewicz-refine-1": (1.0, 2.07),
+        "lukasiewicz-refine-0.1": (1.0, 2.07),
+        "lukasiewicz-adam-0": (1.0, 4.8),
+        "product-refine-1": (0.016, 9.7),
+        "product-refine-0.1": (0.012, 7.5),
+        "product-adam-0": (0.473, 8.5),
+    },
+    20: {
+        "godel-refine-1": (0.974, 4.1),
+        "godel-refine-0.1": (0.775, 2.0),
+        "godel-adam-0": (0.769, 1.8),
+        "lukasiewicz-refine-1": (1.0, 0.71),
+        "lukasiewicz-refine-0.1": (1.0, 0.72),
+        "lukasiewicz-adam-0": (1.0, 1.98),
+        "product-refine-1": (0.974, 4.1),
+        "product-refine-0.1": (0.904, 3.2),
+        "product-adam-0": (0.997, 8.2),
+    },
+}
+"""Truth and L₁ at the right end of the chapter's figures, by number of clauses."""
+
+
+def _methods(logic: Literal["godel", "lukasiewicz", "product"], target: float) -> dict[str, SatConfig]:
+    """The configurations of one logic, by name; the chapter's only, but for the target 1."""
+    rows = {f"refine-{alpha:g}": SatConfig(logic, schedule=alpha) for alpha in (1.0, 0.1)}
+    rows |= {f"adam-{beta:g}": SatConfig(logic, "adam", beta=beta) for beta in (0.0, 0.01, 0.1)}
+    if target == 1:
+        rows |= {name: SatConfig(logic, name) for name in ("restarts", "hybrid", "guarantee")}
+    return rows
+
+
+def _entries() -> tuple[Entry, ...]:
+    entries = []
+    for satlib, clauses, target in product((False, True), (91, 20), (1.0, 0.8, 0.5, 0.3)):
+        table = f"{'satlib-' * satlib}{clauses}-clauses{'' if target == 1 else f'-to-{target:g}'}"
+        for logic in LOGICS:
+            for method, config in _methods(logic, target).items():
+                row = f"{logic}-{method}"
+                shown = _FIGURES[clauses].get(row) if target == 1 else None
+                entries.append(
+                    Entry(
+                        f"{table}/{row}",
+                        replace(config, target=target, clauses=clauses, satlib=satlib),
+                        dict(zip(("truth", "l1"), shown, strict=True)) if shown else {},
+                        "Chapter 4, figures on uf20-91" if shown else "",
+                    )
+                )
+    return tuple(entries)
+
+
+SAT = Experiment(
+    "sat",
+    "Random vectors refined towards 3-SAT formulas of 20 variables",
+    _entries(),
+    train_sat,
+    ("truth", "l1", "satisfied", "settled", "reached", "best_truth"),
+    draw_sat,
+)

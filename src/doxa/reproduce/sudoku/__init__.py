@@ -1,0 +1,1 @@
+"""Visual Sudoku (Chapter 6)."""

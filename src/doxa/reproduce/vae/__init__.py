@@ -1,0 +1,1 @@
+"""Discrete variational autoencoders (Chapter 5)."""

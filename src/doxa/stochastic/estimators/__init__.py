@@ -1,0 +1,1 @@
+"""Gradient estimators, one idea in each file."""

@@ -1,0 +1,211 @@
+r"""Pathwise estimators: reparameterisation, implicit reparameterisation, and the relaxations of discrete variables.
+
+A reparameterised sample is a differentiable function of the parameters and of noise that does not know them, so the
+cost itself carries the gradient: w = 1/n, l = 0, a = 0 (dissertation, "Gradient Estimation Methods").
+"""
+
+from __future__ import annotations
+
+from math import ceil, inf, log2
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent, Normal, TransformedDistribution
+
+from doxa.errors import ConfigError
+from doxa.stochastic.estimators._estimator import Draw, Estimator
+from doxa.stochastic.estimators._factors import Factors, factors, has_factors, repeat_batch
+from doxa.stochastic.estimators._outcomes import gauss_hermite
+from doxa.stochastic.estimators._random import gumbel, logistic
+
+__all__ = ["GumbelSoftmax", "Implicit", "Reparameterise", "StraightThrough"]
+
+# torch differentiates the samples of these once, by the implicit method.
+ONCE = ("Beta", "Chi2", "Dirichlet", "FisherSnedecor", "Gamma", "InverseGamma", "StudentT", "Wishart")
+
+
+class Reparameterise(Estimator):
+    """The reparameterisation gradient, by ``distribution.rsample``.
+
+    For Gamma, Beta, Dirichlet and their relatives torch knows the first derivative only.
+
+    >>> import torch
+    >>> from torch.distributions import Normal
+    >>> from doxa.stochastic import Tape
+    >>> mean = torch.tensor(1.0, requires_grad=True)
+    >>> tape = Tape()
+    >>> z = tape.sample(Normal(mean, 0.5), Reparameterise(100))
+    >>> _ = tape.cost(z * 3)
+    >>> torch.autograd.grad(tape.surrogate(), mean)[0]
+    tensor(3.0000)
+    """
+
+    distributions = "with rsample"
+
+    def fits(self, distribution: Distribution) -> bool:
+        return bool(distribution.has_rsample)
+
+    def order_for(self, distribution: Distribution) -> float:
+        while isinstance(distribution, Independent | TransformedDistribution):
+            distribution = distribution.base_dist
+        return 1 if type(distribution).__name__ in ONCE else inf
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        if not distribution.has_rsample:
+            raise ConfigError(
+                f"{type(distribution).__name__} cannot be reparameterised; use Score, LeaveOneOut, or, if it has a "
+                "distribution function, Implicit"
+            )
+        return Draw(distribution.rsample(torch.Size([n])), distribution)
+
+    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
+        if n > 1 or not isinstance(distribution, Normal):
+            return None
+        nodes, weights = gauss_hermite(64, distribution.loc)
+        shape = (1, -1, *(1,) * len(distribution.batch_shape))
+        value = distribution.loc + distribution.scale * nodes.reshape(shape)
+        prob = weights.reshape(shape[1:]).expand(-1, *distribution.batch_shape)
+        return Draw(value, repeat_batch(distribution, len(nodes))), prob
+
+
+class Implicit(Estimator):
+    r"""Implicit reparameterisation of continuous scalars with a distribution function F, such as mixtures.
+
+    The sample x is fixed, and its dependence on the parameters is that of the solution of F_θ(x) = u. One Newton
+    step with live parameters gives the first derivative, −∇F/p, and each further step doubles the order that is right:
+
+        x ← x − (F_θ(x) − u) / p_θ(x),      starting from ⊥x,      u = ⊥F_θ(x).
+
+    >>> import torch
+    >>> from torch.distributions import Categorical, MixtureSameFamily, Normal
+    >>> from doxa.stochastic import Tape
+    >>> means = torch.tensor([-1.0, 1.0], requires_grad=True)
+    >>> mixture = MixtureSameFamily(Categorical(torch.ones(2)), Normal(means, torch.ones(2)))
+    >>> tape = Tape()
+    >>> z = tape.sample(mixture, Implicit(10))
+    >>> _ = tape.cost(z ** 2)
+    >>> (g,) = torch.autograd.grad(tape.surrogate(), means)
+    """
+
+    distributions = "continuous scalars with cdf"
+    order = 1
+
+    def __init__(self, n: int = 1, order: int = 1) -> None:
+        super().__init__(n)
+        self.order = order
+
+    def fits(self, distribution: Distribution) -> bool:
+        base = distribution.base_dist if isinstance(distribution, Independent) else distribution
+        if base.event_shape or has_factors(distribution) or getattr(base, "is_discrete", False):
+            return False
+        try:
+            return bool(base.cdf(base.sample()).requires_grad) or True
+        except NotImplementedError:
+            return False
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        base = distribution
+        while isinstance(base, Independent):
+            base = base.base_dist
+        if base.event_shape:
+            raise ConfigError(f"Implicit needs independent scalars; {type(base).__name__} has vectors as values")
+        x = distribution.sample(torch.Size([n]))
+        try:
+            u = base.cdf(x).detach()
+        except NotImplementedError:
+            raise ConfigError(
+                f"Implicit needs a distribution function, and {type(base).__name__} has no cdf; "
+                "use Reparameterise or Score"
+            ) from None
+        density = base.log_prob(x).detach().exp()
+        x = x - (base.cdf(x) - u) / density
+        for _ in range(max(0, ceil(log2(self.order + 1)) - 1)):
+            x = x - (base.cdf(x) - u) / base.log_prob(x).exp()
+        return Draw(x, distribution)
+
+
+class GumbelSoftmax(Estimator):
+    """The Gumbel-softmax (concrete) relaxation: differentiable samples that are not quite discrete. Biased.
+
+    ``hard=True`` returns discrete samples with the gradient of the relaxed ones (straight-through Gumbel).
+
+    >>> import torch
+    >>> from torch.distributions import OneHotCategorical
+    >>> from doxa.stochastic import Tape
+    >>> tape = Tape(batch_dims=1)
+    >>> z = tape.sample(OneHotCategorical(logits=torch.zeros(2, 3)), GumbelSoftmax(temperature=0.5, n=4))
+    >>> bool(torch.allclose(z.sum(-1), torch.ones(4, 2)))
+    True
+    """
+
+    distributions = "Bernoulli, OneHotCategorical"
+    biased = True
+
+    def __init__(self, temperature: float = 1.0, n: int = 1, hard: bool = False) -> None:
+        super().__init__(n)
+        if not temperature > 0:
+            raise ConfigError(f"temperature is {temperature}, expected a positive number")
+        self.temperature, self.hard = temperature, hard
+
+    def fits(self, distribution: Distribution) -> bool:
+        return has_factors(distribution) and factors(distribution).soft is not None
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        f = _vectors(distribution, "GumbelSoftmax")
+        z = perturbed(f.log_probs, n)
+        soft = relaxed(z, self.temperature)
+        if self.hard:
+            hard = torch.nn.functional.one_hot(z.argmax(-1), z.shape[-1]).to(soft.dtype)
+            soft = hard + (soft - soft.detach())
+        assert f.soft is not None
+        return Draw(f.soft(soft), distribution)
+
+    def __repr__(self) -> str:
+        return f"GumbelSoftmax({self.temperature}, n={self.n}, hard={self.hard})"
+
+
+class StraightThrough(Estimator):
+    """Discrete samples that pass the gradient on to the probabilities as if they were the sample. Biased.
+
+    >>> import torch
+    >>> from torch.distributions import Bernoulli
+    >>> from doxa.stochastic import Tape
+    >>> p = torch.tensor([0.3], requires_grad=True)
+    >>> tape = Tape(batch_dims=1)
+    >>> z = tape.sample(Bernoulli(p), StraightThrough())
+    >>> _ = tape.cost(5 * z)
+    >>> torch.autograd.grad(tape.surrogate(allow_biased=True), p)[0]
+    tensor([5.])
+    """
+
+    distributions = "Bernoulli, OneHotCategorical"
+    biased = True
+
+    def fits(self, distribution: Distribution) -> bool:
+        return has_factors(distribution) and factors(distribution).soft is not None
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        f = _vectors(distribution, "StraightThrough")
+        assert f.soft is not None
+        p = f.soft(f.log_probs.exp())
+        return Draw(distribution.sample(torch.Size([n])) + (p - p.detach()), distribution)
+
+
+def _vectors(distribution: Distribution, who: str) -> Factors:
+    f = factors(distribution, who)
+    if f.soft is None:
+        raise ConfigError(f"{who} relaxes values to vectors, so indices will not do; use OneHotCategorical")
+    return f
+
+
+def perturbed(log_probs: Tensor, n: int) -> Tensor:
+    """Gumbel-perturbed log-probabilities (n, *batch, R, C), live; for two values logistic noise on their difference."""
+    wide = log_probs.detach().expand(n, *log_probs.shape)
+    if log_probs.shape[-1] == 2:
+        noise = logistic(wide[..., 1])
+        return torch.stack([torch.zeros_like(noise), log_probs[..., 1] - log_probs[..., 0] + noise], -1)
+    return log_probs + gumbel(wide)
+
+
+def relaxed(z: Tensor, temperature: float | Tensor) -> Tensor:
+    return torch.softmax(z / temperature, -1)

@@ -1,0 +1,275 @@
+r"""Exact enumeration, and the score function with its baselines.
+
+    Expectation:      all values,   w = p(x) live,   l = 0,          a = 0
+    Score function:   x_j ~ p,      w = 1/m,         l = log p(⊥x),  a = (1 − □(l)) b
+
+A baseline b must not depend on the sample it is used for; it then has mean zero at every order of differentiation
+(dissertation, "Any-order control variates"; errata 4.2). Downstream costs that enter a baseline are detached.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from doxa.errors import ConfigError
+from doxa.stochastic.estimators._estimator import Draw, Estimator
+from doxa.stochastic.estimators._factors import dtype_of, repeat_batch, support, total_size
+from doxa.stochastic.estimators._outcomes import independent_outcomes
+from doxa.stochastic.tape._tracing import is_wrapped
+
+__all__ = ["Enumerate", "LearnedBaseline", "LeaveOneOut", "MovingAverage", "Score", "SelfCritical"]
+
+
+class Enumerate(Estimator):
+    """The exact expectation: every value, weighted by its probability. Nothing is random, at any order.
+
+    >>> import torch
+    >>> from torch.distributions import Bernoulli
+    >>> from doxa.stochastic import Tape
+    >>> p = torch.tensor(0.3, requires_grad=True)
+    >>> tape = Tape()
+    >>> z = tape.sample(Bernoulli(p), Enumerate())
+    >>> _ = tape.cost(2 * z)
+    >>> loss = tape.surrogate(); loss.detach(), torch.autograd.grad(loss, p)[0]
+    (tensor(0.6000), tensor(2.0000))
+    """
+
+    distributions = "finite"
+    evaluations = "all values"
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def checked(self, n: int) -> int:
+        if n != 1:
+            raise ConfigError(f"Enumerate takes every value once, so n cannot be chosen; got n={n}")
+        return n
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        return Draw(support(distribution, "Enumerate"), distribution)
+
+    def weight(self, draw: Draw) -> Tensor:
+        return draw.distribution.log_prob(draw.value).exp()
+
+    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
+        if total_size(distribution) is None:
+            return None
+        value = support(distribution).unsqueeze(1)
+        sure = torch.ones((1, *distribution.batch_shape), device=value.device, dtype=torch.float64)
+        return Draw(value, repeat_batch(distribution, 1)), sure
+
+    def fits(self, distribution: Distribution) -> bool:
+        return total_size(distribution) is not None
+
+    def describe(self) -> str:
+        return "Enumerate"
+
+    def __repr__(self) -> str:
+        return "Enumerate()"
+
+
+class Score(Estimator):
+    """The score function (REINFORCE) on n independent samples, with no baseline or a constant one.
+
+    >>> import torch
+    >>> from torch.distributions import Categorical
+    >>> from doxa.stochastic import Tape
+    >>> logits = torch.zeros(3, requires_grad=True)
+    >>> tape = Tape()
+    >>> z = tape.sample(Categorical(logits=logits), Score(n=10, baseline=0.5))
+    >>> _ = tape.cost(z.float())
+    >>> tape.surrogate(order=2).shape
+    torch.Size([])
+    """
+
+    def __init__(self, n: int = 1, baseline: float | Tensor = 0.0) -> None:
+        super().__init__(n)
+        self.baseline = baseline
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        return Draw(distribution.sample(torch.Size([n])), distribution)
+
+    def gradient(self, draw: Draw) -> Tensor:
+        return draw.distribution.log_prob(draw.value)
+
+    @property
+    def controls(self) -> bool:
+        return type(self) is not Score or isinstance(self.baseline, Tensor) or self.baseline != 0.0
+
+    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor | None:
+        baseline = self.baseline.detach() if isinstance(self.baseline, Tensor) else self.baseline
+        assert box is not None
+        return (1 - box) * baseline
+
+    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
+        return independent_outcomes(distribution, n)
+
+    @property
+    def additive(self) -> bool:
+        return type(self) is not Score  # a constant baseline is subtracted once, however the costs are grouped
+
+
+class LeaveOneOut(Score):
+    """The score function whose baseline for each sample is the average cost of the others (VIMCO's, RLOO).
+
+    b_j = ⊥ 1/(m−1) Σ_{j'≠j} f(x_{j'}), unbiased at any order (errata 4.2: the summand's index is j').
+
+    >>> import torch
+    >>> from torch.distributions import Bernoulli
+    >>> from doxa.stochastic import Tape
+    >>> tape = Tape()
+    >>> z = tape.sample(Bernoulli(torch.tensor(0.3, requires_grad=True)), LeaveOneOut(4))
+    >>> _ = tape.cost(torch.ones(4))                      # a constant cost has no gradient, not even a noisy one
+    >>> tape.surrogate().item()
+    1.0
+    """
+
+    least = 2
+
+    def __init__(self, n: int = 2) -> None:
+        super().__init__(n)
+
+    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
+        assert box is not None
+        return (1 - box) * ((cost.sum(0, keepdim=True) - cost) / (draw.m - 1))
+
+
+class SelfCritical(Score):
+    """The score function with the cost of the most probable value as baseline: one more evaluation, of weight 0.
+
+    >>> import torch
+    >>> from torch.distributions import Bernoulli
+    >>> from doxa.stochastic import Tape
+    >>> tape = Tape(batch_dims=1)
+    >>> z = tape.sample(Bernoulli(torch.tensor([0.2, 0.9])), SelfCritical(3))
+    >>> z.shape, z[-1]
+    (torch.Size([4, 2]), tensor([0., 1.]))
+    """
+
+    evaluations = "n + 1"
+
+    def __init__(self, n: int = 1) -> None:
+        super().__init__(n)
+
+    def _complete(self, distribution: Distribution, value: Tensor) -> Draw:
+        try:
+            greedy = distribution.mode
+        except NotImplementedError:
+            raise ConfigError(
+                f"SelfCritical needs the most probable value, and {type(distribution).__name__} has no mode; "
+                "use LeaveOneOut(n)"
+            ) from None
+        greedy = greedy.detach().to(value.dtype).expand(value.shape[1:])
+        return Draw(torch.cat([value, greedy.unsqueeze(0)]), distribution)
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        return self._complete(distribution, distribution.sample(torch.Size([n])))
+
+    def weight(self, draw: Draw) -> Tensor:
+        n = draw.m - 1
+        weight = torch.full((draw.m,), 1 / n, device=draw.value.device)
+        weight[-1] = 0
+        return weight.reshape(-1, *(1,) * len(draw.distribution.batch_shape)).to(dtype_of(draw.distribution))
+
+    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
+        assert box is not None
+        return (1 - box) * cost[-1:]
+
+    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
+        found = independent_outcomes(distribution, n)
+        return None if found is None else (self._complete(found[0].distribution, found[0].value), found[1])
+
+
+class MovingAverage(nn.Module, Score):
+    """The score function with an exponentially decaying average of earlier costs as baseline.
+
+    The average is a buffer, so it is saved with ``state_dict``; it is updated once per tape, after its use.
+
+    >>> import torch
+    >>> from torch.distributions import Bernoulli
+    >>> from doxa.stochastic import Tape
+    >>> estimator = MovingAverage(n=5, decay=0.9)
+    >>> for _ in range(3):
+    ...     tape = Tape()
+    ...     z = tape.sample(Bernoulli(torch.tensor(0.3, requires_grad=True)), estimator)
+    ...     _ = tape.cost(torch.full((5,), 2.0))
+    ...     loss = tape.surrogate()
+    >>> estimator.average
+    tensor(2., dtype=torch.float64)
+    """
+
+    stateful = True
+
+    def __init__(self, n: int = 1, decay: float = 0.9) -> None:
+        nn.Module.__init__(self)
+        Score.__init__(self, n)
+        if not 0 <= decay < 1:
+            raise ConfigError(f"decay is {decay}, expected 0 <= decay < 1")
+        self.decay = decay
+        self.average: Tensor
+        self.steps: Tensor
+        self.register_buffer("average", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
+        assert box is not None
+        # A copy: the graph keeps it, and the buffer changes in place.
+        return (1 - box) * self.average.to(box.dtype, copy=True)
+
+    @property
+    def additive(self) -> bool:
+        return False
+
+    def observe(self, draw: Draw, cost: Tensor) -> None:
+        refuse_tracing(self, cost)
+        with torch.no_grad():
+            # The first average is the first cost; the bias towards 0 would only slow the start down.
+            rate = 1 - self.decay if int(self.steps) else 1.0
+            self.average += rate * (cost.mean().double() - self.average)
+            self.steps += 1
+
+    def __repr__(self) -> str:
+        return f"MovingAverage({self.n}, decay={self.decay})"
+
+
+class LearnedBaseline(Score):
+    """The score function with a prediction of the cost as baseline, such as ``LearnedBaseline(value_network(x))``.
+
+    The prediction has the shape of the batch (or broadcasts to it) and must not depend on the sample. It stays
+    connected: the loss gives it no first derivative, and ``Tape.variance_objective`` or a regression on the costs
+    trains it.
+
+    >>> import torch
+    >>> from torch.distributions import Bernoulli
+    >>> from doxa.stochastic import Tape
+    >>> logits, b = torch.zeros(4, requires_grad=True), torch.nn.Parameter(torch.tensor(0.0))
+    >>> tape = Tape(batch_dims=1)
+    >>> z = tape.sample(Bernoulli(logits=logits), LearnedBaseline(b.expand(4)))
+    >>> _ = tape.cost(z + 1)
+    >>> (slope,) = torch.autograd.grad(tape.variance_objective([logits]), b)
+    """
+
+    learnable = True
+
+    def __init__(self, prediction: Tensor, n: int = 1) -> None:
+        super().__init__(n)
+        self.prediction = prediction
+
+    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
+        assert box is not None
+        return (1 - box) * self.prediction
+
+    @property
+    def additive(self) -> bool:
+        return False
+
+
+def refuse_tracing(estimator: Estimator, cost: Tensor) -> None:
+    """Estimators with a state cannot change it inside a traced function."""
+    if torch.compiler.is_compiling() or is_wrapped(cost):
+        raise ConfigError(
+            f"{type(estimator).__name__} keeps a state, which cannot change inside torch.compile or torch.func; "
+            "call tape.surrogate() outside, or use LeaveOneOut(n), which keeps none"
+        )

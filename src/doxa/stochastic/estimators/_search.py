@@ -1,0 +1,188 @@
+"""Searching a space of token sequences without listing it: the best, samples without replacement, samples outside a
+set.
+
+Independent factors are sequences whose steps ignore what came before, so the same three searches serve both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from doxa.errors import ConfigError
+from doxa.stochastic.estimators._factors import factors, has_factors
+from doxa.stochastic.tape._tracing import is_traced
+
+__all__ = ["FactorTokens", "Tokens", "outside", "stochastic_beam", "token_log_probs", "tokens_of", "top_k"]
+
+NEVER = float("-inf")
+
+
+class Tokens(Protocol):
+    """A model of token sequences, one for each of ``rows`` rows, that can be asked step by step."""
+
+    rows: int
+    length: int
+    size: int | None
+
+    def start(self) -> Any: ...
+    def step(self, state: Any, row: Tensor, t: int, token: Tensor | None) -> tuple[Tensor, Any]:
+        """Log-probabilities (N, C), float64, of token t for N beams standing in rows ``row``, and the next state."""
+
+    def select(self, state: Any, index: Tensor) -> Any:
+        """The state of the beams at ``index``."""
+
+    def values(self, tokens: Tensor) -> Tensor:
+        """From tokens (rows, k, length) to values (k, *batch, *event)."""
+
+    def tokens(self, values: Tensor) -> Tensor:
+        """The inverse: (k, *batch, *event) to (rows, k, length)."""
+
+
+class FactorTokens:
+    """Independent factors as tokens."""
+
+    def __init__(self, distribution: Distribution) -> None:
+        f = factors(distribution)
+        self.shape = tuple(distribution.batch_shape)
+        self._f = f
+        self.table = f.log_probs.detach().double().reshape(-1, *f.log_probs.shape[-2:])
+        self.rows, self.length = self.table.shape[:2]
+        self.size: int | None = f.size
+
+    def start(self) -> None:
+        return None
+
+    def step(self, state: None, row: Tensor, t: int, token: Tensor | None) -> tuple[Tensor, None]:
+        return self.table[:, t].index_select(0, row), None
+
+    def select(self, state: None, index: Tensor) -> None:
+        return None
+
+    def values(self, tokens: Tensor) -> Tensor:
+        return self._f.value(tokens.transpose(0, 1).reshape(tokens.shape[1], *self.shape, self.length))
+
+    def tokens(self, values: Tensor) -> Tensor:
+        return self._f.index(values).reshape(values.shape[0], self.rows, self.length).transpose(0, 1)
+
+
+def tokens_of(distribution: Distribution, who: str) -> Tokens:
+    """The token model behind a distribution: its own, or independent factors."""
+    own: Callable[[], Tokens] | None = getattr(distribution, "as_tokens", None)
+    if own is not None:
+        return own()
+    if has_factors(distribution):
+        return FactorTokens(distribution)
+    raise ConfigError(
+        f"{who} needs a finite distribution made of factors (Bernoulli, Categorical, OneHotCategorical, also "
+        f"Independent) or token sequences (Sequences), got {type(distribution).__name__}"
+    )
+
+
+def _grow(model: Tokens, k: int, rank: Callable[[Tensor, Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Beam search: tokens (rows, k', T), log-probabilities and ranking scores (rows, k') of the beams kept."""
+    device = torch.device("cpu")
+    rows = torch.arange(model.rows)
+    beams = 1
+    state = model.start()
+    phi = torch.zeros(model.rows, 1, dtype=torch.float64)
+    score = rank(phi, phi, torch.zeros(0))
+    chosen = torch.zeros(model.rows, 1, 0, dtype=torch.long)
+    token: Tensor | None = None
+    for t in range(model.length):
+        row = rows.to(device).repeat_interleave(beams)
+        log_p, state = model.step(state, row, t, token)
+        device = log_p.device
+        if t == 0:
+            rows, phi, score, chosen = (x.to(device) for x in (rows, phi, score, chosen))
+        width = log_p.shape[-1]
+        child = phi.unsqueeze(-1) + log_p.reshape(model.rows, beams, width)
+        ranked = rank(child, score.unsqueeze(-1), phi)
+        keep = min(k, beams * width)
+        score, best = ranked.reshape(model.rows, -1).topk(keep, -1)
+        phi = child.reshape(model.rows, -1).gather(-1, best)
+        parent, last = best // width, best % width
+        chosen = torch.cat([chosen.gather(1, parent.unsqueeze(-1).expand(-1, -1, t)), last.unsqueeze(-1)], -1)
+        state = model.select(state, (rows.unsqueeze(-1) * beams + parent).reshape(-1))
+        token, beams = last.reshape(-1), keep
+    return chosen, phi, score
+
+
+def top_k(model: Tokens, k: int) -> Tensor:
+    """The k most probable sequences, (rows, k, T): exact for independent factors, by beam search otherwise."""
+    return _grow(model, k, lambda child, score, phi: child)[0]
+
+
+def stochastic_beam(model: Tokens, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """k sequences without replacement in order of drawing, their log-probabilities, and their perturbed ones.
+
+    Stochastic beam search (Kool, van Hoof and Welling 2019): Gumbel noise on all sequences at once, found top-down by
+    sampling the noise of each child given the maximum of its parent.
+    """
+
+    def rank(child: Tensor, score: Tensor, phi: Tensor) -> Tensor:
+        if phi.numel() == 0:  # the root: the maximum over all sequences is a standard Gumbel
+            return _gumbel(child)
+        noisy = child + _gumbel(child)
+        best = noisy.max(-1, keepdim=True).values
+        # −log(e^{−score} − e^{−best} + e^{−noisy}), written so that nothing overflows; the best child has v = −inf.
+        v = score - noisy + torch.log1p(-torch.exp(noisy - best))
+        shifted = score - v.clamp_min(0) - torch.log1p(torch.exp(-v.abs()))
+        return torch.where(child > NEVER, shifted, NEVER)
+
+    tokens, phi, score = _grow(model, k, rank)
+    # A traced function cannot look at its data: there, only the shape is known.
+    if tokens.shape[1] < k or (not is_traced(phi) and bool(torch.isinf(phi).any())):
+        raise ConfigError(f"cannot draw {k} different values without replacement: there are fewer of them")
+    return tokens, phi, score
+
+
+def _gumbel(like: Tensor) -> Tensor:
+    return torch.empty_like(like).exponential_().log_().neg_()
+
+
+def token_log_probs(model: Tokens, tokens: Tensor) -> Tensor:
+    """The log-probability of every token given those before it, (rows, k, T)."""
+    rows, k, length = tokens.shape
+    row = torch.arange(rows, device=tokens.device).repeat_interleave(k)
+    state = model.select(model.start(), row)
+    token: Tensor | None = None
+    found = []
+    for t in range(length):
+        log_p, state = model.step(state, row, t, token)
+        token = tokens[..., t].reshape(-1)
+        found.append(log_p.gather(-1, token.unsqueeze(-1)).reshape(rows, k))
+    return torch.stack(found, -1)
+
+
+def outside(model: Tokens, tokens: Tensor, valid: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """n independent sequences (rows, n, T) from p(x | x ∉ S), and log p(∉ S) (rows,), for sets S (rows, s, T).
+
+    Token by token, p(v | prefix, ∉S) ∝ p(v | prefix) (1 − p(S | prefix, v)), which needs only the members of S that
+    begin with the prefix. ``valid`` (rows, s) masks members that do not count.
+    """
+    rows, _, length = tokens.shape
+    steps = token_log_probs(model, tokens)
+    ahead = steps.flip(-1).cumsum(-1).flip(-1)  # log-probability of token t and everything after it
+    row = torch.arange(rows, device=tokens.device).repeat_interleave(n)
+    state = model.select(model.start(), row)
+    match = valid[row]  # (rows·n, s): members that begin like the draw
+    members = tokens[row]
+    drawn: list[Tensor] = []
+    token: Tensor | None = None
+    for t in range(length):
+        log_p, state = model.step(state, row, t, token)
+        later = ahead[..., t + 1] if t + 1 < length else torch.zeros_like(ahead[..., 0])
+        taken = torch.zeros_like(log_p)
+        taken.scatter_add_(-1, members[..., t], torch.where(match, later[row].exp(), 0.0))
+        p = log_p.exp() * (1 - taken).clamp_min(0)
+        p = torch.where(p.sum(-1, keepdim=True) > 0, p, log_p.exp())  # nothing left outside: the weight is 0 anyway
+        token = torch.multinomial(p, 1).squeeze(-1)
+        match = match & (members[..., t] == token.unsqueeze(-1))
+        drawn.append(token)
+    total = torch.where(valid, ahead[..., 0].exp(), 0.0).sum(-1)
+    return torch.stack(drawn, -1).reshape(rows, n, length), torch.log1p(-total.clamp_max(1 - 1e-16))

@@ -1,0 +1,78 @@
+"""Training: run folders that can be stopped at any moment, and tasks that are trained in them.
+
+A `Task` is knowledge, networks and data; `train_task` trains it under any semantics, `evaluate_run` measures what came
+of it, `compare_task` does both for several semantics side by side, and `write_task_report` makes a page of the runs.
+``doxa train``, ``doxa compare`` and the others are the commands; ``python -m doxa.train`` compares five semantics on
+MNIST addition.
+
+Training is a sequence of states, each a function of the one before:
+
+    s_{i+1} = step(s_i),    s = (parameters, optimiser, schedule, random generators, place in the data)
+
+If all of s is stored at step k, then what follows is determined: killed at any moment and started again from s_k, a
+run gives on one thread the same bits as one that was left alone. A `Run` is a folder that keeps this promise. It
+holds the configuration (`load_config`: a frozen dataclass, where a typo is an error), seed, versions and command;
+the metrics, one line of JSON each; and checkpoints, as safetensors and JSON, which are data and never code. A
+checkpoint is written beside the old ones and renamed into place when it is whole on the disk; a damaged one is
+noticed by its SHA-256 and passed over.
+
+`train` is the loop over ``step`` and nothing more: model and optimiser remain yours. `Result` keeps what a run
+measured and `results_table` sets it beside what others published.
+"""
+
+from __future__ import annotations
+
+from doxa.train.report._report import write_task_report
+from doxa.train.runs._checkpoint import Checkpoint
+from doxa.train.runs._config import config_values, load_config, read_config
+from doxa.train.runs._progress import Progress
+from doxa.train.runs._results import Result, check_prefix
+from doxa.train.runs._run import Run
+from doxa.train.runs._state import GlobalRandom
+from doxa.train.runs._table import ResultsTable, Row, results_table
+from doxa.train.runs._train import clean_exit, train
+from doxa.train.runs._tree import pack, unpack
+from doxa.train.tasks._builtin import BUILT_IN
+from doxa.train.tasks._compare import Comparison, compare_task
+from doxa.train.tasks._evaluate import Evaluation, evaluate_run, read_evaluation
+from doxa.train.tasks._find import find_task
+from doxa.train.tasks._fit import Fitting, fit
+from doxa.train.tasks._network import digit_network
+from doxa.train.tasks._task import SEMANTICS, Task
+from doxa.train.tasks._train import TaskConfig, open_run, run_folder, train_task
+
+__all__ = [
+    "BUILT_IN",
+    "SEMANTICS",
+    "Checkpoint",
+    "Comparison",
+    "Evaluation",
+    "Fitting",
+    "GlobalRandom",
+    "Progress",
+    "Result",
+    "ResultsTable",
+    "Row",
+    "Run",
+    "Task",
+    "TaskConfig",
+    "check_prefix",
+    "clean_exit",
+    "compare_task",
+    "config_values",
+    "digit_network",
+    "evaluate_run",
+    "find_task",
+    "fit",
+    "load_config",
+    "open_run",
+    "pack",
+    "read_config",
+    "read_evaluation",
+    "results_table",
+    "run_folder",
+    "train",
+    "train_task",
+    "unpack",
+    "write_task_report",
+]

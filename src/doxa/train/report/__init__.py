@@ -1,0 +1,1 @@
+"""Reports: one HTML page with its pictures inside."""

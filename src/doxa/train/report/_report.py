@@ -1,0 +1,206 @@
+"""The report of one or several runs of a task: one HTML page with its pictures inside, made from the run folders."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from doxa.errors import ConfigError
+from doxa.train.report._figures import draw_calibration, draw_confusion, draw_curves, draw_example, draw_losses
+from doxa.train.report._page import picture, write_html
+from doxa.train.runs._config import config_values
+from doxa.train.runs._run import Run
+from doxa.train.tasks._compare import COLUMNS, Comparison
+from doxa.train.tasks._evaluate import Evaluation, Example, read_evaluation
+from doxa.train.tasks._train import LOOKED_AT, TaskConfig, task_config
+
+__all__ = ["write_task_report"]
+
+_STYLE = """<style>
+table.numbers td, table.numbers th { text-align: right; font-variant-numeric: tabular-nums; }
+table.numbers tr > :first-child { text-align: left; font-weight: 600; }
+pre { background: #f6f6f6; padding: 0.8rem; overflow-x: auto; font-size: 0.85rem; }
+.held { color: #06623b; background: #e3f5ea; padding: 0 0.4rem; border-radius: 0.3rem; }
+.broken { color: #8a4b00; background: #fdf0db; padding: 0 0.4rem; border-radius: 0.3rem; }
+.warning { background: #fdf0db; padding: 0.6rem 0.8rem; border-left: 4px solid #d98c00; }
+.examples { display: flex; flex-wrap: wrap; gap: 1rem; }
+.examples figure { margin: 0; width: 17.3rem; box-sizing: border-box; border: 1px solid #ddd; padding: 0.6rem; }
+.examples pre { font-size: 0.75rem; white-space: pre-wrap; }
+.side { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
+.side img { max-height: 24rem; width: auto; }
+section { border-top: 2px solid #ddd; margin-top: 2.5rem; }
+</style>"""
+
+
+def write_task_report(paths: Sequence[str | Path], out: str | Path | None = None) -> Path:
+    """Write a page about runs of one task that have been evaluated; figures also lie in their folders as PNG.
+
+    Args:
+        paths: the run folders.
+        out: the folder for ``report.html`` and the figures of all runs together; by default that of the only run.
+
+    Returns:
+        The page.
+
+    >>> import doxa, tempfile, torch
+    >>> from doxa.train import Task, evaluate_run, train_task
+    >>> x = torch.randn(64, 2)
+    >>> data = {"points": {"x": x, "label": (x[:, 0] > 0).long()}}
+    >>> task = Task(
+    ...     "signs", "Is the first number positive?",
+    ...     '''sort Point; sort Bit = 0..1; data points(x: Point, label: Bit); func sign(Point) -> Bit
+    ...        [told] forall p in points. s := sign(p.x) (s = p.label)''',
+    ...     lambda: {"sign": doxa.logits(torch.nn.Linear(2, 2))}, data, data)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = train_task(task, "exact", folder, settings=["steps=10"], progress=False)
+    ...     _ = evaluate_run(folder, task)
+    ...     write_task_report([folder]).name
+    'report.html'
+    """
+    if not paths:
+        raise ConfigError("no run is named; name one or more run folders")
+    runs = [Run.open(path) for path in paths]
+    if out is None and len(runs) > 1:
+        raise ConfigError("several runs: say in which folder their report is to be written")
+    folder = runs[0].path if out is None else Path(out)
+    evaluations, configs = [read_evaluation(run) for run in runs], [task_config(run) for run in runs]
+    if len({(e.task, c.knowledge) for e, c in zip(evaluations, configs, strict=True)}) > 1:
+        tasks = ", ".join(sorted({e.task for e in evaluations}))
+        raise ConfigError(f"these runs are not of one task with one knowledge ({tasks}); report them one by one")
+    names = _names(runs, evaluations)
+    named = list(zip(names, runs, strict=True))
+    figures = folder / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    first = evaluations[0]
+    body = [
+        _STYLE,
+        f"<p>{escape(first.about)} {first.rows:,} rows to test.</p>",
+        _comparison(Comparison(tuple(evaluations)), names),
+        "<h2>The knowledge</h2>",
+        _knowledge(configs[0], evaluations, names),
+        "<h2>Learning curves</h2>",
+        f"<p>{_of_what(configs, first.rows)}</p>",
+        _image("learning curves", draw_curves(named), figures / "curves.png"),
+        "<p>The losses. What is minimised differs between semantics, so their heights cannot be compared.</p>",
+        _image("losses", draw_losses(named), figures / "losses.png"),
+        *(_section(n, r, e, c) for n, r, e, c in zip(names, runs, evaluations, configs, strict=True)),
+    ]
+    title = f"{first.task}: {names[0]}" if len(runs) == 1 else f"{first.task} under {len(runs)} semantics"
+    write_html(folder / "report.html", title, "\n".join(body))
+    return folder / "report.html"
+
+
+def _of_what(configs: Sequence[TaskConfig], rows: int) -> str:
+    """Which rows the learning curves are of."""
+    if all(config.validation for config in configs):
+        return "On training rows that were held out; the checkpoint that was best on them counts."
+    return f"On the first {min(LOOKED_AT, rows):,} test rows; nothing is chosen by them." + (
+        " Where rows were held out, on these; the checkpoint that was best on them counts."
+        * any(config.validation for config in configs)
+    )
+
+
+def _names(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:
+    """What to call the runs: by their semantics, with as much of their path as it takes to tell them apart."""
+    words = [evaluation.semantics for evaluation in evaluations]
+    if len(set(words)) == len(words):
+        return words
+    seeds = [f"{word}, seed {run.seed}" for word, run in zip(words, runs, strict=True)]
+    return seeds if len(set(seeds)) == len(seeds) else [f"{w}, {r.path}" for w, r in zip(words, runs, strict=True)]
+
+
+def _comparison(table: Comparison, names: Sequence[str]) -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
+    rows = []
+    for name, cells in zip(names, table.cells(), strict=True):
+        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in (name, *cells[1:])) + "</tr>")
+    notes = "".join(f'<p class="warning">{escape(note)}</p>' for note in table.notes())
+    about = (
+        "Task accuracy is the share of test rows whose most true target is right, concept accuracy that of what single "
+        "networks read, satisfaction the share of instances of axioms that hold when every network takes its most "
+        "probable value. The calibration error is that of the target / of the concepts, over ten bins of confidence. "
+        "CPU time and memory are those of training."
+    )
+    numbers = f'<div class="wide"><table class="numbers"><tr>{head}</tr>{"".join(rows)}</table></div>'
+    return f"<h2>Results</h2>\n{numbers}\n{notes}\n<p>{escape(about)}</p>"
+
+
+def _knowledge(config: TaskConfig, evaluations: Sequence[Evaluation], names: Sequence[str]) -> str:
+    """The text as it was written; behind each axiom how often it holds, for every run."""
+    lines, left = [], [axiom.name for axiom in evaluations[0].axioms]
+    for line in config.knowledge.splitlines():
+        lines.append(escape(line))
+        for header in re.finditer(r"(?:^|;)\s*\[\s*(\w+)\s*[],]", line):
+            if header[1] in left:
+                left.remove(header[1])
+                lines += _held(header[1], evaluations, names)
+    for axiom in left:  # it stands in another file, or has no name
+        lines += [f"[{escape(axiom)}]", *_held(axiom, evaluations, names)]
+    return f"<pre>{chr(10).join(lines)}</pre>"
+
+
+def _held(name: str, evaluations: Sequence[Evaluation], names: Sequence[str]) -> list[str]:
+    """How often an axiom holds, a line for each run."""
+    lines = []
+    for run, evaluation in zip(names, evaluations, strict=True):
+        for axiom in evaluation.axioms:
+            if axiom.name == name:
+                kind = "held" if axiom.rate >= 0.9 else "broken"
+                text = f"{run}: {100 * axiom.rate:.1f} % of {axiom.instances:,} instances hold"
+                lines.append(f'    <span class="{kind}">{escape(text)}</span>')
+    return lines
+
+
+def _section(name: str, run: Run, evaluation: Evaluation, config: TaskConfig) -> str:
+    """All about one run."""
+    parts = [f"<section><h2>{escape(name)}</h2>", f"<p><code>{escape(config.meaning)}</code></p>"]
+    readings = [*([evaluation.target] if evaluation.target else []), *evaluation.concepts]
+    if readings:
+        parts.append("<h3>What is read as what</h3><p>Rows are true values, columns what was read.</p>")
+        images = []
+        for number, reading in enumerate(readings):
+            file = run.figures / f"confusion-{number}-{re.sub('[^a-zA-Z0-9]+', '-', reading.name)}.png"
+            images.append(_image(f"confusion of {reading.name}, {name}", draw_confusion(reading), file))
+        parts.append(f'<div class="side">{"".join(images)}</div>')
+        parts.append("<h3>Calibration</h3><p>Darker bars are of more rows.</p>")
+        parts.append(_image(f"calibration, {name}", draw_calibration(readings), run.figures / "calibration.png"))
+    if evaluation.examples:
+        parts.append(
+            "<h3>Examples</h3><p>Below each image what the network believes, the true value in green; then the worlds "
+            "that explain the row, given that the knowledge holds. The first rows, then the surest mistakes.</p>"
+        )
+        shown = [_example(example, evaluation, run, name) for example in evaluation.examples]
+        parts.append(f'<div class="examples">{"".join(shown)}</div>')
+    elsewhere = ("knowledge", "fitting", "fingerprint")
+    about: dict[str, Any] = {k: v for k, v in config_values(config).items() if k not in elsewhere}
+    about |= {**config_values(config.fitting), "seed": run.seed, **run.versions, **run.machine}
+    about |= {"command": " ".join(run.command), "started": run.started}
+    cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(_plain(v))}</td></tr>" for k, v in about.items())
+    parts.append(f'<details><summary>Configuration</summary><div class="wide"><table>{cells}</table></div></details>')
+    return "\n".join([*parts, "</section>"])
+
+
+def _example(example: Example, evaluation: Evaluation, run: Run, name: str) -> str:
+    drawing = draw_example(example, evaluation)
+    image = _image(f"row {example.row}, {name}", drawing, run.figures / f"example-{example.row}.png")
+    verdict = ""
+    if example.read:
+        right = example.read == example.truth
+        words = f"predicted {example.read}" + ("" if right else f", true {example.truth}")
+        verdict = f'<span class="{"held" if right else "broken"}">{escape(words)}</span>'
+    caption = f"<figcaption>row {example.row} {verdict}</figcaption>"
+    return f"<figure>{image}{caption}<pre>{escape(example.explanation)}</pre></figure>"
+
+
+def _image(alt: str, drawing: Any, file: Path) -> str:
+    data = base64.b64encode(picture(drawing, file)).decode()
+    return f'<img alt="{escape(alt)}" src="data:image/png;base64,{data}">'
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

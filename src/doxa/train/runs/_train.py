@@ -1,0 +1,259 @@
+"""A loop that can be stopped at any moment."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from doxa.errors import ConfigError, DoxaError, RunError
+from doxa.train.runs._metrics import plain_numbers
+from doxa.train.runs._progress import Progress
+from doxa.train.runs._run import Run
+from doxa.train.runs._state import Stateful, capture, non_finite_parameter
+
+__all__ = ["clean_exit", "train"]
+
+
+def train(
+    run: Run,
+    step: Callable[[int], Any],
+    *,
+    steps: int,
+    state: Mapping[str, Stateful],
+    evaluate: Callable[[], Mapping[str, Any]] | None = None,
+    best: str | None = None,
+    log_every: int = 100,
+    evaluate_every: int = 1000,
+    save_every: int = 1000,
+    patience: int | None = None,
+    leader: bool = True,
+    progress: bool = True,
+) -> dict[str, float]:
+    """Do the steps of a run, from wherever it stands to the end.
+
+    The loop is plain: ``step(i)`` for i = 0, 1, …; after it, where due, a line of metrics, an evaluation and a
+    checkpoint, in this order. You own the model and the optimiser; ``step`` does forward, backward and update as it
+    likes. If everything that changes from step to step is in ``state`` (for dropout: `GlobalRandom` too), a run
+    that was killed at any moment and started again ends with the same bits as one that was not, on one thread.
+
+    Besides the end there are these ways out, each with one message and a folder from which the same call continues:
+
+    - Ctrl-C: the step under way is finished, a checkpoint is saved and ``KeyboardInterrupt`` raised. A second Ctrl-C
+      raises it at once, without a checkpoint. (Within `clean_exit` the program ends with exit code 130.)
+    - A loss or a parameter that is not finite: ``RunError``; the last checkpoint is from before.
+    - A full disk, or any other write that fails: ``RunError``; older checkpoints are intact.
+    - Whatever ``step`` or ``evaluate`` raise passes through.
+
+    Args:
+        run: the folder to work in.
+        step: does the i-th step (from 0) and returns the loss, or metrics by name among which ``"loss"``.
+        steps: how many steps there are in all.
+        state: whatever has a state, by name; see `Run.save`.
+        evaluate: returns metrics by name.
+        best: the metric of ``evaluate`` by which the best checkpoint is kept: the highest ``"accuracy"``, or with a
+            minus the lowest: ``"-error"``.
+        log_every: log the metrics of every n-th step, and of the last.
+        evaluate_every: evaluate after every n-th step, and after the last.
+        save_every: save after every n-th step, after the last, and whenever an evaluation is the best so far.
+        patience: stop early when so many evaluations in a row were no better than the best before them.
+        leader: of several processes that train together, one leads. The others, with False, do the same steps, read
+            checkpoints to go on from, and write nothing.
+        progress: show it on standard output.
+
+    Returns:
+        The metrics logged at the last step.
+
+    >>> import dataclasses, tempfile, torch
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Config:
+    ...     rate: float = 0.1
+    >>> weight = torch.nn.Linear(1, 1, bias=False)
+    >>> optimizer = torch.optim.SGD(weight.parameters(), lr=0.1)
+    >>> def step(i):
+    ...     loss = (weight(torch.ones(1, 1)) - 3).square().mean()
+    ...     optimizer.zero_grad()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     return loss
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = Run.start(folder, Config(), seed=0)
+    ...     metrics = train(run, step, steps=100, state={"model": weight, "optimizer": optimizer}, progress=False)
+    >>> metrics["loss"] < 1e-6
+    True
+    """
+    for name, every in [("log_every", log_every), ("evaluate_every", evaluate_every), ("save_every", save_every)]:
+        if every < 1:
+            raise ConfigError(f"{name} is {every}, wanted at least 1")
+    if best is not None and evaluate is None:
+        raise ConfigError(f"best={best!r} names a metric of evaluate, but no evaluate is given")
+    if patience is not None and (best is None or patience < 1):
+        raise ConfigError(f"patience={patience} counts evaluations without a new best: at least 1, and best= is needed")
+    log = run.log if leader else lambda step, metrics: None
+    with _locked(run.path) if leader else nullcontext(), _held_interrupt() as interrupted:
+        resumed = run.resume(state) if leader else run.follow(state)
+        done = saved = resumed.step if resumed else 0
+        best_score = resumed.best_score if resumed else None
+        best_step = (resumed.best_step if resumed else None) or 0
+        stopped = _lost_patience(patience, done, best_step, evaluate_every)
+        if done > steps:
+            raise RunError(f"{run.path} is at step {done} already, cannot train it to step {steps}")
+        began = done
+        with _progress(steps, done, progress and leader) as show:
+            while done < steps and not stopped and not interrupted:
+                metrics = _metrics(step(done))
+                done += 1
+                if not math.isfinite(metrics["loss"]):
+                    raise RunError(_not_finite(f"the loss is {metrics['loss']}", done, saved))
+                last, score, shown = done == steps, None, {}
+                if last or done % log_every == 0:
+                    log(done, metrics)
+                    shown = metrics
+                if evaluate is not None and (last or done % evaluate_every == 0):
+                    measured = plain_numbers(evaluate())
+                    log(done, measured)
+                    shown = shown | measured
+                    score = _score(best, measured)
+                new_best = score is not None and (best_score is None or score > best_score)
+                best_step = done if new_best else best_step
+                stopped = _lost_patience(patience, done, best_step, evaluate_every)
+                if stopped and not (last or done % log_every == 0):
+                    log(done, metrics)  # the last step is logged, whichever it is
+                show(done, shown)
+                if last or stopped or done % save_every == 0 or new_best:
+                    _save(run, done, saved, state, score, leader)
+                    saved, best_score = done, score if new_best else best_score
+        if progress and leader and (began == steps or (stopped and done < steps)):
+            print(_ending(done, steps, began, best_step if done < steps else None), flush=True)
+        if interrupted:
+            if done > saved:
+                _save(run, done, saved, state, None, leader)
+            raise KeyboardInterrupt(
+                f"stopped at step {done} of {steps}, saved in {run.path}; start it again to continue"
+            )
+        return run.metrics_at(done)
+
+
+@contextmanager
+def clean_exit() -> Iterator[None]:
+    """End a program with one line on standard error instead of a traceback.
+
+    For the errors of doxa and the system (a missing file, say) the exit code is 1, for Ctrl-C it is 130. Other
+    errors are mistakes in a program, and keep their traceback.
+
+    >>> with clean_exit():
+    ...     raise RunError("the loss is nan at step 12")
+    Traceback (most recent call last):
+    SystemExit: 1
+    """
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        message, code = str(error) or "interrupted", 130
+    except DoxaError as error:
+        message, code = str(error), 1
+    except OSError as error:
+        message, code = f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
+    else:
+        return
+    print(message, file=sys.stderr)
+    raise SystemExit(code)
+
+
+def _metrics(returned: Any) -> dict[str, float]:
+    metrics = plain_numbers(returned if isinstance(returned, Mapping) else {"loss": returned})
+    if "loss" not in metrics:
+        raise ConfigError(f"the step returned the metrics {sorted(metrics)}, wanted 'loss' among them")
+    return metrics
+
+
+def _score(best: str | None, measured: Mapping[str, float]) -> float | None:
+    if best is None:
+        return None
+    name = best.removeprefix("-")
+    if name not in measured:
+        raise ConfigError(f"best={best!r}, but evaluate returned only {sorted(measured)}")
+    value = -measured[name] if best.startswith("-") else measured[name]
+    return value if math.isfinite(value) else None
+
+
+def _lost_patience(patience: int | None, done: int, best_step: int, evaluate_every: int) -> bool:
+    """A rule over numbers that a checkpoint holds, so that a run that stopped early stays stopped."""
+    return patience is not None and best_step > 0 and done - best_step >= patience * evaluate_every
+
+
+def _save(run: Run, done: int, saved: int, state: Mapping[str, Stateful], score: float | None, leader: bool) -> None:
+    # The loss can still be finite after the update that ruined the model; such a state must not become a checkpoint.
+    if bad := non_finite_parameter(state):
+        raise RunError(_not_finite(f"{bad} holds a number that is not finite", done, saved))
+    if leader:
+        run.save(done, state, score=score)
+    else:
+        capture(state)  # taking a state may need all processes
+
+
+def _ending(done: int, steps: int, began: int, best_step: int | None) -> str:
+    """Words for an end that the progress does not show: nothing was left to do, or patience was lost."""
+    early = "" if best_step is None else f", stopped early: nothing later was better than step {best_step}"
+    if began == done:
+        return f"step {done} of {steps} was reached before{early}; nothing to do"
+    return f"step {done} of {steps}{early}"
+
+
+def _not_finite(what: str, done: int, saved: int) -> str:
+    where = f"the last checkpoint is of step {saved}" if saved else "there is no checkpoint yet"
+    return f"{what} after step {done}; {where}. A lower learning rate or clipped gradients often help"
+
+
+@contextmanager
+def _progress(steps: int, done: int, wanted: bool) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    if not wanted:
+        yield lambda step, metrics: None
+        return
+    with Progress(steps, start=done) as bar:
+        yield bar.show
+
+
+@contextmanager
+def _held_interrupt() -> Iterator[list[int]]:
+    """Hold back the first Ctrl-C: it fills the list and the loop looks there between steps."""
+    seen: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield seen  # signals arrive elsewhere, or are ignored
+        return
+
+    def hold(number: int, frame: object) -> None:
+        if seen:
+            raise KeyboardInterrupt("stopped at once; the last checkpoint is as it was")
+        seen.append(number)
+
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep a second process from training in the same folder. The system lets go of the lock when a process dies."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system
+        yield
+        return
+    with open(folder / "run.json", "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            message = f"another process is training in {folder}; wait for it, or choose another folder (--out)"
+            raise RunError(message) from error
+        except OSError:  # a file system without locks
+            pass
+        yield

@@ -1,0 +1,1 @@
+"""Tasks: data, networks and knowledge, trained, measured and compared."""

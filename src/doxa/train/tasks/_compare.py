@@ -1,0 +1,227 @@
+"""One task under several semantics: trained side by side, one process each, and set into one table."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from doxa.errors import ConfigError, DoxaError, RunError
+from doxa.train.runs._run import Run
+from doxa.train.tasks._evaluate import Evaluation, evaluate_run
+from doxa.train.tasks._find import find_task
+from doxa.train.tasks._train import configured, run_folder, train_task
+
+__all__ = ["Comparison", "compare_task"]
+
+COLUMNS = ("semantics", "task accuracy", "concept accuracy", "satisfaction", "calibration error", "CPU time", "memory")
+
+POOLED = "Satisfaction is the share of instances that hold, of all axioms together."
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Evaluations of one task, a row for each; calibration is of the target, and of the concepts after the slash.
+
+    Args:
+        evaluations: of the runs that worked.
+        failed: why others did not, by their semantics.
+
+    >>> from doxa.train.tasks._evaluate import AxiomHeld
+    >>> one = Evaluation("bits", "Bits.", "exact", 2, None, (), (AxiomHeld("told", 4, 3),), 61.2, 301.5)
+    >>> print(Comparison((one,), {"fuzzy": "the loss is nan"}).markdown())
+    | semantics | task accuracy | concept accuracy | satisfaction | calibration error | CPU time | memory |
+    | --- | --- | --- | --- | --- | --- | --- |
+    | exact | – | – | 75.0 % | – / – | 61 s | 302 MB |
+    <BLANKLINE>
+    Satisfaction is the share of instances that hold, of all axioms together.
+    <BLANKLINE>
+    - fuzzy failed: the loss is nan
+    """
+
+    evaluations: tuple[Evaluation, ...]
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """The table without its heading."""
+        return [
+            (
+                e.semantics,
+                _percent(e.task_accuracy),
+                _percent(e.concept_accuracy),
+                _percent(e.satisfaction),
+                f"{_number(e.target_calibration)} / {_number(e.concept_calibration)}",
+                f"{e.cpu_seconds:.0f} s",
+                f"{e.peak_megabytes:.0f} MB",
+            )
+            for e in self.evaluations
+        ]
+
+    def notes(self) -> list[str]:
+        """What is suspicious about the concepts, and what failed, one line each."""
+        suspicious = [f"{e.semantics}: {warning}" for e in self.evaluations for warning in e.warnings]
+        return suspicious + [f"{word} failed: {reason}" for word, reason in self.failed.items()]
+
+    def markdown(self) -> str:
+        """The table as markdown, with the notes under it."""
+        lines = [COLUMNS, ("---",) * len(COLUMNS), *self.cells()]
+        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+        notes = [f"- {note}" for note in self.notes()]
+        return "\n".join([table, "", POOLED, *([""] if notes else []), *notes])
+
+    def json(self) -> list[dict[str, Any]]:
+        """The rows for machines."""
+        return [evaluation.json() for evaluation in self.evaluations]
+
+    def show(self, stream: TextIO | None = None) -> None:
+        """Print the table: drawn by rich on a terminal, as markdown elsewhere."""
+        stream = stream or sys.stdout
+        if not stream.isatty():
+            print(self.markdown(), file=stream)
+            return
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*COLUMNS)
+        for row in self.cells():
+            table.add_row(*row)
+        console = Console(file=stream)
+        console.print(table)
+        console.print(POOLED, markup=False, highlight=False)
+        for note in self.notes():
+            console.print(note, style="yellow", markup=False, highlight=False)
+
+
+def compare_task(
+    source: str | Path,
+    semantics: Sequence[str],
+    *,
+    out: str | Path = "runs",
+    seed: int = 0,
+    settings: Iterable[str] = (),
+    data: str | Path | None = None,
+    jobs: int = 0,
+    progress: bool = True,
+) -> tuple[Comparison, list[Path]]:
+    """Train a task under each semantics in a process of its own, a few at a time, and evaluate them.
+
+    What was begun goes on, what is done is only evaluated.
+
+    Args:
+        source: the name of a task, or a Python file, see `find_task`.
+        semantics: words, see `Task.semantics_of`.
+        out: run folders are ``out/addition/exact/2000-steps/seed-0``.
+        seed: of all runs.
+        settings: changes for all runs, such as ``"steps=100"``.
+        data: a folder with digits of the user's own.
+        jobs: so many processes at a time, of one thread each; 0 for as many as there are cores.
+        progress: tell how far they are.
+
+    Returns:
+        The table, and the run folders in the same order: of those that worked. The table names the others.
+
+    Raises:
+        DoxaError: a word, a setting or the task is wrong; or all runs failed.
+
+    >>> compare_task("addition", [])
+    Traceback (most recent call last):
+    doxa.errors.ConfigError: no semantics is named; name some, such as exact, fuzzy, sampled
+    """
+    settings, out = list(settings), Path(out)
+    if not semantics:
+        raise ConfigError("no semantics is named; name some, such as exact, fuzzy, sampled")
+    if repeated := [word for word in semantics if list(semantics).count(word) > 1]:
+        raise ConfigError(f"the semantics {repeated[0]!r} is named twice")
+    task = find_task(source, data=data, progress=progress)  # mistakes are told before anything is trained
+    steps = [configured(task, word, settings).fitting.steps for word in semantics]
+    paths = [run_folder(out, task, word, seed=seed, settings=settings) for word in semantics]
+    del task
+    jobs = min(len(semantics), jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or 1)
+    context = multiprocessing.get_context("spawn")
+    found: dict[str, Evaluation] = {}
+    failed: dict[str, BaseException] = {}
+    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
+        waiting: dict[Future[Evaluation], str] = {
+            pool.submit(_one, str(source), word, path, seed, settings, None if data is None else str(data)): word
+            for word, path in zip(semantics, paths, strict=True)
+        }
+        while waiting:
+            done, _ = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
+            for future in done:
+                word = waiting.pop(future)
+                if (error := future.exception()) is not None:
+                    failed[word] = error
+                else:
+                    found[word] = future.result()
+                if progress:
+                    _tell(f"{word}: {_outcome(found.get(word), failed.get(word))}")
+            if progress and sys.stdout.isatty() and waiting:
+                left = {
+                    word: (p, n) for word, p, n in zip(semantics, paths, steps, strict=True) if word in waiting.values()
+                }
+                print(
+                    f"\r\x1b[K{'   '.join(_status(word, *place) for word, place in left.items())}"[:160],
+                    end="",
+                    flush=True,
+                )
+    reasons = {word: _reason(failed[word]) for word in semantics if word in failed}
+    if not found:
+        raise RunError("\n".join(f"{word}: {reason}" for word, reason in reasons.items()))
+    worked = [(found[word], path) for word, path in zip(semantics, paths, strict=True) if word in found]
+    return Comparison(tuple(evaluation for evaluation, _ in worked), reasons), [path for _, path in worked]
+
+
+def _one(source: str, word: str, path: Path, seed: int, settings: list[str], data: str | None) -> Evaluation:
+    """Train and evaluate one run, in a process of its own."""
+    import torch
+
+    torch.set_num_threads(1)
+    task = find_task(source, data=data, progress=False)
+    train_task(task, word, path, seed=seed, settings=settings, source=source, data=data or "", progress=False)
+    return evaluate_run(path, task)
+
+
+def _tell(line: str) -> None:
+    print(f"\r\x1b[K{line}" if sys.stdout.isatty() else line, flush=True)
+
+
+def _outcome(found: Evaluation | None, error: BaseException | None) -> str:
+    if found is None:
+        assert error is not None
+        return f"failed: {_reason(error)}"
+    parts = [("task", found.task_accuracy), ("concepts", found.concept_accuracy), ("knowledge", found.satisfaction)]
+    return ", ".join(f"{name} {_percent(value)}" for name, value in parts if value is not None)
+
+
+def _reason(error: BaseException) -> str:
+    """Why a run failed; other errors than those of doxa with their kind, for their words alone often say little."""
+    if isinstance(error, DoxaError):
+        return str(error)
+    if isinstance(error, BrokenProcessPool):
+        return "a process ended before it was done, perhaps for lack of memory; --jobs 1 needs less"
+    return f"{type(error).__name__}: {error}; doxa train shows where"
+
+
+def _status(word: str, path: Path, steps: int) -> str:
+    """How far a run is, from the last line of its metrics."""
+    try:
+        lines = [line for line in Run.open(path).metrics() if "loss" in line]
+    except DoxaError:
+        return f"{word} waits"
+    if not lines:
+        return f"{word} 0/{steps}"
+    return f"{word} {lines[-1]['step']}/{steps} loss {lines[-1]['loss']:.3f}"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

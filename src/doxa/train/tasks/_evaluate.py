@@ -1,0 +1,292 @@
+"""Evaluating a run of a task: numbers, examples and warnings, kept in its folder."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from doxa.errors import ConfigError, DoxaError, RunError
+from doxa.logic import Axiom, Name, Quantifier
+from doxa.semantics import Explanation, Model, Semantics
+from doxa.train.runs._config import config_values, read_config
+from doxa.train.runs._run import Run
+from doxa.train.tasks._measure import Measured, concept_labels, measure
+from doxa.train.tasks._reading import Reading
+from doxa.train.tasks._task import Task
+from doxa.train.tasks._train import checkpoint_that_counts, open_run, task_config
+
+__all__ = ["Evaluation", "evaluate_run", "read_evaluation"]
+
+FILE = "evaluation.json"
+EXAMPLES = 3
+"""So many test rows are shown, and as many of the surest mistakes."""
+
+
+@dataclass(frozen=True)
+class AxiomHeld:
+    """How often an axiom holds classically on test data."""
+
+    name: str
+    instances: int
+    holds: int
+
+    @property
+    def rate(self) -> float:
+        """The share of instances that hold; 1 where there are none."""
+        return self.holds / self.instances if self.instances else 1.0
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A grey image as bytes, and what the network believes it shows."""
+
+    field: str
+    height: int
+    width: int
+    pixels: str
+    concept: str = ""
+    beliefs: tuple[float, ...] = ()
+    truth: int = -1
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test row: its images with beliefs, what was predicted, and the worlds that explain it."""
+
+    row: int
+    truth: str
+    read: str
+    pictures: tuple[Picture, ...]
+    explanation: str = ""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a run came to on the test data of its task; ``evaluation.json`` in its folder.
+
+    Args:
+        task: its name.
+        about: what it is about.
+        semantics: the word.
+        rows: how many test rows there are.
+        target: how the target was read, where there is one.
+        concepts: how the concepts were read, where labels are known.
+        axioms: how often each axiom holds when every network takes its most probable value.
+        cpu_seconds: of training.
+        peak_megabytes: the most memory that the training process had.
+        examples: rows to look at.
+        checkpoint: the step of the checkpoint that was measured.
+        held_out: it was the best on so many training rows held out; 0 if it was the last.
+
+    >>> bit = Reading.of("bit", ["0", "1"], torch.tensor([0, 1]), torch.tensor([0, 1]), torch.ones(2))
+    >>> evaluation = Evaluation("bits", "Bits.", "exact", 2, None, (bit,), (AxiomHeld("told", 2, 1),), 1.5, 300.0)
+    >>> evaluation.concept_accuracy, evaluation.satisfaction, evaluation.warnings
+    (1.0, 0.5, ())
+    """
+
+    task: str
+    about: str
+    semantics: str
+    rows: int
+    target: Reading | None
+    concepts: tuple[Reading, ...]
+    axioms: tuple[AxiomHeld, ...]
+    cpu_seconds: float
+    peak_megabytes: float
+    examples: tuple[Example, ...] = ()
+    checkpoint: int = 0
+    held_out: int = 0
+
+    @property
+    def task_accuracy(self) -> float | None:
+        """The share of test rows whose target was predicted right."""
+        return None if self.target is None else self.target.accuracy
+
+    @property
+    def concept_accuracy(self) -> float | None:
+        """The share of concepts read right, over all of them."""
+        total = sum(reading.total for reading in self.concepts)
+        return sum(r.accuracy * r.total for r in self.concepts) / total if total else None
+
+    @property
+    def satisfaction(self) -> float:
+        """The share of instances that hold, over all axioms."""
+        instances = sum(axiom.instances for axiom in self.axioms)
+        return sum(axiom.holds for axiom in self.axioms) / instances if instances else 1.0
+
+    @property
+    def target_calibration(self) -> float | None:
+        """The expected calibration error of the predicted target."""
+        return None if self.target is None else self.target.calibration_error
+
+    @property
+    def concept_calibration(self) -> float | None:
+        """The expected calibration error of the concepts."""
+        total = sum(reading.total for reading in self.concepts)
+        return sum(r.calibration_error * r.total for r in self.concepts) / total if total else None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is suspicious about how concepts were read: see `Reading.warning`."""
+        return tuple(text for reading in self.concepts if (text := reading.warning()))
+
+    def json(self) -> dict[str, Any]:
+        """The numbers, without counts and pictures."""
+        return {
+            "task": self.task,
+            "semantics": self.semantics,
+            "rows": self.rows,
+            "checkpoint": self.checkpoint,
+            "held_out": self.held_out,
+            "task_accuracy": self.task_accuracy,
+            "concept_accuracy": self.concept_accuracy,
+            "satisfaction": {axiom.name: axiom.rate for axiom in self.axioms},
+            "target_calibration": self.target_calibration,
+            "concept_calibration": self.concept_calibration,
+            "cpu_seconds": self.cpu_seconds,
+            "peak_megabytes": self.peak_megabytes,
+            "warnings": list(self.warnings),
+        }
+
+
+def evaluate_run(path: str | Path, task: Task | None = None, semantics: Semantics | None = None) -> Evaluation:
+    """Measure a trained run on all test rows of its task, and keep what was found in the folder.
+
+    Args:
+        path: the run folder.
+        task: the task, where the folder cannot tell how to find it: one that was trained from Python.
+        semantics: likewise, where no word was given for it.
+
+    >>> import doxa, tempfile
+    >>> from doxa.train import train_task
+    >>> x = torch.randn(256, 2)
+    >>> labels = (x[:, 0] > 0).long()
+    >>> data = {"points": {"x": x, "label": labels}}
+    >>> task = Task(
+    ...     "signs", "Is the first number positive?",
+    ...     '''sort Point; sort Bit = 0..1; data points(x: Point, label: Bit); func sign(Point) -> Bit
+    ...        [told] forall p in points. s := sign(p.x) (s = p.label)''',
+    ...     lambda: {"sign": doxa.logits(torch.nn.Linear(2, 2))}, data, data, concepts={"sign": {"points.x": labels}})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = train_task(task, "exact", folder, settings=["steps=100", "learning_rate=0.1"], progress=False)
+    ...     evaluation = evaluate_run(folder, task)
+    >>> evaluation.concept_accuracy > 0.9, evaluation.concept_accuracy == evaluation.satisfaction
+    (True, True)
+    """
+    run, task, model = open_run(path, task, semantics)
+    measured = measure(task, model, seed=run.seed)
+    memory = run.path / "memory.json"
+    evaluation = Evaluation(
+        task=task.name,
+        about=task.about,
+        semantics=task_config(run).semantics,
+        rows=task.size(),
+        target=measured.target,
+        concepts=measured.concepts,
+        axioms=tuple(AxiomHeld(name, *held) for name, held in measured.held.items()),
+        cpu_seconds=round(run.load().cpu_seconds, 1),
+        peak_megabytes=json.loads(memory.read_text(encoding="utf-8"))["peak_megabytes"] if memory.exists() else 0.0,
+        examples=_examples(task, model, measured),
+        checkpoint=checkpoint_that_counts(run).step,
+        held_out=task_config(run).validation,
+    )
+    text = json.dumps(config_values(evaluation), allow_nan=False) + "\n"
+    (run.path / FILE).write_text(text, encoding="utf-8")
+    return evaluation
+
+
+def read_evaluation(run: Run) -> Evaluation:
+    """What an evaluation left in a run folder.
+
+    >>> import tempfile
+    >>> from doxa.train import Fitting
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     read_evaluation(Run.create(folder, Fitting(), seed=0))
+    Traceback (most recent call last):
+    doxa.errors.RunError: ... has not been evaluated; doxa evaluate ... does
+    """
+    file = run.path / FILE
+    if not file.exists():
+        raise RunError(f"{run.path} has not been evaluated; doxa evaluate {run.path} does")
+    try:
+        return read_config(Evaluation, file)
+    except ConfigError as error:
+        raise RunError(f"{file} is not what this version writes ({error}); evaluate the run again") from error
+
+
+def _examples(task: Task, model: Model, measured: Measured) -> tuple[Example, ...]:
+    """The first rows, and then those in which the model is surely wrong."""
+    if not task.images:
+        return ()
+    rows = [*range(min(EXAMPLES, task.size()))]
+    wrong = _wrong(measured)
+    rows += [row for row in wrong if row not in rows][:EXAMPLES]
+    return tuple(_example(task, model, measured, row) for row in rows)
+
+
+def _wrong(measured: Measured) -> list[int]:
+    """The rows that were predicted wrongly, the surest first."""
+    if measured.guesses is None:
+        return []
+    truth, read, weights = measured.guesses
+    sure = weights.amax(1) / weights.sum(1).clamp(min=1e-300)
+    return sorted((truth != read).nonzero()[:, 0].tolist(), key=lambda row: -float(sure[row]))
+
+
+def _example(task: Task, model: Model, measured: Measured, row: int) -> Example:
+    pictures = []
+    for place in task.images:
+        image = task.column(place)[row]
+        image = image.reshape(image.shape[-2:]) if image.numel() == image.shape[-1] * image.shape[-2] else image.mean(0)
+        symbol = next((s for s, places in task.concepts.items() if place in places), "")
+        probs = measured.beliefs[symbol][place][row].tolist() if symbol else []
+        truth = int(concept_labels(task, symbol, place)[row]) if symbol else -1
+        pixels = base64.b64encode(_grey(image).numpy().tobytes()).decode()
+        beliefs = tuple(round(p, 4) for p in probs)
+        pictures.append(Picture(place, image.shape[0], image.shape[1], pixels, symbol, beliefs, truth))
+    truth_text = read_text = ""
+    if measured.guesses is not None and measured.target is not None:
+        truth_text, read_text = (measured.target.values[int(found[row])] for found in measured.guesses[:2])
+    return Example(row, truth_text, read_text, tuple(pictures), _explained(task, model, row))
+
+
+def _explained(task: Task, model: Model, row: int) -> str:
+    """The most probable worlds of a row given that each axiom holds; why not, where they cannot be found."""
+    texts, random = [], torch.Generator().manual_seed(row)
+    for axiom in task.kb.axioms:
+        try:
+            with torch.no_grad():
+                found = model.explain(axiom.name, k=3, generator=random, **task.part(row, row + 1))
+            texts += [f"[{axiom.name}] {_of_row(task, axiom, explanation)}" for explanation in found[:EXAMPLES]]
+        except DoxaError as error:
+            texts.append(f"[{axiom.name}] not explained: {error}")
+    return "\n".join(texts)
+
+
+def _of_row(task: Task, axiom: Axiom, explanation: Explanation) -> str:
+    """An explanation without the variables that stand for the row: it is the only one, and always the first."""
+    formula = axiom.formula
+    groups = formula.groups if isinstance(formula, Quantifier) else ()
+    rows = {
+        name
+        for group in groups
+        for name in group.names
+        if task.rows == (group.domain.name if isinstance(group.domain, Name) else group.sort)
+    }
+    others = {name: at for name, at in explanation.instance.items() if name not in rows}
+    return str(replace(explanation, instance=others)).removeprefix("the axiom: ")
+
+
+def _grey(image: Tensor) -> Tensor:
+    """Grey values 0..255; floating point images are stretched to them."""
+    if image.dtype == torch.uint8:
+        return image.contiguous()
+    image = image.double()
+    low, high = image.min(), image.max()
+    return ((image - low) / (high - low).clamp(min=1e-12) * 255).round().to(torch.uint8).contiguous()

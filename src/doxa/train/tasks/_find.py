@@ -1,0 +1,96 @@
+"""Finding a task: one that comes with doxa, by its name, or one of the user's own, in a Python file."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import sys
+import traceback
+from dataclasses import fields
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from doxa.data import MNIST
+from doxa.errors import ConfigError, DoxaError
+from doxa.train.tasks._builtin import BUILT_IN
+from doxa.train.tasks._task import Task
+
+__all__ = ["find_task"]
+
+HOW = "define `task = doxa.Task(...)` in it, or a function `task` that returns one"
+
+
+def find_task(source: str | Path, *, data: str | Path | None = None, progress: bool = True) -> Task:
+    """A task by its name, or from a Python file that defines ``task``: a `Task`, or a function that returns one.
+
+    Args:
+        source: the name of a task that comes with doxa, or a path that ends in ``.py``.
+        data: a folder with MNIST digits of the user's own, for a task that comes with doxa.
+        progress: show what is fetched.
+
+    Raises:
+        ConfigError: there is no such task, or the file does not define one; the message says what is wrong in it.
+
+    >>> find_task("adition")
+    Traceback (most recent call last):
+    doxa.errors.ConfigError: there is no task 'adition'; did you mean 'addition'? doxa tasks lists them; a task of...
+    """
+    name = str(source)
+    if name.endswith(".py"):
+        if data is not None:
+            raise ConfigError(f"a folder of data is for tasks that come with doxa; {name} has data of its own")
+        return _from_file(Path(source))
+    if name not in BUILT_IN:
+        near = difflib.get_close_matches(name, BUILT_IN, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(
+            f"there is no task {name!r}; {hint}doxa tasks lists them; a task of your own is a file, such as my_task.py"
+        )
+    return BUILT_IN[name][1](MNIST.load(data, verify=data is None, progress=progress))
+
+
+def _from_file(file: Path) -> Task:
+    module = _run(file)
+    if not hasattr(module, "task"):
+        names = [name for name, thing in vars(module).items() if isinstance(thing, Task)]
+        hint = f"; it calls one {names[0]!r}" if names else ""
+        raise ConfigError(f"{file} has no `task`{hint}: {HOW}")
+    found = module.task
+    if callable(found):
+        try:
+            found = found()
+        except Exception as error:
+            raise _explained(file, error) from error
+    if not isinstance(found, Task):
+        raise ConfigError(f"`task` in {file} is of type {type(found).__name__}: {HOW}")
+    return found
+
+
+def _run(file: Path) -> ModuleType:
+    """The file as a module, under a name of its own, so that two files with one name do not meet."""
+    if not file.is_file():
+        raise ConfigError(f"there is no file {file}")
+    name = f"_doxa_task_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
+    spec = spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickles in it look it up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise _explained(file, error) from error
+    return module
+
+
+def _explained(file: Path, error: Exception) -> ConfigError:
+    """What went wrong, with the line of the file in which it did."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return ConfigError(f"{file}:{error.lineno}: {error.msg}")
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    place = f"{file}:{lines[-1]}" if lines else str(file)
+    what = str(error) if isinstance(error, DoxaError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, TypeError) and "Task.__init__()" in str(error):
+        what += f"; the fields of a task are {', '.join(f.name for f in fields(Task))}"
+    return ConfigError(f"{place}: {what}")

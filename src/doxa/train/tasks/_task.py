@@ -1,0 +1,253 @@
+"""A task: data, networks and knowledge about them, to be trained under any semantics."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from doxa.errors import ConfigError, DataError
+from doxa.logic import KnowledgeBase, load, parse
+from doxa.semantics import Amortized, Auto, Exact, Fuzzy, Model, Refined, Sampled, Semantics
+from doxa.train.tasks._fit import Fitting
+
+__all__ = ["SEMANTICS", "Task"]
+
+SEMANTICS: Mapping[str, Callable[[], Semantics]] = {
+    "exact": Exact,
+    "amortized": Amortized,
+    "sampled": Sampled,
+    "refined": Refined,
+    "fuzzy": lambda: Fuzzy("log_product"),
+    "auto": Auto,
+}
+"""The words for ways of reasoning, and what they mean where a task does not say otherwise."""
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Task:
+    """Something to learn: knowledge, fresh networks for its symbols, and data to train and to test on.
+
+    Args:
+        name: as run folders and tables call it.
+        about: one sentence.
+        knowledge: a knowledge base, its text, or the file it is in.
+        symbols: makes new networks: what ``Model(kb, **symbols())`` takes. It is called under the seed of the run.
+        train: data by name, as the knowledge names them.
+        test: likewise; with the true values of the target.
+        rows: which of the data is cut into batches; by default the only one. The others come whole with every batch.
+        target: the field that task accuracy is about, such as ``"pairs.sum"``; none if empty.
+        values: the values that the target may have, where its sort does not say.
+        concepts: what symbols truly mean on test data: by symbol and field, one label for each row, such as
+            ``{"digit": {"pairs.left": labels}}``. They are for measuring; nothing is trained on them.
+        images: fields of the test rows that can be drawn: grey values ``(rows, [1,] height, width)``.
+        supervised: an ordinary loss to add to that of the knowledge: takes the model and a batch of the data.
+        semantics: what a word for a semantics means for this task, where the usual is not the best.
+        fitting: how to train.
+        batch_size: rows in a batch.
+        validation: hold out so many training rows, to stop early and to keep the best checkpoint; see `TaskConfig`.
+
+    >>> import doxa
+    >>> def data(n):
+    ...     x = torch.randn(n, 3)
+    ...     return {"points": {"x": x, "label": (x[:, 0] > 0).long()}}
+    >>> task = Task(
+    ...     "signs", "Is the first number positive?",
+    ...     '''sort Point; sort Bit = 0..1; data points(x: Point, label: Bit); func sign(Point) -> Bit
+    ...        [told] forall p in points. s := sign(p.x) (s = p.label)''',
+    ...     lambda: {"sign": doxa.logits(torch.nn.Linear(3, 2))}, data(100), data(20), target="points.label")
+    >>> task
+    Task('signs': 100 rows to train, 20 to test)
+    >>> task.semantics_of("exact"), task.semantics_of("fuzzy:godel").logic
+    (Exact(impossible='raise', budget=None), 'godel')
+    """
+
+    name: str
+    about: str
+    knowledge: KnowledgeBase | str | Path
+    symbols: Callable[[], Mapping[str, Any]]
+    train: Data
+    test: Data
+    rows: str = ""
+    target: str = ""
+    values: Sequence[int] | None = None
+    concepts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    images: Sequence[str] = ()
+    supervised: Callable[[Model, Data], Tensor] | None = None
+    semantics: Mapping[str, Semantics] = field(default_factory=dict)
+    fitting: Fitting = field(default_factory=Fitting)
+    batch_size: int = 64
+    validation: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.name or any(letter in self.name for letter in "/\\\0") or self.name.startswith("."):
+            raise ConfigError(f"name is {self.name!r}, expected a word that can be the name of a folder")
+        if not callable(self.symbols):
+            raise ConfigError("symbols is not a function; write symbols=lambda: {...}, so that each run has new ones")
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size is {self.batch_size}, expected 1 or more")
+        if not self.rows:
+            if len(self.train) != 1:
+                raise ConfigError(f"rows is needed: which of {_listed(self.train)} is cut into batches?")
+            object.__setattr__(self, "rows", next(iter(self.train)))
+        for split, data in (("train", self.train), ("test", self.test)):
+            if self.rows not in data:
+                raise ConfigError(f"rows is {self.rows!r}, but {split} has only {_listed(data)}")
+            columns(data, self.rows, split)
+        self._check_measures()
+
+    def _check_measures(self) -> None:
+        for place in ([self.target] if self.target else []) + list(self.images):
+            self.column(place)
+        signature = self.kb.signature
+        known = [*signature.predicates, *signature.functions]
+        for symbol, places in self.concepts.items():
+            if symbol not in known:
+                raise ConfigError(
+                    f"concepts names {symbol!r}; {nearest(symbol, known, 'the symbols of the knowledge')}"
+                )
+            for place, labels in places.items():
+                rows, found = len(self.column(place)), torch.as_tensor(labels)
+                if found.shape != (rows,):
+                    raise DataError(
+                        f"the labels of {symbol} on {place} have shape {tuple(found.shape)}, expected ({rows},)"
+                    )
+        for word in self.semantics:
+            if word not in SEMANTICS:
+                raise ConfigError(f"semantics names {word!r}; {nearest(word, SEMANTICS, 'the words')}")
+
+    @cached_property
+    def kb(self) -> KnowledgeBase:
+        """The knowledge, parsed."""
+        if isinstance(self.knowledge, KnowledgeBase):
+            return self.knowledge
+        return load(self.knowledge) if isinstance(self.knowledge, Path) else parse(self.knowledge)
+
+    @property
+    def text(self) -> str:
+        """The knowledge as it was written, comments included."""
+        return self.knowledge.read_text(encoding="utf-8") if isinstance(self.knowledge, Path) else str(self.knowledge)
+
+    def semantics_of(self, word: str) -> Semantics:
+        """What a word such as ``"exact"`` or ``"fuzzy:godel"`` means for this task.
+
+        Raises:
+            ConfigError: there is no such word; the message names those there are.
+        """
+        kind, colon, logic = word.partition(":")
+        if kind not in SEMANTICS:
+            raise ConfigError(f"there is no semantics {word!r}; {nearest(kind, SEMANTICS, 'there are')}")
+        if not colon:
+            return self.semantics[kind] if kind in self.semantics else SEMANTICS[kind]()
+        if kind == "fuzzy":
+            return Fuzzy(logic)
+        if kind == "refined":
+            return Refined(logic)
+        raise ConfigError(f"{word!r} names a logic, which only fuzzy and refined have, such as fuzzy:godel")
+
+    def model(self, semantics: Semantics | None, *, seed: int = 0) -> Model:
+        """The knowledge with new networks, drawn with a seed; the caller's random state is left as it is."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return Model(self.kb, semantics, **self.symbols())
+
+    def column(self, place: str) -> Tensor:
+        """A field of the test data by its name, such as ``"pairs.sum"``."""
+        rows, dot, name = place.partition(".")
+        if not dot and rows == self.rows and isinstance(self.test[rows], Tensor):
+            return self.test[rows]  # type: ignore[no-any-return]
+        if rows != self.rows or isinstance(self.test[rows], Tensor):
+            raise ConfigError(f"{place!r} is no field of the rows {self.rows!r}; write it like {self._example()!r}")
+        fields = columns(self.test, rows, "test")
+        if name not in fields:
+            near = nearest(name, fields, "its fields")
+            raise ConfigError(f"{rows} has no field {name!r} in the test data; {near}")
+        return fields[name]
+
+    def _example(self) -> str:
+        return ".".join([self.rows, next(iter(columns(self.test, self.rows, "test")))]).rstrip(".")
+
+    def size(self, split: str = "test") -> int:
+        """How many rows there are."""
+        data = self.test if split == "test" else self.train
+        return len(next(iter(columns(data, self.rows, split).values())))
+
+    def held_out(self, rows: int, *, seed: int = 0) -> tuple[Task, Task]:
+        """Two tasks from the training rows: one that lacks some of them, and one that is tested on these.
+
+        Concepts are labelled on test rows only, so the second does not measure them.
+
+        Raises:
+            ConfigError: there are not so many rows.
+        """
+        count = self.size("train")
+        if not 0 < rows < count:
+            raise ConfigError(f"validation is {rows}, expected more than 0 and fewer than the {count} training rows")
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+        fields = columns(self.train, self.rows, "train")
+        fewer, kept = (
+            self.with_rows(self.train, {name: value[part.to(value.device)] for name, value in fields.items()})
+            for part in (order[rows:], order[:rows])
+        )
+        return replace(self, train=fewer), replace(self, train=fewer, test=kept, concepts={})
+
+    def with_rows(self, data: Data, fields: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Data with other rows: those of a batch, say; all on the device of these."""
+        device = next(iter(fields.values())).device
+        rest = {name: _moved(value, device) for name, value in data.items() if name != self.rows}
+        whole = isinstance(data[self.rows], Tensor)
+        return {**rest, self.rows: next(iter(fields.values())) if whole else dict(fields)}
+
+    def part(self, start: int, end: int) -> dict[str, Any]:
+        """Some rows of the test data, with all that is not rows."""
+        fields = columns(self.test, self.rows, "test")
+        return self.with_rows(self.test, {name: value[start:end] for name, value in fields.items()})
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r}: {self.size('train'):,} rows to train, {self.size('test'):,} to test)"
+
+
+def columns(data: Data, rows: str, split: str) -> dict[str, Tensor]:
+    """The fields of rows; objects of an open sort are rows of one field without a name."""
+    value = data[rows]
+    fields = {"": value} if isinstance(value, Tensor) else value
+    if not isinstance(fields, Mapping) or not fields:
+        raise DataError(f"{split}[{rows!r}] is {type(value).__name__}, expected fields by name, or a tensor of objects")
+    for name, column in fields.items():
+        if not isinstance(column, Tensor) or column.ndim < 1:
+            kind = "a tensor without rows" if isinstance(column, Tensor) else type(column).__name__
+            raise DataError(f"{split}[{rows!r}][{name!r}] is {kind}, expected a tensor with one entry for each row")
+    sizes = {name: len(column) for name, column in fields.items()}
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{name}: {size}" for name, size in sizes.items())
+        raise DataError(f"the fields of {split}[{rows!r}] have different numbers of rows ({shown})")
+    if not next(iter(sizes.values())):
+        raise DataError(f"{split}[{rows!r}] has no rows")
+    return dict(fields)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {name: _moved(part, device) for name, part in value.items()}
+    return value
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, names)) or "nothing"
+
+
+def nearest(name: str, known: Any, what: str) -> str:
+    """Words about a name that is not known: which was meant, and which there are."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}{what}: {', '.join(known)}"

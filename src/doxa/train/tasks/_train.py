@@ -1,0 +1,339 @@
+"""Training a task under a semantics, in a run folder."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from doxa.data import Batches
+from doxa.errors import ConfigError, RunError
+from doxa.semantics import Model, Semantics
+from doxa.train.runs._checkpoint import Checkpoint
+from doxa.train.runs._config import config_values, load_config
+from doxa.train.runs._run import Run
+from doxa.train.tasks._find import find_task
+from doxa.train.tasks._fingerprint import Fingerprint
+from doxa.train.tasks._fit import Fitting, fit
+from doxa.train.tasks._measure import measure
+from doxa.train.tasks._task import Task, columns, nearest
+
+__all__ = ["TaskConfig", "open_run", "run_folder", "train_task"]
+
+LOOKED_AT = 500
+"""Learning curves are of so many rows, the first ones: of what is held out, else of the test rows."""
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """What a run folder keeps of a task that was trained.
+
+    Args:
+        task: its name, or the file it is in.
+        semantics: the word that was given, or the object as text.
+        meaning: what the word meant.
+        knowledge: the text of the knowledge.
+        data: a folder of data, where one was given.
+        batch_size: rows in a batch.
+        validation: so many training rows were held out. The learning curves are of them, patience looks at them, and
+            the checkpoint that was best on them counts: by task accuracy where there is a target, else by satisfaction,
+            and of equals the first. 0 held out none: the last checkpoint counts.
+        fitting: how it was trained.
+        fingerprint: of the data and the networks, to notice that they have changed.
+
+    >>> TaskConfig("addition", "exact", "Exact()", "pred rain").fitting.steps
+    1000
+    """
+
+    task: str
+    semantics: str
+    meaning: str
+    knowledge: str
+    data: str = ""
+    batch_size: int = 64
+    validation: int = 0
+    fitting: Fitting = field(default_factory=Fitting)
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+
+    def __post_init__(self) -> None:
+        if self.validation < 0:
+            raise ConfigError(f"validation is {self.validation}, expected 0 or more training rows to hold out")
+        if self.fitting.patience and not self.validation:
+            raise ConfigError("patience needs rows to look at that are not for testing; hold some out: validation=500")
+
+
+class _Objective(nn.Module):
+    """The loss of a batch: that of the knowledge, and the task's own beside it."""
+
+    def __init__(self, task: Task, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+        def whole(batch: Mapping[str, Tensor]) -> dict[str, Any]:
+            return task.with_rows(task.train, batch)
+
+        # functions, for a copy of the module (a moving average of it) must not copy the data
+        self._whole, self._supervised = whole, task.supervised
+
+    def forward(self, /, **batch: Tensor) -> dict[str, Tensor]:
+        data = self._whole(batch)
+        losses = self.model.losses(**data)
+        metrics = {"loss": losses.total}
+        if len(losses.names) > 1:
+            metrics.update({f"loss of {name}": value for name, value in losses.by_name().items()})
+        if self._supervised is not None:
+            metrics["supervised"] = _loss(self._supervised(self.model, data))
+            metrics["loss"] = metrics["loss"] + metrics["supervised"]
+        return metrics
+
+    def blame(self, /, **batch: Tensor) -> str:
+        return self.model.blame(**self._whole(batch))
+
+
+def _loss(returned: Any) -> Tensor:
+    """What the function of a user returned as a loss, checked."""
+    if isinstance(returned, int | float):
+        return torch.tensor(float(returned))
+    if not isinstance(returned, Tensor) or returned.ndim > 0:
+        kind = f"a tensor {tuple(returned.shape)}" if isinstance(returned, Tensor) else type(returned).__name__
+        remedy = "take its mean" if isinstance(returned, Tensor) else "does it end with return?"
+        raise ConfigError(f"supervised returned {kind}, expected a loss: a tensor of one number; {remedy}")
+    return returned
+
+
+def train_task(
+    task: Task,
+    semantics: str | Semantics,
+    path: str | Path,
+    *,
+    seed: int = 0,
+    settings: Iterable[str] = (),
+    source: str = "",
+    data: str = "",
+    progress: bool = True,
+) -> Run:
+    """Train a task in a run folder, or go on with it.
+
+    Started again after it was killed, it ends with the same bits as if it had not been.
+
+    Args:
+        task: what to learn.
+        semantics: how to reason: a word, see `Task.semantics_of`, or any semantics.
+        path: the run folder.
+        seed: of the first parameters, the order of the rows and all that is sampled.
+        settings: changes of the fitting and of the configuration, such as ``"steps=100"``, ``"batch_size=16"``,
+            ``"validation=500"``.
+        source: where the task is found again: its name or file; by default its name.
+        data: the folder of data that it was made from.
+        progress: show how far it is.
+
+    >>> import doxa, tempfile, torch
+    >>> x = torch.randn(256, 2)
+    >>> data = {"points": {"x": x, "label": (x[:, 0] > 0).long()}}
+    >>> task = Task(
+    ...     "signs", "Is the first number positive?",
+    ...     '''sort Point; sort Bit = 0..1; data points(x: Point, label: Bit); func sign(Point) -> Bit
+    ...        [told] forall p in points. s := sign(p.x) (s = p.label)''',
+    ...     lambda: {"sign": doxa.logits(torch.nn.Linear(2, 2))}, data, data)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = train_task(task, "exact", folder, settings=["steps=100", "learning_rate=0.1"], progress=False)
+    ...     run.metrics_at(100)["loss"] < 0.2
+    True
+    """
+    chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
+    config = configured(task, semantics, settings, source=source, data=data)
+    learnt, looked_at = task.held_out(config.validation, seed=seed) if config.validation else (task, task)
+    rows = columns(learnt.train, task.rows, "train")
+    size = min(config.batch_size, learnt.size("train"))
+    batches = Batches(rows, size, seed=seed, drop_last=True)
+    model = task.model(chosen, seed=seed)
+    config = replace(config, fingerprint=Fingerprint.of(task, model))
+    if (Path(path) / "run.json").exists():
+        kept = task_config(begun := Run.open(path))
+        _check_unchanged(begun, kept, config)
+        config = replace(config, fingerprint=kept.fingerprint)  # an old run has none
+    objective = _Objective(learnt, model)
+
+    def look(judged: nn.Module) -> dict[str, float]:
+        with _parameters_of(objective.model, judged):
+            measured = measure(looked_at, objective.model, None if config.validation else LOOKED_AT, seed=seed)
+        return measured.scores()
+
+    run = fit(
+        objective,
+        batches,
+        path,
+        config,
+        fitting=config.fitting,
+        seed=seed,
+        evaluate=look,
+        best=("task_accuracy" if task.target else "satisfaction") if config.validation else None,
+        progress=progress,
+    )
+    _note_memory(run)
+    return run
+
+
+@contextmanager
+def _parameters_of(model: Model, judged: nn.Module) -> Iterator[None]:
+    """The model, with the parameters of what is judged: itself, or a moving average of it.
+
+    An average is a copy of parameters only. What else a model has learnt, such as how to infer, it has not got.
+    """
+    assert isinstance(judged, _Objective)
+    own, others = [*model.parameters()], [*judged.model.parameters()]
+    saved, training = [parameter.detach().clone() for parameter in own], model.training
+    for parameter, other in zip(own, others, strict=True):
+        parameter.data.copy_(other.data)
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+        for parameter, value in zip(own, saved, strict=True):
+            parameter.data.copy_(value)
+
+
+def configured(
+    task: Task, semantics: str | Semantics, settings: Iterable[str] = (), *, source: str = "", data: str = ""
+) -> TaskConfig:
+    """The configuration of a run, with changes such as ``"steps=100"``."""
+    chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
+    word = semantics if isinstance(semantics, str) else repr(semantics)
+    config = TaskConfig(
+        source or task.name, word, repr(chosen), task.text, data, task.batch_size, task.validation, task.fitting
+    )
+    of_fitting = [f.name for f in fields(Fitting)]
+    known = [*of_fitting, "batch_size", "validation"]
+    changes = []
+    for setting in settings:
+        key = setting.partition("=")[0].strip()
+        if "=" in setting and key not in known:
+            raise ConfigError(f"unknown key {key!r}; {nearest(key, known, 'there are the keys')}")
+        changes.append(f"fitting.{setting}" if key in of_fitting else setting)
+    return load_config(TaskConfig, config_values(config), overrides=changes)
+
+
+def run_folder(out: Path, task: Task, word: str, *, seed: int, settings: Iterable[str] = ()) -> Path:
+    """Where a run goes by default: ``out/addition/exact/2000-steps/seed-0``.
+
+    >>> import torch
+    >>> from doxa.train.tasks._builtin import addition_task
+    >>> from doxa.data import MNIST
+    >>> grey = torch.zeros(20, 28, 28, dtype=torch.uint8)
+    >>> task = addition_task(MNIST(grey, torch.arange(20) % 10, grey, torch.arange(20) % 10))
+    >>> run_folder(Path("runs"), task, "fuzzy:godel", seed=1, settings=["steps=9", "batch_size=4"]).as_posix()
+    'runs/addition/fuzzy-godel+batch_size=4/9-steps/seed-1'
+    """
+    steps = configured(task, word, settings).fitting.steps
+    others = [setting for setting in settings if not setting.startswith("steps=")]
+    name = re.sub(r"[^\w.+=-]+", "-", "+".join((word, *others)))
+    return out / task.name / name / f"{steps}-steps" / f"seed-{seed}"
+
+
+def open_run(path: str | Path, task: Task | None = None, semantics: Semantics | None = None) -> tuple[Run, Task, Model]:
+    """A run of a task, its task, and the model as it was trained.
+
+    Args:
+        path: the run folder.
+        task: where the folder does not say how to find it: one that was trained from Python.
+        semantics: likewise, where it was no word.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     open_run(folder)
+    Traceback (most recent call last):
+    doxa.errors.RunError: ... is not a run: it has no run.json; train one with doxa train
+    """
+    run = Run.open(path)
+    config = task_config(run)
+    if task is None:
+        task = find_task(config.task, data=config.data or None)
+    model = _model(task, run, semantics)
+    _check_unchanged(run, config, replace(config, knowledge=task.text, fingerprint=Fingerprint.of(task, model)))
+    return run, task, _trained(model, run)
+
+
+def _check_unchanged(run: Run, before: TaskConfig, now: TaskConfig) -> None:
+    """An error if the knowledge, the data or the networks are not those that the run began with."""
+    changes = ["its knowledge has changed"] * (before.knowledge != now.knowledge)
+    changes += before.fingerprint.changes(now.fingerprint)
+    if changes:
+        seed = "; data that are drawn need a fixed seed" * any("data" in change for change in changes)
+        raise RunError(
+            f"the run in {run.path} is of another version of {before.task} ({', '.join(changes)}); train it elsewhere "
+            f"with --out, or delete the folder{seed}"
+        )
+
+
+def task_config(run: Run) -> TaskConfig:
+    """The configuration of a run; an error if it is not a run of a task."""
+    if not {"task", "semantics", "knowledge"} <= set(run.config):
+        raise RunError(f"{run.path} is no run of a task; doxa train makes one")
+    return load_config(TaskConfig, run.config)
+
+
+def _model(task: Task, run: Run, semantics: Semantics | None) -> Model:
+    """The model of a run with new networks."""
+    if semantics is None:
+        word = task_config(run).semantics
+        try:
+            semantics = task.semantics_of(word)
+        except ConfigError as error:
+            raise ConfigError(f"{run.path} was trained with {word}: give it again") from error
+    return task.model(semantics, seed=run.seed)
+
+
+def checkpoint_that_counts(run: Run) -> Checkpoint:
+    """The best on what was held out; the last where nothing was."""
+    return run.load("best" if task_config(run).validation else "last")
+
+
+def _trained(model: Model, run: Run) -> Model:
+    """The model at the checkpoint that counts: with the averaged parameters, where they were averaged."""
+    state = checkpoint_that_counts(run).state
+    trained = {name.removeprefix("model."): value for name, value in state["objective"].items()}
+    parameters = dict(model.named_parameters())
+    for name, value in state.get("average", {}).items():
+        if (own := name.removeprefix("module.model.")) in parameters:
+            trained[own] = value
+    try:
+        model.load_state_dict(trained)
+    except RuntimeError as error:
+        raise RunError(
+            f"the networks of {task_config(run).task} are not those that {run.path} was trained with "
+            f"({' '.join(str(error).split())}); train it elsewhere with --out, or delete the folder"
+        ) from error
+    return model.eval()
+
+
+def _note_memory(run: Run) -> None:
+    """Keep the most memory that a process needed that trained here."""
+    file = run.path / "memory.json"
+    before = json.loads(file.read_text(encoding="utf-8"))["peak_megabytes"] if file.exists() else 0.0
+    document = {"peak_megabytes": max(before, round(peak_megabytes(), 1))}
+    file.write_text(json.dumps(document) + "\n", encoding="utf-8")
+
+
+def peak_megabytes() -> float:
+    """The most memory that this process has had, in megabytes."""
+    try:  # unlike getrusage, this does not count the process that started this one
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return 0.0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / 2**20 if sys.platform == "darwin" else most / 2**10
