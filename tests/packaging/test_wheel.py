@@ -28,7 +28,7 @@ def build_install_and_run(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("doxa-*.whl")
     (_,) = (tmp_path / "dist").glob("doxa-*.tar.gz")
     knowledge = {
-        f"doxa/experiments/knowledge/{name}.doxa" for name in ("addition", "equation", "multiplication", "same", "sum9")
+        f"doxa/train/tasks/knowledge/{name}.doxa" for name in ("addition", "equation", "multiplication", "same", "sum9")
     }
     assert knowledge <= set(zipfile.ZipFile(wheel).namelist())
     home = tmp_path / "elsewhere"
