@@ -405,7 +405,7 @@ age, smokes = Function("age", (PERSON,), INT), Predicate("smokes", (PERSON,))
     [
         (forall(thing)(Call("p", (thing,))), "sort Thing is open, and nothing says which objects"),
         (forall(within("rows", x))(x.field("a").eq(1)), "no data rows 'rows'; give them"),
-        (forall(sample(3, *variables("x", DIGIT)))(Call("p", (x,))), "random sample, which has no propositional form"),
+        (forall(sample(3, *variables("x", DIGIT)))(Call("p", (x,))), "range over a random sample"),
         (fresh(Call("p", (Number(1),))).eq(1), "draws anew wherever it is used"),
         (age(Name("ann", CONSTANTS[0])).eq(1), "age yields Int, and nothing says which values"),
         (Call("p", (Name("nobody"),)), "unknown name 'nobody'"),

@@ -12,9 +12,10 @@ Equal subformulas are one object, so the result is a graph that is often much sm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._kb import KnowledgeBase
@@ -22,7 +23,8 @@ from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._tree import And, Expr, Not
 from doxa.logic.syntax._walk import postorder
 from doxa.logic.unfold._domains import Domains, Universe
-from doxa.logic.unfold._expand import Expander
+from doxa.logic.unfold._propositions import Propositions
+from doxa.logic.unfold._unfolder import Unfolder
 
 __all__ = ["Propositional", "ground", "ground_together"]
 
@@ -94,20 +96,29 @@ def ground(
             raise KnowledgeError("ground(kb) takes one knowledge base; the second is for a formula about it")
         return ground_together(knowledge, (), domains)[0]
     signature = kb.signature if isinstance(kb, KnowledgeBase) else kb or _declared(knowledge)
-    expander = Expander(signature, Universe(signature, domains), strict=kb is not None)
-    formula = expander.ground(knowledge)
-    return Propositional({"formula": formula}, (), expander.constraints, expander.atoms)
+    view = Propositions(signature, Universe(signature, domains), strict=kb is not None, known=_known(kb))
+    formula = view.finished(Unfolder(view).formula(knowledge))
+    return Propositional({"formula": formula}, (), view.constraints, tuple(view.atoms))
 
 
 def ground_together(
     kb: KnowledgeBase, formulas: Sequence[Expr], domains: Domains | None
 ) -> tuple[Propositional, list[Expr]]:
     """A knowledge base and formulas about it, over the same atoms."""
-    expander = Expander(kb.signature, Universe(kb.signature, domains), strict=True)
-    axioms = {a.name: expander.ground(a.formula) for a in kb.axioms}
-    facts = tuple([expander.ground(f.atom if f.label else Not(f.atom)) for f in kb.facts])
-    others = [expander.ground(f) for f in formulas]
-    return Propositional(axioms, facts, expander.constraints, expander.atoms), others
+    view = Propositions(kb.signature, Universe(kb.signature, domains), strict=True, known=_known(kb))
+    unfolder = Unfolder(view)
+    axioms = {a.name: view.finished(unfolder.formula(a.formula)) for a in kb.axioms}
+    facts = tuple([view.finished(unfolder.formula(f.atom if f.label else Not(f.atom))) for f in kb.facts])
+    others = [view.finished(unfolder.formula(f)) for f in formulas]
+    return Propositional(axioms, facts, view.constraints, tuple(view.atoms)), others
+
+
+def _known(kb: KnowledgeBase | Signature | None) -> Callable[[str, tuple[Any, ...]], bool | None] | None:
+    """The truth of atoms of closed predicates; facts about open ones stand beside the axioms."""
+    if not isinstance(kb, KnowledgeBase):
+        return None
+    closed = {name for name, predicate in kb.signature.predicates.items() if getattr(predicate, "closed", False)}
+    return (lambda name, args: kb.known(name, args) if name in closed else None) if closed else None
 
 
 def _declared(formula: Expr) -> Signature:

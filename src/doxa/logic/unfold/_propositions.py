@@ -1,42 +1,28 @@
-"""Ground terms and atoms: values where they are known, tables from values to conditions where functions decide.
+"""The propositional view: values where they are known, formulas over ground atoms where they are not.
 
-A table gives, for every value a term can have, the formula under which it has it; of these formulas exactly one is true
-as long as every function has exactly one value. Tables add, multiply and compare value by value,
+A term whose value is not known is a table: for every value it can have, the formula under which it has it; of these
+formulas exactly one is true as long as every function has exactly one value. Tables add, multiply and compare value by
+value,
 
     (s + t = w)  ⟺  ⋁_{u + v = w} (s = u) ∧ (t = v).
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
 from doxa.errors import BindingError, KnowledgeError
+from doxa.logic.syntax._binders import Group, Quantifier
 from doxa.logic.syntax._diagnostics import did_you_mean
-from doxa.logic.syntax._simplify import Builder
+from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
+from doxa.logic.syntax._simplify import Builder, formulas
 from doxa.logic.syntax._symbols import Function, Predicate, Signature
-from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Name, Number, Or
+from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or
 from doxa.logic.unfold._domains import Row, Universe, Value
 
-__all__ = ["Table", "Terms", "Undefined"]
-
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "mod": operator.mod,
-}
-_COMPARISON: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+__all__ = ["Propositions"]
 
 
 class Undefined(Expr):
@@ -57,19 +43,107 @@ class Table:
         self.cases = cases
 
 
-class Terms:
-    """Makes ground terms and atoms, each atom once."""
+class Propositions:
+    """Formulas over ground atoms, each atom once: the `Values` of the propositional view.
 
-    def __init__(self, signature: Signature, universe: Universe, build: Builder, strict: bool) -> None:
+    Args:
+        signature: the symbols.
+        universe: the objects and rows.
+        strict: whether every predicate must be declared; otherwise a call that is no function is an atom.
+        known: the truth of an atom that is not open, by name and arguments; None where it is.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        universe: Universe,
+        *,
+        strict: bool,
+        known: Callable[[str, tuple[Value, ...]], bool | None] | None = None,
+    ) -> None:
         self._signature = signature
         self._universe = universe
-        self._build = build
+        self._build = Builder()
         self._strict = strict
+        self._known = known
         self._made: dict[tuple[Any, ...], Expr | Table] = {}
         self._owner: dict[int, int] = {}
         self.atoms: list[Expr] = []
+        """Every atom met so far, in order."""
         self.families: list[tuple[Expr, ...]] = []
         """For each function and arguments: the atoms of its values."""
+
+    @property
+    def constraints(self) -> tuple[Expr, ...]:
+        """What makes the atoms of each function met so far a function: exactly one value."""
+        return tuple([self._build.count("exactly", 1, family) for family in self.families])
+
+    def finished(self, formula: Expr) -> Expr:
+        """The formula in its final form; an error if some term in it has no value."""
+        for node in formulas(formula):
+            if isinstance(node, Undefined):
+                raise KnowledgeError(f"{node.label}. Leave such cases out with a guard: forall ... where ...")
+        return self._build.flatten(formula)
+
+    # -- what there is ----------------------------------------------------------------------------------------------
+
+    def objects(self, sort: str) -> Sequence[Value]:
+        return self._universe.objects(sort)
+
+    def rows(self, name: str) -> Sequence[Value]:
+        return self._universe.rows(name)
+
+    def members(self, group: Group, value: Any) -> Sequence[Value]:
+        if not isinstance(value, tuple):
+            raise BindingError(f"{', '.join(group.names)} cannot range over {group.domain}: it is no sequence")
+        return value
+
+    def name(self, name: str) -> Value:
+        signature = self._signature
+        constant = signature.constants.get(name)
+        if constant is None and name not in signature.value_sorts:
+            known = [*signature.constants, *signature.value_sorts]
+            raise KnowledgeError(f"unknown name {name!r}; {did_you_mean(name, known, 'declare it as a constant')}")
+        if constant is not None and not self._universe.contains(constant.sort, name):
+            raise BindingError(f"constant {name} is not among the objects given for {constant.sort.name}; add it there")
+        return name
+
+    def field(self, node: Field, row: Any) -> Value:
+        if not isinstance(row, Row):
+            raise BindingError(f"{node}: only data rows have fields")
+        return row.get(node.name)
+
+    def element(self, node: Index, base: Any, place: Any) -> Any:
+        if not isinstance(base, tuple):
+            raise BindingError(f"{node}: only sequences have elements")
+        if isinstance(place, Table) or not isinstance(place, int):
+            raise BindingError(f"{node}: an index must be a known integer")
+        if not 0 <= place < len(base):
+            return Undefined(f"{node}: there is no element {place} among {len(base)}, counted from 0")
+        return base[place]
+
+    # -- formulas ---------------------------------------------------------------------------------------------------
+
+    def truth(self, node: Expr, value: Any) -> Expr:
+        if not isinstance(value, Expr):
+            raise KnowledgeError(f"a formula is wanted, but {node} is a term")
+        return value
+
+    def connective(self, node: Expr, args: list[Any]) -> Expr:
+        return self._build.rebuild(node, args)
+
+    def excluded(self, condition: Expr) -> bool:
+        return condition is self._build.false
+
+    def quantified(self, node: Quantifier, cases: list[tuple[Any, Any]]) -> Expr:
+        build, universal = self._build, node.kind == "forall"
+        truths = [
+            case if guard is None else build.implies(guard, case) if universal else build.join(And, (guard, case))
+            for guard, case in cases
+        ]
+        if node.count is not None:
+            return build.count(node.kind, node.count, truths)
+        return build.join(And if universal else Or, truths)
 
     # -- applications -----------------------------------------------------------------------------------------------
 
@@ -130,6 +204,9 @@ class Terms:
             if not self._universe.contains(sort, value):
                 return Undefined(f"{call} is not defined: {value} is no {sort.name}")
         if not isinstance(symbol, Function):
+            fact = self._known(node.name, args) if self._known is not None else None
+            if fact is not None:
+                return self._build.truth(fact)
             atom = self._build.share(call)
             self.atoms.append(atom)
             return atom
@@ -149,7 +226,7 @@ class Terms:
 
     def arithmetic(self, node: Arith, args: list[Any]) -> Any:
         """The value or table of ``+ - * // mod`` or of unary minus."""
-        operate = _ARITHMETIC[node.op]
+        operate = ARITHMETIC[node.op]
         if len(args) == 1:
             args = [0, args[0]]
 
@@ -175,7 +252,7 @@ class Terms:
 
     def compare(self, node: Compare, args: list[Any]) -> Expr:
         """The truth of a comparison, or the condition under which it holds."""
-        build, holds = self._build, _COMPARISON[node.op]
+        build, holds = self._build, COMPARISON[node.op]
         self._check_terms(node, args)
         if node.op == "!=" and any(isinstance(a, Table) for a in args):
             return build.negate(self.compare(Compare("=", *node.children), args))

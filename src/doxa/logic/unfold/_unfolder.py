@@ -1,0 +1,252 @@
+"""Unfolding a formula: quantifiers become conjunctions and disjunctions over the objects that there are.
+
+What terms and formulas become is said by `Values`: formulas over ground atoms (the propositional view), or variables
+and factors of a problem (`doxa.pose`). The walk is the same, and it is here. A subformula is evaluated once for each
+choice of the variables that it mentions. Evaluation runs on a stack of generators, so that nothing recurses on the
+depth of a formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from itertools import product
+from typing import Any, Protocol
+
+from doxa.errors import KnowledgeError
+from doxa.logic.syntax._binders import Group, Let, Quantifier
+from doxa.logic.syntax._free import free_variables
+from doxa.logic.syntax._tree import Arith, Call, Compare, Expr, Field, Index, Name, Number
+from doxa.logic.syntax._walk import postorder
+
+__all__ = ["Scope", "Unfolder", "Values"]
+
+Scope = dict[str, Any]
+"""The values of variables."""
+_Run = Generator[tuple["_Code", Scope], Any, Any]
+"""A subformula under evaluation: it asks for others, is sent their values, and returns its own."""
+
+
+class Values(Protocol):
+    """What terms and formulas become while a formula is unfolded."""
+
+    def objects(self, sort: str) -> Sequence[Any]:
+        """What the variables of a sort range over."""
+
+    def rows(self, name: str) -> Sequence[Any]:
+        """The data rows of a name."""
+
+    def members(self, group: Group, value: Any) -> Sequence[Any]:
+        """What the variables of ``x in value`` range over."""
+
+    def name(self, name: str) -> Any:
+        """A constant, or a value of a finite sort."""
+
+    def field(self, node: Field, row: Any) -> Any:
+        """A field of a row."""
+
+    def element(self, node: Index, base: Any, place: Any) -> Any:
+        """An element of a sequence."""
+
+    def call(self, node: Call, args: list[Any]) -> Any:
+        """A predicate or function of arguments."""
+
+    def arithmetic(self, node: Arith, args: list[Any]) -> Any:
+        """``+ - * // mod``, or unary minus."""
+
+    def compare(self, node: Compare, args: list[Any]) -> Any:
+        """``= != < <= > >=``."""
+
+    def truth(self, node: Expr, value: Any) -> Any:
+        """A value where a formula stands, if it may."""
+
+    def connective(self, node: Expr, args: list[Any]) -> Any:
+        """A connective, or true or false, over truths."""
+
+    def excluded(self, condition: Any) -> bool:
+        """Is a guard certainly false?"""
+
+    def quantified(self, node: Quantifier, cases: list[tuple[Any, Any]]) -> Any:
+        """All, some or so many of the cases, each with its guard (None where there is none) and its truth."""
+
+
+class _Code:
+    """A subformula made ready: the variables it mentions, the steps of its evaluation, and the results so far."""
+
+    def __init__(self, root: Expr, free: frozenset[str]) -> None:
+        self.root = root
+        self.free = tuple(sorted(free))
+        self.steps: list[tuple[Expr, _Code | list[int]]] | None = None
+        """Nodes with the places of their children among the steps, or the code of a subformula of fewer variables."""
+        self.results: dict[tuple[Any, ...], Any] = {}
+
+
+class Unfolder:
+    """Evaluates formulas over the same values; equal subformulas are evaluated once.
+
+    Args:
+        values: what terms and formulas become.
+        outer: the values of variables that no formula binds, the same for all of them.
+    """
+
+    def __init__(self, values: Values, outer: Scope | None = None) -> None:
+        self.values = values
+        self._outer = outer or {}
+        self._free: dict[int, frozenset[str]] = {}
+        self._redrawn: set[int] = set()
+        self._codes: dict[tuple[int, frozenset[str]], _Code] = {}
+        self._roots: list[Expr] = []  # keys are identities, so the trees must stay
+
+    def formula(self, root: Expr) -> Any:
+        """What a formula becomes."""
+        return self.values.truth(root, self.value(root))
+
+    def value(self, root: Expr) -> Any:
+        """What a term or formula becomes."""
+        self._roots.append(root)
+        self._free.update(free_variables(root))
+        for node in postorder(root):  # what draws anew is evaluated anew wherever it stands
+            if getattr(node, "fresh", False) or any(id(c) in self._redrawn for c in node.children):
+                self._redrawn.add(id(node))
+        stack = [self._run(self._code(root), {})]
+        answer: Any = None
+        while stack:
+            try:
+                code, scope = stack[-1].send(answer)
+            except StopIteration as stop:
+                stack.pop()
+                answer = stop.value
+            else:
+                stack.append(self._run(code, scope))
+                answer = None
+        return answer
+
+    def _code(self, node: Expr) -> _Code:
+        # A name that is a constant here may be a variable in another formula that shares the node.
+        key = (id(node), self._free[id(node)])
+        if key not in self._codes:
+            self._codes[key] = _Code(node, key[1])
+        return self._codes[key]
+
+    def _steps(self, code: _Code) -> list[tuple[Expr, _Code | list[int]]]:
+        """The subformula in the order of evaluation, cut off where fewer variables are mentioned and at binders."""
+        steps: list[tuple[Expr, _Code | list[int]]] = []
+        place: dict[int, int] = {}
+        own = self._free[id(code.root)]
+        stack: list[tuple[Expr, Iterator[Expr], list[int]]] = [(code.root, iter(code.root.children), [])]
+        while stack:
+            node, children, below = stack[-1]
+            child = next(children, None)
+            if child is None:
+                stack.pop()
+                steps.append((node, below))
+                at = place[id(node)] = len(steps) - 1
+                if stack:
+                    stack[-1][2].append(at)
+            elif id(child) in place and id(child) not in self._redrawn:
+                below.append(place[id(child)])
+            elif isinstance(child, Quantifier | Let) or (child.children and self._free[id(child)] != own):
+                steps.append((child, self._code(child)))
+                place[id(child)] = len(steps) - 1
+                below.append(len(steps) - 1)
+            else:
+                stack.append((child, iter(child.children), []))
+        return steps
+
+    def _run(self, code: _Code, scope: Scope) -> _Run:
+        if isinstance(code.root, Quantifier):
+            return (yield from self._quantifier(code, code.root, scope))
+        if isinstance(code.root, Let):
+            inner = dict(scope)
+            for name, value in zip(code.root.names, code.root.values, strict=True):
+                inner[name] = yield self._code(value), inner
+            return (yield self._code(code.root.body), inner)
+        if code.steps is None:
+            code.steps = self._steps(code)
+        results: list[Any] = []
+        for node, below in code.steps:
+            if isinstance(below, _Code):
+                results.append((yield from self._once(below, scope)))
+            elif isinstance(node, Name):
+                results.append(self._named(node.name, scope))
+            else:
+                results.append(self._apply(node, [results[i] for i in below]))
+        return results[-1]
+
+    def _named(self, name: str, scope: Scope) -> Any:
+        for known in (scope, self._outer):
+            if name in known:
+                return known[name]
+        return self.values.name(name)
+
+    def _once(self, code: _Code, scope: Scope) -> _Run:
+        """The value of a subformula, from the last time its variables had these values if there was one."""
+        inner = {name: scope[name] for name in code.free if name in scope}
+        if id(code.root) in self._redrawn:
+            return (yield code, inner)
+        key = tuple([scope.get(name) for name in code.free])
+        if key not in code.results:
+            code.results[key] = yield code, inner
+        return code.results[key]
+
+    def _quantifier(self, code: _Code, node: Quantifier, scope: Scope) -> _Run:
+        values = self.values
+        groups = node.groups
+        body, guard = self._code(node.body), self._code(node.guard) if node.guard is not None else None
+        # Instances differ in every variable, so a result is met again only if the body does not mention them all.
+        again = not set(node.names) <= set(body.free)
+        cases: list[tuple[Any, Any]] = []
+        levels: list[Iterator[Scope]] = [iter(({n: scope[n] for n in code.free if n in scope},))]
+        while levels:
+            inner = next(levels[-1], None)
+            if inner is None:
+                levels.pop()
+            elif len(levels) <= len(groups):
+                group = groups[len(levels) - 1]
+                members = yield from self._members(group, inner)
+                levels.append(_extended(inner, group.names, members))
+            else:
+                condition = None
+                if guard is not None:
+                    condition = values.truth(guard.root, (yield guard, inner))
+                    if values.excluded(condition):
+                        continue
+                case = (yield from self._once(body, inner)) if again else (yield body, inner)
+                cases.append((condition, values.truth(body.root, case)))
+        return values.quantified(node, cases)
+
+    def _members(self, group: Group, scope: Scope) -> _Run:
+        if group.sample is not None:
+            raise KnowledgeError(
+                f"{', '.join(group.names)} range over a random sample, so there is no one formula without variables; "
+                f"leave 'sample {group.sample}' out to range over all objects, or pass the sample as the data"
+            )
+        if group.sort is not None:
+            return self.values.objects(group.sort)
+        domain = group.domain
+        assert domain is not None  # a group has one or the other
+        if isinstance(domain, Name) and domain.name not in scope and domain.name not in self._outer:
+            return self.values.rows(domain.name)
+        value = yield from self._once(self._code(domain), scope)
+        return self.values.members(group, value)
+
+    def _apply(self, node: Expr, args: list[Any]) -> Any:
+        values = self.values
+        match node:
+            case Number():
+                return node.value
+            case Call():
+                return values.call(node, args)
+            case Arith():
+                return values.arithmetic(node, args)
+            case Compare():
+                return values.compare(node, args)
+            case Field():
+                return values.field(node, args[0])
+            case Index():
+                return values.element(node, args[0], args[1])
+        return values.connective(node, [values.truth(c, a) for c, a in zip(node.children, args, strict=True)])
+
+
+def _extended(scope: Scope, names: tuple[str, ...], members: Sequence[Any]) -> Iterator[Scope]:
+    for chosen in product(members, repeat=len(names)):
+        yield {**scope, **dict(zip(names, chosen, strict=True))}
