@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "BindingError",
+    "BudgetError",
     "ConfigError",
     "DataError",
     "DoxaError",
@@ -56,6 +57,14 @@ class ProblemError(DoxaError, ValueError):
     >>> raise ProblemError("belief has 3 variables, the problem has 4")
     Traceback (most recent call last):
     doxa.errors.ProblemError: belief has 3 variables, the problem has 4
+    """
+
+
+class BudgetError(ProblemError):
+    """A question would cost more than its budget allows; the message names the limit.
+
+    >>> issubclass(BudgetError, ProblemError)
+    True
     """
 
 

@@ -1,12 +1,16 @@
-"""Posing: knowledge, an interpretation and data become batches of equal problems."""
+r"""Posing: knowledge, an interpretation and data become batches of equal problems.
 
-from doxa.pose._knowledge import Asked, KnowledgeReasoner, Posed
-from doxa.pose._term import KnowledgeTerm, Valued
+An axiom ``forall p in pairs. φ(p)`` asks the same question of every row. What networks say about a row are random
+variables w, independent given the data; what the data decide is given, k; and the question is how probable it is that
+φ holds:
 
-__all__ = [
-    "Asked",
-    "KnowledgeReasoner",
-    "KnowledgeTerm",
-    "Posed",
-    "Valued",
-]
+.. math:: p(φ) = \sum_w p(w)\, [φ(w, k)], \qquad p(w) = \prod_i p(w_i).
+
+`pose` unfolds the formula once for all rows that look alike, and returns them as `ProblemBatch`\ es: a
+`doxa.problem.Problem`, the belief, what is given, and the outputs under which the axiom holds. Every engine that
+reasons with probabilities starts from there.
+"""
+
+from doxa.pose._pose import PosedAxiom, ProblemBatch, pose
+
+__all__ = ["PosedAxiom", "ProblemBatch", "pose"]

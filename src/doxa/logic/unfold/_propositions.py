@@ -14,13 +14,14 @@ from itertools import product
 from typing import Any
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic.syntax._binders import Group, Quantifier
+from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
-from doxa.logic.syntax._simplify import Builder, formulas
+from doxa.logic.syntax._simplify import formulas
 from doxa.logic.syntax._symbols import Function, Predicate, Signature
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or
 from doxa.logic.unfold._domains import Row, Universe, Value
+from doxa.logic.unfold._formulas import Formulas
 
 __all__ = ["Propositions"]
 
@@ -43,7 +44,7 @@ class Table:
         self.cases = cases
 
 
-class Propositions:
+class Propositions(Formulas):
     """Formulas over ground atoms, each atom once: the `Values` of the propositional view.
 
     Args:
@@ -61,9 +62,9 @@ class Propositions:
         strict: bool,
         known: Callable[[str, tuple[Value, ...]], bool | None] | None = None,
     ) -> None:
+        super().__init__()
         self._signature = signature
         self._universe = universe
-        self._build = Builder()
         self._strict = strict
         self._known = known
         self._made: dict[tuple[Any, ...], Expr | Table] = {}
@@ -83,7 +84,7 @@ class Propositions:
         for node in formulas(formula):
             if isinstance(node, Undefined):
                 raise KnowledgeError(f"{node.label}. Leave such cases out with a guard: forall ... where ...")
-        return self._build.flatten(formula)
+        return self.flatten(formula)
 
     # -- what there is ----------------------------------------------------------------------------------------------
 
@@ -128,22 +129,6 @@ class Propositions:
         if not isinstance(value, Expr):
             raise KnowledgeError(f"a formula is wanted, but {node} is a term")
         return value
-
-    def connective(self, node: Expr, args: list[Any]) -> Expr:
-        return self._build.rebuild(node, args)
-
-    def excluded(self, condition: Expr) -> bool:
-        return condition is self._build.false
-
-    def quantified(self, node: Quantifier, cases: list[tuple[Any, Any]]) -> Expr:
-        build, universal = self._build, node.kind == "forall"
-        truths = [
-            case if guard is None else build.implies(guard, case) if universal else build.join(And, (guard, case))
-            for guard, case in cases
-        ]
-        if node.count is not None:
-            return build.count(node.kind, node.count, truths)
-        return build.join(And if universal else Or, truths)
 
     # -- applications -----------------------------------------------------------------------------------------------
 

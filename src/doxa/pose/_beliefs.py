@@ -1,0 +1,99 @@
+"""What is believed, given and observed of the variables of problems, for many instances at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid, pad
+
+from doxa._numerics import log1mexp
+from doxa.errors import KnowledgeError
+from doxa.logic import Function, Predicate
+from doxa.logic.tensor._readings import Reading
+from doxa.pose._data import CallData, Instances, References
+from doxa.pose._variables import UNDEFINED, Variable
+from doxa.problem import Belief
+
+__all__ = ["believed", "given_values"]
+
+NEG_INF = float("-inf")
+Asked = tuple[tuple[Variable, ...], Instances, References]
+
+
+def believed(data: CallData, groups: Sequence[Asked]) -> list[Belief]:
+    """What the networks believe about world variables, one row for each instance; every network runs once."""
+    asked: dict[Predicate | Function, list[tuple[tuple[Any, ...], Instances, References]]] = {}
+    places: dict[Predicate | Function, list[tuple[int, int]]] = {}
+    for g, (world, instances, names) in enumerate(groups):
+        for w, variable in enumerate(world):
+            symbol, args, _ = variable.key
+            asked.setdefault(symbol, []).append((args, instances, names))
+            places.setdefault(symbol, []).append((g, w))
+
+    def log_probs(symbol: Predicate | Function, reading: Reading) -> Tensor:
+        return reading.values if data.is_exclusive(symbol.name) else _log_probs(symbol, reading)
+
+    found = data.lookup(asked, convert=log_probs)
+    entries = {at: part for symbol, parts in found.items() for at, part in zip(places[symbol], parts, strict=True)}
+    dtype = next(iter(entries.values())).dtype if entries else torch.get_default_dtype()
+    beliefs = []
+    for g, (world, _, _) in enumerate(groups):
+        sizes = tuple([len(v.values) for v in world])
+        rows = [pad(entries[g, w].to(dtype), (0, max(sizes) - sizes[w]), value=NEG_INF) for w in range(len(world))]
+        beliefs.append(Belief(torch.stack(rows, -2), sizes, validate=False))
+    return beliefs
+
+
+def _log_probs(symbol: Predicate | Function, reading: Reading) -> Tensor:
+    """Log-probabilities over the values of a symbol, on the last axis."""
+    values, returns = reading.values, reading.returns
+    if not values.is_floating_point():
+        raise KnowledgeError(f"{symbol.name} is certain, yet it was taken for uncertain; bind it to probabilities")
+    if isinstance(symbol, Function):
+        if returns == "prob":
+            flat = values.reshape(-1, values.shape[-1])
+            return Belief.from_probs(flat).log_probs.reshape(values.shape)
+        return values
+    if returns == "prob":
+        return Belief.from_bernoulli(probs=values.reshape(-1)).log_probs.reshape(*values.shape, 2)
+    if returns == "logit":
+        return torch.stack([logsigmoid(-values), logsigmoid(values)], -1)
+    return torch.stack([log1mexp(-values), values], -1)
+
+
+def given_values(data: CallData, variables: Sequence[Variable], instances: Instances, names: References) -> Tensor:
+    """The positions of what the data decide among the values of given variables: int64 ``(instances, variables)``."""
+    columns = [_position(data, v, instances, names) for v in variables]
+    return torch.stack(columns, -1) if columns else torch.zeros(instances.count, 0, dtype=torch.int64)
+
+
+def _position(data: CallData, variable: Variable, instances: Instances, names: References) -> Tensor:
+    kind, known = variable.key[:2]
+    value, fine = data.known(known, instances, names)
+    value = value.long() if value.dtype == torch.bool else value
+    if kind in ("below", "up to"):
+        listed = torch.tensor(variable.key[2], dtype=torch.float64)
+        return torch.searchsorted(listed, value.double().contiguous(), right=kind == "up to")
+    if kind == "place":
+        *_, listed, named = variable.key
+        if named is not None:  # the data hold positions among all names
+            places = torch.tensor([listed.index(n) if n in listed else len(listed) - 1 for n in named])
+            return places[value.long()]
+        return _found(listed[:-1], value, torch.full((instances.count,), len(listed) - 1))
+    last = torch.full((instances.count,), len(variable.values) - 1)  # where it has no value
+    numbers = [v for v in variable.values if v is not UNDEFINED]
+    if numbers and isinstance(numbers[0], bool | str):
+        return torch.where(fine, value.long(), last)
+    return torch.where(fine, _found(numbers, value, last), last)
+
+
+def _found(listed: Sequence[Any], value: Tensor, otherwise: Tensor) -> Tensor:
+    """The place of each value in a sorted list of numbers."""
+    if not listed:
+        return otherwise
+    numbers = torch.tensor(listed, dtype=torch.float64)
+    place = torch.searchsorted(numbers, value.double().contiguous()).clamp(max=len(listed) - 1)
+    return torch.where(numbers[place] == value.double(), place, otherwise)

@@ -1,0 +1,360 @@
+"""The data of one call, seen from many instances at once: which objects, numbers and sequences each has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from doxa.errors import BindingError, KnowledgeError
+from doxa.logic import INT, REAL, Function, Interpretation, Predicate
+from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
+from doxa.logic.tensor._readings import Reading, readings
+from doxa.pose._values import Cell, Known, Object, Row
+
+__all__ = ["CallData", "Indexed", "Instances", "Reference", "References", "position"]
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """An object or value by its index, the same in every instance; or, with a name, each instance's own."""
+
+    index: int
+    name: str = ""
+
+
+Reference = tuple[str, Cell | Indexed]
+"""How a formula refers to an object or to a value of a finite sort: the sort, and where it is found."""
+
+
+class References(Protocol):
+    """Who knows what the objects of a formula refer to, by their labels."""
+
+    references: list[Reference]
+
+
+@dataclass(eq=False)
+class Instances:
+    """Many instances: which row each of their rows is, and what each of their variables stands for."""
+
+    count: int
+    rows: dict[str, Tensor]  # (instances, rows of an instance) by name of the rows
+    own: dict[str, Tensor]  # (instances,) by variable: the index of an object or of an element, the position of a value
+
+    def select(self, where: Tensor) -> Instances:
+        """Some of them."""
+        return Instances(
+            len(where), {k: v[where] for k, v in self.rows.items()}, {k: v[where] for k, v in self.own.items()}
+        )
+
+
+class CallData:
+    """Where objects, numbers and sequences are, for many instances at once."""
+
+    def __init__(self, interpretation: Interpretation, data: Mapping[str, Any], rows: Sequence[str]) -> None:
+        self.interpretation = interpretation
+        self.batch = interpretation.read(data, rows)
+        # Rows are read cell by cell; a symbol is told only of objects.
+        self.given = {name: value for name, value in data.items() if name not in self.batch.rows}
+        self._blocks: dict[tuple[str, Any], tuple[int, Tensor]] = {}
+        self._next: dict[str, int] = {}
+        self._checked: set[tuple[str, str]] = set()
+
+    @property
+    def schema(self) -> Any:
+        """What a plan depends on."""
+        return self.batch.schema
+
+    def is_crisp(self, name: str) -> bool:
+        """Is a symbol bound to what is certain?"""
+        return self.batch.meaning(name).returns in ("bool", "value")
+
+    def is_exclusive(self, name: str) -> bool:
+        """Do the values of the last argument of a predicate exclude each other?"""
+        return bool(getattr(self.batch.meaning(name), "exclusive", False))
+
+    def row_count(self, name: str) -> int:
+        """How many rows there are of a name."""
+        return self.batch.row_set(name).size
+
+    def object_count(self, sort: str) -> int:
+        """How many objects a sort has."""
+        return self.batch.objects(sort).size if self.batch.has_objects(sort) else 0
+
+    def length(self, cell: Cell, instances: Instances) -> Tensor | None:
+        """How long the sequence in a field is, ``(instances,)``; None if it is none."""
+        column = self.batch.column(cell.row.rows, cell.field)
+        if column.lengths is not None:
+            return None if cell.path else column.lengths[self._rows(cell.row, instances)]
+        if column.values.ndim <= 1 + len(cell.path):
+            return None
+        return torch.full((instances.count,), column.values.shape[1 + len(cell.path)])
+
+    def _rows(self, row: Row, instances: Instances) -> Tensor:
+        return torch.full((instances.count,), row.number) if row.fixed else instances.rows[row.rows][:, row.number]
+
+    def _places(self, cell: Cell, instances: Instances) -> Tensor:
+        """Where a cell is among the entries of its field, its first axes taken together: ``(instances,)``."""
+        column = self.batch.column(cell.row.rows, cell.field)
+        at = self._rows(cell.row, instances)
+        path = [instances.own[i] if isinstance(i, str) else i for i in cell.path]
+        if column.starts is not None:
+            return column.starts.cpu()[at] + path[0] if path else at
+        for axis, i in enumerate(path):
+            at = at * column.values.shape[1 + axis] + i
+        return at
+
+    def _entries(self, cell: Cell) -> Tensor:
+        column = self.batch.column(cell.row.rows, cell.field)
+        levels = 1 if column.lengths is not None else 1 + len(cell.path)
+        return column.values.flatten(0, levels - 1) if levels > 1 else column.values
+
+    def numbers(self, cell: Cell, instances: Instances) -> Tensor:
+        """The numbers in a field: ``(instances,)``."""
+        values = self._entries(cell)
+        if values.ndim != 1:
+            raise BindingError(f"{cell}: a number is needed, but its entries have shape {tuple(values.shape[1:])}")
+        self._check_values(cell.row.rows, cell.field)
+        return values.cpu()[self._places(cell, instances)]
+
+    def _check_values(self, rows: str, field: str) -> None:
+        """Refuse a field that holds what is no value of its finite sort."""
+        column = self.batch.column(rows, field)
+        if (rows, field) in self._checked or column.sort is None or column.sort.values is None:
+            return
+        self._checked.add((rows, field))
+        domain = column.sort.values
+        low, high = (domain[0], domain[-1]) if isinstance(domain, range) else (0, len(domain) - 1)
+        values = column.values.flatten()
+        wrong = (values < low) | (values > high)
+        if bool(wrong.any()):
+            at = int(wrong.long().argmax())
+            raise BindingError(
+                f"{rows}.{field}: entry {at} is {values[at].item()}, which is no value of {column.sort.name}"
+            )
+
+    def identity(self, reference: Reference, instances: Instances) -> Tensor:
+        """Which object it is, as a number that says which objects are the same: ``(instances,)``."""
+        sort, at = reference
+        if isinstance(at, Indexed):
+            return instances.own[at.name] if at.name else torch.full((instances.count,), at.index)
+        finite = self.batch.signature.sorts[sort].values
+        if finite is not None:
+            found = self.numbers(at, instances).long()
+            return found - finite[0] if isinstance(finite, range) else found
+        values = self._entries(at)
+        scalar = values.ndim == 1 and not values.dtype.is_floating_point and values.dtype != torch.bool
+        if scalar and self.batch.has_objects(sort):
+            found = values.cpu().long()[self._places(at, instances)]
+            count = self.object_count(sort)
+            if ((found < 0) | (found >= count)).any():
+                raise BindingError(
+                    f"{at}: it holds {found.min().item()} to {found.max().item()}, but {sort} has {count}"
+                )
+            return found
+        return self._block(sort, (at.row.rows, at.field, len(at.path)), values) + self._places(at, instances)
+
+    def _block(self, sort: str, key: Any, values: Tensor) -> int:
+        """The number of the first of some objects that come with features."""
+        if (sort, key) not in self._blocks:
+            first = self._next.get(sort, self.object_count(sort))
+            self._blocks[sort, key] = (first, values)
+            self._next[sort] = first + len(values)
+        return self._blocks[sort, key][0]
+
+    def own_constant(self, name: str) -> Reference:
+        """A constant of an open sort."""
+        sort = self.batch.signature.constants[name].sort.name
+        fixed = self.interpretation.constant(name)
+        if sort in self.batch.given and fixed is not None and fixed.tensor is not None:
+            return sort, Indexed(self._block(sort, ("constant", name), fixed.tensor.unsqueeze(0)))
+        return sort, Indexed(self.batch.index_of(name))
+
+    def column(self, sort: str, ids: Tensor) -> Tensor:
+        """What a symbol is told of objects: their indices, or their features where some have no index."""
+        count = self.object_count(sort)
+        if not len(ids) or int(ids.max()) < count:
+            return ids.to(self.batch.device)
+        last = int(ids[-1])
+        blocks = [(first, values) for (of, _), (first, values) in self._blocks.items() if of == sort]
+        needed = [(first, values) for first, values in blocks if int(ids[0]) < first + len(values) and first <= last]
+        consecutive = last + 1 == int(ids[0]) + len(ids) and bool((ids.diff() == 1).all())
+        if consecutive and int(ids[0]) == needed[0][0] and last + 1 == needed[-1][0] + len(needed[-1][1]):
+            whole = [values for _, values in needed]  # all objects of some places of the data, in order
+            return whole[0] if len(whole) == 1 else torch.cat(whole)
+        parts = []
+        for (of, _), (first, values) in self._blocks.items():
+            inside = (ids >= first) & (ids < first + len(values))
+            if of == sort and inside.any():
+                parts.append((inside, values.index_select(0, (ids[inside] - first).to(values.device))))
+        inside = ids < count
+        if inside.any():
+            features = self.batch.objects(sort).features
+            if features is None:
+                raise BindingError(f"{sort}: some of its objects have features and some have none")
+            parts.append((inside, features.index_select(0, ids[inside].to(features.device))))
+        if len(parts) == 1:
+            return parts[0][1]
+        order = torch.cat([inside.nonzero().squeeze(1) for inside, _ in parts])
+        return torch.cat([values for _, values in parts]).index_select(0, order.argsort().to(self.batch.device))
+
+    def known(self, known: Known, instances: Instances, names: References) -> tuple[Tensor, Tensor]:
+        """The value of what the data decide, ``(instances,)``, and where it has one."""
+        if known.op in ("cell", "own"):
+            fine = torch.ones(instances.count, dtype=torch.bool)
+            if known.op == "cell":
+                return self.numbers(known.args[0], instances), fine
+            values = known.args[0].sort.values
+            here = instances.own[known.args[0].name]
+            return here + values[0] if isinstance(values, range) else here, fine
+        if known.op == "call":
+            symbol, args = known.args
+            (found,) = self.lookup({symbol: [(args, instances, names)]}, device="cpu")[symbol]
+            found = found.detach()
+            if found.is_floating_point():
+                return found, ~found.isnan()
+            if found.dtype == torch.bool:
+                return found, torch.ones_like(found)
+            finite = symbol.result.values is not None
+            fine = found >= 0 if finite else found > torch.iinfo(torch.int64).min
+            return found + symbol.result.values[0] if isinstance(symbol.result.values, range) else found, fine
+        parts = [
+            self.known(a, instances, names) if isinstance(a, Known) else (torch.as_tensor(a), torch.tensor(True))
+            for a in known.args
+        ]
+        (a, fine), (b, also) = parts
+        fine = (fine & also).expand(instances.count)
+        if known.op in ("//", "mod"):
+            fine, b = fine & (b != 0), torch.where(b == 0, torch.ones_like(b), b)
+        operate = ARITHMETIC.get(known.op) or COMPARISON[known.op]
+        return operate(a, b).expand(instances.count), fine
+
+    def lookup(
+        self,
+        asked: Mapping[Predicate | Function, Sequence[tuple[tuple[Any, ...], Instances, References]]],
+        device: str | torch.device | None = None,
+        convert: Any = None,
+    ) -> dict[Predicate | Function, list[Tensor]]:
+        """What symbols say of arguments in many instances: for each question a tensor ``(instances, ...)``.
+
+        Every network runs once. ``convert`` turns what a symbol says into what is wanted, before it is looked up. An
+        argument that is None is left open: all its values are on an axis.
+        """
+        columns, places = {}, {}
+        for symbol, questions in asked.items():
+            columns[symbol.name], places[symbol] = self._tuples(symbol, questions)
+        found = readings(self.interpretation, columns, self.given) if columns else {}
+        answers: dict[Predicate | Function, list[Tensor]] = {}
+        for symbol, questions in asked.items():
+            reading = found[symbol.name]
+            table = reading.values if convert is None else convert(symbol, reading)
+            table = table if columns[symbol.name] else table.unsqueeze(0)
+            table = table if device is None else table.to(device)
+            answers[symbol] = [
+                self._picked(symbol, table, index.to(table.device), *question)
+                for question, index in zip(questions, places[symbol], strict=True)
+            ]
+        return answers
+
+    def _picked(
+        self,
+        symbol: Predicate | Function,
+        table: Tensor,
+        index: Tensor,
+        args: tuple[Any, ...],
+        instances: Instances,
+        names: References,
+    ) -> Tensor:
+        """The entries of a table ``(tuples, *finite arguments, ...)`` for each instance."""
+        finite = [a for a, sort in zip(args, symbol.sorts, strict=True) if sort.values is not None and a is not None]
+        axes = []
+        for label in finite:
+            sort, at = names.references[label.label]
+            if isinstance(at, Indexed) and not at.name:  # the same in every instance
+                table = table.select(1 + len(axes), at.index)
+            else:
+                axes.append(self.identity((sort, at), instances).to(table.device))
+        return table[(index, *axes)] if axes else table.index_select(0, index)
+
+    def _tuples(
+        self,
+        symbol: Predicate | Function,
+        questions: Sequence[tuple[tuple[Any, ...], Instances, References]],
+    ) -> tuple[dict[int, Tensor], list[Tensor]]:
+        """The different tuples of objects and numbers that are asked about, and where each question's are."""
+        places = [i for i, sort in enumerate(symbol.sorts) if sort.values is None]
+        if not places:
+            return {}, [torch.zeros(instances.count, dtype=torch.int64) for _, instances, _ in questions]
+        parts = []
+        for args, instances, names in questions:
+            entries = [self._argument(args[i], instances, names) for i in places]
+            parts.append(torch.stack([e.double() for e in entries], -1))
+        together = torch.cat(parts)
+        if together.shape[-1] == 1:
+            distinct, index = torch.unique(together.squeeze(-1), return_inverse=True)
+            distinct = distinct.unsqueeze(-1)
+        else:
+            distinct, index = torch.unique(together, dim=0, return_inverse=True)
+        columns = {}
+        for place, values in zip(places, distinct.unbind(-1), strict=True):
+            sort = symbol.sorts[place]
+            if sort in (INT, REAL):
+                columns[place] = (values if sort == REAL else values.long()).to(self.batch.device)
+            else:
+                columns[place] = self.column(sort.name, values.long())
+        return columns, list(torch.split(index, [len(p) for p in parts]))
+
+    def number_of(
+        self, symbol: Predicate | Function, questions: Sequence[tuple[tuple[Any, ...], Instances, References]]
+    ) -> list[Tensor]:
+        """A number for each question and instance that says which ground atom it is about: ``(instances,)`` each."""
+        _, places = self._tuples(symbol, questions)
+        found = []
+        for (args, instances, names), index in zip(questions, places, strict=True):
+            number = index
+            for label, sort in zip(args, symbol.sorts, strict=True):
+                if sort.values is not None and label is not None:
+                    number = number * len(sort.values) + self.identity(names.references[label.label], instances)
+            found.append(number)
+        return found
+
+    def _argument(self, value: Any, instances: Instances, names: References) -> Tensor:
+        if isinstance(value, Object):
+            return self.identity(names.references[value.label], instances)
+        if isinstance(value, Known):
+            found, fine = self.known(value, instances, names)
+            if not fine.all():
+                raise KnowledgeError(f"{value} has no value in some rows; keep it away from there with a guard")
+            return found
+        return torch.full((instances.count,), float(value), dtype=torch.float64)
+
+    def tabulated(self, symbol: Predicate | Function, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """What a crisp symbol says of values and numbers: true and false, numbers, names of values; None for none."""
+        count = len(tuples)
+        columns = {
+            i: torch.tensor([t[i] for t in tuples], device=self.batch.device)
+            for i, sort in enumerate(symbol.sorts)
+            if sort.values is None
+        }
+        reading: Reading = readings(self.interpretation, {symbol.name: columns}, self.given)[symbol.name]
+        table = reading.values.detach().cpu()
+        places = [torch.arange(count)] if columns else []
+        places += [
+            torch.tensor([position(sort, t[i]) for t in tuples])
+            for i, sort in enumerate(symbol.sorts)
+            if sort.values is not None
+        ]
+        values = table[tuple(places)].reshape(-1).expand(count).tolist() if places else [table.item()] * count
+        if isinstance(symbol, Predicate):
+            return [bool(v) for v in values]
+        if symbol.result.values is not None:
+            return [None if v < 0 else symbol.result.values[int(v)] for v in values]
+        return [None if v != v or v == torch.iinfo(torch.int64).min else v for v in values]
+
+
+def position(sort: Any, value: Any) -> int:
+    """The position of a value in its finite sort."""
+    return int(sort.values.index(value))

@@ -1,0 +1,505 @@
+"""Posing: from knowledge, an interpretation and data to batches of equal problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from doxa.errors import KnowledgeError
+from doxa.logic import (
+    Axiom,
+    Call,
+    Expr,
+    Field,
+    Group,
+    Implies,
+    Interpretation,
+    Name,
+    Quantifier,
+    first_forall,
+    postorder,
+)
+from doxa.pose._beliefs import believed, given_values
+from doxa.pose._data import CallData, Indexed, Instances
+from doxa.pose._template import Template
+from doxa.pose._values import Cell, Own, Row
+from doxa.pose._variables import UNDEFINED
+from doxa.problem import Belief, Problem
+
+__all__ = ["PosedAxiom", "ProblemBatch", "pose"]
+
+TEMPLATES = 256
+"""Cache size: templates of one axiom."""
+LIMIT = 1 << 20
+"""Joint values of variables that a term may depend on."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProblemBatch:
+    """Equal problems of many instances: any engine can be asked how probable it is that the outputs are as observed.
+
+    Attributes:
+        problem: what all of them share.
+        belief: what networks believe of its world variables, one row for each instance.
+        given: what the data decide, int64 ``(instances, G)``; None where the problem has no given variables.
+        observed: the outputs under which the axiom holds, int64 ``(instances, Y)``.
+        instances: which instances of the axiom these are, int64.
+        values: the values of each world variable.
+        outputs: the values of each output; the last one may be "undefined".
+        fields: the field ``(rows, name)`` that each output is observed from; None where it is none, as for "holds".
+
+    >>> from doxa.problem import parity
+    >>> batch = ProblemBatch(parity(2), Belief.uniform((2, 2), batch=(3,)), None, torch.ones(3, 1).long(),
+    ...                      torch.arange(3), ((0, 1), (0, 1)), ((False, True),), (None,))
+    >>> len(batch.instances)
+    3
+    """
+
+    problem: Problem
+    belief: Belief
+    given: Tensor | None
+    observed: Tensor
+    instances: Tensor
+    values: tuple[tuple[Any, ...], ...]
+    outputs: tuple[tuple[Any, ...], ...]
+    fields: tuple[tuple[str, str] | None, ...]
+
+    @property
+    def partial(self) -> list[int]:
+        """The outputs that may have no value."""
+        return [i for i, values in enumerate(self.outputs) if values and values[-1] is UNDEFINED]
+
+
+@dataclass(frozen=True, eq=False)
+class PosedAxiom:
+    """What an axiom asks about data.
+
+    Attributes:
+        axiom: the axiom.
+        shape: how many values each variable of its outermost ``forall`` has; the number of instances where later ones
+            depend on earlier ones; empty for an axiom that is one event.
+        passes: the instances that its guard lets through, bool ``(instances,)``.
+        holds: the instances that are certainly true, bool ``(instances,)``; those of the batches are not.
+        batches: the problems of all other instances that are not certainly false.
+        variables: the variables that make an instance.
+        joint: whether the instances are independent parts of one event instead.
+    """
+
+    axiom: Axiom
+    shape: tuple[int, ...]
+    passes: Tensor
+    holds: Tensor
+    batches: list[ProblemBatch]
+    variables: tuple[str, ...]
+    joint: bool = False
+
+    def gather(self, parts: Sequence[Tensor], *, true: float, false: float) -> Tensor:
+        """A number for every instance, from those of the batches; ``true`` and ``false`` for those that are certain."""
+        like = parts[0] if parts else torch.zeros(())
+        certain = torch.where(self.holds.to(like.device), like.new_tensor(true), like.new_tensor(false))
+        if not parts:
+            return certain
+        places = torch.cat([batch.instances for batch in self.batches]).to(like.device)
+        return certain.index_put((places,), torch.cat(list(parts)))
+
+
+def pose(
+    axioms: Iterable[Axiom],
+    interpretation: Interpretation,
+    data: Mapping[str, Any],
+    *,
+    whole: bool = False,
+    limit: int = LIMIT,
+    generator: torch.Generator | None = None,
+) -> list[PosedAxiom]:
+    """The problems that axioms pose about data.
+
+    The random variables of a problem are what networks say: a neural function at its arguments, ``digit(p.left)``, is
+    one variable with as many values as its sort; a predicate at its arguments is a Boolean one; the values of an
+    *exclusive* predicate are one variable together. They are taken to be independent given the data. The same symbol at
+    the same objects is the same variable wherever it is written. Objects are the same when they have the same index;
+    features in two places of the data are two objects. What the data decide is given to a problem, or observed.
+
+    Instances that look alike share one problem, which is made once: a second call with data of the same form makes
+    nothing.
+
+    Args:
+        axioms: what to ask.
+        interpretation: the meaning of the symbols, which also keeps what was made.
+        data: objects of open sorts and rows, by name.
+        whole: ask whether each axiom holds as a whole, instead of each choice of the variables of its outermost
+            ``forall``. Rows that share no variable are then independent parts of it.
+        limit: how many joint values of variables a term may depend on.
+        generator: draws the objects of ``sample``.
+
+    >>> import doxa
+    >>> kb = doxa.parse('''
+    ...     sort Image
+    ...     sort Digit = 0..9
+    ...     data pairs(left: Image, right: Image, sum: Int)
+    ...     func digit(Image) -> Digit
+    ...     [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
+    ... ''')
+    >>> sees = doxa.Interpretation(kb, digit=doxa.logits(lambda image: image))
+    >>> pairs = dict(left=torch.randn(8, 10), right=torch.randn(8, 10), sum=torch.arange(8))
+    >>> (posed,) = pose(kb.axioms, sees, dict(pairs=pairs))
+    >>> (batch,) = posed.batches
+    >>> batch.problem, batch.belief
+    (Problem(world=(10, 10), output=(19,), factors=2), Belief(batch=(8,), sizes=(10, 10), dtype=torch.float32))
+    """
+    found = []
+    for axiom in axioms:
+        key = ("pose", axiom.formula, whole, limit)
+        if key not in interpretation.plans:
+            interpretation.plans[key] = _Poser(axiom, interpretation, whole, limit)
+        poser = interpretation.plans[key]
+        assert isinstance(poser, _Poser)
+        found.append(poser(axiom, data, generator))
+    return found
+
+
+class _Question(NamedTuple):
+    """Instances, the variables that are bound in each, how many rows of its own an instance has, and what is asked."""
+
+    instances: Instances
+    scope: dict[str, Any]
+    rows_of: dict[str, int]
+    formulas: tuple[Expr, ...]
+
+
+class _Poser:
+    """Poses one axiom; keeps what instances that look alike have in common."""
+
+    def __init__(self, axiom: Axiom, interpretation: Interpretation, whole: bool, limit: int) -> None:
+        self.interpretation, self.limit = interpretation, limit
+        self.formula = axiom.formula
+        self.whole = whole or first_forall(axiom.formula) is None
+        quantifiers = [n for n in postorder(axiom.formula) if isinstance(n, Quantifier)]
+        self.rows = sorted({g.domain.name for q in quantifiers for g in q.groups if isinstance(g.domain, Name)})
+        self._templates: dict[Any, list[Template]] = {}
+        self._seen: dict[Any, Any] = {}
+
+    def __call__(self, axiom: Axiom, data: Mapping[str, Any], generator: torch.Generator | None) -> PosedAxiom:
+        read = CallData(self.interpretation, data, self.rows)
+        if self.whole:
+            return self._as_whole(axiom, read)
+        instances, scope, shape, left = self._instances(read, generator)
+        quantifier = first_forall(self.formula)
+        assert quantifier is not None
+        body, guard = quantifier.body, quantifier.guard
+        passes = torch.ones(instances.count, dtype=torch.bool)
+        if left:
+            body = Quantifier("forall", left, body, guard=guard)
+        elif guard is not None and self._is_crisp(guard, read):
+            asked = _Question(instances, scope, {}, (guard,))
+            passes = self._answered(axiom, read, asked, shape, passes, tuple(scope)).holds
+        elif guard is not None:
+            body = Implies(guard, body)
+        return self._answered(axiom, read, _Question(instances, scope, {}, (body,)), shape, passes, tuple(scope))
+
+    def _is_crisp(self, formula: Expr, read: CallData) -> bool:
+        return all(read.is_crisp(node.name) for node in postorder(formula) if isinstance(node, Call))
+
+    # -- instances --------------------------------------------------------------------------------------------------
+
+    def _instances(
+        self, read: CallData, generator: torch.Generator | None
+    ) -> tuple[Instances, dict[str, Any], tuple[int, ...], list[Group]]:
+        """One instance for each choice of the variables of the outermost ``forall``; and groups that stay inside."""
+        quantifier = first_forall(self.formula)
+        assert quantifier is not None
+        rows: dict[str, list[Tensor]] = {}
+        found, sizes, flat = Instances(1, {}, {}), [], False
+        scope: dict[str, Any] = {}
+        groups = list(quantifier.groups)
+        for number, group in enumerate(groups):
+            cell = self._sequence(group.domain, scope)
+            members = None if cell is not None else self._members(read, group, generator)
+            if cell is None and members is None:
+                return self._laid(found, rows), scope, tuple(sizes) if not flat else (found.count,), groups[number:]
+            for name in group.names:
+                if cell is not None:
+                    lengths = read.length(cell, self._laid(found, rows))
+                    if lengths is None:
+                        raise KnowledgeError(f"variables cannot range over {group.domain}: it is no sequence")
+                    lengths = lengths.cpu()
+                    before = torch.arange(found.count).repeat_interleave(lengths)
+                    index = torch.arange(len(before)) - (lengths.cumsum(0) - lengths)[before]
+                    flat = True
+                else:
+                    assert members is not None
+                    before = torch.arange(found.count).repeat_interleave(len(members))
+                    index = members.repeat(found.count)
+                    sizes.append(len(members))
+                rows = {k: [column[before] for column in columns] for k, columns in rows.items()}
+                found = Instances(len(before), {}, {k: v[before] for k, v in found.own.items()})
+                if cell is not None:
+                    found.own[name] = index
+                    scope[name] = Cell(cell.row, cell.field, (*cell.path, name))
+                elif group.sort is not None:
+                    found.own[name] = index
+                    sort = read.batch.signature.sorts[group.sort]
+                    scope[name] = (group.sort, Indexed(0, name)) if sort.values is None else Own(name, sort)
+                else:
+                    assert isinstance(group.domain, Name)
+                    rows.setdefault(group.domain.name, []).append(index)
+                    scope[name] = Row(group.domain.name, len(rows[group.domain.name]) - 1)
+        return self._laid(found, rows), scope, (found.count,) if flat else tuple(sizes), []
+
+    @staticmethod
+    def _laid(found: Instances, rows: Mapping[str, list[Tensor]]) -> Instances:
+        return Instances(found.count, {k: torch.stack(columns, 1) for k, columns in rows.items()}, found.own)
+
+    @staticmethod
+    def _sequence(domain: Expr | None, scope: Mapping[str, Any]) -> Cell | None:
+        """The field of a row that variables range over, as in ``x in s.objects``."""
+        if isinstance(domain, Field) and isinstance(domain.children[0], Name):
+            row = scope.get(domain.children[0].name)
+            return Cell(row, domain.name) if isinstance(row, Row) else None
+        return None
+
+    @staticmethod
+    def _members(read: CallData, group: Group, generator: torch.Generator | None) -> Tensor | None:
+        """The indices of what a group ranges over; None if that depends on other variables."""
+        if group.sort is not None:
+            sort = read.batch.signature.sorts[group.sort]
+            size = read.batch.objects(group.sort).size if sort.values is None else len(sort.values)
+        elif isinstance(group.domain, Name):
+            size = read.row_count(group.domain.name)
+        else:
+            return None
+        if group.sample is not None and group.sample < size:
+            device = generator.device if generator is not None else None
+            return torch.randperm(size, generator=generator, device=device)[: group.sample].cpu()
+        return torch.arange(size)
+
+    # -- problems ---------------------------------------------------------------------------------------------------
+
+    def _answered(
+        self,
+        axiom: Axiom,
+        read: CallData,
+        asked: _Question,
+        shape: tuple[int, ...],
+        passes: Tensor,
+        variables: tuple[str, ...],
+        joint: bool = False,
+    ) -> PosedAxiom:
+        holds = torch.ones(asked.instances.count, dtype=torch.bool)
+        parts = self._by_template(read, asked, passes.nonzero().squeeze(1))
+        uncertain = []
+        for instances, template, at in parts:
+            posed = template.posed
+            if posed.problem is None:
+                if posed.certain is UNDEFINED:
+                    raise undefined(axiom)
+                holds[at] = bool(posed.certain)
+                continue
+            given = given_values(read, posed.given, instances, template)
+            observed = torch.ones(instances.count, len(posed.outputs), dtype=torch.int64)
+            possible = torch.ones(instances.count, dtype=torch.bool)
+            for i, output in enumerate(posed.outputs):
+                if output.given is not None:
+                    place = given_values(read, [output.given], instances, template).squeeze(1)
+                    possible &= place < len(output.values)
+                    observed[:, i] = place.clamp(max=len(output.values) - 1)
+            if not posed.world:  # what is given decides
+                outputs = posed.problem(torch.zeros(instances.count, 1, dtype=torch.int64), given)
+                if any(
+                    o.values[-1] is UNDEFINED and bool((outputs[:, i] == len(o.values) - 1).any())
+                    for i, o in enumerate(posed.outputs)
+                ):
+                    raise undefined(axiom)
+                holds[at] = possible & (outputs == observed).all(-1)
+                continue
+            holds[at] = False
+            where = possible.nonzero().squeeze(1)
+            if len(where) < instances.count:
+                instances, given, observed, at = instances.select(where), given[where], observed[where], at[where]
+            if len(where):
+                uncertain.append((instances, template, at, given, observed))
+        beliefs = believed(read, [(t.posed.world, instances, t) for instances, t, *_ in uncertain])
+        batches = []
+        for (_, template, at, given, observed), belief in zip(uncertain, beliefs, strict=True):
+            posed = template.posed
+            assert posed.problem is not None
+            device = belief.log_probs.device
+            batches.append(
+                ProblemBatch(
+                    posed.problem,
+                    belief,
+                    given.to(device) if posed.given else None,
+                    observed.to(device),
+                    at,
+                    tuple([v.values for v in posed.world]),
+                    tuple([output.values for output in posed.outputs]),
+                    tuple([_field(output.given) for output in posed.outputs]),
+                )
+            )
+        return PosedAxiom(axiom, shape, passes, holds, batches, variables, joint)
+
+    def _by_template(self, read: CallData, asked: _Question, left: Tensor) -> list[tuple[Instances, Template, Tensor]]:
+        """The instances by template, with where they are among all of them."""
+        key = (asked.formulas, tuple(asked.scope.items()), tuple(sorted(asked.rows_of.items())), read.schema)
+        known = self._templates.setdefault(key, [])
+        found = []
+        for template in list(known):
+            if not len(left):
+                break
+            instances = asked.instances.select(left)
+            fits = template.matches(read, instances)
+            if not fits.any():
+                continue
+            instances = instances.select(fits.nonzero().squeeze(1))
+            if not template.covers(read, instances):
+                known.remove(template)
+                continue
+            found.append((instances, template, left[fits]))
+            left = left[~fits]
+        while len(left):
+            instances = asked.instances.select(left)
+            template = Template(
+                read,
+                instances.select(torch.zeros(1, dtype=torch.int64)),
+                asked.instances,
+                asked.rows_of,
+                self._seen,
+                self.limit,
+            )
+            template.unfold(asked.formulas, asked.scope)
+            known.append(template)
+            if len(known) > TEMPLATES:
+                del known[0]
+            fits = template.matches(read, instances)
+            found.append((instances.select(fits.nonzero().squeeze(1)), template, left[fits]))
+            left = left[~fits]
+        return found
+
+    # -- everything together ----------------------------------------------------------------------------------------
+
+    def _as_whole(self, axiom: Axiom, read: CallData) -> PosedAxiom:
+        """The parts of an axiom that share no variable, so that their probabilities may be multiplied.
+
+        Where the axiom does not go row by row, or object by object of an open sort, the only part is everything.
+        """
+        over = _row_by_row(self.formula)
+        everything = [_Question(Instances(1, {}, {}), {}, {}, (self.formula,))]
+        if over is None or (over.sort is not None and read.batch.signature.sorts[over.sort].values is not None):
+            questions = everything
+        else:
+            questions = self._components(read, over)
+        parts = []
+        for asked in questions:
+            passes = torch.ones(asked.instances.count, dtype=torch.bool)
+            parts.append(self._answered(axiom, read, asked, (), passes, (), joint=True))
+        batches, first = [], 0
+        for part in parts:
+            for b in part.batches:
+                places = b.instances + first
+                batches.append(
+                    ProblemBatch(b.problem, b.belief, b.given, b.observed, places, b.values, b.outputs, b.fields)
+                )
+            first += len(part.holds)
+        holds = torch.cat([part.holds for part in parts])
+        return PosedAxiom(axiom, (), torch.ones_like(holds), holds, batches, (), joint=True)
+
+    def _components(self, read: CallData, over: Group) -> list[_Question]:
+        """As few rows in each part as can be."""
+        count = read.row_count(over.domain.name) if isinstance(over.domain, Name) else read.object_count(str(over.sort))
+        alone = self._of_rows(over, torch.arange(count).unsqueeze(1))
+        instance, variable = self._occurrences(read, self._by_template(read, alone, torch.arange(count)))
+        shared = repeated(variable)
+        if not len(shared):
+            return [alone]
+        sizes: dict[int, list[list[int]]] = {}
+        for rows in _joined(count, instance[shared].tolist(), variable[shared].tolist()):
+            sizes.setdefault(len(rows), []).append(rows)
+        return [self._of_rows(over, torch.tensor(rows)) for rows in sizes.values()]
+
+    def _of_rows(self, over: Group, rows: Tensor) -> _Question:
+        """Parts of some rows each, ``(parts, rows)``, or of some objects each."""
+        if isinstance(over.domain, Name):
+            name = over.domain.name
+            return _Question(Instances(len(rows), {name: rows}, {}), {}, {name: rows.shape[1]}, (self.formula,))
+        sort = str(over.sort)
+        own = {f"{sort}{i}": column for i, column in enumerate(rows.unbind(1))}
+        return _Question(Instances(len(rows), {}, own), {}, {sort: rows.shape[1]}, (self.formula,))
+
+    def _occurrences(
+        self, read: CallData, parts: Sequence[tuple[Instances, Template, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
+        """Which world variables occur in which instances: pairs of an instance and a number of a variable."""
+        atoms: dict[Any, list[tuple[tuple[Any, Instances, Template], Tensor]]] = {}
+        for instances, template, at in parts:
+            for variable in template.posed.world:
+                symbol, args, fresh = variable.key
+                if fresh is None:
+                    atoms.setdefault(symbol, []).append(((args, instances, template), at))
+        pairs: list[tuple[Tensor, Tensor]] = []
+        first = 0
+        for symbol, found in atoms.items():
+            numbers = read.number_of(symbol, [question for question, _ in found])
+            pairs += [(at, first + number) for (_, at), number in zip(found, numbers, strict=True)]
+            first += max([int(n.max()) + 1 for n in numbers if len(n)], default=0)
+        if not pairs:
+            return torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+        together = torch.unique(torch.stack([torch.cat(column) for column in zip(*pairs, strict=True)]), dim=1)
+        return together[0], together[1]
+
+
+def undefined(axiom: Axiom) -> KnowledgeError:
+    """The error for an axiom some term of which may have no value."""
+    return KnowledgeError(
+        f"axiom {axiom.name!r}, {axiom.formula}: some term has no value in a world of positive probability, such as a "
+        "quotient by zero, a function outside its table, or an index outside its sequence; keep it away from there "
+        "with a guard, as in 'where d != 0'"
+    )
+
+
+def _field(given: Any) -> tuple[str, str] | None:
+    """The field that a given variable holds, if it is just that."""
+    known = None if given is None else given.key[1]
+    if known is None or known.op != "cell" or known.args[0].path:
+        return None
+    return known.args[0].row.rows, known.args[0].field
+
+
+def _row_by_row(formula: Expr) -> Group | None:
+    """What a formula ranges over with its first variable and nowhere else: rows, or an open sort."""
+    outermost = first_forall(formula)
+    if outermost is None:
+        return None
+    group = outermost.groups[0]
+    if len(group.names) > 1 or group.sample is not None or not isinstance(group.domain, Name | None):
+        return None
+    over = (group.sort, group.domain)
+    every = [g for node in postorder(formula) if isinstance(node, Quantifier) for g in node.groups]
+    return group if [(g.sort, g.domain) for g in every].count(over) == 1 else None
+
+
+def repeated(variable: Tensor) -> Tensor:
+    """The places of the variables that are in more than one instance."""
+    return (variable.bincount()[variable] > 1).nonzero().squeeze(1) if len(variable) else variable
+
+
+def _joined(count: int, instances: Sequence[int], variables: Sequence[int]) -> list[list[int]]:
+    """Instances that share a variable, directly or through others, together."""
+    parent = list(range(count))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    holder: dict[int, int] = {}
+    for instance, variable in zip(instances, variables, strict=True):
+        parent[root(instance)] = root(holder.setdefault(variable, instance))
+    together: dict[int, list[int]] = {}
+    for i in range(count):
+        together.setdefault(root(i), []).append(i)
+    return list(together.values())

@@ -1,0 +1,243 @@
+"""From a formula over tests of variables to a problem.
+
+Conjuncts that say that a term equals what is given become outputs of their own: the problem computes the term, and what
+is given is observed. All the rest is one more output, whether it holds. Where all variables are Boolean, the problem is
+the formula itself, which circuits are compiled from; elsewhere it is factors.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from doxa.logic import And, Call, Count, Expr, Iff, Implies, Not, Or, Truth, Xor
+from doxa.logic.syntax._simplify import formulas
+from doxa.pose._variables import UNDEFINED, Auxiliary, Term, Variable, Variables, strict
+from doxa.problem import Factor, Problem
+from doxa.problem import Variable as ProblemVariable
+
+__all__ = ["Output", "PosedProblem", "build"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What an output stands for: its values, and the given variable that it is observed as; None for "it holds"."""
+
+    values: tuple[Any, ...]
+    given: Variable | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PosedProblem:
+    """A problem and what its variables stand for.
+
+    Attributes:
+        problem: None where nothing is uncertain and nothing is given: then ``certain`` says whether it holds.
+        world: the world variables; none where the given ones decide everything.
+    """
+
+    problem: Problem | None
+    certain: Any
+    world: tuple[Variable, ...] = ()
+    given: tuple[Variable, ...] = ()
+    outputs: tuple[Output, ...] = ()
+
+
+def build(formula: Expr, variables: Variables) -> PosedProblem:
+    """The problem of a formula, whose atoms are tests of the variables."""
+    if isinstance(formula, Truth):
+        return PosedProblem(None, formula.value)
+    equations: list[tuple[Term, int]] = []
+    rest: list[Expr] = []
+    for part in formula.children if type(formula) is And else (formula,):
+        test = variables.tests.get(part)
+        equation = None if test is None else variables.equations.get(test.variable)
+        if equation is None:
+            rest.append(part)
+        else:
+            equations.append(equation)
+    whole = rest[0] if len(rest) == 1 else And(*rest) if rest else None
+    if not equations and whole is not None and (found := _boolean(whole, variables)) is not None:
+        return found
+    targets: list[tuple[Term, Output]] = []
+    for term, given in equations:
+        known = variables.all[given]
+        assert isinstance(known, Variable)
+        targets.append((term, Output(known.values[:-1], known)))
+    if whole is not None:
+        holds = _lowered(whole, variables)
+        if not isinstance(holds, Term):
+            if not targets or holds is not True:
+                return PosedProblem(None, holds)
+        else:
+            values = (False, True, UNDEFINED) if UNDEFINED in holds.values else (False, True)
+            targets.append((holds, Output(values)))
+    return _factored(targets, variables)
+
+
+def _boolean(formula: Expr, variables: Variables) -> PosedProblem | None:
+    """The problem that is the formula itself; None unless all its variables have two values and nobody decides them."""
+    atoms = [node for node in formulas(formula) if type(node) is Call]
+    own: dict[int, tuple[Expr, Variable]] = {}
+    for atom in atoms:
+        test = variables.tests[atom]
+        variable = variables.all[test.variable] if test.variable >= 0 else None
+        if not isinstance(variable, Variable) or test.values != (False, True) or len(variable.values) != 2:
+            return None
+        own[test.variable] = (atom, variable)
+    world = [pair for pair in own.values() if pair[1].kind == "world"]
+    given = [pair for pair in own.values() if pair[1].kind == "given"]
+    if not world:
+        return None
+    problem = Problem.from_formula(
+        formula,
+        [[atom] for atom, _ in world],
+        given=[[atom] for atom, _ in given],
+        names=_distinct([*[v.name for _, v in world], "holds", *[v.name for _, v in given]]),
+    )
+    kept = tuple([v for _, v in world]), tuple([v for _, v in given])
+    return PosedProblem(problem, None, *kept, (Output((False, True)),))
+
+
+def _factored(targets: Sequence[tuple[Term, Output]], variables: Variables) -> PosedProblem:
+    """The problem of the values of terms, with the variables that they depend on and no others."""
+    needed: set[int] = set()
+    stack = [term.variable for term, _ in targets]
+    while stack:
+        number = stack.pop()
+        variable = variables.all[number]
+        if number not in needed:
+            needed.add(number)
+            stack += variable.inputs if isinstance(variable, Auxiliary) else ()
+    world, given, auxiliary = [], [], []
+    role: dict[int, ProblemVariable] = {}
+    for number in sorted(needed):
+        variable = variables.all[number]
+        if isinstance(variable, Auxiliary):
+            role[number] = ProblemVariable.auxiliary(len(auxiliary))
+            auxiliary.append(variable.size)
+        elif variable.kind == "world":
+            role[number] = ProblemVariable.world(len(world))
+            world.append(variable)
+        else:
+            role[number] = ProblemVariable.given(len(given))
+            given.append(variable)
+    factors = []
+    for number in sorted(needed):
+        variable = variables.all[number]
+        if isinstance(variable, Auxiliary):
+            inputs, target = [role[i] for i in variable.inputs], role[number]
+            if isinstance(variable.table, str):
+                factors.append(Factor.compare(inputs[0], inputs[1], target, variable.table))
+            else:
+                factors.append(Factor.lookup(inputs, target, variable.table))
+    for i, (term, output) in enumerate(targets):
+        place = {(type(value), value): at for at, value in enumerate(output.values)}
+        codes = torch.tensor([place[type(value), value] for value in term.values])
+        factors.append(Factor.lookup([role[term.variable]], ProblemVariable.output(i), codes))
+    names = ["holds" if output.given is None else output.given.name for _, output in targets]
+    problem = Problem.from_factors(
+        factors,
+        [len(v.values) for v in world] or [1],
+        [len(output.values) for _, output in targets],
+        auxiliary=auxiliary,
+        given=[len(v.values) for v in given],
+        names=_distinct([*([v.name for v in world] or ["nothing"]), *names, *[v.name for v in given]]),
+    )
+    return PosedProblem(problem, None, tuple(world), tuple(given), tuple([output for _, output in targets]))
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return found
+
+
+# -- connectives as factors ------------------------------------------------------------------------------------------
+
+
+def _lowered(formula: Expr, variables: Variables) -> Any:
+    """The formula as a term; an undefined part matters only where the other parts do not decide."""
+    value: dict[int, Any] = {}
+    for node in formulas(formula):
+        value[id(node)] = _node(node, [value[id(c)] for c in node.children], variables)
+    return value[id(formula)]
+
+
+def _node(node: Expr, args: list[Any], variables: Variables) -> Any:
+    match node:
+        case Call():
+            term = variables.tests[node]
+            return UNDEFINED if term.variable < 0 else term
+        case Truth():
+            return node.value
+        case Not():
+            return _not(args[0], variables)
+        case And():
+            return _and(args, variables)
+        case Or():
+            return _or(args, variables)
+        case Implies():
+            return _or([_not(args[0], variables), args[1]], variables)
+        case Iff():
+            return variables.apply("iff", strict(operator.eq), args)
+        case Xor():
+            return variables.apply("xor", strict(operator.ne), args)
+    assert isinstance(node, Count)
+    return _count(node.kind, node.count, args, variables)
+
+
+def _not(value: Any, variables: Variables) -> Any:
+    return variables.apply("not", _negation, [value])
+
+
+def _and(values: Sequence[Any], variables: Variables) -> Any:
+    # First what depends on one variable, which costs nothing, then the rest, one after the other.
+    groups: dict[Any, Any] = {}
+    for value in values:
+        at = value.variable if isinstance(value, Term) else None
+        before = groups.get(at, True)
+        groups[at] = value if before is True else variables.apply("and", _conjunction, [before, value])
+    result: Any = groups.pop(None, True)
+    for value in groups.values():
+        if result is False:
+            break
+        result = value if result is True else variables.apply("and", _conjunction, [result, value])
+    return result
+
+
+def _or(values: Sequence[Any], variables: Variables) -> Any:
+    return _not(_and([_not(v, variables) for v in values], variables), variables)
+
+
+_TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "exactly": operator.eq,
+    "at most": operator.le,
+    "at least": operator.ge,
+}
+
+
+def _count(kind: str, number: int, values: Sequence[Any], variables: Variables) -> Any:
+    """How many are true, counted one after the other and no further than is needed."""
+    cap, total = number + 1, 0
+    for value in values:
+        total = variables.apply(("add", cap), strict(lambda n, v: min(n + int(v), cap)), [total, value])
+    return variables.apply((kind, number), strict(lambda n: _TESTS[kind](n, number)), [total])
+
+
+def _conjunction(*values: Any) -> Any:
+    """And, where an undefined part matters only if no part is false."""
+    if any(v is False for v in values):
+        return False
+    return UNDEFINED if any(v is UNDEFINED for v in values) else True
+
+
+def _negation(value: Any) -> Any:
+    return value if value is UNDEFINED else not value

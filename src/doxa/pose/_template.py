@@ -1,0 +1,174 @@
+"""What instances that look alike have in common: one formula, unfolded once, and one problem.
+
+Instances look alike when they have as many rows, sequences as long, and objects that are equal to each other in the
+same places. What they know and believe differs: what they know is given to the problem, what they believe is its
+belief.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from doxa.errors import BindingError
+from doxa.logic import INT, REAL, Expr, Function, Predicate, Sort
+from doxa.logic.unfold._unfolder import Scope, Unfolder
+from doxa.pose._data import CallData, Indexed, Instances, Reference, position
+from doxa.pose._problem import PosedProblem, build
+from doxa.pose._values import Cell, InstanceValues, Known, Object, Own, Row
+from doxa.pose._variables import UNDEFINED, Variables
+
+__all__ = ["Template"]
+
+
+@dataclass(eq=False)
+class Template:
+    """What instances that look alike share; the setting in which the first of them is unfolded.
+
+    Attributes:
+        references: what the labels of objects refer to.
+        labels: for each reference, the first one that is the same object.
+        lengths: how long sequences are.
+        posed: the problem, and what fills its variables.
+    """
+
+    data: CallData
+    first: Instances  # one instance
+    everyone: Instances
+    rows_of: Mapping[str, int]  # how many rows an instance has of its own, by name; all rows of other names
+    values_seen: dict[Known, tuple[Any, ...]]  # in this and earlier data
+    limit: int
+    references: list[Reference] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    lengths: dict[Cell, int] = field(default_factory=dict)
+    posed: PosedProblem = field(init=False)
+    _place: dict[Reference, int] = field(default_factory=dict)
+    _label: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def unfold(self, formulas: Sequence[Expr], scope: Scope) -> None:
+        """Unfold what is asked, whether all formulas hold, and let go of the data."""
+        variables = Variables(self.limit)
+        values = InstanceValues(self.data.batch.signature, self, variables)
+        outer = {name: self.refer(v) if isinstance(v, tuple) else v for name, v in scope.items()}
+        unfolder = Unfolder(values, outer)
+        self.posed = build(values.conjunction([unfolder.formula(f) for f in formulas]), variables)
+        del self.data, self.first, self.everyone
+
+    # -- what the first instance is made of -------------------------------------------------------------------------
+
+    def rows(self, name: str) -> list[Row]:
+        if name in self.rows_of:
+            return [Row(name, i) for i in range(self.rows_of[name])]
+        return [Row(name, i, fixed=True) for i in range(self.data.row_count(name))]
+
+    def objects(self, sort: str) -> list[Object]:
+        if sort in self.rows_of:
+            return [self.refer((sort, Indexed(0, f"{sort}{i}"))) for i in range(self.rows_of[sort])]
+        return [self.refer((sort, Indexed(i))) for i in range(self.data.batch.objects(sort).size)]
+
+    def constant(self, name: str) -> Any:
+        sort = self.data.batch.signature.constants[name].sort
+        fixed = self.data.interpretation.constant(name)
+        if sort.is_open and sort not in (INT, REAL):
+            return self.refer(self.data.own_constant(name))
+        if fixed is None:
+            raise BindingError(f"the constant {name} has no value; bind it: Interpretation(kb, {name}=...)")
+        if sort.values is not None:
+            assert fixed.index is not None
+            return sort.values[fixed.index]
+        assert fixed.tensor is not None
+        return fixed.tensor.item()
+
+    def refer(self, reference: Reference) -> Object:
+        """The object that a reference means in the first instance, known by the first reference to it."""
+        if reference not in self._place:
+            here = (reference[0], int(self.data.identity(reference, self.first)))
+            self._place[reference] = len(self.references)
+            self.labels.append(self._label.setdefault(here, len(self.references)))
+            self.references.append(reference)
+        return Object(reference[0], self.labels[self._place[reference]])
+
+    def object(self, value: Any, sort: Sort) -> Object:
+        if isinstance(value, Object):
+            return value
+        if isinstance(value, Own):
+            return self.refer((sort.name, Indexed(0, value.name)))
+        return self.refer((sort.name, value if isinstance(value, Cell) else Indexed(position(sort, value))))
+
+    def length(self, cell: Cell) -> int | None:
+        if cell not in self.lengths:
+            found = self.data.length(cell, self.first)
+            if found is None:
+                return None
+            self.lengths[cell] = int(found)
+        return self.lengths[cell]
+
+    def sort_of(self, cell: Cell) -> Sort | None:
+        return self.data.batch.column(cell.row.rows, cell.field).sort
+
+    def is_crisp(self, symbol: Predicate | Function) -> bool:
+        return self.data.is_crisp(symbol.name)
+
+    def is_exclusive(self, symbol: Predicate | Function) -> bool:
+        return self.data.is_exclusive(symbol.name)
+
+    def tabulated(self, symbol: Predicate | Function, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
+        defined = [t for t in tuples if not any(a is UNDEFINED for a in t)]
+        found = iter(self.data.tabulated(symbol, defined) if defined else ())
+        answers = [UNDEFINED if any(a is UNDEFINED for a in t) else next(found) for t in tuples]
+        return [UNDEFINED if a is None else a for a in answers]
+
+    def seen(self, known: Known) -> tuple[Any, ...]:
+        values, fine = self.data.known(known, self.everyone, self)
+        earlier = self.values_seen.get(known, ())
+        found = {*torch.unique(values[fine]).tolist(), *earlier} - {UNDEFINED}
+        partial = not bool(fine.all()) or UNDEFINED in earlier
+        self.values_seen[known] = (*sorted(found), *([UNDEFINED] if partial else []))
+        return self.values_seen[known]
+
+    def named(self, value: Any) -> str:
+        if not isinstance(value, Object):
+            return str(value)
+        sort, at = self.references[value.label]
+        if isinstance(at, Cell):
+            return str(at)
+        finite = self.data.batch.signature.sorts[sort].values
+        return at.name or (str(finite[at.index]) if finite is not None else f"{sort}#{at.index}")
+
+    # -- other instances --------------------------------------------------------------------------------------------
+
+    def covers(self, data: CallData, instances: Instances) -> bool:
+        """Do the known numbers of these instances lie among the values that the problem was made for?"""
+        for variable in self.posed.given:
+            if variable.key[0] != "seen":
+                continue
+            values, fine = data.known(variable.key[1], instances, self)
+            listed = [v for v in variable.values if v is not UNDEFINED]
+            values = values.long() if values.dtype == torch.bool else values
+            inside = torch.isin(values, torch.tensor(listed, dtype=values.dtype)) | ~fine
+            if not inside.all() or (not fine.all() and UNDEFINED not in variable.values):
+                return False
+        return True
+
+    def matches(self, data: CallData, instances: Instances) -> Tensor:
+        """Which instances look like this: bool ``(instances,)``."""
+        fits = torch.ones(instances.count, dtype=torch.bool)
+        for cell, length in self.lengths.items():
+            found = data.length(cell, instances)
+            fits &= False if found is None else found == length
+        if not fits.all():  # a reference may lead nowhere in instances of another shape
+            where = fits.nonzero().squeeze(1)
+            return fits.index_put((where,), self.matches(data, instances.select(where))) if len(where) else fits
+        ids: dict[str, list[tuple[int, Tensor]]] = {}  # of the different objects so far, by sort
+        for i, reference in enumerate(self.references):
+            here = data.identity(reference, instances)
+            others = ids.setdefault(reference[0], [])
+            for label, other in others:
+                fits &= (here == other) == (label == self.labels[i])
+            if self.labels[i] == i:
+                others.append((i, here))
+        return fits

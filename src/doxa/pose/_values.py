@@ -1,0 +1,449 @@
+"""What terms and formulas become for one instance of the data: formulas over tests of variables.
+
+An instance is a choice of rows, objects and values for the variables of an axiom. What the data decide about it is
+*known*: it is computed for all instances at once (`doxa.pose._data`) and given to the problem. What networks say is a
+world variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any, Protocol
+
+from doxa.errors import BindingError, KnowledgeError
+from doxa.logic import (
+    INT,
+    REAL,
+    And,
+    Arith,
+    Call,
+    Compare,
+    Expr,
+    Field,
+    Function,
+    Index,
+    Or,
+    Predicate,
+    Signature,
+    Sort,
+)
+from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
+from doxa.logic.unfold._formulas import Formulas
+from doxa.pose._variables import UNDEFINED, Term, Variables, strict
+
+__all__ = ["Cell", "InstanceValues", "Known", "Object", "Own", "Row", "Setting"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A data row of an instance: its number among the instance's own rows, or among all of them."""
+
+    rows: str
+    number: int
+    fixed: bool = False
+    """Whether the number is that of the data, the same in every instance."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A field of a row, or an element of the sequence in it; its use decides whether it is an object or a number.
+
+    The path to an element has numbers, or names of variables, whose numbers differ between instances.
+    """
+
+    row: Row
+    field: str
+    path: tuple[int | str, ...] = ()
+
+    def __str__(self) -> str:
+        place = f"{self.row.rows}[{self.row.number}]" if self.row.number else self.row.rows
+        return f"{place}.{self.field}" + "".join([f"[{i}]" for i in self.path])
+
+
+@dataclass(frozen=True)
+class Own:
+    """The value of a variable over a finite sort, one for each instance."""
+
+    name: str
+    sort: Sort
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Object:
+    """An object of an instance, or a value of a finite sort: the same label says that it is the same one."""
+
+    sort: str
+    label: int
+
+
+@dataclass(frozen=True)
+class Known:
+    """A number, a value or a truth that the data alone decide, the same way in every instance."""
+
+    op: str
+    args: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        if self.op in ("cell", "own"):
+            return str(self.args[0])
+        if self.op == "call":
+            return f"{self.args[0].name}({', '.join(map(str, self.args[1]))})"
+        return f"({f' {self.op} '.join(map(str, self.args))})"
+
+
+class Setting(Protocol):
+    """What an instance is made of; `doxa.pose._template` has it from the data."""
+
+    def rows(self, name: str) -> Sequence[Row]: ...
+
+    def objects(self, sort: str) -> Sequence[Any]: ...
+
+    def constant(self, name: str) -> Any: ...
+
+    def length(self, cell: Cell) -> int | None: ...
+
+    def sort_of(self, cell: Cell) -> Sort | None: ...
+
+    def object(self, value: Any, sort: Sort) -> Object: ...
+
+    def is_crisp(self, symbol: Predicate | Function) -> bool: ...
+
+    def is_exclusive(self, symbol: Predicate | Function) -> bool: ...
+
+    def tabulated(self, symbol: Predicate | Function, tuples: Sequence[tuple[Any, ...]]) -> list[Any]: ...
+
+    def seen(self, known: Known) -> Sequence[Any]: ...
+
+    def named(self, value: Any) -> str: ...
+
+
+class InstanceValues(Formulas):
+    """The values of one instance: see `doxa.logic.unfold._unfolder.Values`."""
+
+    def __init__(self, signature: Signature, setting: Setting, variables: Variables) -> None:
+        super().__init__()
+        self.signature = signature
+        self.setting = setting
+        self.variables = variables
+        self._fresh = 0
+        self._undefined = self._build.share(Call("undefined", ()))
+        variables.tests[self._undefined] = Term(-1, (UNDEFINED,))
+
+    # -- what there is ----------------------------------------------------------------------------------------------
+
+    def objects(self, sort: str) -> Sequence[Any]:
+        declared = self.signature.sorts[sort]
+        return declared.values if declared.values is not None else self.setting.objects(sort)
+
+    def rows(self, name: str) -> Sequence[Row]:
+        return self.setting.rows(name)
+
+    def members(self, group: Group, value: Any) -> Sequence[Cell]:
+        length = self.setting.length(value) if isinstance(value, Cell) else None
+        if length is None:
+            raise KnowledgeError(f"variables cannot range over {group.domain}; after 'in' stand rows or their fields")
+        return [Cell(value.row, value.field, (*value.path, i)) for i in range(length)]
+
+    def name(self, name: str) -> Any:
+        if name in self.signature.constants:
+            return self.setting.constant(name)
+        if name in self.signature.value_sorts:
+            return name
+        raise KnowledgeError(f"unknown name {name!r}: it is neither bound nor declared")
+
+    def field(self, node: Field, row: Any) -> Cell:
+        if not isinstance(row, Row):
+            raise BindingError(f"{node}: only data rows have fields")
+        return Cell(row, node.name)
+
+    def element(self, node: Index, base: Any, place: Any) -> Any:
+        length = self.setting.length(base) if isinstance(base, Cell) else None
+        if length is None:
+            raise BindingError(f"{node}: only sequences have elements")
+
+        def element(i: Any) -> Any:
+            inside = isinstance(i, int) and 0 <= i < length
+            return Cell(base.row, base.field, (*base.path, i)) if inside else UNDEFINED
+
+        return self.variables.apply(("element", base), element, [self._term(place)])
+
+    # -- formulas ---------------------------------------------------------------------------------------------------
+
+    def truth(self, node: Expr, value: Any) -> Expr:
+        if isinstance(value, Expr):
+            return value
+        if isinstance(value, Cell):
+            value = self._content(value)
+        if isinstance(value, Known):
+            value = self._given(value, (False, True))
+        if isinstance(value, bool):
+            return self._build.truth(value)
+        if value is UNDEFINED:
+            return self._undefined
+        if not isinstance(value, Term) or any(v is not UNDEFINED and not isinstance(v, bool) for v in value.values):
+            raise KnowledgeError(f"a formula is wanted, but {node} is a term")
+        return self._literal(value)
+
+    def _literal(self, term: Term) -> Expr:
+        """A Boolean term as a formula: a test and its opposite are one atom and its negation."""
+        if all(v is True for v in term.values) or all(v is False for v in term.values):
+            return self._build.truth(term.values[0] is True)
+        first = next(v for v in term.values if v is not UNDEFINED) if set(term.values) != {UNDEFINED} else False
+        if first is True:
+            flipped = Term(term.variable, [v if v is UNDEFINED else not v for v in term.values])
+            return self._build.negate(self._build.share(self.variables.atom(flipped)))
+        return self._build.share(self.variables.atom(term))
+
+    # -- terms ------------------------------------------------------------------------------------------------------
+
+    def _content(self, cell: Cell) -> Any:
+        """What a field holds where no object is wanted: a number, or a value of its sort."""
+        return Known("cell", (cell,))
+
+    def _named_values(self, known: Known) -> tuple[str, ...] | None:
+        """The names that a known value goes by, if it is one of an enumeration."""
+        sort = None
+        if known.op == "cell":
+            sort = self.setting.sort_of(known.args[0])
+        elif known.op == "own":
+            sort = known.args[0].sort
+        elif known.op == "call" and isinstance(known.args[0], Function):
+            sort = known.args[0].result
+        return sort.values if sort is not None and isinstance(sort.values, tuple) else None
+
+    def _known(self, value: Any) -> Any:
+        """A field or the value of a variable as what is known."""
+        if isinstance(value, Cell):
+            return self._content(value)
+        return Known("own", (value,)) if isinstance(value, Own) else value
+
+    def _given(self, known: Known, values: Sequence[Any]) -> Term:
+        """A variable whose value the data decide."""
+        listed = (*values, UNDEFINED) if _partial(known) else tuple(values)
+        return self.variables.own("given", ("value", known, listed), listed, str(known))
+
+    def _term(self, value: Any) -> Any:
+        """What is known as a variable, where nothing simpler will do: with the values that occur in the data."""
+        value = self._known(value)
+        if not isinstance(value, Known):
+            return value
+        named = self._named_values(value)
+        if named is not None:
+            return self._given(value, named)
+        listed = tuple(self.setting.seen(value))
+        return self.variables.own("given", ("seen", value), listed, str(value))
+
+    def _number(self, node: Expr, value: Any) -> Any:
+        value = self._known(value)
+        if isinstance(value, Expr):
+            raise KnowledgeError(f"numbers are wanted in {node}, but there is a formula")
+        for one in value.values if isinstance(value, Term) else (value,):
+            if not isinstance(one, int | float | Known) and one is not UNDEFINED:
+                raise KnowledgeError(f"numbers are wanted in {node}, but there is {one!r}")
+        return value
+
+    def arithmetic(self, node: Arith, args: list[Any]) -> Any:
+        numbers = [self._number(node, a) for a in ([0, *args] if len(args) == 1 else args)]
+        if any(isinstance(n, Known) for n in numbers) and not any(isinstance(n, Term) for n in numbers):
+            return UNDEFINED if any(n is UNDEFINED for n in numbers) else Known(node.op, tuple(numbers))
+        operate = ARITHMETIC[node.op]
+        if node.op in ("//", "mod"):
+            operate = partial(_divided, operate)
+        return self.variables.apply(node.op, strict(operate), [self._term(n) for n in numbers])
+
+    def compare(self, node: Compare, args: list[Any]) -> Any:
+        sorts = [self.setting.sort_of(a) for a in args if isinstance(a, Cell)]
+        opened = next((s for s in sorts if s is not None and s.is_open and s not in (INT, REAL)), None)
+        if opened is None:
+            opened = next((Sort(a.sort) for a in args if isinstance(a, Object)), None)
+        if opened is not None:
+            objects = [self.setting.object(a, opened) for a in args]
+            return bool(COMPARISON[node.op](objects[0], objects[1]))
+        values = [self._known(a) for a in args]
+        if node.op not in ("=", "!="):
+            values = [self._number(node, v) for v in values]
+        if any(v is UNDEFINED for v in values):
+            return UNDEFINED
+        known = [i for i, v in enumerate(values) if isinstance(v, Known)]
+        if len(known) == 1 and isinstance(values[1 - known[0]], Term):
+            found = self._against(node.op, values[1 - known[0]], values[known[0]], swapped=known[0] == 0)
+            if found is not None:
+                return found
+        if known and not any(isinstance(v, Term) for v in values):
+            return Known(node.op, tuple([self._coded(v, values) for v in values]))
+        return self.variables.apply(node.op, strict(COMPARISON[node.op]), [self._term(v) for v in values])
+
+    def _coded(self, value: Any, values: Sequence[Any]) -> Any:
+        """A name of an enumeration beside what is known: the data hold its position."""
+        if not isinstance(value, str):
+            return value
+        return self.signature.value_sorts[value].values.index(value)  # type: ignore[union-attr]
+
+    def _against(self, op: str, term: Term, known: Known, *, swapped: bool) -> Any:
+        """A term compared with what is known: the data decide where the known value stands among the term's."""
+        values = list(dict.fromkeys(term.values))
+        if any(v is UNDEFINED or isinstance(v, Known | Cell) for v in values):
+            return None
+        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+        named = self._named_values(known)
+        if named is None and not numbers:
+            return None if op in ("=", "!=") else UNDEFINED
+        if numbers:
+            values.sort()
+        if op in ("=", "!="):
+            if _partial(known):
+                return None
+            listed = (*values, None)
+            place = self.variables.own("given", ("place", known, listed, named), listed, str(known))
+            equal = self._literal(self.variables.equal(term, place.variable, values))
+            return equal if op == "=" else self._build.negate(equal)
+        if _partial(known):
+            return None
+        if swapped:  # known < term is term > known
+            op = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
+        strictly = op in ("<", ">=")  # term < known: fewer values than those below the known one
+        key = ("below" if strictly else "up to", known, tuple(values))
+        count = self.variables.own("given", key, tuple(range(len(values) + 1)), str(known))
+        less = self._literal(self.variables.less(term, count.variable, values))
+        return less if op in ("<", "<=") else self._build.negate(less)
+
+    # -- applications -----------------------------------------------------------------------------------------------
+
+    def call(self, node: Call, args: list[Any]) -> Any:
+        declared = self.signature
+        symbol = declared.predicates.get(node.name) or declared.functions.get(node.name)
+        if symbol is None:
+            raise KnowledgeError(f"{node}: {node.name!r} is neither a predicate nor a function of the knowledge base")
+        if len(args) != len(symbol.sorts):
+            raise KnowledgeError(f"{node}: {symbol.name} takes {len(symbol.sorts)} arguments, got {len(args)}")
+        fresh = None
+        if node.fresh:
+            fresh, self._fresh = self._fresh, self._fresh + 1
+        fitted = [self._argument(node, a, s) for a, s in zip(args, symbol.sorts, strict=True)]
+        uncertain = [i for i, a in enumerate(fitted) if isinstance(a, Term)]
+        if not uncertain:
+            return self._apply(symbol, tuple(fitted), fresh)
+        # What it says of each value that the uncertain arguments can have; then the one that they do have.
+        chosen = [fitted[i] for i in uncertain]
+        tuples = []
+        combinations = list(product(*[dict.fromkeys(term.values) for term in chosen]))
+        for combination in combinations:
+            filled = list(fitted)
+            for i, label in zip(uncertain, combination, strict=True):
+                filled[i] = self._argument(node, label, symbol.sorts[i])
+            tuples.append(tuple(filled))
+        if self.setting.is_crisp(symbol) and all(_plain(a) for t in tuples for a in t):
+            answers = self.setting.tabulated(symbol, tuples)
+        else:
+            answers = [self._apply(symbol, t, fresh) for t in tuples]
+        options = dict(zip(combinations, answers, strict=True))
+        if isinstance(symbol, Predicate) and any(isinstance(o, Expr | Term | Known) for o in answers):
+            cases = [
+                self._build.join(And, [*self._values_are(chosen, combination), self.truth(node, option)])
+                for combination, option in options.items()
+            ]
+            return self._build.join(Or, cases)
+        options = {c: self._term(o) for c, o in options.items()}
+        if not any(isinstance(o, Term) for o in options.values()):
+            name = ("select", symbol.name, tuple(options.items()))
+            return self.variables.apply(name, lambda *labels: options[labels], chosen)
+        result: Any = UNDEFINED
+        for combination, option in options.items():
+            select = partial(_select, combination)
+            result = self.variables.apply(("either", combination), select, [option, result, *chosen])
+        return result
+
+    def _values_are(self, terms: Sequence[Term], values: Sequence[Any]) -> list[Expr]:
+        return [
+            self._literal(Term(term.variable, [v == value and type(v) is type(value) for v in term.values]))
+            for term, value in zip(terms, values, strict=True)
+        ]
+
+    def _apply(self, symbol: Predicate | Function, args: tuple[Any, ...], fresh: int | None) -> Any:
+        """What a symbol says of objects, values and numbers."""
+        if any(a is UNDEFINED for a in args):
+            return UNDEFINED
+        result = symbol.result if isinstance(symbol, Function) else None
+        if self.setting.is_crisp(symbol):
+            if all(_plain(a) for a in args):
+                return self.setting.tabulated(symbol, [args])[0]
+            known = Known("call", (symbol, self._references(symbol, args)))
+            if result is not None and result in (INT, REAL):
+                return known
+            if result is None:
+                return self._given(known, (False, True))
+            self._require_finite(symbol, result)
+            return known if isinstance(result.values, range) else self._given(known, result.values or ())
+        if result is not None:
+            self._require_finite(symbol, result)
+        referred = self._references(symbol, args)
+        shown = [self.setting.named(a) for a in referred]
+        name = f"{symbol.name}({', '.join(shown)})" if args else symbol.name
+        if result is not None:
+            assert result.values is not None
+            return self.variables.own("world", (symbol, referred, fresh), tuple(result.values), name)
+        if self.setting.is_exclusive(symbol):
+            last = symbol.sorts[-1]
+            if last.values is None:
+                raise KnowledgeError(f"{symbol.name}: its last argument must be of a finite sort to be exclusive")
+            name = f"{symbol.name}({', '.join([*shown[:-1], '_'])})"
+            which = self.variables.own("world", (symbol, (*referred[:-1], None), fresh), tuple(last.values), name)
+            if isinstance(args[-1], Cell | Own):
+                return self.compare(Compare("=", Call("which", ()), Call("value", ())), [which, args[-1]])
+            return Term(which.variable, [v == args[-1] for v in which.values])
+        return self.variables.own("world", (symbol, referred, fresh), (False, True), name)
+
+    def _require_finite(self, symbol: Predicate | Function, result: Sort) -> None:
+        if result.values is None:
+            raise KnowledgeError(
+                f"{symbol.name} yields objects of the open sort {result.name}; probabilities need functions into "
+                "finite sorts or numbers"
+            )
+
+    def _references(self, symbol: Predicate | Function, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arguments by which a symbol is looked up in every instance."""
+        pairs = zip(args, symbol.sorts, strict=True)
+        return tuple([a if sort in (INT, REAL) else self.setting.object(a, sort) for a, sort in pairs])
+
+    def _argument(self, node: Call, value: Any, sort: Sort) -> Any:
+        """An argument as a value of its sort: undefined if it is none."""
+        if isinstance(value, Term) or value is UNDEFINED:
+            return value
+        if sort.values is not None:
+            if isinstance(value, Cell | Own):
+                return value
+            if isinstance(value, Known):
+                return self._term(value)
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                return value if value in sort.values else UNDEFINED
+        elif sort in (INT, REAL):
+            return self._number(node, value)
+        elif isinstance(value, Cell | Object):
+            return self.setting.object(value, sort)
+        raise KnowledgeError(f"{node}: {value!r} is no {sort.name}")
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) or value is UNDEFINED
+
+
+def _partial(known: Known) -> bool:
+    """May it have no value in some rows?"""
+    if known.op == "call":
+        return isinstance(known.args[0], Function)
+    return known.op in ("//", "mod") or any(_partial(k) for k in known.args if isinstance(k, Known))
+
+
+def _divided(operate: Any, a: Any, b: Any) -> Any:
+    return UNDEFINED if b == 0 else operate(a, b)
+
+
+def _select(combination: tuple[Any, ...], option: Any, other: Any, *labels: Any) -> Any:
+    return option if labels == combination else other

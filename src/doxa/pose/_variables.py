@@ -1,0 +1,229 @@
+"""The variables of a problem while knowledge is posed, and the factors between them.
+
+The value of a term depends on variables: on *world* variables, which networks believe something about, and on *given*
+ones, which the data decide. If it depends on one variable, it is a `Term`: a value for each value of that variable, and
+nothing new is needed. If it depends on several, it becomes an *auxiliary* variable of its own, and a factor says which
+value it has:
+
+    t = d + e    becomes    f(d, e, t) = [t = d + e]
+
+A variable that occurs many times is one variable, so nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from doxa.errors import BudgetError
+from doxa.logic import Call, Expr
+from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
+
+__all__ = ["UNDEFINED", "Auxiliary", "Term", "Variable", "Variables", "strict"]
+
+
+class Undefined:
+    """The value of a term that has none, such as ``3 // 0``; there is one."""
+
+    def __repr__(self) -> str:
+        return "undefined"
+
+
+UNDEFINED = Undefined()
+
+
+class Term:
+    """A term or formula that depends on one variable: its value for each value of the variable."""
+
+    __slots__ = ("_hash", "values", "variable")
+
+    def __init__(self, variable: int, values: Sequence[Any]) -> None:
+        self.variable = variable
+        self.values = tuple(values)
+        self._hash = hash((variable, self.values))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Term) or self._hash != other._hash:
+            return False
+        same = self.variable == other.variable and self.values == other.values
+        return same and [type(v) for v in self.values] == [type(v) for v in other.values]  # 1 and True are equal
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A world or given variable: what it stands for, its values, and its name."""
+
+    kind: Literal["world", "given"]
+    key: tuple[Any, ...]
+    values: tuple[Any, ...]
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Auxiliary:
+    """A variable that others decide: by a table of positions among its values, or by comparing positions.
+
+    Attributes:
+        inputs: the variables that decide it.
+        size: how many values it has.
+        table: int64, its position for each choice of positions of the inputs; or "=" or "<", which compares the
+            positions of two inputs.
+    """
+
+    inputs: tuple[int, ...]
+    size: int
+    table: Tensor | Literal["=", "<"]
+
+
+class Variables:
+    """Variables and what decides them, made one by one; equal ones are made once.
+
+    Args:
+        limit: how many joint values of variables a term may depend on.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.all: list[Variable | Auxiliary] = []
+        self._known: dict[Hashable, Term] = {}
+        self._made: dict[Hashable, Any] = {}
+        self.tests: dict[Expr, Term] = {}
+        """What the atoms of formulas stand for."""
+        self.equations: dict[int, tuple[Term, int]] = {}
+        """Auxiliary variables that say whether a term equals a given value: the term, and the given variable."""
+
+    def own(self, kind: Literal["world", "given"], key: tuple[Any, ...], values: Sequence[Any], name: str) -> Term:
+        """The world or given variable of a key."""
+        if key not in self._known:
+            self._known[key] = Term(len(self.all), values)
+            self.all.append(Variable(kind, key, tuple(values), name))
+        return self._known[key]
+
+    def size(self, variable: int) -> int:
+        """How many values a variable has."""
+        found = self.all[variable]
+        return found.size if isinstance(found, Auxiliary) else len(found.values)
+
+    def atom(self, term: Term) -> Expr:
+        """The atom of a formula that stands for a Boolean term."""
+        atom = Call(f"{term.variable}:{''.join(['u' if v is UNDEFINED else 'ft'[v] for v in term.values])}", ())
+        self.tests[atom] = term
+        return atom
+
+    def equal(self, term: Term, given: int, values: Sequence[Any]) -> Term:
+        """Whether a term equals a given value, whose position among ``values`` (or one beyond them) is given."""
+        key = ("equal", term, given)
+        if key not in self._made:
+            place = {value: i for i, value in enumerate(values)}
+            if term.values == tuple(values):
+                made = self._add((term.variable, given), 2, "=")
+            else:
+                table = torch.zeros(len(term.values), self.size(given), dtype=torch.int64)
+                for i, value in enumerate(term.values):
+                    table[i, place[value]] = 1
+                made = self._add((term.variable, given), 2, table)
+            self._made[key] = Term(made, (False, True))
+            self.equations[made] = (term, given)
+        found = self._made[key]
+        assert isinstance(found, Term)
+        return found
+
+    def less(self, term: Term, given: int, values: Sequence[Any]) -> Term:
+        """Whether fewer than the given number of ``values``, which are sorted, lie below a term."""
+        key = ("less", term, given)
+        if key not in self._made:
+            if term.values == tuple(values):
+                made = self._add((term.variable, given), 2, "<")
+            else:
+                places = torch.tensor([values.index(v) for v in term.values])
+                table = (places.unsqueeze(1) < torch.arange(self.size(given))).long()
+                made = self._add((term.variable, given), 2, table)
+            self._made[key] = Term(made, (False, True))
+        found = self._made[key]
+        assert isinstance(found, Term)
+        return found
+
+    def apply(self, name: Hashable, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """A function of values; what it depends on becomes a term, perhaps of an auxiliary variable.
+
+        ``name`` stands for the function: two functions of one name are the same.
+        """
+        variables = list(dict.fromkeys([a.variable for a in args if isinstance(a, Term)]))
+        if not variables:
+            return function(*args)
+        key = (name, *[a if isinstance(a, Term) else (type(a), a) for a in args])
+        if key not in self._made:
+            self._made[key] = self._apply(name, function, args, variables)
+        return self._made[key]
+
+    def _apply(self, name: Hashable, function: Callable[..., Any], args: Sequence[Any], variables: list[int]) -> Any:
+        sizes = [self.size(v) for v in variables]
+        if prod(sizes) > self.limit:
+            raise BudgetError(
+                f"a term depends on {prod(sizes):,} joint values of {len(variables)} variables, more than "
+                f"{self.limit:,}: its numbers are too large. Say it digit by digit, raise Budget(join=...), or use "
+                "an approximate semantics: Sampled()"
+            )
+        codes, values = _vectorised(name, args, variables, sizes) or _one_by_one(function, args, variables, sizes)
+        if len(values) == 1:
+            return values[0]
+        if len(variables) == 1:
+            return Term(variables[0], [values[c] for c in codes.tolist()])
+        return Term(self._add(tuple(variables), len(values), torch.from_numpy(codes).reshape(sizes)), values)
+
+    def _add(self, inputs: tuple[int, ...], size: int, table: Tensor | Literal["=", "<"]) -> int:
+        self.all.append(Auxiliary(inputs, size, table))
+        return len(self.all) - 1
+
+
+def _vectorised(
+    name: Hashable, args: Sequence[Any], variables: list[int], sizes: list[int]
+) -> tuple[np.ndarray[Any, Any], tuple[Any, ...]] | None:
+    """Arithmetic on whole numbers, all at once; None for anything else."""
+    operate = {**ARITHMETIC, **COMPARISON}.get(name) if isinstance(name, str) else None
+    if operate is None or name in ("//", "mod") or prod(sizes) < 64:
+        return None
+    parts = []
+    for arg in args:
+        listed = arg.values if isinstance(arg, Term) else (arg,)
+        if not all(type(v) is int and abs(v) < 1 << 31 for v in listed):
+            return None
+        shape = [-1 if isinstance(arg, Term) and v == arg.variable else 1 for v in variables]
+        parts.append(np.array(listed, dtype=np.int64).reshape(shape))
+    found, codes = np.unique(np.broadcast_to(operate(*parts), sizes).ravel(), return_inverse=True)
+    return codes.astype(np.int64), tuple(found.tolist())
+
+
+def _one_by_one(
+    function: Callable[..., Any], args: Sequence[Any], variables: list[int], sizes: list[int]
+) -> tuple[np.ndarray[Any, Any], tuple[Any, ...]]:
+    places = [variables.index(a.variable) if isinstance(a, Term) else -1 for a in args]
+    results = [
+        function(*[a.values[at[p]] if p >= 0 else a for a, p in zip(args, places, strict=True)])
+        for at in product(*map(range, sizes))
+    ]
+    distinct = list(dict.fromkeys([(type(r), r) for r in results]))  # 1 and True are equal, yet different values
+    if all(kind in (int, float) for kind, _ in distinct):
+        distinct.sort(key=lambda pair: pair[1])
+    number = {pair: i for i, pair in enumerate(distinct)}
+    codes = np.array([number[type(r), r] for r in results], dtype=np.int64)
+    return codes, tuple([value for _, value in distinct])
+
+
+def strict(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is undefined where an argument is."""
+
+    def applied(*values: Any) -> Any:
+        return UNDEFINED if any(v is UNDEFINED for v in values) else function(*values)
+
+    return applied
