@@ -20,7 +20,6 @@ from doxa.logic.check._sorts import (
     fits,
     is_number,
     listing,
-    literal,
     plain,
     shape,
     show,
@@ -29,6 +28,7 @@ from doxa.logic.check._sorts import (
 from doxa.logic.syntax._binders import Let, Quantifier
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._free import free_variables
+from doxa.logic.syntax._operations import literal
 from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, Rows, Signature, Sort
 from doxa.logic.syntax._tree import (
     And,

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from doxa.logic.check._sorts import Kind, literal, size_of
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
+from doxa.logic.check._sorts import Kind, size_of
+from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON, literal
 from doxa.logic.syntax._symbols import Sort
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Iff, Implies, Not, Number, Or, Truth, Xor
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, Rows, Sort
-from doxa.logic.syntax._tree import Arith, Expr, Number
+from doxa.logic.syntax._tree import Expr
 
 FORMULA = Sort("formula")
 NUMBER = Sort("number")
@@ -69,14 +69,6 @@ def calculated(kinds: list[Kind]) -> Sort:
 def size_of(sort: Sort) -> int | None:
     """The number of values of a finite sort; ranges may be longer than ``len`` can say."""
     return sort.values.stop - sort.values.start if isinstance(sort.values, range) else sort.size
-
-
-def literal(node: Expr) -> int | float | None:
-    """The value of a number that is written out, perhaps with a minus sign."""
-    sign = 1
-    while type(node) is Arith and len(node.children) == 1:
-        sign, node = -sign, node.children[0]
-    return sign * node.value if isinstance(node, Number) else None
 
 
 def describe(kind: Kind) -> str:

@@ -1,4 +1,4 @@
-"""Arithmetic and comparison of numbers, by the operator of the text language."""
+"""Numbers: the operations on them, by the operator of the text language, and those that are written out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["ARITHMETIC", "COMPARISON"]
+from doxa.logic.syntax._tree import Arith, Expr, Number
+
+__all__ = ["ARITHMETIC", "COMPARISON", "literal"]
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -24,3 +26,11 @@ COMPARISON: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+
+
+def literal(node: Expr) -> int | float | None:
+    """The value of a number that is written out, perhaps with a minus sign; None for anything else."""
+    sign = 1
+    while type(node) is Arith and len(node.children) == 1:
+        sign, node = -sign, node.children[0]
+    return sign * node.value if isinstance(node, Number) else None

@@ -20,7 +20,7 @@ from typing import Any
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._symbols import Signature
-from doxa.logic.syntax._tree import And, Expr, Not
+from doxa.logic.syntax._tree import And, Expr, Not, Truth
 from doxa.logic.syntax._walk import postorder
 from doxa.logic.unfold._domains import Domains, Universe
 from doxa.logic.unfold._propositions import Propositions
@@ -108,7 +108,8 @@ def ground_together(
     view = Propositions(kb.signature, Universe(kb.signature, domains), strict=True, known=_known(kb))
     unfolder = Unfolder(view)
     axioms = {a.name: view.finished(unfolder.formula(a.formula)) for a in kb.axioms}
-    facts = tuple([view.finished(unfolder.formula(f.atom if f.label else Not(f.atom))) for f in kb.facts])
+    stated = [view.finished(unfolder.formula(f.atom if f.label else Not(f.atom))) for f in kb.facts]
+    facts = tuple([fact for fact in stated if not isinstance(fact, Truth)])  # the others are known
     others = [view.finished(unfolder.formula(f)) for f in formulas]
     return Propositional(axioms, facts, view.constraints, tuple(view.atoms)), others
 
@@ -117,7 +118,7 @@ def _known(kb: KnowledgeBase | Signature | None) -> Callable[[str, tuple[Any, ..
     """The truth of atoms of closed predicates; facts about open ones stand beside the axioms."""
     if not isinstance(kb, KnowledgeBase):
         return None
-    closed = {name for name, predicate in kb.signature.predicates.items() if getattr(predicate, "closed", False)}
+    closed = {name for name, predicate in kb.signature.predicates.items() if predicate.closed}
     return (lambda name, args: kb.known(name, args) if name in closed else None) if closed else None
 
 
