@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Dirichlet
 from torch.nn.functional import one_hot, softplus
 
-from doxa.amortized import Amortized, FactorMLPs, FittedDirichlet, InferenceModel, JointTraining, ScanModel
+from doxa.amortized import AmortizedReasoner, FactorMLPs, FittedDirichlet, InferenceModel, JointTraining, ScanModel
 from doxa.data import MNIST, Batches, digits_task, normalize
 from doxa.exact import Elimination
 from doxa.problem import Belief, Problem, addition
@@ -46,7 +46,7 @@ def ours(digits: int, make: Callable[[Problem], InferenceModel]) -> Callable[[],
     problem = addition(digits)
     prior = FittedDirichlet(problem.world)
     prior.observe(Belief.from_logits(torch.randn(STORED, 2 * digits, 10)))
-    training = JointTraining(Amortized(problem, make(problem), prior), Logits(digits), samples=SAMPLES)
+    training = JointTraining(AmortizedReasoner(problem, make(problem), prior), Logits(digits), samples=SAMPLES)
     rows = torch.arange(BATCH)
     labels = problem(torch.randint(10, (BATCH, 2 * digits)))
     return lambda: training.step(rows, labels)
@@ -169,7 +169,7 @@ def accuracy_after(seconds: float, digits: int, make: Callable[[Problem], Infere
     def perceive(images: Tensor) -> Tensor:
         return network(normalize(images.flatten(0, 1).unsqueeze(1))).view(*images.shape[:2], 10)
 
-    engine = Amortized(problem, make(problem), FittedDirichlet(problem.world))
+    engine = AmortizedReasoner(problem, make(problem), FittedDirichlet(problem.world))
     optimizer = torch.optim.Adam([*network.parameters(), *engine.model.parameters()], 1e-3, fused=True)
     training = JointTraining(engine, perceive, optimizer, samples=SAMPLES)
     start = time.process_time()
@@ -197,7 +197,7 @@ def query_rows() -> list[Row]:
         torch.manual_seed(0)
         problem = addition(digits)
         belief = Belief.from_logits(3 * torch.randn(BATCH, 2 * digits, 10))
-        engine, exact = Amortized(problem, ScanModel(problem, explain=False), beams=8), Elimination(problem)
+        engine, exact = AmortizedReasoner(problem, ScanModel(problem, explain=False), beams=8), Elimination(problem)
         rows.append(
             compare(
                 f"amortized: best sum of {BATCH} queries N={digits}, 8 beams, against exact inference with 8 beams",
@@ -219,7 +219,7 @@ def growth_rows() -> list[Row]:
         for digits in LENGTHS:
             torch.manual_seed(0)
             problem = addition(digits)
-            engine = Amortized(problem, ScanModel(problem, explain=False), beams=beams)
+            engine = AmortizedReasoner(problem, ScanModel(problem, explain=False), beams=beams)
             belief = Belief.from_logits(torch.randn(1, 2 * digits, 10))
             engine.predict(belief)
             times.append(min(cpu_seconds(lambda e=engine, b=belief: e.predict(b), 1) for _ in range(9)))

@@ -11,7 +11,7 @@ from torch.distributions import Categorical, Independent
 
 import doxa
 from doxa._numerics import safe_log
-from doxa.amortized import Amortized as Engine
+from doxa.amortized import AmortizedReasoner as Engine
 from doxa.amortized import FactorMLPs, MixtureDirichlet
 from doxa.fuzzy import FuzzyLoss, logic
 from doxa.pose import KnowledgeReasoner, KnowledgeTerm
@@ -76,7 +76,7 @@ class Direct:
             self.engine = Engine(problem, model, MixtureDirichlet(problem.world))
             self.optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
         self.engine.observe(belief)
-        self.engine.pretrain(1, self.optimizer, samples=600)
+        self.engine.update(1, self.optimizer, samples=600)
         output = torch.searchsorted(torch.tensor(labels), self.pairs["sum"]).unsqueeze(-1)
         return self.engine.loss(belief, output).mean()
 

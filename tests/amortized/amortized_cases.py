@@ -66,3 +66,9 @@ def tokens(m: InferenceModel, b: Belief) -> Tensor:
 def repeated(b: Belief, count: int) -> Belief:
     """One belief ``()`` for ``count`` rows."""
     return Belief(b.log_probs.expand(count, *b.log_probs.shape), b.sizes)
+
+
+def enumerate_tokens(m: InferenceModel) -> Tensor:
+    """All sequences of a model in lexicographic order, ``(n, T)``."""
+    grids = torch.meshgrid(*(torch.arange(size) for size in m.sizes), indexing="ij")
+    return torch.stack([grid.flatten() for grid in grids], -1)

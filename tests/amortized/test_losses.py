@@ -6,23 +6,18 @@ import math
 
 import pytest
 import torch
-from amortized_cases import RAGGED, belief, model, repeated
+from amortized_cases import RAGGED, belief, enumerate_tokens, model, repeated
 from torch import Tensor
 
 from doxa.amortized import (
+    AmortizedReasoner,
     FactorMLPs,
     InferenceModel,
     ScanModel,
-    divergence,
-    enumerate_tokens,
-    joint_matching_loss,
-    on_policy_loss,
-    perception_loss,
-    prediction_loss,
-    sampled_divergence,
-    supervised_loss,
 )
 from doxa.amortized import SatPruner as Sat
+from doxa.amortized.training._divergences import divergence, sampled_divergence
+from doxa.amortized.training._losses import joint_matching_loss, on_policy_loss, prediction_loss, supervised_loss
 from doxa.errors import ConfigError
 from doxa.problem import Belief, BruteForce, Problem, addition, cnf, parity
 
@@ -159,7 +154,7 @@ def test_on_policy_loss_leaves_out_what_is_impossible() -> None:
 def test_perception_loss_reaches_the_belief_only() -> None:
     m = model("mlps", torch.float32)
     logits = torch.zeros(3, 2, 10, requires_grad=True)
-    perception_loss(m, Belief.from_logits(logits), torch.tensor([1, 3])).sum().backward()
+    AmortizedReasoner(m.problem, m).loss(Belief.from_logits(logits), torch.tensor([1, 3])).sum().backward()
     assert logits.grad is not None and logits.grad.abs().sum() > 0
     assert all(p.grad is None and p.requires_grad for p in m.parameters())
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from amortized_cases import MODELS, belief, model, repeated, tokens
+from amortized_cases import MODELS, belief, enumerate_tokens, model, repeated, tokens
 
-from doxa.amortized import Columns, FactorMLPs, GridCNN, InferenceModel, PairsModel, ScanModel, enumerate_tokens, frozen
+from doxa.amortized import Columns, FactorMLPs, GridCNN, InferenceModel, PairsModel, ScanModel
+from doxa.amortized.models._model import frozen
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, BruteForce, Problem, addition, parity, shortest_path
 

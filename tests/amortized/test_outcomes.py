@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from doxa.amortized import CategoricalOutcomes, GaussianOutcomes, OutcomeModel, outcome_loss
+from doxa.amortized import CategoricalOutcomes, GaussianOutcomes
+from doxa.amortized.models._outcomes import OutcomeModel
 from doxa.errors import ConfigError, ProblemError
 
 PRICES = torch.tensor([0.0, 1.0, 1.0, 5.0])
@@ -30,7 +31,7 @@ def test_the_learned_mean_has_the_gradient_of_the_expectation(make) -> None:  # 
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     for _ in range(400):
         optimizer.zero_grad()
-        outcome_loss(model, torch.rand(256, 2), torch.bernoulli, g).mean().backward()
+        model.loss_of_samples(torch.rand(256, 2), torch.bernoulli, g).mean().backward()
         optimizer.step()
     p = (0.2 + 0.6 * torch.rand(200, 2)).requires_grad_()
     learned, exact = model.expected(p), expected(p)

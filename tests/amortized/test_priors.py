@@ -13,16 +13,14 @@ from scipy.stats import kstest
 from torch import Tensor
 
 from doxa.amortized import (
-    DirichletFit,
     FittedDirichlet,
     FixedDirichlet,
-    FunctionPrior,
-    Memory,
     MixtureDirichlet,
     Prior,
     Replay,
-    dirichlet_log_sample,
 )
+from doxa.amortized.training._dirichlet import DirichletFit, dirichlet_log_sample
+from doxa.amortized.training._ring import Ring
 from doxa.errors import ConfigError
 from doxa.problem import Belief
 
@@ -35,7 +33,6 @@ PRIORS = {
     "mixture per variable": lambda: MixtureDirichlet(SIZES, per="variable"),
     "replay": lambda: Replay(SIZES, capacity=20),
     "replay, shuffled": lambda: Replay(SIZES, capacity=20, shuffle=True),
-    "function": lambda: FunctionPrior(SIZES, lambda count, generator: Belief.uniform(SIZES, (count,))),
 }
 
 
@@ -45,7 +42,7 @@ def test_every_prior_gives_beliefs_and_keeps_no_graph(name: str) -> None:
     logits = torch.randn(8, 3, 5, requires_grad=True)
     for _ in range(3):
         prior.observe(Belief.from_logits(logits, SIZES))
-        prior.fit()
+        prior.adapt()
     sampled = prior.sample(50, generator=torch.Generator().manual_seed(0))
     assert sampled.batch_shape == (50,) and sampled.sizes == SIZES and not sampled.log_probs.requires_grad
     Belief(sampled.log_probs, SIZES)  # normalised, and -inf where there is no value
@@ -143,26 +140,26 @@ def test_regularisation_keeps_a_fit_to_uniform_beliefs_diverse() -> None:
     free, bound = FittedDirichlet((10,), l2=0.0, method="minka"), FittedDirichlet((10,), method="minka")
     for prior in (free, bound):
         prior.observe(Belief.from_logits(0.01 * torch.randn(500, 1, 10, generator=torch.Generator().manual_seed(0))))
-        prior.fit()
+        prior.adapt()
     assert bool((free.dirichlet.concentration > 10).all())
     assert bool((bound.dirichlet.concentration < 0.2).all())
 
 
 def test_memory_is_a_ring() -> None:
-    memory, reference = Memory((3,), capacity=7), deque(maxlen=7)
+    memory, reference = Ring(torch.zeros(1, 3), capacity=7), deque(maxlen=7)
     generator = torch.Generator().manual_seed(0)
     for count in (2, 3, 0, 4, 1, 20, 5):
         b = Belief.from_logits(torch.randn(count, 1, 3, generator=generator))
-        memory.add(b)
+        memory.add(b.log_probs)
         reference.extend(b.log_probs.unbind(0))
-        kept = memory.beliefs().log_probs
+        kept = memory.stored()
         assert len(kept) == len(memory) == len(reference)
         assert sorted(kept.flatten(1).tolist()) == sorted(torch.stack(list(reference)).flatten(1).tolist())
-    other = Memory((3,), capacity=7)
+    other = Ring(torch.zeros(1, 3), capacity=7)
     other.load_state_dict(memory.state_dict())
-    assert torch.equal(other.beliefs().log_probs, memory.beliefs().log_probs)
+    assert torch.equal(other.stored(), memory.stored())
     with pytest.raises(ConfigError, match="domains"):
-        memory.add(Belief.uniform((2,)))
+        Replay((3,)).observe(Belief.uniform((2,)))
 
 
 def test_replay_returns_what_was_seen() -> None:
@@ -188,8 +185,7 @@ def test_mixture_covers_certain_and_uniform_beliefs() -> None:
         (lambda: MixtureDirichlet((2,), 1.0, 0.1), "low <= high"),
         (lambda: FittedDirichlet((2,), method="newton"), "'adam' or 'minka'"),  # type: ignore[arg-type]
         (lambda: FittedDirichlet((2,), initial=-1.0), "positive"),
-        (lambda: Memory((2,), capacity=0), "at least 1"),
-        (lambda: FunctionPrior((2,), lambda count, generator: Belief.uniform((3,))).sample(2), "expected a Belief"),
+        (lambda: Replay((2,), capacity=0), "at least 1"),
     ],
 )
 def test_errors(make, message: str) -> None:  # type: ignore[no-untyped-def]

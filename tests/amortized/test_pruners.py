@@ -10,9 +10,8 @@ from torch import Tensor
 
 import doxa
 from doxa.amortized import (
-    MOVES,
     AdditionPruner,
-    Amortized,
+    AmortizedReasoner,
     FactorMLPs,
     FunctionPruner,
     KnowledgeProblem,
@@ -22,10 +21,9 @@ from doxa.amortized import (
     SatPruner,
     ScanModel,
     SupportPruner,
-    draw,
-    moved,
-    verify,
 )
+from doxa.amortized._decoding import draw
+from doxa.amortized.models._grid import MOVES, moved
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.exact import Elimination
 from doxa.logic import Constant, Function, Sort, propositions
@@ -112,7 +110,7 @@ def test_addition_accepts_exactly_what_can_be_completed(n: int) -> None:
 
 
 def test_addition_in_other_bases_and_at_any_length() -> None:
-    verify(AdditionPruner(3, 3), addition(3, 3))
+    AdditionPruner(3, 3).verify(addition(3, 3))
     pruner = AdditionPruner(100)
     worlds = torch.randint(10, (50, 200), generator=torch.Generator().manual_seed(0))
     seen = torch.cat([addition(100)(worlds), worlds], -1)
@@ -127,9 +125,9 @@ def test_addition_in_other_bases_and_at_any_length() -> None:
     ids=repr,
 )
 def test_derived_pruners_allow_exactly_the_possible(problem: Problem) -> None:
-    verify(SatPruner.of(problem), problem)
-    verify(SupportPruner(Elimination(problem)), problem)
-    verify(SupportPruner(BruteForce(problem)), problem)
+    SatPruner.of(problem).verify(problem)
+    SupportPruner(Elimination(problem)).verify(problem)
+    SupportPruner(BruteForce(problem)).verify(problem)
 
 
 @pytest.mark.parametrize("problem", [addition(2), remainder(7, 3)], ids=repr)
@@ -149,13 +147,13 @@ def test_verify_can_fail() -> None:
     problem = addition(1)
     sizes = problem.output + problem.world
     everything = FunctionPruner(lambda prefix: torch.ones(sizes[prefix.shape[-1]], dtype=torch.bool), sizes)
-    verify(everything, problem)
+    everything.verify(problem)
     everything.complete = True
     with pytest.raises(ProblemError, match=r"after \(1,\) the pruner allows 9, which no world has"):
-        verify(everything, problem)
+        everything.verify(problem)
     nothing = FunctionPruner(lambda prefix: torch.zeros(sizes[prefix.shape[-1]], dtype=torch.bool), sizes)
     with pytest.raises(ProblemError, match=r"after \(\) the pruner forbids 0, which some world has"):
-        verify(nothing, problem)
+        nothing.verify(problem)
 
 
 def test_sat_pruner_can_be_pickled_and_has_the_same_answers() -> None:
@@ -202,7 +200,7 @@ def test_path_pruner_allows_exactly_the_simple_paths() -> None:
 
 def test_shortest_paths_pass_the_path_pruner() -> None:
     problem = shortest_path(3, 4, moves=8)
-    verify(PathPruner((3, 4), 8, problem.world), problem)  # 4,096 maps
+    PathPruner((3, 4), 8, problem.world).verify(problem)  # 4,096 maps
     worlds = problem.worlds(100, 200)
     cells = shortest_path(3, 4)(worlds).reshape(-1, 3, 4)
     assert torch.equal(path_moves(cells, 8), problem(worlds))
@@ -231,10 +229,10 @@ def test_learned_pruner_gets_no_guarantee() -> None:
     pruner = LearnedPruner(FactorMLPs(problem, hidden=8))
     assert not pruner.complete
     with pytest.raises(ConfigError, match="LearnedPruner is not complete"):
-        Amortized(problem, pruner=pruner, guarantee=True)
-    assert Amortized(problem, pruner=pruner & AdditionPruner(1), guarantee=True).guaranteed
+        AmortizedReasoner(problem, pruner=pruner, guarantee=True)
+    assert AmortizedReasoner(problem, pruner=pruner & AdditionPruner(1), guarantee=True).guaranteed
     with pytest.raises(ConfigError, match="there is no pruner"):
-        Amortized(problem, guarantee=True)
+        AmortizedReasoner(problem, guarantee=True)
     with pytest.raises(ConfigError, match="explain=True"):
         LearnedPruner(FactorMLPs(problem, hidden=8, explain=False))
     with pytest.raises(ConfigError, match="threshold"):
@@ -265,7 +263,7 @@ def test_what_a_complete_pruner_lets_through_is_valid() -> None:
         (exactly(2, 6), SupportPruner(Elimination(exactly(2, 6))), 5, 50),
     ]
     for problem, pruner, rows, count in cases:
-        engine = Amortized(problem, ScanModel(problem, hidden=8), pruner=pruner, guarantee=True)
+        engine = AmortizedReasoner(problem, ScanModel(problem, hidden=8), pruner=pruner, guarantee=True)
         belief = Belief.from_logits(torch.randn(rows, len(problem.world), max(problem.world)), problem.world)
         outputs = len(problem.output)
         samples = draw(engine.model, belief, count, temperature=2.0, pruner=pruner)
@@ -304,7 +302,7 @@ def test_knowledge_by_its_parts(by: str, outputs: int) -> None:
     order = [whole.value_of[atoms[0]][0] for atoms in problem.variables]
     everything = whole.problem(worlds[:, torch.tensor(order).argsort()])
     assert torch.equal(problem.problem(worlds).amin(-1, keepdim=True), everything)
-    verify(problem.pruner(), problem.problem)
+    problem.pruner().verify(problem.problem)
 
 
 def test_knowledge_by_object_says_for_whom_it_holds() -> None:
@@ -321,7 +319,7 @@ def test_knowledge_by_object_says_for_whom_it_holds() -> None:
     worlds = sums.problem.worlds()
     expected = torch.stack([worlds[:, 0] + worlds[:, 1] == 3, worlds[:, 1] + worlds[:, 2] == 2], -1).long()
     assert torch.equal(sums.problem(worlds), expected)
-    verify(sums.pruner(), sums.problem)
+    sums.pruner().verify(sums.problem)
 
 
 def test_knowledge_by_value() -> None:
@@ -331,7 +329,7 @@ def test_knowledge_by_value() -> None:
     problem = KnowledgeProblem(total.eq(0), values=[[total.eq(v) for v in range(7)]])
     worlds = problem.problem.worlds()
     assert torch.equal(problem.problem(worlds), worlds.sum(-1, keepdim=True))
-    verify(problem.pruner(), problem.problem)
+    problem.pruner().verify(problem.problem)
     two = KnowledgeProblem(total.eq(0), values=[[total.eq(1), total.eq(2)]])
     with pytest.raises(KnowledgeError, match="exactly one of them in every world"):
         two.problem(worlds)

@@ -10,7 +10,7 @@ from amortized_cases import RAGGED, belief, repeated
 
 from doxa.amortized import (
     AdditionPruner,
-    Amortized,
+    AmortizedReasoner,
     CausalTransformer,
     FactorMLPs,
     FixedDirichlet,
@@ -20,8 +20,6 @@ from doxa.amortized import (
     MixtureDirichlet,
     PairsModel,
     ScanModel,
-    calibrate,
-    record,
 )
 from doxa.errors import ConfigError, ProblemError
 from doxa.exact import Elimination
@@ -40,9 +38,9 @@ from doxa.problem import (
 )
 
 
-def engine(problem: Problem, **options) -> Amortized:  # type: ignore[no-untyped-def]
+def engine(problem: Problem, **options) -> AmortizedReasoner:  # type: ignore[no-untyped-def]
     torch.manual_seed(0)
-    return Amortized(problem, ScanModel(problem, hidden=8).double(), **options)
+    return AmortizedReasoner(problem, ScanModel(problem, hidden=8).double(), **options)
 
 
 def test_wears_the_common_face() -> None:
@@ -162,8 +160,8 @@ def test_a_problem_carries_its_own_pruner() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Amortized(addition(1), ScanModel(addition(1))), "this very problem"),
-        (lambda: Amortized(addition(1), prior=MixtureDirichlet((2,))), "this very problem"),
+        (lambda: AmortizedReasoner(addition(1), ScanModel(addition(1))), "this very problem"),
+        (lambda: AmortizedReasoner(addition(1), prior=MixtureDirichlet((2,))), "this very problem"),
         (lambda: engine(addition(1), pruner=AdditionPruner(2)), "the problem has"),
         (lambda: engine(addition(1), beams=0), "at least 1"),
         (lambda: engine(addition(1), on_policy=2.0), "share"),
@@ -180,22 +178,22 @@ def test_errors(make: Callable[[], object], message: str) -> None:
 
 def test_a_model_that_only_predicts_does_not_explain() -> None:
     problem = addition(1)
-    e = Amortized(problem, FactorMLPs(problem, hidden=8, explain=False))
+    e = AmortizedReasoner(problem, FactorMLPs(problem, hidden=8, explain=False))
     with pytest.raises(ConfigError, match="explain=True"):
         e.explain(Belief.uniform((10, 10)), torch.tensor([0, 0]))
     with pytest.raises(ConfigError, match="explain=True"):
-        Amortized(problem, e.model, on_policy=0.5)
+        AmortizedReasoner(problem, e.model, on_policy=0.5)
     e.inference_loss(10).backward()
 
 
 # Calibration.
 
 
-def test_calibration_sums_or_samples_the_divergence() -> None:
+def test_calibration_sums_or_samples_the_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
     e = engine(RAGGED)
     b = belief(RAGGED, 3)
     exact = BruteForce(RAGGED)
-    summed = calibrate(e, b, exact)
+    summed = e.divergence(b, exact)
     for row in range(3):
         log_p = exact.joint(b[row])
         log_q = e.model.log_prob(repeated(b[row], len(exact.outputs)), exact.outputs)
@@ -206,19 +204,67 @@ def test_calibration_sums_or_samples_the_divergence() -> None:
         problem = RAGGED
         log_prob = staticmethod(exact.log_prob)
 
-    sampled = calibrate(e, b, Only(), samples=4000, generator=generator)
+    sampled = e.divergence(b, Only(), samples=4000, generator=generator)
     assert bool(((sampled.kl - summed.kl).abs() < 4.5 * sampled.error).all())
-    counted = calibrate(e, b, samples=4000, generator=generator)
+    monkeypatch.setattr("doxa.amortized.training._calibration.MOST_WORLDS", 0)
+    counted = e.divergence(b, samples=4000, generator=generator)
     assert bool(((counted.kl - summed.kl).abs() < 4.5 * counted.error + 0.01).all())
-    assert calibrate(e, b[:0], exact).kl.shape == (0,)
+    assert e.divergence(b[:0], exact).kl.shape == (0,)
 
 
 def test_calibration_of_a_long_sum_against_elimination() -> None:
     problem = addition(15)
     e = engine(problem)
     b = Belief.from_logits(torch.randn(2, 30, 10, dtype=torch.float64))
-    found = calibrate(e, b, Elimination(problem), samples=50)
+    found = e.divergence(b, Elimination(problem), samples=50)
     assert found.kl.shape == (2,) and bool((found.kl > 3 * found.error).all())
+
+
+def test_where_an_output_is_certain_the_loss_is_the_divergence() -> None:
+    """The exact loss is 0 there, so the divergence is all that amortised reasoning can be off by."""
+    e = engine(RAGGED)
+    worlds = RAGGED.worlds()
+    columns = zip(worlds.T, RAGGED.world, strict=True)
+    sure = Belief.from_probs([torch.nn.functional.one_hot(column, size).double() for column, size in columns])
+    torch.testing.assert_close(e.divergence(sure).kl, e.loss(sure, RAGGED(worlds)).detach())
+    assert e.divergence(sure).largest == float(e.loss(sure, RAGGED(worlds)).max())
+
+
+def test_on_average_the_loss_exceeds_the_exact_one_by_the_divergence() -> None:
+    e, exact = engine(RAGGED), BruteForce(RAGGED)
+    b = belief(RAGGED, 4)
+    for row in range(4):
+        p = exact.joint(b[row]).exp()
+        many = repeated(b[row], len(p))
+        excess = (p * (e.loss(many, exact.outputs) - exact.loss(many, exact.outputs)).nan_to_num(0.0)).sum()
+        torch.testing.assert_close(e.divergence(b).kl[row], excess.detach())
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda e, b: e.log_prob(b, torch.tensor([3, 1])),
+        lambda e, b: e.log_prob(b, torch.tensor([-1, 1])),
+        lambda e, b: e.loss(b, torch.tensor([3, 1])),
+        lambda e, b: e.supervised_loss(b, torch.tensor([1, 1, 0])),
+        lambda e, b: e.predict(b),
+        lambda e, b: e.predictions(b, 3).scores,
+        lambda e, b: e.explain(b, torch.tensor([3, 1]), 2).worlds,
+        lambda e, b: e.expected_miss(b, torch.tensor([3, 1])),
+        lambda e, b: e.expected_hamming(b, torch.tensor([3, 1])),
+        lambda e, b: e.divergence(b).kl,
+    ],
+)
+def test_a_query_changes_nothing_and_draws_nothing(query: Callable[[AmortizedReasoner, Belief], torch.Tensor]) -> None:
+    e, b = engine(RAGGED), belief(RAGGED, 3)
+    e.train()
+    before = {k: v.clone() for k, v in e.state_dict().items()}
+    random = torch.get_rng_state()
+    first, second = query(e, b), query(e, b)
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(before[k], v) for k, v in e.state_dict().items())
+    assert all(p.requires_grad and p.grad is None for p in e.model.parameters())
 
 
 # Learning.
@@ -243,7 +289,7 @@ def learned(name: str) -> float:
     """KL(p ‖ q) after training, averaged over fresh beliefs of the prior."""
     problem, make, steps, samples, rate = CASES[name]
     torch.manual_seed(0)
-    e = Amortized(problem, make(problem), FixedDirichlet(problem.world, 1.0))
+    e = AmortizedReasoner(problem, make(problem), FixedDirichlet(problem.world, 1.0))
     optimizer = torch.optim.Adam(e.model.parameters(), rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
     for _ in range(steps):
@@ -252,7 +298,7 @@ def learned(name: str) -> float:
         optimizer.step()
         schedule.step()
     fresh = e.prior.sample(200)
-    return record(e, steps, fresh, BruteForce(problem), beliefs=10).observed
+    return e.divergence(fresh).mean
 
 
 def test_q_converges_to_the_exact_p() -> None:
@@ -270,8 +316,8 @@ def test_training_with_factorised_knowledge() -> None:
     a, b, c = propositions("a b c")
     knowledge = KnowledgeProblem((a | b) & (b >> c), by="clause")
     torch.manual_seed(0)
-    e = Amortized(knowledge.problem, FactorMLPs(knowledge.problem, hidden=32, layers=1, explain=False))
-    losses = e.pretrain(60, samples=128, lr=1e-2)
+    e = AmortizedReasoner(knowledge.problem, FactorMLPs(knowledge.problem, hidden=32, layers=1, explain=False))
+    losses = e.update(60, samples=128, lr=1e-2)
     assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
     belief_ = knowledge.belief({a: torch.tensor(0.9), b: torch.tensor(0.6), c: torch.tensor(0.7)})
     assert e.semantic_loss(belief_).shape == ()
@@ -279,12 +325,12 @@ def test_training_with_factorised_knowledge() -> None:
 
 def test_pairs_need_no_training_in_closed_form() -> None:
     problem = Problem((3,) * 2, (2,), lambda w: (w[..., :1] != w[..., 1:]).long())
-    e = Amortized(problem, PairsModel(problem, closed_form=True))
-    assert calibrate(e, belief(problem, 5), BruteForce(problem)).kl.abs().max() < 1e-9
+    e = AmortizedReasoner(problem, PairsModel(problem, closed_form=True))
+    assert e.divergence(belief(problem, 5), BruteForce(problem)).kl.abs().max() < 1e-9
 
 
 def test_multiplication_is_a_problem_and_a_few_lines() -> None:
     problem = multiplication(1)
-    e = Amortized(problem)
-    e.pretrain(2, samples=50)
+    e = AmortizedReasoner(problem)
+    e.update(2, samples=50)
     assert e.predict(Belief.uniform(problem.world, (4,))).shape == (4, 2)

@@ -9,15 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from doxa.amortized import (
-    Amortized,
+    AmortizedReasoner,
     FactorMLPs,
     FittedDirichlet,
     JointTraining,
     Prior,
     Replay,
     ScanModel,
-    fit,
-    joint_loss,
 )
 from doxa.errors import ConfigError
 from doxa.problem import Belief, addition, parity
@@ -37,20 +35,20 @@ def training(prior: type[Prior] | None = FittedDirichlet, *, explain: bool = Tru
     torch.manual_seed(0)
     problem = addition(1)
     own = None if prior is None else prior(problem.world)  # type: ignore[call-arg]
-    engine = Amortized(problem, FactorMLPs(problem, hidden=16, explain=explain), own)
+    engine = AmortizedReasoner(problem, FactorMLPs(problem, hidden=16, explain=explain), own)
     return JointTraining(engine, perception(), samples=16, generator=torch.Generator().manual_seed(0))
 
 
 def test_each_loss_trains_its_side() -> None:
     t = training()
     belief = t.belief(batch(0)[0])
-    losses = joint_loss(t.engine, belief, batch(0)[1], samples=16)
+    perceived, inferred = t.engine.loss(belief, batch(0)[1]).mean(), t.engine.inference_loss(16)
     seen = list(t.perception.parameters())  # type: ignore[attr-defined]
     model = list(t.engine.model.parameters())
-    assert all(g is None for g in torch.autograd.grad(losses.perception, model, allow_unused=True, retain_graph=True))
-    assert all(g is not None for g in torch.autograd.grad(losses.perception, seen, retain_graph=True))
-    assert all(g is None for g in torch.autograd.grad(losses.inference, seen, allow_unused=True, retain_graph=True))
-    losses.total.backward()
+    assert all(g is None for g in torch.autograd.grad(perceived, model, allow_unused=True, retain_graph=True))
+    assert all(g is not None for g in torch.autograd.grad(perceived, seen, retain_graph=True))
+    assert all(g is None for g in torch.autograd.grad(inferred, seen, allow_unused=True, retain_graph=True))
+    (perceived + inferred).backward()
     assert all(p.grad is not None for p in (*seen, *model))
 
 
@@ -110,20 +108,20 @@ def test_nothing_grows(steps: int) -> None:
     assert tensors() == before
     fitted = t.engine.prior
     assert isinstance(fitted, FittedDirichlet)
-    assert fitted.memory.log_probs.grad_fn is None and len(fitted.memory) == min(8 * (steps + 3), 2500)
+    assert fitted.memory.rows.grad_fn is None and len(fitted.memory) == min(8 * (steps + 3), 2500)
 
 
 def test_the_ready_loop_learns_a_small_task() -> None:
     """Which of two coins is heads is never told, only whether an odd number is; inputs say it plainly."""
     torch.manual_seed(0)
     problem = parity(2)
-    engine = Amortized(problem, ScanModel(problem, hidden=16, explain=False))
+    engine = AmortizedReasoner(problem, ScanModel(problem, hidden=16, explain=False))
     seen = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 4), nn.Unflatten(-1, (2, 2)))
     t = JointTraining(engine, seen, lr=1e-2, samples=64)
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randint(2, (150, 32, 2), generator=generator)
     batches = [(2.0 * x - 1, problem(x)) for x in inputs]
-    history = fit(t, batches, pretrain=150)
+    history = t.train(batches, pretrain=150)
     assert history[-1]["perception"] < 0.1
     x = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
     beliefs = t.belief(2.0 * x - 1)
@@ -132,7 +130,7 @@ def test_the_ready_loop_learns_a_small_task() -> None:
 
 
 def test_perception_may_return_a_belief() -> None:
-    t = JointTraining(Amortized(parity(2)), lambda x: Belief.uniform((2, 2), (len(x),)), samples=8)
+    t = JointTraining(AmortizedReasoner(parity(2)), lambda x: Belief.uniform((2, 2), (len(x),)), samples=8)
     metrics = t.step(torch.zeros(3, 1), torch.ones(3, 1, dtype=torch.int64))
     assert set(metrics) == {"loss", "perception", "inference"}
     assert set(t.state_dict()) == {"engine", "optimizer"}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from doxa.amortized import Amortized
+from doxa.amortized import AmortizedReasoner
 from doxa.data import map_tiles, optimal_paths, terrain_maps, write_warcraft
 from doxa.errors import ConfigError, DataError
 from doxa.problem import Belief, shortest_path
@@ -101,7 +101,7 @@ class Stop(Exception):
 
 @pytest.mark.parametrize(
     ("owner", "name", "after"),
-    [(Amortized, "inference_loss", 17), (ANeSI, "forward", 12)],
+    [(AmortizedReasoner, "inference_loss", 17), (ANeSI, "forward", 12)],
     ids=["pretraining", "later"],
 )
 def test_a_run_that_was_stopped_ends_the_same(

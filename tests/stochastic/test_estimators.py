@@ -40,7 +40,7 @@ from doxa.stochastic import (
     Implicit,
     LeaveOneOut,
     MeasureValued,
-    Memory,
+    MAPO,
     PerturbAndMAP,
     Reparameterise,
     Score,
@@ -228,7 +228,7 @@ def test_imle_points_downhill_and_solves_twice() -> None:
 
 def test_memory_fills_with_the_best_values_and_is_saved() -> None:
     cost = tensor([5.0, 1.0, 4.0, 2.0, 3.0])
-    estimator = Memory(capacity=2, draws=3)
+    estimator = MAPO(capacity=2, draws=3)
     logits = torch.zeros(6, 5, dtype=torch.float64)
     for _ in range(40):
         tape = Tape(batch_dims=1)
@@ -237,7 +237,7 @@ def test_memory_fills_with_the_best_values_and_is_saved() -> None:
         tape.surrogate()
     assert estimator.values is not None
     assert estimator.values.tolist() == [[1] * 6, [3] * 6]
-    copy = Memory(capacity=2, draws=3)
+    copy = MAPO(capacity=2, draws=3)
     copy.load_state_dict(estimator.state_dict())
     assert torch.equal(copy.values, estimator.values)
     report = check_unbiased(_trained_memory(), s1, s1_cost, order=3, at=THETA)
@@ -246,8 +246,8 @@ def test_memory_fills_with_the_best_values_and_is_saved() -> None:
         Tape(batch_dims=1).sample(Categorical(logits=logits[:2]), estimator)
 
 
-def _trained_memory() -> Memory:
-    estimator = Memory(1, 2)
+def _trained_memory() -> MAPO:
+    estimator = MAPO(1, 2)
     tape = Tape()
     z = tape.sample(s1(THETA), estimator)
     tape.cost(s1_cost(z, THETA))

@@ -11,7 +11,7 @@ Their training data cost nothing: draw a belief from a prior, a world from the b
     P ~ p(P),   w ~ p(w | P),   y = c(w),        L_Pred = -log q(y | P),   L_Expl = (log q(w, y | P) / p(w | P))².
 
 Then -log q(y | P) trains a perception network, with no sum over worlds: a step takes time proportional to the length of
-y and w. What q gets wrong is bias in that gradient; ``calibrate`` measures it, and ``AmortizedControl`` removes it.
+y and w. What q gets wrong is bias in that gradient; ``divergence`` measures it, and ``AmortizedControl`` removes it.
 
 Everything is decoded value by value, outputs first. A *pruner* forbids values that cannot be completed, so that what is
 decoded is valid whatever the networks have learnt. A new task is its ``Problem`` and a few lines:
@@ -19,8 +19,8 @@ decoded is valid whatever the networks have learnt. A new task is its ``Problem`
 >>> import torch
 >>> from doxa.problem import Belief, Problem
 >>> problem = Problem.from_function(lambda a, b: (a * b // 10, a * b % 10), world=(10, 10), output=(9, 10))
->>> engine = Amortized(problem)
->>> losses = engine.pretrain(steps=3, samples=100)                     # some thousands, in earnest
+>>> engine = AmortizedReasoner(problem)
+>>> losses = engine.update(steps=3, samples=100)                       # some thousands, in earnest
 >>> logits = torch.randn(16, 2, 10, requires_grad=True)                # what a network says about two images
 >>> loss = engine.loss(Belief.from_logits(logits), torch.tensor([5, 6])).mean()     # the product is 56
 >>> loss.backward()
@@ -28,74 +28,45 @@ decoded is valid whatever the networks have learnt. A new task is its ``Problem`
 torch.Size([16, 2])
 """
 
-from doxa.amortized._control import AmortizedControl, expected_hamming, expected_miss, with_sampling, worlds_of
-from doxa.amortized._decoding import Decoded, beam_search, draw, enumerate_tokens, greedy
+from doxa.amortized._control import AmortizedControl, with_sampling, worlds_of
 from doxa.amortized._knowledge import KnowledgeProblem
-from doxa.amortized._reasoner import Amortized
+from doxa.amortized._reasoner import AmortizedReasoner
 from doxa.amortized.models._columns import Columns
 from doxa.amortized.models._factor_mlps import FactorMLPs
-from doxa.amortized.models._grid import MOVES, STAY, GridCNN, moved
-from doxa.amortized.models._model import Carry, InferenceModel, frozen
-from doxa.amortized.models._outcomes import CategoricalOutcomes, GaussianOutcomes, OutcomeModel, outcome_loss
+from doxa.amortized.models._grid import GridCNN
+from doxa.amortized.models._model import Carry, InferenceModel
+from doxa.amortized.models._outcomes import CategoricalOutcomes, GaussianOutcomes
 from doxa.amortized.models._pairs import PairsModel
 from doxa.amortized.models._scan import ScanModel
 from doxa.amortized.models._transformer import CausalTransformer
 from doxa.amortized.pruners._addition import AdditionPruner
 from doxa.amortized.pruners._learned import LearnedPruner
 from doxa.amortized.pruners._path import PathPruner
-from doxa.amortized.pruners._pruner import FunctionPruner, Pruner, verify
+from doxa.amortized.pruners._pruner import FunctionPruner, Pruner
 from doxa.amortized.pruners._sat import SatPruner
 from doxa.amortized.pruners._support import SupportPruner
-from doxa.amortized.training._calibration import Calibration, CalibrationRecord, calibrate, record
-from doxa.amortized.training._dirichlet import DirichletFit, dirichlet_log_sample
-from doxa.amortized.training._divergences import divergence, sampled_divergence
-from doxa.amortized.training._losses import (
-    joint_matching_loss,
-    on_policy_loss,
-    perception_loss,
-    prediction_loss,
-    supervised_loss,
-)
-from doxa.amortized.training._memory import Memory
-from doxa.amortized.training._priors import (
-    FittedDirichlet,
-    FixedDirichlet,
-    FunctionPrior,
-    MixtureDirichlet,
-    Prior,
-    Replay,
-)
-from doxa.amortized.training._training import JointLoss, JointTraining, fit, joint_loss
+from doxa.amortized.training._priors import FittedDirichlet, FixedDirichlet, MixtureDirichlet, Prior, Replay
+from doxa.amortized.training._training import JointTraining
 
 __all__ = [
-    "MOVES",
-    "STAY",
     "AdditionPruner",
-    "Amortized",
     "AmortizedControl",
-    "Calibration",
-    "CalibrationRecord",
+    "AmortizedReasoner",
     "Carry",
     "CategoricalOutcomes",
     "CausalTransformer",
     "Columns",
-    "Decoded",
-    "DirichletFit",
     "FactorMLPs",
     "FittedDirichlet",
     "FixedDirichlet",
-    "FunctionPrior",
     "FunctionPruner",
     "GaussianOutcomes",
     "GridCNN",
     "InferenceModel",
-    "JointLoss",
     "JointTraining",
     "KnowledgeProblem",
     "LearnedPruner",
-    "Memory",
     "MixtureDirichlet",
-    "OutcomeModel",
     "PairsModel",
     "PathPruner",
     "Prior",
@@ -104,28 +75,6 @@ __all__ = [
     "SatPruner",
     "ScanModel",
     "SupportPruner",
-    "beam_search",
-    "calibrate",
-    "dirichlet_log_sample",
-    "divergence",
-    "draw",
-    "enumerate_tokens",
-    "expected_hamming",
-    "expected_miss",
-    "fit",
-    "frozen",
-    "greedy",
-    "joint_loss",
-    "joint_matching_loss",
-    "moved",
-    "on_policy_loss",
-    "outcome_loss",
-    "perception_loss",
-    "prediction_loss",
-    "record",
-    "sampled_divergence",
-    "supervised_loss",
-    "verify",
     "with_sampling",
     "worlds_of",
 ]

@@ -9,9 +9,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent
 from torch.nn.functional import one_hot
 
-from doxa.amortized._logspace import pick
-from doxa.amortized._reasoner import Amortized
-from doxa.amortized.models._model import frozen
+from doxa.amortized._reasoner import AmortizedReasoner
 from doxa.errors import ConfigError
 from doxa.problem import Belief
 from doxa.stochastic import Draw, Estimator, LeaveOneOut, Tape
@@ -53,11 +51,11 @@ class AmortizedControl(LeaveOneOut):
         sizes: of the domains, where they differ.
 
     >>> from doxa.problem import addition
-    >>> engine = Amortized(addition(1))
+    >>> engine = AmortizedReasoner(addition(1))
     >>> logits = torch.zeros(8, 2, 10, requires_grad=True)
     >>> y, belief = torch.tensor([1, 3]), Belief.from_logits(logits)
     >>> tape = Tape(batch_dims=1)
-    >>> w = tape.sample(worlds_of(belief), AmortizedControl(lambda p: expected_miss(engine, p, y), n=10))
+    >>> w = tape.sample(worlds_of(belief), AmortizedControl(lambda p: engine.expected_miss(p, y), n=10))
     >>> _ = tape.cost((engine.problem(w) != y).any(-1).float())
     >>> tape.surrogate().backward()
     """
@@ -117,34 +115,8 @@ class AmortizedControl(LeaveOneOut):
         return f"AmortizedControl({self.n}, scale={self.scale})"
 
 
-def expected_miss(engine: Amortized, belief: Belief, output: Tensor) -> Tensor:
-    """1 - q(y | P), ``(*batch,)``: the expected cost if a wrong output costs 1. The model is held fixed.
-
-    >>> from doxa.problem import parity
-    >>> expected_miss(Amortized(parity(2)), Belief.uniform((2, 2)), torch.tensor([1])).shape
-    torch.Size([])
-    """
-    with frozen(engine.model):
-        return 1 - engine.log_prob(belief, output).exp()
-
-
-def expected_hamming(engine: Amortized, belief: Belief, output: Tensor) -> Tensor:
-    """Σ_j (1 - q(y_j | y_{<j}, P)), ``(*batch,)``: about how many outputs will be wrong. The model is held fixed.
-
-    Exact for independent outputs; in general each is judged after the true ones before it.
-
-    >>> from doxa.problem import addition
-    >>> expected_hamming(Amortized(addition(2)), Belief.uniform((10,) * 4), torch.tensor([1, 3, 5])).shape
-    torch.Size([])
-    """
-    tokens = output.expand(*belief.batch_shape, output.shape[-1])
-    with frozen(engine.model):
-        log_probs = engine.model.log_probs(belief, tokens, engine.pruner)
-    return (1 - pick(log_probs, tokens).exp()).sum(-1)
-
-
 def with_sampling(
-    engine: Amortized,
+    engine: AmortizedReasoner,
     belief: Belief,
     output: Tensor,
     cost: Callable[[Tensor, Tensor], Tensor],
@@ -170,7 +142,7 @@ def with_sampling(
     >>> from doxa.problem import addition
     >>> logits = torch.zeros(8, 2, 10, requires_grad=True)
     >>> hamming = lambda found, wanted: (found != wanted).float().sum(-1)
-    >>> loss = with_sampling(Amortized(addition(1)), Belief.from_logits(logits), torch.tensor([1, 3]), hamming)
+    >>> loss = with_sampling(AmortizedReasoner(addition(1)), Belief.from_logits(logits), torch.tensor([1, 3]), hamming)
     >>> loss.mean().backward(); loss.shape
     torch.Size([8])
     """

@@ -86,24 +86,6 @@ def beam_search(
     return Decoded(tokens.reshape(*batch, beams, search.length), total.reshape(*batch, beams))
 
 
-def greedy(
-    model: InferenceModel,
-    belief: Belief,
-    *,
-    given: Tensor | None = None,
-    length: int | None = None,
-    pruner: Pruner | None = None,
-) -> Tensor:
-    """The most probable value at every position, given those chosen before: int64 ``(*batch, L)``; -1 at a dead end.
-
-    >>> from doxa.amortized import FactorMLPs
-    >>> from doxa.problem import parity
-    >>> greedy(FactorMLPs(parity(3), hidden=8), Belief.uniform((2, 2, 2), batch=(5,))).shape
-    torch.Size([5, 4])
-    """
-    return beam_search(model, belief, 1, given=given, length=length, pruner=pruner).tokens.squeeze(-2)
-
-
 def draw(
     model: InferenceModel,
     belief: Belief,
@@ -204,16 +186,3 @@ class _Search:
         if self.pruner is None:
             return log_probs
         return log_softmax(log_probs, self.pruner.allowed(self.tokens))
-
-
-def enumerate_tokens(model: InferenceModel, length: int | None = None) -> Tensor:
-    """All sequences of the first ``length`` variables in lexicographic order, ``(n, L)``: for small problems.
-
-    >>> from doxa.amortized import FactorMLPs
-    >>> from doxa.problem import parity
-    >>> enumerate_tokens(FactorMLPs(parity(2), hidden=4)).shape
-    torch.Size([8, 3])
-    """
-    sizes = model.sizes[:length]
-    grids = torch.meshgrid(*(torch.arange(size) for size in sizes), indexing="ij")
-    return torch.stack([grid.flatten() for grid in grids], -1)

@@ -9,26 +9,30 @@ import torch
 from torch import Tensor, nn
 
 from doxa.amortized._decoding import Decoded, beam_search, draw
-from doxa.amortized._logspace import NEG_INF
+from doxa.amortized._logspace import NEG_INF, pick
 from doxa.amortized.models._model import InferenceModel, frozen
 from doxa.amortized.models._scan import ScanModel
 from doxa.amortized.pruners._pruner import FunctionPruner, Pruner
+from doxa.amortized.training._calibration import Calibration, HasLogProb, calibrate
 from doxa.amortized.training._divergences import Divergence
 from doxa.amortized.training._losses import joint_matching_loss, on_policy_loss, prediction_loss, supervised_loss
 from doxa.amortized.training._priors import MixtureDirichlet, Prior
+from doxa.amortized.training._processes import average, gathered, start_equal
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Explanations, Problem
 
 Impossible = Literal["raise", "inf", "finite"]
 
 
-class Amortized(nn.Module):
+class AmortizedReasoner(nn.Module):
     """A-NeSI: q(y | P) and q(w | y, P) are learnt from data that the problem itself generates.
 
         P ~ p(P),   w ~ p(w | P),   y = c(w);     q learns to tell y and w from P      (dissertation, chapter 6)
 
     The reasoner then answers in time proportional to the length of outputs and worlds, however many worlds there are.
-    Its loss trains a perception network through q, which is held fixed; ``inference_loss`` trains q.
+    Its loss trains a perception network through q, which is held fixed. Queries change nothing and draw nothing; q
+    learns in ``update`` only, and its prior in ``observe``. Processes that train together stay equal to the bit: both
+    calls exchange what they need, so all processes make them, with the same number of steps.
 
     Args:
         problem: what to reason about; any function will do.
@@ -37,17 +41,13 @@ class Amortized(nn.Module):
         pruner: which values may come next; by default the problem's own, if it has one.
         beams: the width of the search in ``predict`` and ``explain``.
         on_policy: the share of on-policy joint matching in the loss of an explaining model, 0 to 1.
-        divergence: what is made small; ``"matching"`` is the dissertation's.
+        objective: the divergence that is made small; ``"matching"`` is the dissertation's.
         impossible: what ``loss`` does with outputs that the pruner forbids: "raise", "inf" or "finite".
         guarantee: insist that everything decoded is valid: the pruner must be complete.
 
     >>> from doxa.problem import addition
-    >>> engine = Amortized(addition(2))
-    >>> optimizer = torch.optim.Adam(engine.parameters(), 1e-3)
-    >>> for _ in range(2):                                             # more, in earnest; or engine.pretrain(1000)
-    ...     optimizer.zero_grad()
-    ...     engine.inference_loss(samples=64).backward()
-    ...     optimizer.step()
+    >>> engine = AmortizedReasoner(addition(2))
+    >>> losses = engine.update(2, samples=64)                          # some thousands, in earnest
     >>> logits = torch.zeros(8, 4, 10, requires_grad=True)             # what a network says about 8 · 4 images
     >>> engine.loss(Belief.from_logits(logits), torch.tensor([1, 3, 5])).mean().backward()
     """
@@ -63,7 +63,7 @@ class Amortized(nn.Module):
         *,
         beams: int = 8,
         on_policy: float = 0.0,
-        divergence: Divergence = "matching",
+        objective: Divergence = "matching",
         impossible: Impossible = "raise",
         guarantee: bool = False,
     ) -> None:
@@ -85,7 +85,9 @@ class Amortized(nn.Module):
             raise ConfigError("on_policy needs worlds to sample; make the model with explain=True")
         if impossible not in ("raise", "inf", "finite"):
             raise ConfigError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
-        self.beams, self.on_policy, self.divergence, self.impossible = beams, on_policy, divergence, impossible
+        self.beams, self.on_policy, self.objective, self.impossible = beams, on_policy, objective, impossible
+        self.updates: Tensor
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         if guarantee:
             self.require_guarantee()
 
@@ -98,7 +100,7 @@ class Amortized(nn.Module):
         """A ``ConfigError`` unless ``guaranteed``.
 
         >>> from doxa.problem import parity
-        >>> Amortized(parity(3)).require_guarantee()
+        >>> AmortizedReasoner(parity(3)).require_guarantee()
         Traceback (most recent call last):
         doxa.errors.ConfigError: nothing guarantees that what is decoded is valid: there is no pruner; ...
         """
@@ -117,7 +119,7 @@ class Amortized(nn.Module):
         Unobserved outputs (-1) at the end of the sequence cost nothing; others are summed over.
 
         >>> from doxa.problem import addition
-        >>> Amortized(addition(1)).log_prob(Belief.uniform((10, 10), batch=(3,)), torch.tensor([0, 9])).shape
+        >>> AmortizedReasoner(addition(1)).log_prob(Belief.uniform((10, 10), batch=(3,)), torch.tensor([0, 9])).shape
         torch.Size([3])
         """
         self.problem.require(belief, output)
@@ -130,7 +132,7 @@ class Amortized(nn.Module):
         """-log q(y | P), ``(*batch,)``: the perception loss. The model is held fixed; only the belief is trained.
 
         >>> from doxa.problem import addition
-        >>> Amortized(addition(1)).loss(Belief.uniform((10, 10), batch=(3,)), torch.tensor([0, 9])).shape
+        >>> AmortizedReasoner(addition(1)).loss(Belief.uniform((10, 10), batch=(3,)), torch.tensor([0, 9])).shape
         torch.Size([3])
         """
         with frozen(self.model):
@@ -146,13 +148,76 @@ class Amortized(nn.Module):
             )
         return -log_prob
 
+    def output_log_probs(self, belief: Belief) -> Tensor:
+        """log q(y = v | P) of every value v of the only output, ``(*batch, size)``; the model is held fixed.
+
+        >>> from doxa.problem import parity
+        >>> AmortizedReasoner(parity(2)).output_log_probs(Belief.uniform((2, 2), batch=(3,))).shape
+        torch.Size([3, 2])
+        """
+        if len(self.problem.output) != 1:
+            raise ConfigError(f"the problem has {len(self.problem.output)} outputs, expected one; use log_prob")
+        first = torch.zeros(*belief.batch_shape, 1, dtype=torch.int64, device=belief.log_probs.device)
+        return self._fixed(belief, first)[..., 0, : self.problem.output[0]]
+
+    def expected_miss(self, belief: Belief, output: Tensor) -> Tensor:
+        """1 - q(y | P), ``(*batch,)``: the expected cost if a wrong output costs 1. The model is held fixed.
+
+        >>> from doxa.problem import parity
+        >>> AmortizedReasoner(parity(2)).expected_miss(Belief.uniform((2, 2)), torch.tensor([1])).shape
+        torch.Size([])
+        """
+        with frozen(self.model):
+            return 1 - self.log_prob(belief, output).exp()
+
+    def expected_hamming(self, belief: Belief, output: Tensor) -> Tensor:
+        """Σ_j (1 - q(y_j | y_{<j}, P)), ``(*batch,)``: about how many outputs will be wrong. The model is held fixed.
+
+        Exact for independent outputs; in general each is judged after the true ones before it.
+
+        >>> from doxa.problem import addition
+        >>> engine = AmortizedReasoner(addition(2))
+        >>> engine.expected_hamming(Belief.uniform((10,) * 4), torch.tensor([1, 3, 5])).shape
+        torch.Size([])
+        """
+        tokens = output.expand(*belief.batch_shape, output.shape[-1])
+        return (1 - pick(self._fixed(belief, tokens), tokens).exp()).sum(-1)
+
+    def _fixed(self, belief: Belief, tokens: Tensor) -> Tensor:
+        with frozen(self.model):
+            return self.model.log_probs(belief, tokens, self.pruner).to(belief.log_probs.dtype)
+
+    def divergence(
+        self,
+        belief: Belief,
+        exact: HasLogProb | None = None,
+        *,
+        samples: int = 10_000,
+        generator: torch.Generator | None = None,
+    ) -> Calibration:
+        """KL(p(y | P) ‖ q(y | P)) on beliefs ``(*batch,)``: how far q is from what it approximates.
+
+        It is E_p[loss] minus its exact value, and where one output is certain it is the loss itself: this is the
+        number within which amortised reasoning keeps what exact reasoning promises.
+
+        Small problems (up to 65,536 worlds) and ``BruteForce`` are summed over all outputs. With another exact reasoner
+        it is averaged over outputs of worlds drawn from the belief. Otherwise log p is the log of the frequency among
+        ``samples`` such outputs, which overestimates the divergence by about (outcomes - 1) / (2 samples).
+
+        >>> from doxa.problem import parity
+        >>> found = AmortizedReasoner(parity(2)).divergence(Belief.uniform((2, 2), batch=(5,)))
+        >>> found.kl.shape, bool((found.kl >= 0).all()), found.largest >= found.mean
+        (torch.Size([5]), True, True)
+        """
+        return calibrate(self, belief, exact, samples, generator)
+
     def semantic_loss(self, belief: Belief) -> Tensor:
         """-log q(all outputs are 1 | P), ``(*batch,)``: the approximation of the semantic loss, for constraints.
 
         Outputs say what of the knowledge holds, as those of ``KnowledgeProblem`` do.
 
         >>> from doxa.problem import exactly
-        >>> Amortized(exactly(1, 3)).semantic_loss(Belief.uniform((2, 2, 2))).shape
+        >>> AmortizedReasoner(exactly(1, 3)).semantic_loss(Belief.uniform((2, 2, 2))).shape
         torch.Size([])
         """
         if set(self.problem.output) != {2}:
@@ -164,7 +229,7 @@ class Amortized(nn.Module):
         """-log q(w | c(w), P), ``(*batch,)``, for worlds that were observed: the strongly supervised loss.
 
         >>> from doxa.problem import exactly
-        >>> Amortized(exactly(1, 3)).supervised_loss(Belief.uniform((2, 2, 2)), torch.tensor([0, 1, 0])).shape
+        >>> AmortizedReasoner(exactly(1, 3)).supervised_loss(Belief.uniform((2, 2, 2)), torch.tensor([0, 1, 0])).shape
         torch.Size([])
         """
         return supervised_loss(self.model, belief, worlds, self.pruner)
@@ -179,7 +244,7 @@ class Amortized(nn.Module):
 
         >>> from doxa.problem import addition
         >>> sure = Belief.from_probs(torch.eye(10)[[5, 8]])
-        >>> Amortized(addition(1)).predict(sure, method="symbolic")
+        >>> AmortizedReasoner(addition(1)).predict(sure, method="symbolic")
         tensor([1, 3])
         """
         self.problem.require(belief)
@@ -194,7 +259,7 @@ class Amortized(nn.Module):
         """The best outputs with log q(y | P), best first: ``(*batch, beams, Y)``.
 
         >>> from doxa.problem import addition
-        >>> Amortized(addition(1)).predictions(Belief.uniform((10, 10)), beams=3).tokens.shape
+        >>> AmortizedReasoner(addition(1)).predictions(Belief.uniform((10, 10)), beams=3).tokens.shape
         torch.Size([3, 2])
         """
         width = self.beams if beams is None else beams
@@ -208,7 +273,7 @@ class Amortized(nn.Module):
 
         >>> from doxa.amortized import AdditionPruner
         >>> from doxa.problem import addition
-        >>> engine = Amortized(addition(1), pruner=AdditionPruner(1))
+        >>> engine = AmortizedReasoner(addition(1), pruner=AdditionPruner(1))
         >>> engine.explain(Belief.uniform((10, 10)), torch.tensor([1, 7]), k=3).worlds.sort(0).values
         tensor([[-1, -1],
                 [ 8,  8],
@@ -243,7 +308,7 @@ class Amortized(nn.Module):
         """Outputs and worlds drawn from q, or only worlds if the output is given: tokens ``(*batch, count, T)``.
 
         >>> from doxa.problem import addition
-        >>> Amortized(addition(1)).sample(Belief.uniform((10, 10)), count=5).tokens.shape
+        >>> AmortizedReasoner(addition(1)).sample(Belief.uniform((10, 10)), count=5).tokens.shape
         torch.Size([5, 4])
         """
         return draw(
@@ -253,26 +318,28 @@ class Amortized(nn.Module):
     # How it learns.
 
     def observe(self, belief: Belief) -> None:
-        """Tell the prior what beliefs occur; they are detached.
+        """Tell the prior what beliefs occur, in all processes; they are detached.
 
         >>> from doxa.problem import parity
-        >>> Amortized(parity(2)).observe(Belief.uniform((2, 2), batch=(16,)))
+        >>> AmortizedReasoner(parity(2)).observe(Belief.uniform((2, 2), batch=(16,)))
         """
-        self.prior.observe(belief)
+        self.problem.require(belief)
+        rows = belief.log_probs.detach().reshape(-1, *belief.log_probs.shape[-2:])
+        self.prior.observe(Belief(gathered(rows), belief.sizes, validate=False))
 
     def inference_loss(self, samples: int = 600, *, generator: torch.Generator | None = None) -> Tensor:
         """The loss of the inference model on fresh data, a scalar (dissertation, Algorithm "inference model loss").
 
-        Fits the prior, draws beliefs and worlds, and compares q with p: the cross entropy of the outputs for a model
-        that predicts only, joint matching for one that explains.
+        Lets the prior adapt, draws beliefs and worlds, and compares q with p: the cross entropy of the outputs for a
+        model that predicts only, joint matching for one that explains. ``update`` is the loop around it.
 
         >>> from doxa.problem import parity
-        >>> Amortized(parity(2)).inference_loss(samples=10).shape
+        >>> AmortizedReasoner(parity(2)).inference_loss(samples=10).shape
         torch.Size([])
         """
         if samples < 1:
             raise ConfigError(f"samples is {samples}, expected at least 1")
-        self.prior.fit()
+        self.prior.adapt()
         belief = self.prior.sample(samples, generator=generator)
         worlds = belief.sample(1, generator=generator)[0]
         return self.loss_on(belief, worlds, generator=generator).mean()
@@ -282,12 +349,12 @@ class Amortized(nn.Module):
 
         >>> from doxa.problem import parity
         >>> belief = Belief.uniform((2, 2), batch=(5,))
-        >>> Amortized(parity(2)).loss_on(belief, belief.sample()[0]).shape
+        >>> AmortizedReasoner(parity(2)).loss_on(belief, belief.sample()[0]).shape
         torch.Size([5])
         """
         if not self.model.explains:
             return prediction_loss(self.model, belief, worlds, self.pruner)
-        kind, share = self.divergence, self.on_policy
+        kind, share = self.objective, self.on_policy
         loss = belief.log_probs.new_zeros(())
         if share < 1:
             loss = (1 - share) * joint_matching_loss(self.model, belief, worlds, self.pruner, kind=kind)
@@ -295,37 +362,48 @@ class Amortized(nn.Module):
             loss = loss + share * on_policy_loss(self.model, belief, self.pruner, kind=kind, generator=generator)
         return loss
 
-    def pretrain(
+    def start_equal(self) -> None:
+        """Before the first update, give every process the state of the first one."""
+        if not self.updates:
+            start_equal([*self.model.parameters(), *self.buffers()])
+
+    def update(
         self,
-        steps: int,
+        steps: int = 1,
         optimizer: torch.optim.Optimizer | None = None,
         *,
         samples: int = 600,
         lr: float = 1e-3,
         generator: torch.Generator | None = None,
     ) -> list[float]:
-        """Train the inference model alone, before any data are seen; returns the loss of every step.
+        """Train the inference model, on nothing but the prior; returns the loss of every step.
+
+        Gradients and losses are averaged over all processes, whose samples differ; before the first update every
+        process takes over the parameters of the first one. Without an optimiser a new Adam is made.
 
         >>> from doxa.problem import parity
-        >>> losses = Amortized(parity(2)).pretrain(3, samples=50)
-        >>> len(losses)
-        3
+        >>> engine = AmortizedReasoner(parity(2))
+        >>> len(engine.update(3, samples=50)), engine.updates
+        (3, tensor(3))
         """
-        optimizer = torch.optim.Adam(self.model.parameters(), lr, fused=True) if optimizer is None else optimizer
+        parameters = list(self.model.parameters())
+        optimizer = torch.optim.Adam(parameters, lr, fused=True) if optimizer is None else optimizer
         losses = []
         for _ in range(steps):
+            self.start_equal()
             optimizer.zero_grad()
             loss = self.inference_loss(samples, generator=generator)
             torch.autograd.backward(loss)
+            losses.append(average(parameters, loss).item())
             optimizer.step()
-            losses.append(loss.item())
+            self.updates += 1
         return losses
 
 
 MOST_SUMMED = 4096  # combinations of unobserved values that are summed over
 
 
-def _marginal(engine: Amortized, belief: Belief, tokens: Tensor) -> Tensor:
+def _marginal(engine: AmortizedReasoner, belief: Belief, tokens: Tensor) -> Tensor:
     """log q of the observed part: a sum over values of what is unobserved, except after the last that is observed."""
     batch, outputs = tokens.shape[:-1], tokens.shape[-1]
     flat = tokens.reshape(-1, outputs)

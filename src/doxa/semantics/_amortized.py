@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from doxa.amortized import Amortized as Engine
+from doxa.amortized import AmortizedReasoner as Engine
 from doxa.amortized import (
     CausalTransformer,
     FactorMLPs,
@@ -20,7 +20,6 @@ from doxa.amortized import (
     Prior,
     Replay,
     ScanModel,
-    frozen,
 )
 from doxa.errors import ConfigError, ProblemError
 from doxa.logic import Axiom, Interpretation
@@ -270,9 +269,7 @@ class _Compiled:
             if not learner.updates:
                 learner.learn(how.pretrain, how.samples, generator)
             learner.learn(how.steps, how.samples, generator)
-        tokens = torch.zeros(len(posed.units), 1, dtype=torch.int64, device=posed.belief.log_probs.device)
-        with frozen(engine.model):
-            return engine.model.log_probs(posed.belief, tokens)[:, 0, :].to(posed.belief.log_probs.dtype)
+        return engine.output_log_probs(posed.belief)
 
     def _name(self, axiom: Axiom, posed: _Posed) -> str:
         """A learner is known by its axiom, its kind and its problem."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import nn
 
-from doxa.amortized import Amortized as Engine
+from doxa.amortized import AmortizedReasoner as Engine
 from doxa.problem import Belief, Problem
 
 __all__ = ["Learner", "Learners", "Learns", "digest"]
@@ -26,7 +26,7 @@ class Learner:
 
     def learn(self, steps: int, samples: int, generator: torch.Generator | None) -> None:
         """Some updates on beliefs from the prior."""
-        self.engine.pretrain(steps, self.optimizer, samples=samples, generator=generator)
+        self.engine.update(steps, self.optimizer, samples=samples, generator=generator)
         self.updates += steps
 
     def observe(self, belief: Belief) -> None:

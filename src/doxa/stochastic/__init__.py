@@ -25,10 +25,10 @@ plain tensors.
 >>> tape.surrogate().backward()
 """
 
-from doxa.stochastic._check import Report, check_tape, check_unbiased
-from doxa.stochastic._profile import Profile, ProfileRow, profile_variance
+from doxa.stochastic._check import Verdict, check_tape, check_unbiased
+from doxa.stochastic._profile import profile_variance
 from doxa.stochastic.estimators._antithetic import ARM, ARMS, DisARM
-from doxa.stochastic.estimators._catalogue import ESTIMATORS, catalogue
+from doxa.stochastic.estimators._catalogue import catalogue
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._importance import ImportanceSampling
 from doxa.stochastic.estimators._lifted import FromGradient
@@ -45,48 +45,40 @@ from doxa.stochastic.estimators._score import (
     SelfCritical,
 )
 from doxa.stochastic.estimators._sequences import Sequences
-from doxa.stochastic.estimators._sets import set_log_probs
 from doxa.stochastic.estimators._solvers import IMLE, PerturbAndMAP
 from doxa.stochastic.estimators._spsa import SPSA
-from doxa.stochastic.estimators._sum_and_sample import Memory, SumAndSample
+from doxa.stochastic.estimators._sum_and_sample import MAPO, SumAndSample
 from doxa.stochastic.estimators._vimco import VIMCO
 from doxa.stochastic.estimators._without_replacement import ScoreWithoutReplacement, UnorderedSet
-from doxa.stochastic.tape._joint import Joint
 from doxa.stochastic.tape._magic import magic_box
 from doxa.stochastic.tape._tape import Tape
 
 __all__ = [
     "ARM",
     "ARMS",
-    "ESTIMATORS",
-    "GO",
-    "IMLE",
-    "LAX",
-    "REBAR",
-    "RELAX",
-    "SPSA",
-    "VIMCO",
     "DisARM",
     "Draw",
     "Enumerate",
     "Estimator",
     "FromGradient",
+    "GO",
     "GumbelSoftmax",
+    "IMLE",
     "Implicit",
     "ImportanceSampling",
     "IndeCateR",
-    "Joint",
+    "LAX",
     "LearnedBaseline",
     "LeaveOneOut",
+    "MAPO",
     "MeasureValued",
-    "Memory",
     "MovingAverage",
     "PerturbAndMAP",
-    "Profile",
-    "ProfileRow",
+    "REBAR",
+    "RELAX",
     "RaoBlackwell",
     "Reparameterise",
-    "Report",
+    "SPSA",
     "Score",
     "ScoreWithoutReplacement",
     "SelfCritical",
@@ -95,10 +87,11 @@ __all__ = [
     "SumAndSample",
     "Tape",
     "UnorderedSet",
+    "VIMCO",
+    "Verdict",
     "catalogue",
     "check_tape",
     "check_unbiased",
     "magic_box",
     "profile_variance",
-    "set_log_probs",
 ]

@@ -6,17 +6,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from doxa.amortized._logspace import log_softmax, pick, value_mask
+from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ProblemError
 from doxa.problem import Belief, Problem
-
-if TYPE_CHECKING:
-    from doxa.amortized.pruners._pruner import Pruner
 
 
 class Carry(NamedTuple):

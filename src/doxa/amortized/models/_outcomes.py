@@ -47,6 +47,18 @@ class OutcomeModel(nn.Module, ABC):
     def mean(self, parameters: Tensor) -> Tensor:
         """E_q[r], ``(*batch,)``."""
 
+    def loss_of_samples(
+        self, parameters: Tensor, sample: Callable[[Tensor], Tensor], function: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """-log q(g(z) | P), ``(*batch,)``, for samples z of p(z | P) and a ``function`` g.
+
+        >>> GaussianOutcomes(2).loss_of_samples(torch.rand(100, 2), torch.bernoulli, lambda z: z.prod(-1)).shape
+        torch.Size([100])
+        """
+        with torch.no_grad():
+            outcomes = function(sample(parameters.detach()))
+        return self.loss(parameters, outcomes)
+
     def expected(self, parameters: Tensor) -> Tensor:
         """E_q[r], ``(*batch,)``, with q held fixed: a cost whose derivatives reach the parameters only."""
         with frozen(self):
@@ -118,24 +130,3 @@ class CategoricalOutcomes(OutcomeModel):
     def mean(self, parameters: Tensor) -> Tensor:
         probs: Tensor = self.network(self._checked(parameters)).softmax(-1)
         return probs @ self.values.to(probs)
-
-
-def outcome_loss(
-    model: OutcomeModel, parameters: Tensor, sample: Callable[[Tensor], Tensor], function: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """-log q(g(z) | P) for z ~ p(z | P), ``(*batch,)``: the loss of the model on parameters drawn from a prior.
-
-    Args:
-        model: q.
-        parameters: ``(*batch, inputs)``.
-        sample: from parameters to samples z of p(z | P).
-        function: g, from samples to outcomes ``(*batch,)``.
-
-    >>> model = GaussianOutcomes(2)
-    >>> prior = torch.rand(100, 2)
-    >>> outcome_loss(model, prior, lambda p: torch.bernoulli(p), lambda z: z.prod(-1)).shape
-    torch.Size([100])
-    """
-    with torch.no_grad():
-        outcomes = function(sample(parameters.detach()))
-    return model.loss(parameters, outcomes)

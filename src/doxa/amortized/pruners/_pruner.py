@@ -54,6 +54,34 @@ class Pruner(ABC):
             masks[:, k, : self.sizes[k]] = self.allowed(tokens[:, :k])
         return masks
 
+    def verify(self, problem: Problem) -> None:
+        """Compare with all worlds of a problem; the first disagreement is a ``ProblemError``.
+
+        A complete pruner must allow exactly the prefixes of (c(w), w); any other must allow at least these.
+
+        >>> from doxa.amortized import AdditionPruner
+        >>> from doxa.problem import addition
+        >>> AdditionPruner(2).verify(addition(2))
+        """
+        worlds = problem.worlds()
+        tokens = torch.cat([problem(worlds), worlds], -1)
+        sizes = problem.output + problem.world
+        if self.sizes != sizes:
+            raise ProblemError(f"the pruner is over variables of sizes {self.sizes}, the problem has {sizes}")
+        for k, size in enumerate(sizes):
+            prefixes, index = torch.unique(tokens[:, :k], dim=0, return_inverse=True) if k else (tokens[:1, :0], None)
+            rows = torch.zeros(len(tokens), dtype=torch.int64) if index is None else index
+            possible = torch.zeros(len(prefixes), size, dtype=torch.bool)
+            possible[rows, tokens[:, k]] = True
+            found = self.allowed(prefixes)
+            for bad, what in ((possible & ~found, "forbids"), (found & ~possible & self.complete, "allows")):
+                if bad.any():
+                    row, value = bad.nonzero()[0].tolist()
+                    raise ProblemError(
+                        f"after {tuple(prefixes[row].tolist())} the pruner {what} {value}, which "
+                        + ("some world has" if what == "forbids" else "no world has")
+                    )
+
     def __and__(self, other: Pruner) -> Pruner:
         """Allow what both allow.
 
@@ -86,7 +114,7 @@ class FunctionPruner(Pruner):
         function: from prefixes ``(R, k)`` to bool ``(R, sizes[k])`` or what broadcasts to it.
         sizes: the number of values of each variable, outputs first.
         outputs: from which variable on the function is asked.
-        complete: your promise that every allowed prefix can be completed. Nothing checks it but ``verify``.
+        complete: your promise that every allowed prefix can be completed. Only ``verify`` checks it.
 
     >>> pruner = FunctionPruner(lambda prefix: torch.arange(3) >= prefix[:, -1:], (1, 3, 3), outputs=2)
     >>> pruner(torch.tensor([[0, 0], [0, 2]]))                   # values never decrease
@@ -122,32 +150,3 @@ class FunctionPruner(Pruner):
             got = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise ProblemError(f"the pruner returned {got}, expected bool (*batch, {size}): one truth value per value")
         return found.expand(len(prefix), size)
-
-
-def verify(pruner: Pruner, problem: Problem) -> None:
-    """Compare a pruner with all worlds of a problem; the first disagreement is a ``ProblemError``.
-
-    A complete pruner must allow exactly the prefixes of (c(w), w); any other must allow at least these.
-
-    >>> from doxa.amortized import AdditionPruner
-    >>> from doxa.problem import addition
-    >>> verify(AdditionPruner(2), addition(2))
-    """
-    worlds = problem.worlds()
-    tokens = torch.cat([problem(worlds), worlds], -1)
-    sizes = problem.output + problem.world
-    if pruner.sizes != sizes:
-        raise ProblemError(f"the pruner is over variables of sizes {pruner.sizes}, the problem has {sizes}")
-    for k, size in enumerate(sizes):
-        prefixes, index = torch.unique(tokens[:, :k], dim=0, return_inverse=True) if k else (tokens[:1, :0], None)
-        rows = torch.zeros(len(tokens), dtype=torch.int64) if index is None else index
-        possible = torch.zeros(len(prefixes), size, dtype=torch.bool)
-        possible[rows, tokens[:, k]] = True
-        found = pruner.allowed(prefixes)
-        for bad, what in ((possible & ~found, "forbids"), (found & ~possible & pruner.complete, "allows")):
-            if bad.any():
-                row, value = bad.nonzero()[0].tolist()
-                raise ProblemError(
-                    f"after {tuple(prefixes[row].tolist())} the pruner {what} {value}, which "
-                    + ("some world has" if what == "forbids" else "no world has")
-                )

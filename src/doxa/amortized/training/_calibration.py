@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from doxa.amortized._reasoner import Amortized
 from doxa.amortized.training._divergences import divergence
 from doxa.errors import ConfigError
 from doxa.problem import Belief, BruteForce, Problem
 
+MOST_WORLDS = 1 << 16  # up to here all worlds are summed where no exact reasoner is given
+
 
 class HasLogProb(Protocol):
-    """An exact reasoner: anything whose ``log_prob`` is log p(y | P)."""
+    """A reasoner with probabilities: anything whose ``log_prob`` is log p(y | P), or an estimate of it."""
 
     @property
     def problem(self) -> Problem: ...
@@ -23,7 +25,9 @@ class HasLogProb(Protocol):
 
 
 class Calibration(NamedTuple):
-    """KL(p(y | P) ‖ q(y | P)) in nats.
+    """KL(p(y | P) ‖ q(y | P)) in nats: by so much the expected loss is above the exact one.
+
+    Where one output is certain under P, this is the loss itself, whose exact value is 0.
 
     Attributes:
         kl: one number per belief, ``(*batch,)``.
@@ -41,32 +45,27 @@ class Calibration(NamedTuple):
         """The average over the beliefs."""
         return float(self.kl.mean())
 
+    @property
+    def largest(self) -> float:
+        """That of the worst belief."""
+        return float(self.kl.max())
+
 
 @torch.no_grad()
 def calibrate(
-    engine: Amortized,
+    engine: HasLogProb,
     belief: Belief,
-    exact: BruteForce | HasLogProb | None = None,
-    *,
-    samples: int = 10_000,
-    generator: torch.Generator | None = None,
+    exact: HasLogProb | None,
+    samples: int,
+    generator: torch.Generator | None,
 ) -> Calibration:
-    """KL(p ‖ q) on beliefs ``(*batch,)``; 0 where the engine is exact.
-
-    With ``BruteForce`` it is summed over all outputs. With any other exact reasoner it is averaged over outputs of
-    worlds drawn from the belief, log p(y | P) - log q(y | P). Without one, log p is the log of the frequency among
-    ``samples`` such outputs, which overestimates the divergence by about (outcomes - 1) / (2 samples).
-
-    >>> from doxa.problem import parity
-    >>> engine = Amortized(parity(2))
-    >>> result = calibrate(engine, Belief.uniform((2, 2), batch=(5,)), BruteForce(engine.problem))
-    >>> result.kl.shape, bool((result.kl >= 0).all())
-    (torch.Size([5]), True)
-    """
+    """KL(p ‖ q) on beliefs ``(*batch,)``; see ``AmortizedReasoner.divergence``."""
     engine.problem.require(belief)
     if samples < 2:
         raise ConfigError(f"samples is {samples}, expected at least 2")
     batch = belief.batch_shape
+    if exact is None and math.prod(engine.problem.world) <= MOST_WORLDS:
+        exact = BruteForce(engine.problem)
     if isinstance(exact, BruteForce):
         outputs = exact.outputs
         many = belief.log_probs.unsqueeze(-3).expand(*batch, len(outputs), *belief.log_probs.shape[-2:])
@@ -87,45 +86,3 @@ def calibrate(
         found.append(torch.stack([gap.mean(), gap.std() / samples**0.5]))
     kl, error = torch.stack(found).unbind(-1) if found else rows.new_zeros(2, 0)
     return Calibration(kl.reshape(batch), error.reshape(batch))
-
-
-class CalibrationRecord(NamedTuple):
-    """Calibration at one moment of training.
-
-    Attributes:
-        step: when.
-        prior: the average divergence on beliefs of the prior.
-        observed: that on beliefs of the perception network.
-
-    >>> CalibrationRecord(100, prior=0.02, observed=0.3)
-    CalibrationRecord(step=100, prior=0.02, observed=0.3)
-    """
-
-    step: int
-    prior: float
-    observed: float
-
-
-def record(
-    engine: Amortized,
-    step: int,
-    observed: Belief,
-    exact: BruteForce | HasLogProb | None = None,
-    *,
-    beliefs: int = 20,
-    samples: int = 10_000,
-    generator: torch.Generator | None = None,
-) -> CalibrationRecord:
-    """Calibration on beliefs of the prior and on observed ones; collect these over training to see the bias.
-
-    >>> from doxa.problem import parity
-    >>> engine = Amortized(parity(2))
-    >>> record(engine, 0, Belief.uniform((2, 2), batch=(5,)), BruteForce(engine.problem)).step
-    0
-    """
-    own = engine.prior.sample(beliefs, generator=generator)
-    return CalibrationRecord(
-        step,
-        calibrate(engine, own, exact, samples=samples, generator=generator).mean,
-        calibrate(engine, observed.detach(), exact, samples=samples, generator=generator).mean,
-    )

@@ -98,24 +98,6 @@ def on_policy_loss(
     return torch.where(usable, loss, torch.zeros_like(loss)).mean(0)
 
 
-def perception_loss(model: InferenceModel, belief: Belief, output: Tensor, pruner: Pruner | None = None) -> Tensor:
-    """-log q(y | P), ``(*batch,)``, for a belief that a network has and the output that was observed ("L_Perc").
-
-    The model is held fixed: derivatives reach the belief and nothing else. For y = 1, "the knowledge holds", this is
-    the approximation of the semantic loss ("L_SL").
-
-    >>> from doxa.amortized import FactorMLPs
-    >>> from doxa.problem import addition
-    >>> logits = torch.zeros(4, 2, 10, requires_grad=True)
-    >>> model = FactorMLPs(addition(1), hidden=8)
-    >>> perception_loss(model, Belief.from_logits(logits), torch.tensor([1, 3])).sum().backward()
-    >>> logits.grad.shape, model.from_belief.grad
-    (torch.Size([4, 2, 10]), None)
-    """
-    with frozen(model):
-        return -model.log_prob(belief, output, pruner)
-
-
 def supervised_loss(model: InferenceModel, belief: Belief, worlds: Tensor, pruner: Pruner | None = None) -> Tensor:
     """-log q(w | c(w), P), ``(*batch,)``, for structured outputs w that were observed themselves.
 

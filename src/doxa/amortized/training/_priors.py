@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from doxa.amortized._logspace import value_mask
 from doxa.amortized.training._dirichlet import SMALLEST, DirichletFit, dirichlet_log_sample
-from doxa.amortized.training._memory import Memory
+from doxa.amortized.training._ring import Ring
 from doxa.errors import ConfigError
 from doxa.problem import Belief
 
@@ -20,11 +20,13 @@ from doxa.problem import Belief
 class Prior(nn.Module, ABC):
     """A distribution p(P) over beliefs (dissertation, "Belief prior design").
 
-    ``observe`` is told what beliefs a perception network has, ``fit`` is called before every training step, and
-    ``sample`` draws beliefs. A prior of your own needs only the last.
+    ``observe`` is told what beliefs a perception network has, ``adapt`` is called before every update of the inference
+    model, and ``sample`` draws beliefs. A prior of your own needs only the last.
 
-    >>> prior = MixtureDirichlet((10, 10))
-    >>> prior.sample(600)
+    >>> class Ignorant(Prior):
+    ...     def sample(self, count, *, generator=None):
+    ...         return Belief.uniform(self.sizes, (count,))
+    >>> Ignorant((10, 10)).sample(600)
     Belief(batch=(600,), sizes=(10, 10), dtype=torch.float32)
     """
 
@@ -37,10 +39,23 @@ class Prior(nn.Module, ABC):
         """``count`` beliefs."""
 
     def observe(self, belief: Belief) -> None:
-        """Learn of beliefs that occur. Nothing, unless the prior fits them."""
+        """Learn of beliefs that occur. Nothing, unless the prior keeps them."""
 
-    def fit(self) -> None:
-        """Adapt to what was observed. Nothing, unless the prior fits it."""
+    def adapt(self) -> None:
+        """Fit what was observed. Nothing, unless the prior has something to fit."""
+
+
+class _Remembering(Prior):
+    """A prior that keeps the last beliefs."""
+
+    def __init__(self, sizes: Sequence[int], capacity: int) -> None:
+        super().__init__(sizes)
+        self.memory = Ring(Belief.uniform(self.sizes).log_probs, capacity)
+
+    def observe(self, belief: Belief) -> None:
+        if belief.sizes != self.sizes:
+            raise ConfigError(f"the belief is over domains {belief.sizes}, the prior over {self.sizes}")
+        self.memory.add(belief.log_probs[..., : max(self.sizes)])
 
 
 class FixedDirichlet(Prior):
@@ -69,7 +84,7 @@ class FixedDirichlet(Prior):
         return Belief(dirichlet_log_sample(alpha, generator), self.sizes, validate=False)
 
 
-class FittedDirichlet(Prior):
+class FittedDirichlet(_Remembering):
     """Dirichlet distributions fitted to the last beliefs that perception had: the dissertation's prior.
 
     Args:
@@ -84,7 +99,7 @@ class FittedDirichlet(Prior):
 
     >>> prior = FittedDirichlet((10, 10))
     >>> prior.observe(Belief.uniform((10, 10), batch=(16,)))
-    >>> prior.fit()
+    >>> prior.adapt()
     >>> bool((prior.dirichlet.concentration < 0.2).all())                        # small: sampled beliefs are diverse
     True
     """
@@ -100,18 +115,14 @@ class FittedDirichlet(Prior):
         rate: float = 0.01,
         iterations: int = 50,
     ) -> None:
-        super().__init__(sizes)
-        self.memory = Memory(self.sizes, capacity)
+        super().__init__(sizes, capacity)
         self.dirichlet = DirichletFit(
             value_mask(self.sizes), method=method, initial=initial, l2=l2, rate=rate, iterations=iterations
         )
 
-    def observe(self, belief: Belief) -> None:
-        self.memory.add(belief)
-
-    def fit(self) -> None:
+    def adapt(self) -> None:
         if len(self.memory):
-            statistic = self.memory.beliefs().probs.add(SMALLEST).log().mean(0)
+            statistic = self.memory.stored().exp().add(SMALLEST).log().mean(0)
             self.dirichlet(statistic, len(self.memory))
 
     def sample(self, count: int, *, generator: torch.Generator | None = None) -> Belief:
@@ -159,7 +170,7 @@ class MixtureDirichlet(Prior):
         return Belief(dirichlet_log_sample(alpha, generator), self.sizes, validate=False)
 
 
-class Replay(Prior):
+class Replay(_Remembering):
     """The beliefs themselves that perception had last: no prior at all (the dissertation's ablation "no prior").
 
     Before anything was observed, beliefs are uniform. With ``shuffle`` the variables of a sampled belief come from
@@ -172,37 +183,14 @@ class Replay(Prior):
     """
 
     def __init__(self, sizes: Sequence[int], *, capacity: int = 2500, shuffle: bool = False) -> None:
-        super().__init__(sizes)
-        self.memory = Memory(self.sizes, capacity)
+        super().__init__(sizes, capacity)
         self.shuffle = shuffle
-
-    def observe(self, belief: Belief) -> None:
-        self.memory.add(belief)
 
     def sample(self, count: int, *, generator: torch.Generator | None = None) -> Belief:
         if not len(self.memory):
-            return Belief.uniform(self.sizes, (count,), device=self.memory.log_probs.device)
-        stored = self.memory.beliefs().log_probs
+            return Belief.uniform(self.sizes, (count,), device=self.memory.rows.device)
+        stored = self.memory.stored()
         shape = (count, len(self.sizes)) if self.shuffle else (count, 1)
         rows = torch.randint(len(stored), shape, device=stored.device, generator=generator).expand(-1, len(self.sizes))
         log_probs = stored[rows, torch.arange(len(self.sizes), device=stored.device)]
         return Belief(log_probs, self.sizes, validate=False)
-
-
-class FunctionPrior(Prior):
-    """Any function from a number and a generator to that many beliefs.
-
-    >>> prior = FunctionPrior((2, 2), lambda count, generator: Belief.uniform((2, 2), (count,)))
-    >>> prior.sample(4)
-    Belief(batch=(4,), sizes=(2, 2), dtype=torch.float32)
-    """
-
-    def __init__(self, sizes: Sequence[int], function: Callable[[int, torch.Generator | None], Belief]) -> None:
-        super().__init__(sizes)
-        self.function = function
-
-    def sample(self, count: int, *, generator: torch.Generator | None = None) -> Belief:
-        belief = self.function(count, generator)
-        if not isinstance(belief, Belief) or belief.sizes != self.sizes or belief.batch_shape != (count,):
-            raise ConfigError(f"the prior returned {belief!r}, expected a Belief(batch=({count},), sizes={self.sizes})")
-        return belief.detach()

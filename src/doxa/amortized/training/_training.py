@@ -3,61 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from doxa.amortized._reasoner import Amortized
+from doxa.amortized._reasoner import AmortizedReasoner
+from doxa.amortized.training._processes import average
 from doxa.errors import ConfigError
 from doxa.problem import Belief
 
 
-class JointLoss(NamedTuple):
-    """The two losses of a step; each trains one side only, so their sum trains both.
-
-    Attributes:
-        perception: -log q(y | P), averaged; its derivatives reach the belief.
-        inference: the loss of the inference model on fresh data; its derivatives reach the model.
-
-    >>> JointLoss(torch.tensor(1.0), torch.tensor(2.0)).total
-    tensor(3.)
-    """
-
-    perception: Tensor
-    inference: Tensor
-
-    @property
-    def total(self) -> Tensor:
-        """What to call ``backward`` on."""
-        return self.perception + self.inference
-
-
-def joint_loss(
-    engine: Amortized,
-    belief: Belief,
-    output: Tensor,
-    *,
-    samples: int = 600,
-    generator: torch.Generator | None = None,
-) -> JointLoss:
-    """One round of the training loop of A-NeSI, without the optimiser: observe, train q, train perception through q.
-
-    >>> from doxa.problem import addition
-    >>> logits = torch.zeros(16, 2, 10, requires_grad=True)
-    >>> engine = Amortized(addition(1))
-    >>> joint_loss(engine, Belief.from_logits(logits), torch.tensor([1, 3]), samples=50).total.backward()
-    """
-    engine.observe(belief)
-    inference = engine.inference_loss(samples, generator=generator)
-    return JointLoss(engine.loss(belief, output).mean(), inference)
-
-
 class JointTraining:
-    """Perception, engine and optimiser as one thing with a step and a state: a loop around it is a ready loop.
+    """Perception, engine and optimiser with a step and a state: Algorithm "A-NeSI training loop" of the dissertation.
 
-    Algorithm "A-NeSI training loop" of the dissertation. Everything that changes is in ``state_dict``, the generator
-    included, so a run that is stopped goes on to the bit.
+    A step observes the belief, and lowers the sum of two losses that each train one side: -log q(y | P) trains
+    perception, the inference loss trains q. Everything that changes is in ``state_dict``, the generator included, so a
+    run that is stopped goes on to the bit. With several processes wrap perception in ``DistributedDataParallel``; the
+    engine keeps itself equal.
 
     Args:
         engine: the amortised reasoner.
@@ -70,7 +33,7 @@ class JointTraining:
 
     >>> from doxa.problem import addition
     >>> perception = nn.Sequential(nn.Linear(3, 20), nn.Unflatten(-1, (2, 10)))
-    >>> training = JointTraining(Amortized(addition(1)), perception, samples=20)
+    >>> training = JointTraining(AmortizedReasoner(addition(1)), perception, samples=20)
     >>> metrics = training.step(torch.randn(4, 3), torch.tensor([[1, 3]]).expand(4, 2))
     >>> sorted(metrics)
     ['inference', 'loss', 'perception']
@@ -78,7 +41,7 @@ class JointTraining:
 
     def __init__(
         self,
-        engine: Amortized,
+        engine: AmortizedReasoner,
         perception: Callable[[Any], Belief | Tensor],
         optimizer: torch.optim.Optimizer | None = None,
         *,
@@ -103,18 +66,30 @@ class JointTraining:
         """One update; returns the losses by name."""
         self.optimizer.zero_grad()
         belief = self.belief(inputs)
+        perception, inference = self.engine.loss(belief, output).mean(), belief.log_probs.new_zeros(())
         if self.train_inference:
-            losses = joint_loss(self.engine, belief, output, samples=self.samples, generator=self.generator)
-        else:
-            losses = JointLoss(self.engine.loss(belief, output).mean(), belief.log_probs.new_zeros(()))
-        torch.autograd.backward(losses.total)
+            self.engine.start_equal()
+            self.engine.observe(belief)
+            inference = self.engine.inference_loss(self.samples, generator=self.generator)
+        torch.autograd.backward(perception + inference)
+        if self.train_inference:
+            inference = average(self.engine.model.parameters(), inference)
+            self.engine.updates += 1
         self.optimizer.step()
-        perception, inference = losses.perception.item(), losses.inference.item()
-        return {"loss": perception + inference, "perception": perception, "inference": inference}
+        found = perception.item(), inference.item()
+        return {"loss": sum(found), "perception": found[0], "inference": found[1]}
 
-    def pretrain(self, steps: int) -> list[float]:
-        """Train the inference model alone, with the same optimiser."""
-        return self.engine.pretrain(steps, self.optimizer, samples=self.samples, generator=self.generator)
+    def train(self, batches: Iterable[tuple[Any, Tensor]], *, pretrain: int = 0) -> list[dict[str, float]]:
+        """Updates of the inference model alone, then one step for every batch of inputs and outputs; the losses.
+
+        >>> from doxa.problem import addition
+        >>> perception = nn.Sequential(nn.Linear(3, 20), nn.Unflatten(-1, (2, 10)))
+        >>> training = JointTraining(AmortizedReasoner(addition(1)), perception, samples=20)
+        >>> len(training.train([(torch.randn(4, 3), torch.ones(4, 2, dtype=torch.int64))] * 3, pretrain=2))
+        3
+        """
+        self.engine.update(pretrain, self.optimizer, samples=self.samples, generator=self.generator)
+        return [self.step(inputs, output) for inputs, output in batches]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes in training."""
@@ -136,17 +111,3 @@ class JointTraining:
             self.perception.load_state_dict(state["perception"])
         if self.generator is not None:
             self.generator.set_state(state["generator"])
-
-
-def fit(training: JointTraining, batches: Iterable[tuple[Any, Tensor]], *, pretrain: int = 0) -> list[dict[str, float]]:
-    """The ready loop: pretrain, then one step for every batch of inputs and outputs; returns the losses.
-
-    >>> from doxa.problem import addition
-    >>> perception = nn.Sequential(nn.Linear(3, 20), nn.Unflatten(-1, (2, 10)))
-    >>> training = JointTraining(Amortized(addition(1)), perception, samples=20)
-    >>> history = fit(training, [(torch.randn(4, 3), torch.ones(4, 2, dtype=torch.int64))] * 3, pretrain=2)
-    >>> len(history)
-    3
-    """
-    training.pretrain(pretrain)
-    return [training.step(inputs, output) for inputs, output in batches]

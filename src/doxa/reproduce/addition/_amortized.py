@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa.amortized import (
     AdditionPruner,
-    Amortized,
+    AmortizedReasoner,
     FactorMLPs,
     FittedDirichlet,
     InferenceModel,
@@ -21,7 +21,6 @@ from doxa.amortized import (
     Prior,
     Replay,
     ScanModel,
-    calibrate,
 )
 from doxa.data import MNIST, Batches, digits_task, normalize
 from doxa.errors import ConfigError, RunError
@@ -118,7 +117,7 @@ class AmortizedAdditionConfig:
         return highest * min(1.0, (done + 1) / self.warmup) * half_cosine(done, self.decay - first)
 
 
-def make_engine(config: AmortizedAdditionConfig, problem: Problem) -> Amortized:
+def make_engine(config: AmortizedAdditionConfig, problem: Problem) -> AmortizedReasoner:
     """The inference model of a configuration with its prior and its pruner."""
     explain = config.variant in ("explain", "prune")
     model: InferenceModel = (
@@ -133,7 +132,7 @@ def make_engine(config: AmortizedAdditionConfig, problem: Problem) -> Amortized:
         prior = FittedDirichlet(problem.world)
     else:
         prior = MixtureDirichlet(problem.world)
-    return Amortized(problem, model, prior, _pruner(config), beams=config.beams)
+    return AmortizedReasoner(problem, model, prior, _pruner(config), beams=config.beams)
 
 
 def _pruner(config: AmortizedAdditionConfig) -> AdditionPruner | None:
@@ -143,7 +142,7 @@ def _pruner(config: AmortizedAdditionConfig) -> AdditionPruner | None:
 class Learner(nn.Module):
     """Perception and inference as one module, of which one moving average is kept."""
 
-    def __init__(self, engine: Amortized) -> None:
+    def __init__(self, engine: AmortizedReasoner) -> None:
         super().__init__()
         self.perception = digit_network()
         self.perception.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster: few channels
@@ -154,9 +153,9 @@ class Learner(nn.Module):
         logits = self.perception(normalize(images.flatten(0, 1).unsqueeze(1)))
         return Belief.from_logits(logits.view(*images.shape[:2], 10))
 
-    def reasoner(self, config: AmortizedAdditionConfig) -> Amortized:
+    def reasoner(self, config: AmortizedAdditionConfig) -> AmortizedReasoner:
         """What has been learnt about sums, to be asked."""
-        return Amortized(self.inference.problem, self.inference, pruner=_pruner(config), beams=config.beams)
+        return AmortizedReasoner(self.inference.problem, self.inference, pruner=_pruner(config), beams=config.beams)
 
 
 def train_amortized_addition(
@@ -273,7 +272,7 @@ def measure(config: AmortizedAdditionConfig, learner: Learner, mnist: MNIST, sea
         if not neural:
             draws = torch.Generator().manual_seed(0)
             few = Belief.from_logits(logits[rows[:CALIBRATED]].double())
-            divergence = calibrate(engine, few, Elimination(problem), samples=100, generator=draws).mean
+            divergence = engine.divergence(few, Elimination(problem), samples=100, generator=draws).mean
         neural.append(_right(_predicted(engine, belief), problem(labels[rows])))
     return {
         "accuracy": 100 * sum(symbolic) / len(symbolic),
@@ -302,7 +301,7 @@ def load_learner(path: Path) -> tuple[AmortizedAdditionConfig, Learner]:
     return config, learnt
 
 
-def _predicted(engine: Amortized, belief: Belief) -> Tensor:
+def _predicted(engine: AmortizedReasoner, belief: Belief) -> Tensor:
     return torch.cat([engine.predict(belief[i : i + 500]) for i in range(0, belief.batch_shape[0], 500)])
 
 

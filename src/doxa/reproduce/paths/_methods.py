@@ -11,11 +11,10 @@ from torch.distributions import Independent, Normal
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from doxa.amortized import (
-    Amortized,
     AmortizedControl,
+    AmortizedReasoner,
     FixedDirichlet,
     GridCNN,
-    expected_hamming,
     with_sampling,
     worlds_of,
 )
@@ -178,7 +177,7 @@ class ANeSI(Method):
         super().__init__(problem, shape)
         self.form, self.samples, self.noise, self.trust = form, samples, noise, trust
         model = GridCNN(problem, shape, reads="cells", channels=channels, layers=layers, explain=False)
-        self.engine = Amortized(problem, model, FixedDirichlet(problem.world, concentration))
+        self.engine = AmortizedReasoner(problem, model, FixedDirichlet(problem.world, concentration))
 
     def forward(self, tiles: Tensor, cells: Tensor, kinds: Tensor) -> Tensor:
         belief = Belief.from_logits(self.logits(tiles))
@@ -187,7 +186,7 @@ class ANeSI(Method):
         if self.form == "sum":
             estimator = LeaveOneOut(self.samples)
             return with_sampling(self.engine, belief, cells, hamming, estimator, generator=self.noise).mean()
-        control = AmortizedControl(lambda p: expected_hamming(self.engine, p, cells), self.samples, scale=self.trust)
+        control = AmortizedControl(lambda p: self.engine.expected_hamming(p, cells), self.samples, scale=self.trust)
         tape = Tape(batch_dims=1, generator=self.noise)
         tape.cost(hamming(self.problem(tape.sample(worlds_of(belief), control)), cells))
         return tape.surrogate()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa._numerics import lift, log1mexp
-from doxa.amortized import Amortized, MixtureDirichlet, PairsModel
+from doxa.amortized import AmortizedReasoner, MixtureDirichlet, PairsModel
 from doxa.data import MNIST, Batches, SudokuPuzzles, is_sudoku, normalize, sudoku_pairs, sudoku_problem, visual_sudoku
 from doxa.errors import ConfigError
 from doxa.problem import Belief, Problem
@@ -113,13 +113,13 @@ class PairsLearner(nn.Module):
         return -torch.where(correct, log_q, log1mexp(lift(-log_q, ALMOST))).mean()
 
 
-def single_pair(model: PairsModel) -> Amortized:
+def single_pair(model: PairsModel) -> AmortizedReasoner:
     """The reasoner about two cells alone that shares the network of a model of many: it is what has to be trained."""
     values = model.problem.world[0]
     problem = Problem((values, values), (2,), lambda w: (w[..., :1] != w[..., 1:]).long())
     one = PairsModel(problem, [(0, 1)], closed_form=model.network is None)
     one.network = model.network
-    return Amortized(problem, one, MixtureDirichlet(problem.world, per="variable"))
+    return AmortizedReasoner(problem, one, MixtureDirichlet(problem.world, per="variable"))
 
 
 def train_sudoku_pairs(

@@ -29,7 +29,7 @@ from doxa.stochastic.estimators._score import (
 )
 from doxa.stochastic.estimators._solvers import IMLE, PerturbAndMAP
 from doxa.stochastic.estimators._spsa import SPSA
-from doxa.stochastic.estimators._sum_and_sample import Memory, SumAndSample
+from doxa.stochastic.estimators._sum_and_sample import MAPO, SumAndSample
 from doxa.stochastic.estimators._vimco import VIMCO
 from doxa.stochastic.estimators._without_replacement import ScoreWithoutReplacement, UnorderedSet
 
@@ -79,7 +79,7 @@ ESTIMATORS: tuple[Callable[[Distribution], Estimator], ...] = (
     lambda d: ImportanceSampling(_wider(d), n=2),
     lambda d: SumAndSample(3, top=1, form="A"),
     lambda d: SumAndSample(3, top=1, form="B"),
-    lambda d: Memory(1, 2),
+    lambda d: MAPO(1, 2),
     lambda d: UnorderedSet(2),
     lambda d: ScoreWithoutReplacement(2),
     lambda d: RaoBlackwell(),

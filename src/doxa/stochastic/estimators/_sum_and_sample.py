@@ -25,7 +25,7 @@ from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES, combine
 from doxa.stochastic.estimators._score import refuse_tracing
 from doxa.stochastic.estimators._search import Tokens, outside, tokens_of, top_k
 
-__all__ = ["Memory", "SumAndSample"]
+__all__ = ["MAPO", "SumAndSample"]
 
 
 class _Mixed(Estimator):
@@ -161,7 +161,7 @@ class SumAndSample(_Mixed):
         return f"SumAndSample({self.n}, top={self.summed}, form={self.form!r}, baseline={self.baseline})"
 
 
-class Memory(nn.Module, _Mixed):
+class MAPO(nn.Module, _Mixed):
     """Sum-and-sample over a memory of the best values found so far (memory augmented policy optimisation).
 
     Every element of the batch has its own memory of ``capacity`` different values, so the batch must stay the same
@@ -171,7 +171,7 @@ class Memory(nn.Module, _Mixed):
     >>> import torch
     >>> from torch.distributions import Categorical
     >>> from doxa.stochastic import Tape
-    >>> estimator = Memory(capacity=1, draws=2)
+    >>> estimator = MAPO(capacity=1, draws=2)
     >>> for _ in range(20):
     ...     tape = Tape()
     ...     z = tape.sample(Categorical(torch.ones(5)), estimator)
@@ -202,7 +202,7 @@ class Memory(nn.Module, _Mixed):
         if costs.shape[1] not in (1, model.rows):
             raise ProblemError(
                 f"the memory belongs to a batch of {costs.shape[1]}, the distribution has batch shape {shape[1:]}; "
-                "use one Memory for each batch"
+                "use one MAPO for each batch"
             )
         values = self.values.reshape((self.summed, costs.shape[1], *distribution.event_shape))
         values = values.expand(self.summed, model.rows, *distribution.event_shape)
@@ -235,4 +235,4 @@ class Memory(nn.Module, _Mixed):
         self.values, self.costs = state["values"], state["costs"]
 
     def __repr__(self) -> str:
-        return f"Memory({self.summed}, {self.n - self.summed}, form={self.form!r}, baseline={self.baseline})"
+        return f"MAPO({self.summed}, {self.n - self.summed}, form={self.form!r}, baseline={self.baseline})"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-
-if TYPE_CHECKING:
-    from doxa.stochastic.tape._tape import Node
+from doxa.stochastic.tape._nodes import Node
 
 __all__ = ["check_axes", "check_by_perturbation"]
 

@@ -11,16 +11,11 @@ dependency sets of the tape, parents first, so chains of any length take linear 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from doxa.errors import ConfigError
 from doxa.stochastic.tape._magic import magic_box
-from doxa.stochastic.tape._prefix import Forest, Prefix
-
-if TYPE_CHECKING:
-    from doxa.stochastic.tape._tape import Node
+from doxa.stochastic.tape._nodes import Forest, Node, Prefix
 
 __all__ = ["Assembly"]
 

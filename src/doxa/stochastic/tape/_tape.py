@@ -16,31 +16,12 @@ from doxa.stochastic.estimators._random import borrowed
 from doxa.stochastic.tape._deps import check_axes, check_by_perturbation
 from doxa.stochastic.tape._joint import Joint
 from doxa.stochastic.tape._magic import guard
-from doxa.stochastic.tape._prefix import Forest, Prefix, members
+from doxa.stochastic.tape._nodes import Forest, Node, Prefix, members
 from doxa.stochastic.tape._surrogate import Assembly
 
-__all__ = ["Node", "Tape"]
+__all__ = ["Tape"]
 
 MOST_AXES = 48  # torch allows tensors of 64 dimensions
-
-
-class Node:
-    """One sampling step: a distribution, an estimator, and what was drawn."""
-
-    def __init__(
-        self, index: int, name: str, estimator: Estimator, draw: Draw, axis: int | None, earlier: int, mask: int
-    ) -> None:
-        self.index = index
-        self.name = name
-        self.estimator = estimator
-        self.draw = draw
-        self.axis = axis  # which particle axis it added, counted from the right; None if none
-        self.earlier = earlier  # how many particle axes there were before
-        self.mask = mask  # the particle axes along which its samples differ, as bits
-        self.count = draw.m  # what the estimator was asked for
-        self.ancestors: Prefix | None = None
-        self.split: Callable[[Tensor], tuple[Tensor, ...]] = lambda value: (value,)
-        self.values: tuple[Tensor, ...] = ()
 
 
 class Tape:

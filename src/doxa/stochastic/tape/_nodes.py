@@ -1,16 +1,33 @@
-"""Which nodes a cost depends on, as shared linked lists: a chain of a thousand costs stores a thousand links."""
+"""Nodes, and which of them a cost depends on, as shared linked lists: a chain of a thousand costs has as many links."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from doxa.stochastic.tape._tape import Node
+from doxa.stochastic.estimators._estimator import Draw, Estimator
 
-__all__ = ["Forest", "Prefix"]
+__all__ = ["Forest", "Node", "Prefix", "members"]
+
+
+class Node:
+    """One sampling step: a distribution, an estimator, and what was drawn."""
+
+    def __init__(
+        self, index: int, name: str, estimator: Estimator, draw: Draw, axis: int | None, earlier: int, mask: int
+    ) -> None:
+        self.index = index
+        self.name = name
+        self.estimator = estimator
+        self.draw = draw
+        self.axis = axis  # which particle axis it added, counted from the right; None if none
+        self.earlier = earlier  # how many particle axes there were before
+        self.mask = mask  # the particle axes along which its samples differ, as bits
+        self.count = draw.m  # what the estimator was asked for
+        self.ancestors: Prefix | None = None
+        self.split: Callable[[Tensor], tuple[Tensor, ...]] = lambda value: (value,)
+        self.values: tuple[Tensor, ...] = ()
 
 
 class Prefix:
