@@ -208,7 +208,7 @@ def test_data_leave_more_shortcuts() -> None:
         (ADDITION.replace("= p.sum", "= p.sum * 2"), {}, KnowledgeError, "`d [+] e = p.sum [*] 2` tells apart"),
         (ADDITION.replace("p.sum)", "p.sum & p.sum mod 2 = 0)"), {}, KnowledgeError, "`p.sum mod 2 = 0` tells apart"),
         ("sort A; func f(A) -> Int; [a] forall x: A. f(x) > 0", {}, KnowledgeError, "f yields Int"),
-        ("pred a; fact a; [b] a", {}, KnowledgeError, "nothing here is learned"),
+        ("closed pred a; fact a; [b] a", {}, KnowledgeError, "nothing here is learned"),
         (HEAD + "data s(o: Image*)\n[a] forall t in s. forall x in t.o. digit(x) > 0", {}, KnowledgeError, "sequence"),
         ("sort L = 0..4; pred cell(L, L); [a] forall x: L. exactly 1 y: L. cell(x, y)", {}, ProblemError, "too many"),
     ],

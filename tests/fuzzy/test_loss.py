@@ -92,7 +92,7 @@ def test_a_copy_is_a_loss_of_its_own() -> None:
 
 FACTS = """
 sort P; const ann: P; const bob: P; const eve: P
-pred smokes(P); pred friends(P, P); pred known(P)
+pred smokes(P); pred friends(P, P); closed pred known(P)
 fact smokes(ann); fact !smokes(bob); fact friends(ann, eve); fact known(eve)
 [rule, weight 0.5] forall x: P. known(x) -> smokes(x)
 """
@@ -100,7 +100,7 @@ fact smokes(ann); fact !smokes(bob); fact friends(ann, eve); fact known(eve)
 
 @pytest.mark.parametrize("logic", ["product", "recommended", "log_ltn"])
 def test_facts_are_a_cross_entropy(logic: str) -> None:
-    """Facts about what is learnt; `known` has nothing but its facts, so it is certain."""
+    """Facts about what is learnt; `known` is closed, so it is certain."""
     kb = parse(FACTS)
     smokes, friends = torch.randn(3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
     world = Interpretation(kb, smokes=logits(smokes), friends=logits(friends))

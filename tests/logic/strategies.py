@@ -40,7 +40,7 @@ from doxa.logic import (
 
 # Keywords that are names where no keyword can stand, reserved words, and names that only quotation marks can hold.
 SOFT_WORDS = ["sort", "const", "pred", "func", "data", "fact", "facts", "include", "weight", "from", "header"]
-SOFT_WORDS += ["sample", "exactly", "at", "most", "least", "fresh", "of"]
+SOFT_WORDS += ["closed", "sample", "exactly", "at", "most", "least", "fresh", "of"]
 ODD_NAMES = [
     "forall",
     "where",
@@ -164,7 +164,7 @@ def signatures(draw: st.DrawFn) -> Signature:
     some_sorts = st.lists(st.sampled_from(sorts), max_size=2)
     signature.add(Predicate(pool.pop()))
     for _ in range(draw(st.integers(1, 2))):
-        signature.add(Predicate(pool.pop(), tuple(draw(some_sorts))))
+        signature.add(Predicate(pool.pop(), tuple(draw(some_sorts)), draw(st.booleans())))
     for _ in range(draw(st.integers(1, 2))):
         signature.add(Function(pool.pop(), tuple(draw(some_sorts)), draw(st.sampled_from([*sorts, INT, REAL]))))
     fields = draw(st.lists(names, min_size=2, max_size=3, unique=True))
@@ -310,5 +310,5 @@ def knowledge_bases(draw: st.DrawFn, max_axioms: int = 3, depth: int = 3) -> Kno
     for predicate in signature.predicates.values():
         if draw(st.booleans()):
             atom = draw(calls(signature, predicate, {}, 0))
-            facts.append(Fact(atom, draw(st.booleans())))
+            facts.append(Fact(atom, draw(st.booleans()), draw(weights)))
     return KnowledgeBase.from_parts(signature, axioms, facts)

@@ -344,9 +344,8 @@ def test_mistakes_in_facts(marked: str, message: str, remedy: str) -> None:
 def test_a_fact_is_an_atom() -> None:
     said: list[str] = []
     for fact in (Truth(True), And(Call("a"), Call("b")), Not(Not(Call("a"))), Number(3)):
-        check_fact(
-            fact, Signature(predicates={"a": Predicate("a"), "b": Predicate("b")}), lambda n, m, r: said.append(m)
-        )
+        signature = Signature(predicates={"a": Predicate("a"), "b": Predicate("b")})
+        check_fact(fact, 1.0, signature, lambda n, m, r: said.append(m))
     assert len(said) == 4
     assert all(m.startswith("a fact is an atom") for m in said)
 

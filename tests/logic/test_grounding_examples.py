@@ -23,11 +23,10 @@ def values_of(kb: KnowledgeBase, sort: Sort) -> list[Any]:
 
 
 def random_meaning(kb: KnowledgeBase, seed: int) -> tuple[dict[str, Any], dict[str, Any], World]:
-    """Random tensors for all symbols without facts, random rows, and the same as a plain world."""
+    """Random tensors in which the facts hold for all symbols but closed ones, random rows, and the same, plain."""
     g = torch.Generator().manual_seed(seed)
     signature = kb.signature
     sorts = {s.name: values_of(kb, s) for s in signature.sorts.values() if s.name not in ("Int", "Real")}
-    labelled = {f.atom.name for f in kb.facts}
     bindings: dict[str, Any] = {}
     symbols: dict[str, Any] = {}
 
@@ -48,13 +47,14 @@ def random_meaning(kb: KnowledgeBase, seed: int) -> tuple[dict[str, Any], dict[s
             places = torch.randint(0, len(results), shape, generator=g)
             bindings[symbol.name] = places + (results[0] if isinstance(results[0], int) else 0)
             symbols[symbol.name] = lookup(places.tolist(), arguments, results)
-        elif symbol.name in labelled:
-            true = {
-                tuple([_plain(a) for a in f.atom.children]) for f in kb.facts if f.label and f.atom.name == symbol.name
-            }
+        elif signature.predicates[symbol.name].closed:
+            true = {f.args for f in kb.facts if f.label and f.atom.name == symbol.name}
             symbols[symbol.name] = lambda *args, true=true: args in true
         else:
             table = torch.rand(shape, generator=g) < 0.6
+            for fact in kb.facts:
+                if fact.atom.name == symbol.name:
+                    table[tuple([a.index(v) for a, v in zip(arguments, fact.args, strict=True)])] = fact.label
             bindings[symbol.name] = table
             symbols[symbol.name] = lookup(table.tolist(), arguments, None)
     data: dict[str, Any] = {s: len(v) for s, v in sorts.items() if signature.sorts[s].is_open and v[0] == 0}
@@ -71,10 +71,6 @@ def random_meaning(kb: KnowledgeBase, seed: int) -> tuple[dict[str, Any], dict[s
                 row[field] = part.tolist() if many else part.item()
         data[name], rows[name] = columns, plain
     return bindings, data, World(sorts, symbols, {}, rows)
-
-
-def _plain(argument: Any) -> Any:
-    return getattr(argument, "value", None) if hasattr(argument, "value") else argument.name
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.stem)

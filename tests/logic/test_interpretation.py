@@ -265,7 +265,7 @@ def test_tables_with_numbers() -> None:
     """Of the numbers, only those that are listed matter; all others are alike."""
     kb = parse("""
         sort P = {u, v}
-        pred age(P, Int)
+        closed pred age(P, Int)
         pred weight(Real)
         func price(Int, P) -> Int
         data rows(k: Int, x: Real)
@@ -289,26 +289,30 @@ def test_tables_with_numbers() -> None:
     assert truth(kb["c"], bound, keep="r", rows=rows).tolist() == [True, True, False, True]
     with pytest.raises(KnowledgeError, match=r"price\(7, u\) has no value"):
         truth(kb["d"], bound, rows=rows)
-    assert not truth(kb["a"], Interpretation(kb, age=set()), rows=rows)
     weighed = Interpretation(kb)
     for known in ({(2.0,)}, {(0.1,), (0.5,), (2.0,)}):  # a table that comes with the data is read anew
         assert truth(kb["c"], weighed, rows=rows, weight=known).item() is (len(known) == 3)
 
 
-def test_facts_mean_themselves_and_nothing_else() -> None:
+def test_the_facts_of_a_closed_predicate_are_all_that_holds() -> None:
     kb = parse("""
         sort P = {u, v}
-        pred r(P, P)
+        closed pred r(P, P)
         fact r(u, v)
         fact !r(v, u)
-        [a] forall x, y: P. r(x, y) -> x = u
+        [a] forall x, y: P. r(x, y) <-> x = u & y = v
     """)
     assert truth(kb, Interpretation(kb))
-    other = Interpretation(kb, r={("v", "u")})
-    assert not truth(kb, other)
-    assert satisfaction(kb, other)["facts"].holds == 0
-    with pytest.raises(BindingError, match=r"r\(u, v\) is labelled both true and false"):
-        Interpretation(parse("sort P = {u, v}\npred r(P, P)\nfact r(u, v)\nfact !r(u, v)\n[a] r(u, u)", warn=False))
+    empty = parse("sort P = {u, v}; closed pred r(P, P); [a] forall x, y: P. !r(x, y)", warn=False)
+    assert truth(empty, Interpretation(empty))
+
+
+def test_facts_about_an_open_predicate_are_labels() -> None:
+    kb = parse("sort P = {u, v}; pred r(P, P); fact r(u, v); fact [weight 0.5] !r(v, u); [a] forall x: P. !r(x, x)")
+    likely = Interpretation(kb, r=torch.tensor([[0.1, 0.2], [0.9, 0.1]]))
+    assert kb.facts[1].weight == 0.5
+    assert truth(kb["a"], likely) and not truth(kb, likely)
+    assert satisfaction(kb, likely)["facts"].holds == 0
 
 
 # --- a module like any other --------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ FAMILY = """
     const anna: Person
     const bob: Person
     const carl: Person
-    pred parent(Person, Person)
+    closed pred parent(Person, Person)
     pred old(Person)
     pred king(Person)
     fact parent(anna, bob)
@@ -126,8 +126,8 @@ def test_a_table_for_people_and_json_for_machines() -> None:
 
 
 def test_facts_that_do_not_hold_are_named() -> None:
-    kb = parse(FAMILY)
-    table = torch.zeros(3, 3, dtype=torch.bool)
+    kb = parse(FAMILY.replace("closed pred", "pred"))
+    table = torch.zeros(3, 3)
     world = Interpretation(kb, parent=table, old=set(), king=set())
     report = satisfaction(kb, world, examples=1)
     assert report["facts"] == AxiomReport("facts", 3, 1, None, ({"fact": "parent(anna, bob)"},))

@@ -272,7 +272,7 @@ def test_every_kind_of_statement() -> None:
         pred rain, likes(Person, Person), snow()
         func digit(Image) -> Digit; func now() → Int
         data scenes(objects: Object*, label: Int)
-        fact likes(ann, bob); fact not rain; fact ¬rain
+        closed pred known(Person), "odd"; fact [weight 0.5] likes(ann, bob); fact not rain; fact [ weight 2 ] ¬rain
         facts likes from "likes.csv"; facts likes from "likes.csv" header
         include "other.doxa"
         [one, weight 0.5] rain; [weight ?] rain; [two, weight 2?] rain; [weight -1.5] rain; [weight] rain
@@ -286,6 +286,7 @@ def test_every_kind_of_statement() -> None:
         "Predicate",
         *["Function"] * 2,
         "Rows",
+        "Predicate",
         *["Fact"] * 3,
         *["Facts"] * 2,
         "Include",
@@ -301,9 +302,11 @@ def test_every_kind_of_statement() -> None:
         ("weight", 3.0, False),
     ]
     assert items[4].predicates == [("rain", []), ("likes", ["Person", "Person"]), ("snow", [])]
+    assert not items[4].closed and items[8].closed and items[8].predicates == [("known", ["Person"]), ("odd", [])]
+    assert [i.weight for i in items if isinstance(i, FactItem)] == [0.5, 1.0, 2.0]
     assert items[7].fields == [("objects", "Object", True), ("label", "Int", False)]
     assert [str(i.formula) for i in items if isinstance(i, FactItem)] == ["likes(ann, bob)", "!rain", "!rain"]
-    assert [i.header for i in items[11:13]] == [False, True]
+    assert [i.header for i in items[12:14]] == [False, True]
 
 
 def test_the_example_of_the_language() -> None:

@@ -192,7 +192,7 @@ def test_knowledge_bases_come_back(kb: KnowledgeBase) -> None:
     # from the Python builder
     signature = kb.signature
     axioms = [Axiom(a.name, in_python(a.formula, signature), a.weight, a.learnable, a.named) for a in kb.axioms]
-    facts = [logic.Fact(in_python(f.atom, signature), f.label) for f in kb.facts]  # type: ignore[arg-type]
+    facts = [logic.Fact(in_python(f.atom, signature), f.label, f.weight) for f in kb.facts]  # type: ignore[arg-type]
     assert KnowledgeBase(*signature, *axioms, *facts) == kb
     # one formula at a time
     for axiom in kb.axioms:

@@ -49,8 +49,8 @@ def knowledge_shortcuts(
     """Find the maps of concepts under which all axioms still hold, whatever is observed.
 
     A concept is what a network says: a function into a finite sort, or a predicate at its finite arguments. Wherever
-    it is applied, it is mapped alike. Fields that hold numbers or values are observed, and so are predicates that have
-    facts. Of a field of numbers, every number that the knowledge can compare it with is an observation, and all others
+    it is applied, it is mapped alike. Fields that hold numbers or values are observed, and so are closed
+    predicates. Of a field of numbers, every number that the knowledge can compare it with is an observation, and all others
     together are one more (one for each gap between them where their order matters). A map α is one under which the
     networks can never be found out:
 
@@ -90,7 +90,7 @@ def knowledge_shortcuts(
     variables = list(dict.fromkeys(name for case in cases for name in case.variables))
     if not variables:
         raise KnowledgeError(
-            "nothing here is learned: every predicate has facts and there is no function into a finite sort, or the "
+            "nothing here is learned: every predicate is closed and there is no function into a finite sort, or the "
             "knowledge is always true, or never; shortcuts are about what networks say"
         )
     concepts, groups = _concepts(kb, variables)
@@ -168,7 +168,7 @@ class _Unit:
             if constant.sort.is_open and constant.name not in symbols:
                 raise KnowledgeError(f"the constant {constant.name} is an object of an open sort; bind it in symbols")
         self.objects = objects
-        known = {fact.atom.name for fact in kb.facts} | set(symbols)
+        known = {p.name for p in signature.predicates.values() if p.closed} | set(symbols)
         learned: list[Predicate | Function] = [*signature.predicates.values(), *signature.functions.values()]
         for symbol in learned:
             if symbol.name not in known:

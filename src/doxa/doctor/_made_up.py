@@ -32,7 +32,7 @@ __all__ = ["MadeUp"]
 class MadeUp:
     """Random truth values for every predicate, random distributions for every function, and data to match.
 
-    Predicates of guards are crisp: true of their facts, or of a random half of the objects.
+    Closed predicates are true of their facts; other predicates of guards are true of a random half of the objects.
 
     Args:
         kb: the knowledge.
@@ -54,10 +54,10 @@ class MadeUp:
         symbols: list[Predicate | Function] = [*signature.predicates.values(), *signature.functions.values()]
         for symbol in symbols:
             shape = [self._size(symbol, sort, sizes) for sort in symbol.sorts]
-            if symbol.name in _in_guards(kb):
-                if symbol.name not in facts:
-                    bound[symbol.name] = self._certain(symbol, shape, sizes)
-            elif isinstance(symbol, Function) and symbol.result.values is None:
+            if isinstance(symbol, Predicate) and symbol.closed:
+                continue
+            endless = isinstance(symbol, Function) and symbol.result.values is None
+            if endless or (symbol.name in _in_guards(kb) and symbol.name not in facts):
                 bound[symbol.name] = self._certain(symbol, shape, sizes)
             else:
                 last = [len(symbol.result.values or ())] if isinstance(symbol, Function) else []

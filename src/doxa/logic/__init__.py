@@ -25,7 +25,7 @@ from doxa.logic.sat._encode import to_cnf
 from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.sat._nnf import to_nnf
 from doxa.logic.sat._solve import Entailment, Solver, count, entails, models, satisfiable
-from doxa.logic.syntax._binders import Group, Let, Quantifier
+from doxa.logic.syntax._binders import Group, Let, Quantifier, first_forall, leading_foralls
 from doxa.logic.syntax._count import Count
 from doxa.logic.syntax._diagnostics import Diagnostic, Span, raise_all
 from doxa.logic.syntax._dsl import (
@@ -131,12 +131,14 @@ __all__ = [
     "evaluate",
     "exactly",
     "exists",
+    "first_forall",
     "fold",
     "forall",
     "fresh",
     "function",
     "ground",
     "intern",
+    "leading_foralls",
     "let",
     "lint",
     "load",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import BindingError
-from doxa.logic.bind._bindings import table
+from doxa.logic.bind._facts import check_facts, facts_of, facts_table, unbound_with_facts
 from doxa.logic.bind._meanings import (
     Fixed,
     Meaning,
@@ -22,7 +22,6 @@ from doxa.logic.bind._meanings import (
     signature_text,
 )
 from doxa.logic.bind._universe import Column, Objects, RowSet, read_rows, read_sort
-from doxa.logic.check._sorts import literal
 from doxa.logic.syntax._binders import Quantifier
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._kb import KnowledgeBase
@@ -39,9 +38,9 @@ class Interpretation(nn.Module):
     Predicates and functions are bound to networks that say what they return (:func:`logits`, :func:`probs`,
     :func:`log_probs`, :func:`values`), to tensors with one axis per argument, to tables by name (:func:`table`, or a
     set or dict), or to Python functions (:func:`function`, or the function itself). Constants of an open sort are bound
-    to features, perhaps :func:`trainable`, or to an index into the data; other constants to their value. A predicate
-    that is not bound but has facts is true of exactly the facts labelled true. What is bound is part of this module:
-    ``.to``, ``state_dict`` and ``parameters`` include it.
+    to features, perhaps :func:`trainable`, or to an index into the data; other constants to their value. A closed
+    predicate (``closed pred below(Class, Class)``) is not bound: it is true of exactly the facts labelled true. What is
+    bound is part of this module: ``.to``, ``state_dict`` and ``parameters`` include it.
 
     >>> import torch
     >>> from doxa.logic import KnowledgeBase, Predicate, Sort, forall, truth, variables
@@ -76,9 +75,20 @@ class Interpretation(nn.Module):
                 self._fixed[name] = self.constants[_key(name)] = bind_constant(signature.constants[name], value)
             else:
                 raise BindingError(_unknown(name, signature))
-        for name, entries in _facts(kb).items():
-            if name not in self._bound:
-                self._store(name, bind(signature.predicates[name], table(entries)))
+        facts = facts_of(kb)
+        for name, predicate in signature.predicates.items():
+            meaning = self._bound.get(name)
+            if meaning is not None:
+                check_facts(predicate, meaning, facts.get(name, ()), self._position)
+            elif predicate.closed:
+                self._store(name, bind(predicate, facts_table(facts.get(name, ()))))
+            elif name in facts:
+                raise BindingError(unbound_with_facts(predicate))
+
+    def _position(self, name: str) -> int | None:
+        """The position of a constant among the objects of its open sort; None where the data may decide it."""
+        fixed = self._fixed.get(name)
+        return self.places[name] if fixed is None or fixed.index in (None, self.places[name]) else None
 
     def _store(self, name: str, meaning: Meaning) -> None:
         if isinstance(meaning, Named):
@@ -177,7 +187,8 @@ class Batch:
         found = self.symbols.get(name) or self.interpretation.meaning(name)
         if found is None:
             raise BindingError(
-                f"{name} has no meaning yet: bind it, as in Interpretation(kb, {name}=...), or give facts about it"
+                f"{name} has no meaning yet: bind it, as in Interpretation(kb, {name}=...), or pass it with the data; "
+                f"if facts say all that holds of a predicate, declare it closed: closed pred {name}(...)"
             )
         return found
 
@@ -283,17 +294,6 @@ def row_names(formulas: Iterable[Expr]) -> frozenset[str]:
         if isinstance(node, Quantifier):
             found.update([g.domain.name for g in node.groups if isinstance(g.domain, Name)])
     return frozenset(found)
-
-
-def _facts(kb: KnowledgeBase) -> dict[str, dict[tuple[Any, ...], bool]]:
-    """The labels of the ground atoms of each predicate that has facts."""
-    labels: dict[str, dict[tuple[Any, ...], bool]] = {}
-    for fact in kb.facts:
-        args = tuple([a.name if isinstance(a, Name) else literal(a) for a in fact.atom.children])
-        of = labels.setdefault(fact.atom.name, {})
-        if of.setdefault(args, fact.label) != fact.label:
-            raise BindingError(f"the fact {fact.atom} is labelled both true and false; keep one of the two")
-    return labels
 
 
 _TAKEN = frozenset(dir(nn.ModuleDict()))

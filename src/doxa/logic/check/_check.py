@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from doxa.logic.check._checker import Checker, Report
-from doxa.logic.check._sorts import literal, show
+from doxa.logic.check._sorts import show
 from doxa.logic.syntax._diagnostics import did_you_mean
+from doxa.logic.syntax._operations import literal
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
 from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
 
@@ -36,17 +37,13 @@ def check_formula(formula: Expr, signature: Signature, report: Report) -> None:
 
 def check_axiom(axiom: Axiom, signature: Signature, report: Report) -> None:
     """Report every mistake in an axiom: in its weight and in its formula."""
-    if not math.isfinite(axiom.weight) or axiom.weight < 0:
-        report(
-            axiom.formula,
-            f"the weight of axiom {axiom.name!r} is {axiom.weight!r}",
-            "a weight is finite and not negative; to say that a formula is unlikely, negate it",
-        )
+    _check_weight(axiom.weight, f"axiom {axiom.name!r}", axiom.formula, report)
     check_formula(axiom.formula, signature, report)
 
 
-def check_fact(fact: Expr, signature: Signature, report: Report) -> None:
+def check_fact(fact: Expr, weight: float, signature: Signature, report: Report) -> None:
     """Report every mistake in a fact: an atom, or a negated one, over constants, values and numbers."""
+    _check_weight(weight, "this fact", fact, report)
     atom = as_formula(fact.children[0] if type(fact) is Not else fact)
     if type(atom) is not Call:
         report(fact, "a fact is an atom such as parent(alice, bob), or its negation", "write a rule as an axiom")
@@ -58,6 +55,12 @@ def check_fact(fact: Expr, signature: Signature, report: Report) -> None:
         report(arg, f"a fact speaks of constants, values and numbers, not of {show(arg)}", "write a rule as an axiom")
     if not complex_:
         check_formula(atom, signature, report)
+
+
+def _check_weight(weight: float, of: str, node: Expr, report: Report) -> None:
+    if not math.isfinite(weight) or weight < 0:
+        remedy = "a weight is finite and not negative; to say that a formula is unlikely, negate it"
+        report(node, f"the weight of {of} is {weight!r}", remedy)
 
 
 def check_declaration(

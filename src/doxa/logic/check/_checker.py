@@ -18,10 +18,8 @@ from doxa.logic.check._sorts import (
     comparable,
     describe,
     fits,
-    free_names,
     is_number,
     listing,
-    literal,
     plain,
     shape,
     show,
@@ -29,6 +27,8 @@ from doxa.logic.check._sorts import (
 )
 from doxa.logic.syntax._binders import Let, Quantifier
 from doxa.logic.syntax._diagnostics import did_you_mean
+from doxa.logic.syntax._free import free_variables
+from doxa.logic.syntax._operations import literal
 from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, Rows, Signature, Sort
 from doxa.logic.syntax._tree import (
     And,
@@ -47,6 +47,7 @@ from doxa.logic.syntax._tree import (
     Truth,
     Xor,
 )
+from doxa.logic.syntax._walk import postorder
 
 Report = Callable[[Expr, str, "str | None"], None]
 """Called with the node at fault, what is wrong, and how to mend it."""
@@ -68,7 +69,9 @@ class Checker:
         self.unknown: set[str] = set()
         self.seen: set[int] = set()
         self.done: set[tuple[int, ...]] = set()
-        self.free: dict[int, frozenset[str] | None] | None = None
+        self.free: dict[int, frozenset[str]] | None = None
+        self.clashes: set[str] = set()
+        """Propositions that are named like a variable; whether they are one depends on the scope."""
 
     def run(self, root: Expr) -> None:
         """Check a formula, which must stand on its own."""
@@ -296,10 +299,11 @@ class Checker:
             self.seen.add(id(node))
             return False
         if self.free is None:
-            self.free = free_names(self.root)
-        names = self.free[id(node)]
-        if names is None:
-            return False
+            self.free = free_variables(self.root)
+            nodes = list(postorder(self.root))
+            bound = {name for n in nodes if isinstance(n, Quantifier | Let) for name in n.names}
+            self.clashes = {n.name for n in nodes if isinstance(n, Call) and not n.children and n.name in bound}
+        names = self.free[id(node)] | self.clashes
         key = (id(node), *[id(self.scope[n]) if n in self.scope else 0 for n in sorted(names)])
         if key in self.done:
             return True

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from doxa.errors import KnowledgeWarning
 from doxa.logic.check._linter import Ledger, Linter
-from doxa.logic.check._sorts import show
+from doxa.logic.check._sorts import shape, show
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span
 from doxa.logic.syntax._tree import Expr, Name
 
 if TYPE_CHECKING:
-    from doxa.logic.syntax._kb import Fact, KnowledgeBase
+    from doxa.logic.syntax._kb import KnowledgeBase
     from doxa.logic.syntax._symbols import Signature
 
 __all__ = ["lint", "warn_all"]
@@ -43,9 +43,10 @@ def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, .
 
     Unused declarations and variables; variables that hide other names; comparisons and guards that always or never
     hold; antecedents that cannot hold; axioms that alone are a tautology or a contradiction; ``fresh`` beside the
-    shared call; counts beyond the size of a sort; axioms and facts that are given twice, and facts that contradict each
-    other. Takes time linear in the knowledge base: large formulas are not judged, and the solver is asked a bounded
-    number of questions. Diagnostics carry spans when it is known from which places of a text things came.
+    shared call; counts beyond the size of a sort; axioms and facts that are given twice, facts that contradict each
+    other, and closed predicates without facts. Takes time linear in the knowledge base: large formulas are not judged,
+    and the solver is asked a bounded number of questions. Diagnostics carry spans when it is known from which places of
+    a text things came.
 
     >>> from doxa.logic import KnowledgeBase, propositions
     >>> a, b = propositions("a b")
@@ -56,7 +57,7 @@ def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, .
     """
     ledger = Ledger()
     found = _axioms(kb, ledger, places)
-    found += _facts(kb.facts, ledger, places)
+    found += _facts(kb, ledger, places)
     if kb.axioms or kb.facts:
         found += _unused(kb.signature, ledger, places)
     return tuple(found)
@@ -109,10 +110,20 @@ def _axioms(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Di
     return found
 
 
-def _facts(facts: tuple[Fact, ...], ledger: Ledger, places: Places | None) -> list[Diagnostic]:
+def _facts(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     first: dict[Expr, bool] = {}
-    for index, fact in enumerate(facts):
+    predicates = kb.signature.predicates
+    said = {fact.atom.name for fact in kb.facts}
+    for name in [n for n, p in predicates.items() if p.closed and n not in said and n in ledger.mentioned]:
+        message = f"predicate {name!r} is closed and has no facts, so it is false of everything"
+        remedy = f"give facts about it, or declare it open: pred {shape(predicates[name])}"
+        found.append(Diagnostic("warning", message, remedy, None if places is None else places.declaration(name)))
+    for index, fact in enumerate(kb.facts):
+        if fact.weight != 1 and predicates[fact.atom.name].closed:
+            message = f"the weight of {show(fact.atom)} has no effect: facts of a closed predicate are known"
+            span = None if places is None else places.fact(index)
+            found.append(Diagnostic("warning", message, "leave the weight out", span))
         ledger.mentioned.add(fact.atom.name)
         ledger.mentioned.update([a.name for a in fact.atom.children if isinstance(a, Name)])
         label = first.get(fact.atom)

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from doxa.logic.check._sorts import Kind, literal, size_of
+from doxa.logic.check._sorts import Kind, size_of
+from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON, literal
 from doxa.logic.syntax._symbols import Sort
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Iff, Implies, Not, Number, Or, Truth, Xor
 
@@ -30,21 +31,6 @@ EXACT = 2**50
 """Larger numbers are not calculated with."""
 
 CONNECTIVES = (And, Or, Not, Implies, Iff, Xor)
-COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-}
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "//": np.floor_divide,
-    "mod": np.mod,
-}
 Meaning = Callable[[Expr], "Kind | int"]
 """What a term is: its kind, or its place in an enumerated sort when it is one of the values."""
 Axes = dict[Hashable, npt.NDArray[Any]]
@@ -71,7 +57,7 @@ class Comparison:
         left, right = [side(spread) for side in self.sides]
         if left is None or right is None:
             return None
-        return np.broadcast_to(COMPARISONS[self.node.label](left, right), shape)
+        return np.broadcast_to(COMPARISON[self.node.label](left, right), shape)
 
 
 class Outlook:

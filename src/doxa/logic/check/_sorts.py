@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from doxa.logic.syntax._binders import Let, Quantifier
 from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, Rows, Sort
-from doxa.logic.syntax._tree import Arith, Call, Expr, Name, Number
-from doxa.logic.syntax._walk import postorder
+from doxa.logic.syntax._tree import Expr
 
 FORMULA = Sort("formula")
 NUMBER = Sort("number")
@@ -22,8 +20,6 @@ NUMBER = Sort("number")
 
 LARGE = 24
 """Expressions of more nodes are not quoted in messages."""
-MANY = 64
-"""More free names than this are not kept."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +71,6 @@ def size_of(sort: Sort) -> int | None:
     return sort.values.stop - sort.values.start if isinstance(sort.values, range) else sort.size
 
 
-def literal(node: Expr) -> int | float | None:
-    """The value of a number that is written out, perhaps with a minus sign."""
-    sign = 1
-    while type(node) is Arith and len(node.children) == 1:
-        sign, node = -sign, node.children[0]
-    return sign * node.value if isinstance(node, Number) else None
-
-
 def describe(kind: Kind) -> str:
     """A kind in words: ``a Digit``, ``an Image``, ``a row of pairs``."""
     match kind:
@@ -124,20 +112,3 @@ def show(node: Expr) -> str:
     """An expression inside a message."""
     text = plain(node, "")
     return f"`{text}`" if text else "this expression"
-
-
-def free_names(root: Expr) -> dict[int, frozenset[str] | None]:
-    """The names that each node takes from outside, constants among them; None for a node with very many."""
-    free: dict[int, frozenset[str] | None] = {}
-    for node in postorder(root):
-        names: set[str] | None = {node.name} if isinstance(node, Name | Call) and not node.children else set()
-        bound = set(node.names) if isinstance(node, Quantifier | Let) else set()
-        inside = 1 + (isinstance(node, Quantifier) and node.guard is not None)
-        for place, child in enumerate(node.children):
-            below = free[id(child)]
-            if below is None or names is None or len(names) > MANY:
-                names = None
-                break
-            names |= below - bound if bound and place >= len(node.children) - inside else below
-        free[id(node)] = None if names is None else frozenset(names)
-    return free

@@ -9,7 +9,7 @@ from doxa.errors import KnowledgeError
 from doxa.logic.syntax._tree import Expr, Name, as_formula
 from doxa.logic.syntax._walk import postorder
 
-__all__ = ["Group", "Let", "Quantifier"]
+__all__ = ["Group", "Let", "Quantifier", "first_forall", "leading_foralls"]
 
 
 class Group:
@@ -136,6 +136,32 @@ class Let(Expr):
     @property
     def body(self) -> Expr:
         return self.children[-1]
+
+
+def leading_foralls(formula: Expr) -> list[Quantifier]:
+    """The outermost ``forall`` quantifiers of a formula, one inside the other, from the outside in.
+
+    >>> from doxa.logic import Call, Sort, forall, variables
+    >>> x, y = variables("x y", Sort("Person"))
+    >>> [q.names for q in leading_foralls(forall(x)(forall(y)(Call("friends", (x, y)))))]
+    [('x',), ('y',)]
+    """
+    found: list[Quantifier] = []
+    while (outermost := first_forall(formula)) is not None:
+        found.append(outermost)
+        formula = outermost.body
+    return found
+
+
+def first_forall(formula: Expr) -> Quantifier | None:
+    """The formula itself if it is a ``forall``, else None.
+
+    >>> from doxa.logic import Call, Sort, exists, forall, variables
+    >>> (x,) = variables("x", Sort("Person"))
+    >>> print(first_forall(forall(x)(Call("smokes", (x,)))), first_forall(exists(x)(Call("smokes", (x,)))))
+    forall x: Person. smokes(x) None
+    """
+    return formula if isinstance(formula, Quantifier) and formula.kind == "forall" else None
 
 
 def _same_objects(group: Group, last: Group) -> bool:

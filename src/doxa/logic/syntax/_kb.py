@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 from doxa.errors import KnowledgeError
 from doxa.logic.check._check import check_axiom, check_fact
 from doxa.logic.syntax._diagnostics import Diagnostic, did_you_mean, raise_all
 from doxa.logic.syntax._node import Flat, flatten, rebuild
+from doxa.logic.syntax._operations import literal
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
-from doxa.logic.syntax._tree import Call, Expr, Not, as_formula
+from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
 from doxa.logic.syntax._walk import intern, postorder
 from doxa.logic.text._printer import axiom_header, fact_text, knowledge_latex, knowledge_text, to_text, to_unicode
 
@@ -43,6 +45,9 @@ class Axiom:
 class Fact:
     """A ground atom that is labelled true or false.
 
+    About a symbol that a network is bound to, a fact is a label, and ``weight`` says how much it counts in the loss.
+    About any other symbol it is known, whatever its weight.
+
     >>> from doxa.logic import Call, Name
     >>> print(Fact(Call("smokes", (Name("bob"),)), False))
     fact !smokes(bob)
@@ -50,6 +55,17 @@ class Fact:
 
     atom: Call
     label: bool = True
+    weight: float = 1.0
+
+    @property
+    def literal(self) -> Expr:
+        """The atom, or its negation."""
+        return self.atom if self.label else Not(self.atom)
+
+    @property
+    def args(self) -> tuple[str | int | float, ...]:
+        """What the fact is about: names and numbers."""
+        return tuple([a.name if isinstance(a, Name) else cast(float, literal(a)) for a in self.atom.children])
 
     def __str__(self) -> str:
         return fact_text(self)
@@ -118,7 +134,7 @@ class KnowledgeBase:
     def _check_and_share(self, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact]) -> None:
         table: dict[Expr, Expr] = {}
         axioms = [replace(a, formula=intern(as_formula(a.formula), table)) for a in axioms]
-        facts = [Fact(cast(Call, intern(f.atom, table)), f.label) for f in facts]
+        facts = [replace(f, atom=cast(Call, intern(f.atom, table))) for f in facts]
         diagnostics: list[Diagnostic] = []
 
         def report_in(what: object) -> Callable[[Expr, str, str | None], None]:
@@ -132,7 +148,7 @@ class KnowledgeBase:
         for axiom in axioms:
             check_axiom(axiom, signature, report_in(axiom))
         for fact in facts:
-            check_fact(fact.atom if fact.label else Not(fact.atom), signature, report_in(fact))
+            check_fact(fact.literal, fact.weight, signature, report_in(fact))
         raise_all(diagnostics)
         self._assemble(signature, axioms, facts)
 
@@ -147,6 +163,23 @@ class KnowledgeBase:
             return axiom
         known = ", ".join(list(self._by_name)[:8]) or "none"
         raise KeyError(f"no axiom {name!r}; {did_you_mean(name, self._by_name, f'there are: {known}')}")
+
+    @cached_property
+    def _labels(self) -> dict[tuple[str, tuple[str | int | float, ...]], bool]:
+        """The label of every atom that has a fact; the first fact about it counts."""
+        return {(f.atom.name, f.args): f.label for f in reversed(self.facts)}
+
+    def known(self, predicate: str, args: tuple[str | int | float, ...] = ()) -> bool | None:
+        """Is an atom true, by a fact, or false, by a fact or because the predicate is closed? None where it is open.
+
+        >>> from doxa.logic import parse
+        >>> kb = parse("sort C = {cat, pet}; closed pred below(C, C); pred on(C); fact below(cat, pet); fact on(pet)")
+        >>> [kb.known("below", ("cat", "pet")), kb.known("below", ("pet", "cat")), kb.known("on", ("cat",))]
+        [True, False, None]
+        """
+        label = self._labels.get((predicate, args))
+        symbol = self.signature.predicates.get(predicate)
+        return False if label is None and symbol is not None and symbol.closed else label
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
@@ -193,7 +226,7 @@ class KnowledgeBase:
         # One flat table for all formulas, so that what they share stays shared.
         flat, places = flatten([*[a.formula for a in self.axioms], *[f.atom for f in self.facts]])
         axioms = [(a.name, a.weight, a.learnable, a.named) for a in self.axioms]
-        return _unpickle, (self.signature, axioms, [f.label for f in self.facts], flat, places)
+        return _unpickle, (self.signature, axioms, [(f.label, f.weight) for f in self.facts], flat, places)
 
     def __copy__(self) -> KnowledgeBase:
         return KnowledgeBase._trusted(self.signature.copy(), self.axioms, self.facts)
@@ -253,14 +286,14 @@ def name_all(axioms: Iterable[Axiom]) -> list[Axiom]:
 def _unpickle(
     signature: Signature,
     axioms: list[tuple[str, float, bool, bool]],
-    labels: list[bool],
+    facts: list[tuple[bool, float]],
     flat: Flat,
     places: list[int],
 ) -> KnowledgeBase:
     nodes = rebuild(flat)
     roots = iter([nodes[i] for i in places])
     rules = [Axiom(name, next(roots), weight, learnable, named) for name, weight, learnable, named in axioms]
-    return KnowledgeBase._trusted(signature, rules, [Fact(cast(Call, next(roots)), label) for label in labels])
+    return KnowledgeBase._trusted(signature, rules, [Fact(cast(Call, next(roots)), *fact) for fact in facts])
 
 
 def _declare(signature: Signature, declaration: Declaration) -> None:

@@ -86,7 +86,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Predicate:
-    """A relation: applied to terms it is a formula.
+    """A relation: applied to terms it is a formula. A ``closed`` one is false of whatever no fact says.
 
     >>> Person = Sort("Person")
     >>> friends = Predicate("friends", (Person, Person))
@@ -96,6 +96,7 @@ class Predicate:
 
     name: str
     sorts: tuple[Sort, ...] = ()
+    closed: bool = False
 
     def __call__(self, *args: ExprLike) -> Expr:
         return _apply(self, args)
@@ -219,7 +220,8 @@ class Signature:
         if name in self.constants:
             return f"a constant of sort {self.constants[name].sort.name}"
         if name in self.predicates:
-            return f"a predicate of {_arguments(self.predicates[name].sorts)}"
+            predicate = self.predicates[name]
+            return f"a {'closed ' if predicate.closed else ''}predicate of {_arguments(predicate.sorts)}"
         if name in self.functions:
             return f"a function of {_arguments(self.functions[name].sorts)}"
         if name in self.rows:

@@ -56,6 +56,7 @@ class RuleItem:
 @dataclass(slots=True)
 class FactItem:
     formula: Expr
+    weight: float = 1.0
 
 
 @dataclass(slots=True)
@@ -87,6 +88,7 @@ class ConstantItem:
 class PredicateItem:
     predicates: list[tuple[str, list[str]]]
     """Names and the names of their sorts."""
+    closed: bool = False
 
 
 @dataclass(slots=True)
@@ -195,6 +197,9 @@ class Builder:
     def predicates(self, _word: str, predicates: list[tuple[str, list[str]]]) -> Item:
         return PredicateItem(predicates)
 
+    def closed_predicates(self, _word: str, predicates: list[tuple[str, list[str]]]) -> Item:
+        return PredicateItem(predicates, closed=True)
+
     def proposition(self, name: Name, *_brackets: str) -> tuple[str, list[str]]:
         return name.name, []
 
@@ -218,6 +223,14 @@ class Builder:
 
     def fact(self, _word: str, formula: Expr) -> Item:
         return FactItem(self.formula(formula))
+
+    def weighted_fact(
+        self, _word: str, _open: str, word: Name, weight: tuple[float, bool], _close: str, formula: Expr
+    ) -> Item:
+        _want(word, "weight")
+        if weight[1]:
+            raise KnowledgeError("the weight of a fact is not learned; write a number: fact [weight 0.5] p(a)")
+        return FactItem(self.formula(formula), weight[0])
 
     def facts(self, _word: str, predicate: Name, word: Name, file: Name, *header: Name) -> Item:
         _want(word, "from")

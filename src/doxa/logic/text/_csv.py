@@ -1,4 +1,7 @@
-"""Facts in bulk: one row of a CSV file for each, one column for each argument, and optionally one for the label."""
+"""Facts in bulk: one row of a CSV file for each, one column for each argument, and optionally one for the label.
+
+A last column that the header calls ``weight`` holds the weights of the facts.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +60,7 @@ class CsvFacts:
         facts: list[Fact] = []
         reader = csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
         rows = 0
+        weighted = False
         try:
             for row in reader:
                 cells = [cell.strip() for cell in row]
@@ -64,8 +68,16 @@ class CsvFacts:
                     continue
                 rows += 1
                 if rows == 1 and header:
+                    weighted = len(cells) > arity and cells[-1].lower() == "weight"
                     continue
-                value = True
+                value, weight = True, 1.0
+                if weighted:
+                    try:
+                        weight = _weight(cells.pop())
+                    except KnowledgeError as error:
+                        message, _, remedy = str(error).partition("; ")
+                        self._complain(reader.line_num, row[-1].strip(), message, remedy)
+                        continue
                 if len(cells) == arity + 1 and cells[-1].lower() in _LABELS:
                     value = _LABELS[cells.pop().lower()]
                 if len(cells) != arity:
@@ -87,7 +99,7 @@ class CsvFacts:
                 if len(arguments) == arity:
                     atom = self._share(make(Call, label, tuple(arguments)))
                     assert isinstance(atom, Call)
-                    facts.append(Fact(atom, value))
+                    facts.append(Fact(atom, value, weight))
         except csv.Error as error:
             self._complain(reader.line_num, None, f"not CSV: {error}", "quote cells with double quotation marks")
         return facts
@@ -129,7 +141,8 @@ class CsvFacts:
         arity = len(self.predicate.sorts)
         shape = ", ".join([s.name for s in self.predicate.sorts])
         if len(cells) == arity + 1:
-            return f"{cells[-1]!r} is not a label", "the column after the arguments holds true or false (or 1 or 0)"
+            remedy = "the column after the arguments holds true or false (or 1 or 0); weights need a header 'weight'"
+            return f"{cells[-1]!r} is not a label", remedy
         return f"{len(cells)} columns, but {self.predicate.name}({shape}) takes {arity} arguments", "one column each"
 
     def _complain(self, line: int, cell: str | None, message: str, remedy: str) -> None:
@@ -139,3 +152,13 @@ class CsvFacts:
         self.diagnostics.append(
             Diagnostic("error", message, remedy or None, Span(self.file, line, at + 1, at + 1 + max(width, 1), shown))
         )
+
+
+def _weight(cell: str) -> float:
+    try:
+        weight = float(cell)
+    except ValueError:
+        weight = math.nan
+    if not (math.isfinite(weight) and weight >= 0):
+        raise KnowledgeError(f"{cell!r} is not a weight; write a number that is finite and not negative, such as 0.5")
+    return weight

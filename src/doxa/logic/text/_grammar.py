@@ -53,12 +53,17 @@ IDENTIFIER = r"[^\W\d]\w*"
 NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
 _GAP = r"[^\S\n]+"
+_SPACE = r"[^\S\n]*"
 _NAME_AHEAD = rf'(?="|(?!(?:{"|".join(sorted(RESERVED))})\b|sample{_GAP}[0-9]|from{_GAP}")[^\W\d])'
 
-DECLARATIONS = ("SORT", "CONST", "PRED", "FUNC", "DATA", "FACT", "FACTS", "INCLUDE")
+_WEIGHT = rf"{_SPACE}[-−]?{_SPACE}(?:{NUMBER})?{_SPACE}\??{_SPACE}"
+_ATOM_AHEAD = rf"(?:{_NAME_AHEAD}|(?=not\b|[¬~]|!(?!=)))"
+
+DECLARATIONS = ("SORT", "CONST", "PRED", "CLOSED", "FUNC", "DATA", "FACT", "FACTS", "INCLUDE")
 SOFT: dict[str, str] = {
     **{word.upper(): rf"{word}{_GAP}{_NAME_AHEAD}" for word in ("sort", "const", "pred", "func", "data", "facts")},
-    "FACT": rf"fact{_GAP}(?:{_NAME_AHEAD}|(?=not\b|[¬~]|!(?!=)))",
+    "CLOSED": rf"closed{_GAP}pred{_GAP}{_NAME_AHEAD}",
+    "FACT": rf"fact{_GAP}(?:{_ATOM_AHEAD}|(?=\[{_SPACE}weight{_WEIGHT}\]{_SPACE}{_ATOM_AHEAD}))",
     "INCLUDE": rf'include{_GAP}(?=")',
     "EXACTLY": rf"exactly{_GAP}(?=[0-9])",
     "ATMOST": rf"at{_GAP}most{_GAP}(?=[0-9])",
@@ -83,10 +88,12 @@ statement: expr -> axiom
     | SORT NAME EQ LBRACE names RBRACE -> value_sort
     | CONST names COLON NAME -> constants
     | PRED predicates -> predicates
+    | CLOSED predicates -> closed_predicates
     | FUNC NAME LPAR names RPAR ARROW NAME -> function
     | FUNC NAME LPAR RPAR ARROW NAME -> function_without_arguments
     | DATA NAME LPAR fields RPAR -> rows
     | FACT expr -> fact
+    | FACT LSQB NAME weight RSQB expr -> weighted_fact
     | FACTS NAME NAME NAME -> facts
     | FACTS NAME NAME NAME NAME -> facts
     | INCLUDE NAME -> include

@@ -40,6 +40,7 @@ _SOFT_KIND = {
     **{kind.lower(): kind for kind in SOFT},
     "at most": "ATMOST",
     "at least": "ATLEAST",
+    "closed pred": "CLOSED",
 }
 
 # What a token does to the layout.

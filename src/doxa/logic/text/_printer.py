@@ -356,7 +356,8 @@ def declaration_text(declaration: Sort | Constant | Predicate | Function | Rows)
         case Constant(sort=sort):
             return f"const {name}: {quote(sort.name)}"
         case Predicate(sorts=sorts):
-            return f"pred {name}({', '.join([quote(s.name) for s in sorts])})" if sorts else f"pred {name}"
+            word = "closed pred" if declaration.closed else "pred"
+            return f"{word} {name}({', '.join([quote(s.name) for s in sorts])})" if sorts else f"{word} {name}"
         case Function(sorts=sorts, result=result):
             return f"func {name}({', '.join([quote(s.name) for s in sorts])}) -> {quote(result.name)}"
         case Rows(fields=fields):
@@ -392,10 +393,11 @@ def fact_text(fact: Fact, printer: Callable[[Expr], str] = to_text) -> str:
     """A labelled atom as a statement.
 
     >>> from doxa.logic import Call, Fact, Name
-    >>> fact_text(Fact(Call("smokes", (Name("bob"),)), False))
-    'fact !smokes(bob)'
+    >>> fact_text(Fact(Call("smokes", (Name("bob"),)), False, weight=0.5))
+    'fact [weight 0.5] !smokes(bob)'
     """
-    return f"fact {printer(fact.atom if fact.label else Not(fact.atom))}"
+    weight = "" if fact.weight == 1.0 else f"[weight {fact.weight!r}] "
+    return f"fact {weight}{printer(fact.literal)}"
 
 
 def knowledge_text(kb: KnowledgeBase, printer: Callable[[Expr], str] = to_text) -> str:
@@ -427,7 +429,10 @@ def knowledge_latex(kb: KnowledgeBase) -> str:
       & \mathrm{a} \rightarrow \mathrm{b} && \text{rule}
     \end{align*}
     """
-    lines = [f"  & {to_latex(f.atom if f.label else Not(f.atom))}" for f in kb.facts]
+    lines = [
+        f"  & {to_latex(f.literal)}" + ("" if f.weight == 1 else f" && \\text{{weight ${_latex_number(f.weight)}$}}")
+        for f in kb.facts
+    ]
     for axiom in kb.axioms:
         notes = [_text_latex(axiom.name)] if axiom.named else []
         if axiom.learnable or axiom.weight != 1.0:

@@ -229,8 +229,8 @@ class Reader:
                 self._check_axiom(axiom, place)
             elif isinstance(item, FactItem):
                 atom = item.formula.children[0] if isinstance(item.formula, Not) else item.formula
-                if self._check_fact(item.formula, place) and isinstance(atom, Call):
-                    self.facts.append(Fact(atom, atom is item.formula))
+                if self._check_fact(item, place) and isinstance(atom, Call):
+                    self.facts.append(Fact(atom, atom is item.formula, item.weight))
                     self._fact_places.append(place)
             elif isinstance(item, FactsItem):
                 self.facts += bulk[place]
@@ -243,12 +243,12 @@ class Reader:
         if said:
             self._locate(place, lambda tree, say: check_axiom(replace(axiom, formula=tree), self.signature, say))
 
-    def _check_fact(self, formula: Expr, place: Place) -> bool:
+    def _check_fact(self, item: FactItem, place: Place) -> bool:
         said: list[object] = []
         if not self._incomplete:
-            check_fact(formula, self.signature, lambda *report: said.append(report))
+            check_fact(item.formula, item.weight, self.signature, lambda *report: said.append(report))
         if said:
-            self._locate(place, lambda tree, say: check_fact(tree, self.signature, say))
+            self._locate(place, lambda tree, say: check_fact(tree, item.weight, self.signature, say))
         return not said
 
     def _locate(self, place: Place, check: Callable[[Expr, Report], None]) -> None:
@@ -306,7 +306,7 @@ def _declarations(item: Item, sort: Callable[[str], Sort]) -> list[Declaration]:
         case ConstantItem():
             return [Constant(name, sort(item.sort)) for name in item.names]
         case PredicateItem():
-            return [Predicate(name, tuple([sort(s) for s in sorts])) for name, sorts in item.predicates]
+            return [Predicate(name, tuple([sort(s) for s in sorts]), item.closed) for name, sorts in item.predicates]
         case FunctionItem():
             return [Function(item.name, tuple([sort(s) for s in item.sorts]), sort(item.result))]
         case RowsItem():

@@ -125,6 +125,8 @@ def explain(tokens: list[Token], index: int, expected: set[str]) -> tuple[Token,
         return _bad(token)
     found = (
         _header(tokens, token, last)
+        or _closed(tokens, index)
+        or _weighted_fact(tokens, token)
         or _layout(token, last, place)
         or _declaration(tokens, token, last, expected)
         or _variables(token, last, place)
@@ -175,6 +177,8 @@ def _header(tokens: list[Token], token: Token, last: Token | None) -> tuple[Toke
         return tokens[0], "'[' is never closed", "write [name] and then the formula"
     if last is closed[0] and token.kind in ("COLON", "DOT"):
         return token, f"'{token.text}' does not belong after an axiom's name", "write [name] and then the formula"
+    if last is closed[0] and token.kind == "FACT":
+        return token, "the weight of a fact stands after 'fact'", "write fact [weight 0.5] p(a)"
     if last is closed[0] and token.declares:
         return token, "only axioms have a name in brackets", "leave the brackets out"
     if closed[0].start < token.start:
@@ -190,13 +194,33 @@ def _header(tokens: list[Token], token: Token, last: Token | None) -> tuple[Toke
     return token, f"'{_shown(token)}' cannot stand in the header of an axiom", "write [name], or [name, weight 0.5]"
 
 
+def _closed(tokens: list[Token], index: int) -> tuple[Token, str, str] | None:
+    """``closed`` before something else than ``pred``."""
+    token = tokens[index]
+    if index == 0 or tokens[index - 1].text != "closed" or not (token.declares or token.kind == "NAME"):
+        return None
+    if token.text == "pred" and tokens[index + 1].text in RESERVED:
+        word = tokens[index + 1]
+        return word, f"'{word.text}' is a reserved word", f'as a name it stands in quotation marks: "{word.text}"'
+    if token.declares and token.kind != "PRED":
+        return token, "only predicates are declared closed", "leave 'closed' out"
+    return token, "'closed' stands before 'pred' and a name", "write closed pred name(Sort, Sort)"
+
+
+def _weighted_fact(tokens: list[Token], token: Token) -> tuple[Token, str, str] | None:
+    """``fact [weight ...] p(a)`` that was not recognised."""
+    if [t.text.strip() for t in tokens[:3]] != ["fact", "[", "weight"]:
+        return None
+    return token, "this is no weight of a fact", "write fact [weight 0.5] and then the atom, on the same line"
+
+
 def _declaration(
     tokens: list[Token], token: Token, last: Token | None, expected: set[str]
 ) -> tuple[Token, str, str] | None:
     if last is None:
         return None
     kind = tokens[0].kind
-    if kind not in ("SORT", "CONST", "PRED", "FUNC", "DATA", "FACTS", "INCLUDE"):
+    if kind not in ("SORT", "CONST", "PRED", "CLOSED", "FUNC", "DATA", "FACTS", "INCLUDE"):
         return None
     if token.text in RESERVED and "NAME" in expected:
         return token, f"'{token.text}' is a reserved word", f'as a name it stands in quotation marks: "{token.text}"'
@@ -204,6 +228,7 @@ def _declaration(
         "SORT": "a sort is sort Name, sort Name = 0..9, or sort Name = {one, two}",
         "CONST": "a constant has a sort: const name: Sort",
         "PRED": "a predicate lists its sorts: pred name(Sort, Sort)",
+        "CLOSED": "a predicate lists its sorts: closed pred name(Sort, Sort)",
         "FUNC": "a function has a result: func name(Sort) -> Sort",
         "DATA": "data rows list their fields with sorts: data name(field: Sort, other: Sort*)",
         "FACTS": 'facts come from a file: facts name from "file.csv"',
@@ -212,9 +237,11 @@ def _declaration(
     what = f"'{_shown(token)}' cannot stand here"
     if token.kind == "END":
         what = "this declaration is not complete"
-    elif kind == "PRED" and token.kind == "COLON":
+    elif kind == "PRED" and last.text == "closed":
+        what, shape = "'closed' stands before 'pred'", "write closed pred name(Sort, Sort)"
+    elif kind in ("PRED", "CLOSED") and token.kind == "COLON":
         what, shape = "the arguments of a predicate have no names", "list the sorts only: pred name(Sort, Sort)"
-    elif kind == "PRED" and token.kind == "ARROW":
+    elif kind in ("PRED", "CLOSED") and token.kind == "ARROW":
         what, shape = "a predicate has no result", "leave it out, or declare a function: func name(Sort) -> Sort"
     elif kind == "FUNC" and token.kind == "COLON" and "ARROW" in expected:
         what = "the result of a function stands after an arrow"

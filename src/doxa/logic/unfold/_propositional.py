@@ -19,7 +19,7 @@ from functools import cached_property
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._symbols import Signature
-from doxa.logic.syntax._tree import And, Expr, Not
+from doxa.logic.syntax._tree import And, Call, Expr, Not
 from doxa.logic.syntax._walk import postorder
 from doxa.logic.unfold._domains import Domains, Universe
 from doxa.logic.unfold._expand import Expander
@@ -107,6 +107,9 @@ def ground_together(
     axioms = {a.name: expander.ground(a.formula) for a in kb.axioms}
     facts = tuple([expander.ground(f.atom if f.label else Not(f.atom)) for f in kb.facts])
     others = [expander.ground(f) for f in formulas]
+    predicates, stated = kb.signature.predicates, {f.atom for f in kb.facts}
+    atoms = [a for a in expander.atoms if isinstance(a, Call) and a.name in predicates and a not in stated]
+    facts += tuple([Not(a) for a in atoms if predicates[a.name].closed])
     return Propositional(axioms, facts, expander.constraints, expander.atoms), others
 
 

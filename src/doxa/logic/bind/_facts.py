@@ -1,0 +1,104 @@
+"""Facts and bindings: what facts say of predicates that are not bound, and whether bound ones agree with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from doxa.errors import BindingError
+from doxa.logic.bind._bindings import Entries, table
+from doxa.logic.bind._meanings import Meaning, Named, Table, positions, signature_text
+from doxa.logic.bind._universe import has_values
+from doxa.logic.syntax._kb import Fact, KnowledgeBase
+from doxa.logic.syntax._symbols import Predicate
+
+__all__ = ["check_facts", "facts_of", "facts_table", "unbound_with_facts"]
+
+
+def facts_of(kb: KnowledgeBase) -> dict[str, list[Fact]]:
+    """The facts about each predicate that has any."""
+    found: dict[str, list[Fact]] = {}
+    for fact in kb.facts:
+        found.setdefault(fact.atom.name, []).append(fact)
+    return found
+
+
+def facts_table(facts: Sequence[Fact]) -> Entries:
+    """The table of a closed predicate."""
+    labels: dict[tuple[str | int | float, ...], bool] = {}
+    for fact in facts:
+        if labels.setdefault(fact.args, fact.label) != fact.label:
+            raise BindingError(f"the fact {fact.atom} is labelled both true and false; keep one of the two")
+    return table(labels)
+
+
+def unbound_with_facts(predicate: Predicate) -> str:
+    """What to say of an open predicate that has facts and no meaning."""
+    name = predicate.name
+    return (
+        f"{name} has facts, but nothing says whether the rest is true or false. Bind it, as in Interpretation(kb, "
+        f"{name}=...), or, if what no fact says is false, declare it closed: closed pred {signature_text(predicate)}"
+    )
+
+
+def check_facts(
+    predicate: Predicate, meaning: Meaning, facts: Sequence[Fact], position: Callable[[str], int | None]
+) -> None:
+    """Refuse a binding that contradicts a fact, and a binding of a closed predicate that says anything else.
+
+    Args:
+        predicate: what is bound.
+        meaning: what it is bound to.
+        facts: those about the predicate.
+        position: of a constant among the objects of its open sort, if that is known.
+    """
+    truth = _crisp(predicate, meaning, position)
+    for fact in facts:
+        said = None if truth is None else truth(fact.args)
+        if said is not None and said != fact.label:
+            raise BindingError(
+                f"{predicate.name}: what it is bound to says that {fact.atom} is {str(said).lower()}, and a fact says "
+                f"that it is {str(fact.label).lower()}; change one of the two"
+            )
+    if predicate.closed and not _exactly(predicate, meaning, facts, position):
+        raise BindingError(
+            f"{predicate.name} is declared closed, so its facts say all that holds, and it is bound to something else; "
+            f"leave the binding out, or declare it open: pred {signature_text(predicate)}"
+        )
+
+
+def _crisp(
+    predicate: Predicate, meaning: Meaning, position: Callable[[str], int | None]
+) -> Callable[[tuple[str | int | float, ...]], bool | None] | None:
+    """The truth of an atom, None where it is not known yet; no function for networks and probabilities."""
+    if isinstance(meaning, Named):
+        entries = dict(meaning.entries)
+        # An object of an open sort may also be meant by its index in the data.
+        open_ = [i for i, s in enumerate(predicate.sorts) if s.is_open and not s.is_integer]
+        by_index = any(isinstance(args[i], int) for args in entries for i in open_)
+        return lambda args: entries.get(args, None if by_index else False)
+    if not isinstance(meaning, Table) or meaning.returns != "bool" or not has_values(meaning.tensor):
+        return None
+    tensor: Tensor = meaning.tensor
+    known = [positions(sort) for sort in predicate.sorts]
+
+    def look(args: tuple[str | int | float, ...]) -> bool | None:
+        places = [of.get(a) if of else position(str(a)) for a, of in zip(args, known, strict=True)]
+        if any(p is None or p >= size for p, size in zip(places, tensor.shape, strict=True)):
+            return None
+        return bool(tensor[tuple(places)])
+
+    return look
+
+
+def _exactly(
+    predicate: Predicate, meaning: Meaning, facts: Sequence[Fact], position: Callable[[str], int | None]
+) -> bool:
+    """Is a binding known to be true of the facts labelled true, and of nothing else?"""
+    true = {fact.args for fact in facts if fact.label}
+    if isinstance(meaning, Named):
+        return {args for args, value in meaning.entries if value} == true
+    if not isinstance(meaning, Table) or meaning.returns != "bool" or not has_values(meaning.tensor):
+        return False
+    return int(meaning.tensor.sum()) == len(true)  # none of the facts is contradicted
