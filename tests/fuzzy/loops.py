@@ -80,18 +80,52 @@ class Loops:
                 return self.quantifier(node, env)
         raise AssertionError(f"unexpected {node!r}")
 
-    def quantifier(self, node: Quantifier, env: dict[str, Any]) -> Tensor:
+    def whole(self, formula: Expr, outermost: fz.Aggregator | None = None) -> Tensor:
+        """The value of a whole formula: a logarithm, if the quantifiers of the logic or ``outermost`` give them."""
+        if outermost is None:
+            value, is_log = self.outside(formula, {})
+            wanted = self.logic.is_log or self.logic.forall.is_log or self.logic.exists.is_log
+        else:
+            wanted = outermost.is_log
+            envs: list[dict[str, Any]] = [{}]
+            if isinstance(formula, Quantifier) and formula.kind == "forall":
+                envs, formula = list(naive.instances(formula, self.world.crisp, {})), formula.body
+            found = [self.outside(formula, e) for e in envs]
+            logs = [self.chance_log(v) if wanted and not is_log else v for v, is_log in found]
+            plain = [v.exp() if is_log and not wanted else v for v, (_, is_log) in zip(logs, found, strict=True)]
+            x = torch.stack(plain) if plain else torch.zeros(0, dtype=torch.float64)
+            mean = x.mean() if len(x) else torch.tensor(0.0 if wanted else 1.0, dtype=torch.float64)
+            assert outermost in (fz.GeneralizedMeanError(1.0), fz.LogProduct("mean"))
+            return mean
+        if wanted == is_log:
+            return value
+        return self.chance_log(value) if wanted else value.exp()
+
+    def outside(self, node: Expr, env: dict[str, Any]) -> tuple[Tensor, bool]:
+        """A value that nothing but quantifiers stands before, and whether it is a logarithm."""
+        if isinstance(node, Quantifier) and node.count is None and not self.logic.is_log:
+            aggregator = self.logic.forall if node.kind == "forall" else self.logic.exists
+            if aggregator.is_log:
+                return aggregator(self.instances(node, env)), True
+        return self.value(node, env), self.logic.is_log
+
+    @staticmethod
+    def chance_log(p: Tensor) -> Tensor:
+        return (p + (EPS - p.detach()).clamp_min(0)).log()
+
+    def instances(self, node: Quantifier, env: dict[str, Any]) -> Tensor:
         envs, body = list(naive.instances(node, self.world.crisp, env)), node.body
         while node.count is None and isinstance(body, Quantifier) and body.kind == node.kind:
             envs = [inner for e in envs for inner in naive.instances(body, self.world.crisp, e)]
             body = body.body
         found = [self.value(body, e) for e in envs]
-        x = torch.stack(found) if found else torch.zeros(0, dtype=torch.float64)
-        if node.kind == "forall":
-            return self.logic.forall(x)
-        if node.kind == "exists":
-            return self.logic.exists(x)
-        assert node.count is not None
+        return torch.stack(found) if found else torch.zeros(0, dtype=torch.float64)
+
+    def quantifier(self, node: Quantifier, env: dict[str, Any]) -> Tensor:
+        x = self.instances(node, env)
+        if node.count is None:
+            aggregator = self.logic.forall if node.kind == "forall" else self.logic.exists
+            return aggregator(x).exp() if aggregator.is_log and not self.logic.is_log else aggregator(x)
         p = x.exp() if self.logic.is_log else x
         return self.chance(self.count(node.kind, node.count, p))
 
@@ -125,7 +159,8 @@ class Loops:
         if len(options) == 1 and not options[0][0]:
             return options[0][1]
         joint = [self.join([*map(self.chance, ps), value]) for ps, value in options]
-        return self.logic.exists(torch.stack(joint))
+        found = self.logic.exists(torch.stack(joint))
+        return found.exp() if self.logic.exists.is_log and not self.logic.is_log else found
 
     def join(self, xs: list[Tensor]) -> Tensor:
         conj = self.logic.conj

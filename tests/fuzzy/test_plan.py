@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from doxa import fuzzy as fz
-from doxa.errors import BindingError, ConfigError, KnowledgeError
+from doxa.errors import BindingError, ConfigError
 from doxa.logic import Interpretation, KnowledgeBase, parse, probs
 
 CHAIRS = """
@@ -92,12 +92,15 @@ def test_all_values_of_a_logarithmic_logic_are_logarithms() -> None:
         "forall x: P. q | forall y: P. r(x, y)",
     ],
 )
-def test_logarithms_inside_a_formula_are_refused(text: str) -> None:
+def test_a_logarithm_inside_a_formula_is_a_truth_value(text: str) -> None:
+    """The log-product has the truth values and gradients of the product, wherever ∀ stands."""
     kb = parse(f"sort P; pred r(P, P); pred q; [rule] {text}")
-    world = Interpretation(kb, r=probs(torch.rand(2, 2)), q=True)
-    with pytest.raises(KnowledgeError, match=r"rule: .* logarithm .* outermost"):
-        fz.valuation(kb, world, "recommended", P=2)
-    assert torch.isfinite(fz.valuation(kb, world, "product", P=2).total)
+    r = torch.rand(2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    world = Interpretation(kb, r=probs(r), q=probs(torch.tensor(0.7, dtype=torch.float64)))
+    logs, plain = (fz.valuation(kb["rule"], world, name, P=2) for name in ("log_product", "product"))
+    torch.testing.assert_close(logs.exp(), plain)
+    torch.testing.assert_close(*[torch.autograd.grad(v, r)[0] for v in (logs, plain.log())])
+    assert torch.isfinite(fz.valuation(kb["rule"], world, "recommended", P=2))
 
 
 def test_a_guard_may_quantify_and_blocks_are_one() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Literal
 
 import torch
@@ -14,11 +14,13 @@ from torch.nn.functional import logsigmoid
 from doxa._numerics import safe_log, truth
 from doxa.errors import ConfigError
 from doxa.fuzzy._logic import Connective, Logic
-from doxa.fuzzy.operators._logspace import LogConjunction
+from doxa.fuzzy.operators._logspace import LogConjunction, LogForall
 from doxa.fuzzy.operators._tnorms import TConorm, TNorm
+from doxa.fuzzy.quantifiers._aggregators import Aggregator, LogProduct
 from doxa.fuzzy.quantifiers._contraction import PowerSum, factors, power_sum
-from doxa.fuzzy.quantifiers._folds import Counting, connective_fold, quantifier_fold
-from doxa.logic import Accumulator, Expr
+from doxa.fuzzy.quantifiers._folds import Counting, Wrapped, connective_fold, quantifier_fold
+from doxa.logic import Accumulator, Expr, Monoid
+from doxa.logic.tensor._algebra import OuterFold
 
 __all__ = ["FuzzyAlgebra"]
 
@@ -38,8 +40,16 @@ class FuzzyAlgebra:
     they are joined in the order that suits grounding; LTN's stable operators, the ∨ of log space and sigmoidal
     connectives are not, and get all arguments at once.
 
-    With ``rewrite``, quantifiers that are sums of products are contracted instead of spread out (exactly; see
-    :class:`FuzzyPlan`).
+    Some logics have quantifiers that give logarithms and connectives that work on truth values (the log-product). The
+    value of a whole formula is then a logarithm, and so is that of each quantifier it begins with; a quantifier inside
+    a formula gives exp of its logarithm, an ordinary truth value.
+
+    Args:
+        logic: the operators.
+        rewrite: contract quantifiers that are sums of products instead of spreading them out (exactly; see
+            :class:`FuzzyPlan`).
+        outermost: the aggregator of the first ``forall`` of a formula, instead of the logic's. If it gives logarithms,
+            so do all formulas; else none.
 
     >>> from doxa.fuzzy import logic
     >>> from doxa.logic import Interpretation, Plan, parse, probs
@@ -52,6 +62,11 @@ class FuzzyAlgebra:
     logic: Logic
     statements: Literal["mode", "axis"] = "axis"
     rewrite: bool = False
+    outermost: Aggregator | None = None
+
+    def __post_init__(self) -> None:
+        if self.outermost is not None and self.outermost.kind != "forall":
+            raise ConfigError(f"outermost is {self.outermost}, which is for exists; expected an aggregator for forall")
 
     @property
     def name(self) -> str:
@@ -91,7 +106,42 @@ class FuzzyAlgebra:
     def quantifier(self, kind: str, count: int | None) -> Accumulator:
         if count is not None:
             return Counting(kind, count, self.logic.is_log)
-        return quantifier_fold(self.logic.forall if kind == "forall" else self.logic.exists)
+        fold = quantifier_fold(self._aggregator(kind))
+        return Wrapped(fold, after=torch.exp) if self._aggregator(kind).is_log and not self.logic.is_log else fold
+
+    def _aggregator(self, kind: str) -> Aggregator:
+        return self.logic.forall if kind == "forall" else self.logic.exists
+
+    # -- whole formulas ---------------------------------------------------------------------------------------------
+
+    @property
+    def connectives_are_log(self) -> bool:
+        return self.logic.is_log
+
+    @property
+    def is_log(self) -> bool:
+        """Is the value of a formula a logarithm?"""
+        if self.outermost is not None:
+            return self.outermost.is_log
+        return self.logic.is_log or self.logic.forall.is_log or self.logic.exists.is_log
+
+    def outer(self, kind: str, first: bool) -> OuterFold | None:
+        if first and kind == "forall" and self.outermost is not None:
+            powers = power_sum(self.outermost) if self.rewrite and not self.logic.is_log else None
+            takes_log = isinstance(self.outermost, LogForall)
+            return OuterFold(True, self.outermost.is_log, partial(_fold_of, self.outermost, takes_log), powers)
+        aggregator = self._aggregator(kind)
+        if not aggregator.is_log or self.logic.is_log:
+            return None
+        return OuterFold(False, True, partial(_fold_of, aggregator, False), None)
+
+    def only(self, is_log: bool) -> Accumulator:
+        return Monoid("sum") if is_log else Monoid("min")
+
+    def result(self, x: Tensor, is_log: bool) -> Tensor:
+        if is_log == self.is_log:
+            return x
+        return x.exp() if is_log else safe_log(truth(x))
 
     def factors(self, node: Expr, truth: bool) -> list[tuple[Expr, bool]] | None:
         return factors(self.logic, node, truth)
@@ -99,15 +149,20 @@ class FuzzyAlgebra:
     def powers(self, kind: str, count: int | None) -> PowerSum | None:
         if not self.rewrite or count is not None:
             return None
-        return power_sum(self.logic.forall if kind == "forall" else self.logic.exists)
+        return power_sum(self._aggregator(kind))
 
     def draw(self) -> Accumulator:
-        if self.logic.exists.is_log and not self.logic.is_log:
-            raise ConfigError(
-                f"∃ is {self.logic.exists}: its values are logarithms. It cannot read a statement x := f(t) (φ), or "
-                "a neural function inside an atom; choose an ∃ with truth values, such as TConormAggregator"
-            )
-        return quantifier_fold(self.logic.exists)
+        return self.quantifier("exists", None)
+
+
+def _fold_of(aggregator: Aggregator, takes_log: bool, is_log: bool) -> Accumulator:
+    """The fold of truth values or logarithms, whichever of the two the aggregator takes."""
+    if is_log and isinstance(aggregator, LogProduct):
+        aggregator, takes_log = LogForall(aggregator.reduction, aggregator.eps), True
+    fold = quantifier_fold(aggregator)
+    if is_log == takes_log:
+        return fold
+    return Wrapped(fold, before=torch.exp if is_log else lambda x: safe_log(truth(x)))
 
 
 def _all(op: Connective, xs: Sequence[Tensor]) -> Tensor:

@@ -190,7 +190,7 @@ def tnorm_logic(tnorm: TNorm, name: str = "") -> Logic:
 
 def recommended(p: Parameter = 1.5, s: Parameter = 9.0, b0: Parameter = -0.5) -> Logic:
     """What Chapter 3 recommends (its "Conclusions"): log-product ∀, generalised mean ∃ with p between 1 and 2, Yager ∧
-    and ∨, Reichenbach-sigmoidal →. The value of ∀ is a logarithm, so ∀ has to be outermost.
+    and ∨, Reichenbach-sigmoidal →. The value of ∀ is a logarithm.
 
     >>> recommended().forall.is_log, recommended().implies.s
     (True, 9.0)

@@ -3,8 +3,8 @@ r"""The valuation of formulas and knowledge bases (Chapter 3, Def. val), compile
 A formula, an interpretation and a logic make a :class:`FuzzyPlan`: grounding turns quantifiers into tensor axes, runs
 each network once, shares what formulas share, and stacks formulas that differ only in constants.
 
-Where a logic's ∀ gives logarithms (the log-product), so do all its values: ∀ then has to be outermost, and a formula
-that does not begin with ∀ is read as one instance, with value log e(φ).
+Where a logic's ∀ gives logarithms (the log-product), the value of every formula is a logarithm (``plan.is_log``): a
+formula that does not begin with ∀ is one instance, with value log e(φ). A ∀ inside a formula gives exp of its log.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeVar, overload
 import torch
 from torch import Tensor
 
-from doxa._numerics import safe_log
-from doxa.errors import KnowledgeError
 from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._logic import Logic, logic
-from doxa.logic import Axiom, Expr, Interpretation, KnowledgeBase, Let, Plan, Quantifier
+from doxa.fuzzy.quantifiers._aggregators import Aggregator
+from doxa.logic import And, Axiom, Expr, Group, Interpretation, KnowledgeBase, Plan, Quantifier, Truth
+from doxa.logic.tensor._root import outermost as outermost_forall
 
 __all__ = ["FuzzyPlan", "Valuation", "valuation"]
 
@@ -61,7 +61,11 @@ class FuzzyPlan:
         logic: the operators, or the name of a logic (see :func:`doxa.fuzzy.logic`).
         chunk: intermediate tensors have at most this many elements; larger frames are cut into tiles.
         stack: so many formulas that differ only in constants are evaluated as one.
-        keep: variables of the outermost ``forall`` of a formula to keep as axes of the result.
+        outermost: the aggregator of the first ``forall`` of each formula, with all its variables and its guard,
+            instead of the logic's ∀. ``GeneralizedMeanError(1.0)`` gives the mean truth of its instances,
+            ``LogProduct("mean")`` the mean of their logarithms. A formula without ``forall`` is one instance.
+        keep: variables of the outermost ``forall`` of a formula to keep as axes of the result: one value for each
+            instance, true where a guard leaves it out (see :meth:`guard`).
         rewrite: whether a quantifier that is a sum of products is contracted, exactly, without a tensor of all
             instances: with product ∧ and ∨, standard ¬, Reichenbach →, and generalised means. The transitive rule
             ``forall x, y, z. Q(x, z) & R(z, y) -> P(x, y)`` is then a matrix product,
@@ -82,6 +86,9 @@ class FuzzyPlan:
     tensor([0.3256])
     >>> FuzzyPlan(kb["rule"], seen, "product", keep="x")(Bird=2)
     tensor([0.3700, 0.8800])
+    >>> from doxa.fuzzy import GeneralizedMeanError
+    >>> FuzzyPlan(kb["rule"], seen, "product", outermost=GeneralizedMeanError(1.0))(Bird=2)
+    tensor(0.6250)
     """
 
     def __init__(
@@ -90,14 +97,16 @@ class FuzzyPlan:
         interpretation: Interpretation,
         logic: Logic | str,
         *,
+        outermost: Aggregator | None = None,
+        keep: str | Sequence[str] = (),
         chunk: int = 2**22,
         stack: int = STACK,
-        keep: str | Sequence[str] = (),
         rewrite: bool = True,
         compile: bool = False,
         checkpoint: bool = True,
     ) -> None:
         self.logic = as_logic(logic)
+        self.outermost = outermost
         self.rewrite = rewrite
         self.plan = Plan(
             what,
@@ -110,27 +119,44 @@ class FuzzyPlan:
             checkpoint=checkpoint,
         )
         self.names = tuple([name for name, _ in self.plan.formulas])
-        self._plain: list[bool] = []
-        """Formulas whose value still has to become a logarithm."""
-        if not self.logic.is_log and (self.logic.forall.is_log or self.logic.exists.is_log):
-            self._plain = [_gives_truth(name, formula, self.logic) for name, formula in self.plan.formulas]
+        self._guard: Plan | None = None
 
     def algebra(self) -> FuzzyAlgebra:
         """How formulas are evaluated."""
-        return FuzzyAlgebra(self.logic, rewrite=self.rewrite)
+        return FuzzyAlgebra(self.logic, rewrite=self.rewrite, outermost=self.outermost)
 
-    def plain(self, number: int) -> bool:
-        """Whether the value of a formula still has to become a logarithm."""
-        return bool(self._plain) and self._plain[number]
+    @property
+    def is_log(self) -> bool:
+        """Are the values of this plan logarithms of truth values?
+
+        >>> from doxa.logic import parse
+        >>> kb = parse("pred rain; rain")
+        >>> [FuzzyPlan(kb, Interpretation(kb), name).is_log for name in ("product", "log_product")]
+        [False, True]
+        """
+        return self.algebra().is_log
 
     def __call__(self, *, generator: torch.Generator | None = None, **data: Any) -> Tensor:
-        values = self.plan(generator=generator, **data)
-        if not any(self._plain):
-            return values
-        if self.plan.one:
-            return safe_log(values)
-        plain = torch.tensor(self._plain, device=values.device)
-        return torch.where(plain, safe_log(torch.where(plain, values, 1.0)), values)
+        return self.plan(generator=generator, **data)
+
+    def guard(self, *, generator: torch.Generator | None = None, **data: Any) -> Tensor | None:
+        """Which instances of the kept variables the guards of the outermost ``forall`` let through; None without guard.
+
+        Where variables are left that are not kept, an instance is let through if some of their values are.
+
+        >>> from doxa.logic import parse, probs
+        >>> kb = parse("sort N = 0..3; pred even(N); [rule] forall n: N where n > 1. even(n)")
+        >>> seen = Interpretation(kb, even=probs(torch.tensor([1, 0, 0.9, 0.2])))
+        >>> plan = FuzzyPlan(kb["rule"], seen, "product", keep="n")
+        >>> plan(), plan.guard()
+        (tensor([1.0000, 1.0000, 0.9000, 0.2000]), tensor([False, False,  True,  True]))
+        """
+        if self._guard is None:
+            formula = _guard_formula(self.plan.formulas[0][1], self.plan.keep, alone=self.outermost is not None)
+            if formula is None:
+                return None
+            self._guard = Plan(formula, self.plan.interpretation, keep=self.plan.keep, chunk=self.plan.chunk)
+        return self._guard(generator=generator, **data)
 
     def explain(self, *, generator: torch.Generator | None = None, **data: Any) -> str:
         """Run on data, and say what was computed.
@@ -240,30 +266,26 @@ def remember(interpretation: Interpretation, key: Any, what: object, make: Calla
     return found
 
 
-def _gives_truth(name: str, formula: Expr, logic: Logic) -> bool:
-    """Whether the value is no logarithm yet; an error if a quantifier gives logarithms to a connective."""
+def _guard_formula(formula: Expr, keep: tuple[str, ...], *, alone: bool) -> Expr | None:
+    """``forall`` over the kept variables: is there an instance that passes the guards? None without guards."""
+    levels, _ = outermost_forall(formula, alone=alone)
+    guards = [n for n, (_, guard) in enumerate(levels) if guard is not None]
+    if not keep or not guards:
+        return None
+    kept: list[Group] = []
+    body: Expr = Truth(True)
+    for groups, guard in reversed(levels[: guards[-1] + 1]):
+        rest = [g for g in [_only(g, lambda n: n not in keep) for g in groups] if g is not None]
+        if rest:
+            body = Quantifier("exists", rest, body, guard=guard)
+        elif guard is not None:
+            body = guard if isinstance(body, Truth) else And(guard, body)
+    for groups, _ in levels:
+        kept += [g for g in [_only(g, lambda n: n in keep) for g in groups] if g is not None]
+    return Quantifier("forall", kept, body)
 
-    def is_log(node: Expr) -> bool:
-        if not isinstance(node, Quantifier) or node.count is not None:
-            return False
-        return (logic.forall if node.kind == "forall" else logic.exists).is_log
 
-    body, logs = formula, is_log(formula)
-    while isinstance(body, Quantifier) and logs and body.kind == getattr(formula, "kind", None):
-        body = body.body  # one block
-    todo, seen = [body], {id(body)}
-    while todo:
-        node = todo.pop()
-        if is_log(node):
-            raise KnowledgeError(
-                f"{name}: {node} gives a logarithm in the logic {logic.name or logic!r}, and stands inside another "
-                "formula; only the outermost quantifier can. Split the formula into several axioms, or choose a logic "
-                "whose ∀ gives truth values, such as 'product'"
-            )
-        # Guards are classical, so they do not matter here.
-        below = (node.body,) if isinstance(node, Quantifier | Let) else node.children
-        for child in below:
-            if id(child) not in seen:
-                seen.add(id(child))
-                todo.append(child)
-    return not logs
+def _only(group: Group, wanted: Callable[[str], bool]) -> Group | None:
+    """A group without some of its variables; None if no variable is left."""
+    names = [n for n in group.names if wanted(n)]
+    return Group(names, sort=group.sort, domain=group.domain, sample=group.sample) if names else None

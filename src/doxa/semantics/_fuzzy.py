@@ -11,7 +11,7 @@ from torch import Tensor
 
 from doxa.fuzzy import FuzzyPlan, Logic
 from doxa.fuzzy import logic as logic_by_name
-from doxa.logic import Axiom, Interpretation, Quantifier
+from doxa.logic import Axiom, Interpretation
 from doxa.semantics._instances import outer
 from doxa.semantics._semantics import Compiled
 
@@ -54,33 +54,21 @@ class Fuzzy:
 class _Compiled:
     def __init__(self, plan: FuzzyPlan, rows: list[FuzzyPlan]) -> None:
         self.plan, self.rows = plan, rows
-        logic = plan.logic
-        self.is_log = logic.is_log or logic.forall.is_log or logic.exists.is_log
 
     def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         return -self.plan(generator=generator, **data)
 
     def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         values = self.plan(generator=generator, **data)
-        return values.exp() if self.is_log else values
+        return values.exp() if self.plan.is_log else values
 
     def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
         found = []
         for plan in self.rows:
             value = plan(generator=generator, **data)
-            truth = value.exp() if self._gives_log(plan) else value
+            truth = value.exp() if plan.is_log else value
             found.append(truth if truth.ndim else truth.reshape(1))
         return found
-
-    def _gives_log(self, plan: FuzzyPlan) -> bool:
-        """Whether a row has a logarithm: where only ∀ gives one, some ∀ must be left of the formula."""
-        if not self.is_log or plan.logic.is_log or not plan.plan.keep:
-            return self.is_log
-        (_, formula), left = plan.plan.formulas[0], False
-        while isinstance(formula, Quantifier) and formula.kind == "forall":
-            left = left or formula.guard is not None or not set(formula.names) <= set(plan.plan.keep)
-            formula = formula.body
-        return left
 
     def explain(self, data: Mapping[str, Any]) -> str:
         return f"truth values, not probabilities; no independence is assumed\n{self.plan.explain(**data)}"

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from doxa._numerics import safe_log
 from doxa.errors import DataError, KnowledgeError
 from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._logic import Logic, logic
@@ -225,8 +224,7 @@ def _instances(
             program = tapped.plan.program(batch)
             values = program.run(batch, chunk=chunk, generator=again)
             cuts = [t for pair in algebra.cuts for t in pair]
-            for number, (_, value) in enumerate(values):
-                value = safe_log(value) if tapped.plain(number) else value
+            for _, value in values:
                 slopes: tuple[Tensor | None, ...] = torch.autograd.grad(value, cuts, allow_unused=True)
                 parts = [
                     [a, b, *[torch.zeros_like(a) if slope is None else slope for slope in (da, db)]]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from doxa.logic.syntax._tree import Expr
 
-__all__ = ["Accumulator", "Algebra", "Factoring", "Kind", "Monoid", "Powers", "State"]
+__all__ = ["Accumulator", "Algebra", "Factoring", "Kind", "Monoid", "OuterFold", "Outermost", "Powers", "State"]
 
 Kind = Literal["bool", "prob", "logit", "log_prob"]
 State = tuple[Tensor, ...]
@@ -143,6 +143,40 @@ class Factoring(Protocol):
 
     def powers(self, kind: str, count: int | None) -> Powers | None:
         """A quantifier as a sum of powers, or None."""
+
+
+class OuterFold(NamedTuple):
+    """How a quantifier that a formula begins with is folded."""
+
+    alone: bool
+    """Is it folded by itself, or together with the quantifiers of its kind that follow at once?"""
+    is_log: bool | None
+    """Is its value a logarithm? None if it is what the values of the instances are."""
+    fold: Callable[[bool], Accumulator]
+    """The fold, given whether the values of the instances are logarithms."""
+    powers: Powers | None
+
+
+@runtime_checkable
+class Outermost(Protocol):
+    """An algebra in which the quantifiers that a formula begins with are folded in another way than those inside it.
+
+    There values may be logarithms, although connectives work on truth values.
+    """
+
+    @property
+    def connectives_are_log(self) -> bool:
+        """Do connectives work on logarithms?"""
+
+    def outer(self, kind: str, first: bool) -> OuterFold | None:
+        """How ``forall`` or ``exists`` is folded when nothing but quantifiers stands before it (``first``: nothing at
+        all); None if just as everywhere else."""
+
+    def only(self, is_log: bool) -> Accumulator:
+        """The value of the only instance there is, and true where there is none."""
+
+    def result(self, x: Tensor, is_log: bool) -> Tensor:
+        """The value of a whole formula, from a logarithm or a truth value."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from doxa.logic.syntax._tree import (
     Truth,
     Xor,
 )
-from doxa.logic.tensor._algebra import Algebra
+from doxa.logic.tensor._algebra import Algebra, Factoring
 from doxa.logic.tensor._atoms import Needs, apply, symbol_of
 from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Task
 from doxa.logic.tensor._contract import Contract, factorize
@@ -64,7 +64,7 @@ from doxa.logic.tensor._types import (
     union,
 )
 
-__all__ = ["Compiler"]
+__all__ = ["Compiler", "consecutive"]
 
 LARGEST_BLOCK = 16
 """Quantifiers are merged into one block up to this many variables; tensors cannot have many more axes."""
@@ -300,14 +300,7 @@ class Compiler:
         return parent.emit(("block", id(block)), run, args, reducer.axes, suspends=True)
 
     def quantifier(self, node: Quantifier, scope: Scope, algebra: Algebra) -> Task:
-        levels = [node]
-        variables = len(node.names)
-        if node.count is None:
-            while isinstance(inner := levels[-1].body, Quantifier) and inner.kind == node.kind:
-                variables += len(inner.names)
-                if variables > LARGEST_BLOCK:
-                    break
-                levels.append(inner)
+        levels = consecutive(node)
         parts = [(level.groups, level.guard) for level in levels]
         return self.block(node.kind, node.count, parts, levels[-1].body, scope, algebra)
 
@@ -325,7 +318,8 @@ class Compiler:
         inner = Scope(scope, block)
         yield frame(self, block, inner, parts)
         accumulator = algebra.quantifier(kind, number)
-        factors = factorize(self, kind, number, body, block, inner, algebra)
+        powers = algebra.powers(kind, number) if isinstance(algebra, Factoring) else None
+        factors = factorize(self, powers, body, block, inner, algebra)
         if factors is not None:
             refs = yield factors.compile(self, block, inner, algebra)
             return self.close(block, Contract(block, refs, accumulator, factors.powers), scope.block)
@@ -393,6 +387,19 @@ class Compiler:
             return None
         self.free.bound.update([n for n, _ in before])
         return Let(before, remains)
+
+
+def consecutive(node: Quantifier) -> list[Quantifier]:
+    """A quantifier and those of its kind that follow at once: one block."""
+    levels = [node]
+    variables = len(node.names)
+    if node.count is None:
+        while isinstance(inner := levels[-1].body, Quantifier) and inner.kind == node.kind:
+            variables += len(inner.names)
+            if variables > LARGEST_BLOCK:
+                break
+            levels.append(inner)
+    return levels
 
 
 def _consecutive(first: int) -> Any:

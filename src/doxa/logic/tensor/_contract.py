@@ -67,10 +67,9 @@ def _multiplied(sides: tuple[bool, ...], dims: list[tuple[int, ...]]) -> Any:
 
 
 def factorize(
-    compiler: Compiler, kind: str, count: int | None, body: Expr, block: Block, scope: Scope, algebra: Algebra
+    compiler: Compiler, powers: Powers | None, body: Expr, block: Block, scope: Scope, algebra: Algebra
 ) -> Factors | None:
     """The factors of a quantified formula, if multiplying them out saves anything."""
-    powers = algebra.powers(kind, count) if isinstance(algebra, Factoring) else None
     if powers is None or not isinstance(algebra, Factoring):
         return None
     absorbed = {gone: into.list for into in block.lists for gone in into.places}

@@ -10,24 +10,17 @@ from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.bind._interpretation import Batch, Interpretation, row_names
-from doxa.logic.syntax._binders import Group, Quantifier
-from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._kb import Axiom, KnowledgeBase
-from doxa.logic.syntax._tree import Expr, Name, as_formula
+from doxa.logic.syntax._tree import Expr, as_formula
 from doxa.logic.tensor._algebra import Algebra
-from doxa.logic.tensor._block import Block, Result, Task, drive
+from doxa.logic.tensor._block import Task, drive
 from doxa.logic.tensor._classical import CLASSICAL, Classical
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._execute import run_block
-from doxa.logic.tensor._frame import Scope, pool_of, pool_of_sort
 from doxa.logic.tensor._free import Free
-from doxa.logic.tensor._lookup import expand_dims
+from doxa.logic.tensor._root import Root, formula_root, stacked_root
 from doxa.logic.tensor._run import Run, Trace
-from doxa.logic.tensor._stack import Stack
 from doxa.logic.tensor._tables import Tables
-from doxa.logic.tensor._terms import as_truth
 from doxa.logic.tensor._traced import Traced
-from doxa.logic.tensor._types import NUMBER, Axis, Pool, Ref, StackPool, inserted
 
 __all__ = ["CHUNK", "STACK", "Plan", "Program", "formulas_of"]
 
@@ -35,32 +28,6 @@ CHUNK = 2**22
 """The most elements that one intermediate tensor has, unless a table or the result itself is larger."""
 STACK = 16
 """So many formulas that differ only in constants are evaluated as one."""
-
-
-class Root:
-    """A compiled formula, or a stack of formulas: a block whose free variables come from outside."""
-
-    def __init__(self, names: list[str], members: list[int]) -> None:
-        self.names = names
-        self.members = members
-        self.block = Block(None, "formula")
-        self.variables: list[tuple[Axis, Pool]] = []
-
-    def variable(self, axis: Axis, pool: Pool, kind: Any) -> Ref:
-        """A free variable: an axis that is kept."""
-        ref = Ref(self.block.slot(), (axis,), kind, dense=True)
-        self.block.inputs.append((ref, ref))
-        self.variables.append((axis, pool))
-        return ref
-
-    def run(self, run: Run) -> Task:
-        sizes = {axis: run.size(pool) for axis, pool in self.variables}
-        places = [slice(0, sizes[axis]) for axis, _ in self.variables]
-        value = yield run_block(self.block, run, places, sizes)
-        if not isinstance(value, Tensor) or not self.variables:
-            return value
-        axes, all_axes = self.block.reducer.axes, tuple([axis for axis, _ in self.variables])
-        return expand_dims(value, inserted(axes, all_axes)).expand([sizes[a] for a in all_axes])
 
 
 class Program:
@@ -86,13 +53,13 @@ class Program:
             single, stacks = compiler.shapes.stacked(expressions, stack)
             for group in stacks:
                 root = Root([formulas[m][0] for m in group.members], group.members)
-                self._compile(root, _stack(compiler, root, group, algebra))
+                self._compile(root, stacked_root(compiler, root, group, algebra))
             known = {id(e) for e in single}
             alone = [i for i, e in enumerate(expressions) if id(e) in known]
         for number in alone:
             name, formula = formulas[number]
             root = Root([name], [number])
-            self._compile(root, _formula(compiler, root, formula, algebra, keep))
+            self._compile(root, formula_root(compiler, root, formula, algebra, keep))
         self.traced = Traced(self.roots) if compile else None
 
     def _compile(self, root: Root, task: Task) -> None:
@@ -236,58 +203,6 @@ class Plan:
         return "\n".join(lines)
 
 
-def _stack(compiler: Compiler, root: Root, group: Stack, algebra: Algebra) -> Task:
-    scope = Scope(None, root.block)
-    along = root.variable(compiler.axis("formulas"), StackPool(len(group)), NUMBER)
-    compiler.parameters(group, scope, along)
-    ref = yield compiler.compile(group.pattern, scope, algebra)
-    root.block.seal(Result(as_truth(group.pattern, root.block, ref, compiler.batch, algebra)))
-
-
-def _formula(compiler: Compiler, root: Root, formula: Expr, algebra: Algebra, keep: tuple[str, ...]) -> Task:
-    scope = Scope(None, root.block)
-    free = compiler.free.names(formula)
-    for name in [n for n in compiler.free.hints if n in free]:
-        pool, kind = pool_of_sort(compiler, compiler.free.hints[name], None)
-        scope.names[name] = root.variable(compiler.axis(name), pool, kind)
-    if not keep:
-        ref = yield compiler.compile(formula, scope, algebra)
-    else:
-        ref = yield _kept(compiler, root, formula, scope, algebra, keep)
-    root.block.seal(Result(as_truth(formula, root.block, ref, compiler.batch, algebra)))
-
-
-def _kept(compiler: Compiler, root: Root, formula: Expr, scope: Scope, algebra: Algebra, keep: tuple[str, ...]) -> Task:
-    """The formula with some variables of its outermost ``forall`` left free."""
-    levels, body = outermost(formula)
-    bound = [n for groups, _ in levels for g in groups for n in g.names]
-    for name in keep:
-        if name not in bound:
-            remedy = did_you_mean(name, bound, f"it binds {', '.join(bound)}" if bound else "it binds nothing")
-            raise KnowledgeError(f"keep={name!r}: the outermost 'forall' of the formula does not bind that; {remedy}")
-    parts: list[tuple[list[Group], Expr | None]] = []
-    for groups, guard in levels:
-        left: list[Group] = []
-        for group in groups:
-            inside = [n for n in group.names if n in keep]
-            if inside and not isinstance(group.domain, Name | None):
-                raise KnowledgeError(f"keep={inside[0]!r}: only variables over a sort or over rows can be kept")
-            if inside:
-                pool, kind = pool_of(compiler, group)
-                for name in inside:
-                    scope.names[name] = root.variable(compiler.axis(name), pool, kind)
-                if group.sample is not None and len(inside) < len(group.names):
-                    raise KnowledgeError("keep all variables of a sampled group, or none of them")
-            rest = [n for n in group.names if n not in keep]
-            if rest:
-                left.append(Group(rest, sort=group.sort, domain=group.domain, sample=group.sample))
-        if left or guard is not None:
-            parts.append((left, guard))
-    if not parts:
-        return compiler.compile(body, scope, algebra)
-    return compiler.block("forall", None, parts, body, scope, algebra)
-
-
 def formulas_of(what: Expr | Axiom | KnowledgeBase | Sequence[tuple[str, Expr]]) -> list[tuple[str, Expr]]:
     """Formulas with names to call them by: one, or the axioms of a knowledge base."""
     if isinstance(what, list | tuple):
@@ -299,20 +214,6 @@ def formulas_of(what: Expr | Axiom | KnowledgeBase | Sequence[tuple[str, Expr]])
     if isinstance(what, Expr):
         return [("the formula", as_formula(what))]
     raise TypeError(f"wanted a formula, an axiom or a knowledge base, got {type(what).__name__}")
-
-
-def outermost(formula: Expr) -> tuple[list[tuple[tuple[Group, ...], Expr | None]], Expr]:
-    """The outermost block of ``forall``: its levels of groups with their guards, and the formula they bind.
-
-    A level that hides a variable of an earlier one begins another block.
-    """
-    levels = []
-    bound: set[str] = set()
-    while isinstance(formula, Quantifier) and formula.kind == "forall" and bound.isdisjoint(formula.names):
-        levels.append((formula.groups, formula.guard))
-        bound.update(formula.names)
-        formula = formula.body
-    return levels, formula
 
 
 def _located(root: Root, error: BindingError | KnowledgeError) -> BindingError | KnowledgeError:

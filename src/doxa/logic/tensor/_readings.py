@@ -27,7 +27,8 @@ from doxa.logic.tensor._compile import Compiler
 from doxa.logic.tensor._execute import drive
 from doxa.logic.tensor._frame import Scope, pool_of
 from doxa.logic.tensor._free import Free
-from doxa.logic.tensor._plan import CHUNK, Root
+from doxa.logic.tensor._plan import CHUNK
+from doxa.logic.tensor._root import Root
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._tables import Tables
 from doxa.logic.tensor._types import FinitePool, FiniteType

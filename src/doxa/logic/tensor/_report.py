@@ -20,7 +20,8 @@ from doxa.logic.tensor._execute import drive, run_block
 from doxa.logic.tensor._frame import Scope, frame
 from doxa.logic.tensor._free import Free
 from doxa.logic.tensor._lookup import expand_dims
-from doxa.logic.tensor._plan import CHUNK, Plan, outermost
+from doxa.logic.tensor._plan import CHUNK, Plan
+from doxa.logic.tensor._root import outermost
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._tables import Tables
 from doxa.logic.tensor._terms import as_truth

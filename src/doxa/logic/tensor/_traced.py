@@ -34,7 +34,7 @@ from doxa.logic.tensor._tables import Source, Tables
 from doxa.logic.tensor._types import Pool
 
 if TYPE_CHECKING:
-    from doxa.logic.tensor._plan import Root
+    from doxa.logic.tensor._root import Root
 
 __all__ = ["Traced"]
 
