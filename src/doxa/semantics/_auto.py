@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
 from torch import Tensor
 
-from doxa.errors import ProblemError
-from doxa.exact import Budget
+from doxa.errors import BudgetError, ConfigError
 from doxa.logic import Axiom, Interpretation
-from doxa.semantics._exact import Exact
-from doxa.semantics._learners import Learners, Learns
+from doxa.pose import PosedAxiom, ProblemBatch
+from doxa.problem import Problem
+from doxa.semantics._amortized import AmortizedCompiled
+from doxa.semantics._exact import ExactCompiled, planned
+from doxa.semantics._learners import Learners, digest
+from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._sampled import Sampled
-from doxa.semantics._semantics import Compiled, Semantics
+from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
 
 __all__ = ["Auto"]
 
 
 @dataclass(frozen=True)
-class Auto:
-    """Exact reasoning where it is affordable; else, axiom by axiom, what is given instead. ``Model.plan`` says why.
+class Auto(Semantics):
+    """Exact reasoning where the budget allows it; else, problem by problem, what is given instead.
+
+    Operations and entries are counted, never timed, so that the same problem is always treated alike. ``Model.plan``
+    says what was decided and why; ``state_dict`` and run folders keep it.
 
     Args:
-        otherwise: for axioms that are too hard to be exact about, such as ``Sampled()`` or ``Amortized()``.
-        budget: what exact reasoning may cost; by default ten seconds of compiling.
+        otherwise: for problems that are too hard to be exact about: ``Sampled()``, ``Amortized()`` or ``Refined()``.
+        quantifier, impossible, budget: see `Semantics`.
 
     >>> import doxa, torch
     >>> model = doxa.Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
@@ -35,50 +39,66 @@ class Auto:
     """
 
     otherwise: Semantics = field(default_factory=Sampled)
-    budget: Budget = field(default_factory=lambda: Budget(seconds=10.0))
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
-        exact = Exact(impossible="finite", budget=self.budget)
-        return _Compiled(
-            [(exact.compile([a], interpretation), self.otherwise.compile([a], interpretation)) for a in axioms]
-        )
+        other = self.otherwise.compile(axioms, interpretation)
+        if not isinstance(other, Probabilistic):
+            raise ConfigError(f"otherwise is {self.otherwise}, expected Sampled(), Amortized() or Refined()")
+        return _Compiled(axioms, interpretation, self, other)
 
 
-class _Compiled:
-    def __init__(self, pairs: list[tuple[Compiled, Compiled]]) -> None:
-        self.pairs = pairs
-        self.reasons: dict[int, str] = {}
+class _Compiled(Probabilistic):
+    def __init__(
+        self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Auto, otherwise: Probabilistic
+    ) -> None:
+        super().__init__(axioms, interpretation, how)
+        self.exact = ExactCompiled(axioms, interpretation, how)
+        self.otherwise = otherwise
+        self.learners = Learners()
+        self._reasons: dict[int, tuple[Problem, str]] = {}
 
     def adopt(self, learners: Learners) -> None:
-        """Keep all learners there from now on."""
-        for _, otherwise in self.pairs:
-            if isinstance(otherwise, Learns):
-                otherwise.adopt(learners)
+        """Keep all learners and decisions there from now on."""
+        self.learners = learners
+        if isinstance(self.otherwise, AmortizedCompiled):
+            self.otherwise.adopt(learners)
 
-    def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
-        return torch.cat([self._ask(i, "losses", data, generator) for i in range(len(self.pairs))])
+    def _reason(self, batch: ProblemBatch) -> str:
+        """Why a problem is not treated exactly; empty if it is."""
+        if id(batch.problem) not in self._reasons:
+            key = digest(batch.problem, batch.outputs)
+            if key not in self.learners.decisions:
+                try:
+                    planned(self.interpretation, batch.problem, self.how.budget)
+                    self.learners.decisions[key] = ""
+                except BudgetError as error:
+                    self.learners.decisions[key] = str(error)
+            self._reasons[id(batch.problem)] = (batch.problem, self.learners.decisions[key])
+        return self._reasons[id(batch.problem)][1]
 
-    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
-        return [self._ask(i, "each", data, generator)[0] for i in range(len(self.pairs))]
+    def _chosen(self, batch: ProblemBatch) -> Probabilistic:
+        return self.otherwise if self._reason(batch) else self.exact
 
-    def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
-        return torch.cat([self._ask(i, "truths", data, generator) for i in range(len(self.pairs))])
+    def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        return self._chosen(batch).log_truths(posed, batch, generator)
 
-    def _ask(self, number: int, what: str, data: Mapping[str, Any], generator: torch.Generator | None) -> Any:
-        exact, otherwise = self.pairs[number]
-        if number not in self.reasons:
-            try:
-                return getattr(exact, what)(data, generator)
-            except ProblemError as error:  # nothing fits the budget
-                self.reasons[number] = str(error)
-        return getattr(otherwise, what)(data, generator)
+    def batch_losses(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        return self._chosen(batch).batch_losses(posed, batch, generator)
 
-    def explain(self, data: Mapping[str, Any]) -> str:
-        lines = []
-        for number, (exact, otherwise) in enumerate(self.pairs):
-            self._ask(number, "truths", data, None)
-            if number in self.reasons:
-                lines.append(f"not exact: {self.reasons[number]}\n{otherwise.explain(data)}")
-            else:
-                lines.append(f"exact, which is affordable\n{exact.explain(data)}")
-        return "\n".join(lines)
+    def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        return self._chosen(batch).batch_truths(posed, batch, generator)
+
+    def learn(self, data: Data, generator: Generator) -> int:
+        if not isinstance(self.otherwise, AmortizedCompiled):
+            return 0
+        updates = 0
+        for posed in self.posed(data, generator):
+            for batch in posed.batches:
+                if self._reason(batch):
+                    updates += self.otherwise.learn_from(posed, batch, generator)
+        return updates
+
+    def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
+        reason = self._reason(batch)
+        said = self._chosen(batch).describe(posed, batch)
+        return f"not exact: {reason}\n{said}" if reason else f"exact, which the budget allows\n{said}"

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.logic import Axiom, Interpretation, Plan
-from doxa.semantics._instances import outer
-from doxa.semantics._semantics import Compiled
+from doxa.logic import Axiom, Interpretation, TensorPlan, first_forall
+from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics
 
 __all__ = ["Classical"]
 
 
 @dataclass(frozen=True)
-class Classical:
+class Classical(Semantics):
     """True or false: an atom is true when it is more probable than not, a neural function has its most probable value.
 
     Nothing can be learned from it; it is what a satisfaction rate means.
@@ -34,23 +32,28 @@ class Classical:
         return _Compiled(axioms, interpretation)
 
 
-class _Compiled:
+class _Compiled(Compiled):
     def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> None:
-        self.plan = Plan([(a.name, a.formula) for a in axioms], interpretation)
-        self.rows = [Plan(a, interpretation, keep=outer(a, interpretation)) for a in axioms]
+        self.plan = TensorPlan([(a.name, a.formula) for a in axioms], interpretation)
+        self.row_plans = [TensorPlan(a, interpretation, keep=outermost(a)) for a in axioms]
 
-    def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+    def losses(self, data: Data, generator: Generator, reduction: Reduction) -> list[Tensor]:
         raise ConfigError(
             "classical truth has no derivative to learn from; choose Exact(), Fuzzy(...), Refined(), Sampled(...) or "
             "Amortized(...) for the loss, and Classical() to judge what was learned"
         )
 
-    def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+    def truths(self, data: Data, generator: Generator) -> Tensor:
         return self.plan(generator=generator, **data).to(torch.get_default_dtype())
 
-    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
-        found = [plan(generator=generator, **data).to(torch.get_default_dtype()) for plan in self.rows]
-        return [truth if truth.ndim else truth.reshape(1) for truth in found]
+    def rows(self, data: Data, generator: Generator) -> list[Tensor]:
+        return [plan(generator=generator, **data).to(torch.get_default_dtype()) for plan in self.row_plans]
 
-    def explain(self, data: Mapping[str, Any]) -> str:
+    def explain(self, data: Data) -> str:
         return self.plan.explain(**data)
+
+
+def outermost(axiom: Axiom) -> tuple[str, ...]:
+    """The variables of the outermost ``forall``."""
+    found = first_forall(axiom.formula)
+    return () if found is None else found.names

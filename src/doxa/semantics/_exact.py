@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from doxa.errors import ConfigError, ProblemError
-from doxa.exact import Budget
+from doxa.exact import ExactPlan, plan
 from doxa.logic import Axiom, Interpretation
-from doxa.pose import KnowledgeReasoner
-from doxa.semantics._instances import instances, outer
-from doxa.semantics._semantics import Compiled
+from doxa.pose import PosedAxiom, ProblemBatch
+from doxa.pose._pose import undefined
+from doxa.problem import Budget, Problem
+from doxa.semantics._probabilistic import Probabilistic
+from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
 
-__all__ = ["Exact"]
-
-Impossible = Literal["raise", "inf", "finite"]
+__all__ = ["Exact", "ExactCompiled", "planned"]
 
 
 @dataclass(frozen=True)
-class Exact:
-    """Weighted model counting: the loss of an axiom is -log p(φ), over the number of its instances.
+class Exact(Semantics):
+    r"""Weighted model counting: the loss of an instance is :math:`-\log p(φ)`, its truth is p(φ).
 
-    Atoms and neural functions are independent given the data; whatever occurs twice is counted once
-    (:class:`doxa.pose.KnowledgeReasoner`).
+    What networks say is independent given the data, and whatever occurs twice is counted once. ``quantifier="logic"``
+    gives the probability that an axiom holds as a whole, also where its instances share variables.
 
     Args:
-        impossible: what happens where an axiom cannot hold: "raise" an error that names the rows, an infinite loss, or
-            a "finite" one; its derivative is 0.
-        budget: what compiling a circuit may cost.
+        quantifier, impossible, budget: see `Semantics`.
 
     >>> import doxa, torch
     >>> kb = doxa.parse("pred rain; pred wet; [soaked] rain -> wet")
@@ -40,60 +36,38 @@ class Exact:
     {'soaked': tensor(0.3700)}
     """
 
-    impossible: Impossible = "raise"
-    budget: Budget | None = None
-
-    def __post_init__(self) -> None:
-        if self.impossible not in get_args(Impossible):
-            raise ConfigError(f"impossible is {self.impossible!r}, expected one of {', '.join(get_args(Impossible))}")
-
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
-        impossible: Impossible = "finite" if self.impossible == "finite" else "inf"  # an error names axiom and rows
-        reasoners = [
-            KnowledgeReasoner(axiom, interpretation, impossible=impossible, budget=self.budget) for axiom in axioms
-        ]
-        rows = [
-            KnowledgeReasoner(axiom, interpretation, keep=outer(axiom, interpretation), budget=self.budget)
-            for axiom in axioms
-        ]
-        return _Compiled(axioms, reasoners, rows, self.impossible)
+        return ExactCompiled(axioms, interpretation, self)
 
 
-class _Compiled:
-    def __init__(
-        self,
-        axioms: Sequence[Axiom],
-        reasoners: list[KnowledgeReasoner],
-        rows: list[KnowledgeReasoner],
-        impossible: Impossible,
-    ) -> None:
-        self.axioms, self.reasoners, self.rows, self.impossible = axioms, reasoners, rows, impossible
+class ExactCompiled(Probabilistic):
+    """Axioms ready for exact reasoning."""
 
-    def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+    def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        reasoner = planned(self.interpretation, batch.problem, self.how.budget).reasoner
+        for output in batch.partial:
+            asked = torch.full_like(batch.observed, -1)
+            asked[:, output] = len(batch.outputs[output]) - 1
+            if bool((reasoner.log_prob(batch.belief.detach(), asked, batch.given) > -torch.inf).any()):
+                raise undefined(posed.axiom)
+        return reasoner.log_prob(batch.belief, batch.observed, batch.given)
+
+    def truths(self, data: Data, generator: Generator) -> Tensor:
         found = []
-        for axiom, reasoner, rows in zip(self.axioms, self.reasoners, self.rows, strict=True):
-            loss = reasoner.loss(**data)
-            if self.impossible == "raise" and bool(loss.isinf()):
-                raise _impossible(axiom, rows, data)
-            found.append(loss / instances(axiom, reasoner.interpretation, data))
-        return torch.stack(found)
+        for posed in self.posed(data, generator, whole=True):
+            parts = [self.log_truths(posed, batch, generator) for batch in posed.batches]
+            found.append(posed.gather(parts, true=0.0, false=-torch.inf).sum().exp())
+        return torch.stack(found) if found else torch.zeros(0)
 
-    def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
-        return torch.stack([reasoner.log_prob(**data).exp() for reasoner in self.reasoners])
-
-    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
-        found = [reasoner.log_prob(**data).exp() for reasoner in self.rows]
-        return [truth if truth.ndim else truth.reshape(1) for truth in found]
-
-    def explain(self, data: Mapping[str, Any]) -> str:
-        return "\n".join(reasoner.explain(**data) for reasoner in self.reasoners)
+    def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
+        return "\n".join(planned(self.interpretation, batch.problem, self.how.budget).explain().splitlines()[2:])
 
 
-def _impossible(axiom: Axiom, rows: KnowledgeReasoner, data: Mapping[str, Any]) -> ProblemError:
-    """Names the rows that cannot hold, where it is a matter of single rows."""
-    dead = rows.log_prob(**data).isneginf().nonzero()
-    where = " in rows " + ", ".join([str(tuple(row.tolist())) for row in dead[:10]]) if rows.keep and len(dead) else ""
-    return ProblemError(
-        f"axiom {axiom.name!r} cannot hold{where}: every world in which it does has probability 0; correct the data, "
-        "or for a loss that passes over them say Exact(impossible='finite')"
-    )
+def planned(interpretation: Interpretation, problem: Problem, budget: Budget) -> ExactPlan:
+    """The exact plan of a problem, made once and kept by the interpretation."""
+    plans = interpretation.plans
+    key = ("exact", id(problem), budget)
+    if key not in plans:
+        plans[key] = (problem, plan(problem, impossible="inf", budget=budget))  # the problem keeps its identity
+    found: ExactPlan = plans[key][1]
+    return found

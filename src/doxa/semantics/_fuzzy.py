@@ -2,73 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from doxa.fuzzy import FuzzyPlan, Logic
+from doxa.errors import DoxaError
+from doxa.fuzzy import FuzzyPlan, GeneralizedMeanError, Logic, LogProduct
 from doxa.fuzzy import logic as logic_by_name
-from doxa.logic import Axiom, Interpretation
-from doxa.semantics._instances import outer
-from doxa.semantics._semantics import Compiled
+from doxa.logic import Axiom, Field, Interpretation, postorder
+from doxa.semantics._classical import outermost
+from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
 
 __all__ = ["Fuzzy"]
 
+CHUNK = 2**22
+"""Elements of an intermediate tensor, unless the budget says less."""
+_SUSPECT = 1e-6
+"""Rows less true than this are looked at, whether they can hold at all."""
+
 
 @dataclass(frozen=True)
-class Fuzzy:
-    r"""Differentiable fuzzy logic: the loss of an axiom is :math:`-e(φ)`, minus its truth value (Chapter 3).
+class Fuzzy(Semantics):
+    r"""Differentiable fuzzy logic (Chapter 3): the loss of an instance is 1 - e(φ), where e is its truth value.
 
-    A statement x := f(t) (φ) is read as ∃_d T(p(d), φ(d)). Nothing is assumed to be independent, and nothing is a
-    probability.
+    For logics in log space it is :math:`-\log e(φ)`. The default multiplies truth values and minimises
+    :math:`-\log e`. A statement x := f(t) (φ) is read as ∃_d T(p(d), φ(d)). Nothing is assumed to be independent, and
+    nothing is a probability.
 
     Args:
-        logic: the operators: a :class:`doxa.fuzzy.Logic` or its name. Where its ∀ gives logarithms, so does the loss.
-        chunk: intermediate tensors have at most this many elements.
+        logic: the operators: a :class:`doxa.fuzzy.Logic` or its name.
+        quantifier: "mean" takes the mean of the losses of the instances of the outermost ``forall``; "logic" takes the
+            logic's own ∀ (a p-mean, the minimum, a product), as Logic Tensor Networks and the dissertation do.
+        impossible, budget: see `Semantics`.
 
     >>> import doxa, torch
     >>> kb = doxa.parse("pred rain; pred wet; [soaked] rain -> wet")
     >>> model = doxa.Model(kb, rain=doxa.probs(torch.tensor(0.9)), wet=doxa.probs(torch.tensor(0.3)))
-    >>> model.loss(semantics=Fuzzy("product"))
-    tensor(-0.3700)
+    >>> model.loss(semantics=Fuzzy("product")), model.loss(semantics=Fuzzy())        # 1 - .37 and -log .37
+    (tensor(0.6300), tensor(0.9943))
     """
 
-    logic: Logic | str = "product"
-    chunk: int = 2**22
+    logic: Logic | str = "log_product"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.logic, str):
             logic_by_name(self.logic)  # complains about a name that there is not
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
-        chosen = logic_by_name(self.logic) if isinstance(self.logic, str) else self.logic
-        formulas: Any = [(a.name, a.formula) for a in axioms]
-        plan = FuzzyPlan(formulas, interpretation, chosen, chunk=self.chunk)
-        rows = [FuzzyPlan(a, interpretation, chosen, chunk=self.chunk, keep=outer(a, interpretation)) for a in axioms]
-        return _Compiled(plan, rows)
+        return _Compiled(axioms, interpretation, self)
 
 
-class _Compiled:
-    def __init__(self, plan: FuzzyPlan, rows: list[FuzzyPlan]) -> None:
-        self.plan, self.rows = plan, rows
+class _Compiled(Compiled):
+    def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Fuzzy) -> None:
+        logic = logic_by_name(how.logic) if isinstance(how.logic, str) else how.logic
+        self.axioms, self.interpretation, self.how = axioms, interpretation, how
+        self.is_log = logic.is_log or logic.forall.is_log or logic.exists.is_log
+        chunk = min(CHUNK, how.budget.entries)
+        formulas = [(a.name, a.formula) for a in axioms]
+        mean = LogProduct("mean") if self.is_log else GeneralizedMeanError(1.0)
+        self.plan = FuzzyPlan(formulas, interpretation, logic, chunk=chunk)
+        self.mean_plan = FuzzyPlan(formulas, interpretation, logic, outermost=mean, chunk=chunk)
+        self.row_plans = [FuzzyPlan(a, interpretation, logic, keep=outermost(a), chunk=chunk) for a in axioms]
+        self.of_rows = [any(isinstance(node, Field) for node in postorder(a.formula)) for a in axioms]
 
-    def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
-        return -self.plan(generator=generator, **data)
+    def losses(self, data: Data, generator: Generator, reduction: Reduction) -> list[Tensor]:
+        if self.how.quantifier == "logic":
+            require_mean(reduction)
+            return list(self._losses(self.plan, generator, data).unbind())
+        if reduction == "mean" and not any(self.of_rows):
+            return list(self._losses(self.mean_plan, generator, data).unbind())
+        found = []
+        for axiom, plan in zip(self.axioms, self.row_plans, strict=True):
+            each = self._losses(plan, generator, data)
+            passes = plan.guard(generator=generator, **data)
+            shape = tuple(each.shape)
+            each = self._possible(axiom, each.reshape(-1), data)
+            mask = torch.ones(each.shape, dtype=torch.bool) if passes is None else passes.reshape(-1)
+            found.append(reduced(each, mask, shape, reduction))
+        return found
 
-    def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
+    def _losses(self, plan: FuzzyPlan, generator: Generator, data: Data) -> Tensor:
+        values = plan(generator=generator, **data)
+        if plan.is_log:
+            return -values
+        if not self.is_log:
+            return 1 - values
+        return -values.clamp(min=torch.finfo(values.dtype).eps).log()
+
+    def _possible(self, axiom: Axiom, each: Tensor, data: Data) -> Tensor:
+        """What the option ``impossible`` makes of rows that cannot hold, whatever the networks say."""
+        if self.how.impossible == "finite" or torch.compiler.is_compiling():
+            return each
+        least = -math.log(_SUSPECT) if self.is_log else 1 - _SUSPECT
+        if not bool((each.detach() > least).any()):
+            return each
+        from doxa.pose import pose
+        from doxa.semantics._probabilistic import impossible
+
+        try:
+            (posed,) = pose([axiom], self.interpretation, data, limit=self.how.budget.join)
+        except DoxaError:  # it cannot be decided
+            return each
+        open_ = torch.zeros_like(posed.holds)
+        for batch in posed.batches:
+            open_[batch.instances] = True
+        dead = posed.passes & ~posed.holds & ~open_
+        if not bool(dead.any()):
+            return each
+        if self.how.impossible == "raise":
+            raise impossible(posed, dead.nonzero().squeeze(1))
+        return each.masked_fill(dead.to(each.device), math.inf)
+
+    def truths(self, data: Data, generator: Generator) -> Tensor:
         values = self.plan(generator=generator, **data)
         return values.exp() if self.plan.is_log else values
 
-    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
-        found = []
-        for plan in self.rows:
-            value = plan(generator=generator, **data)
-            truth = value.exp() if plan.is_log else value
-            found.append(truth if truth.ndim else truth.reshape(1))
-        return found
+    def rows(self, data: Data, generator: Generator) -> list[Tensor]:
+        values = [(plan.is_log, plan(generator=generator, **data)) for plan in self.row_plans]
+        return [value.exp() if is_log else value for is_log, value in values]
 
-    def explain(self, data: Mapping[str, Any]) -> str:
-        return f"truth values, not probabilities; no independence is assumed\n{self.plan.explain(**data)}"
+    def explain(self, data: Data) -> str:
+        plan = self.plan if self.how.quantifier == "logic" else self.mean_plan
+        return f"truth values, not probabilities; no independence is assumed\n{plan.explain(**data)}"

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from doxa._numerics import safe_log
-from doxa.errors import ProblemError
+from doxa.errors import BudgetError, ProblemError
 from doxa.fuzzy import TNorm
 from doxa.fuzzy import logic as logic_by_name
 from doxa.logic import Axiom, Interpretation
-from doxa.pose import KnowledgeReasoner
-from doxa.problem import Belief, Problem
-from doxa.semantics._instances import outer, shape
-from doxa.semantics._posed import in_order, posers
-from doxa.semantics._semantics import Compiled
+from doxa.pose import PosedAxiom, ProblemBatch
+from doxa.pose._pose import undefined
+from doxa.semantics._probabilistic import Probabilistic
+from doxa.semantics._semantics import Compiled, Generator, Semantics
 
 __all__ = ["Refined"]
 
-_WORLDS = 1 << 16
-
 
 @dataclass(frozen=True)
-class Refined:
+class Refined(Semantics):
     r"""Refinement (Chapter 4): what the network believes is moved as little as the knowledge needs, and then judged.
 
     Every world w in which an instance of an axiom holds is a rule :math:`w_1 ∧ … ∧ w_n → φ`, and the truth of φ starts
@@ -34,11 +29,12 @@ class Refined:
 
     .. math:: t = \max_{w ⊨ φ} T(P_1(w_1), …, P_n(w_n)),
 
-    as in the addition layer of Chapter 4. The loss is -log t, averaged over instances; `Model.truth` is that of the
-    weakest instance.
+    as in the addition layer of Chapter 4. The loss of an instance is -log t; `Model.truth` is that of the weakest
+    instance. Learning from it may end in a local minimum: only the best world is made more probable.
 
     Args:
         logic: whose conjunction is T, by name: "godel", "lukasiewicz", "product", …
+        quantifier, impossible, budget: see `Semantics`; at most ``budget.worlds`` worlds are listed.
 
     >>> import doxa, torch
     >>> kb = doxa.parse("pred rain; pred wet; [soaked] rain -> wet")
@@ -50,71 +46,51 @@ class Refined:
     logic: str = "godel"
 
     def __post_init__(self) -> None:
-        self._conjunction()  # complains about a logic that there is not
+        super().__post_init__()
+        self.conjunction()  # complains about a logic that there is not
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
-        return _Compiled(axioms, interpretation, self._conjunction())
+        return _Compiled(axioms, interpretation, self)
 
-    def _conjunction(self) -> TNorm:
-        conjunction = logic_by_name(self.logic).conj
-        if not isinstance(conjunction, TNorm):
-            raise ProblemError(f"the conjunction of {self.logic} is {conjunction}, expected a t-norm")
-        return conjunction
-
-
-class _Compiled:
-    def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, conjunction: TNorm) -> None:
-        self.axioms, self.interpretation, self.conjunction = axioms, interpretation, conjunction
-        self.posers = posers(axioms, interpretation)
-        self.rows = posers(axioms, interpretation, outer)
-        self._holding: dict[int, tuple[Problem, Tensor]] = {}
-
-    def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
-        found = []
-        for poser in self.posers:
-            truths = self._instances(poser, data)
-            found.append(-safe_log(truths).sum() / max(1, len(truths)))
-        return torch.stack(found)
-
-    def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
-        """The truth of an axiom is that of its weakest instance."""
-        return torch.stack([torch.cat([self._instances(p, data), torch.ones(1)]).amin() for p in self.posers])
-
-    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
-        found = []
-        for axiom, poser in zip(self.axioms, self.rows, strict=True):
-            truths = self._instances(poser, data)
-            found.append(truths.reshape(shape(axiom, poser.keep, self.interpretation, data) or (1,)))
+    def conjunction(self) -> TNorm:
+        """T, the conjunction of the logic."""
+        found = logic_by_name(self.logic).conj
+        if not isinstance(found, TNorm):
+            raise ProblemError(f"the conjunction of {self.logic} is {found}, expected a t-norm")
         return found
 
-    def _instances(self, poser: KnowledgeReasoner, data: Mapping[str, Any]) -> Tensor:
-        """The truth of each instance, in order."""
-        found = poser.posed(**data)
-        return in_order(found, [self._truth(problem, belief) for problem, belief, _ in found.problems])
 
-    def _truth(self, problem: Problem, belief: Belief) -> Tensor:
-        worlds = self._worlds(problem)
-        if not len(worlds):
-            return belief.log_probs.new_zeros(belief.batch_shape)
-        probs = belief.log_probs.exp()
-        columns = [probs[..., i, :].index_select(-1, worlds[:, i]) for i in range(worlds.shape[1])]
-        return self.conjunction.reduce(torch.stack(columns), 0).amax(-1)
+class _Compiled(Probabilistic):
+    how: Refined
 
-    def _worlds(self, problem: Problem) -> Tensor:
-        """The worlds in which it holds, once for each problem."""
-        if id(problem) not in self._holding:
-            if problem.num_worlds > _WORLDS:
-                raise ProblemError(
-                    f"refinement lists worlds, and there are {problem.describe_size()}; at most {_WORLDS:,} are "
-                    "listed. Use Fuzzy(...) or Sampled(...) for this axiom"
-                )
-            worlds = problem.worlds(0, problem.num_worlds)
-            self._holding[id(problem)] = (problem, worlds[problem(worlds)[:, 0] == 1])
-        return self._holding[id(problem)][1]
+    def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        truths = self.batch_truths(posed, batch, generator)
+        positive = truths > 0
+        return torch.where(positive, truths.clamp(min=torch.finfo(truths.dtype).tiny).log(), -torch.inf)
 
-    def explain(self, data: Mapping[str, Any]) -> str:
-        lines = ["truth values, not probabilities; no independence is assumed"]
-        for poser in self.posers:
-            for problem, _, units in poser.posed(**data).problems:
-                lines.append(f"{len(units):,} times {len(self._worlds(problem)):,} rules from {problem}")
-        return "\n".join(lines)
+    def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        problem, probs = batch.problem, batch.belief.log_probs.exp()
+        if problem.num_worlds > self.how.budget.worlds:
+            raise BudgetError(
+                f"refinement lists worlds, and there are {problem.describe_size()}, more than Budget(worlds="
+                f"{self.how.budget.worlds:,}); raise it, or use Fuzzy(...) or Sampled(...) for this axiom"
+            )
+        worlds = problem.worlds().to(probs.device)
+        columns = [probs[:, i, :].index_select(-1, worlds[:, i]) for i in range(worlds.shape[1])]
+        truths = self.how.conjunction().reduce(torch.stack(columns), 0)  # (instances, worlds)
+        if batch.given is None:
+            outputs = problem(worlds).unsqueeze(0)
+        else:
+            outputs = problem(worlds.unsqueeze(0), batch.given.unsqueeze(1))
+        for output in batch.partial:
+            if bool(((outputs[..., output] == len(batch.outputs[output]) - 1) & (truths > 0)).any()):
+                raise undefined(posed.axiom)
+        holds = (outputs == batch.observed.unsqueeze(1)).all(-1)
+        return truths.masked_fill(~holds, 0.0).amax(-1)
+
+    def together(self, truths: Tensor) -> Tensor:
+        """The truth of an axiom is that of its weakest instance."""
+        return torch.cat([truths, truths.new_ones(1)]).amin()
+
+    def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
+        return f"the best of {batch.problem.num_worlds:,} worlds by {self.how.logic}; a truth value, not a probability"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,148 +12,123 @@ from torch.distributions import Categorical, Independent
 
 from doxa.errors import ConfigError, ProblemError
 from doxa.logic import Axiom, Interpretation
-from doxa.pose import KnowledgeReasoner
-from doxa.problem import Belief, Problem
-from doxa.semantics._instances import outer, shape
-from doxa.semantics._posed import in_order, posers
-from doxa.semantics._semantics import Compiled
+from doxa.pose import PosedAxiom, ProblemBatch
+from doxa.pose._pose import undefined
+from doxa.problem import Belief
+from doxa.semantics._probabilistic import Probabilistic
+from doxa.semantics._semantics import Compiled, Generator, Semantics
 from doxa.stochastic import Estimator, LeaveOneOut, Tape
 
 __all__ = ["Sampled"]
 
 DRAWS = 128
 """At least so many worlds are drawn to say how true a row is."""
-_UNITS = 4096
+_ROWS = 4096
 
 
 @dataclass(frozen=True)
-class Sampled:
-    """Gradient estimation: worlds are drawn from what the networks believe, and the knowledge only judges them.
+class Sampled(Semantics):
+    r"""Gradient estimation: worlds are drawn from what the networks believe, and the knowledge only judges them.
 
-    The loss of an axiom is the expected share of its instances that a drawn world violates, E[1 - φ(w)]; its value and
-    its derivative are estimated without bias, as far as the estimator says. With ``log`` the loss is
-    -log of the share of drawn worlds in which an instance holds: nearer to what ``Exact`` minimises, but biased, for
-    the logarithm of a mean is not the mean of logarithms.
+    With ``log`` the loss of an instance is :math:`-\log \frac1n \sum_j φ(w_j)`, minus the logarithm of the share of
+    drawn worlds in which it holds; where none does, half a world counts. That is nearer to what `Exact` minimises, but
+    biased, for the logarithm of a mean is not the mean of logarithms. Without, it is the probability that a drawn world
+    violates the instance, E[1 - φ(w)], and its value and derivative are estimated without bias, as far as the estimator
+    says.
 
     Args:
         estimator: any of ``doxa.stochastic`` that needs no derivative of the knowledge.
         log: minimise -log of the share of worlds that hold.
+        quantifier, impossible, budget: see `Semantics`.
 
     `Model.truth` draws at least 128 worlds for each instance and multiplies the shares of those that hold; that is the
-    probability of ``Exact`` where no two instances have a variable in common.
+    probability of `Exact` where no two instances have a variable in common.
 
     >>> import doxa, torch
     >>> kb = doxa.parse("pred rain; pred wet; [soaked] rain -> wet")
-    >>> model = doxa.Model(kb, rain=doxa.probs(torch.tensor(1.0)), wet=doxa.probs(torch.tensor(0.0)))
+    >>> model = doxa.Model(kb, rain=doxa.probs(torch.tensor(0.5)), wet=doxa.probs(torch.tensor(1.0)))
     >>> model.loss(semantics=Sampled())
-    tensor(1.)
+    tensor(0.)
     """
 
-    estimator: Estimator = field(default_factory=lambda: LeaveOneOut(8))
-    log: bool = False
+    estimator: Estimator = field(default_factory=lambda: LeaveOneOut(100))
+    log: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.estimator, Estimator):
-            raise ConfigError(f"estimator is {self.estimator!r}, expected one of doxa.stochastic: LeaveOneOut(8)")
+            raise ConfigError(f"estimator is {self.estimator!r}, expected one of doxa.stochastic: LeaveOneOut(100)")
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
-        return _Compiled(axioms, interpretation, self.estimator, self.log)
+        return _Compiled(axioms, interpretation, self)
 
 
-class _Compiled:
-    def __init__(
-        self, axioms: Sequence[Axiom], interpretation: Interpretation, estimator: Estimator, log: bool
-    ) -> None:
-        self.axioms, self.interpretation, self.estimator, self.log = axioms, interpretation, estimator, log
-        self.posers = posers(axioms, interpretation)
-        self.rows = posers(axioms, interpretation, outer)
+class _Compiled(Probabilistic):
+    how: Sampled
 
-    def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
-        judge = _log_share if self.log else _expected_violation
-        return torch.stack([self._mean(poser, judge, data, generator) for poser in self.posers])
+    def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Sampled) -> None:
+        super().__init__(axioms, interpretation, how)
+        self.is_log = how.log
 
-    def truths(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
-        """The shares of drawn worlds in which each instance holds, multiplied: as if instances were independent."""
-        found, draws = [], max(self.estimator.n, DRAWS)
+    def worst(self, dtype: torch.dtype) -> float:
+        return math.log(2 * self.how.estimator.n) if self.is_log else 1.0  # as if no world held
+
+    def batch_losses(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        estimator, dtype = self.how.estimator, batch.belief.log_probs.dtype
+        if not self.is_log:
+            tape, worlds = _drawn(batch.belief, estimator, generator)
+            tape.cost(1 - _holds(posed, batch, worlds).to(dtype))
+            return tape.surrogate(reduction="none")
         with torch.no_grad():
-            for poser in self.posers:
-                posed = poser.posed(**data)
-                shares = [_share(p, b, units, draws, generator) for p, b, units in posed.problems]
-                found.append(in_order(posed, shares).prod())
-        return torch.stack(found)
+            worlds = _drawn(batch.belief, estimator, generator)[1]
+            holds = _holds(posed, batch, worlds).to(dtype)
+        # -log(1/n Σ_j φ(w_j)) with derivative -Σ_j φ(w_j) ∇log p(w_j) / Σ_j φ(w_j)
+        count = holds.sum(0)
+        value = -(count.clamp(min=0.5) / len(holds)).log()
+        slope = -(holds * batch.belief.log_prob(worlds)).sum(0) / count.clamp(min=1)
+        return value + slope - slope.detach()
 
-    def each(self, data: Mapping[str, Any], generator: torch.Generator | None) -> list[Tensor]:
-        """The share of drawn worlds that hold. Instances of one row share their draws, so that they can be compared."""
-        found, draws = [], max(self.estimator.n, DRAWS)
-        with torch.no_grad():
-            for axiom, poser in zip(self.axioms, self.rows, strict=True):
-                sizes = shape(axiom, poser.keep, self.interpretation, data) or (1,)
-                posed, alike = poser.posed(**data), math.prod(sizes[1:])
-                shares = [_share(p, b, units // max(alike, 1), draws, generator) for p, b, units in posed.problems]
-                found.append(in_order(posed, shares).reshape(sizes))
-        return found
+    def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        return self.batch_truths(posed, batch, generator).log()
 
-    def _mean(self, poser: KnowledgeReasoner, judge: Any, data: Mapping[str, Any], generator: Any) -> Tensor:
-        """The mean over all instances; those that are certain count too."""
-        found = poser.posed(**data)
-        worst = math.log(2 * self.estimator.n) if judge is _log_share else 1.0  # as if no world held
-        total: Tensor | float = worst * len(found.violated)
-        for problem, belief, units in found.problems:
-            total = total + judge(problem, belief, self.estimator, generator) * len(units)
-        return torch.as_tensor(total) / max(1, found.count)
+    def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        """The share of worlds that hold; the instances of one row are drawn with the same random numbers."""
+        draws = max(self.how.estimator.n, DRAWS)
+        row = batch.instances // max(math.prod(posed.shape[1:]), 1)
+        device, problem = batch.belief.log_probs.device, batch.problem
+        distinct, own = torch.unique(row, return_inverse=True)
+        noise = torch.rand(len(distinct), len(problem.world), draws, device=device, generator=generator)
+        last = torch.tensor(problem.world, device=device).unsqueeze(-1) - 1
+        found = []
+        for at in torch.split(torch.arange(len(row), device=device), _ROWS):
+            reached = batch.belief.probs.detach()[at][..., : max(problem.world)].cumsum(-1)
+            uniform = noise[own.to(device)[at]].to(reached.dtype) * reached[..., -1:]
+            worlds = torch.searchsorted(reached, uniform, right=True).minimum(last)  # the inverse of the distribution
+            some = ProblemBatch(
+                problem, batch.belief, None if batch.given is None else batch.given[at], batch.observed[at], at,
+                batch.values, batch.outputs, batch.fields,
+            )
+            found.append(_holds(posed, some, worlds.movedim(-1, 0)).to(reached.dtype).mean(0))
+        return torch.cat(found)
 
-    def explain(self, data: Mapping[str, Any]) -> str:
-        kind = "biased, for -log of a mean" if self.log else "unbiased"
-        lines = [f"{self.estimator!r}, {kind}; world variables are independent given the data"]
-        for poser in self.posers:
-            lines += [f"{len(units):,} times {problem}" for problem, _, units in poser.posed(**data).problems]
-        return "\n".join(lines)
+    def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
+        kind = "biased, for -log of a mean" if self.how.log else "unbiased, as far as the estimator is"
+        return f"{self.how.estimator!r}, {kind}"
 
 
-def _drawn(belief: Belief, estimator: Estimator, generator: Any) -> tuple[Tape, Tensor]:
-    if bool(belief.log_probs.detach().isnan().any()):
-        raise ProblemError("no world can be drawn from NaN (not a number); Model.blame(...) says where it is from")
+def _drawn(belief: Belief, estimator: Estimator, generator: Generator) -> tuple[Tape, Tensor]:
+    if not torch.compiler.is_compiling() and bool(belief.log_probs.detach().isnan().any()):
+        raise ProblemError("no world can be drawn from NaN (not a number); Model.find_nonfinite(...) says where it is from")
     tape = Tape(batch_dims=1, generator=generator)
     worlds = Independent(Categorical(logits=belief.log_probs, validate_args=False), 1, validate_args=False)
     return tape, tape.sample(worlds, estimator)
 
 
-def _expected_violation(problem: Problem, belief: Belief, estimator: Estimator, generator: Any) -> Tensor:
-    tape, worlds = _drawn(belief, estimator, generator)
-    holds = _holds(problem, worlds)
-    tape.cost((1 - holds).to(belief.log_probs.dtype))
-    return tape.surrogate()
-
-
-def _holds(problem: Problem, worlds: Tensor) -> Tensor:
-    """1 where the knowledge holds. An estimator that goes through all values meets padding too, of probability 0."""
-    last = torch.tensor(problem.world, device=worlds.device) - 1
-    return (problem(worlds.minimum(last))[..., 0] == 1).long()
-
-
-def _share(problem: Problem, belief: Belief, rows: Tensor, draws: int, generator: Any) -> Tensor:
-    """The share of worlds that hold, ``(units,)``; units of one row are drawn with the same random numbers."""
-    device, width = belief.log_probs.device, max(problem.world)
-    distinct, own = torch.unique(rows, return_inverse=True)
-    noise = torch.rand(len(distinct), len(problem.world), draws, device=device, generator=generator)
-    last = torch.tensor(problem.world, device=device).unsqueeze(-1) - 1
-    found = []
-    parts = torch.split(belief.probs[..., :width], _UNITS), torch.split(own.to(device), _UNITS)
-    for probs, at in zip(*parts, strict=True):
-        reached = probs.cumsum(-1)
-        uniform = noise[at].to(probs.dtype) * reached[..., -1:]
-        worlds = torch.searchsorted(reached, uniform, right=True).minimum(last)  # the inverse of the distribution
-        found.append((problem(worlds.movedim(-1, 0))[..., 0] == 1).to(probs.dtype).mean(0))
-    return torch.cat(found)
-
-
-def _log_share(problem: Problem, belief: Belief, estimator: Estimator, generator: Any) -> Tensor:
-    """-log(1/n Σ_j φ(w_j)) with derivative -Σ_j φ(w_j) ∇log p(w_j) / Σ_j φ(w_j); no world that holds counts as half."""
-    with torch.no_grad():
-        worlds = _drawn(belief, estimator, generator)[1]
-        holds = _holds(problem, worlds).to(belief.log_probs.dtype)
-    count = holds.sum(0)
-    log_probs = belief.log_prob(worlds)
-    value = -(count.clamp(min=0.5) / len(holds)).log()
-    slope = -(holds * log_probs).sum(0) / count.clamp(min=1)
-    return (value + slope - slope.detach()).mean()
+def _holds(posed: PosedAxiom, batch: ProblemBatch, worlds: Tensor) -> Tensor:
+    """Whether the outputs are as observed. An estimator that goes through all values meets padding, of probability 0."""
+    last = torch.tensor(batch.problem.world, device=worlds.device) - 1
+    outputs = batch.problem(worlds.minimum(last), batch.given)
+    for output in batch.partial:
+        if bool((outputs[..., output] == len(batch.outputs[output]) - 1).any()):
+            raise undefined(posed.axiom)
+    return (outputs == batch.observed).all(-1)

@@ -1,0 +1,118 @@
+"""What all semantics share that ask how probable an axiom is, instance by instance."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from doxa.errors import ProblemError
+from doxa.logic import Axiom, Interpretation
+from doxa.pose import PosedAxiom, ProblemBatch, pose
+from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
+
+__all__ = ["Probabilistic"]
+
+
+class Probabilistic(Compiled):
+    """Axioms posed as problems; a subclass says what it computes for a batch of equal ones."""
+
+    def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Semantics) -> None:
+        self.axioms, self.interpretation, self.how = axioms, interpretation, how
+
+    @abstractmethod
+    def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        """The logarithm of how true each instance of a batch is, ``(instances,)``; -inf where it cannot be true."""
+
+    def batch_losses(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        """The loss of each instance of a batch, ``(instances,)``; infinite where it cannot be true."""
+        return -self.log_truths(posed, batch, generator)
+
+    def together(self, truths: Tensor) -> Tensor:
+        """The truth of an axiom, from those of its instances: as if they were independent."""
+        return truths.prod()
+
+    @abstractmethod
+    def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
+        """What is computed for a batch."""
+
+    def worst(self, dtype: torch.dtype) -> float:
+        """The loss of an instance that cannot hold, where it is to be finite."""
+        return -math.log(torch.finfo(dtype).tiny) if self.is_log else 1.0
+
+    def posed(self, data: Data, generator: Generator = None, *, whole: bool = False) -> list[PosedAxiom]:
+        """The problems of the axioms."""
+        limit = self.how.budget.join
+        return pose(self.axioms, self.interpretation, data, whole=whole, limit=limit, generator=generator)
+
+    def losses(self, data: Data, generator: Generator, reduction: Reduction) -> list[Tensor]:
+        whole = self.how.quantifier == "logic"
+        if whole:
+            require_mean(reduction)
+        found = []
+        for posed in self.posed(data, generator, whole=whole):
+            parts = [self.batch_losses(posed, batch, generator) for batch in posed.batches]
+            each = self._possible(posed, posed.gather(parts, true=0.0, false=math.inf))
+            if posed.joint:
+                found.append(each.sum() if self.is_log else 1 - (1 - each).prod())
+                found[-1] = found[-1].reshape(()) if reduction == "none" else found[-1]
+            else:
+                found.append(reduced(each, posed.passes, posed.shape, reduction))
+        return found
+
+    def _possible(self, posed: PosedAxiom, each: Tensor) -> Tensor:
+        """What the option ``impossible`` makes of instances that cannot hold."""
+        dead = each.detach() == math.inf
+        if self.how.impossible == "inf":
+            return each
+        if self.how.impossible == "raise" and not torch.compiler.is_compiling() and bool(dead.any()):
+            raise impossible(posed, dead.nonzero().squeeze(1))
+        return each.masked_fill(dead, self.worst(each.dtype))
+
+    def truths(self, data: Data, generator: Generator) -> Tensor:
+        with torch.no_grad():
+            return torch.stack([self.together(self._row_truths(posed, generator)) for posed in self.posed(data, generator)])
+
+    def rows(self, data: Data, generator: Generator) -> list[Tensor]:
+        return [self._row_truths(posed, generator).reshape(posed.shape) for posed in self.posed(data, generator)]
+
+    def _row_truths(self, posed: PosedAxiom, generator: Generator) -> Tensor:
+        parts = [self.batch_truths(posed, batch, generator) for batch in posed.batches]
+        return posed.gather(parts, true=1.0, false=0.0)
+
+    def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        """How true each instance of a batch is, ``(instances,)``."""
+        return self.log_truths(posed, batch, generator).exp()
+
+    def explain(self, data: Data) -> str:
+        lines = []
+        for posed in self.posed(data, whole=self.how.quantifier == "logic"):
+            certain = int(posed.passes.sum()) - sum(len(batch.instances) for batch in posed.batches)
+            lines.append(f"{posed.axiom.name}: {int(posed.passes.sum()):,} instances, {certain:,} of them certain")
+            names = list(dict.fromkeys(n for b in posed.batches for n in b.problem.names[: len(b.problem.world)]))
+            if names:
+                shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+                lines.append(f"assumes that {shown} are independent, given the data; one that occurs twice counts once")
+            for batch in posed.batches:
+                lines.append(f"{len(batch.instances):,} times {batch.problem}")
+                lines += self.describe(posed, batch).splitlines()
+        return "\n".join(lines)
+
+
+def impossible(posed: PosedAxiom, dead: Tensor) -> ProblemError:
+    """The error for instances that cannot hold."""
+    named = []
+    for number in dead[:10].tolist():
+        place = []
+        for size in reversed(posed.shape):
+            number, at = divmod(number, max(size, 1))
+            place.append(at)
+        named.append(str(tuple(reversed(place))))
+    where = f" in rows {', '.join(named)}" if posed.shape else ""
+    return ProblemError(
+        f"axiom {posed.axiom.name!r} cannot hold{where}: every world in which it does has probability 0; correct the "
+        "data, or for a loss that passes over them say impossible='finite'"
+    )

@@ -1,0 +1,32 @@
+"""One word for each way of reasoning, the same in Python and on the command line."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from doxa.errors import ConfigError
+from doxa.semantics._semantics import Semantics
+
+__all__ = ["WORDS", "semantics"]
+
+WORDS = ("classical", "fuzzy", "refined", "exact", "sampled", "amortized", "auto")
+_ARGUMENT = {"fuzzy": "logic", "refined": "logic", "amortized": "model"}
+
+
+def semantics(word: str | Semantics) -> Semantics:
+    """The semantics that a word stands for; after a colon may stand its first argument.
+
+    >>> semantics("exact"), semantics("refined:product").logic
+    (Exact(quantifier='mean', impossible='raise', budget=Budget(...)), 'product')
+    """
+    if isinstance(word, Semantics):
+        return word
+    name, _, argument = word.partition(":") if isinstance(word, str) else (word, "", "")
+    if name not in WORDS or (argument and name not in _ARGUMENT):
+        known = [f"{w}:{_ARGUMENT[w]}" if w in _ARGUMENT and argument else w for w in WORDS]
+        raise ConfigError(
+            f"semantics is {word!r}, expected one of {', '.join(known)}, or an object such as doxa.Exact()"
+        )
+    found = getattr(import_module(f"doxa.semantics._{name}"), name.capitalize())
+    made: Semantics = found(argument) if argument else found()
+    return made
