@@ -61,11 +61,18 @@ class ProblemError(DoxaError, ValueError):
 
 
 class BudgetError(ProblemError):
-    """A question would cost more than its budget allows; the message names the limit.
+    """Something would cost more than the budget allows; ``field`` is the limit that was reached.
 
-    >>> issubclass(BudgetError, ProblemError)
-    True
+    >>> BudgetError("worlds", "there are 1,000 worlds, more than Budget(worlds=100)").field
+    'worlds'
     """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(field, message)
+        self.field = field
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class DataError(DoxaError, RuntimeError):

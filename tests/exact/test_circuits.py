@@ -20,14 +20,10 @@ from torch import Tensor
 
 from doxa._native import cache_directory
 from doxa.errors import ConfigError, DataError, ProblemError
-from doxa.exact import (
-    Budget,
-    BudgetError,
+from doxa.exact import Budget, BudgetError, Compilation, Constraint, Elimination
+from doxa.exact.circuits import (
     Circuit,
     CircuitBuilder,
-    Compilation,
-    Constraint,
-    Elimination,
     cardinality,
     chain,
     compile_cnf,
@@ -247,10 +243,29 @@ def test_deep_formulas_do_not_recurse() -> None:
 
 def test_budgets_are_kept() -> None:
     hard = random_cnf(120, 240)
-    with pytest.raises(BudgetError, match=r"beyond the budget of 0.05 s .* sampled or amortized"):
-        compile_cnf(hard, Budget(seconds=0.05))
-    with pytest.raises(BudgetError, match="beyond the budget of 60 s and 500 nodes"):
-        compile_cnf(hard, Budget(nodes=500))
+    for limits in (Budget(seconds=1e-9), Budget(nodes=500), Budget(operations=20_000)):
+        field = next(
+            name for name in ("seconds", "nodes", "operations") if getattr(limits, name) != getattr(Budget(), name)
+        )
+        messages = set()
+        for _ in range(2):
+            with pytest.raises(BudgetError, match=rf"[Rr]aise Budget\({field}=...\)") as error:
+                compile_cnf(hard, limits)
+            messages.add(str(error.value))
+            assert error.value.field == field
+        assert len(messages) == 1, "the same every time"
+
+
+def test_a_budget_means_the_same_for_a_circuit_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("DOXA_CACHE", str(tmp_path))
+    problem = addition(2, base=4)
+    small = Budget(operations=30_000)
+    for kept in (0, 1):
+        assert len(list(tmp_path.glob("*.circuit"))) == kept
+        with pytest.raises(BudgetError, match="more than 30,000 operations"):
+            Compilation(problem, budget=small)
+        Compilation(problem)
 
 
 @pytest.mark.slow
@@ -282,7 +297,7 @@ def test_other_compilers_count_the_same(formula: CNF) -> None:
     from doxa.exact.circuits._backends import compile_with
 
     for backend in available():
-        assert compile_with(backend, formula, Budget()).count() == count(formula)  # type: ignore[arg-type]
+        assert compile_with(backend, formula, Budget())[0].count() == count(formula)  # type: ignore[arg-type]
 
 
 def test_missing_backends_are_explained() -> None:
@@ -320,7 +335,7 @@ def _compile_in_a_process(folder: str, barrier: object) -> None:
     formula = random_cnf(30, 90)
     barrier.wait()  # type: ignore[attr-defined]
     for _ in range(5):
-        save(key_of(formula), compile_cnf(formula), Path(folder))
+        save(key_of(formula), compile_cnf(formula), 7, Path(folder))
 
 
 def test_two_processes_leave_a_valid_cache(tmp_path: Path) -> None:
@@ -335,7 +350,7 @@ def test_two_processes_leave_a_valid_cache(tmp_path: Path) -> None:
     formula = random_cnf(30, 90)
     found = load(key_of(formula), tmp_path)
     assert found is not None
-    assert pack(found, "") == pack(compile_cnf(formula), "")
+    assert pack(*found, "") == pack(compile_cnf(formula), 7, "")
     assert [file.suffix for file in tmp_path.iterdir()] == [".circuit"]
 
 
@@ -445,7 +460,11 @@ def test_fourteen_binary_variables(seed: int) -> None:
     problem = cnf(formula.clauses, 14)
     belief = Belief.from_bernoulli(logits=torch.randn(2, 14, dtype=torch.float64))
     oracle, output = BruteForce(problem), torch.tensor([1])
-    for reasoner in (Compilation(problem), Elimination(problem), Constraint(formula)):
+    for reasoner in (
+        Compilation(problem, budget=Budget(operations=1 << 26)),
+        Elimination(problem),
+        Constraint(formula),
+    ):
         torch.testing.assert_close(reasoner.log_prob(belief, output), oracle.log_prob(belief, output))
         torch.testing.assert_close(reasoner.posterior(belief, output).probs, oracle.posterior(belief, output).probs)
         torch.testing.assert_close(reasoner.explain(belief, output, 3).scores, oracle.explain(belief, output, 3).scores)

@@ -170,9 +170,10 @@ class Variables:
         sizes = [self.size(v) for v in variables]
         if prod(sizes) > self.limit:
             raise BudgetError(
+                "join",
                 f"a term depends on {prod(sizes):,} joint values of {len(variables)} variables, more than "
                 f"{self.limit:,}: its numbers are too large. Say it digit by digit, raise Budget(join=...), or use "
-                "an approximate semantics: Sampled()"
+                "an approximate semantics: Sampled()",
             )
         codes, values = _vectorised(name, args, variables, sizes) or _one_by_one(function, args, variables, sizes)
         if len(values) == 1:

@@ -83,8 +83,7 @@ class Learners(nn.Module):
 def digest(problem: Problem, labels: tuple[Any, ...]) -> str:
     """What a problem is, in a few letters: the same for equal problems, in every process."""
     found = hashlib.sha256(repr((problem.world, problem.output, problem.given, problem.auxiliary, labels)).encode())
-    if problem.formula is not None:
-        found.update(str(problem.formula).encode())
+    found.update(str(getattr(problem.function, "formula", "")).encode())
     for factor in problem.factors or ():
         relation = factor.relation
         found.update(repr((factor.scope, relation.comparison)).encode())

@@ -72,8 +72,9 @@ class _Compiled(Probabilistic):
         problem, probs = batch.problem, batch.belief.log_probs.exp()
         if problem.num_worlds > self.how.budget.worlds:
             raise BudgetError(
+                "worlds",
                 f"refinement lists worlds, and there are {problem.describe_size()}, more than Budget(worlds="
-                f"{self.how.budget.worlds:,}); raise it, or use Fuzzy(...) or Sampled(...) for this axiom"
+                f"{self.how.budget.worlds:,}); raise it, or use Fuzzy(...) or Sampled(...) for this axiom",
             )
         worlds = problem.worlds().to(probs.device)
         columns = [probs[:, i, :].index_select(-1, worlds[:, i]) for i in range(worlds.shape[1])]

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation
-from doxa.problem import Budget, Impossible
+from doxa.exact import Budget
+from doxa.problem import Impossible
 
 __all__ = ["Compiled", "Reduction", "Semantics", "reduced", "require_mean"]
 
