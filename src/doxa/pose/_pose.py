@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -87,6 +87,7 @@ class PosedAxiom:
         batches: the problems of all other instances that are not certainly false.
         variables: the variables that make an instance.
         joint: whether the instances are independent parts of one event instead.
+        field_values: by rows and field, the values of the terms that the axiom says a field equals.
     """
 
     axiom: Axiom
@@ -96,6 +97,7 @@ class PosedAxiom:
     batches: list[ProblemBatch]
     variables: tuple[str, ...]
     joint: bool = False
+    field_values: dict[tuple[str, str], set[Any]] = field(default_factory=dict)
 
     def gather(self, parts: Sequence[Tensor], *, true: float, false: float) -> Tensor:
         """A number for every instance, from those of the batches; ``true`` and ``false`` for those that are certain."""
@@ -292,8 +294,12 @@ class _Poser:
         holds = torch.ones(asked.instances.count, dtype=torch.bool)
         parts = self._by_template(read, asked, passes.nonzero().squeeze(1))
         uncertain = []
+        field_values: dict[tuple[str, str], set[Any]] = {}
         for instances, template, at in parts:
             posed = template.posed
+            for output in posed.outputs:
+                if (place := _field(output.given)) is not None:
+                    field_values.setdefault(place, set()).update(output.values)
             if posed.problem is None:
                 if posed.certain is UNDEFINED:
                     raise undefined(axiom)
@@ -340,7 +346,7 @@ class _Poser:
                     tuple([_field(output.given) for output in posed.outputs]),
                 )
             )
-        return PosedAxiom(axiom, shape, passes, holds, batches, variables, joint)
+        return PosedAxiom(axiom, shape, passes, holds, batches, variables, joint, field_values)
 
     def _by_template(self, read: CallData, asked: _Question, left: Tensor) -> list[tuple[Instances, Template, Tensor]]:
         """The instances by template, with where they are among all of them."""
@@ -398,11 +404,7 @@ class _Poser:
             parts.append(self._answered(axiom, read, asked, (), passes, (), joint=True))
         batches, first = [], 0
         for part in parts:
-            for b in part.batches:
-                places = b.instances + first
-                batches.append(
-                    ProblemBatch(b.problem, b.belief, b.given, b.observed, places, b.values, b.outputs, b.fields)
-                )
+            batches += [replace(batch, instances=batch.instances + first) for batch in part.batches]
             first += len(part.holds)
         holds = torch.cat([part.holds for part in parts])
         return PosedAxiom(axiom, (), torch.ones_like(holds), holds, batches, (), joint=True)

@@ -5,23 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from doxa.errors import ConfigError, ProblemError
-from doxa.exact import Budget, plan
-from doxa.logic import Axiom, Name, Quantifier, postorder
-from doxa.problem import Belief, Problem
-from doxa.semantics._auto import Auto
-from doxa.semantics._exact import Exact
-from doxa.semantics._instances import outer, shape
-from doxa.semantics._posed import posers
-from doxa.semantics._sampled import Sampled
-
-if TYPE_CHECKING:
-    from doxa.semantics._model import Chosen, Model
+from doxa.errors import BudgetError, ConfigError
+from doxa.exact import Budget
+from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
+from doxa.pose import ProblemBatch, pose
+from doxa.semantics._exact import planned
+from doxa.semantics._semantics import Semantics
 
 __all__ = ["Explanation", "World", "explain"]
 
@@ -76,83 +70,84 @@ class Explanation:
 
 
 def explain(
-    model: Model,
+    kb: KnowledgeBase,
+    interpretation: Interpretation,
     axiom: str | None,
     k: int,
-    semantics: Chosen,
+    how: Semantics | None,
     generator: torch.Generator | None,
     data: Mapping[str, Any],
 ) -> list[Explanation]:
     """See :meth:`Model.explain`."""
     if not isinstance(k, int) or k < 1:
         raise ConfigError(f"k is {k!r}, expected a whole number of at least 1")
-    asked = _chosen(model, axiom)
-    how = semantics if semantics is not None else model.semantics
-    if isinstance(how, Mapping):
-        how = how.get(asked.name)
-    (poser,) = posers([asked], model.interpretation, outer)
-    names = outer(asked, model.interpretation)
-    sizes = shape(asked, names, model.interpretation, data)
+    asked = _chosen(kb, axiom)
+    budget = Budget() if how is None else how.budget
     with torch.no_grad():
-        posed = poser.posed(**data)
-        found: dict[int, tuple[list[World], str]] = {int(i): ([], "it cannot hold") for i in posed.violated}
-        for (problem, belief, units), values, believed in zip(
-            posed.problems, posed.values, posed.believed, strict=True
-        ):
-            worlds, probabilities, said = _best(problem, belief, k, how, generator)
-            told = [
-                (i, _renamed(problem.names[i], asked, names), values[i]) for i, random in enumerate(believed) if random
-            ]
-            for unit, some, chances in zip(units.tolist(), worlds.tolist(), probabilities.tolist(), strict=True):
+        (posed,) = pose([asked], interpretation, data, limit=budget.join, generator=generator)
+        found: dict[int, tuple[list[World], str]] = {}
+        for batch in posed.batches:
+            worlds, probabilities, said = _best(interpretation, batch, k, how, budget, generator)
+            names = [renamed(name, asked, posed.variables) for name in batch.problem.names[: len(batch.values)]]
+            for at, some, chances in zip(
+                batch.instances.tolist(), worlds.tolist(), probabilities.tolist(), strict=True
+            ):
                 listed = [
-                    World({name: of[world[i]] for i, name, of in told}, chance)
+                    World({n: of[v] for n, of, v in zip(names, batch.values, world, strict=True)}, chance)
                     for world, chance in zip(some, chances, strict=True)
                     if chance > 0
                 ]
-                found[unit] = (listed, said)
-    certain = ([World({}, 1.0)], "nothing is uncertain")
-    return [
-        Explanation(i, *found.get(i, certain), _instance(i, names, sizes))  # one for every instance
-        for i in range(posed.count)
-    ]
+                found[at] = (listed, said)
+    explained = []
+    for i, (passes, holds) in enumerate(zip(posed.passes.tolist(), posed.holds.tolist(), strict=True)):
+        certain = ([World({}, 1.0)], "nothing is uncertain" if passes else "its guard excludes it")
+        told = found.get(i, certain if holds else ([], "it cannot hold"))
+        explained.append(Explanation(i, *told, _instance(i, posed.variables, posed.shape)))
+    return explained
 
 
-def _chosen(model: Model, axiom: str | None) -> Axiom:
-    known = [a.name for a in model.kb.axioms]
+def _chosen(kb: KnowledgeBase, axiom: str | None) -> Axiom:
+    known = [a.name for a in kb.axioms]
     if axiom is None and len(known) == 1:
-        return model.kb.axioms[0]
+        return kb.axioms[0]
     if axiom not in known:
         what = "say which axiom to explain" if axiom is None else f"there is no axiom {axiom!r}"
         raise ConfigError(f"{what}; the axioms are {', '.join(known)}")
-    return model.kb[axiom]
+    return kb[axiom]
 
 
 def _best(
-    problem: Problem, belief: Belief, k: int, how: Any, generator: torch.Generator | None
+    interpretation: Interpretation,
+    batch: ProblemBatch,
+    k: int,
+    how: Semantics | None,
+    budget: Budget,
+    generator: torch.Generator | None,
 ) -> tuple[Tensor, Tensor, str]:
-    """The best worlds ``(units, k, W)``, their probabilities ``(units, k)``, and how they were found."""
-    if not isinstance(how, Sampled):
-        budget: Budget | None = how.budget if isinstance(how, Exact | Auto) else None
+    """The best worlds ``(instances, k, W)``, their probabilities ``(instances, k)``, and how they were found."""
+    sampled = type(how).__name__ == "Sampled"
+    if not sampled:
         try:
-            reasoner = plan(problem, impossible="inf", budget=budget).reasoner
-        except ProblemError:  # nothing fits the budget
+            reasoner = planned(interpretation, batch.problem, budget).reasoner
+        except BudgetError:
             pass
         else:
-            exact = reasoner.explain(belief, torch.ones(1, dtype=torch.int64, device=belief.log_probs.device), k)
+            exact = reasoner.explain(batch.belief, batch.observed, k, given=batch.given)
             return exact.worlds, exact.scores.exp(), f"exact: the {k} most probable"
-    draws = max(DRAWS, how.estimator.n if isinstance(how, Sampled) else 0)
-    worlds = belief.sample(draws, generator=generator).movedim(0, 1)  # (units, draws, W)
-    holds = problem(worlds)[..., 0] == 1
+    draws = max(DRAWS, getattr(how, "estimator", None).n if sampled else 0)  # type: ignore[union-attr]
+    drawn = batch.belief.sample(draws, generator=generator)  # (draws, instances, W)
+    holds = (batch.problem(drawn, batch.given) == batch.observed).all(-1).movedim(0, 1)
+    worlds = drawn.movedim(0, 1)
     best, chances = worlds.new_full((len(worlds), k, worlds.shape[-1]), -1), torch.zeros(len(worlds), k)
-    for i, (drawn, held) in enumerate(zip(worlds, holds, strict=True)):
+    for i, (some, held) in enumerate(zip(worlds, holds, strict=True)):
         if held.any():
-            distinct, often = torch.unique(drawn[held], dim=0, return_counts=True)
+            distinct, often = torch.unique(some[held], dim=0, return_counts=True)
             top = often.argsort(descending=True, stable=True)[:k]
             best[i, : len(top)], chances[i, : len(top)] = distinct[top], (often[top] / often.sum()).to(chances)
     return best, chances, f"estimated from {draws:,} samples"
 
 
-def _renamed(name: str, axiom: Axiom, variables: tuple[str, ...]) -> str:
+def renamed(name: str, axiom: Axiom, variables: tuple[str, ...]) -> str:
     """A name that speaks of the variables of the axiom instead of their rows."""
     groups = [g for node in postorder(axiom.formula) if isinstance(node, Quantifier) for g in node.groups]
     over = [g.domain.name for g in groups if isinstance(g.domain, Name) for _ in g.names]

@@ -8,7 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.logic import Axiom, Call, Expr, Fact, Field, Group, Interpretation, KnowledgeBase, Name, Not, Number, Quantifier, Sort
+from doxa.logic import (
+    Axiom,
+    Call,
+    Expr,
+    Fact,
+    Field,
+    Group,
+    Interpretation,
+    KnowledgeBase,
+    Name,
+    Not,
+    Number,
+    Quantifier,
+    Sort,
+)
 
 __all__ = ["FactRows", "fact_rows"]
 
@@ -45,9 +59,7 @@ def fact_rows(kb: KnowledgeBase, interpretation: Interpretation) -> list[FactRow
     for fact in kb.facts:
         if not kb.signature.predicates[fact.atom.name].closed:
             found.setdefault((fact.atom.name, fact.label), []).append(fact)
-    return [
-        FactRows(name, label, kb.signature.predicates[name].sorts, facts) for (name, label), facts in found.items()
-    ]
+    return [FactRows(name, label, kb.signature.predicates[name].sorts, facts) for (name, label), facts in found.items()]
 
 
 def _plain(node: Expr) -> Any:

@@ -3,44 +3,64 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from doxa._cache import Cache
 from doxa.errors import ConfigError
-from doxa.logic import Axiom, Interpretation, KnowledgeBase, Report, load, parse, satisfaction
-from doxa.semantics._explain import Explanation, explain
-from doxa.semantics._learners import Learners, Learns
-from doxa.semantics._predict import Prediction, predict
-from doxa.semantics._refine import RefinedBeliefs, refine
-from doxa.semantics._semantics import Compiled, Semantics
+from doxa.logic import Axiom, Interpretation, KnowledgeBase, load, parse, satisfaction
+from doxa.logic import Report as SatisfactionReport
+from doxa.semantics._combine import joint_axiom, require_unweighted, together
+from doxa.semantics._facts import FactRows, fact_rows
+from doxa.semantics._learners import Learners
+from doxa.semantics._semantics import Compiled, Reduction, Semantics
 from doxa.semantics._weights import AxiomWeights
+from doxa.semantics._words import semantics as by_word
+
+if TYPE_CHECKING:
+    from doxa.semantics._explain import Explanation
+    from doxa.semantics._layer import KnowledgeLayer
+    from doxa.semantics._predict import Prediction
+    from doxa.semantics._refine import RefinedBeliefs
 
 __all__ = ["AxiomLosses", "Model"]
 
-Chosen = Semantics | Mapping[str, Semantics] | None
-KEPT = 32
-"""So many compiled semantics are kept, and the oldest are let go."""
+Chosen = str | Semantics | Mapping[str, str | Semantics] | None
+Combine = Literal["sum", "joint"] | Callable[[Tensor], Tensor]
+OPTIONS = ("semantics", "generator", "reduction", "combine")
+"""Names in a call that are not data."""
+COMPILED = 32
+"""Cache size."""
 
 
 class AxiomLosses(NamedTuple):
-    """The loss of each axiom, its weight, and the weighted sum.
+    """The loss of each axiom, its weight, and all of them together.
 
-    >>> AxiomLosses(torch.tensor(1.0), torch.tensor([1.0]), torch.ones(1), ("rule",)).by_name()
+    Facts about a predicate that is bound are labels, and stand beside the axioms: ``facts smokes`` and ``facts !smokes``
+    are the losses of those that say true and false, each with the weights of the facts in it.
+
+    Attributes:
+        total: one number to minimise; with ``reduction="none"``, one for each instance.
+        values: the loss of each axiom; with ``reduction="none"``, a tensor of the losses of its instances.
+        weights: of the axioms.
+        names: of the axioms.
+
+    >>> AxiomLosses(torch.tensor(1.0), (torch.tensor(1.0),), torch.ones(1), ("rule",)).by_name()
     {'rule': tensor(1.)}
     """
 
     total: Tensor
-    values: Tensor
+    values: tuple[Tensor, ...]
     weights: Tensor
     names: tuple[str, ...]
 
     def by_name(self) -> dict[str, Tensor]:
         """The loss of each axiom by its name."""
-        return dict(zip(self.names, self.values.unbind(), strict=True))
+        return dict(zip(self.names, self.values, strict=True))
 
 
 class Model(nn.Module):
@@ -48,13 +68,16 @@ class Model(nn.Module):
 
     Args:
         kb: the knowledge, its text, or the file it is in.
-        semantics: how to reason where a call does not say: one way for all axioms, or one for each by its name.
+        semantics: how to reason where a call does not say: one way for all axioms, or one for each by its name. A word
+            such as "exact" stands for ``Exact()``.
         symbols: what predicates, functions and constants mean, see :class:`doxa.Interpretation`.
 
-    Data come by keyword, as the knowledge names them; ``semantics`` and ``generator`` are the two names that are not
-    data. All networks are part of this module, so that optimisers, ``.to`` and ``state_dict`` find them. What inference
-    models learn (:class:`doxa.Amortized`) is in ``state_dict`` too, but not among ``parameters()``: they train
-    themselves.
+    Data come by keyword, as the knowledge names them; ``semantics``, ``generator``, ``reduction`` and ``combine`` are
+    the names that are not data. All networks are part of this module, so that optimisers, ``.to`` and ``state_dict``
+    find them. What inference models learn (:class:`doxa.Amortized`) is in ``state_dict`` too, but not among
+    ``parameters()``: they learn in :meth:`inference_step`.
+
+    The same call with the same data and generator state gives the same number, and changes nothing else.
 
     >>> import doxa
     >>> model = Model('''
@@ -65,53 +88,133 @@ class Model(nn.Module):
     ...     [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
     ... ''', digit=doxa.logits(nn.Linear(4, 10)))
     >>> pairs = dict(left=torch.randn(8, 4), right=torch.randn(8, 4), sum=torch.arange(8))
-    >>> for semantics in (doxa.Exact(), doxa.Fuzzy("product"), doxa.Sampled()):
+    >>> for semantics in ("exact", "fuzzy", doxa.Sampled()):
     ...     model.loss(semantics=semantics, pairs=pairs).backward()
     """
 
     def __init__(self, kb: KnowledgeBase | str | Path, semantics: Chosen = None, /, **symbols: Any) -> None:
         super().__init__()
         self.kb = parse(kb) if isinstance(kb, str) else load(kb) if isinstance(kb, Path) else kb
+        for name in OPTIONS:
+            if self.kb.signature.describe(name) is not None:
+                raise ConfigError(
+                    f"{name} is {self.kb.signature.describe(name)}, but Model.loss({name}=...) is an option; rename it"
+                )
         self.interpretation = Interpretation(self.kb, **symbols)
         self.weights = AxiomWeights(self.kb.axioms)
         self.inference = Learners()
         self.semantics = semantics
-        self._compiled: dict[Any, Compiled] = {}
+        self._compiled: Cache[Any, Compiled] = Cache(COMPILED)
+        self._facts: list[FactRows] | None = None
         if semantics is not None:
             self._groups(semantics)  # complains about names that are not axioms
 
-    def losses(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> AxiomLosses:
-        """The loss of each axiom, and their sum with the weights of the axioms.
+    def losses(
+        self,
+        *,
+        semantics: Chosen = None,
+        reduction: Reduction = "mean",
+        combine: Combine = "sum",
+        generator: torch.Generator | None = None,
+        **data: Any,
+    ) -> AxiomLosses:
+        """The loss of each axiom, and of all of them together.
+
+        Losses are at least 0, and 0 wherever an axiom certainly holds. An instance of an axiom is a choice of the
+        variables of its outermost ``forall``.
 
         Args:
             semantics: how to reason, here in place of the model's own.
+            reduction: the "mean" of the losses of the instances of an axiom, their "sum", or "none" to have them all.
+            combine: how axioms are put together: the weighted "sum" of their losses; "joint", minus the logarithm of
+                the probability that all hold together (of each row, where all speak of the same rows); or an
+                aggregator of truths such as ``doxa.fuzzy.GeneralizedMeanError(2)``, as Logic Tensor Networks do: the
+                loss is then 1 minus the aggregate. Facts are added to the first two.
             generator: draws what is sampled.
             data: objects of open sorts and rows, by name.
         """
-        values = self._by_axiom(semantics, "losses", data, generator)
-        weights = self.weights().to(values.dtype)
-        return AxiomLosses(weights @ values, values, weights, self._names())
+        self._check_options(reduction, combine, data)
+        if combine == "joint":
+            found, weights, logs = self._joint(semantics, reduction, data, generator)
+            names: tuple[str, ...] = ("joint",)
+        else:
+            found, logs = self._axiom_losses(semantics, reduction, data, generator)
+            names = tuple([axiom.name for axiom in self.kb.axioms])
+            weights = self.weights()
+        labels = self._label_losses(semantics, data, generator)
+        if callable(combine):
+            require_unweighted(self.kb.axioms, "an aggregator")
+            if reduction != "mean":
+                raise ConfigError(f"reduction is {reduction!r}, but an aggregator takes one truth of each axiom")
+            values = [*found, *[value for _, value, _ in labels]]
+            total = together(values, [*logs, *[log for *_, log in labels]], combine)
+        else:
+            total = self._sum(found, weights, reduction)
+            if reduction != "none":
+                total = total + sum([value for _, value, _ in labels])
+        names += tuple([name for name, _, _ in labels])
+        weights = torch.cat([weights, weights.new_ones(len(labels))])
+        return AxiomLosses(total, (*found, *[value for _, value, _ in labels]), weights.to(total.dtype), names)
 
-    def loss(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> Tensor:
-        """The weighted sum of the losses of all axioms: one number to minimise, alone or beside other losses."""
-        return self.losses(semantics=semantics, generator=generator, **data).total
+    def loss(
+        self,
+        *,
+        semantics: Chosen = None,
+        reduction: Reduction = "mean",
+        combine: Combine = "sum",
+        generator: torch.Generator | None = None,
+        **data: Any,
+    ) -> Tensor:
+        """All axioms and facts as one number to minimise, alone or beside other losses: see :meth:`losses`."""
+        chosen = {"semantics": semantics, "reduction": reduction, "combine": combine, "generator": generator}
+        return self.losses(**chosen, **data).total  # type: ignore[arg-type]
 
-    def forward(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> Tensor:
+    def forward(self, **call: Any) -> Tensor:
         """The loss, so that a wrapper around the module (DDP, say) sees it."""
-        return self.loss(semantics=semantics, generator=generator, **data)
+        return self.loss(**call)
 
-    def truth(
-        self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any
-    ) -> dict[str, Tensor]:
-        """How true each axiom is, by name: a probability, a truth value, or 1 and 0.
+    def inference_step(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> int:
+        """Let the inference models of amortised semantics learn, and say how many updates they made.
+
+        ``doxa train`` calls it before each loss; in a loop of your own it is one more line. Nothing happens under other
+        semantics. In processes that train together, the models stay equal.
 
         >>> import doxa
         >>> model = Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
-        >>> model.truth(semantics=doxa.Exact()), model.truth(semantics=doxa.Classical())
+        >>> model.inference_step(semantics=doxa.Amortized(pretrain=10)), model.inference_step(semantics="exact")
+        (11, 0)
+        """
+        self._check_options("mean", "sum", data)
+        return sum([self._ready(c, n).learn(data, generator) for c, n in self._groups(semantics)])
+
+    def truth(
+        self,
+        *,
+        semantics: Chosen = None,
+        per_row: bool = False,
+        generator: torch.Generator | None = None,
+        **data: Any,
+    ) -> dict[str, Tensor]:
+        """How true each axiom is, by name: a probability, a truth value, or 1 and 0.
+
+        Args:
+            semantics: how to reason, here in place of the model's own.
+            per_row: for each choice of the variables of the outermost ``forall``, instead of the axiom as a whole.
+            generator: draws what is sampled.
+            data: objects of open sorts and rows, by name.
+
+        >>> import doxa
+        >>> model = Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
+        >>> model.truth(semantics="exact"), model.truth(semantics="classical")
         ({'wet': tensor(0.3000)}, {'wet': tensor(0.)})
         """
-        values = self._by_axiom(semantics, "truths", data, generator)
-        return dict(zip(self._names(), values.unbind(), strict=True))
+        self._check_options("mean", "sum", data)
+        found: dict[int, Tensor] = {}
+        for chosen, numbers in self._groups(semantics):
+            ready = self._ready(chosen, numbers)
+            truths = ready.rows(data, generator) if per_row else ready.truths(data, generator).unbind()
+            found.update(zip(numbers, truths, strict=True))
+        return {axiom.name: found[i] for i, axiom in enumerate(self.kb.axioms)}
 
     def predict(
         self,
@@ -150,7 +253,10 @@ class Model(nn.Module):
         >>> found.values, found.truths.shape
         (tensor([ 7, 14]), torch.Size([2, 19]))
         """
-        return predict(self, target, values, semantics, generator, data)
+        from doxa.semantics._predict import predict
+
+        groups, ready = self._groups(semantics), self._ready
+        return predict(self.kb, self.interpretation, groups, ready, target, values, generator, data)
 
     def explain(
         self,
@@ -190,7 +296,9 @@ class Model(nn.Module):
           0.60  digit(p.left) = 5, digit(p.right) = 8
           0.40  digit(p.left) = 4, digit(p.right) = 9
         """
-        return explain(self, axiom, k, semantics, generator, data)
+        from doxa.semantics._explain import explain
+
+        return explain(self.kb, self.interpretation, axiom, k, self._asked(axiom, semantics), generator, data)
 
     def refine(
         self,
@@ -220,9 +328,31 @@ class Model(nn.Module):
         everything holds
           wet   0.30 -> 1.00
         """
-        return refine(self, logic, target, steps, guarantee, data)
+        from doxa.semantics._refine import refine
 
-    def satisfaction(self, *, examples: int = 3, generator: torch.Generator | None = None, **data: Any) -> Report:
+        return refine(self.kb, self.interpretation, logic, target, steps, guarantee, data)
+
+    def layer(self, *, target: float = 1.0, budget: Any = None) -> KnowledgeLayer:
+        """The same knowledge as a layer: what networks believe, conditioned on all axioms (:class:`KnowledgeLayer`).
+
+        Args:
+            target: how probable the knowledge is to be made; 1 for certain.
+            budget: limits of exact reasoning.
+
+        >>> import doxa
+        >>> model = Model("sort Day; pred rain(Day); pred wet(Day); forall d: Day. rain(d) -> wet(d)",
+        ...               rain=doxa.probs(torch.tensor([0.9])), wet=doxa.probs(torch.tensor([0.5])))
+        >>> found = model.layer()(Day=1)
+        >>> {name: round(p.item(), 3) for name, p in found.probs.items()}         # given that rain implies wet
+        {'rain(d)': 0.818, 'wet(d)': 0.909}
+        """
+        from doxa.semantics._layer import KnowledgeLayer
+
+        return KnowledgeLayer(self.kb, self.interpretation, target=target, budget=budget)
+
+    def satisfaction(
+        self, *, examples: int = 3, generator: torch.Generator | None = None, **data: Any
+    ) -> SatisfactionReport:
         """How far each axiom holds classically, with instances that violate it.
 
         >>> import doxa
@@ -237,47 +367,114 @@ class Model(nn.Module):
 
         >>> import doxa
         >>> model = Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
-        >>> print(model.plan(semantics=doxa.Fuzzy("godel")).splitlines()[0])
-        Fuzzy(logic='godel', chunk=4194304): wet
+        >>> print(model.plan(semantics="fuzzy:godel").splitlines()[0])
+        Fuzzy: wet
         """
         parts = []
         for chosen, numbers in self._groups(semantics):
             names = ", ".join(self.kb.axioms[i].name for i in numbers)
-            parts.append(f"{chosen}: {names}\n{self._ready(chosen, numbers).explain(data)}")
+            parts.append(f"{type(chosen).__name__}: {names}\n{self._ready(chosen, numbers).explain(data)}")
         return "\n".join(parts)
 
-    def blame(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> str:
-        """Which axiom and which symbol the first number that is not finite comes from.
+    def find_nonfinite(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> str:
+        """Which parameter, symbol or axiom the first number that is not finite comes from.
 
         >>> import doxa
         >>> model = Model("pred rain; [wet] rain", rain=doxa.logits(lambda: torch.tensor(float("nan"))))
-        >>> model.blame(semantics=doxa.Fuzzy())
+        >>> model.find_nonfinite(semantics="fuzzy")
         'what rain is bound to returned numbers that are not finite'
         """
-        from doxa.semantics._blame import blame
+        from doxa.semantics._nonfinite import find_nonfinite
 
-        return blame(self, semantics, generator, data)
+        def losses() -> Mapping[str, Tensor]:
+            return self.losses(semantics=semantics, generator=generator, **data).by_name()
 
-    def _names(self) -> tuple[str, ...]:
-        return tuple([axiom.name for axiom in self.kb.axioms])
+        return find_nonfinite(self, self.interpretation, losses)
 
-    def _by_axiom(self, semantics: Chosen, ask: str, data: Mapping[str, Any], generator: Any) -> Tensor:
-        self._check_names(data)
+    # -- how it is put together -------------------------------------------------------------------------------------
+
+    def _axiom_losses(
+        self, semantics: Chosen, reduction: Reduction, data: Mapping[str, Any], generator: torch.Generator | None
+    ) -> tuple[list[Tensor], list[bool]]:
+        """The loss of each axiom in order, and whether it is a logarithm."""
+        found: dict[int, tuple[Tensor, bool]] = {}
+        for chosen, numbers in self._groups(semantics):
+            ready = self._ready(chosen, numbers)
+            for i, loss in zip(numbers, ready.losses(data, generator, reduction), strict=True):
+                found[i] = (loss, ready.is_log)
+        ordered = [found[i] for i in range(len(found))]
+        return [loss for loss, _ in ordered], [is_log for _, is_log in ordered]
+
+    def _joint(
+        self, semantics: Chosen, reduction: Reduction, data: Mapping[str, Any], generator: torch.Generator | None
+    ) -> tuple[list[Tensor], Tensor, list[bool]]:
+        from doxa.semantics._probabilistic import Probabilistic
+
         groups = self._groups(semantics)
-        values = [getattr(self._ready(chosen, numbers), ask)(data, generator) for chosen, numbers in groups]
-        if len(values) == 1:
-            found: Tensor = values[0]
-            return found
-        if not values:
-            return torch.zeros(0)
-        order = torch.tensor([i for _, numbers in groups for i in numbers]).argsort()
-        dtype = values[0].dtype
-        return torch.cat([v.to(dtype) for v in values]).index_select(0, order.to(values[0].device))
+        if not groups:
+            return [], self.weights(), []
+        if len(groups) > 1:
+            raise ConfigError("combine='joint' needs one semantics for all axioms, got one for each")
+        chosen, numbers = groups[0]
+        ready = self._ready(chosen, numbers, (joint_axiom(self.kb.axioms),), "joint")
+        if not isinstance(ready, Probabilistic):
+            raise ConfigError(
+                f"combine='joint' is a probability, which {type(chosen).__name__} has not; use Exact(), Sampled(), "
+                "Amortized() or Auto(), or combine='sum'"
+            )
+        return ready.losses(data, generator, reduction), self.weights().new_ones(1), [ready.is_log]
 
-    def _check_names(self, data: Mapping[str, Any]) -> None:
-        """A misspelt option would be taken for data."""
-        for name in [n for n in data if self.kb.signature.describe(n) is None]:
-            if near := difflib.get_close_matches(name, ("semantics", "generator"), n=1, cutoff=0.75):
+    def _label_losses(
+        self, semantics: Chosen, data: Mapping[str, Any], generator: torch.Generator | None
+    ) -> list[tuple[str, Tensor, bool]]:
+        """The losses of facts, each times its weight."""
+        if not self.kb.facts:
+            return []
+        if self._facts is None:
+            self._facts = fact_rows(self.kb, self.interpretation)
+        found = []
+        for facts in self._facts:
+            chosen = self._default(semantics)
+            ready = self._ready(chosen, (), (facts.axiom,), facts.rows)
+            (each,) = ready.losses({**data, **facts.data(self.interpretation, data)}, generator, "none")
+            found.append((facts.rows, (each * facts.weights.to(each)).sum(), ready.is_log))
+        return found
+
+    def _asked(self, axiom: str | None, semantics: Chosen) -> Semantics | None:
+        """How to reason about one axiom, where that is said."""
+        chosen = self.semantics if semantics is None else semantics
+        if isinstance(chosen, Mapping):
+            chosen = chosen.get(axiom or self.kb.axioms[0].name)
+        return None if chosen is None else by_word(chosen)
+
+    def _default(self, semantics: Chosen) -> Semantics:
+        """How to reason about facts, which have no name: as about the first axiom where each has its own."""
+        chosen = self.semantics if semantics is None else semantics
+        if isinstance(chosen, Mapping):
+            return self._groups(semantics)[0][0]
+        if chosen is None:
+            raise _unsaid()
+        return by_word(chosen)
+
+    def _sum(self, found: list[Tensor], weights: Tensor, reduction: Reduction) -> Tensor:
+        if not found:
+            return torch.zeros(())
+        if reduction == "none" and len({loss.shape for loss in found}) > 1:
+            shapes = ", ".join(str(tuple(loss.shape)) for loss in found)
+            raise ConfigError(
+                f"reduction='none': the axioms have instances of shapes {shapes}, which cannot be added; take "
+                "losses(reduction='none').by_name()"
+            )
+        stacked = torch.stack([loss.to(found[0].dtype) for loss in found], -1)
+        return stacked @ weights.to(stacked)
+
+    def _check_options(self, reduction: Any, combine: Any, data: Mapping[str, Any]) -> None:
+        if reduction not in ("mean", "sum", "none"):
+            raise ConfigError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
+        if not callable(combine) and combine not in ("sum", "joint"):
+            raise ConfigError(f"combine is {combine!r}, expected 'sum', 'joint' or an aggregator of doxa.fuzzy")
+        for name in [n for n in data if self.kb.signature.describe(n) is None]:  # misspelt, it would pass for data
+            if near := difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.75):
                 raise ConfigError(f"there is no option and no data {name!r}; did you mean {near[0]}=...?")
 
     def _groups(self, semantics: Chosen) -> list[tuple[Semantics, tuple[int, ...]]]:
@@ -285,40 +482,37 @@ class Model(nn.Module):
         chosen = self.semantics if semantics is None else semantics
         axioms = self.kb.axioms
         if chosen is None:
-            raise ConfigError("say how to reason: loss(semantics=doxa.Exact(), ...), or Model(kb, doxa.Exact(), ...)")
+            raise _unsaid()
         if not isinstance(chosen, Mapping):
-            if isinstance(chosen, type) or not isinstance(chosen, Semantics):
-                raise ConfigError(
-                    f"semantics is {chosen!r}, expected Exact(), Fuzzy(...), Refined(), Sampled(...), Amortized(...), "
-                    "Classical(), Auto(), or one of them for each axiom by its name"
-                )
-            return [(chosen, tuple(range(len(axioms))))] if axioms else []
+            return [(by_word(chosen), tuple(range(len(axioms))))] if axioms else []
         names = [axiom.name for axiom in axioms]
         if unknown := [name for name in chosen if name not in names]:
             raise ConfigError(f"semantics names {unknown[0]!r}, which is no axiom; the axioms are {', '.join(names)}")
-        groups: dict[Any, tuple[Semantics, list[int]]] = {}
+        groups: dict[Semantics, list[int]] = {}
         for i, name in enumerate(names):
             own = chosen.get(name, None if isinstance(self.semantics, Mapping) else self.semantics)
             if own is None:
                 raise ConfigError(f"no semantics is given for axiom {name!r}; name it too, or give the model a default")
-            groups.setdefault(own, (own, []))[1].append(i)
-        return [(own, tuple(numbers)) for own, numbers in groups.values()]
+            groups.setdefault(by_word(own), []).append(i)
+        return [(own, tuple(numbers)) for own, numbers in groups.items()]
 
     def _ready(
         self, chosen: Semantics, numbers: tuple[int, ...], rewritten: tuple[Axiom, ...] = (), purpose: str = ""
     ) -> Compiled:
         """Some axioms, or what they were rewritten to for a purpose, ready for a semantics."""
-        key = (chosen, numbers, purpose)
-        found = self._compiled.get(key)
-        if found is None:
+
+        def make() -> Compiled:
             axioms = rewritten or tuple([self.kb.axioms[i] for i in numbers])
-            found = chosen.compile(axioms, self.interpretation)
-            if isinstance(found, Learns):
-                found.adopt(self.inference)
-            while len(self._compiled) >= KEPT:
-                del self._compiled[next(iter(self._compiled))]
-            self._compiled[key] = found
-        return found
+            made = chosen.compile(axioms, self.interpretation)
+            if hasattr(made, "adopt"):
+                made.adopt(self.inference)
+            return made
+
+        return self._compiled.find((chosen, numbers, purpose), make)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_compiled": {}}  # plans are closures, and can be made again
+        return {**self.__dict__, "_compiled": Cache(COMPILED)}  # plans are closures, and can be made again
+
+
+def _unsaid() -> ConfigError:
+    return ConfigError("say how to reason: loss(semantics='exact', ...), or Model(kb, 'exact', ...)")

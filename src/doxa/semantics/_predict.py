@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, ConfigError, KnowledgeError
-from doxa.logic import INT, REAL, Axiom, Expr, Field, Group, Interpretation, Name, Quantifier, Sort, postorder
-from doxa.semantics._equation import equation
-
-if TYPE_CHECKING:
-    from doxa.semantics._model import Chosen, Model
+from doxa.logic import (
+    INT,
+    REAL,
+    Axiom,
+    Expr,
+    Field,
+    Group,
+    Interpretation,
+    KnowledgeBase,
+    Name,
+    Quantifier,
+    Sort,
+    postorder,
+)
+from doxa.pose import pose
+from doxa.semantics._semantics import Compiled, Semantics
 
 __all__ = ["Prediction", "predict"]
 
@@ -39,10 +50,12 @@ class Prediction(NamedTuple):
 
 
 def predict(
-    model: Model,
+    kb: KnowledgeBase,
+    interpretation: Interpretation,
+    groups: Sequence[tuple[Semantics, tuple[int, ...]]],
+    ready: Callable[[Semantics, tuple[int, ...], tuple[Axiom, ...], str], Compiled],
     target: str,
     values: Sequence[Any] | Tensor | None,
-    semantics: Chosen,
     generator: torch.Generator | None,
     data: Mapping[str, Any],
 ) -> Prediction:
@@ -58,20 +71,20 @@ def predict(
     if rows not in data:
         raise BindingError(f"the rows {rows!r} did not come with the data; pass them: {rows}=dict(...)")
     listed = f"values of {target}"
-    about = {i: asking for i, axiom in enumerate(model.kb.axioms) if (asking := _about(axiom, rows, field, listed))}
+    about = {i: asking for i, axiom in enumerate(kb.axioms) if (asking := _about(axiom, rows, field, listed))}
     if not about:
         raise KnowledgeError(f"no axiom mentions {target}, so nothing says what it is")
-    given = {**data, rows: _without_field(model.interpretation, rows, field, data[rows])}
-    candidates, column = _candidates(model, target, values, [model.kb.axioms[i] for i in about], given)
+    given = {**data, rows: _without_field(interpretation, rows, field, data[rows])}
+    candidates, column = _candidates(interpretation, target, values, [kb.axioms[i] for i in about], given)
     given[listed] = {VALUE: column}
     truths: Tensor | None = None
-    for chosen, numbers in model._groups(semantics):
+    for chosen, numbers in groups:
         numbers = tuple([i for i in numbers if i in about])
         if not numbers:
             continue
-        compiled = model._ready(chosen, numbers, tuple([about[i] for i in numbers]), target)
+        compiled = ready(chosen, numbers, tuple([about[i] for i in numbers]), target)
         with torch.no_grad():
-            for each in compiled.each(given, generator):
+            for each in compiled.rows(given, generator):
                 truths = each if truths is None else truths * each
     assert truths is not None
     return Prediction(candidates.to(truths.device)[truths.argmax(-1)], truths, candidates)
@@ -144,24 +157,19 @@ def _without_field(interpretation: Interpretation, rows: str, field: str, given:
 
 
 def _candidates(
-    model: Model, target: str, values: Sequence[Any] | Tensor | None, axioms: Sequence[Axiom], data: Mapping[str, Any]
+    interpretation: Interpretation,
+    target: str,
+    values: Sequence[Any] | Tensor | None,
+    axioms: Sequence[Axiom],
+    data: Mapping[str, Any],
 ) -> tuple[Tensor, Any]:
     """The candidates as numbers, and as the column of a field."""
-    sort = _sort(model.interpretation, target)
-    device = model.interpretation.read({}).device
+    sort = _sort(interpretation, target)
+    device = interpretation.read({}).device
     if values is None and sort is not None and sort.values is not None:
         values = list(sort.values)
     if values is None:
-        for axiom in axioms:
-            found = equation(axiom, model.interpretation)
-            if found is not None and f"{found.rows}.{found.field}" == target:
-                values = found.poser(model.interpretation).values(**data)
-                break
-        else:
-            raise ConfigError(
-                f"the values that {target} may have are not known; say which, as in "
-                f"predict({target!r}, values=range(10))"
-            )
+        values = _computed(interpretation, target, axioms, data)
     if not len(values):
         raise ConfigError(f"values is empty, expected at least one candidate for {target}")
     if isinstance(values, Tensor):
@@ -177,6 +185,22 @@ def _candidates(
     except (TypeError, ValueError):
         raise ConfigError(f"values is {values!r}, expected numbers, true and false, or names of values") from None
     return numbers, numbers
+
+
+def _computed(
+    interpretation: Interpretation, target: str, axioms: Sequence[Axiom], data: Mapping[str, Any]
+) -> list[Any]:
+    """The values that a term can have which an axiom says equals the field."""
+    rows, _, field = target.partition(".")
+    found: set[Any] = set()
+    with torch.no_grad():
+        for posed in pose(axioms, interpretation, data):
+            found |= posed.field_values.get((rows, field), set())
+    if not found:
+        raise ConfigError(
+            f"the values that {target} may have are not known; say which, as in predict({target!r}, values=range(10))"
+        )
+    return sorted(found)
 
 
 def _sort(interpretation: Interpretation, target: str) -> Sort | None:

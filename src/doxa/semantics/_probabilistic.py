@@ -74,7 +74,9 @@ class Probabilistic(Compiled):
 
     def truths(self, data: Data, generator: Generator) -> Tensor:
         with torch.no_grad():
-            return torch.stack([self.together(self._row_truths(posed, generator)) for posed in self.posed(data, generator)])
+            return torch.stack(
+                [self.together(self._row_truths(posed, generator)) for posed in self.posed(data, generator)]
+            )
 
     def rows(self, data: Data, generator: Generator) -> list[Tensor]:
         return [self._row_truths(posed, generator).reshape(posed.shape) for posed in self.posed(data, generator)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from doxa.logic import (
     Expr,
     Function,
     Interpretation,
+    KnowledgeBase,
     Name,
     Number,
     Predicate,
@@ -27,9 +28,6 @@ from doxa.logic import (
     readings,
 )
 from doxa.refine import Refine
-
-if TYPE_CHECKING:
-    from doxa.semantics._model import Model
 
 __all__ = ["RefinedBeliefs", "refine"]
 
@@ -83,7 +81,8 @@ class RefinedBeliefs:
 
 
 def refine(
-    model: Model,
+    kb: KnowledgeBase,
+    interpretation: Interpretation,
     logic: str,
     target: float | Mapping[str, float],
     steps: int | None,
@@ -91,9 +90,9 @@ def refine(
     data: Mapping[str, Any],
 ) -> RefinedBeliefs:
     """See :meth:`Model.refine`."""
-    objects = _Objects(model.interpretation, data)
-    theory = ground(model.kb, domains=objects.domains())
-    before, crisp = _truths(theory, model.interpretation, objects, data)
+    objects = _Objects(interpretation, data)
+    theory = ground(kb, domains=objects.domains())
+    before, crisp = _truths(theory, interpretation, objects, data)
     goals: Any = target
     if isinstance(target, Mapping):
         rest = [name for name, parts in (("facts", theory.facts), ("constraints", theory.constraints)) if parts]

@@ -105,8 +105,14 @@ class _Compiled(Probabilistic):
             uniform = noise[own.to(device)[at]].to(reached.dtype) * reached[..., -1:]
             worlds = torch.searchsorted(reached, uniform, right=True).minimum(last)  # the inverse of the distribution
             some = ProblemBatch(
-                problem, batch.belief, None if batch.given is None else batch.given[at], batch.observed[at], at,
-                batch.values, batch.outputs, batch.fields,
+                problem,
+                batch.belief,
+                None if batch.given is None else batch.given[at],
+                batch.observed[at],
+                at,
+                batch.values,
+                batch.outputs,
+                batch.fields,
             )
             found.append(_holds(posed, some, worlds.movedim(-1, 0)).to(reached.dtype).mean(0))
         return torch.cat(found)
@@ -118,7 +124,9 @@ class _Compiled(Probabilistic):
 
 def _drawn(belief: Belief, estimator: Estimator, generator: Generator) -> tuple[Tape, Tensor]:
     if not torch.compiler.is_compiling() and bool(belief.log_probs.detach().isnan().any()):
-        raise ProblemError("no world can be drawn from NaN (not a number); Model.find_nonfinite(...) says where it is from")
+        raise ProblemError(
+            "no world can be drawn from NaN (not a number); Model.find_nonfinite(...) says where it is from"
+        )
     tape = Tape(batch_dims=1, generator=generator)
     worlds = Independent(Categorical(logits=belief.log_probs, validate_args=False), 1, validate_args=False)
     return tape, tape.sample(worlds, estimator)
