@@ -2,39 +2,50 @@
 
 A :class:`Model` binds a knowledge base to networks. What its axioms then mean is said by a semantics:
 
-| semantics | an axiom has | its loss |
-| --- | --- | --- |
-| ``Classical()`` | true or false | none |
-| ``Fuzzy(logic)`` | a truth value e | -e, or -log e where the logic is in log space |
-| ``Refined(logic)`` | the truth t that refinement gives it | -log t |
-| ``Exact()`` | a probability p | -log p |
-| ``Sampled(estimator)`` | a probability, estimated | the expected share of violated instances |
-| ``Amortized()`` | a probability q, learnt | -log q |
-| ``Auto()`` | what is affordable | that of ``Exact`` or of what is given instead |
+| word | semantics | the truth of an instance | its loss |
+| --- | --- | --- | --- |
+| classical | ``Classical()`` | true or false | none |
+| fuzzy | ``Fuzzy(logic)`` | a truth value e | -log e, or 1 - e where the logic is not in log space |
+| refined | ``Refined(logic)`` | the truth t that refinement gives it | -log t |
+| exact | ``Exact()`` | a probability p | -log p |
+| sampled | ``Sampled(estimator)`` | a probability, estimated | -log of it, or without ``log`` 1 - p |
+| amortized | ``Amortized()`` | a probability q, learnt | -log q |
+| auto | ``Auto()`` | what the budget allows | that of ``Exact`` or of what is given instead |
+
+All keep one contract (``docs/semantics.md``): losses are at least 0, and 0 where an axiom certainly holds; by default
+the loss of an axiom is the mean over its instances; facts count; truths agree with classical truth where everything is
+certain; the same call gives the same number.
 
 >>> import doxa, torch
 >>> model = doxa.Model("pred rain; pred wet; [soaked] rain -> wet", rain=doxa.probs(torch.tensor(0.9)),
 ...                    wet=doxa.probs(torch.tensor(0.3)))
->>> for semantics in (doxa.Classical(), doxa.Fuzzy("product"), doxa.Refined(), doxa.Exact()):
-...     print(f"{type(semantics).__name__:<10}", round(model.truth(semantics=semantics)["soaked"].item(), 4))
-Classical  0.0
-Fuzzy      0.37
-Refined    0.3
-Exact      0.37
+>>> for word in ("classical", "fuzzy", "refined", "exact"):
+...     print(f"{word:<10}", round(model.truth(semantics=word)["soaked"].item(), 4))
+classical  0.0
+fuzzy      0.37
+refined    0.3
+exact      0.37
 """
 
-from doxa.semantics._amortized import Amortized
-from doxa.semantics._auto import Auto
-from doxa.semantics._classical import Classical
-from doxa.semantics._exact import Exact
-from doxa.semantics._explain import Explanation, World
-from doxa.semantics._fuzzy import Fuzzy
-from doxa.semantics._model import AxiomLosses, Model
-from doxa.semantics._predict import Prediction
-from doxa.semantics._refine import RefinedBeliefs
-from doxa.semantics._refined import Refined
-from doxa.semantics._sampled import Sampled
-from doxa.semantics._semantics import Compiled, Semantics
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from doxa.semantics._amortized import Amortized
+    from doxa.semantics._auto import Auto
+    from doxa.semantics._classical import Classical
+    from doxa.semantics._combine import AxiomLosses
+    from doxa.semantics._exact import Exact
+    from doxa.semantics._explain import Explanation, World
+    from doxa.semantics._fuzzy import Fuzzy
+    from doxa.semantics._layer import ConditionedBeliefs, KnowledgeLayer
+    from doxa.semantics._model import Model
+    from doxa.semantics._predict import Prediction
+    from doxa.semantics._refine import RefinedBeliefs
+    from doxa.semantics._refined import Refined
+    from doxa.semantics._sampled import Sampled
+    from doxa.semantics._semantics import Compiled, Semantics
+    from doxa.semantics._words import semantics
 
 __all__ = [
     "Amortized",
@@ -42,9 +53,11 @@ __all__ = [
     "AxiomLosses",
     "Classical",
     "Compiled",
+    "ConditionedBeliefs",
     "Exact",
     "Explanation",
     "Fuzzy",
+    "KnowledgeLayer",
     "Model",
     "Prediction",
     "Refined",
@@ -52,4 +65,26 @@ __all__ = [
     "Sampled",
     "Semantics",
     "World",
+    "semantics",
 ]
+
+_HOME = {
+    "AxiomLosses": "_combine",
+    "Compiled": "_semantics",
+    "ConditionedBeliefs": "_layer",
+    "Explanation": "_explain",
+    "KnowledgeLayer": "_layer",
+    "Prediction": "_predict",
+    "RefinedBeliefs": "_refine",
+    "World": "_explain",
+    "semantics": "_words",
+}
+"""The files of names that are not called like them. A semantics loads the engine that it needs, and no other."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'doxa.semantics' has no attribute {name!r}")
+    value = getattr(import_module(f"doxa.semantics.{_HOME.get(name, '_' + name.lower())}"), name)
+    globals()[name] = value  # looked up once
+    return value

@@ -174,7 +174,7 @@ class AmortizedCompiled(Probabilistic):
     def learn_from(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> int:
         """Updates of the inference model of one batch."""
         learner, how = self._learner(posed.axiom, batch), self.how
-        learner.engine.observe(batch.belief, batch.given)
+        learner.engine.observe(batch.belief, **_given(batch))
         steps = how.steps + (0 if learner.updates else how.pretrain)
         learner.learn(steps, how.samples, generator)
         return steps
@@ -190,7 +190,8 @@ class AmortizedCompiled(Probabilistic):
                 stacklevel=2,
             )
         with frozen(learner.engine.model):
-            return learner.engine.log_prob(batch.belief, batch.observed, batch.given).to(batch.belief.log_probs.dtype)
+            found = learner.engine.log_prob(batch.belief, batch.observed, **_given(batch))
+        return found.to(batch.belief.log_probs.dtype)
 
     def _learner(self, axiom: Axiom, batch: ProblemBatch) -> Learner:
         name = self._name(axiom, batch)
@@ -218,3 +219,7 @@ class AmortizedCompiled(Probabilistic):
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
         updates = sum(self.learners.known(self._name(posed.axiom, batch)).values())
         return f"learnt by a model of kind {self.how.model}, so an approximation, after {updates:,} updates"
+
+
+def _given(batch: ProblemBatch) -> dict[str, Tensor]:
+    return {} if batch.given is None else {"given": batch.given}

@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
 from doxa.logic import And, Axiom, Expr, Group, Name, Quantifier, first_forall, postorder
+from doxa.semantics._semantics import Reduction
 
-__all__ = ["joint_axiom", "require_unweighted", "together"]
+__all__ = ["AxiomLosses", "joint_axiom", "require_unweighted", "together", "weighted_sum"]
+
+
+class AxiomLosses(NamedTuple):
+    """The loss of each axiom, its weight, and all of them together.
+
+    Facts about a predicate that is bound are labels, and stand beside the axioms: ``facts smokes`` and
+    ``facts !smokes`` are the losses of those that say true and false, each with the weights of the facts in it.
+
+    Attributes:
+        total: one number to minimise; with ``reduction="none"``, one for each instance.
+        values: the loss of each axiom; with ``reduction="none"``, a tensor of the losses of its instances.
+        weights: of the axioms.
+        names: of the axioms.
+
+    >>> AxiomLosses(torch.tensor(1.0), (torch.tensor(1.0),), torch.ones(1), ("rule",)).by_name()
+    {'rule': tensor(1.)}
+    """
+
+    total: Tensor
+    values: tuple[Tensor, ...]
+    weights: Tensor
+    names: tuple[str, ...]
+
+    def by_name(self) -> dict[str, Tensor]:
+        """The loss of each axiom by its name."""
+        return dict(zip(self.names, self.values, strict=True))
 
 
 def joint_axiom(axioms: Sequence[Axiom]) -> Axiom:
@@ -69,3 +97,17 @@ def together(losses: Sequence[Tensor], is_log: Sequence[bool], aggregate: Callab
     """1 - A(truths), for an aggregator A such as LTN's p-mean error."""
     truths = [(-loss).exp() if log else 1 - loss for loss, log in zip(losses, is_log, strict=True)]
     return 1 - aggregate(torch.stack(truths))
+
+
+def weighted_sum(found: list[Tensor], weights: Tensor, reduction: Reduction) -> Tensor:
+    """The sum of the losses of axioms, by instance where they are not reduced."""
+    if not found:
+        return torch.zeros(())
+    if reduction == "none" and len({loss.shape for loss in found}) > 1:
+        shapes = ", ".join(str(tuple(loss.shape)) for loss in found)
+        raise ConfigError(
+            f"reduction='none': the axioms have instances of shapes {shapes}, which cannot be added; take "
+            "losses(reduction='none').by_name()"
+        )
+    stacked = torch.stack([loss.to(found[0].dtype) for loss in found], -1)
+    return stacked @ weights.to(stacked)

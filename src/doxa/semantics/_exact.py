@@ -48,9 +48,9 @@ class ExactCompiled(Probabilistic):
         for output in batch.partial:
             asked = torch.full_like(batch.observed, -1)
             asked[:, output] = len(batch.outputs[output]) - 1
-            if bool((reasoner.log_prob(batch.belief.detach(), asked, batch.given) > -torch.inf).any()):
+            if bool((reasoner.log_prob(batch.belief.detach(), asked, given=batch.given) > -torch.inf).any()):
                 raise undefined(posed.axiom)
-        return reasoner.log_prob(batch.belief, batch.observed, batch.given)
+        return reasoner.log_prob(batch.belief, batch.observed, given=batch.given)
 
     def truths(self, data: Data, generator: Generator) -> Tensor:
         found = []

@@ -88,7 +88,7 @@ class KnowledgeLayer(nn.Module):
             )
         (batch,) = posed.batches
         reasoner = planned(self.interpretation, batch.problem, self.budget).reasoner
-        log_prob = reasoner.log_prob(batch.belief, batch.observed, batch.given)
+        log_prob = reasoner.log_prob(batch.belief, batch.observed, given=batch.given)
         dead = log_prob == -torch.inf
         if bool(dead.any()):
             raise impossible(posed, batch.instances[dead.cpu()])

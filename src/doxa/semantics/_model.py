@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from doxa._cache import Cache
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, load, parse, satisfaction
 from doxa.logic import Report as SatisfactionReport
-from doxa.semantics._combine import joint_axiom, require_unweighted, together
+from doxa.semantics._combine import AxiomLosses, joint_axiom, require_unweighted, together, weighted_sum
 from doxa.semantics._facts import FactRows, fact_rows
 from doxa.semantics._learners import Learners
 from doxa.semantics._semantics import Compiled, Reduction, Semantics
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from doxa.semantics._predict import Prediction
     from doxa.semantics._refine import RefinedBeliefs
 
-__all__ = ["AxiomLosses", "Model"]
+__all__ = ["Model"]
 
 Chosen = str | Semantics | Mapping[str, str | Semantics] | None
 Combine = Literal["sum", "joint"] | Callable[[Tensor], Tensor]
@@ -35,32 +35,6 @@ OPTIONS = ("semantics", "generator", "reduction", "combine")
 """Names in a call that are not data."""
 COMPILED = 32
 """Cache size."""
-
-
-class AxiomLosses(NamedTuple):
-    """The loss of each axiom, its weight, and all of them together.
-
-    Facts about a predicate that is bound are labels, and stand beside the axioms: ``facts smokes`` and ``facts !smokes``
-    are the losses of those that say true and false, each with the weights of the facts in it.
-
-    Attributes:
-        total: one number to minimise; with ``reduction="none"``, one for each instance.
-        values: the loss of each axiom; with ``reduction="none"``, a tensor of the losses of its instances.
-        weights: of the axioms.
-        names: of the axioms.
-
-    >>> AxiomLosses(torch.tensor(1.0), (torch.tensor(1.0),), torch.ones(1), ("rule",)).by_name()
-    {'rule': tensor(1.)}
-    """
-
-    total: Tensor
-    values: tuple[Tensor, ...]
-    weights: Tensor
-    names: tuple[str, ...]
-
-    def by_name(self) -> dict[str, Tensor]:
-        """The loss of each axiom by its name."""
-        return dict(zip(self.names, self.values, strict=True))
 
 
 class Model(nn.Module):
@@ -149,7 +123,7 @@ class Model(nn.Module):
             values = [*found, *[value for _, value, _ in labels]]
             total = together(values, [*logs, *[log for *_, log in labels]], combine)
         else:
-            total = self._sum(found, weights, reduction)
+            total = weighted_sum(found, weights, reduction)
             if reduction != "none":
                 total = total + sum([value for _, value, _ in labels])
         names += tuple([name for name, _, _ in labels])
@@ -455,18 +429,6 @@ class Model(nn.Module):
         if chosen is None:
             raise _unsaid()
         return by_word(chosen)
-
-    def _sum(self, found: list[Tensor], weights: Tensor, reduction: Reduction) -> Tensor:
-        if not found:
-            return torch.zeros(())
-        if reduction == "none" and len({loss.shape for loss in found}) > 1:
-            shapes = ", ".join(str(tuple(loss.shape)) for loss in found)
-            raise ConfigError(
-                f"reduction='none': the axioms have instances of shapes {shapes}, which cannot be added; take "
-                "losses(reduction='none').by_name()"
-            )
-        stacked = torch.stack([loss.to(found[0].dtype) for loss in found], -1)
-        return stacked @ weights.to(stacked)
 
     def _check_options(self, reduction: Any, combine: Any, data: Mapping[str, Any]) -> None:
         if reduction not in ("mean", "sum", "none"):

@@ -73,10 +73,8 @@ class Probabilistic(Compiled):
         return each.masked_fill(dead, self.worst(each.dtype))
 
     def truths(self, data: Data, generator: Generator) -> Tensor:
-        with torch.no_grad():
-            return torch.stack(
-                [self.together(self._row_truths(posed, generator)) for posed in self.posed(data, generator)]
-            )
+        found = [self.together(self._row_truths(posed, generator)) for posed in self.posed(data, generator)]
+        return torch.stack(found) if found else torch.zeros(0)
 
     def rows(self, data: Data, generator: Generator) -> list[Tensor]:
         return [self._row_truths(posed, generator).reshape(posed.shape) for posed in self.posed(data, generator)]

@@ -124,16 +124,14 @@ class _Compiled(Probabilistic):
 
 def _drawn(belief: Belief, estimator: Estimator, generator: Generator) -> tuple[Tape, Tensor]:
     if not torch.compiler.is_compiling() and bool(belief.log_probs.detach().isnan().any()):
-        raise ProblemError(
-            "no world can be drawn from NaN (not a number); Model.find_nonfinite(...) says where it is from"
-        )
+        raise ProblemError("no world can be drawn from NaN (not a number); Model.find_nonfinite(...) says from where")
     tape = Tape(batch_dims=1, generator=generator)
     worlds = Independent(Categorical(logits=belief.log_probs, validate_args=False), 1, validate_args=False)
     return tape, tape.sample(worlds, estimator)
 
 
 def _holds(posed: PosedAxiom, batch: ProblemBatch, worlds: Tensor) -> Tensor:
-    """Whether the outputs are as observed. An estimator that goes through all values meets padding, of probability 0."""
+    """Whether the outputs are as observed. Estimators that try all values meet padding, of probability 0."""
     last = torch.tensor(batch.problem.world, device=worlds.device) - 1
     outputs = batch.problem(worlds.minimum(last), batch.given)
     for output in batch.partial:

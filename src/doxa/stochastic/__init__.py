@@ -25,7 +25,7 @@ plain tensors.
 >>> tape.surrogate().backward()
 """
 
-from doxa.stochastic._check import Verdict, check_tape, check_unbiased
+from doxa.stochastic._check import check_tape, check_unbiased
 from doxa.stochastic._profile import profile_variance
 from doxa.stochastic.estimators._antithetic import ARM, ARMS, DisARM
 from doxa.stochastic.estimators._catalogue import catalogue
@@ -88,7 +88,6 @@ __all__ = [
     "Tape",
     "UnorderedSet",
     "VIMCO",
-    "Verdict",
     "catalogue",
     "check_tape",
     "check_unbiased",
