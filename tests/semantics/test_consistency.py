@@ -23,7 +23,7 @@ ADDITION = """
 """
 AMORTIZED = doxa.Amortized(hidden=32, pretrain=2, samples=20, impossible="finite")
 ALL = [doxa.Classical(), doxa.Fuzzy("product"), doxa.Fuzzy("log_product"), doxa.Fuzzy("godel"), doxa.Refined()]
-ALL += [doxa.Exact("finite"), doxa.Sampled(Score(16)), doxa.Sampled(Enumerate()), doxa.Auto(), AMORTIZED]
+ALL += [doxa.Exact(impossible="finite"), doxa.Sampled(Score(16)), doxa.Sampled(Enumerate()), doxa.Auto(), AMORTIZED]
 
 
 def model(kb: Any, scores: Tensor, parity: Tensor) -> doxa.Model:

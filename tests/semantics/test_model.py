@@ -20,7 +20,7 @@ from doxa.logic import Interpretation, parse, satisfaction
 from doxa.refine import Refine
 from doxa.stochastic import Enumerate, LeaveOneOut, Score
 
-ALL = [doxa.Classical(), doxa.Fuzzy("product"), doxa.Fuzzy("godel"), doxa.Refined(), doxa.Exact("finite"), doxa.Auto()]
+ALL = [doxa.Classical(), doxa.Fuzzy("product"), doxa.Fuzzy("godel"), doxa.Refined(), doxa.Exact(impossible="finite"), doxa.Auto()]
 ALL += [doxa.Sampled(LeaveOneOut(4)), doxa.Sampled(Enumerate())]
 
 
@@ -89,7 +89,7 @@ def test_sampling_every_world_is_the_expected_violation() -> None:
     model, pairs, scores = addition(3)
     each = doxa.Model(ADDITION, digit=doxa.log_probs(softmax))
     probability = torch.stack([
-        each.truth(semantics=doxa.Exact("finite"), pairs={k: v[i : i + 1] for k, v in pairs.items()})["sum"]
+        each.truth(semantics=doxa.Exact(impossible="finite"), pairs={k: v[i : i + 1] for k, v in pairs.items()})["sum"]
         for i in range(3)
     ])  # fmt: skip
     loss = model.loss(semantics=doxa.Sampled(Enumerate()), pairs=pairs)
@@ -104,7 +104,7 @@ def test_the_logarithm_of_the_share_of_samples() -> None:
     model, pairs, scores = addition(3)
     random = torch.Generator().manual_seed(0)
     loss = model.loss(semantics=doxa.Sampled(Score(50_000), log=True), pairs=pairs, generator=random)
-    exact = model.loss(semantics=doxa.Exact("finite"), pairs=pairs)
+    exact = model.loss(semantics=doxa.Exact(impossible="finite"), pairs=pairs)
     assert loss.item() == pytest.approx(exact.item(), abs=0.05)
     a, b = (torch.autograd.grad(x, scores)[0] for x in (loss, exact))
     torch.testing.assert_close(a, b, atol=0.02, rtol=0)
@@ -226,12 +226,12 @@ def test_networks_learn_under_each_semantics() -> None:
         net = nn.Linear(4, 4, dtype=torch.float64)
         model = doxa.Model(ADDITION, semantics, digit=doxa.logits(net))
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-        before = model.truth(semantics=doxa.Exact("finite"), pairs=pairs)["sum"].log()
+        before = model.truth(semantics=doxa.Exact(impossible="finite"), pairs=pairs)["sum"].log()
         for _ in range(40):
             optimizer.zero_grad()
             model.loss(pairs=pairs).backward()
             optimizer.step()
-        assert model.truth(semantics=doxa.Exact("finite"), pairs=pairs)["sum"].log() > before + 20
+        assert model.truth(semantics=doxa.Exact(impossible="finite"), pairs=pairs)["sum"].log() > before + 20
 
 
 def test_mistakes() -> None:
@@ -324,8 +324,8 @@ def test_numbers_that_cannot_hold_are_named() -> None:
         ProblemError, match=r"axiom 'number' cannot hold in rows \(1,\), \(2,\): .*Exact\(impossible='finite'\)"
     ):
         model.loss(semantics=doxa.Exact(), seen=data)
-    assert model.loss(semantics=doxa.Exact("inf"), seen=data) == torch.inf
-    assert torch.isfinite(model.loss(semantics=doxa.Exact("finite"), seen=data))
+    assert model.loss(semantics=doxa.Exact(impossible="inf"), seen=data) == torch.inf
+    assert torch.isfinite(model.loss(semantics=doxa.Exact(impossible="finite"), seen=data))
 
 
 def test_sampled_truth_is_that_of_all_instances() -> None:

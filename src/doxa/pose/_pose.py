@@ -115,6 +115,7 @@ def pose(
     data: Mapping[str, Any],
     *,
     whole: bool = False,
+    believe: bool = True,
     limit: int = LIMIT,
     generator: torch.Generator | None = None,
 ) -> list[PosedAxiom]:
@@ -135,6 +136,8 @@ def pose(
         data: objects of open sorts and rows, by name.
         whole: ask whether each axiom holds as a whole, instead of each choice of the variables of its outermost
             ``forall``. Rows that share no variable are then independent parts of it.
+        believe: ask the networks. Without, the beliefs, givens and observations of the batches are empty; which
+            instances are certain is known all the same.
         limit: how many joint values of variables a term may depend on.
         generator: draws the objects of ``sample``.
 
@@ -160,7 +163,7 @@ def pose(
             interpretation.plans[key] = _Poser(axiom, interpretation, whole, limit)
         poser = interpretation.plans[key]
         assert isinstance(poser, _Poser)
-        found.append(poser(axiom, data, generator))
+        found.append(poser(axiom, data, generator, believe))
     return found
 
 
@@ -185,8 +188,11 @@ class _Poser:
         self._templates: dict[Any, list[Template]] = {}
         self._seen: dict[Any, Any] = {}
 
-    def __call__(self, axiom: Axiom, data: Mapping[str, Any], generator: torch.Generator | None) -> PosedAxiom:
+    def __call__(
+        self, axiom: Axiom, data: Mapping[str, Any], generator: torch.Generator | None, believe: bool
+    ) -> PosedAxiom:
         read = CallData(self.interpretation, data, self.rows)
+        read.believe = believe
         if self.whole:
             return self._as_whole(axiom, read)
         instances, scope, shape, left = self._instances(read, generator)
@@ -197,8 +203,7 @@ class _Poser:
         if left:
             body = Quantifier("forall", left, body, guard=guard)
         elif guard is not None and self._is_crisp(guard, read):
-            asked = _Question(instances, scope, {}, (guard,))
-            passes = self._answered(axiom, read, asked, shape, passes, tuple(scope)).holds
+            passes = self._decided(axiom, read, _Question(instances, scope, {}, (guard,)), passes)[0]
         elif guard is not None:
             body = Implies(guard, body)
         return self._answered(axiom, read, _Question(instances, scope, {}, (body,)), shape, passes, tuple(scope))
@@ -291,11 +296,27 @@ class _Poser:
         variables: tuple[str, ...],
         joint: bool = False,
     ) -> PosedAxiom:
+        holds, uncertain, field_values = self._decided(axiom, read, asked, passes)
+        if not read.believe:
+            uncertain, batches = [], [_bare(template, at) for _, template, at, _, _ in uncertain]
+        else:
+            batches = []
+        beliefs = believed(read, [(t.posed.world, instances, t) for instances, t, *_ in uncertain])
+        for (_, template, at, given, observed), belief in zip(uncertain, beliefs, strict=True):
+            device = belief.log_probs.device
+            given_here = given.to(device) if template.posed.given else None
+            bare = _bare(template, at)
+            batches.append(replace(bare, belief=belief, given=given_here, observed=observed.to(device)))
+        return PosedAxiom(axiom, shape, passes, holds, batches, variables, joint, field_values)
+
+    def _decided(
+        self, axiom: Axiom, read: CallData, asked: _Question, passes: Tensor
+    ) -> tuple[Tensor, list[tuple[Instances, Template, Tensor, Tensor, Tensor]], dict[tuple[str, str], set[Any]]]:
+        """Which instances certainly hold; those that networks decide; and the values of fields. No network runs."""
         holds = torch.ones(asked.instances.count, dtype=torch.bool)
-        parts = self._by_template(read, asked, passes.nonzero().squeeze(1))
         uncertain = []
         field_values: dict[tuple[str, str], set[Any]] = {}
-        for instances, template, at in parts:
+        for instances, template, at in self._by_template(read, asked, passes.nonzero().squeeze(1)):
             posed = template.posed
             for output in posed.outputs:
                 if (place := _field(output.given)) is not None:
@@ -310,16 +331,14 @@ class _Poser:
             possible = torch.ones(instances.count, dtype=torch.bool)
             for i, output in enumerate(posed.outputs):
                 if output.given is not None:
-                    place = given_values(read, [output.given], instances, template).squeeze(1)
-                    possible &= place < len(output.values)
-                    observed[:, i] = place.clamp(max=len(output.values) - 1)
+                    place_ = given_values(read, [output.given], instances, template).squeeze(1)
+                    possible &= place_ < len(output.values)
+                    observed[:, i] = place_.clamp(max=len(output.values) - 1)
             if not posed.world:  # what is given decides
                 outputs = posed.problem(torch.zeros(instances.count, 1, dtype=torch.int64), given)
-                if any(
-                    o.values[-1] is UNDEFINED and bool((outputs[:, i] == len(o.values) - 1).any())
-                    for i, o in enumerate(posed.outputs)
-                ):
-                    raise undefined(axiom)
+                for i, output in enumerate(posed.outputs):
+                    if output.values[-1] is UNDEFINED and bool((outputs[:, i] == len(output.values) - 1).any()):
+                        raise undefined(axiom)
                 holds[at] = possible & (outputs == observed).all(-1)
                 continue
             holds[at] = False
@@ -328,25 +347,7 @@ class _Poser:
                 instances, given, observed, at = instances.select(where), given[where], observed[where], at[where]
             if len(where):
                 uncertain.append((instances, template, at, given, observed))
-        beliefs = believed(read, [(t.posed.world, instances, t) for instances, t, *_ in uncertain])
-        batches = []
-        for (_, template, at, given, observed), belief in zip(uncertain, beliefs, strict=True):
-            posed = template.posed
-            assert posed.problem is not None
-            device = belief.log_probs.device
-            batches.append(
-                ProblemBatch(
-                    posed.problem,
-                    belief,
-                    given.to(device) if posed.given else None,
-                    observed.to(device),
-                    at,
-                    tuple([v.values for v in posed.world]),
-                    tuple([output.values for output in posed.outputs]),
-                    tuple([_field(output.given) for output in posed.outputs]),
-                )
-            )
-        return PosedAxiom(axiom, shape, passes, holds, batches, variables, joint, field_values)
+        return holds, uncertain, field_values
 
     def _by_template(self, read: CallData, asked: _Question, left: Tensor) -> list[tuple[Instances, Template, Tensor]]:
         """The instances by template, with where they are among all of them."""
@@ -459,6 +460,22 @@ def undefined(axiom: Axiom) -> KnowledgeError:
         f"axiom {axiom.name!r}, {axiom.formula}: some term has no value in a world of positive probability, such as a "
         "quotient by zero, a function outside its table, or an index outside its sequence; keep it away from there "
         "with a guard, as in 'where d != 0'"
+    )
+
+
+def _bare(template: Template, at: Tensor) -> ProblemBatch:
+    """The problem of some instances, before anything is believed."""
+    posed = template.posed
+    assert posed.problem is not None
+    return ProblemBatch(
+        posed.problem,
+        Belief.uniform(posed.problem.world, (0,)),
+        None,
+        torch.zeros(0, len(posed.outputs), dtype=torch.int64),
+        at,
+        tuple([v.values for v in posed.world]),
+        tuple([output.values for output in posed.outputs]),
+        tuple([_field(output.given) for output in posed.outputs]),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from doxa.errors import BudgetError, ConfigError
+from doxa.errors import ConfigError, ProblemError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.problem import Problem
@@ -71,7 +71,7 @@ class _Compiled(Probabilistic):
                 try:
                     planned(self.interpretation, batch.problem, self.how.budget)
                     self.learners.decisions[key] = ""
-                except BudgetError as error:
+                except ProblemError as error:
                     self.learners.decisions[key] = str(error)
             self._reasons[id(batch.problem)] = (batch.problem, self.learners.decisions[key])
         return self._reasons[id(batch.problem)][1]

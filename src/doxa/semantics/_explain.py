@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.errors import BudgetError, ConfigError
+from doxa.errors import ConfigError, ProblemError
 from doxa.exact import Budget
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
 from doxa.pose import ProblemBatch, pose
@@ -129,7 +129,7 @@ def _best(
     if not sampled:
         try:
             reasoner = planned(interpretation, batch.problem, budget).reasoner
-        except BudgetError:
+        except ProblemError:
             pass
         else:
             exact = reasoner.explain(batch.belief, batch.observed, k, given=batch.given)

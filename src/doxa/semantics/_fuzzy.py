@@ -104,7 +104,7 @@ class _Compiled(Compiled):
         from doxa.semantics._probabilistic import impossible
 
         try:
-            (posed,) = pose([axiom], self.interpretation, data, limit=self.how.budget.join)
+            (posed,) = pose([axiom], self.interpretation, data, believe=False, limit=self.how.budget.join)
         except DoxaError:  # it cannot be decided
             return each
         open_ = torch.zeros_like(posed.holds)

@@ -193,9 +193,8 @@ def _computed(
     """The values that a term can have which an axiom says equals the field."""
     rows, _, field = target.partition(".")
     found: set[Any] = set()
-    with torch.no_grad():
-        for posed in pose(axioms, interpretation, data):
-            found |= posed.field_values.get((rows, field), set())
+    for posed in pose(axioms, interpretation, data, believe=False):
+        found |= posed.field_values.get((rows, field), set())
     if not found:
         raise ConfigError(
             f"the values that {target} may have are not known; say which, as in predict({target!r}, values=range(10))"

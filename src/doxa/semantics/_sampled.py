@@ -85,7 +85,8 @@ class _Compiled(Probabilistic):
         # -log(1/n Σ_j φ(w_j)) with derivative -Σ_j φ(w_j) ∇log p(w_j) / Σ_j φ(w_j)
         count = holds.sum(0)
         value = -(count.clamp(min=0.5) / len(holds)).log()
-        slope = -(holds * batch.belief.log_prob(worlds)).sum(0) / count.clamp(min=1)
+        log_probs = batch.belief.log_probs.gather(-1, worlds.movedim(0, -1)).sum(-2).movedim(-1, 0)
+        slope = -log_probs.masked_fill(holds == 0, 0.0).sum(0) / count.clamp(min=1)
         return value + slope - slope.detach()
 
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
@@ -133,8 +134,9 @@ def _drawn(belief: Belief, estimator: Estimator, generator: Generator) -> tuple[
 def _holds(posed: PosedAxiom, batch: ProblemBatch, worlds: Tensor) -> Tensor:
     """Whether the outputs are as observed. Estimators that try all values meet padding, of probability 0."""
     last = torch.tensor(batch.problem.world, device=worlds.device) - 1
+    inside = (worlds <= last).all(-1)
     outputs = batch.problem(worlds.minimum(last), batch.given)
     for output in batch.partial:
         if bool((outputs[..., output] == len(batch.outputs[output]) - 1).any()):
             raise undefined(posed.axiom)
-    return (outputs == batch.observed).all(-1)
+    return (outputs == batch.observed).all(-1) & inside
