@@ -1,0 +1,450 @@
+"""The contract of a semantics (docs/semantics.md): one list of semantics, one list of knowledge, every promise.
+
+A new semantics joins ``SEMANTICS`` and inherits all of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import doxa
+from doxa.errors import ConfigError, ProblemError
+from doxa.semantics import Semantics, semantics
+from doxa.stochastic import LeaveOneOut
+
+pytestmark = pytest.mark.filterwarnings("ignore::doxa.errors.KnowledgeWarning")
+
+SEMANTICS: dict[str, Semantics] = {
+    "exact": doxa.Exact(),
+    "fuzzy": doxa.Fuzzy(),
+    "fuzzy product": doxa.Fuzzy("product"),
+    "fuzzy godel": doxa.Fuzzy("godel"),
+    "fuzzy lukasiewicz": doxa.Fuzzy("lukasiewicz"),
+    "refined": doxa.Refined(),
+    "refined product": doxa.Refined("product"),
+    "sampled": doxa.Sampled(),
+    "sampled, expected": doxa.Sampled(LeaveOneOut(64), log=False),
+    "amortized": doxa.Amortized(hidden=64, pretrain=800, samples=200, learning_rate=3e-3),
+    "auto": doxa.Auto(),
+    "classical": doxa.Classical(),
+}
+LEARN = {name: how for name, how in SEMANTICS.items() if name != "classical"}
+DETERMINISTIC = {name: how for name, how in LEARN.items() if not name.startswith("sampled")}
+TOLERANCE = {"amortized": 0.2}
+"""Amortised inference keeps the contract within its divergence; the others up to the cap of logarithms."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Knowledge with data, and tables for its symbols: ``crisp`` ones, in which all axioms hold."""
+
+    text: str
+    soft: dict[str, str]
+    """Symbols that networks stand for, and how they are bound."""
+    crisp: dict[str, Tensor]
+    data: dict[str, Any]
+    other: dict[str, Any]
+    rows: str = ""
+
+
+def sure(table: Tensor, size: int) -> Tensor:
+    """A distribution with all its probability at one value."""
+    return nn.functional.one_hot(table, size).double()
+
+
+CASES = {
+    "propositions": Case(
+        "pred rain; pred wet; [soaked] rain -> wet; [either] rain | wet",
+        {"rain": "pred", "wet": "pred"},
+        {"rain": torch.tensor(1.0), "wet": torch.tensor(1.0)},
+        {},
+        {},
+    ),
+    "objects": Case(
+        """sort P; pred f(P, P); pred s(P)
+        [symmetry] forall x, y: P. f(x, y) -> f(y, x)
+        [homophily] forall x, y: P where x != y. f(x, y) & s(x) -> s(y)
+        [someone] forall x: P. exists y: P. f(x, y)""",
+        {"f": "pred", "s": "pred"},
+        {"f": torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 1]]), "s": torch.tensor([1, 1, 0])},
+        {"P": 3},
+        {},
+    ),
+    "finite sort": Case(
+        """sort C = {red, green, blue}; pred liked(C); func next(C) -> C
+        [all] forall c: C where c != red. liked(c)
+        [turn] forall c: C. liked(c) -> next(c) != c""",
+        {"liked": "pred", "next": "func"},
+        {"liked": torch.tensor([0, 1, 1]), "next": sure(torch.tensor([1, 2, 0]), 3)},
+        {},
+        {},
+    ),
+    "sums": Case(
+        """sort I; sort D = 0..3; data pairs(a: I, b: I, sum: Int); func d(I) -> D
+        [sum] forall p in pairs. x := d(p.a), y := d(p.b) (x + y = p.sum)
+        [small] forall p in pairs where p.sum < 3. d(p.a) <= p.sum""",
+        {"d": "func"},
+        {"d": sure(torch.tensor([0, 1, 2, 3]), 4)},
+        {"I": 4, "pairs": {"a": torch.tensor([0, 1, 3]), "b": torch.tensor([2, 1, 2]), "sum": torch.tensor([2, 2, 5])}},
+        {},
+        "pairs",
+    ),
+    "python function": Case(
+        """sort I; sort D = 0..3; data pairs(a: I, b: I, n: Int); func d(I) -> D; func largest(D, D) -> Int
+        [max] forall p in pairs. largest(d(p.a), d(p.b)) = p.n""",
+        {"d": "func"},
+        {"d": sure(torch.tensor([0, 1, 2, 3]), 4)},
+        {"I": 4, "pairs": {"a": torch.tensor([0, 1, 3]), "b": torch.tensor([2, 1, 2]), "n": torch.tensor([2, 1, 3])}},
+        {"largest": lambda a, b: torch.maximum(a, b) if isinstance(a, Tensor) else max(a, b)},
+        "pairs",
+    ),
+    "ragged scenes": Case(
+        """sort I; data scenes(objects: I*, many: Int); pred b(I)
+        [some] forall s in scenes. (exists x in s.objects. b(x)) <-> s.many > 0
+        [nested] forall s in scenes. forall x in s.objects. forall y in s.objects. b(x) | b(y) | s.many < 2""",
+        {"b": "pred"},
+        {"b": torch.tensor([1, 0, 1, 1])},
+        {
+            "I": 4,
+            "scenes": {"objects": doxa.Ragged(torch.tensor([0, 1, 2, 3]), [2, 0, 2]), "many": torch.tensor([1, 0, 2])},
+        },
+        {},
+        "scenes",
+    ),
+    "counting": Case(
+        """sort I; sort D = 0..2; pred is(I, D)
+        [one] forall x: I. exactly 1 d: D. is(x, d)
+        [few] at most 2 x: I. is(x, 0)""",
+        {"is": "pred"},
+        {"is": torch.tensor([[1, 0, 0], [0, 1, 0], [1, 0, 0]])},
+        {"I": 3},
+        {},
+    ),
+}
+
+
+def bound(kind: str, table: Tensor) -> Any:
+    return doxa.probs(table.double())
+
+
+def certain(case: Case, **changed: Tensor) -> doxa.Model:
+    tables = {**case.crisp, **changed}
+    return doxa.Model(case.text, **case.other, **{name: bound(kind, tables[name]) for name, kind in case.soft.items()})
+
+
+def uncertain(case: Case, seed: int = 0) -> tuple[doxa.Model, list[nn.Parameter]]:
+    """Random beliefs, from parameters that gradients reach."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = {
+        n: nn.Parameter(torch.randn(t.shape, generator=generator, dtype=torch.float64)) for n, t in case.crisp.items()
+    }
+
+    class Scores(nn.Module):
+        def __init__(self, score: nn.Parameter) -> None:
+            super().__init__()
+            self.score = score
+
+        def forward(self, *at: Tensor) -> Tensor:
+            return self.score[at] if at else self.score
+
+    bindings = {name: doxa.logits(Scores(scores[name])) for name in case.soft}
+    model = doxa.Model(case.text, **case.other, **bindings)
+    return model, list(scores.values())
+
+
+def trained(model: doxa.Model, how: Semantics, data: dict[str, Any]) -> doxa.Model:
+    model.inference_step(semantics=how, generator=seeded(), **data)
+    return model
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+GRID = list(itertools.product(SEMANTICS, CASES))
+LEARNING = [(name, case) for name, case in GRID if name in LEARN]
+
+
+@pytest.mark.parametrize(("name", "case"), LEARNING)
+def test_losses_are_at_least_zero_and_have_finite_gradients(name: str, case: str) -> None:
+    how, knowledge = LEARN[name], CASES[case]
+    model, scores = uncertain(knowledge)
+    trained(model, how, knowledge.data)
+    losses = model.losses(semantics=how, generator=seeded(), **knowledge.data)
+    assert all(bool((value >= 0).all()) and bool(value.isfinite().all()) for value in losses.values)
+    assert losses.total.item() == pytest.approx(sum(v.item() for v in losses.values))
+    if losses.total.requires_grad:
+        for slope in torch.autograd.grad(losses.total, scores, allow_unused=True):
+            assert slope is None or bool(slope.isfinite().all())
+
+
+@pytest.mark.parametrize(("name", "case"), LEARNING)
+def test_what_certainly_holds_costs_nothing(name: str, case: str) -> None:
+    how, knowledge = LEARN[name], CASES[case]
+    model = trained(certain(knowledge), how, knowledge.data)
+    total = model.loss(semantics=how, generator=seeded(), **knowledge.data)
+    assert total.item() == pytest.approx(0.0, abs=TOLERANCE.get(name, 1e-5))
+    truths = model.truth(semantics=how, generator=seeded(), **knowledge.data)
+    assert all(t.item() == pytest.approx(1.0, abs=5 * TOLERANCE.get(name, 1e-5)) for t in truths.values())
+
+
+def flipped(knowledge: Case, seed: int) -> doxa.Model:
+    """Other certain worlds, in most of which some axiom fails."""
+    generator = seeded(seed)
+    changed = {}
+    for symbol, kind in knowledge.soft.items():
+        table = knowledge.crisp[symbol]
+        if kind == "pred":
+            changed[symbol] = torch.randint(2, table.shape, generator=generator)
+        else:
+            changed[symbol] = sure(
+                torch.randint(table.shape[-1], table.shape[:-1], generator=generator), table.shape[-1]
+            )
+    return certain(knowledge, **changed)
+
+
+@pytest.mark.parametrize(("name", "case"), GRID)
+def test_on_certain_beliefs_truth_is_classical(name: str, case: str) -> None:
+    how, knowledge = SEMANTICS[name], CASES[case]
+    for seed in range(3):
+        model = trained(flipped(knowledge, seed), how, knowledge.data)
+        for per_row in (False, True):
+            expected = model.truth(semantics="classical", per_row=per_row, **knowledge.data)
+            found = model.truth(semantics=how, per_row=per_row, generator=seeded(), **knowledge.data)
+            for axiom, truth in expected.items():
+                assert found[axiom].shape == truth.shape
+                assert bool(((found[axiom] >= 0) & (found[axiom] <= 1)).all())
+                slack = 0.45 if name == "amortized" else 1e-5
+                torch.testing.assert_close(found[axiom].to(truth), truth, atol=slack, rtol=0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_only_what_certainly_holds_costs_nothing_exactly(case: str) -> None:
+    for seed in range(3):
+        model = flipped(CASES[case], seed)
+        how = doxa.Exact(impossible="finite")
+        losses = model.losses(semantics=how, **CASES[case].data).by_name()
+        for axiom, rows in model.truth(semantics="classical", per_row=True, **CASES[case].data).items():
+            assert (losses[axiom].item() < 1e-6) == bool(rows.all())
+
+
+def doubled(knowledge: Case) -> dict[str, Any]:
+    rows = knowledge.data[knowledge.rows]
+    twice = {
+        field: doxa.Ragged(torch.cat([c.values, c.values]), torch.cat([c.lengths, c.lengths]))
+        if isinstance(c, doxa.Ragged)
+        else torch.cat([c, c])
+        for field, c in rows.items()
+    }
+    return {**knowledge.data, knowledge.rows: twice}
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+@pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.rows])
+def test_repeating_all_rows_changes_nothing(name: str, case: str) -> None:
+    how, knowledge = DETERMINISTIC[name], CASES[case]
+    model, _ = uncertain(knowledge)
+    trained(model, how, knowledge.data)
+    once = model.losses(semantics=how, **knowledge.data)
+    twice = model.losses(semantics=how, **doubled(knowledge))
+    for one, two in zip(once.values, twice.values, strict=True):
+        assert two.item() == pytest.approx(one.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(("name", "case"), LEARNING)
+def test_reductions_are_those_of_torch(name: str, case: str) -> None:
+    how, knowledge = LEARN[name], CASES[case]
+    model, _ = uncertain(knowledge)
+    trained(model, how, knowledge.data)
+    by = {
+        reduction: model.losses(semantics=how, reduction=reduction, generator=seeded(), **data).by_name()  # type: ignore[arg-type]
+        for data in [knowledge.data]
+        for reduction in ("mean", "sum")
+    }
+    for axiom in model.kb.axioms:
+        alone = (
+            doxa.Model(doxa.KnowledgeBase(*model.kb.signature.declarations, axiom), **knowledge.other)
+            if False
+            else model
+        )
+        assert alone is model
+        mean, total = by["mean"][axiom.name], by["sum"][axiom.name]
+        rows = model.truth(semantics="classical", per_row=True, **knowledge.data)[axiom.name]
+        count = max(1, passing(model, axiom, knowledge.data, rows))
+        assert total.item() == pytest.approx(mean.item() * count, rel=1e-4, abs=1e-6)
+    each = (
+        model.losses(semantics=how, reduction="none", generator=seeded(), **knowledge.data)
+        if one_shape(model, knowledge)
+        else None
+    )
+    if each is not None:
+        for axiom, values in each.by_name().items():
+            assert values.sum().item() == pytest.approx(by["sum"][axiom].item(), rel=1e-4, abs=1e-6)
+
+
+def passing(model: doxa.Model, axiom: doxa.Axiom, data: dict[str, Any], rows: Tensor) -> int:
+    """How many instances a guard lets through, counted by classical truth of the guard alone."""
+    outermost = doxa.logic.first_forall(axiom.formula)
+    if outermost is None or outermost.guard is None:
+        return rows.numel()
+    asked = doxa.logic.Quantifier("forall", outermost.groups, outermost.guard)
+    return int(doxa.truth(asked, model.interpretation, keep=outermost.names, **data).sum())
+
+
+def one_shape(model: doxa.Model, knowledge: Case) -> bool:
+    shapes = {t.shape for t in model.truth(semantics="classical", per_row=True, **knowledge.data).values()}
+    return len(shapes) == 1
+
+
+@pytest.mark.parametrize(("name", "case"), GRID)
+def test_the_same_call_gives_the_same_number_and_changes_nothing(name: str, case: str) -> None:
+    how, knowledge = SEMANTICS[name], CASES[case]
+    model, _ = uncertain(knowledge)
+    trained(model, how, knowledge.data)
+
+    def ask() -> list[Tensor]:
+        found = [*model.truth(semantics=how, generator=seeded(5), **knowledge.data).values()]
+        if name in LEARN:
+            found.append(model.loss(semantics=how, generator=seeded(5), **knowledge.data))
+        return [t.detach() for t in found]
+
+    before, random = pickle.dumps(model.state_dict()), torch.get_rng_state()
+    first = ask()
+    assert all(torch.equal(a, b) for a, b in zip(first, ask(), strict=True))
+    assert torch.equal(torch.get_rng_state(), random)  # only the given generator was drawn from
+    after = model.state_dict()
+    for key, value in pickle.loads(before).items():
+        if isinstance(value, Tensor):
+            assert torch.equal(value, after[key])
+    twin = copy.deepcopy(model)
+    again = [t.detach() for t in twin.truth(semantics=how, generator=seeded(5), **knowledge.data).values()]
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=False))
+
+
+@pytest.mark.parametrize("word", ["classical", "fuzzy", "refined", "exact", "sampled", "amortized", "auto"])
+def test_a_word_is_its_class_without_arguments(word: str) -> None:
+    assert semantics(word) == getattr(doxa, word.capitalize())()
+    with pytest.raises(ConfigError, match="expected one of classical, fuzzy"):
+        semantics(word + "s")
+
+
+def test_constructors_take_the_same_options() -> None:
+    for how in SEMANTICS.values():
+        for name, value in (("quantifier", "logic"), ("impossible", "finite"), ("budget", doxa.exact.Budget(worlds=9))):
+            assert getattr(replace(how, **{name: value}), name) == value
+        with pytest.raises(ConfigError, match="impossible is 'never', expected 'raise' or 'inf' or 'finite'"):
+            replace(how, impossible="never")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", LEARN)
+def test_impossible_rows_are_treated_alike(name: str) -> None:
+    knowledge = CASES["sums"]
+    rows = {**knowledge.data["pairs"], "sum": torch.tensor([2, 99, 5])}
+    data = {**knowledge.data, "pairs": rows}
+    model, _ = uncertain(knowledge)
+    how = replace(LEARN[name], impossible="finite")
+    trained(model, how, data)
+    assert bool(model.loss(semantics=how, generator=seeded(), **data).isfinite())
+    with pytest.raises(ProblemError, match=r"axiom 'sum' cannot hold in rows \(1,\)"):
+        model.loss(semantics=replace(how, impossible="raise"), generator=seeded(), **data)
+    endless = model.losses(semantics=replace(how, impossible="inf"), generator=seeded(), **data).by_name()
+    assert endless["sum"].item() == math.inf
+    truth = model.truth(semantics=how, per_row=True, generator=seeded(), **data)["sum"]
+    assert truth[1].item() == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", SEMANTICS)
+def test_predictions_have_the_same_candidates_and_rows(name: str) -> None:
+    knowledge, how = CASES["sums"], SEMANTICS[name]
+    model = trained(certain(knowledge), how, knowledge.data)
+    if name == "amortized":
+        return  # its accuracy is measured elsewhere; candidates and rows below are those of pose
+    found = model.predict("pairs.sum", semantics=how, generator=seeded(), **knowledge.data)
+    assert found.candidates.tolist() == list(range(7))
+    assert found.truths.shape == (3, 7)
+    assert found.values.tolist() == [2, 2, 5]
+
+
+@pytest.mark.parametrize("name", LEARN)
+def test_facts_are_labels_with_weights(name: str) -> None:
+    how = LEARN[name]
+    text = """sort P = {ann, bob, eve}; pred s(P); fact s(ann); fact [weight 0.5] !s(bob)
+    [all] forall x: P. s(x)"""
+    p = torch.tensor([0.9, 0.4, 0.6], dtype=torch.float64)
+    model = doxa.Model(text, s=doxa.probs(p))
+    trained(model, how, {})
+    with_facts = model.losses(semantics=how, generator=seeded())
+    assert set(with_facts.names) == {"all", "facts s", "facts !s"}
+    if name in ("sampled", "sampled, expected", "amortized"):
+        return  # estimated: their values are tested against exact ones elsewhere
+    loss = (lambda t: 1 - t) if "fuzzy " in name else (lambda t: -math.log(t))
+    by = with_facts.by_name()
+    assert by["facts s"].item() == pytest.approx(loss(0.9), rel=1e-6)
+    assert by["facts !s"].item() == pytest.approx(0.5 * loss(0.6), rel=1e-6)
+    assert with_facts.total.item() == pytest.approx(sum(v.item() for v in by.values()), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", LEARN)
+def test_the_quantifier_of_the_logic(name: str) -> None:
+    knowledge, how = CASES["sums"], replace(LEARN[name], quantifier="logic")
+    model, _ = uncertain(knowledge)
+    if name == "amortized":
+        return  # the whole axiom is one problem, too large to learn here
+    total = model.loss(semantics=how, generator=seeded(), **knowledge.data)
+    assert bool(total >= 0) and bool(total.isfinite())
+    for reduction in ("sum", "none"):
+        with pytest.raises(ConfigError, match="quantifier='logic' an axiom has one loss"):
+            model.loss(semantics=how, reduction=reduction, **knowledge.data)  # type: ignore[arg-type]
+
+
+def network_model(dtype: torch.dtype = torch.float32) -> tuple[doxa.Model, nn.Linear, Callable[[int], dict[str, Any]]]:
+    net = nn.Linear(6, 4, dtype=dtype)
+    text = """sort I; sort D = 0..3; data pairs(a: I, b: I, sum: Int); func d(I) -> D
+    [sum] forall p in pairs. x := d(p.a), y := d(p.b) (x + y = p.sum)"""
+    model = doxa.Model(text, d=doxa.logits(net))
+
+    def data(n: int) -> dict[str, Any]:
+        random = seeded(n)
+        x = torch.randn(2, n, 6, generator=random, dtype=dtype)
+        return {"pairs": {"a": x[0], "b": x[1], "sum": torch.arange(n) % 7}}
+
+    return model, net, data
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+def test_torch_func_takes_the_gradient_of_the_loss(name: str) -> None:
+    model, net, data = network_model()
+    how = DETERMINISTIC[name]
+    batch = trained(model, how, data(5)) and data(5)
+    parameters = dict(model.named_parameters())
+
+    def loss(values: dict[str, Tensor]) -> Tensor:
+        found: Tensor = torch.func.functional_call(model, values, (), {"semantics": how, **batch})
+        return found
+
+    slopes = torch.func.grad(loss)(parameters)
+    expected = torch.autograd.grad(model.loss(semantics=how, **batch), list(parameters.values()))
+    for slope, plain in zip(slopes.values(), expected, strict=True):
+        torch.testing.assert_close(slope, plain, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", LEARN)
+def test_under_autocast_the_logic_stays_in_float32(name: str) -> None:
+    model, _, data = network_model()
+    how = LEARN[name]
+    trained(model, how, data(7))
+    plain = model.loss(semantics=how, generator=seeded(), **data(7))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model.loss(semantics=how, generator=seeded(), **data(7))
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(plain.item(), rel=0.1, abs=0.05)
