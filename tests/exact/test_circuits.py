@@ -8,6 +8,7 @@ import itertools
 import math
 import multiprocessing
 import random
+import stat
 import struct
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from doxa._native import cache_directory
+from doxa._native import cache_directory, native_library
 from doxa.errors import ConfigError, DataError, ProblemError
 from doxa.exact import Budget, BudgetError, Compilation, Constraint, Elimination
 from doxa.exact.circuits import (
@@ -259,11 +260,11 @@ def test_budgets_are_kept() -> None:
 def test_a_budget_means_the_same_for_a_circuit_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o700)
     monkeypatch.setenv("DOXA_CACHE", str(tmp_path))
-    problem = addition(2, base=4)
-    small = Budget(operations=30_000)
+    problem = cnf(random_cnf(10, 20).clauses, 10)
+    small = Budget(operations=20_000)
     for kept in (0, 1):
         assert len(list(tmp_path.glob("*.circuit"))) == kept
-        with pytest.raises(BudgetError, match="more than 30,000 operations"):
+        with pytest.raises(BudgetError, match="more than 20,000 operations"):
             Compilation(problem, budget=small)
         Compilation(problem)
 
@@ -359,6 +360,36 @@ def test_a_cache_that_others_can_write_is_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("DOXA_CACHE", str(tmp_path))
     with pytest.raises(ConfigError, match="can be written by others"):
         cache_directory()
+    source = tmp_path / "_some.c"
+    source.write_text("int one(void) { return 1; }")
+    assert native_library(source) is None
+
+
+def test_the_cache_is_private_and_may_be_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, link = tmp_path / "a" / "b", tmp_path / "link"
+    monkeypatch.setenv("DOXA_CACHE", str(folder))
+    assert stat.S_IMODE(cache_directory().stat().st_mode) == 0o700
+    folder.chmod(0o755)
+    assert stat.S_IMODE(cache_directory().stat().st_mode) == 0o700
+    link.symlink_to(folder)
+    monkeypatch.setenv("DOXA_CACHE", str(link))
+    assert cache_directory().samefile(folder)
+
+
+@pytest.mark.parametrize("script", ["sleep 600", "exit 1", "touch $DOXA_CACHE/started; sleep 600 & wait"])
+def test_a_compiler_that_hangs_or_fails_is_asked_once(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, source = tmp_path / "cc", tmp_path / "_some.c"
+    source.write_text("int one(void) { return 1; }")
+    compiler.write_text(f"#!/bin/sh\necho x >> $DOXA_CACHE/calls\n{script}\n")
+    compiler.chmod(0o700)
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("DOXA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("doxa._native.SECONDS", 0.2)
+    for _ in range(2):
+        assert native_library.__wrapped__(source) is None
+    assert (tmp_path / "cache" / "calls").read_text() == "x\n"
 
 
 @settings(deadline=None, max_examples=30)

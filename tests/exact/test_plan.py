@@ -58,8 +58,10 @@ def test_when_nothing_fits_the_bottleneck_is_named() -> None:
 def test_the_plan_is_right(problem: Problem) -> None:
     made = plan(problem)
     belief = random_belief(problem, 2)
-    output = problem(problem.random_worlds(2))
-    torch.testing.assert_close(made.reasoner.log_prob(belief, output), BruteForce(problem).log_prob(belief, output))
+    given = torch.zeros(2, len(problem.given), dtype=torch.int64) if problem.given else None
+    output = problem(problem.random_worlds(2), given)
+    expected = BruteForce(problem).log_prob(belief, output, given=given)
+    torch.testing.assert_close(made.reasoner.log_prob(belief, output, given=given), expected)
     assert type(made.reasoner).__name__ in made.explain()
 
 

@@ -57,11 +57,11 @@ class Meter:
     def spend(self, operations: int) -> None:
         """Some operations are done."""
         self.operations += operations
-        if self.operations < self._look:
-            return
-        self._look = self.operations + 5000
-        self.check_operations(self.operations)
-        self.check_clock()
+        if self.operations > self.budget.operations:
+            self.check_operations(self.operations)
+        if self.operations > self._look:
+            self._look = self.operations + 5000
+            self.check_clock()
 
     def check_operations(self, operations: int) -> None:
         """An error if these are too many."""

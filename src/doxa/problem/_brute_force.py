@@ -330,8 +330,8 @@ class BruteForce(nn.Module):
             answers = query(*flat)
         else:
             parts = zip(*(torch.split(x, step) for x in flat), strict=True)
-            # Recomputing a part in its backward pass keeps only one part's table of worlds alive at a time.
-            again = torch.is_grad_enabled() and flat[0].requires_grad
+            # Recomputing a part in its backward pass keeps only one part's worlds alive; torch.func cannot do it.
+            again = torch.is_grad_enabled() and flat[0].requires_grad and not is_traced(flat[0])
             chunks = [checkpoint(query, *part, use_reentrant=False) if again else query(*part) for part in parts]
             answers = tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
         return tuple(answer.reshape((*batch, *answer.shape[1:])) for answer in answers)

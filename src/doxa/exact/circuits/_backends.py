@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from doxa.errors import ConfigError
@@ -14,14 +15,16 @@ from doxa.logic import CNF
 Backend = Literal["doxa", "pysdd", "dd"]
 
 
-def compile_with(backend: Backend, cnf: CNF, budget: Budget) -> tuple[Circuit, int]:
+def compile_with(
+    backend: Backend, cnf: CNF, budget: Budget, broken: Sequence[Sequence[int]] | None = None
+) -> tuple[Circuit, int]:
     """A d-DNNF circuit of the clauses by one of the compilers, and its operations.
 
-    Only doxa's own counts them and keeps to the budget.
+    Only doxa's own counts them, keeps to the budget, and knows clauses of which one must be ``broken``.
     """
     if backend == "doxa":
-        meter = Meter(budget, f"compiling {len(cnf):,} clauses over {cnf.variables:,} variables")
-        return Compiler(cnf.variables, cnf.clauses, meter).run(), meter.operations
+        meter = Meter(budget, f"compiling {len(cnf) + len(broken or ()):,} clauses over {cnf.variables:,} variables")
+        return Compiler(cnf.variables, cnf.clauses, meter, broken).run(), meter.operations
     if backend == "pysdd":
         return _pysdd(cnf), 0
     if backend == "dd":

@@ -49,13 +49,24 @@ def compile_cnf(cnf: CNF, budget: Budget | None = None) -> Circuit:
 
 
 class Compiler:
-    """The search; ``meter`` counts its operations."""
+    """The search; ``meter`` counts its operations.
 
-    def __init__(self, variables: int, clauses: Sequence[Sequence[int]], meter: Meter) -> None:
+    With ``broken`` clauses, the circuit says that the clauses hold and at least one of the broken ones does not.
+    """
+
+    def __init__(
+        self,
+        variables: int,
+        clauses: Sequence[Sequence[int]],
+        meter: Meter,
+        broken: Sequence[Sequence[int]] | None = None,
+    ) -> None:
         self.variables = variables
         self.meter = meter
-        unique = dict.fromkeys(tuple(sorted(set(clause))) for clause in clauses)
-        self.clauses = [list(c) for c in unique if not any(-literal in c for literal in c)]
+        self.clauses = _distinct(clauses)
+        self.holding = len(self.clauses)
+        self.negated = broken is not None
+        self.clauses += _distinct(broken or ())
         self.value = [0] * (variables + 1)  # 1, -1, or 0 while unassigned
         self.true_in: list[list[int]] = [[] for _ in range(2 * variables + 1)]  # by literal, negative ones from the end
         for number, clause in enumerate(self.clauses):
@@ -73,12 +84,31 @@ class Compiler:
         self.clause_bit = [1 << (variables + 1 + c) for c in range(len(self.clauses))]
 
     def run(self) -> Circuit:
+        """The circuit."""
         self.meter.spend(sum(map(len, self.clauses)))
-        units = [clause[0] for clause in self.clauses if len(clause) == 1]
-        if any(not clause for clause in self.clauses) or not self.assign(units):
-            return self.builder.finish(FALSE)
-        literals = list(self.trail)
-        bottom = _Frame(0, [], 0, 0, literals, self.components(range(1, self.variables + 1)), [], [], True)
+        if not self.negated:
+            return self.builder.finish(self.search([]))
+        # The cases exclude each other: clause i is the first of the broken ones that does not hold.
+        later = range(self.holding, len(self.clauses))
+        for c in later:  # not yet
+            self.satisfied[c] += 1
+        cases = []
+        for c in later:
+            cases.append(self.search([-literal for literal in self.clauses[c]]))
+            self.satisfied[c] -= 1
+            self.holding += 1
+        return self.builder.finish(self.builder.add(OR, cases))
+
+    def search(self, literals: list[int]) -> int:
+        """The node for the clauses that must hold, and these literals."""
+        active = self.clauses[: self.holding]
+        self.meter.spend(len(active))
+        units = [clause[0] for clause in active if len(clause) == 1]
+        if any(not clause for clause in active) or not self.assign(literals + units):
+            self.undo(0)
+            return FALSE
+        free = self.components(range(1, self.variables + 1))
+        bottom = _Frame(0, [], 0, 0, list(self.trail), free, [], [], True)
         stack = [bottom]
         while True:
             frame = stack[-1]
@@ -98,9 +128,9 @@ class Compiler:
             else:
                 leaves = [2 * abs(literal) - 2 + (literal < 0) for literal in frame.literals]
                 node = self.builder.add(AND, leaves + frame.parts)
-            if frame is bottom:
-                return self.builder.finish(node)
             self.undo(frame.mark)
+            if frame is bottom:
+                return node
             frame.branches.append(node)
             if not frame.second:
                 frame.second = True
@@ -215,3 +245,9 @@ class Compiler:
                 f"{self.meter.task} takes more than {limit:,} nodes and components: the clauses are too entangled. "
                 "Raise Budget(nodes=...), split the knowledge, or use an approximate engine: sampled or amortized",
             )
+
+
+def _distinct(clauses: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The clauses, each once, without those that always hold."""
+    unique = dict.fromkeys(tuple(sorted(set(clause))) for clause in clauses)
+    return [list(c) for c in unique if not any(-literal in c for literal in c)]

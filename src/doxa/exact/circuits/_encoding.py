@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import torch
@@ -34,6 +34,7 @@ class Encoding:
     forget: tuple[int, ...]  # literals that weigh 1 in every model
     smooth: tuple[int, ...]  # variables that weigh w⁺ + w⁻ where they are free
     always: tuple[int, ...]  # places of log-weights that every world has
+    broken: tuple[tuple[int, ...], ...] | None = None  # clauses of which at least one does not hold
 
     def finish(self, circuit: Circuit) -> Circuit:
         """What remains of a circuit for the clauses."""
@@ -42,7 +43,7 @@ class Encoding:
     @property
     def name(self) -> str:
         """Of how the circuit is finished, for a cache."""
-        return f"forget {self.forget} smooth {self.smooth}"
+        return f"forget {self.forget} smooth {self.smooth} broken {self.broken}"
 
 
 @dataclass
@@ -147,13 +148,20 @@ def count_clauses(problem: Problem, budget: Budget) -> int:
     return estimate
 
 
-def encode_formula(problem: Problem, holds: bool, budget: Budget) -> Encoding:
-    """A formula or its negation as clauses; auxiliary variables are determined by the others, so they weigh 1."""
+def encode_formula(problem: Problem, holds: bool, budget: Budget, *, breaking: bool = True) -> Encoding:
+    """A formula or its negation as clauses; auxiliary variables are determined by the others, so they weigh 1.
+
+    Where the formula needs no auxiliary variables, its negation is that one of its clauses is broken (if the compiler
+    knows ``breaking``), which is much less work than the clauses of the negated formula.
+    """
     assert problem.formula is not None
     count_clauses(problem, budget)
     formula, places = problem.formula.formula, problem.formula.places
     atoms = Atoms(problem.world + problem.given)
-    cnf = to_cnf(formula if holds else Not(formula), method="tseitin", atoms=tuple(places))
+    cnf = to_cnf(formula, method="tseitin", atoms=tuple(places))
+    broken = breaking and not holds and not cnf.auxiliary
+    if not holds and not broken:
+        cnf = to_cnf(Not(formula), method="tseitin", atoms=tuple(places))
     number: list[int | None] = [None]
     extra = atoms.count
     for atom in cnf.atoms:
@@ -162,7 +170,7 @@ def encode_formula(problem: Problem, holds: bool, budget: Budget) -> Encoding:
             number.append(extra)
         else:
             number.append(atoms.literal(*places[atom]))
-    clauses = list(atoms.clauses)
+    clauses = []
     for clause in cnf.clauses:
         new, satisfied = [], False
         for literal in clause:
@@ -173,7 +181,10 @@ def encode_formula(problem: Problem, holds: bool, budget: Budget) -> Encoding:
                 new.append(mine if literal > 0 else -mine)
         if not satisfied:
             clauses.append(new)
-    return atoms.encoding(clauses, extra, *_places((problem.world, problem.given)))
+    if broken:
+        encoding = atoms.encoding(atoms.clauses, extra, *_places((problem.world, problem.given)))
+        return replace(encoding, broken=tuple(map(tuple, clauses)))
+    return atoms.encoding(atoms.clauses + clauses, extra, *_places((problem.world, problem.given)))
 
 
 def _places(blocks: Sequence[Sequence[int]]) -> tuple[dict[int, int], int]:

@@ -95,7 +95,8 @@ class Compilation(ExactReasoner):
             return self._compiled.value(self._weights(given, world), reduce)
         if value == 0:
             if self._negated is None:
-                encoding = encode_formula(self.problem, False, self.budget)
+                breaking = self._options[0] == "doxa"
+                encoding = encode_formula(self.problem, False, self.budget, breaking=breaking)
                 self._negated = Compiled(encoding, self.budget, *self._options)
             return self._negated.value(self._weights(given, world), reduce)
         return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
@@ -140,7 +141,7 @@ def find_circuit(encoding: Encoding, budget: Budget, backend: Backend, cache: bo
     if found is not None:
         Meter(budget, f"compiling {len(encoding.cnf):,} clauses").check_operations(found[1])
         return found[0]
-    circuit, operations = compile_with(backend, encoding.cnf, budget)
+    circuit, operations = compile_with(backend, encoding.cnf, budget, encoding.broken)
     circuit = encoding.finish(circuit)
     if folder is not None:
         save(key, circuit, operations, folder)

@@ -412,8 +412,8 @@ class ExactReasoner(nn.Module, ABC):
             answers = ask(*flat)
         else:
             meter = Meter(self.budget, f"a question about {len(flat[0]):,} rows")
-            # Recomputing a part in its backward pass keeps only one part's numbers alive at a time.
-            again = recompute and torch.is_grad_enabled() and flat[0].requires_grad
+            # Recomputing a part in its backward pass keeps only one part's numbers alive; torch.func cannot do it.
+            again = recompute and torch.is_grad_enabled() and flat[0].requires_grad and not is_traced(flat[0])
             chunks = []
             for part in zip(*(torch.split(x, step) for x in flat), strict=True):
                 meter.check_clock()
