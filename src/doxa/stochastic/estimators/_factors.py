@@ -73,6 +73,7 @@ def _base(distribution: Distribution) -> tuple[Distribution, int]:
 def parameters(distribution: Distribution) -> dict[str, Tensor]:
     """The floating-point parameters that a distribution was given, without computing others."""
     base, _ = _base(distribution)
+    base = base._categorical if isinstance(base, OneHotCategorical) else base
     names = ("logits", "probs") if isinstance(base, Bernoulli | Categorical) else base.arg_constraints
     own = getattr(base, "_param", None)
     found = {name: base.__dict__.get(name) for name in names} | ({"logits": own} if isinstance(own, Tensor) else {})

@@ -15,7 +15,7 @@ from torch.distributions import Distribution, Independent, TransformedDistributi
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors
-from doxa.stochastic.estimators._random import gumbel, logistic
+from doxa.stochastic.estimators._random import gumbel, logistic, reparameterised
 
 __all__ = ["GumbelSoftmax", "Implicit", "Reparameterise", "StraightThrough"]
 
@@ -55,7 +55,7 @@ class Reparameterise(Estimator):
                 f"{type(distribution).__name__} cannot be reparameterised; use Score, LeaveOneOut, or, if it has a "
                 "distribution function, Implicit"
             )
-        return Draw(distribution.rsample(torch.Size([n])), distribution)
+        return Draw(reparameterised(distribution, n), distribution)
 
 
 class Implicit(Estimator):

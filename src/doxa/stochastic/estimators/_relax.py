@@ -19,7 +19,7 @@ from torch.nn.functional import logsigmoid
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, is_bernoulli, log_prob
-from doxa.stochastic.estimators._random import uniform
+from doxa.stochastic.estimators._random import reparameterised, uniform
 
 __all__ = ["LAX", "REBAR", "RELAX"]
 
@@ -70,7 +70,7 @@ class LAX(_Learnt):
     def propose(self, distribution: Distribution, n: int) -> Draw:
         if not distribution.has_rsample:
             raise ConfigError(f"LAX needs a distribution with rsample; for {type(distribution).__name__} use RELAX")
-        x = distribution.rsample(torch.Size([n]))
+        x = reparameterised(distribution, n)
         return Draw(x.detach(), distribution, live=x)
 
     def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:

@@ -148,12 +148,13 @@ class Tape:
         try:
             return estimator.propose(distribution, n)
         except RuntimeError as error:
-            if "randomness" not in str(error):
+            if "randomness error mode" in str(error):
+                what = "sampling inside torch.func.vmap needs vmap(..., randomness='different')"
+            elif "different inplace randomness" in str(error):
+                what = f"torch cannot draw from {distribution} inside torch.func.vmap; use Tape(batch_dims=1) instead"
+            else:
                 raise
-            raise ConfigError(
-                "sampling inside torch.func.vmap needs to know whether all rows draw alike; "
-                "call vmap(..., randomness='different')"
-            ) from None
+            raise ConfigError(what) from None
 
     # Costs.
 
