@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
 import platform
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +23,8 @@ __all__ = ["cache_directory", "native_library"]
 # No -ffast-math: it would flush subnormal numbers in the whole process and break infinities. These two only say
 # that nobody looks at errno or at floating-point traps.
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC", "-shared")
+SECONDS = 10  # that a compiler may take
+DAY = 86_400
 
 
 def cache_directory() -> Path:
@@ -31,14 +36,26 @@ def cache_directory() -> Path:
     base = os.environ.get("DOXA_CACHE")
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(base) if base else Path(home) / "doxa"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    facts = folder.stat()
-    if hasattr(os, "getuid") and (facts.st_uid != os.getuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if not _own(folder):
         raise ConfigError(
             f"the cache directory {folder} belongs to or can be written by others, so its contents cannot be trusted; "
             "say DOXA_CACHE=<a directory of your own>"
         )
+    if hasattr(os, "getuid"):
+        folder.chmod(0o700)
     return folder
+
+
+def _own(path: Path) -> bool:
+    """Whether a file or folder, and a link to it, is the user's own, and nobody else can write to it."""
+    if not hasattr(os, "getuid"):
+        return True
+    facts = path.stat()
+    own = facts.st_uid == path.lstat().st_uid == os.getuid()
+    return own and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 @cache
@@ -57,10 +74,15 @@ def native_library(source: Path) -> ctypes.CDLL | None:
         return None
     try:
         target = cache_directory() / f"{source.stem.lstrip('_')}-{_fingerprint(compiler, source)}.so"
-        if not target.exists():
-            _build(compiler, source, target)
-        return ctypes.CDLL(str(target))
-    except (OSError, subprocess.SubprocessError, ConfigError):
+        failed = target.with_suffix(".failed")  # a compiler that hangs or fails is not asked again for a day
+        tried = failed.exists() and time.time() - failed.stat().st_mtime < DAY
+        if not target.exists() and not tried:
+            try:
+                _build(compiler, source, target)
+            except subprocess.SubprocessError:
+                failed.touch(0o600)
+        return ctypes.CDLL(str(target)) if target.exists() and _own(target) else None
+    except (OSError, ConfigError):
         return None
 
 
@@ -68,14 +90,24 @@ def _build(compiler: str, source: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / "library.so"
         command = [compiler, *FLAGS, str(source), "-o", str(made)]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        null = subprocess.DEVNULL
+        with subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True) as process:
+            try:
+                code = process.wait(SECONDS)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)  # the compiler and whatever it started
+                raise
+        if code:
+            raise subprocess.CalledProcessError(code, command)
+        made.chmod(0o700)
         os.replace(made, target)  # whole or not at all, also when two processes build it at once
 
 
 def _fingerprint(compiler: str, source: Path) -> str:
-    """Of everything that decides what the library is: source, flags, compiler, processor."""
-    version = subprocess.run([compiler, "--version"], check=True, capture_output=True, timeout=60).stdout
-    facts = [source.read_bytes(), " ".join(FLAGS).encode(), compiler.encode(), version, platform.machine().encode()]
+    """Of everything that decides what the library is: source, flags, compiler, processor; nothing is run."""
+    program = Path(compiler).resolve()
+    facts = [source.read_bytes(), " ".join(FLAGS).encode(), platform.machine().encode(), str(program).encode()]
+    facts.append(f"{program.stat().st_size} {program.stat().st_mtime_ns}".encode())
     processor = Path("/proc/cpuinfo")
     if processor.exists():
         lines = processor.read_text(encoding="utf-8", errors="replace").splitlines()

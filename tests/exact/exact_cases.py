@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -29,44 +29,56 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 @dataclass(frozen=True)
 class Case:
-    """A problem, a belief of some rows with zeros in it, and outputs that may be partial or impossible."""
+    """A problem, a belief of some rows with zeros in it, outputs that may be partial or impossible, given values."""
 
     problem: Problem
     belief: Belief
     output: Tensor
+    given: Tensor | None
 
     def __repr__(self) -> str:
         factors = [(repr(f), f.table.int().tolist()) for f in self.problem.factors or ()]
-        return f"Case({self.problem}, {factors}, {self.belief.probs.tolist()}, {self.output.tolist()})"
+        seen = None if self.given is None else self.given.tolist()
+        return f"Case({self.problem}, {factors}, {self.belief.probs.tolist()}, {self.output.tolist()}, {seen})"
 
 
 @st.composite
-def problems(draw: st.DrawFn, most: int = 3, worlds: int = 4) -> Problem:
-    """A random straight-line program over mixed domains: each variable is a random function of up to 3 others."""
+def problems(draw: st.DrawFn, most: int = 3, worlds: int = 4, givens: int = 2) -> Problem:
+    """A random straight-line program over mixed domains: each variable is a random function of up to 3 others.
+
+    Factors are tables, lookups or comparisons.
+    """
     world = draw(st.lists(st.integers(1, most), min_size=1, max_size=worlds))
+    given = draw(st.lists(st.integers(1, most), max_size=givens))
     auxiliary = draw(st.lists(st.integers(1, most), max_size=3))
     output = draw(st.lists(st.integers(1, most), min_size=1, max_size=3))
-    known = [Variable.world(i) for i in range(len(world))]
-    sizes = list(world)
+    known = [Variable.world(i) for i in range(len(world))] + [Variable.given(i) for i in range(len(given))]
+    sizes = world + given
     factors: list[Factor] = []
     targets = [(Variable.auxiliary(i), n) for i, n in enumerate(auxiliary)]
     targets += [(Variable.output(i), n) for i, n in enumerate(output)]
-    seen: dict[tuple[int, ...], Tensor] = {}
+    seen: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
     for target, size in targets:
         parents = draw(st.lists(st.integers(0, len(known) - 1), max_size=3, unique=True))
         shape = tuple(sizes[i] for i in parents)
-        count = len(list(itertools.product(*map(range, shape))))
-        if (*shape, size) in seen and draw(st.booleans()):  # factors of one form share their table
-            table = seen[*shape, size]
+        inputs = [known[i] for i in parents]
+        kind = draw(st.sampled_from(["table", "lookup", "compare"]))
+        if kind == "compare" and size == 2 and len(parents) == 2:
+            factors.append(Factor.compare(*inputs, target, draw(st.sampled_from(["=", "<", "<="]))))
         else:
-            values = draw(st.lists(st.integers(0, size - 1), min_size=count, max_size=count))
-            table = torch.nn.functional.one_hot(torch.tensor(values), size).bool().reshape(*shape, size)
-            seen[*shape, size] = table
-        factors.append(Factor((*(known[i] for i in parents), target), table))
+            if (*shape, size) in seen and draw(st.booleans()):  # factors of one form share their table
+                codes, table = seen[*shape, size]
+            else:
+                values = draw(st.lists(st.integers(0, size - 1), min_size=math.prod(shape), max_size=math.prod(shape)))
+                codes = torch.tensor(values).reshape(shape)
+                table = torch.nn.functional.one_hot(codes, size).bool()
+                seen[*shape, size] = codes, table
+            lookup = kind == "lookup"
+            factors.append(Factor.lookup(inputs, target, codes) if lookup else Factor((*inputs, target), table))
         known.append(target)
-        sizes.append(size)
+        sizes = [*sizes, size]
     order = draw(st.permutations(range(len(factors))))
-    return Problem.from_factors([factors[i] for i in order], world, output, auxiliary=auxiliary)
+    return Problem.from_factors([factors[i] for i in order], world, output, auxiliary=auxiliary, given=given)
 
 
 @st.composite
@@ -81,7 +93,9 @@ def cases(draw: st.DrawFn) -> Case:
         columns.append(numbers / numbers.sum(-1, keepdim=True))
     value = [st.integers(-1, size - 1) for size in problem.output]
     outputs = [[draw(v) for v in value] for _ in range(rows)]
-    return Case(problem, Belief.from_probs(columns), torch.tensor(outputs))
+    seen = [[draw(st.integers(0, size - 1)) for size in problem.given] for _ in range(rows)]
+    given = torch.tensor(seen) if problem.given else None
+    return Case(problem, Belief.from_probs(columns), torch.tensor(outputs), given)
 
 
 def random_belief(problem: Problem, *batch: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Belief:

@@ -8,6 +8,7 @@ import itertools
 import math
 import multiprocessing
 import random
+import stat
 import struct
 import sys
 from pathlib import Path
@@ -18,16 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from doxa._native import cache_directory
+from doxa._native import cache_directory, native_library
 from doxa.errors import ConfigError, DataError, ProblemError
-from doxa.exact import (
-    Budget,
-    BudgetError,
+from doxa.exact import Budget, BudgetError, Compilation, Constraint, Elimination
+from doxa.exact.circuits import (
     Circuit,
     CircuitBuilder,
-    Compilation,
-    Constraint,
-    Elimination,
     cardinality,
     chain,
     compile_cnf,
@@ -247,10 +244,29 @@ def test_deep_formulas_do_not_recurse() -> None:
 
 def test_budgets_are_kept() -> None:
     hard = random_cnf(120, 240)
-    with pytest.raises(BudgetError, match=r"beyond the budget of 0.05 s .* sampled or amortized"):
-        compile_cnf(hard, Budget(seconds=0.05))
-    with pytest.raises(BudgetError, match="beyond the budget of 60 s and 500 nodes"):
-        compile_cnf(hard, Budget(nodes=500))
+    for limits in (Budget(seconds=1e-9), Budget(nodes=500), Budget(operations=20_000)):
+        field = next(
+            name for name in ("seconds", "nodes", "operations") if getattr(limits, name) != getattr(Budget(), name)
+        )
+        messages = set()
+        for _ in range(2):
+            with pytest.raises(BudgetError, match=rf"[Rr]aise Budget\({field}=...\)") as error:
+                compile_cnf(hard, limits)
+            messages.add(str(error.value))
+            assert error.value.field == field
+        assert len(messages) == 1, "the same every time"
+
+
+def test_a_budget_means_the_same_for_a_circuit_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("DOXA_CACHE", str(tmp_path))
+    problem = cnf(random_cnf(10, 20).clauses, 10)
+    small = Budget(operations=20_000)
+    for kept in (0, 1):
+        assert len(list(tmp_path.glob("*.circuit"))) == kept
+        with pytest.raises(BudgetError, match="more than 20,000 operations"):
+            Compilation(problem, budget=small)
+        Compilation(problem)
 
 
 @pytest.mark.slow
@@ -282,7 +298,7 @@ def test_other_compilers_count_the_same(formula: CNF) -> None:
     from doxa.exact.circuits._backends import compile_with
 
     for backend in available():
-        assert compile_with(backend, formula, Budget()).count() == count(formula)  # type: ignore[arg-type]
+        assert compile_with(backend, formula, Budget())[0].count() == count(formula)  # type: ignore[arg-type]
 
 
 def test_missing_backends_are_explained() -> None:
@@ -320,7 +336,7 @@ def _compile_in_a_process(folder: str, barrier: object) -> None:
     formula = random_cnf(30, 90)
     barrier.wait()  # type: ignore[attr-defined]
     for _ in range(5):
-        save(key_of(formula), compile_cnf(formula), Path(folder))
+        save(key_of(formula), compile_cnf(formula), 7, Path(folder))
 
 
 def test_two_processes_leave_a_valid_cache(tmp_path: Path) -> None:
@@ -335,7 +351,7 @@ def test_two_processes_leave_a_valid_cache(tmp_path: Path) -> None:
     formula = random_cnf(30, 90)
     found = load(key_of(formula), tmp_path)
     assert found is not None
-    assert pack(found, "") == pack(compile_cnf(formula), "")
+    assert pack(*found, "") == pack(compile_cnf(formula), 7, "")
     assert [file.suffix for file in tmp_path.iterdir()] == [".circuit"]
 
 
@@ -344,6 +360,36 @@ def test_a_cache_that_others_can_write_is_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("DOXA_CACHE", str(tmp_path))
     with pytest.raises(ConfigError, match="can be written by others"):
         cache_directory()
+    source = tmp_path / "_some.c"
+    source.write_text("int one(void) { return 1; }")
+    assert native_library(source) is None
+
+
+def test_the_cache_is_private_and_may_be_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, link = tmp_path / "a" / "b", tmp_path / "link"
+    monkeypatch.setenv("DOXA_CACHE", str(folder))
+    assert stat.S_IMODE(cache_directory().stat().st_mode) == 0o700
+    folder.chmod(0o755)
+    assert stat.S_IMODE(cache_directory().stat().st_mode) == 0o700
+    link.symlink_to(folder)
+    monkeypatch.setenv("DOXA_CACHE", str(link))
+    assert cache_directory().samefile(folder)
+
+
+@pytest.mark.parametrize("script", ["sleep 600", "exit 1", "touch $DOXA_CACHE/started; sleep 600 & wait"])
+def test_a_compiler_that_hangs_or_fails_is_asked_once(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, source = tmp_path / "cc", tmp_path / "_some.c"
+    source.write_text("int one(void) { return 1; }")
+    compiler.write_text(f"#!/bin/sh\necho x >> $DOXA_CACHE/calls\n{script}\n")
+    compiler.chmod(0o700)
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("DOXA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("doxa._native.SECONDS", 0.2)
+    for _ in range(2):
+        assert native_library.__wrapped__(source) is None
+    assert (tmp_path / "cache" / "calls").read_text() == "x\n"
 
 
 @settings(deadline=None, max_examples=30)
@@ -445,7 +491,11 @@ def test_fourteen_binary_variables(seed: int) -> None:
     problem = cnf(formula.clauses, 14)
     belief = Belief.from_bernoulli(logits=torch.randn(2, 14, dtype=torch.float64))
     oracle, output = BruteForce(problem), torch.tensor([1])
-    for reasoner in (Compilation(problem), Elimination(problem), Constraint(formula)):
+    for reasoner in (
+        Compilation(problem, budget=Budget(operations=1 << 26)),
+        Elimination(problem),
+        Constraint(formula),
+    ):
         torch.testing.assert_close(reasoner.log_prob(belief, output), oracle.log_prob(belief, output))
         torch.testing.assert_close(reasoner.posterior(belief, output).probs, oracle.posterior(belief, output).probs)
         torch.testing.assert_close(reasoner.explain(belief, output, 3).scores, oracle.explain(belief, output, 3).scores)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
-from doxa.exact import ConstrainedLayer, Constraint, Elimination, describe, why_not
+from doxa.exact import ConstrainedLayer, Constraint, Elimination, counterfactual, describe
 from doxa.logic import (
     CNF,
     Count,
@@ -217,29 +217,29 @@ def test_clauses_and_atoms_by_name() -> None:
 
 
 @pytest.mark.parametrize("problem", [addition(2, base=3), exactly(2, 4)], ids=["addition", "exactly"])
-def test_why_not_finds_the_smallest_change(problem: Problem) -> None:
+def test_counterfactual_finds_the_smallest_change(problem: Problem) -> None:
     reasoner = Elimination(problem)
     worlds, every = problem.worlds(), problem.worlds()
     outputs = problem(every)
     wanted = outputs[-1]
-    found = why_not(reasoner, worlds, wanted)
+    found = counterfactual(reasoner, worlds, wanted)
     distance = (worlds.unsqueeze(1) != every).sum(-1)
     assert torch.equal(found.changes, distance.masked_fill((outputs != wanted).any(-1), 99).amin(-1))
     assert (problem(found.worlds) == wanted).all()
-    other = why_not(reasoner, worlds)
+    other = counterfactual(reasoner, worlds)
     different = (outputs.unsqueeze(1) != outputs).any(-1)
     assert torch.equal(other.changes, distance.masked_fill(~different, 99).amin(-1))
     assert torch.equal(other.outputs, problem(other.worlds))
     assert (other.outputs != outputs).any(-1).all()
 
 
-def test_why_not_prefers_the_probable_and_admits_defeat() -> None:
+def test_counterfactual_prefers_the_probable_and_admits_defeat() -> None:
     reasoner = Elimination(addition(1))
     probs = torch.full((2, 10), 0.05)
     probs[1, 9] += 0.5
     belief = Belief.from_probs(probs / probs.sum(-1, keepdim=True))
-    assert why_not(reasoner, torch.tensor([5, 8]), torch.tensor([1, 4]), belief).worlds.tolist() == [5, 9]
-    never = why_not(reasoner, torch.tensor([5, 8]), torch.tensor([1, 9]))
+    assert counterfactual(reasoner, torch.tensor([5, 8]), torch.tensor([1, 4]), belief).worlds.tolist() == [5, 9]
+    never = counterfactual(reasoner, torch.tensor([5, 8]), torch.tensor([1, 9]))
     assert (never.changes.item(), never.worlds.tolist()) == (-1, [-1, -1])
 
 

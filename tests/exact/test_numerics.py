@@ -10,7 +10,7 @@ import torch
 from exact_cases import ENGINES, random_belief
 from torch import Tensor
 
-from doxa.exact import Elimination, ExactReasoner
+from doxa.exact import Budget, Elimination, ExactReasoner
 from doxa.problem import Belief, BruteForce, Problem, addition, exactly, parity
 
 Engine = Callable[..., ExactReasoner]
@@ -93,7 +93,7 @@ def test_parts_that_fit_in_memory_give_the_same(engine: Engine) -> None:
     logits = torch.randn(7, 4, 3, dtype=torch.float64, requires_grad=True)
     output = problem(problem.random_worlds(7))
     answers = []
-    for reasoner in (engine(problem), engine(problem, max_entries=1)):
+    for reasoner in (engine(problem), engine(problem, budget=Budget(entries=2000))):
         loss = reasoner.loss(Belief.from_logits(logits), output)
         answers.append(
             (loss, *torch.autograd.grad(loss.sum(), logits), reasoner.marginals(Belief.from_logits(logits)).probs)

@@ -9,11 +9,10 @@ import pytest
 import torch
 from exact_cases import ENGINES, Case, cases, random_belief, seeded
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from doxa.errors import ConfigError, ProblemError
-from doxa.exact import Elimination, Enumeration, ExactReasoner, condition
+from doxa.exact import Budget, Elimination, Enumeration, ExactReasoner, condition
 from doxa.problem import (
     Belief,
     BruteForce,
@@ -44,10 +43,11 @@ def close(a: Tensor, b: Tensor, tolerance: float = 1e-9) -> None:
     torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
-def possible(case: Case) -> tuple[Belief, Tensor] | None:
+def possible(case: Case) -> tuple[Belief, Tensor, Tensor | None] | None:
     """The rows of a case whose output is possible."""
-    rows = BruteForce(case.problem).log_prob(case.belief, case.output) > -math.inf
-    return (case.belief[rows], case.output[rows]) if rows.any() else None
+    rows = BruteForce(case.problem).log_prob(case.belief, case.output, given=case.given) > -math.inf
+    seen = None if case.given is None else case.given[rows]
+    return (case.belief[rows], case.output[rows], seen) if rows.any() else None
 
 
 @engines
@@ -56,18 +56,19 @@ def possible(case: Case) -> tuple[Belief, Tensor] | None:
 def test_log_prob_marginals_and_loss(engine: Engine, case: Case) -> None:
     oracle, reasoner = BruteForce(case.problem), engine(case.problem, impossible="inf")
     assert isinstance(reasoner, Reasoner)
-    expected = oracle.log_prob(case.belief, case.output)
-    value = reasoner.log_prob(case.belief, case.output)
+    expected = oracle.log_prob(case.belief, case.output, given=case.given)
+    value = reasoner.log_prob(case.belief, case.output, given=case.given)
     close(value, expected)
-    assert torch.equal(reasoner.loss(case.belief, case.output), -value)
-    close(reasoner.marginals(case.belief).probs, oracle.marginals(case.belief).probs)
-    assert torch.equal(reasoner.possible(case.output), oracle.possible(case.output))
-    finite = engine(case.problem, impossible="finite").loss(case.belief, case.output)
+    assert torch.equal(reasoner.loss(case.belief, case.output, given=case.given), -value)
+    marginals = reasoner.marginals(case.belief, given=case.given)
+    close(marginals.probs, oracle.marginals(case.belief, given=case.given).probs)
+    assert torch.equal(reasoner.possible(case.output, given=case.given), oracle.possible(case.output, given=case.given))
+    finite = engine(case.problem, impossible="finite").loss(case.belief, case.output, given=case.given)
     assert finite.isfinite().all()
     if (value == -math.inf).any():
         row = int((value == -math.inf).nonzero()[0])
         with pytest.raises(ProblemError, match=rf"impossible outputs in rows \({row},\)"):
-            engine(case.problem).loss(case.belief, case.output)
+            engine(case.problem).loss(case.belief, case.output, given=case.given)
 
 
 @engines
@@ -77,35 +78,36 @@ def test_posterior_entropy_and_divergence(engine: Engine, case: Case) -> None:
     rows = possible(case)
     if rows is None:
         return
-    belief, output = rows
+    belief, output, seen = rows
     oracle, reasoner = BruteForce(case.problem), engine(case.problem)
-    close(reasoner.posterior(belief, output).probs, oracle.posterior(belief, output).probs)
-    joint = oracle.world_log_probs(belief, output)
+    close(reasoner.posterior(belief, output, given=seen).probs, oracle.posterior(belief, output, given=seen).probs)
+    joint = oracle.world_log_probs(belief, output, given=seen)
     total = joint.logsumexp(-1, keepdim=True)
     worlds = (joint - total).exp()
     log = torch.where(worlds > 0, joint - total, 0.0)
-    close(reasoner.entropy(belief, output), -(worlds * log).sum(-1))
+    close(reasoner.entropy(belief, output, given=seen), -(worlds * log).sum(-1))
     other = random_belief(case.problem, len(output), seed=5)
-    prior = oracle.world_log_probs(other)
-    close(reasoner.kl(belief, output, other), (worlds * (log - prior)).sum(-1))
-    close(reasoner.kl(belief, output, belief), -total.squeeze(-1))
-    conditioned = oracle.world_log_probs(other, output)
+    prior = oracle.world_log_probs(other, given=seen)
+    close(reasoner.kl(belief, output, other, given=seen), (worlds * (log - prior)).sum(-1))
+    close(reasoner.kl(belief, output, belief, given=seen), -total.squeeze(-1))
+    conditioned = oracle.world_log_probs(other, output, given=seen)
     both = torch.where(worlds > 0, conditioned - conditioned.logsumexp(-1, keepdim=True), 0.0)
-    close(reasoner.kl(belief, output, other, posterior=True), (worlds * (log - both)).sum(-1))
+    close(reasoner.kl(belief, output, other, given=seen, posterior=True), (worlds * (log - both)).sum(-1))
 
 
 @engines
 @settings(deadline=None, max_examples=15)
 @given(case=cases())
 def test_explanations(engine: Engine, case: Case) -> None:
-    expected = BruteForce(case.problem).explain(case.belief, case.output, k=4)
-    found = engine(case.problem).explain(case.belief, case.output, k=4)
+    expected = BruteForce(case.problem).explain(case.belief, case.output, k=4, given=case.given)
+    found = engine(case.problem).explain(case.belief, case.output, k=4, given=case.given)
     close(found.scores, expected.scores)
     for row, (worlds, scores) in enumerate(zip(found.worlds, found.scores, strict=True)):
         real = worlds[scores > -math.inf]
         assert (worlds[scores == -math.inf] == -1).all()
         assert len({tuple(world) for world in real.tolist()}) == len(real)
-        outputs, wanted = case.problem(real), case.output[row]
+        outputs = case.problem(real, None if case.given is None else case.given[row])
+        wanted = case.output[row]
         assert ((outputs == wanted) | (wanted < 0)).all()
 
 
@@ -114,13 +116,13 @@ def test_explanations(engine: Engine, case: Case) -> None:
 @given(case=cases())
 def test_prediction_is_the_best_output_when_it_says_so(engine: Engine, case: Case) -> None:
     oracle, reasoner = BruteForce(case.problem), engine(case.problem)
-    best = oracle.joint(case.belief).amax(-1)
+    best = oracle.joint(case.belief, given=case.given).amax(-1)
     for width in (1, 3, 30):
-        output, proven = reasoner.most_probable(case.belief, width=width)
-        value = oracle.log_prob(case.belief, output)
+        output, proven = reasoner.most_probable(case.belief, given=case.given, width=width)
+        value = oracle.log_prob(case.belief, output, given=case.given)
         close(value[proven], best[proven])
         assert width < 30 or proven.all()  # at most 27 outputs
-    assert torch.equal(reasoner.predict(case.belief, width=30), output)
+    assert torch.equal(reasoner.predict(case.belief, given=case.given, width=30), output)
 
 
 @engines
@@ -134,9 +136,9 @@ def test_expectation(engine: Engine, case: Case) -> None:
         columns = [table[:, j, outputs[:, j]] for j in range(len(problem.output))]
         return torch.stack(columns).sum(0).T
 
-    expected = BruteForce(problem).expectation(case.belief, function)
-    close(engine(problem).expectation(case.belief, function), expected)
-    close(engine(problem).expectation(case.belief, table), expected)
+    expected = BruteForce(problem).expectation(case.belief, function, given=case.given)
+    close(engine(problem).expectation(case.belief, function, given=case.given), expected)
+    close(engine(problem).expectation(case.belief, table, given=case.given), expected)
 
 
 @engines
@@ -185,25 +187,6 @@ def test_evidence_on_the_world(engine: Engine) -> None:
     close(reasoner.marginals(condition(belief, mask)).probs.sum(-1), torch.ones(4, 3, dtype=torch.float64))
 
 
-@settings(deadline=None, max_examples=30)
-@given(case=cases(), chosen=st.integers(0, 15))
-def test_certain_variables_are_looked_up(case: Case, chosen: int) -> None:
-    """Some world variables certain, by elimination that knows it, against brute force that does not."""
-    problem, rows = case.problem, len(case.output)
-    certain = [i for i in range(len(problem.world)) if chosen >> i & 1]
-    output = case.problem(case.belief.mode())
-    worlds = case.belief.mode()
-    probs = case.belief.probs.clone()
-    for i in certain:
-        probs[:, i] = torch.nn.functional.one_hot(worlds[:, i], probs.shape[-1]).double()
-    belief = Belief.from_probs(probs, problem.world)
-    reasoner = Elimination(problem)
-    expected = BruteForce(problem).log_prob(belief, output)
-    close(reasoner.log_prob_given(belief, output, certain), expected)
-    other = problem(problem.random_worlds(rows, generator=seeded()))
-    close(reasoner.log_prob_given(belief, other, certain), BruteForce(problem).log_prob(belief, other))
-
-
 def test_evidence_that_is_wrong_is_refused() -> None:
     belief = Belief.from_probs(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
     with pytest.raises(ProblemError, match=r"variable 0 in row .* has probability 0"):
@@ -217,12 +200,12 @@ def test_evidence_that_is_wrong_is_refused() -> None:
 def test_refusals() -> None:
     with pytest.raises(ConfigError, match="impossible is 'ignore', expected"):
         Enumeration(addition(1), impossible="ignore")  # type: ignore[arg-type]
-    with pytest.raises(ProblemError, match=r"about 10\^30 worlds, more than max_worlds=16,384"):
+    with pytest.raises(ProblemError, match=r"about 10\^30 worlds, more than 16,384; raise Budget\(worlds=...\)"):
         Enumeration(addition(15))
     with pytest.raises(ProblemError, match="no factors"):
         Elimination(Problem((2,), (2,), lambda worlds: worlds))
-    with pytest.raises(ProblemError, match=r"table of .* entries, more than max_join=16: .*entangled"):
-        Elimination(exactly(5, 10), max_join=16)
+    with pytest.raises(ProblemError, match=r"table of .* entries, more than 16: .*entangled. Raise Budget\(join=...\)"):
+        Elimination(exactly(5, 10), budget=Budget(join=16))
     reasoner = Elimination(addition(15))
     with pytest.raises(ProblemError, match="more than max_outputs=4,096; give the function as a tensor"):
         reasoner.expectation(Belief.uniform((10,) * 30), lambda y: y[:, 0])

@@ -172,7 +172,11 @@ def test_factor_may_determine_two_variables_and_others_may_repeat_it() -> None:
         ([Factor((w(0), y(0)), torch.ones(2, 2))], (), "do not determine y0"),
         ([Factor((w(0), y(0)), COPY)], (3,), "do not determine auxiliary 0"),
         ([Factor((a(0), y(0)), COPY), Factor((y(0), a(0)), COPY)], (2,), "do not determine y0, auxiliary 0"),
-        ([Factor((w(2), y(0)), COPY)], (), "no world variable 2; the problem has 2 world, 1 output, 0 auxiliary"),
+        (
+            [Factor((w(2), y(0)), COPY)],
+            (),
+            "no world variable 2; the problem has 2 world, 1 output, 0 given, 0 auxiliary",
+        ),
         ([Factor((w(0), a(0)), COPY)], (), "no auxiliary variable 0"),
         ([Factor((w(0), y(0)), torch.ones(2, 3))], (), r"table of Factor\(world 0, output 0\) has shape \(2, 3\)"),
     ],

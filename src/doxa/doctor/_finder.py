@@ -11,7 +11,7 @@ from pysat.formula import WCNF
 from pysat.solvers import Cadical153
 from torch import Tensor
 
-from doxa.exact import compile_cnf
+from doxa.exact.circuits import compile_cnf
 from doxa.logic import CNF
 from doxa.problem import Problem
 

@@ -7,11 +7,10 @@ A belief P gives each world w a probability, and a known function c gives it an 
 a sum over all worlds. There may be too many of them to list, but not too many to sum: ``Enumeration`` lists them,
 ``Elimination`` adds up one variable after the other within the problem's factors, ``Compilation`` turns them into a
 circuit of products and sums. ``plan`` picks one and says why. ``Constraint`` reasons with knowledge, and
-``ConstrainedLayer`` makes a network obey it. ``KnowledgeReasoner`` asks for the probability of formulas about data.
+``ConstrainedLayer`` makes a network obey it.
 
 All engines compute log p(y | P) in log space, batched, in float32 or float64, and any number of times differentiable.
-The
-derivative with respect to a log-probability is the posterior probability of that value, so training moves the
+The derivative with respect to a log-probability is the posterior probability of that value, so training moves the
 belief towards the worlds that explain what was observed. The same sum answers every other question: marginals of the
 outputs and of the world, the k most probable explanations, exact samples, entropy, divergence, expectations.
 
@@ -22,48 +21,29 @@ outputs and of the world, the k most probable explanations, exact samples, entro
 >>> loss = reasoner.loss(belief, torch.randint(1, 2, (64, 16))).mean()
 """
 
-from doxa._native import cache_directory
+from doxa.exact._budget import Budget, BudgetError
 from doxa.exact._constraint import Constraint
-from doxa.exact._projection import Certified, ConstrainedLayer
-from doxa.exact.circuits._circuit import Circuit, CircuitBuilder, cardinality, chain, exactly_one, machine
-from doxa.exact.circuits._compiler import Budget, BudgetError, compile_cnf
-from doxa.exact.circuits._evaluate import weigh
-from doxa.exact.circuits._native import Kernel, native_kernel
-from doxa.exact.circuits._nnf import read_nnf, write_nnf
+from doxa.exact._projection import ConstrainedLayer
 from doxa.exact.engines._compilation import Compilation
+from doxa.exact.engines._condition import condition
+from doxa.exact.engines._counterfactual import counterfactual, describe
 from doxa.exact.engines._elimination import Elimination
 from doxa.exact.engines._enumeration import Enumeration
-from doxa.exact.engines._plan import Plan, plan
-from doxa.exact.engines._reasoner import ExactReasoner, condition
-from doxa.exact.engines._why import WhyNot, describe, why_not
+from doxa.exact.engines._plan import ExactPlan, plan
+from doxa.exact.engines._reasoner import ExactReasoner
 
 __all__ = [
     "Budget",
     "BudgetError",
-    "Certified",
-    "Circuit",
-    "CircuitBuilder",
     "Compilation",
     "ConstrainedLayer",
     "Constraint",
     "Elimination",
     "Enumeration",
+    "ExactPlan",
     "ExactReasoner",
-    "Kernel",
-    "Plan",
-    "WhyNot",
-    "cache_directory",
-    "cardinality",
-    "chain",
-    "compile_cnf",
     "condition",
+    "counterfactual",
     "describe",
-    "exactly_one",
-    "machine",
-    "native_kernel",
     "plan",
-    "read_nnf",
-    "weigh",
-    "why_not",
-    "write_nnf",
 ]

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from doxa._numerics import log1mexp
 from doxa.errors import KnowledgeError, ProblemError
-from doxa.exact.circuits._compiler import Budget
-from doxa.exact.circuits._encoding import Atoms, Encoding
-from doxa.exact.circuits._layers import Layers, make_layers
-from doxa.exact.circuits._semirings import FLOOR, Reduce, log_sum, restore
-from doxa.exact.engines._compilation import choose_kernel, compiled, run
-from doxa.exact.engines._reasoner import ExactReasoner, Impossible, is_traced
-from doxa.logic import CNF, Count, Expr, KnowledgeBase, Not, Propositional, evaluate, ground, to_cnf
-from doxa.problem import Belief, Problem
+from doxa.exact._budget import Budget
+from doxa.exact.engines._compilation import Compilation
+from doxa.logic import CNF, Count, Expr, KnowledgeBase, Propositional, ground
+from doxa.problem import Belief, Impossible, Problem
+from doxa.problem._functions import Holds
 
 
-class Constraint(ExactReasoner):
+class Constraint(Compilation):
     """Exact inference for knowledge: does it hold, in which worlds, and how probable is that?
 
     The knowledge is grounded, and its atoms are taken to be independent. An atom is a world variable with two values;
@@ -33,11 +27,11 @@ class Constraint(ExactReasoner):
     Args:
         knowledge: a knowledge base, ground knowledge, a formula, or clauses without auxiliary variables.
         domains: the objects of open sorts and the data rows of a knowledge base or formula, as in ``logic.ground``.
-        budget: what compiling may cost.
+        given: atoms whose truth comes with each question; a function with one such atom is given as a whole.
+        budget: what compiling may cost, and the numbers to hold at a time.
         native: use the kernel in C: True, False, or None for where there is one.
         cache: keep the circuit on disk, and look for it there.
         impossible: what ``loss`` does when the knowledge cannot hold: "raise", "inf" or "finite".
-        max_entries: memory bound: batches that need more numbers at a time are computed in parts.
 
     >>> from doxa.logic import propositions
     >>> a, b, c = propositions("a b c")
@@ -49,40 +43,33 @@ class Constraint(ExactReasoner):
     4
     """
 
-    sources: Tensor
-    always: Tensor
-
     def __init__(
         self,
         knowledge: KnowledgeBase | Propositional | Expr | CNF,
         *,
         domains: Mapping[str, Any] | None = None,
+        given: Iterable[Expr] = (),
         budget: Budget | None = None,
         native: bool | None = None,
         cache: bool = True,
         impossible: Impossible = "raise",
-        max_entries: int = 1 << 26,
     ) -> None:
         theory = _grounded(knowledge, domains)
-        self.formula = theory.formula
-        variables, sizes, self._values = _layout(theory)
-        problem = Problem(
-            sizes,
-            (2,),
-            partial(_holds, formula=theory.formula, values=self._values),
-            names=(*_names(variables, sizes), "holds"),
-        )
-        encoding = _encode(theory.formula, sizes, self._values)
-        layers = make_layers(compiled(encoding, budget, "doxa", cache))
-        super().__init__(problem, impossible=impossible, max_entries=max_entries, entries=layers.entries)
+        problem, variables = _posed(theory, set(given))
+        super().__init__(problem, budget=budget, native=native, cache=cache, impossible=impossible)
         self.variables = variables
-        self.layers = layers
-        self.kernel = choose_kernel(native)
-        self._options = budget, cache
-        self._denied: tuple[Layers, Encoding] | None = None
-        self.models = layers.circuit.total()
-        self.register_buffer("sources", encoding.sources, persistent=False)
-        self.register_buffer("always", torch.tensor(encoding.always, dtype=torch.int64), persistent=False)
+        self._places = {x: place for x, place in problem.formula.places.items() if place[0] < len(variables)}  # type: ignore[union-attr]
+
+    @property
+    def formula(self) -> Expr:
+        """The ground knowledge."""
+        assert self.problem.formula is not None
+        return self.problem.formula.formula
+
+    @property
+    def models(self) -> int:
+        """In how many worlds the knowledge holds, over all values of given atoms."""
+        return self.circuit.total()
 
     def belief(self, probs: Mapping[Expr, Tensor]) -> Belief:
         """A belief from the probability of each atom, by atom; the values of a function must sum to 1.
@@ -92,13 +79,13 @@ class Constraint(ExactReasoner):
         >>> Constraint(a | b).belief({a: torch.tensor([0.5, 0.1]), b: torch.tensor([0.5, 0.2])})
         Belief(batch=(2,), sizes=(2, 2), dtype=torch.float32)
         """
-        missing = [atom for atom in self._values if atom not in probs]
-        unknown = [atom for atom in probs if atom not in self._values]
+        missing = [atom for atom in self._places if atom not in probs]
+        unknown = [atom for atom in probs if atom not in self._places]
         if missing or unknown:
             raise KnowledgeError(
                 f"the belief lacks {', '.join(map(str, missing[:5])) or 'nothing'} and has "
                 f"{', '.join(map(str, unknown[:5])) or 'nothing'} that the knowledge does not mention; give one "
-                f"probability for each of its {len(self._values)} atoms"
+                f"probability for each of its {len(self._places)} atoms"
             )
         columns = []
         for atoms, size in zip(self.variables, self.problem.world, strict=True):
@@ -116,9 +103,9 @@ class Constraint(ExactReasoner):
         """
         world = torch.zeros(len(self.variables), dtype=torch.int64)
         for atom in atoms:
-            if atom not in self._values:
-                raise KnowledgeError(f"the knowledge has no atom {atom}; it has {', '.join(map(str, self._values))}")
-            variable, value = self._values[atom]
+            if atom not in self._places:
+                raise KnowledgeError(f"the knowledge has no atom {atom}; it has {', '.join(map(str, self._places))}")
+            variable, value = self._places[atom]
             world[variable] = value
         return world
 
@@ -131,9 +118,9 @@ class Constraint(ExactReasoner):
         (<Call b>,)
         """
         values = world.tolist()
-        return tuple(atom for atom, (variable, value) in self._values.items() if values[variable] == value)
+        return tuple(atom for atom, (variable, value) in self._places.items() if values[variable] == value)
 
-    def probability(self, belief: Belief) -> Tensor:
+    def probability(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """p(knowledge holds | P), ``(*batch,)``.
 
         >>> from doxa.logic import propositions
@@ -141,9 +128,9 @@ class Constraint(ExactReasoner):
         >>> Constraint(a ^ b).probability(Belief.uniform((2, 2)))
         tensor(0.5000)
         """
-        return self.log_prob(belief, self._output(belief, 1)).exp()
+        return self.log_prob(belief, truth(belief, 1), given=given).exp()
 
-    def semantic_loss(self, belief: Belief) -> Tensor:
+    def semantic_loss(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """-log p(knowledge holds | P), ``(*batch,)``, exactly (Xu et al. 2018; dissertation, appendix "Constrained
         structured output prediction").
 
@@ -152,41 +139,12 @@ class Constraint(ExactReasoner):
         >>> Constraint(a & a).semantic_loss(Belief.from_bernoulli(probs=torch.tensor([0.5])))
         tensor(0.6931)
         """
-        return self.loss(belief, self._output(belief, 1))
+        return self.loss(belief, truth(belief, 1), given=given)
 
-    def _output(self, belief: Belief, value: int) -> Tensor:
-        return torch.full((1,), value, device=belief.log_probs.device)
 
-    def _holding(self, world: Tensor, reduce: Reduce) -> Tensor:
-        flat = torch.cat([world.flatten(1), world.new_zeros(len(world), 1)], 1).T
-        root = run(self.layers, flat.index_select(0, self.sources), reduce, self.kernel)
-        return root + flat.index_select(0, self.always).sum(0) if len(self.always) else root
-
-    def _failing(self, world: Tensor, reduce: Reduce, holding: Tensor | None) -> Tensor:
-        if reduce is log_sum and holding is not None:
-            total = restore(log_sum(world.clamp(min=FLOOR).movedim(-1, 0))).sum(-1)
-            gap = (total.clamp(min=FLOOR) - holding.clamp(min=FLOOR)).clamp(min=torch.finfo(world.dtype).eps)
-            rest = total + torch.where(gap > -FLOOR / 1e6, 0.0, log1mexp(gap.clamp(max=-FLOOR / 1e6)))
-            return torch.full_like(rest, FLOOR) if self.models == self.problem.num_worlds else rest
-        if self._denied is None:  # only now is the negation needed as a circuit of its own
-            budget, cache = self._options
-            encoding = _encode(Not(self.formula), self.problem.world, self._values)
-            self._denied = make_layers(compiled(encoding, budget, "doxa", cache)), encoding
-        layers, encoding = self._denied
-        flat = torch.cat([world.flatten(1), world.new_zeros(len(world), 1)], 1).T
-        root = run(layers, flat.index_select(0, encoding.sources.to(flat.device)), reduce, self.kernel)
-        return root + flat.index_select(0, self.always).sum(0) if len(self.always) else root
-
-    def _log_weight(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
-        holding = self._holding(world, reduce)
-        failing = self._failing(world, reduce, holding)
-        both = torch.stack([failing, holding]).clamp(min=FLOOR) + output.squeeze(1).T.clamp(min=FLOOR)
-        return restore(reduce(both))
-
-    def _log_prob(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
-        if not is_traced(output) and bool((output == 1).all()):
-            return self._holding(world, reduce)
-        return super()._log_prob(world, output, reduce)
+def truth(belief: Belief, value: int) -> Tensor:
+    """The output "holds" (1) or "does not hold" (0), for all rows."""
+    return torch.full((1,), value, device=belief.log_probs.device)
 
 
 def _grounded(
@@ -212,56 +170,26 @@ def _grounded(
     return theory
 
 
-def _layout(theory: Propositional) -> tuple[list[tuple[Expr, ...]], tuple[int, ...], dict[Expr, tuple[int, int]]]:
-    """The atoms of each world variable in order of appearance, their numbers of values, each atom's variable and value.
+def _posed(theory: Propositional, given: set[Expr]) -> tuple[Problem, list[tuple[Expr, ...]]]:
+    """The problem whether the knowledge holds, and the atoms of each world variable in order of appearance.
 
     The atoms of a variable are the values of a function, or one atom alone, which has the values false and true.
     """
+    unknown = given.difference(theory.atoms)
+    if unknown:
+        raise KnowledgeError(f"the knowledge has no atom {', '.join(map(str, unknown))}, which was said to be given")
     family = {atom: c.children for c in theory.constraints if isinstance(c, Count) for atom in c.children}
-    variables = list(dict.fromkeys(family.get(atom, (atom,)) for atom in theory.atoms))
-    sizes = tuple(len(atoms) if atoms[0] in family else 2 for atoms in variables)
-    values = {
-        atom: (i, value if atom in family else 1)
-        for i, atoms in enumerate(variables)
-        for value, atom in enumerate(atoms)
-    }
-    return variables, sizes, values
-
-
-def _names(variables: Sequence[tuple[Expr, ...]], sizes: Sequence[int]) -> list[str]:
-    named = zip(variables, sizes, strict=True)
-    return [str(atoms[0]).rsplit(" = ", 1)[0] if len(atoms) == size else str(atoms[0]) for atoms, size in named]
-
-
-def _holds(worlds: Tensor, formula: Expr, values: Mapping[Expr, tuple[int, int]]) -> Tensor:
-    """Classical truth, world by world: the independent check of what the circuit says."""
-    flat = worlds.reshape(-1, worlds.shape[-1]).cpu().numpy()
-    holds = np.asarray(evaluate(formula, {atom: flat[:, i] == value for atom, (i, value) in values.items()}))
-    return torch.from_numpy(np.broadcast_to(holds, len(flat)).copy()).reshape(*worlds.shape[:-1], 1).to(worlds)
-
-
-def _encode(formula: Expr, sizes: Sequence[int], values: Mapping[Expr, tuple[int, int]]) -> Encoding:
-    """The formula as clauses over the Booleans of the variables; auxiliary ones are determined, so they weigh 1."""
-    atoms = Atoms(sizes)
-    cnf = to_cnf(formula, method="tseitin", atoms=tuple(values))
-    number: list[int | None] = [None]
-    extra = atoms.count
-    for atom in cnf.atoms:
-        if atom is None:
-            extra += 1
-            number.append(extra)
-        else:
-            number.append(atoms.literal(*values[atom]))
-    clauses = list(atoms.clauses)
-    for clause in cnf.clauses:
-        new, satisfied = [], False
-        for literal in clause:
-            mine = number[abs(literal)]
-            if mine is None:  # always true
-                satisfied |= literal > 0
-            else:
-                new.append(mine if literal > 0 else -mine)
-        if not satisfied:
-            clauses.append(new)
-    places = {i: i * max(sizes) for i in range(len(sizes))}
-    return atoms.encoding(clauses, extra, places, len(sizes) * max(sizes))
+    every = list(dict.fromkeys(family.get(atom, (atom,)) for atom in theory.atoms))
+    every.sort(key=lambda atoms: not given.isdisjoint(atoms))  # the world first
+    count = sum(given.isdisjoint(atoms) for atoms in every)
+    sizes = [len(atoms) if atoms[0] in family else 2 for atoms in every]
+    places = {x: (v, i if x in family else 1) for v, atoms in enumerate(every) for i, x in enumerate(atoms)}
+    names = [str(atoms[0]).rsplit(" = ", 1)[0] if atoms[0] in family else str(atoms[0]) for atoms in every]
+    problem = Problem(
+        tuple(sizes[:count]),
+        (2,),
+        Holds(theory.formula, places),
+        names=(*names[:count], "holds", *names[count:]),
+        given=tuple(sizes[count:]),
+    )
+    return problem, every[:count]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError
-from doxa.exact._constraint import Constraint
-from doxa.exact.engines._reasoner import log_of
+from doxa.exact._constraint import Constraint, truth
+from doxa.exact.engines._derivatives import log_of
 from doxa.problem import Belief
 
 
@@ -61,16 +61,16 @@ class ConstrainedLayer(nn.Module):
         self.constraint = constraint
         self.target = target
 
-    def forward(self, belief: Belief) -> Belief:
+    def forward(self, belief: Belief, *, given: Tensor | None = None) -> Belief:
         """q(w_i) for each world variable, as a belief: a differentiable layer that knows."""
-        held = self.constraint.posterior(belief, self._output(belief, 1))
+        held = self.constraint.posterior(belief, truth(belief, 1), given=given)
         if self.target == 1.0:
             return held
-        broken = self.constraint.posterior(belief, self._output(belief, 0))
+        broken = self.constraint.posterior(belief, truth(belief, 0), given=given)
         mixed = self.target * held.probs + (1 - self.target) * broken.probs
         return Belief(log_of(mixed), held.sizes, validate=False)
 
-    def log_prob(self, belief: Belief, worlds: Tensor) -> Tensor:
+    def log_prob(self, belief: Belief, worlds: Tensor, *, given: Tensor | None = None) -> Tensor:
         """log q(w), ``(*sample, *batch)``, -inf for worlds that q excludes: its negative is a loss for labelled worlds.
 
         >>> from doxa.logic import propositions
@@ -79,15 +79,15 @@ class ConstrainedLayer(nn.Module):
         >>> layer.log_prob(Belief.uniform((2, 2)), torch.tensor([[1, 1], [0, 0]])).exp()
         tensor([0.3333, 0.0000])
         """
-        holds = self.constraint.problem(worlds).squeeze(-1) == 1
+        holds = self.constraint.problem(worlds, given).squeeze(-1) == 1
         prior = belief.log_prob(worlds)
-        held = math.log(self.target) - self.constraint.log_prob(belief, self._output(belief, 1))
+        held = math.log(self.target) - self.constraint.log_prob(belief, truth(belief, 1), given=given)
         if self.target == 1.0:
             return (prior + held).masked_fill(~holds, -math.inf)
-        broken = math.log1p(-self.target) - self.constraint.log_prob(belief, self._output(belief, 0))
+        broken = math.log1p(-self.target) - self.constraint.log_prob(belief, truth(belief, 0), given=given)
         return prior + torch.where(holds, held, broken)
 
-    def decode(self, belief: Belief) -> Certified:
+    def decode(self, belief: Belief, *, given: Tensor | None = None) -> Certified:
         """The most probable world in which the knowledge holds, with a certificate.
 
         >>> from doxa.logic import propositions
@@ -95,12 +95,19 @@ class ConstrainedLayer(nn.Module):
         >>> ConstrainedLayer(Constraint(a | b)).decode(Belief.from_bernoulli(probs=torch.tensor([0.1, 0.2])))
         Certified(worlds=tensor([0, 1]), valid=tensor(True), log_probs=tensor(-0.4418))
         """
-        best = self.constraint.explain(belief, self._output(belief, 1))
+        best = self.constraint.explain(belief, truth(belief, 1), given=given)
         worlds = best.worlds.squeeze(-2)
-        self.constraint._require_possible(best.scores.squeeze(-1), self._output(belief, 1))
-        return Certified(worlds, self._valid(worlds), best.scores.squeeze(-1))
+        self.constraint._require_possible(best.scores.squeeze(-1), truth(belief, 1), given)
+        return Certified(worlds, self._valid(worlds, given), best.scores.squeeze(-1))
 
-    def sample(self, belief: Belief, count: int = 1, *, generator: torch.Generator | None = None) -> Certified:
+    def sample(
+        self,
+        belief: Belief,
+        count: int = 1,
+        *,
+        given: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Certified:
         """Worlds drawn from p(w | knowledge, P): all of them valid.
 
         >>> from doxa.logic import propositions
@@ -109,11 +116,11 @@ class ConstrainedLayer(nn.Module):
         tensor([[1, 0],
                 [1, 0]])
         """
-        worlds = self.constraint.sample(belief, self._output(belief, 1), count, generator=generator)
-        total = self.constraint.log_prob(belief, self._output(belief, 1))
-        return Certified(worlds, self._valid(worlds), belief.log_prob(worlds) - total)
+        worlds = self.constraint.sample(belief, truth(belief, 1), count, given=given, generator=generator)
+        total = self.constraint.log_prob(belief, truth(belief, 1), given=given)
+        return Certified(worlds, self._valid(worlds, given), belief.log_prob(worlds) - total)
 
-    def entropy(self, belief: Belief) -> Tensor:
+    def entropy(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """H(w | knowledge, P) in nats, ``(*batch,)``: how undecided the belief is among the valid worlds.
 
         Made small, it is neurosymbolic entropy regularisation (Ahmed et al. 2022, "Neuro-symbolic entropy
@@ -124,10 +131,7 @@ class ConstrainedLayer(nn.Module):
         >>> ConstrainedLayer(Constraint(a | b)).entropy(Belief.uniform((2, 2))).exp()
         tensor(3.)
         """
-        return self.constraint.entropy(belief, self._output(belief, 1))
+        return self.constraint.entropy(belief, truth(belief, 1), given=given)
 
-    def _output(self, belief: Belief, value: int) -> Tensor:
-        return torch.full((1,), value, device=belief.log_probs.device)
-
-    def _valid(self, worlds: Tensor) -> Tensor:
-        return self.constraint.problem(worlds).squeeze(-1) == 1
+    def _valid(self, worlds: Tensor, given: Tensor | None) -> Tensor:
+        return self.constraint.problem(worlds, given).squeeze(-1) == 1

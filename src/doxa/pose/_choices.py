@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.exact.circuits._compiler import BudgetError
+from doxa.exact import BudgetError
 from doxa.problem import Factor, Problem, Variable
 
 
@@ -90,9 +90,10 @@ class Choices:
         sizes = [self._sizes[v] for v in variables]
         if prod(sizes) > self.limit:
             raise BudgetError(
+                "join",
                 f"a term depends on {prod(sizes):,} joint values of {len(variables)} variables, more than "
                 f"{self.limit:,}: its numbers are too large. Say it digit by digit, or use an approximate engine: "
-                "sampled or amortized"
+                "sampled or amortized",
             )
         places = [variables.index(a.variable) if isinstance(a, Choice) else -1 for a in args]
         results = [

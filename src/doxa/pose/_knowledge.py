@@ -11,15 +11,12 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
-from doxa.exact.circuits._compiler import Budget
-from doxa.exact.engines._elimination import Elimination
-from doxa.exact.engines._plan import Plan, plan
-from doxa.exact.engines._reasoner import ExactReasoner, Impossible
+from doxa.exact import Budget, ExactPlan, ExactReasoner, plan
 from doxa.logic import Axiom, Expr, Group, Implies, Interpretation, KnowledgeBase, Name, Not, Quantifier, postorder
 from doxa.pose._choices import UNDEFINED, Choice
 from doxa.pose._unfold import Row, Unfolder
 from doxa.pose._unit import NEG_INF, Data, Form, Indexed, Units, believe
-from doxa.problem import Belief, Problem
+from doxa.problem import Belief, Impossible, Problem
 
 KEPT = 256
 """So many forms are kept, and the oldest are let go."""
@@ -89,9 +86,7 @@ class KnowledgeReasoner:
         interpretation: the meaning of the symbols.
         keep: variables of the outermost ``forall`` to keep as axes of the result.
         impossible: what ``loss`` does where the knowledge cannot hold: "raise", "inf" or "finite".
-        budget: what compiling a circuit may cost.
-        max_worlds: the most worlds to list.
-        max_join: the most entries of a table.
+        budget: what exact reasoning may cost.
 
     >>> from doxa.logic import log_probs, parse
     >>> kb = parse('''
@@ -119,15 +114,13 @@ class KnowledgeReasoner:
         keep: str | Sequence[str] = (),
         impossible: Impossible = "raise",
         budget: Budget | None = None,
-        max_worlds: int = 1 << 14,
-        max_join: int = 1 << 20,
     ) -> None:
         if impossible not in ("raise", "inf", "finite"):
             raise ConfigError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
         self.interpretation = interpretation
         self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
         self.impossible = impossible
-        self._options: dict[str, Any] = {"budget": budget, "max_worlds": max_worlds, "max_join": max_join}
+        self._options: dict[str, Any] = {"budget": budget}
         self.formulas = _formulas(what)
         if self.keep and len(self.formulas) != 1:
             raise KnowledgeError("keep names variables of one formula; give one axiom instead of a knowledge base")
@@ -345,7 +338,7 @@ class KnowledgeReasoner:
         if isinstance(form.result, Choice):
             form.problem = form.choices.problem(form.result)
 
-    def _planned(self, form: Form) -> Plan:
+    def _planned(self, form: Form) -> ExactPlan:
         """The plan of a form's problem, made when it is first asked for."""
         if form.plan is None:
             assert form.problem is not None
@@ -367,11 +360,7 @@ class KnowledgeReasoner:
                 one = torch.ones(1, dtype=torch.int64, device=data.batch.device)
                 if form.partial and bool((reasoner.log_prob(belief.detach(), 2 * one) > NEG_INF).any()):
                     raise self._undefined()
-                certain = [i for i, world in enumerate(form.choices.worlds) if world.key[0] == "known"]
-                if certain and isinstance(reasoner, Elimination):
-                    parts.append(reasoner.log_prob_given(belief, one, certain))
-                else:
-                    parts.append(reasoner.log_prob(belief, one))
+                parts.append(reasoner.log_prob(belief, one))
             places.append(at)
         if not parts:
             return torch.zeros(0, device=data.batch.device)

@@ -18,7 +18,7 @@ from torch.nn.functional import logsigmoid, one_hot, pad
 
 from doxa._numerics import log1mexp
 from doxa.errors import BindingError, KnowledgeError
-from doxa.exact.engines._plan import Plan
+from doxa.exact import ExactPlan
 from doxa.logic import INT, REAL, Function, Interpretation, Predicate, Reading, Sort, readings
 from doxa.pose._choices import UNDEFINED, Choice, Choices
 from doxa.pose._unfold import Cell, Known, Object, Row
@@ -276,7 +276,7 @@ class Form:
     lengths: dict[Cell, int] = field(default_factory=dict)
     result: Any = None
     problem: Problem | None = None  # None where nothing is uncertain
-    plan: Plan | None = None  # made when it is first needed
+    plan: ExactPlan | None = None  # made when it is first needed
     partial: bool = False  # whether the result may have no value
     answers: tuple[Any, ...] = ()  # the values of a term, where one is asked for
     _place: dict[Reference, int] = field(default_factory=dict)

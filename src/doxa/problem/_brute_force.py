@@ -13,11 +13,10 @@ from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ProblemError
 from doxa.problem._belief import Belief
-from doxa.problem._logspace import NEG_INF, draw, is_traced, logsumexp, segment_logsumexp
+from doxa.problem._definition import Impossible, values_of
+from doxa.problem._logspace import NEG_INF, common_batch, draw, is_traced, logsumexp, segment_logsumexp
 from doxa.problem._problem import Problem
-from doxa.problem._reasoner import Explanations
-
-Impossible = Literal["raise", "inf", "finite"]
+from doxa.problem._reasoner import Explanations, describe_impossible
 
 
 class BruteForce(nn.Module):
@@ -25,15 +24,16 @@ class BruteForce(nn.Module):
 
         p(y | P) = Σ_w p(w | P) [c(w) = y]         (dissertation, chapter 6, "Weighted Model Counting")
 
-    The function is evaluated once, when the reasoner is made. All queries are differentiable, any number of times,
-    with finite gradients. In an output, -1 stands for unobserved: the probability is then that of the observed part.
+    The function is evaluated once, when the reasoner is made, on all worlds and all given values. All queries are
+    differentiable, any number of times, with finite gradients. In an output, -1 stands for unobserved: the probability
+    is then that of the observed part.
 
     An output may be *impossible*: no world gives it, or only worlds that the belief gives probability 0. Its
     ``log_prob`` is -inf with gradient 0, and it has no explanations.
 
     Args:
         problem: what to reason about.
-        max_worlds: refuse problems with more worlds than this.
+        max_worlds: refuse problems with more worlds (times joint values of the given variables) than this.
         impossible: what ``loss`` does with impossible outputs. "raise" (an error that names the rows), "inf" (+inf,
             gradient 0) or "finite" (minus the log of the smallest normal number of the dtype, gradient 0). Where
             values cannot be looked at (``torch.compile``, ``torch.func``), "raise" acts like "inf".
@@ -64,9 +64,10 @@ class BruteForce(nn.Module):
         super().__init__()
         if impossible not in ("raise", "inf", "finite"):
             raise ProblemError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
-        if problem.num_worlds > max_worlds:
+        if problem.num_worlds * math.prod(problem.given) > max_worlds:
+            times = f" times {math.prod(problem.given):,} given values" if problem.given else ""
             raise ProblemError(
-                f"the problem has {problem.describe_size()} worlds, more than max_worlds={max_worlds:,}; raise "
+                f"the problem has {problem.describe_size()} worlds{times}, more than max_worlds={max_worlds:,}; raise "
                 "max_worlds if memory allows, or use an engine that does not enumerate worlds: exact inference over "
                 "factors, or an approximate engine"
             )
@@ -74,11 +75,12 @@ class BruteForce(nn.Module):
         self.impossible = impossible
         self.max_entries = max_entries
         numbers, outputs = _distinct_outputs(problem)
-        # numbers[n] is the row of ``outputs`` that world n gives; rows are distinct and in lexicographic order.
+        # numbers[g, n] is the row of ``outputs`` that world n gives for joint given values g; rows are distinct and in
+        # lexicographic order.
         self.register_buffer("numbers", numbers, persistent=False)
         self.register_buffer("outputs", outputs, persistent=False)
 
-    def log_prob(self, belief: Belief, output: Tensor) -> Tensor:
+    def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P), ``(*batch,)``; -inf with gradient 0 for an impossible output.
 
         >>> from doxa.problem import parity
@@ -86,10 +88,14 @@ class BruteForce(nn.Module):
         >>> BruteForce(parity(2)).log_prob(belief, torch.tensor([1])).exp()
         tensor(0.5000)
         """
-        (result,) = self._by_rows(lambda rows, out: (logsumexp(self._table(rows, out), -1),), belief, output)
+
+        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor]:
+            return (logsumexp(self._table(rows, out, seen), -1),)
+
+        (result,) = self._by_rows(query, belief, output, given)
         return result
 
-    def loss(self, belief: Belief, output: Tensor) -> Tensor:
+    def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """-log p(y | P), ``(*batch,)``. What happens to impossible outputs is an option of the reasoner.
 
         >>> from doxa.problem import addition
@@ -97,15 +103,15 @@ class BruteForce(nn.Module):
         Traceback (most recent call last):
         doxa.errors.ProblemError: impossible outputs in rows (1,): no world gives (1, 9), ...
         """
-        log_prob = self.log_prob(belief, output)
+        log_prob = self.log_prob(belief, output, given=given)
         if self.impossible == "finite":
             smallest = math.log(torch.finfo(log_prob.dtype).tiny)
             return -log_prob.masked_fill(log_prob == NEG_INF, smallest)
         if self.impossible == "raise":
-            self._require_possible(log_prob, output)
+            self._require_possible(log_prob, output, given)
         return -log_prob
 
-    def possible(self, output: Tensor) -> Tensor:
+    def possible(self, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """Whether some world gives the (observed part of the) output: bool ``(*batch,)``.
 
         >>> from doxa.problem import addition
@@ -113,9 +119,12 @@ class BruteForce(nn.Module):
         tensor([ True, False,  True])
         """
         self.problem.require_output(output)
-        return self._matches(output).any(-1)
+        self.problem.require_given(given)
+        numbers = self._numbers(output[..., :0] if given is None else given)
+        batch = common_batch(output, numbers)
+        return self._matches(output).expand(*batch, -1).gather(-1, numbers.expand(*batch, -1)).any(-1)
 
-    def joint(self, belief: Belief) -> Tensor:
+    def joint(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P) of every output that some world gives, ``(*batch, K)``, in the order of ``outputs`` ``(K, Y)``.
 
         >>> from doxa.problem import exactly
@@ -124,10 +133,10 @@ class BruteForce(nn.Module):
         (tensor([[0],
                 [1]]), tensor([0.5000, 0.5000]))
         """
-        (result,) = self._by_rows(lambda rows: (self._joint(rows),), belief)
+        (result,) = self._by_rows(lambda rows, out, seen: (self._joint(rows, seen),), belief, None, given)
         return result
 
-    def marginals(self, belief: Belief) -> Belief:
+    def marginals(self, belief: Belief, *, given: Tensor | None = None) -> Belief:
         """p(y_j | P) for each output variable, as a belief over the output.
 
         >>> from doxa.problem import addition
@@ -136,15 +145,15 @@ class BruteForce(nn.Module):
         """
         width = max(self.problem.output)
 
-        def query(rows: Tensor) -> tuple[Tensor]:
-            joint = self._joint(rows)
+        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor]:
+            joint = self._joint(rows, seen)
             columns = self.outputs.unbind(-1)
             return (torch.stack([segment_logsumexp(joint, column, width) for column in columns], -2),)
 
-        (result,) = self._by_rows(query, belief)
+        (result,) = self._by_rows(query, belief, None, given)
         return Belief(result, self.problem.output, validate=False)
 
-    def predict(self, belief: Belief) -> Tensor:
+    def predict(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """The most probable output, int64 ``(*batch, Y)``: argmax over y of the sum of the worlds that give y.
 
         The argmax is joint, not variable by variable; of equally probable outputs the lexicographically first.
@@ -153,10 +162,16 @@ class BruteForce(nn.Module):
         >>> BruteForce(majority(3)).predict(Belief.from_bernoulli(probs=torch.tensor([0.9, 0.2, 0.6])))
         tensor([1])
         """
-        (best,) = self._by_rows(lambda rows: (self._joint(rows).argmax(-1),), belief.detach())
+
+        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor]:
+            return (self._joint(rows, seen).argmax(-1),)
+
+        (best,) = self._by_rows(query, belief.detach(), None, given)
         return self.outputs[best]
 
-    def expectation(self, belief: Belief, function: Callable[[Tensor], Tensor]) -> Tensor:
+    def expectation(
+        self, belief: Belief, function: Callable[[Tensor], Tensor], *, given: Tensor | None = None
+    ) -> Tensor:
         """E[f(y)] = Σ_y p(y | P) f(y), for f from outputs ``(K, Y)`` to values ``(K, *shape)``; ``(*batch, *shape)``.
 
         >>> from doxa.problem import addition
@@ -171,10 +186,10 @@ class BruteForce(nn.Module):
                 f"expected one value for each of the {len(self.outputs)} outputs, on the first axis"
             )
         values = values.to(belief.log_probs)
-        (result,) = self._by_rows(lambda rows: (torch.tensordot(self._joint(rows).exp(), values, dims=1),), belief)
+        result: Tensor = torch.tensordot(self.joint(belief, given=given).exp(), values, dims=1)
         return result
 
-    def explain(self, belief: Belief, output: Tensor, k: int = 1) -> Explanations:
+    def explain(self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
         """The k most probable worlds that give the output, with log p(w | y, P), best first.
 
         Of equally probable worlds the lexicographically first comes first. Worlds of probability 0 explain nothing.
@@ -192,16 +207,16 @@ class BruteForce(nn.Module):
         if k < 1:
             raise ProblemError(f"k is {k}, expected at least 1")
 
-        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-            scores, numbers = self._conditioned(rows, out)[0].sort(dim=-1, descending=True, stable=True)
-            missing = (0, max(k - len(self.numbers), 0))
+        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+            scores, numbers = self._conditioned(rows, out, seen)[0].sort(dim=-1, descending=True, stable=True)
+            missing = (0, max(k - self.problem.num_worlds, 0))
             return pad(scores[:, :k], missing, value=NEG_INF), pad(numbers[:, :k], missing)
 
-        scores, numbers = self._by_rows(query, belief, output)
+        scores, numbers = self._by_rows(query, belief, output, given)
         worlds = self.problem.world_of(numbers)
         return Explanations(worlds.masked_fill((scores == NEG_INF).unsqueeze(-1), -1), scores)
 
-    def posterior(self, belief: Belief, output: Tensor) -> Belief:
+    def posterior(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Belief:
         """p(w_i | y, P) for each world variable, as a belief; impossible outputs are an error.
 
         >>> from doxa.problem import addition
@@ -211,20 +226,26 @@ class BruteForce(nn.Module):
         """
         sizes, width = self.problem.world, belief.log_probs.shape[-1]
 
-        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-            table, total = self._conditioned(rows, out)
+        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+            table, total = self._conditioned(rows, out, seen)
             columns = []
             for i, size in enumerate(sizes):
                 blocks = table.reshape(len(table), math.prod(sizes[:i]), size, math.prod(sizes[i + 1 :]))
                 columns.append(pad(logsumexp(blocks, (1, 3)), (0, width - size), value=NEG_INF))
             return torch.stack(columns, -2), total
 
-        log_probs, total = self._by_rows(query, belief, output)
-        self._require_possible(total, output)
+        log_probs, total = self._by_rows(query, belief, output, given)
+        self._require_possible(total, output, given)
         return Belief(log_probs, sizes, validate=False)
 
     def sample(
-        self, belief: Belief, output: Tensor, count: int = 1, *, generator: torch.Generator | None = None
+        self,
+        belief: Belief,
+        output: Tensor,
+        count: int = 1,
+        *,
+        given: Tensor | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         """Worlds drawn from p(w | y, P), int64 ``(count, *batch, W)``; impossible outputs are an error.
 
@@ -233,40 +254,46 @@ class BruteForce(nn.Module):
         tensor([[9, 9]])
         """
 
-        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-            table, total = self._conditioned(rows, out)
+        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+            table, total = self._conditioned(rows, out, seen)
             return draw(table.exp(), count, generator).movedim(0, -1), total
 
-        numbers, total = self._by_rows(query, belief.detach(), output)
-        self._require_possible(total, output)
+        numbers, total = self._by_rows(query, belief.detach(), output, given)
+        self._require_possible(total, output, given)
         return self.problem.world_of(numbers.movedim(-1, 0))
 
-    def world_log_probs(self, belief: Belief, output: Tensor | None = None) -> Tensor:
+    def world_log_probs(self, belief: Belief, output: Tensor | None = None, *, given: Tensor | None = None) -> Tensor:
         """log p(w, y | P) of all worlds in lexicographic order, ``(*batch, worlds)``: everything follows from it.
 
         >>> from doxa.problem import parity
         >>> BruteForce(parity(2)).world_log_probs(Belief.uniform((2, 2)), torch.tensor([1])).exp()
         tensor([0.0000, 0.2500, 0.2500, 0.0000])
         """
-        unobserved = torch.full((len(self.problem.output),), -1, device=self.outputs.device)
-        (result,) = self._by_rows(
-            lambda rows, out: (self._table(rows, out),), belief, unobserved if output is None else output
-        )
+        (result,) = self._by_rows(lambda *rows: (self._table(*rows),), belief, output, given)
         return result
 
-    def _table(self, rows: Tensor, output: Tensor) -> Tensor:
+    def _table(self, rows: Tensor, output: Tensor, given: Tensor) -> Tensor:
         """log p(w, y | P) for rows ``(R, W, D)`` and outputs ``(R, Y)``: ``(R, worlds)``, -inf where c(w) is not y."""
         mask = self._matches(output).to(rows.dtype).log()
-        return self._priors(rows) + mask.index_select(1, self.numbers)
+        return self._priors(rows) + mask.gather(1, self._numbers(given))
 
-    def _conditioned(self, rows: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
+    def _numbers(self, given: Tensor) -> Tensor:
+        """For each row ``(..., G)`` and world the number of its output, ``(..., worlds)``."""
+        if not self.problem.given:
+            return self.numbers[0].expand(*given.shape[:-1], -1)
+        code = torch.zeros_like(given[..., 0])
+        for size, value in zip(self.problem.given, given.unbind(-1), strict=True):
+            code = code * size + value
+        return self.numbers[code]
+
+    def _conditioned(self, rows: Tensor, output: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
         """log p(w | y, P), ``(R, worlds)``, all -inf for an impossible output; and log p(y | P), ``(R,)``."""
-        table = self._table(rows, output)
+        table = self._table(rows, output, given)
         total = logsumexp(table, -1)
         return table - total.masked_fill(total == NEG_INF, 0.0).unsqueeze(-1), total
 
-    def _joint(self, rows: Tensor) -> Tensor:
-        return segment_logsumexp(self._priors(rows), self.numbers, len(self.outputs))
+    def _joint(self, rows: Tensor, given: Tensor) -> Tensor:
+        return segment_logsumexp(self._priors(rows), self._numbers(given), len(self.outputs))
 
     def _priors(self, rows: Tensor) -> Tensor:
         """log p(w | P) of all worlds, ``(R, worlds)``, by adding neighbouring variables pairwise."""
@@ -285,44 +312,45 @@ class BruteForce(nn.Module):
         return matches
 
     def _by_rows(
-        self, query: Callable[..., tuple[Tensor, ...]], belief: Belief, output: Tensor | None = None
+        self,
+        query: Callable[..., tuple[Tensor, ...]],
+        belief: Belief,
+        output: Tensor | None,
+        given: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        """Answer a query about rows of a flat batch, in parts that fit in memory."""
-        self.problem.require(belief, output)
-        batch = belief.batch_shape
-        flat = [belief.log_probs.reshape(-1, *belief.log_probs.shape[-2:])]
-        if output is not None:
-            flat.append(output.expand(*batch, -1).reshape(-1, output.shape[-1]))
-        step = max(1, self.max_entries // len(self.numbers))
-        if len(flat[0]) <= step:
+        """Answer a query about rows, outputs and given values of a flat batch, in parts that fit in memory."""
+        self.problem.require(belief, output, given)
+        batch, count = belief.batch_shape, math.prod(belief.batch_shape)
+        unobserved = torch.full((len(self.problem.output),), -1, device=belief.log_probs.device)
+        values = (unobserved if output is None else output, unobserved[:0] if given is None else given)
+        flat = [x.expand(*batch, -1).reshape(count, x.shape[-1]) for x in values]
+        flat.insert(0, belief.log_probs.reshape(count, *belief.log_probs.shape[-2:]))
+        step = max(1, self.max_entries // self.problem.num_worlds)
+        if count <= step:
             answers = query(*flat)
         else:
             parts = zip(*(torch.split(x, step) for x in flat), strict=True)
-            # Recomputing a part in its backward pass keeps only one part's table of worlds alive at a time.
-            again = torch.is_grad_enabled() and flat[0].requires_grad
+            # Recomputing a part in its backward pass keeps only one part's worlds alive; torch.func cannot do it.
+            again = torch.is_grad_enabled() and flat[0].requires_grad and not is_traced(flat[0])
             chunks = [checkpoint(query, *part, use_reentrant=False) if again else query(*part) for part in parts]
             answers = tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
         return tuple(answer.reshape((*batch, *answer.shape[1:])) for answer in answers)
 
-    def _require_possible(self, log_prob: Tensor, output: Tensor) -> None:
-        if is_traced(log_prob):
-            return
-        rows = (log_prob == NEG_INF).nonzero()
-        if len(rows) == 0:
-            return
-        first = output.expand(*log_prob.shape, output.shape[-1])[tuple(rows[0])]
-        why = "the belief gives probability 0 to every world that gives" if self.possible(first) else "no world gives"
-        named = ", ".join(str(tuple(row.tolist())) for row in rows[:10]) + (" ..." if len(rows) > 10 else "")
-        raise ProblemError(
-            f"impossible outputs in rows {named}: {why} {tuple(first.tolist())}, for one; correct the rows, or for a "
-            "loss that passes over them use BruteForce(..., impossible='finite')"
-        )
+    def _require_possible(self, log_prob: Tensor, output: Tensor, given: Tensor | None) -> None:
+        if not is_traced(log_prob) and bool((log_prob == NEG_INF).any()):
+            raise ProblemError(describe_impossible(log_prob, output, given, self.possible))
 
 
 def _distinct_outputs(problem: Problem) -> tuple[Tensor, Tensor]:
-    """For each world the number of its output, and the distinct outputs ``(K, Y)`` in lexicographic order."""
-    step = 1 << 16
-    outputs = torch.cat([problem(problem.worlds(start, start + step)) for start in range(0, problem.num_worlds, step)])
+    """For each joint given value and world the number of its output, ``(givens, worlds)``; and the distinct outputs
+    ``(K, Y)`` in lexicographic order."""
+    step, givens = 1 << 16, math.prod(problem.given)
+    parts = []
+    for start in range(0, problem.num_worlds * givens, step):
+        number = torch.arange(start, min(start + step, problem.num_worlds * givens))
+        given = values_of(number // problem.num_worlds, problem.given) if problem.given else None
+        parts.append(problem(problem.world_of(number % problem.num_worlds), given))
+    outputs = torch.cat(parts)
     code, bound = torch.zeros(len(outputs), dtype=torch.int64), 1
     for size, column in zip(problem.output, outputs.unbind(-1), strict=True):
         if bound * size >= 1 << 62:  # renumber the prefixes that occur, which keeps their order
@@ -332,4 +360,4 @@ def _distinct_outputs(problem: Problem) -> tuple[Tensor, Tensor]:
     numbers = torch.unique(code, return_inverse=True)[1]
     distinct = outputs.new_empty(int(numbers.max()) + 1, outputs.shape[1])
     distinct[numbers] = outputs
-    return numbers, distinct
+    return numbers.reshape(givens, problem.num_worlds), distinct

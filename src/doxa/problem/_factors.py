@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import cached_property
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
 
+Comparison = Literal["=", "<", "<="]
+
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of a problem: which kind, and the how-manieth of its kind.
+    """A variable of a problem: its kind, and its number among those of its kind.
 
-    *World* variables are what a network believes about, *output* variables are what the function returns, and
-    *auxiliary* variables stand for intermediate results, such as the carry of an addition.
+    *World* variables are what a network believes about, *output* variables are what the function returns, *given*
+    variables come with each question, and *auxiliary* variables stand for intermediate results, such as a carry.
 
     >>> Variable.world(0), Variable.output(2)
     (Variable(kind='world', index=0), Variable(kind='output', index=2))
     """
 
-    kind: Literal["world", "output", "auxiliary"]
+    kind: Literal["world", "output", "given", "auxiliary"]
     index: int
 
     @classmethod
@@ -38,18 +42,77 @@ class Variable:
         return cls("output", index)
 
     @classmethod
+    def given(cls, index: int) -> Variable:
+        """Given variable number ``index``."""
+        return cls("given", index)
+
+    @classmethod
     def auxiliary(cls, index: int) -> Variable:
         """Auxiliary variable number ``index``."""
         return cls("auxiliary", index)
 
 
 @dataclass(frozen=True, eq=False)
+class Relation:
+    """Which values go together: a table, or a rule whose table is made only if somebody asks for it.
+
+    Args:
+        shape: the sizes of the variables; None until a problem says them.
+        dense: a Boolean table.
+        codes: the value of the last variable for each value of the others, -1 where there is none.
+        comparison: the last variable says whether it holds between the two others.
+    """
+
+    shape: tuple[int, ...] | None
+    dense: Tensor | None = None
+    codes: Tensor | None = None
+    comparison: Comparison | None = None
+
+    @cached_property
+    def table(self) -> Tensor:
+        """Boolean, one axis per variable."""
+        if self.dense is not None:
+            return self.dense
+        if self.shape is None:
+            raise ProblemError("the sizes of the factor's variables are not known; take the factor from a Problem")
+        values = torch.arange(self.shape[-1])
+        if self.codes is not None:
+            return self.codes.unsqueeze(-1) == values
+        left, right = torch.arange(self.shape[0]).unsqueeze(-1), torch.arange(self.shape[1])
+        return compared(self.comparison, left, right).unsqueeze(-1) == values.bool()
+
+    @cached_property
+    def tuples(self) -> int:
+        """How many joint values are allowed."""
+        if self.dense is not None:
+            return int(self.dense.sum())
+        return self.codes.numel() if self.codes is not None else math.prod((self.shape or ())[:-1])
+
+    def fitted(self, shape: tuple[int, ...]) -> Relation:
+        """The same for variables of these sizes; None where they do not fit."""
+        known = self.dense if self.dense is not None else self.codes
+        wanted = shape if self.dense is not None else shape[:-1]
+        if known is not None and tuple(known.shape) != wanted:
+            raise ProblemError(f"has shape {tuple(known.shape)}, expected {wanted}")
+        if self.codes is not None and self.codes.numel() and int(self.codes.max()) >= shape[-1]:
+            raise ProblemError(f"has the code {int(self.codes.max())}, expected at most {shape[-1] - 1}")
+        if self.comparison is not None and shape[-1] != 2:
+            raise ProblemError(f"has a target with {shape[-1]} values, expected 2: false and true")
+        return Relation(shape, self.dense, self.codes, self.comparison)
+
+
+def compared(comparison: Comparison | None, left: Tensor, right: Tensor) -> Tensor:
+    """Whether it holds, entry by entry."""
+    return left == right if comparison == "=" else left < right if comparison == "<" else left <= right
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Factor:
     """A relation between a few variables: which of their joint values are allowed.
 
-    Tables are Boolean. All weights live in the belief, so a product of factors is 0 or 1 and log-space engines use
-    ``log_table``. Factors of the same form should share one table: they then cost no memory, and an engine can
-    treat them together.
+    Tables are Boolean: all weights live in the belief, so a product of factors is 0 or 1. Factors of the same form
+    should share one table: they then cost no memory, and an engine can treat them together. ``Factor.lookup`` and
+    ``Factor.compare`` need no table, so their variables may have thousands of values.
 
     Args:
         scope: the variables, each once.
@@ -61,24 +124,59 @@ class Factor:
     """
 
     scope: tuple[Variable, ...]
-    table: Tensor
+    relation: Relation
 
-    def __post_init__(self) -> None:
-        scope, table = tuple(self.scope), torch.as_tensor(self.table)
-        if len(set(scope)) != len(scope) or table.ndim != len(scope) or not scope:
-            raise ProblemError(
-                f"a factor over {_names(scope) or 'nothing'} has a table of shape {tuple(table.shape)}, expected "
-                "different variables and one axis for each"
-            )
-        if table.dtype != torch.bool:
-            if not ((table == 0) | (table == 1)).all():
+    def __init__(self, scope: Sequence[Variable], table: Tensor | Sequence[object] | Relation) -> None:
+        scope = tuple(scope)
+        if not isinstance(table, Relation):
+            dense = torch.as_tensor(table)
+            if dense.dtype != torch.bool and not ((dense == 0) | (dense == 1)).all():
                 raise ProblemError(
                     f"the table of the factor over {_names(scope)} has entries other than 0 and 1; weights belong "
                     "in the belief"
                 )
-            table = table.bool()
+            if dense.ndim != len(scope) or not scope:
+                raise ProblemError(
+                    f"a factor over {_names(scope) or 'nothing'} has a table of shape {tuple(dense.shape)}, expected "
+                    "different variables and one axis for each"
+                )
+            table = Relation(tuple(dense.shape), dense.bool())
+        if len(set(scope)) != len(scope):
+            raise ProblemError(f"a factor is over {_names(scope)}, expected different variables")
         object.__setattr__(self, "scope", scope)
-        object.__setattr__(self, "table", table)
+        object.__setattr__(self, "relation", table)
+
+    @classmethod
+    def lookup(cls, inputs: Sequence[Variable], target: Variable, codes: Tensor) -> Factor:
+        """The target is a function of the inputs: ``codes[inputs]``, int64, -1 where no value is allowed.
+
+        >>> product = torch.arange(10).unsqueeze(1) * torch.arange(10)
+        >>> Factor.lookup([Variable.world(0), Variable.world(1)], Variable.output(0), product)
+        Factor(world 0, world 1, output 0)
+        """
+        scope = (*inputs, target)
+        if codes.dtype != torch.int64 or codes.ndim != len(scope) - 1 or bool((codes < -1).any()):
+            raise ProblemError(
+                f"the codes of the factor over {_names(scope)} have dtype {codes.dtype} and shape "
+                f"{tuple(codes.shape)}, expected int64 values from -1 up, one axis for each input"
+            )
+        return cls(scope, Relation(None, codes=codes))
+
+    @classmethod
+    def compare(cls, left: Variable, right: Variable, target: Variable, comparison: Comparison) -> Factor:
+        """The target, which has two values, says whether left = right (or <, or <=) as numbers.
+
+        >>> Factor.compare(Variable.world(0), Variable.given(0), Variable.output(0), "=")
+        Factor(world 0, given 0, output 0)
+        """
+        if comparison not in get_args(Comparison):
+            raise ProblemError(f"comparison is {comparison!r}, expected '=', '<' or '<='")
+        return cls((left, right, target), Relation(None, comparison=comparison))
+
+    @property
+    def table(self) -> Tensor:
+        """Boolean, one axis per variable; that of a lookup or comparison is made when it is first asked for."""
+        return self.relation.table
 
     def log_table(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The table in log space: 0 where the values are allowed, -inf where not.
@@ -108,86 +206,115 @@ def _names(scope: Sequence[Variable]) -> str:
 
 
 class Step(NamedTuple):
-    """Look up variable ``target`` from the values of ``inputs``; ``table`` has -1 where nothing is allowed."""
+    """Find variable ``target`` from the values of ``inputs``: look it up, or compare two of them."""
 
     target: int
     inputs: tuple[int, ...]
-    table: Tensor
+    rule: Tensor | Comparison  # a flat tensor of codes, -1 where nothing is allowed
+    total: bool  # whether there always is a value
+
+    def __call__(self, sizes: Sequence[int], values: Sequence[Tensor]) -> Tensor:
+        if isinstance(self.rule, str):
+            return compared(self.rule, *(values[v] for v in self.inputs))
+        return _entry(self.rule, self.inputs, sizes, values)
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Factors read as a straight-line program from the world to all other variables.
+    """Factors read as a straight-line program from the world and what is given to all other variables.
 
-    Each step looks one variable up from variables known before, so a world has exactly one completion or, when a
+    Each step finds one variable from variables known before, so a world has exactly one completion or, when a
     lookup or a check fails, none. Hence the sum over the auxiliary variables of the product of all factors is 0 or 1.
     """
 
     sizes: tuple[int, ...]
     worlds: int
     steps: tuple[Step, ...]
-    checks: tuple[tuple[tuple[int, ...], Tensor], ...]  # (variables, table): factors that no step accounts for
+    checks: tuple[Step | tuple[tuple[int, ...], Tensor], ...]  # factors that no step accounts for
 
-    def run(self, worlds: Tensor) -> tuple[Tensor, Tensor]:
-        """Values of all variables ``(..., V)`` and whether the factors allow them ``(...)``."""
-        values = list(worlds.unbind(-1)) + [worlds.new_empty(0)] * (len(self.sizes) - self.worlds)
-        allowed = torch.ones(worlds.shape[:-1], dtype=torch.bool, device=worlds.device)
-        for target, inputs, table in self.steps:
-            value = self._entry(table, inputs, values, allowed)
-            allowed = allowed & (value >= 0)
-            values[target] = value.clamp(min=0)
-        for inputs, table in self.checks:
-            allowed = allowed & self._entry(table, inputs, values, allowed)
-        return torch.stack(values, -1), allowed
+    def run(self, known: dict[int, Tensor]) -> tuple[list[Tensor], Tensor | None]:
+        """Values of all variables, and whether the factors allow them (None: they do).
 
-    def _entry(self, table: Tensor, inputs: tuple[int, ...], values: list[Tensor], like: Tensor) -> Tensor:
-        index = torch.zeros_like(like, dtype=torch.int64)
-        for variable in inputs:
-            index = index * self.sizes[variable] + values[variable]
-        return table.to(index.device)[index]
+        Args:
+            known: the values of world and given variables, whose shapes need only broadcast. What depends on few of
+                them is computed in their small shape; the result of a comparison is Boolean.
+        """
+        values = [known.get(v, torch.empty(0)) for v in range(len(self.sizes))]
+        allowed: list[Tensor] = []
+        for step in self.steps:
+            value = step(self.sizes, values)
+            if not step.total:
+                allowed.append(value >= 0)
+                value = value.clamp(min=0)
+            values[step.target] = value
+        for check in self.checks:
+            if isinstance(check, Step):
+                allowed.append(check(self.sizes, values) == values[check.target])
+            else:
+                allowed.append(_entry(check[1], check[0], self.sizes, values))
+        every = None
+        for holds in allowed:
+            every = holds if every is None else every & holds
+        return values, every
 
     def ancestors(self) -> Tensor:
         """Bool ``(V, worlds)``: which world variables each variable is computed from."""
         found = torch.zeros(len(self.sizes), self.worlds, dtype=torch.bool)
         found[: self.worlds] = torch.eye(self.worlds, dtype=torch.bool)
-        for target, inputs, _ in self.steps:
-            if inputs:
-                found[target] = found[list(inputs)].any(0)
+        for step in self.steps:
+            if step.inputs:
+                found[step.target] = found[list(step.inputs)].any(0)
         return found
 
 
+def _entry(table: Tensor, inputs: Sequence[int], sizes: Sequence[int], values: Sequence[Tensor]) -> Tensor:
+    index: Tensor | None = None
+    for v in inputs:
+        index = values[v].long() if index is None else index * sizes[v] + values[v]
+    return table[0].to(values[0].device) if index is None else table.to(index.device)[index]
+
+
 def compile_factors(
-    factors: Sequence[tuple[tuple[int, ...], Tensor]], sizes: tuple[int, ...], worlds: int, name: Callable[[int], str]
+    factors: Sequence[tuple[tuple[int, ...], Relation]],
+    sizes: tuple[int, ...],
+    known: Sequence[int],
+    worlds: int,
+    name: Callable[[int], str],
 ) -> Program:
     """Order the factors, given with numbered variables, into a program; linear in their number."""
     containing: dict[int, list[int]] = {}
     for number, (scope, _) in enumerate(factors):
         for variable in scope:
             containing.setdefault(variable, []).append(number)
-    known = set(range(worlds))
+    found = set(known)
     cache: dict[tuple[int, tuple[bool, ...], int], Tensor | None] = {}  # equal factors share their lookups
     steps: list[Step] = []
     accounted: set[int] = set()
     queue = deque(range(len(factors)))
     while queue:
         number = queue.popleft()
-        scope, table = factors[number]
+        scope, relation = factors[number]
         for position, target in enumerate(scope):
-            if target in known:
+            if target in found:
                 continue
-            given = tuple(variable in known for variable in scope)
-            key = id(table), given, position
-            if key not in cache:
-                cache[key] = _lookup(table, given, position)
-            lookup = cache[key]
-            if lookup is None:
-                continue
-            steps.append(Step(target, tuple(v for v in scope if v in known), lookup))
-            if sum(given) == len(scope) - 1:
+            seen = tuple(variable in found for variable in scope)
+            if relation.dense is None:
+                if not all(seen[:-1]):
+                    continue
+                steps.append(_rule(scope, relation))
+            else:
+                key = id(relation), seen, position
+                if key not in cache:
+                    cache[key] = _lookup(relation.dense, seen, position)
+                lookup = cache[key]
+                if lookup is None:
+                    continue
+                steps.append(Step(target, tuple(v for v in scope if v in found), lookup, bool((lookup >= 0).all())))
+            if sum(seen) == len(scope) - 1:
                 accounted.add(number)
-            known.add(target)
+            found.add(target)
             queue.extend(containing[target])
-    unknown = [variable for variable in range(len(sizes)) if variable not in known]
+    unknown = [variable for variable in range(len(sizes)) if variable not in found]
     if unknown:
         named = ", ".join(map(name, unknown[:5])) + (" ..." if len(unknown) > 5 else "")
         raise ProblemError(
@@ -195,9 +322,18 @@ def compile_factors(
             "needs a factor that leaves it one value, given the world and variables determined before it"
         )
     checks = tuple(
-        (scope, table.reshape(-1)) for number, (scope, table) in enumerate(factors) if number not in accounted
+        _rule(scope, relation) if relation.dense is None else (scope, relation.dense.reshape(-1))
+        for number, (scope, relation) in enumerate(factors)
+        if number not in accounted
     )
     return Program(sizes, worlds, tuple(steps), checks)
+
+
+def _rule(scope: tuple[int, ...], relation: Relation) -> Step:
+    if relation.codes is None:
+        assert relation.comparison is not None
+        return Step(scope[-1], scope[:-1], relation.comparison, True)
+    return Step(scope[-1], scope[:-1], relation.codes.reshape(-1), bool((relation.codes >= 0).all()))
 
 
 def _lookup(table: Tensor, given: tuple[bool, ...], position: int) -> Tensor | None:

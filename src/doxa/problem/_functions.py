@@ -1,8 +1,12 @@
-"""Functions from worlds to outputs that can be pickled: wrappers around Python functions and factors."""
+"""Functions from worlds to outputs that can be pickled: wrappers around Python functions, factors and formulas.
+
+Each takes worlds ``(..., W)`` and, where the problem has given variables, their values ``(..., G)``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import Any
@@ -11,7 +15,17 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
+from doxa.logic import Expr, evaluate
 from doxa.problem._factors import Program
+from doxa.problem._logspace import common_batch
+
+
+def together(worlds: Tensor, given: Tensor | None) -> Tensor:
+    """Worlds and given values side by side."""
+    if given is None:
+        return worlds
+    batch = common_batch(worlds, given)
+    return torch.cat([worlds.expand(*batch, -1), given.expand(*batch, -1)], -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,16 +33,19 @@ class EachWorld:
     """A Python function of one world, applied to each in turn; ``spread`` passes its values as arguments."""
 
     function: Callable[..., Any]
+    worlds: int
     outputs: int
     spread: bool = False
 
-    def __call__(self, worlds: Tensor) -> Tensor:
-        rows = [tuple(row) for row in worlds.reshape(-1, worlds.shape[-1]).tolist()]
+    def __call__(self, worlds: Tensor, given: Tensor | None = None) -> Tensor:
+        both = together(worlds, given)
+        rows = [tuple(row) for row in both.reshape(-1, both.shape[-1]).tolist()]
         values = [self._ints(row) for row in rows]
-        return torch.tensor(values, dtype=torch.int64, device=worlds.device).reshape(*worlds.shape[:-1], self.outputs)
+        return torch.tensor(values, dtype=torch.int64, device=both.device).reshape(*both.shape[:-1], self.outputs)
 
-    def _ints(self, world: tuple[int, ...]) -> list[int]:
-        returned = self.function(*world) if self.spread else self.function(world)
+    def _ints(self, row: tuple[int, ...]) -> list[int]:
+        world, given = row[: self.worlds], row[self.worlds :]
+        returned = self.function(*row) if self.spread else self.function(world, *([given] if given else []))
         try:
             values = [index(value) for value in (returned if isinstance(returned, Iterable) else (returned,))]
         except TypeError:
@@ -42,25 +59,62 @@ class EachWorld:
 
 @dataclass(frozen=True, eq=False)
 class EachArgument:
-    """A function of one tensor per world variable that returns a tensor, or a sequence of one per output."""
+    """A function of one tensor per world and given variable that returns a tensor, or a sequence of one per output."""
 
     function: Callable[..., Any]
 
-    def __call__(self, worlds: Tensor) -> Tensor:
-        outputs = self.function(*worlds.unbind(-1))
+    def __call__(self, worlds: Tensor, given: Tensor | None = None) -> Tensor:
+        outputs = self.function(*together(worlds, given).unbind(-1))
         return torch.stack([outputs] if isinstance(outputs, Tensor) else list(outputs), -1)
 
 
+class Columns(ABC):
+    """A function whose outputs come one by one, each in the smallest shape that it needs."""
+
+    @abstractmethod
+    def columns(self, worlds: Tensor, given: Tensor | None) -> list[Tensor]:
+        """The output variables; the batch axes of worlds, given and the columns broadcast against each other."""
+
+    def __call__(self, worlds: Tensor, given: Tensor | None = None) -> Tensor:
+        batch = common_batch(worlds, given)
+        return torch.stack([column.long().expand(batch) for column in self.columns(worlds, given)], -1)
+
+
 @dataclass(frozen=True, eq=False)
-class FromProgram:
+class FromProgram(Columns):
     """The function that factors stand for."""
 
     program: Program
     outputs: int
 
-    def __call__(self, worlds: Tensor) -> Tensor:
-        values, allowed = self.program.run(worlds)
-        if not allowed.all():
-            world = worlds[~allowed][0].tolist()
-            raise ProblemError(f"the factors allow no output for world {tuple(world)}; every world needs exactly one")
-        return values[..., self.program.worlds : self.program.worlds + self.outputs]
+    def columns(self, worlds: Tensor, given: Tensor | None) -> list[Tensor]:
+        first = self.program.worlds
+        known = dict(enumerate(worlds.unbind(-1)))
+        if given is not None:
+            known.update(enumerate(given.unbind(-1), first + self.outputs))
+        values, allowed = self.program.run(known)
+        if allowed is not None and not allowed.all():
+            both = together(worlds, given)
+            row = both[~allowed.expand(both.shape[:-1])][0].tolist()
+            with_given = f" with {tuple(row[first:])} given" if row[first:] else ""
+            raise ProblemError(
+                f"the factors allow no output for world {tuple(row[:first])}{with_given}; every world needs exactly one"
+            )
+        return values[first : first + self.outputs]
+
+
+@dataclass(frozen=True, eq=False)
+class Holds(Columns):
+    """Whether a formula is true: its classical truth, for many worlds at once.
+
+    ``places`` says for each atom which variable it is about, and at which value of it the atom is true; given
+    variables are numbered after those of the world.
+    """
+
+    formula: Expr
+    places: Mapping[Expr, tuple[int, int]]
+
+    def columns(self, worlds: Tensor, given: Tensor | None) -> list[Tensor]:
+        values = [*worlds.unbind(-1), *([] if given is None else given.unbind(-1))]
+        truth = evaluate(self.formula, {atom: values[v] == value for atom, (v, value) in self.places.items()})
+        return [truth if isinstance(truth, Tensor) else torch.tensor(bool(truth), device=worlds.device)]

@@ -34,9 +34,9 @@ def logsumexp(x: Tensor, dim: int | tuple[int, ...]) -> Tensor:
 
 def segment_logsumexp(x: Tensor, index: Tensor, size: int) -> Tensor:
     """log Σ exp(x) over the entries of the last axis with equal ``index``: ``(..., n)`` to ``(..., size)``."""
-    top = x.new_full((*x.shape[:-1], size), NEG_INF)
-    top = top.scatter_reduce(-1, index.expand_as(x), x.detach(), "amax")
-    total = torch.zeros_like(top).index_add(-1, index, (x - _finite(top).index_select(-1, index)).exp())
+    index = index.expand_as(x)
+    top = x.new_full((*x.shape[:-1], size), NEG_INF).scatter_reduce(-1, index, x.detach(), "amax")
+    total = torch.zeros_like(top).scatter_add(-1, index, (x - _finite(top).gather(-1, index)).exp())
     return _log(total) + top
 
 
@@ -59,6 +59,12 @@ def draw(probs: Tensor, count: int, generator: torch.Generator | None) -> Tensor
     uniform = torch.rand(shape, dtype=torch.float64, device=probs.device, generator=generator)
     index = torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True)
     return index.clamp(max=probs.shape[-1] - 1).movedim(-1, 0)
+
+
+def common_batch(*tensors: Tensor | None) -> tuple[int, ...]:
+    """The shape without the last axis that these, where they are there, broadcast to."""
+    shapes = [x.shape[:-1] for x in tensors if x is not None]
+    return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
 
 
 def is_traced(x: Tensor) -> bool:

@@ -20,6 +20,7 @@ from doxa.problem._problem import Problem
 
 SOURCE = Path(__file__).with_name("_paths.c")
 CACHED = 2**16  # cells that PyTorch works on at once: their costs stay in the cache of the processor
+ANSWERED = 1 << 20  # cells of maps that the C code takes at a time, so that Ctrl-C is soon answered
 
 
 class Paths(NamedTuple):
@@ -79,9 +80,9 @@ def cheapest_paths(costs: Tensor, *, native: bool | None = None) -> Paths:
     library = native_library(SOURCE) if native is not False and costs.device.type == "cpu" else None
     if library is None:
         parts = [_in_torch(part) for part in torch.split(grids, max(1, CACHED // (height * width)))]
-        cost, cells = (torch.cat(both) for both in zip(*parts, strict=True))
     else:
-        cost, cells = _in_c(library, grids)
+        parts = [_in_c(library, part) for part in torch.split(grids, max(1, ANSWERED // (height * width)))]
+    cost, cells = (torch.cat(both) for both in zip(*parts, strict=True))
     return Paths(cost.reshape(batch), cells.reshape(costs.shape))
 
 

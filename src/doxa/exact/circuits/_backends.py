@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from doxa.errors import ConfigError
+from doxa.exact._budget import Budget, Meter
 from doxa.exact.circuits._circuit import AND, FALSE, OR, TRUE, Circuit, CircuitBuilder
-from doxa.exact.circuits._compiler import Budget, compile_cnf
+from doxa.exact.circuits._compiler import Compiler
 from doxa.logic import CNF
 
 Backend = Literal["doxa", "pysdd", "dd"]
 
 
-def compile_with(backend: Backend, cnf: CNF, budget: Budget) -> Circuit:
-    """A d-DNNF circuit of the clauses by one of the compilers. Only doxa's own keeps to a budget."""
+def compile_with(
+    backend: Backend, cnf: CNF, budget: Budget, broken: Sequence[Sequence[int]] | None = None
+) -> tuple[Circuit, int]:
+    """A d-DNNF circuit of the clauses by one of the compilers, and its operations.
+
+    Only doxa's own counts them, keeps to the budget, and knows clauses of which one must be ``broken``.
+    """
     if backend == "doxa":
-        return compile_cnf(cnf, budget)
+        meter = Meter(budget, f"compiling {len(cnf) + len(broken or ()):,} clauses over {cnf.variables:,} variables")
+        return Compiler(cnf.variables, cnf.clauses, meter, broken).run(), meter.operations
     if backend == "pysdd":
-        return _pysdd(cnf)
+        return _pysdd(cnf), 0
     if backend == "dd":
-        return _dd(cnf)
+        return _dd(cnf), 0
     raise ConfigError(f"backend is {backend!r}, expected 'doxa', 'pysdd' or 'dd'")
 
 

@@ -7,37 +7,12 @@ each component up among those already compiled. The trace of the search is the c
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from doxa.errors import ProblemError
+from doxa.exact._budget import Budget, BudgetError, Meter
 from doxa.exact.circuits._circuit import AND, FALSE, OR, Circuit, CircuitBuilder
 from doxa.logic import CNF
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much a compilation may cost before it gives up with an error.
-
-    Args:
-        seconds: of time.
-        nodes: of the circuit while it grows, and of remembered components.
-
-    >>> compile_cnf(CNF.from_clauses([(1, 2)], 2), Budget(seconds=1)).count()
-    3
-    """
-
-    seconds: float = 60.0
-    nodes: int = 2_000_000
-
-
-class BudgetError(ProblemError):
-    """A compilation would cost more than its budget.
-
-    >>> issubclass(BudgetError, ProblemError)
-    True
-    """
 
 
 @dataclass(slots=True)
@@ -68,15 +43,30 @@ def compile_cnf(cnf: CNF, budget: Budget | None = None) -> Circuit:
     >>> compile_cnf(CNF.from_clauses([(1, 2), (-2, 3), (-1, -3)], 3)).count()
     2
     """
-    return _Compiler(cnf.variables, cnf.clauses, budget or Budget()).run()
+    budget = budget or Budget()
+    meter = Meter(budget, f"compiling {len(cnf):,} clauses over {cnf.variables:,} variables")
+    return Compiler(cnf.variables, cnf.clauses, meter).run()
 
 
-class _Compiler:
-    def __init__(self, variables: int, clauses: Sequence[Sequence[int]], budget: Budget) -> None:
+class Compiler:
+    """The search; ``meter`` counts its operations.
+
+    With ``broken`` clauses, the circuit says that the clauses hold and at least one of the broken ones does not.
+    """
+
+    def __init__(
+        self,
+        variables: int,
+        clauses: Sequence[Sequence[int]],
+        meter: Meter,
+        broken: Sequence[Sequence[int]] | None = None,
+    ) -> None:
         self.variables = variables
-        self.budget = budget
-        unique = dict.fromkeys(tuple(sorted(set(clause))) for clause in clauses)
-        self.clauses = [list(c) for c in unique if not any(-literal in c for literal in c)]
+        self.meter = meter
+        self.clauses = _distinct(clauses)
+        self.holding = len(self.clauses)
+        self.negated = broken is not None
+        self.clauses += _distinct(broken or ())
         self.value = [0] * (variables + 1)  # 1, -1, or 0 while unassigned
         self.true_in: list[list[int]] = [[] for _ in range(2 * variables + 1)]  # by literal, negative ones from the end
         for number, clause in enumerate(self.clauses):
@@ -94,23 +84,39 @@ class _Compiler:
         self.clause_bit = [1 << (variables + 1 + c) for c in range(len(self.clauses))]
 
     def run(self) -> Circuit:
-        start = time.monotonic()
-        units = [clause[0] for clause in self.clauses if len(clause) == 1]
-        if any(not clause for clause in self.clauses) or not self.assign(units):
-            return self.builder.finish(FALSE)
-        literals = list(self.trail)
-        bottom = _Frame(0, [], 0, 0, literals, self.components(range(1, self.variables + 1)), [], [], True)
+        """The circuit."""
+        self.meter.spend(sum(map(len, self.clauses)))
+        if not self.negated:
+            return self.builder.finish(self.search([]))
+        # The cases exclude each other: clause i is the first of the broken ones that does not hold.
+        later = range(self.holding, len(self.clauses))
+        for c in later:  # not yet
+            self.satisfied[c] += 1
+        cases = []
+        for c in later:
+            cases.append(self.search([-literal for literal in self.clauses[c]]))
+            self.satisfied[c] -= 1
+            self.holding += 1
+        return self.builder.finish(self.builder.add(OR, cases))
+
+    def search(self, literals: list[int]) -> int:
+        """The node for the clauses that must hold, and these literals."""
+        active = self.clauses[: self.holding]
+        self.meter.spend(len(active))
+        units = [clause[0] for clause in active if len(clause) == 1]
+        if any(not clause for clause in active) or not self.assign(literals + units):
+            self.undo(0)
+            return FALSE
+        free = self.components(range(1, self.variables + 1))
+        bottom = _Frame(0, [], 0, 0, list(self.trail), free, [], [], True)
         stack = [bottom]
-        steps = 0
         while True:
             frame = stack[-1]
             if frame.pending:
                 key, variables, variable = frame.pending.pop()
                 result = self.known.get(key)
                 if result is None:
-                    steps += 1
-                    if steps % 64 == 0:
-                        self.check(start, len(stack))
+                    self.check_size()
                     stack.append(_Frame(key, variables, variable, len(self.trail), [], [], [], []))
                     self.branch(stack[-1], variable)
                 else:
@@ -122,9 +128,9 @@ class _Compiler:
             else:
                 leaves = [2 * abs(literal) - 2 + (literal < 0) for literal in frame.literals]
                 node = self.builder.add(AND, leaves + frame.parts)
-            if frame is bottom:
-                return self.builder.finish(node)
             self.undo(frame.mark)
+            if frame is bottom:
+                return node
             frame.branches.append(node)
             if not frame.second:
                 frame.second = True
@@ -153,7 +159,7 @@ class _Compiler:
         """Make literals true, and what follows from them by unit propagation; False on a conflict."""
         value, left, satisfied, clauses = self.value, self.left, self.satisfied, self.clauses
         queue = literals
-        at = 0
+        at = work = 0
         while at < len(queue):
             literal = queue[at]
             at += 1
@@ -164,6 +170,7 @@ class _Compiler:
                 continue
             value[abs(literal)] = 1 if literal > 0 else -1
             self.trail.append(literal)
+            work += len(self.true_in[literal]) + len(self.true_in[-literal])
             for c in self.true_in[literal]:
                 satisfied[c] += 1
             conflict = False
@@ -179,6 +186,7 @@ class _Compiler:
                         conflict = True
             if conflict:
                 return False
+        self.meter.spend(work)
         return True
 
     def undo(self, mark: int) -> None:
@@ -197,6 +205,7 @@ class _Compiler:
         seen: set[int] = set()
         seen_clauses: set[int] = set()
         found = []
+        work = len(variables)
         for first in variables:
             if value[first] or first in seen:
                 continue
@@ -207,6 +216,7 @@ class _Compiler:
             for v in part:  # grows while it is read
                 key |= self.variable_bit[v]
                 score = 0.0
+                work += len(true_in[v]) + len(true_in[-v])
                 for c in (*true_in[v], *true_in[-v]):
                     if satisfied[c]:
                         continue
@@ -223,15 +233,21 @@ class _Compiler:
                     best, best_score = v, score
             if best_score > 0.0:  # otherwise the variable is free
                 found.append((key, part, best))
+        self.meter.spend(work)
         found.sort(key=lambda component: len(component[1]))
         return list(reversed(found))  # the smallest is taken first: if it is false, the others need no work
 
-    def check(self, start: float, depth: int) -> None:
-        seconds, size = time.monotonic() - start, len(self.builder.kinds) + len(self.known)
-        if seconds > self.budget.seconds or size > self.budget.nodes:
+    def check_size(self) -> None:
+        size, limit = len(self.builder.kinds) + len(self.known), self.meter.budget.nodes
+        if size > limit:
             raise BudgetError(
-                f"compiling {len(self.clauses):,} clauses over {self.variables:,} variables took {seconds:.1f} s and "
-                f"{size:,} nodes and components at depth {depth}, beyond the budget of {self.budget.seconds:g} s and "
-                f"{self.budget.nodes:,} nodes: the clauses are too entangled. Raise the budget, split the knowledge, "
-                "or use an approximate engine: sampled or amortized"
+                "nodes",
+                f"{self.meter.task} takes more than {limit:,} nodes and components: the clauses are too entangled. "
+                "Raise Budget(nodes=...), split the knowledge, or use an approximate engine: sampled or amortized",
             )
+
+
+def _distinct(clauses: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The clauses, each once, without those that always hold."""
+    unique = dict.fromkeys(tuple(sorted(set(clause))) for clause in clauses)
+    return [list(c) for c in unique if not any(-literal in c for literal in c)]

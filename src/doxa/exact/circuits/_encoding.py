@@ -7,18 +7,22 @@ which weigh 1 can be left out of the circuit. Variables with one value need no B
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
+from doxa.exact._budget import Budget, BudgetError
 from doxa.exact.circuits._circuit import Circuit
-from doxa.exact.circuits._compiler import BudgetError
-from doxa.logic import CNF
+from doxa.logic import CNF, Not, postorder, to_cnf
 from doxa.problem import Problem
+from doxa.problem._factors import Step, compared
+
+CLAUSE = 32  # operations that a clause costs, apart from the search
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +34,7 @@ class Encoding:
     forget: tuple[int, ...]  # literals that weigh 1 in every model
     smooth: tuple[int, ...]  # variables that weigh w⁺ + w⁻ where they are free
     always: tuple[int, ...]  # places of log-weights that every world has
+    broken: tuple[tuple[int, ...], ...] | None = None  # clauses of which at least one does not hold
 
     def finish(self, circuit: Circuit) -> Circuit:
         """What remains of a circuit for the clauses."""
@@ -38,7 +43,7 @@ class Encoding:
     @property
     def name(self) -> str:
         """Of how the circuit is finished, for a cache."""
-        return f"forget {self.forget} smooth {self.smooth}"
+        return f"forget {self.forget} smooth {self.smooth} broken {self.broken}"
 
 
 @dataclass
@@ -86,20 +91,14 @@ class Atoms:
         return Encoding(cnf, torch.tensor(sources, dtype=torch.int64), tuple(forget), tuple(smooth), tuple(always))
 
 
-def encode(problem: Problem, limit: int = 200_000) -> Encoding:
-    """The factors of a problem as clauses; the log-weights are those of the world, the output, and a 0."""
+def encode(problem: Problem, budget: Budget | None = None) -> Encoding:
+    """The factors of a problem as clauses; the log-weights are of world, output, given, and a 0."""
     if problem.program is None:
         raise ProblemError(
             "the problem has no factors to encode as clauses; pass factors= or build it with Problem.from_factors, or "
             "use Enumeration if its worlds are few"
         )
-    tables = [step.table.numel() for step in problem.program.steps] + [t.numel() for _, t in problem.program.checks]
-    estimate = sum(tables) + sum(1 + size * (size - 1) // 2 for size in problem.sizes if size > 2)
-    if estimate > limit:
-        raise BudgetError(
-            f"the factors stand for about {estimate:,} clauses, more than {limit:,}: variables with many values make "
-            "many clauses. Use Elimination, or an approximate engine: sampled or amortized"
-        )
+    count_clauses(problem, budget or Budget())
     atoms = Atoms(problem.sizes)
     clauses = list(atoms.clauses)
 
@@ -118,16 +117,90 @@ def encode(problem: Problem, limit: int = 200_000) -> Encoding:
             clause.append(literal)
         clauses.append(clause)
 
-    for step in problem.program.steps:
-        for number, value in enumerate(step.table.tolist()):
+    for step in (*problem.program.steps, *(c for c in problem.program.checks if isinstance(c, Step))):
+        for number, value in enumerate(_codes(step, problem.sizes).tolist()):
             forbid(step.inputs, number, None if value < 0 else (step.target, value))
-    for variables, table in problem.program.checks:
-        for number, allowed in enumerate(table.tolist()):
-            if not allowed:
-                forbid(variables, number, None)
-    world, output = problem.world, problem.output
-    places = {i: i * max(world) for i in range(len(world))}
-    zero = len(world) * max(world)
-    for j in range(len(output)):
-        places[len(world) + j] = zero + j * max(output)
-    return atoms.encoding(clauses, atoms.count, places, zero + len(output) * max(output))
+    for check in problem.program.checks:
+        if not isinstance(check, Step):
+            for number, allowed in enumerate(check[1].tolist()):
+                if not allowed:
+                    forbid(check[0], number, None)
+    return atoms.encoding(clauses, atoms.count, *_places((problem.world, problem.output, problem.given)))
+
+
+def count_clauses(problem: Problem, budget: Budget) -> int:
+    """About how many clauses the factors or the formula stand for, from sizes alone; an error if they are too many."""
+    sizes = problem.world + problem.given if problem.program is None else problem.sizes
+    estimate = sum(1 + size * (size - 1) // 2 for size in sizes if size > 2)
+    if problem.program is not None:
+        for check in (*problem.program.steps, *problem.program.checks):
+            inputs = check.inputs if isinstance(check, Step) else check[0]
+            estimate += math.prod(problem.sizes[v] for v in inputs)
+    elif problem.formula is not None:
+        estimate += sum(1 + len(node.children) for node in postorder(problem.formula.formula))
+    if estimate * CLAUSE > budget.operations:
+        raise BudgetError(
+            "operations",
+            f"the problem stands for about {estimate:,} clauses, {CLAUSE} operations each, more than "
+            f"{budget.operations:,}: variables with many values make many clauses. Raise Budget(operations=...), use "
+            "Elimination, or an approximate engine: sampled or amortized",
+        )
+    return estimate
+
+
+def encode_formula(problem: Problem, holds: bool, budget: Budget, *, breaking: bool = True) -> Encoding:
+    """A formula or its negation as clauses; auxiliary variables are determined by the others, so they weigh 1.
+
+    Where the formula needs no auxiliary variables, its negation is that one of its clauses is broken (if the compiler
+    knows ``breaking``), which is much less work than the clauses of the negated formula.
+    """
+    assert problem.formula is not None
+    count_clauses(problem, budget)
+    formula, places = problem.formula.formula, problem.formula.places
+    atoms = Atoms(problem.world + problem.given)
+    cnf = to_cnf(formula, method="tseitin", atoms=tuple(places))
+    broken = breaking and not holds and not cnf.auxiliary
+    if not holds and not broken:
+        cnf = to_cnf(Not(formula), method="tseitin", atoms=tuple(places))
+    number: list[int | None] = [None]
+    extra = atoms.count
+    for atom in cnf.atoms:
+        if atom is None:
+            extra += 1
+            number.append(extra)
+        else:
+            number.append(atoms.literal(*places[atom]))
+    clauses = []
+    for clause in cnf.clauses:
+        new, satisfied = [], False
+        for literal in clause:
+            mine = number[abs(literal)]
+            if mine is None:  # always true
+                satisfied |= literal > 0
+            else:
+                new.append(mine if literal > 0 else -mine)
+        if not satisfied:
+            clauses.append(new)
+    if broken:
+        encoding = atoms.encoding(atoms.clauses, extra, *_places((problem.world, problem.given)))
+        return replace(encoding, broken=tuple(map(tuple, clauses)))
+    return atoms.encoding(atoms.clauses + clauses, extra, *_places((problem.world, problem.given)))
+
+
+def _places(blocks: Sequence[Sequence[int]]) -> tuple[dict[int, int], int]:
+    """Where the log-weights of each variable begin, block after block; and where they end."""
+    places: dict[int, int] = {}
+    end = 0
+    for sizes in blocks:
+        for i in range(len(sizes)):
+            places[len(places)] = end + i * max(sizes)
+        end += len(sizes) * max(sizes, default=0)
+    return places, end
+
+
+def _codes(step: Step, sizes: Sequence[int]) -> Tensor:
+    """The value of the target for each joint value of the inputs, flat."""
+    if isinstance(step.rule, Tensor):
+        return step.rule
+    left, right = (torch.arange(sizes[v]) for v in step.inputs)
+    return compared(step.rule, left.unsqueeze(-1), right).long().reshape(-1)

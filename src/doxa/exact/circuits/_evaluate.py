@@ -12,7 +12,7 @@ from doxa.exact.circuits._circuit import Circuit
 from doxa.exact.circuits._layers import evaluate, make_layers
 from doxa.exact.circuits._native import native_kernel
 from doxa.exact.circuits._real import evaluate_positive, evaluate_real, make_real_layers
-from doxa.exact.engines._reasoner import is_traced
+from doxa.problem._logspace import is_traced
 
 Semiring = Literal["log", "real", "max"]
 
@@ -29,7 +29,7 @@ def weigh(circuit: Circuit, positive: Tensor, negative: Tensor, semiring: Semiri
         semiring: "log": weights and result are logarithms; "real": they are numbers, possibly negative; "max": they are
             logarithms, and the result is that of the best model.
 
-    >>> from doxa.exact import exactly_one
+    >>> from doxa.exact.circuits import exactly_one
     >>> probs = torch.tensor([0.5, 0.2])
     >>> weigh(exactly_one(2), probs, 1 - probs, "real")                       # .5 · .8 + .5 · .2
     tensor(0.5000)

@@ -97,9 +97,9 @@ static inline double log_double(double x) {
 
 #define KERNEL(T, EXP, LOG, NAME)                                                                                    \
     void values_##NAME(int64_t literals, int64_t nodes, const int8_t *kinds, const int64_t *offsets,                 \
-                       const int64_t *children, int64_t rows, T *values) {                                           \
-        for (int64_t begin = 0; begin < rows; begin += BLOCK) {                                                      \
-            const int64_t n = rows - begin < BLOCK ? rows - begin : BLOCK;                                           \
+                       const int64_t *children, int64_t rows, int64_t from, int64_t to, T *values) {                 \
+        for (int64_t begin = from; begin < to; begin += BLOCK) {                                                     \
+            const int64_t n = to - begin < BLOCK ? to - begin : BLOCK;                                               \
             for (int64_t i = 0; i < nodes; i++) {                                                                    \
                 T *restrict out = values + (literals + i) * rows + begin;                                            \
                 const int64_t first = offsets[i], last = offsets[i + 1];                                             \
@@ -140,9 +140,9 @@ static inline double log_double(double x) {
         }                                                                                                            \
     }                                                                                                                \
     void slopes_##NAME(int64_t literals, int64_t nodes, const int8_t *kinds, const int64_t *offsets,                 \
-                       const int64_t *children, int64_t rows, const T *values, T *slopes) {                          \
-        for (int64_t begin = 0; begin < rows; begin += BLOCK) {                                                      \
-            const int64_t n = rows - begin < BLOCK ? rows - begin : BLOCK;                                           \
+                       const int64_t *children, int64_t rows, int64_t from, int64_t to, const T *values, T *slopes) { \
+        for (int64_t begin = from; begin < to; begin += BLOCK) {                                                     \
+            const int64_t n = to - begin < BLOCK ? to - begin : BLOCK;                                               \
             for (int64_t i = nodes - 1; i >= 0; i--) {                                                               \
                 const T *g = slopes + (literals + i) * rows + begin;                                                 \
                 const T *restrict v = values + (literals + i) * rows + begin;                                        \
@@ -166,9 +166,9 @@ KERNEL(double, exp_double, log_double, double)
  * after it. Nothing is divided, so factors may be 0. Returns 0 where memory for the products is lacking. */
 #define REAL(T, NAME)                                                                                                \
     void products_##NAME(int64_t literals, int64_t nodes, const int8_t *kinds, const int64_t *offsets,               \
-                         const int64_t *children, int64_t rows, T *values) {                                         \
-        for (int64_t begin = 0; begin < rows; begin += BLOCK) {                                                      \
-            const int64_t n = rows - begin < BLOCK ? rows - begin : BLOCK;                                           \
+                         const int64_t *children, int64_t rows, int64_t from, int64_t to, T *values) {               \
+        for (int64_t begin = from; begin < to; begin += BLOCK) {                                                     \
+            const int64_t n = to - begin < BLOCK ? to - begin : BLOCK;                                               \
             for (int64_t i = 0; i < nodes; i++) {                                                                    \
                 T *restrict out = values + (literals + i) * rows + begin;                                            \
                 const int64_t first = offsets[i], last = offsets[i + 1];                                             \
@@ -199,14 +199,14 @@ KERNEL(double, exp_double, log_double, double)
         }                                                                                                            \
     }                                                                                                                \
     int product_slopes_##NAME(int64_t literals, int64_t nodes, const int8_t *kinds, const int64_t *offsets,          \
-                              const int64_t *children, int64_t rows, const T *values, T *slopes) {                   \
+                              const int64_t *children, int64_t rows, int64_t from, int64_t to, const T *values, T *slopes) { \
         int64_t most = 1;                                                                                            \
         for (int64_t i = 0; i < nodes; i++)                                                                          \
             if (offsets[i + 1] - offsets[i] > most) most = offsets[i + 1] - offsets[i];                              \
         T *after = malloc((size_t)most * BLOCK * sizeof(T));                                                         \
         if (after == NULL) return 0;                                                                                 \
-        for (int64_t begin = 0; begin < rows; begin += BLOCK) {                                                      \
-            const int64_t n = rows - begin < BLOCK ? rows - begin : BLOCK;                                           \
+        for (int64_t begin = from; begin < to; begin += BLOCK) {                                                     \
+            const int64_t n = to - begin < BLOCK ? to - begin : BLOCK;                                               \
             for (int64_t i = nodes - 1; i >= 0; i--) {                                                               \
                 const T *g = slopes + (literals + i) * rows + begin;                                                 \
                 const int64_t first = offsets[i], count = offsets[i + 1] - first;                                    \

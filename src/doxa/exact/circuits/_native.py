@@ -15,6 +15,8 @@ from doxa.exact.circuits._circuit import Circuit
 
 SOURCE = Path(__file__).with_name("_kernel.c")
 NAMES = {torch.float32: "float", torch.float64: "double"}
+BLOCK = 128  # rows that the kernel takes at a time
+WORK = 1 << 24  # about as many edges times rows as take a tenth of a second: so soon Ctrl-C is answered
 
 
 class Kernel:
@@ -65,10 +67,14 @@ class Kernel:
         arrays = (circuit.kinds, circuit.offsets, circuit.children)
         kinds, offsets, children = (ctypes.c_void_p(np.ascontiguousarray(a).ctypes.data) for a in arrays)
         sizes = (ctypes.c_int64(circuit.literals), ctypes.c_int64(len(circuit)))
-        rows = ctypes.c_int64(tensors[0].shape[1])
-        pointers = (ctypes.c_void_p(t.data_ptr()) for t in tensors)
+        rows = tensors[0].shape[1]
+        pointers = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
         function = getattr(self._library, f"{what}_{NAMES[tensors[0].dtype]}")
-        found: int = function(*sizes, kinds, offsets, children, rows, *pointers)
+        step = BLOCK * max(1, WORK // (BLOCK * max(circuit.edges, 1)))
+        found = 1
+        for first in range(0, rows, step):
+            part = (ctypes.c_int64(x) for x in (rows, first, min(first + step, rows)))
+            found = function(*sizes, kinds, offsets, children, *part, *pointers)
         return found
 
 

@@ -12,7 +12,7 @@ def write_nnf(circuit: Circuit, path: str | Path) -> None:
     """Write a circuit: ``nnf nodes edges variables``, then lines ``L literal``, ``A n children``, ``O 0 n children``.
 
     >>> import tempfile
-    >>> from doxa.exact import exactly_one
+    >>> from doxa.exact.circuits import exactly_one
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_nnf(exactly_one(2), Path(folder, "one.nnf"))
     ...     print(Path(folder, "one.nnf").read_text().splitlines()[0], read_nnf(Path(folder, "one.nnf")).count())

@@ -5,46 +5,46 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from doxa._native import cache_directory
 from doxa.errors import ConfigError
+from doxa.exact._budget import Budget, Meter
 from doxa.exact.circuits._backends import Backend, compile_with
 from doxa.exact.circuits._circuit import Circuit
-from doxa.exact.circuits._compiler import Budget
-from doxa.exact.circuits._encoding import Encoding, encode
-from doxa.exact.circuits._layers import Layers, Mode, evaluate, make_layers
+from doxa.exact.circuits._encoding import Encoding, encode, encode_formula
+from doxa.exact.circuits._layers import Mode, evaluate, make_layers
 from doxa.exact.circuits._native import Kernel, native_kernel
-from doxa.exact.circuits._semirings import Drawn, Reduce, best
+from doxa.exact.circuits._semirings import FLOOR, Drawn, Reduce, best, restore
 from doxa.exact.circuits._store import key_of, load, save
-from doxa.exact.engines._reasoner import ExactReasoner, Impossible
-from doxa.problem import Problem
+from doxa.exact.engines._reasoner import ExactReasoner
+from doxa.problem import Impossible, Problem
+from doxa.problem._logspace import is_traced
 
 
 class Compilation(ExactReasoner):
-    """Exact inference by a circuit, compiled once from the factors of a problem.
+    """Exact inference by a circuit, compiled once from the factors or the formula of a problem.
 
-    The clauses that the factors stand for become a circuit in which products and sums count models (chapter 6,
+    The clauses that these stand for become a circuit in which products and sums count models (chapter 6,
     "Weighted Model Counting"). This goes where variables are too entangled for ``Elimination`` but the knowledge
-    leaves few possibilities, as in a Sudoku. Compiled circuits are kept on disk.
+    leaves few possibilities, as in a Sudoku. Compiled circuits are kept on disk. Given values choose literals.
+
+    That a formula does not hold is a circuit of its own, made when it is first asked for: one minus the probability
+    that it holds would lose every digit where that is nearly 1.
 
     Args:
-        problem: what to reason about; it must have factors.
-        budget: what compiling may cost.
+        problem: what to reason about; it must have factors or come from ``Problem.from_formula``.
+        budget: what compiling may cost, and the numbers to hold at a time.
         backend: who compiles: "doxa", or "pysdd" or "dd" where these packages are installed.
         native: use the kernel in C: True, False, or None for where there is one.
         cache: keep the circuit on disk, and look for it there.
         impossible: what ``loss`` does with impossible outputs: "raise", "inf" or "finite".
-        max_entries: memory bound: batches that need more numbers at a time are computed in parts.
 
     >>> from doxa.problem import Belief, cnf
     >>> reasoner = Compilation(cnf([[1, 2], [-1, 3]]))
     >>> reasoner.log_prob(Belief.uniform((2, 2, 2)), torch.tensor([1])).exp()
     tensor(0.5000)
     """
-
-    sources: Tensor
-    always: Tensor
 
     def __init__(
         self,
@@ -55,36 +55,96 @@ class Compilation(ExactReasoner):
         native: bool | None = None,
         cache: bool = True,
         impossible: Impossible = "raise",
-        max_entries: int = 1 << 26,
     ) -> None:
-        encoding = encode(problem)
-        layers = make_layers(compiled(encoding, budget, backend, cache))
-        super().__init__(problem, impossible=impossible, max_entries=max_entries, entries=layers.entries)
-        self.layers = layers
-        self.kernel = choose_kernel(native)
-        self.register_buffer("sources", encoding.sources, persistent=False)
-        self.register_buffer("always", torch.tensor(encoding.always, dtype=torch.int64), persistent=False)
+        limits = budget or Budget()
+        encoding = encode(problem, limits) if problem.formula is None else encode_formula(problem, True, limits)
+        kernel = choose_kernel(native)
+        compiled = Compiled(encoding, limits, backend, cache, kernel)
+        super().__init__(problem, impossible=impossible, budget=budget, entries=compiled.layers.entries)
+        self._compiled = compiled
+        self._negated: Compiled | None = None
+        self._options = backend, cache, kernel
 
     @property
     def circuit(self) -> Circuit:
-        """The circuit."""
-        return self.layers.circuit
+        """The circuit; of a formula, the one that says that it holds."""
+        return self._compiled.layers.circuit
 
-    def _log_weight(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
-        flat = torch.cat([world.flatten(1), output.flatten(1), world.new_zeros(len(world), 1)], 1).T
-        root = run(self.layers, flat.index_select(0, self.sources), reduce, self.kernel)
-        return root + flat.index_select(0, self.always).sum(0) if len(self.always) else root
+    def _log_weight(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
+        if self.problem.formula is None:
+            return self._compiled.value(self._weights(given, world, output), reduce)
+        values = torch.stack([self._truth(world, given, value, reduce) for value in (0, 1)])
+        return restore(reduce(values.clamp(min=FLOOR) + output.squeeze(1).T.clamp(min=FLOOR)))
+
+    def _log_prob(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
+        if self.problem.formula is None or is_traced(output):
+            return super()._log_prob(world, output, given, reduce)
+        asked = torch.unique(output).tolist()
+        if len(asked) == 1:
+            return self._truth(world, given, asked[0], reduce)
+        rows = [(output.squeeze(1) == value).nonzero().squeeze(1) for value in asked]
+        parts = [
+            self._truth(world[own], None if given is None else given[own], value, reduce)
+            for own, value in zip(rows, asked, strict=True)
+        ]
+        return torch.cat(parts)[torch.cat(rows).argsort()]
+
+    def _truth(self, world: Tensor, given: Tensor | None, value: int, reduce: Reduce) -> Tensor:
+        """log Z over the worlds in which a formula holds (1), does not hold (0), or all of them (-1)."""
+        if value == 1:
+            return self._compiled.value(self._weights(given, world), reduce)
+        if value == 0:
+            if self._negated is None:
+                breaking = self._options[0] == "doxa"
+                encoding = encode_formula(self.problem, False, self.budget, breaking=breaking)
+                self._negated = Compiled(encoding, self.budget, *self._options)
+            return self._negated.value(self._weights(given, world), reduce)
+        return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
+
+    def _weights(self, given: Tensor | None, *weights: Tensor) -> Tensor:
+        """All log-weights, ``(n, R)``: those given are evidence; the last one is 0."""
+        parts = [x.flatten(1) for x in weights]
+        if given is not None:
+            parts.append(self._agreeing(given, weights[0].dtype, self.problem.given).flatten(1))
+        return torch.cat([*parts, weights[0].new_zeros(len(weights[0]), 1)], 1).T
 
 
-def compiled(encoding: Encoding, budget: Budget | None, backend: Backend, cache: bool) -> Circuit:
-    """The finished circuit of an encoding, from disk if it is there."""
+class Compiled(nn.Module):
+    """A circuit with the places of its weights."""
+
+    sources: Tensor
+    always: Tensor
+
+    def __init__(
+        self, encoding: Encoding, budget: Budget, backend: Backend, cache: bool, kernel: Kernel | None
+    ) -> None:
+        super().__init__()
+        self.layers = make_layers(find_circuit(encoding, budget, backend, cache))
+        self.kernel = kernel
+        self.register_buffer("sources", encoding.sources, persistent=False)
+        self.register_buffer("always", torch.tensor(encoding.always, dtype=torch.int64), persistent=False)
+
+    def value(self, weights: Tensor, reduce: Reduce) -> Tensor:
+        """The log-weight of the circuit, ``(R,)``, with the sum that ``reduce`` stands for."""
+        mode: Mode = "best" if reduce is best else "drawn" if isinstance(reduce, Drawn) else "sum"
+        generator = reduce.generator if isinstance(reduce, Drawn) else None
+        literals = weights.index_select(0, self.sources.to(weights.device))
+        root = evaluate(self.layers, literals, mode=mode, generator=generator, kernel=self.kernel)
+        return root + weights.index_select(0, self.always.to(weights.device)).sum(0) if len(self.always) else root
+
+
+def find_circuit(encoding: Encoding, budget: Budget, backend: Backend, cache: bool) -> Circuit:
+    """The finished circuit of an encoding, from disk if it is there; a budget means the same in both cases."""
     key = key_of(encoding.cnf, encoding.name, backend)
     folder = _folder() if cache else None
-    circuit = None if folder is None else load(key, folder)
-    if circuit is None:
-        circuit = encoding.finish(compile_with(backend, encoding.cnf, budget or Budget()))
-        if folder is not None:
-            save(key, circuit, folder)
+    found = None if folder is None else load(key, folder)
+    if found is not None:
+        Meter(budget, f"compiling {len(encoding.cnf):,} clauses").check_operations(found[1])
+        return found[0]
+    circuit, operations = compile_with(backend, encoding.cnf, budget, encoding.broken)
+    circuit = encoding.finish(circuit)
+    if folder is not None:
+        save(key, circuit, operations, folder)
     return circuit
 
 
@@ -102,10 +162,3 @@ def choose_kernel(native: bool | None) -> Kernel | None:
     if native and kernel is None:
         raise ConfigError("native=True, but there is no working C compiler; install one, or say native=None")
     return kernel
-
-
-def run(layers: Layers, weights: Tensor, reduce: Reduce, kernel: Kernel | None) -> Tensor:
-    """Evaluate a circuit with the sum that ``reduce`` stands for."""
-    mode: Mode = "best" if reduce is best else "drawn" if isinstance(reduce, Drawn) else "sum"
-    generator = reduce.generator if isinstance(reduce, Drawn) else None
-    return evaluate(layers, weights, mode=mode, generator=generator, kernel=kernel)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
-from doxa.exact.circuits._semirings import Reduce, log_sum, restore
-from doxa.exact.engines._leaves import Index, Leaves, Weights, indexing, make_leaves, pick
+from doxa.exact._budget import Budget, BudgetError, Meter
+from doxa.exact.circuits._semirings import Reduce, restore
+from doxa.exact.engines._leaves import Index, Leaves, Structure, Weights, indexing, pick
 from doxa.exact.engines._ordering import Order, TooWide, best_order
-from doxa.exact.engines._reasoner import ExactReasoner, Impossible, is_traced
-from doxa.problem import Belief, Problem
+from doxa.exact.engines._reasoner import ExactReasoner
+from doxa.problem import Impossible, Problem
+from doxa.problem._logspace import is_traced
 
 
 class Operand(NamedTuple):
@@ -48,7 +50,8 @@ class Program:
 
     def run(self, weights: Weights, reduce: Reduce) -> Tensor:
         """log Z of each row."""
-        batches = [table for leaf in self.leaves for table in leaf.tables(weights, reduce)]
+        found = {n: t for leaf in self.leaves for n, t in zip(leaf.numbers, leaf.tables(weights, reduce), strict=True)}
+        batches = [found[number] for number in range(len(found))]
         batches += [pick(weights.values, v, 0)[:, :size].transpose(0, 1) for size, v in self.unary]
         for step in self.steps:
             joint = None
@@ -78,9 +81,8 @@ class Elimination(ExactReasoner):
 
     Args:
         problem: what to reason about; it must have factors.
-        max_join: refuse problems that need a join of more entries than this.
+        budget: the largest join, the operations of finding an order, and the numbers to hold at a time.
         impossible: what ``loss`` does with impossible outputs: "raise", "inf" or "finite".
-        max_entries: memory bound: batches that need more numbers at a time are computed in parts.
 
     >>> import torch
     >>> from doxa.problem import Belief, addition
@@ -89,23 +91,10 @@ class Elimination(ExactReasoner):
     tensor(-2.3026)
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        max_join: int = 1 << 20,
-        impossible: Impossible = "raise",
-        max_entries: int = 1 << 26,
-    ) -> None:
-        if problem.factors is None:
-            raise ProblemError(
-                "the problem has no factors to eliminate variables from; pass factors= or build it with "
-                "Problem.from_factors, or use Enumeration if its worlds are few"
-            )
-        self.max_join = max_join
-        observed = compile_program(problem, max_join, observed=True)
-        super().__init__(problem, impossible=impossible, max_entries=max_entries, entries=observed.entries)
-        self._programs: dict[tuple[bool, tuple[int, ...]], Program] = {(True, ()): observed}
+    def __init__(self, problem: Problem, *, budget: Budget | None = None, impossible: Impossible = "raise") -> None:
+        observed = compile_program(Schedule.of(problem, budget or Budget(), observed=True))
+        super().__init__(problem, impossible=impossible, budget=budget, entries=observed.entries)
+        self._programs: dict[bool, Program] = {True: observed}
 
     @property
     def order(self) -> Order:
@@ -117,63 +106,71 @@ class Elimination(ExactReasoner):
         """Numbers held for each row."""
         return self._program(True).entries
 
-    def log_prob_given(self, belief: Belief, output: Tensor, certain: Sequence[int]) -> Tensor:
-        """The same as ``log_prob`` for complete outputs, cheaper: some world variables are certain in every row.
+    def _program(self, observed: bool) -> Program:
+        if observed not in self._programs:
+            schedule = Schedule.of(self.problem, self.budget, observed=observed)
+            self._programs[observed] = compile_program(schedule)
+        return self._programs[observed]
 
-        Args:
-            belief: what is believed of the world; of a certain variable, all probability is at one value.
-            output: int64 ``(*batch, Y)``, or ``(Y,)`` for all rows, without -1.
-            certain: the certain world variables.
-
-        >>> import torch
-        >>> from doxa.problem import addition
-        >>> belief = Belief.from_probs(torch.stack([torch.eye(10)[4], torch.full((10,), 0.1)]))
-        >>> Elimination(addition(1)).log_prob_given(belief, torch.tensor([1, 3]), [0]).exp()     # 4 + 9
-        tensor(0.1000)
-        """
-        values = belief.log_probs[..., list(certain), :].argmax(-1)
-        program = self._program(True, tuple(certain))
-
-        def query(rows: Tensor, given: Tensor) -> tuple[Tensor]:
-            return (program.run(Weights.of(rows, None, given, zero=program.zero), log_sum),)
-
-        self.problem.require(belief, output)
-        batch = belief.batch_shape
-        given = torch.cat([output.expand(*batch, -1), values], -1)
-        return self._by_rows(query, belief, given, recompute=True, checked=True)[0]
-
-    def _program(self, observed: bool, certain: tuple[int, ...] = ()) -> Program:
-        key = observed, certain
-        if key not in self._programs:
-            self._programs[key] = compile_program(self.problem, self.max_join, observed=observed, certain=certain)
-        return self._programs[key]
-
-    def _log_weight(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
+    def _log_weight(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
         program = self._program(False)
-        return program.run(Weights.of(world, output, None, zero=program.zero), reduce)
+        return program.run(Weights.of(world, output, given, zero=program.zero), reduce)
 
-    def _log_prob(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
+    def _log_prob(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
         if is_traced(output) or bool((output < 0).any()):
-            return super()._log_prob(world, output, reduce)
+            return super()._log_prob(world, output, given, reduce)
         program = self._program(True)
-        return program.run(Weights.of(world, None, output, zero=program.zero), reduce)
+        known = output if given is None else torch.cat([output, given], 1)
+        return program.run(Weights.of(world, None, known, zero=program.zero), reduce)
 
 
-def compile_program(problem: Problem, limit: int, *, observed: bool, certain: Sequence[int] = ()) -> Program:
-    """The order of elimination and everything that does not depend on weights."""
-    leaves, shared = make_leaves(problem, observed, certain)
-    by_size: dict[int, list[int]] = {}
-    for v in shared:
-        by_size.setdefault(problem.sizes[v], []).append(v)
-    batches: list[Sequence[tuple[int, ...]]] = [batch.scopes for leaf in leaves for batch in leaf.batches]
-    batches += [[(v,) for v in variables] for variables in by_size.values()]
-    try:
-        order = best_order(batches, problem.sizes, limit)
-    except TooWide as error:
-        raise ProblemError(_too_wide(problem, error, limit)) from None
-    counts = [len(scopes) for scopes in batches]
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """What elimination would do, found from scopes and sizes alone: no table is made."""
+
+    structure: Structure
+    unary: Mapping[int, Sequence[int]]  # size, and the shared variables with that many values
+    order: Order
+
+    @classmethod
+    def of(cls, problem: Problem, budget: Budget, *, observed: bool) -> Schedule:
+        """The order of elimination; a ``BudgetError`` where it does not fit."""
+        if problem.factors is None:
+            raise ProblemError(
+                "the problem has no factors to eliminate variables from; pass factors= or build it with "
+                "Problem.from_factors, or use Enumeration if its worlds are few"
+            )
+        structure = Structure.of(problem, observed)
+        if structure.tables > budget.entries:
+            raise BudgetError(
+                "entries",
+                f"the tables of the factors have {structure.tables:,} entries, more than {budget.entries:,}; raise "
+                "Budget(entries=...), or use Enumeration if the worlds are few",
+            )
+        unary: dict[int, list[int]] = {}
+        for v in structure.shared:
+            unary.setdefault(problem.sizes[v], []).append(v)
+        batches: list[Sequence[tuple[int, ...]]] = [shape.part("shared") for shape in structure.shapes]
+        batches += [[(v,) for v in variables] for variables in unary.values()]
+        meter = Meter(budget, f"finding an order of elimination for {len(problem.sizes):,} variables")
+        try:
+            order = best_order(batches, problem.sizes, budget.join, meter)
+        except TooWide as error:
+            raise BudgetError("join", _too_wide(problem, error, budget.join)) from None
+        return cls(structure, unary, order)
+
+    @property
+    def entries(self) -> int:
+        """About how many numbers are held for each row."""
+        return sum(shape.entries for shape in self.structure.shapes) + self.order.entries
+
+
+def compile_program(schedule: Schedule) -> Program:
+    """Everything that does not depend on weights."""
+    counts = [len(shape.scopes) for shape in schedule.structure.shapes]
+    counts += [len(variables) for variables in schedule.unary.values()]
     steps = []
-    for step in order.steps:
+    for step in schedule.order.steps:
         operands = []
         for batch, numbers, labels in step.operands:
             axes = sorted(range(len(labels)), key=labels.__getitem__)  # the eliminated variable, -1, comes first
@@ -189,17 +186,14 @@ def compile_program(problem: Problem, limit: int, *, observed: bool, certain: Se
             )
         counts.append(step.variables)
         steps.append(tuple(operands))
-    unary = tuple((size, indexing([v + 1 for v in variables])) for size, variables in by_size.items())
-    return Program(tuple(leaves), unary, tuple(steps), order)
+    unary = tuple((size, indexing([v + 1 for v in variables])) for size, variables in schedule.unary.items())
+    return Program(tuple(schedule.structure.leaves()), unary, tuple(steps), schedule.order)
 
 
 def _too_wide(problem: Problem, error: TooWide, limit: int) -> str:
-    def name(i: int) -> str:
-        return problem.names[i] if i < len(problem.names) else f"auxiliary {i - len(problem.names)}"
-
-    named = ", ".join(name(v) for v in error.variables[:12]) + (" ..." if len(error.variables) > 12 else "")
+    named = ", ".join(problem.name(v) for v in error.variables[:12]) + (" ..." if len(error.variables) > 12 else "")
     return (
-        f"variable elimination needs a table of {error.join:,} entries, more than max_join={limit:,}: {named} are too "
-        "entangled. Raise max_join if memory allows, split the factors with auxiliary variables, try Compilation, or "
-        "use an approximate engine: sampled or amortized"
+        f"variable elimination needs a table of {error.join:,} entries, more than {limit:,}: {named} are too "
+        "entangled. Raise Budget(join=...) if memory allows, split the factors with auxiliary variables, try "
+        "Compilation, or use an approximate engine: sampled or amortized"
     )

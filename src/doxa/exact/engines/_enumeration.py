@@ -1,29 +1,31 @@
-"""Exact inference by listing the worlds: one matrix product."""
+"""Exact inference by listing the worlds."""
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
-from doxa.errors import ProblemError
+from doxa.exact._budget import Budget, BudgetError
 from doxa.exact.circuits._semirings import FLOOR, Reduce, restore
-from doxa.exact.engines._reasoner import ExactReasoner, Impossible
-from doxa.problem import Problem
+from doxa.exact.engines._reasoner import ExactReasoner
+from doxa.problem import Impossible, Problem
+from doxa.problem._logspace import is_traced
 
 
 class Enumeration(ExactReasoner):
     """Exact inference over a list of all worlds, for problems that have few of them.
 
-        log p(w, y | P) = Σ_i log P[i, w_i] + Σ_j log [y_j = c(w)_j]
+        log p(w, y | P, g) = Σ_i log P[i, w_i] + Σ_j log [y_j = c(w, g)_j]
 
-    is linear in the log-weights, so all worlds of all rows are one matrix product; then they are added up.
+    for all worlds of all rows, which are then added up. With given variables the function is evaluated for all pairs
+    of a row and a world, by broadcasting; otherwise once, when the reasoner is made.
 
     Args:
         problem: what to reason about.
-        max_worlds: refuse problems with more worlds than this.
+        budget: the most worlds to list, and numbers to hold at a time.
         impossible: what ``loss`` does with impossible outputs: "raise", "inf" or "finite".
-        max_entries: memory bound: batches that need more numbers at a time are computed in parts.
 
     >>> from doxa.problem import Belief, addition
     >>> reasoner = Enumeration(addition(1))
@@ -31,28 +33,61 @@ class Enumeration(ExactReasoner):
     tensor(6.)
     """
 
-    indicators: Tensor
+    worlds: Tensor
+    outputs: Tensor | None
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        max_worlds: int = 1 << 14,
-        impossible: Impossible = "raise",
-        max_entries: int = 1 << 25,
-    ) -> None:
-        if problem.num_worlds > max_worlds:
-            raise ProblemError(
-                f"the problem has {problem.describe_size()} worlds, more than max_worlds={max_worlds:,}; give the "
-                "problem factors and use Elimination or Compilation, or an approximate engine: sampled or amortized"
-            )
-        super().__init__(problem, impossible=impossible, max_entries=max_entries, entries=problem.num_worlds)
+    def __init__(self, problem: Problem, *, budget: Budget | None = None, impossible: Impossible = "raise") -> None:
+        require_few_worlds(problem, budget or Budget())
+        entries = problem.num_worlds * (3 + len(problem.output))
+        super().__init__(problem, impossible=impossible, budget=budget, entries=entries)
         worlds = problem.worlds()
-        outputs = problem(worlds)
-        columns = [one_hot(worlds, max(problem.world)), one_hot(outputs, max(problem.output))]
-        # (worlds, log-weights): which of them each world adds up
-        self.register_buffer("indicators", torch.cat([c.flatten(1) for c in columns], 1).float(), persistent=False)
+        outputs = None if problem.given else problem(worlds).T.contiguous()  # (Y, worlds)
+        self.register_buffer("worlds", worlds if problem.given else worlds[:0], persistent=False)
+        self.register_buffer("outputs", outputs, persistent=False)
 
-    def _log_weight(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
-        weights = torch.cat([world.flatten(1), output.flatten(1)], 1)
-        return restore(reduce(self.indicators.to(weights.dtype) @ weights.clamp(min=FLOOR).T))  # 0 · -inf is NaN
+    def _log_weight(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
+        joint = self._priors(world)
+        for weights, column in zip(output.clamp(min=FLOOR).unbind(1), self._columns(given), strict=True):
+            if column.ndim == 1:
+                joint = joint + weights.index_select(1, column.long())
+            else:
+                joint = joint + weights.gather(1, column.expand(joint.shape).long())
+        return restore(reduce(joint.T))
+
+    def _log_prob(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
+        partial = is_traced(output) or bool((output < 0).any())
+        agrees: Tensor | None = None
+        for value, column in zip(output.unsqueeze(1).unbind(-1), self._columns(given), strict=True):
+            same = column == (value.bool() if column.dtype == torch.bool else value)
+            same = same | (value < 0) if partial else same
+            agrees = same if agrees is None else agrees & same
+        joint = self._priors(world)
+        assert agrees is not None
+        return restore(reduce(torch.where(agrees, joint, FLOOR).T))
+
+    def _columns(self, given: Tensor | None) -> list[Tensor]:
+        """The output variables: ``(worlds,)``, or with given values what broadcasts to ``(R, worlds)``."""
+        if self.outputs is not None:
+            return list(self.outputs.unbind(0))
+        assert given is not None
+        return self.problem.columns(self.worlds, given.unsqueeze(1))
+
+    def _priors(self, world: Tensor) -> Tensor:
+        """log p(w | P) of all worlds, ``(R, worlds)``, by adding neighbouring variables pairwise."""
+        clamped = world.clamp(min=FLOOR)
+        terms = [row[:, :size] for row, size in zip(clamped.unbind(1), self.problem.world, strict=True)]
+        while len(terms) > 1:
+            pairs = zip_longest(terms[::2], terms[1::2])
+            terms = [a if b is None else (a.unsqueeze(2) + b.unsqueeze(1)).flatten(1) for a, b in pairs]
+        return terms[0]
+
+
+def require_few_worlds(problem: Problem, budget: Budget) -> None:
+    """A ``BudgetError`` if there are too many worlds to list."""
+    if problem.num_worlds > budget.worlds:
+        raise BudgetError(
+            "worlds",
+            f"the problem has {problem.describe_size()} worlds, more than {budget.worlds:,}; raise Budget(worlds=...), "
+            "give the problem factors and use Elimination or Compilation, or an approximate engine: sampled or "
+            "amortized",
+        )

@@ -1,8 +1,8 @@
 """From log-weights and Boolean factors to tables over shared variables.
 
 A variable that only one factor mentions is *private* to it and is added up at once, over the tuples that the factor
-allows; what is left is a table over the factor's *shared* variables. Observed outputs are *given*: each row looks up
-the tuples that go with its own values, so that the others cost nothing.
+allows; what is left is a table over the factor's *shared* variables. Of observed outputs and given variables, each
+row looks up the tuples that go with its own values, so that the others cost nothing.
 
 Factors with one table and the same roles are a *batch*; all batches with about as many tuples are looked up and
 added up together.
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from torch.nn.functional import pad
 
 from doxa.exact.circuits._semirings import FLOOR, Reduce
 from doxa.problem import Problem
+from doxa.problem._factors import Relation
 
 Index = slice | Tensor
 Scope = tuple[int, ...]
@@ -35,11 +37,11 @@ class Weights:
     """
 
     values: Tensor  # (1 + variables, width, R)
-    given: Tensor | None  # observed outputs, then the values of variables that are certain (Y, R)
+    given: Tensor | None  # observed outputs, then the values of given variables (Y + G, R)
 
     @classmethod
     def of(cls, world: Tensor, output: Tensor | None, given: Tensor | None, *, zero: bool) -> Weights:
-        """From log-weights ``(R, W, D)`` and ``(R, Y, E)`` or given values ``(R, Y)``.
+        """From log-weights ``(R, W, D)`` and ``(R, Y, E)``, and known values ``(R, Y + G)`` or ``(R, G)``.
 
         ``zero`` says whether the variable of weight 0 is used; otherwise anything may stand in its place.
         """
@@ -69,7 +71,7 @@ class Batch:
     scopes: tuple[Scope, ...]  # the shared variables of each factor
     shape: tuple[int, ...]  # their sizes
     privates: tuple[Scope, ...]  # the weighted private variables of each factor
-    given: tuple[Scope, ...]  # the given outputs of each factor
+    given: tuple[Scope, ...]  # the known variables of each factor, by their place among the known ones
     given_sizes: tuple[int, ...]
     counts: Tensor  # (given values, cells): how many tuples there are
     places: Tensor  # (privates, tuples, given values, cells): the values of each private variable; -1 = no tuple
@@ -81,12 +83,13 @@ class Leaves:
     """Batches that are looked up together: C cells, each the sum over T tuples of the weights of p variables."""
 
     batches: tuple[Batch, ...]
+    numbers: tuple[int, ...]  # of the batches
     splits: tuple[int, ...]  # the cells of each batch
     first: Tensor | None  # (C,): the first private variable of each cell, where its values need no lookup
     places: tuple[Tensor, ...]  # (T, n) for each other: its values; a cell's columns are one stretch
     offsets: tuple[Tensor, ...]  # (C, 1) for each other: where the weights of the variable begin
     starts: Tensor  # (C, 1): where the stretch of columns begins
-    given: Tensor  # (g · C,): the given outputs of each cell
+    given: Tensor  # (g · C,): the known variables of each cell
     strides: Tensor  # (g, C, 1): and what their values add to ``starts``
     tuples: int
 
@@ -147,41 +150,84 @@ def indexing(numbers: Sequence[int]) -> Index:
     return torch.tensor(numbers)
 
 
-def make_leaves(problem: Problem, observed: bool, certain: Sequence[int]) -> tuple[list[Leaves], list[int]]:
-    """The factors of a problem in groups, and the weighted variables that are not private to any factor.
+class Shape(NamedTuple):
+    """Factors with one relation and the same roles of their variables: known from sizes alone."""
 
-    The values of ``certain`` world variables are given, after those of the outputs if these are ``observed``.
-    """
-    assert problem.factors is not None
-    world, outputs = len(problem.world), len(problem.output)
-    known = [*(range(world, world + outputs) if observed else ()), *certain]
-    given = {v: i for i, v in enumerate(known)}
-    weighted = [v for v in range(world if observed else world + outputs) if v not in given]
-    scopes = [tuple(problem.index(variable) for variable in factor.scope) for factor in problem.factors]
-    mentions = [0] * len(problem.sizes)
-    for scope in scopes:
-        for v in scope:
-            mentions[v] += 1
-    alike: dict[tuple[int, tuple[str, ...]], list[int]] = {}
-    for number, scope in enumerate(scopes):
-        roles = tuple(
-            "given" if v in given else "shared" if mentions[v] > 1 else "weighted" if v in weighted else "free"
-            for v in scope
+    relation: Relation
+    roles: tuple[str, ...]
+    scopes: tuple[Scope, ...]
+
+    def part(self, role: str) -> list[Scope]:
+        """The variables of each factor that have this role."""
+        return [tuple(v for v, r in zip(scope, self.roles, strict=True) if r == role) for scope in self.scopes]
+
+    def sizes(self, role: str) -> int:
+        """The number of joint values of these variables."""
+        return math.prod(n for n, r in zip(self.relation.shape or (), self.roles, strict=True) if r == role)
+
+    @property
+    def entries(self) -> int:
+        """About how many numbers are held for each row."""
+        cells = self.sizes("shared")
+        tuples = max(1, -(-self.relation.tuples // (self.sizes("known") * cells)))
+        return (1 + self.roles.count("weighted")) * tuples * cells * len(self.scopes)
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """Which variables the factors of a problem share, and what is known: found without looking at any table."""
+
+    shapes: tuple[Shape, ...]
+    shared: tuple[int, ...]  # the weighted variables that are not private to any factor
+    known: Mapping[int, int]  # the place of each known variable among the known values
+    none: int  # the value whose weight is that of the impossible
+
+    @classmethod
+    def of(cls, problem: Problem, observed: bool) -> Structure:
+        """The given variables are known, and so are the outputs if they are ``observed``."""
+        assert problem.factors is not None
+        world, outputs = len(problem.world), len(problem.output)
+        first = world if observed else world + outputs
+        known = {v: i for i, v in enumerate(range(first, world + outputs + len(problem.given)))}
+        scopes = [tuple(problem.index(variable) for variable in factor.scope) for factor in problem.factors]
+        mentions = [0] * len(problem.sizes)
+        for scope in scopes:
+            for v in scope:
+                mentions[v] += 1
+        alike: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+        for number, scope in enumerate(scopes):
+            roles = tuple(
+                "known" if v in known else "shared" if mentions[v] > 1 else "weighted" if v < first else "free"
+                for v in scope
+            )
+            alike.setdefault((id(problem.factors[number].relation), roles), []).append(number)
+        shapes = tuple(
+            Shape(problem.factors[numbers[0]].relation, roles, tuple(scopes[n] for n in numbers))
+            for (_, roles), numbers in alike.items()
         )
-        alike.setdefault((id(problem.factors[number].table), roles), []).append(number)
-    groups: dict[tuple[int, bool], list[Batch]] = {}
-    for (_, roles), numbers in alike.items():
-        batch = _batch(problem.factors[numbers[0]].table, roles, [scopes[n] for n in numbers], given)
-        groups.setdefault((batch.places.shape[1].bit_length(), batch.in_order), []).append(batch)
-    none = max(problem.world if observed else problem.world + problem.output)
-    return [_together(batches, none) for batches in groups.values()], [v for v in weighted if mentions[v] != 1]
+        shared = tuple(v for v in range(first) if mentions[v] != 1)
+        return cls(shapes, shared, known, max(problem.world if observed else problem.world + problem.output))
+
+    @property
+    def tables(self) -> int:
+        """Entries of the tables that must be made."""
+        return sum({id(s.relation): math.prod(s.relation.shape or ()) for s in self.shapes}.values())
+
+    def leaves(self) -> list[Leaves]:
+        """Everything about the tables that does not depend on weights."""
+        groups: dict[tuple[int, bool], list[tuple[int, Batch]]] = {}
+        for number, shape in enumerate(self.shapes):
+            batch = _batch(shape.relation.table, shape, self.known)
+            groups.setdefault((batch.places.shape[1].bit_length(), batch.in_order), []).append((number, batch))
+        return [_together([b for _, b in group], tuple(n for n, _ in group), self.none) for group in groups.values()]
 
 
-def _batch(table: Tensor, roles: tuple[str, ...], scopes: Sequence[Scope], given: Mapping[int, int]) -> Batch:
-    axes = {role: [i for i, r in enumerate(roles) if r == role] for role in ("given", "shared", "weighted", "free")}
+def _batch(table: Tensor, shape: Shape, known: Mapping[int, int]) -> Batch:
+    roles = ("known", "shared", "weighted", "free")
+    axes = {role: [i for i, r in enumerate(shape.roles) if r == role] for role in roles}
     sizes, private = table.shape, axes["weighted"]
-    ordered = table.permute(*axes["given"], *axes["shared"], *private, *axes["free"])
-    numbers, cells = (math.prod(sizes[i] for i in axes[role]) for role in ("given", "shared"))
+    ordered = table.permute(*axes["known"], *axes["shared"], *private, *axes["free"])
+    numbers, cells = (math.prod(sizes[i] for i in axes[role]) for role in ("known", "shared"))
     # A free variable has weight 1, so its tuples count but its values do not matter.
     group, entry = ordered.reshape(numbers * cells, -1).nonzero().unbind(1)
     counts = torch.bincount(group, minlength=numbers * cells)
@@ -202,18 +248,18 @@ def _batch(table: Tensor, roles: tuple[str, ...], scopes: Sequence[Scope], given
     for i, value in enumerate(values or [torch.zeros_like(group)]):
         places[i, position, group] = value
     return Batch(
-        tuple(tuple(scope[i] for i in axes["shared"]) for scope in scopes),
+        tuple(shape.part("shared")),
         tuple(sizes[i] for i in axes["shared"]),
-        tuple(tuple(scope[i] for i in private) for scope in scopes),
-        tuple(tuple(given[scope[i]] for i in axes["given"]) for scope in scopes),
-        tuple(sizes[i] for i in axes["given"]),
+        tuple(shape.part("weighted")),
+        tuple(tuple(known[v] for v in scope) for scope in shape.part("known")),
+        tuple(sizes[i] for i in axes["known"]),
         counts.reshape(numbers, cells),
         places.reshape(len(places), most, numbers, cells),
         in_order,
     )
 
 
-def _together(batches: list[Batch], none: int) -> Leaves:
+def _together(batches: list[Batch], order: tuple[int, ...], none: int) -> Leaves:
     """One lookup for several batches; ``none`` is the value whose weight is that of the impossible."""
     privates = max(len(batch.places) for batch in batches)
     tuples = max(batch.places.shape[1] for batch in batches)
@@ -242,6 +288,7 @@ def _together(batches: list[Batch], none: int) -> Leaves:
     in_order = batches[0].in_order
     return Leaves(
         tuple(batches),
+        order,
         tuple(splits),
         variable[0] if in_order else None,
         tuple(x.contiguous() for x in place[int(in_order) :]),

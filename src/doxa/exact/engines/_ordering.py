@@ -16,6 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from doxa.exact._budget import BudgetError, Meter
+
 Strategy = Literal["parallel", "min-fill", "min-weight"]
 STRATEGIES: tuple[Strategy, ...] = ("parallel", "min-fill", "min-weight")
 SMALL = 512  # entries of a join that costs less than the overhead of a step of its own
@@ -70,6 +72,7 @@ class _State:
     """Tables by number, with the variables they mention; and for each variable the tables that mention it."""
 
     sizes: Sequence[int]
+    meter: Meter
     tables: dict[int, tuple[int, int, tuple[int, ...]]] = field(default_factory=dict)  # batch, place in it, scope
     mentions: dict[int, set[int]] = field(default_factory=dict)
     batches: int = 0
@@ -85,7 +88,9 @@ class _State:
         self.batches += 1
 
     def neighbours(self, variable: int) -> set[int]:
-        near = {v for number in self.mentions[variable] for v in self.tables[number][2]}
+        scopes = [self.tables[number][2] for number in self.mentions[variable]]
+        self.meter.spend(sum(map(len, scopes)))
+        near = set[int]().union(*scopes)
         near.discard(variable)
         return near
 
@@ -94,6 +99,7 @@ class _State:
 
     def fill(self, variable: int) -> int:
         near = self.neighbours(variable)
+        self.meter.spend(len(near) ** 2)
         return sum(len(near) - 1 - len(near & self.neighbours(v)) for v in near) // 2
 
     def ordered(self, variable: int) -> list[int]:
@@ -139,14 +145,18 @@ class TooWide(Exception):
         self.variables = variables
 
 
-def best_order(batches: Sequence[Sequence[tuple[int, ...]]], sizes: Sequence[int], limit: int) -> Order:
+def best_order(batches: Sequence[Sequence[tuple[int, ...]]], sizes: Sequence[int], limit: int, meter: Meter) -> Order:
     """The cheapest order for batches of tables, given by their scopes; no join has more than ``limit`` entries."""
     orders, failures = [], []
     for strategy in STRATEGIES:
         try:
-            orders.append(find_order(batches, sizes, limit, strategy))
+            orders.append(find_order(batches, sizes, limit, strategy, meter))
         except TooWide as error:
             failures.append(error)
+        except BudgetError as error:
+            if error.field == "seconds" or not orders:
+                raise
+            break  # one order was found; there is no budget left to look for a better one
         else:
             # Nothing beats a parallel order all of whose joins are small: skip the search for another.
             if strategy == "parallel" and orders[0].widest <= SMALL:
@@ -157,10 +167,10 @@ def best_order(batches: Sequence[Sequence[tuple[int, ...]]], sizes: Sequence[int
 
 
 def find_order(
-    batches: Sequence[Sequence[tuple[int, ...]]], sizes: Sequence[int], limit: int, strategy: Strategy
+    batches: Sequence[Sequence[tuple[int, ...]]], sizes: Sequence[int], limit: int, strategy: Strategy, meter: Meter
 ) -> Order:
     """An order by one strategy."""
-    state = _State(sizes)
+    state = _State(sizes, meter)
     for scopes in batches:
         state.add(scopes)
     keys = {v: _key(state, v, strategy) for v in state.mentions}
@@ -172,6 +182,7 @@ def find_order(
     steps: list[Step] = []
     widest, bottleneck = 0, tuple[int, ...]()
     while state.mentions:
+        meter.spend(len(keys))
         chosen = _choose(state, keys, forms, form_of, strategy)
         join = keys[chosen[0]][-1]
         if join > widest:

@@ -1,17 +1,21 @@
-"""Which engine? Estimated, explained, and within a budget."""
+"""Which engine? Estimated from sizes, explained, and within a budget."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from doxa.errors import ProblemError
-from doxa.exact.circuits._compiler import Budget, BudgetError
+from doxa.exact._budget import Budget, BudgetError
+from doxa.exact.circuits._encoding import count_clauses
 from doxa.exact.engines._compilation import Compilation
-from doxa.exact.engines._elimination import Elimination
-from doxa.exact.engines._enumeration import Enumeration
+from doxa.exact.engines._elimination import Elimination, Schedule
+from doxa.exact.engines._enumeration import Enumeration, require_few_worlds
 from doxa.exact.engines._ordering import ROWS, STEP
-from doxa.exact.engines._reasoner import ExactReasoner, Impossible
-from doxa.problem import Problem
+from doxa.exact.engines._reasoner import ExactReasoner
+from doxa.problem import Impossible, Problem
+
+CHEAP = 1000 * STEP  # what costs less is not worth compiling a circuit for
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Option:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ExactPlan:
     """The engine for a problem, and why.
 
     >>> from doxa.problem import addition
@@ -40,13 +44,13 @@ class Plan:
     def explain(self) -> str:
         """What will be computed, at what cost, and under which assumption.
 
-        >>> from doxa.problem import addition
-        >>> print(plan(addition(1)).explain())
-        Problem(world=(10, 10), output=(2, 10), factors=1)
+        >>> from doxa.problem import multiplication
+        >>> print(plan(multiplication(2)).explain())
+        Problem(world=(10, 10, 10, 10), output=(10, 10, 10, 10))
         assumes that the world variables are independent, given the belief
-        uses Enumeration: 100 worlds in one matrix product
-        - elimination: 0 steps, largest join 0 entries, ... entries in all
-        - compilation: not tried, the engine above is cheap enough
+        uses Enumeration: 10,000 worlds
+        - elimination: the problem has no factors
+        - compilation: the problem has no factors
         """
         lines = [str(self.problem), "assumes that the world variables are independent, given the belief"]
         used = type(self.reasoner).__name__
@@ -55,70 +59,81 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan(
-    problem: Problem,
-    *,
-    budget: Budget | None = None,
-    max_worlds: int = 1 << 14,
-    max_join: int = 1 << 20,
-    impossible: Impossible = "raise",
-) -> Plan:
+def plan(problem: Problem, *, budget: Budget | None = None, impossible: Impossible = "raise") -> ExactPlan:
     """Pick the cheapest exact engine for a problem; an error that says what stands in the way if there is none.
 
-    Enumeration costs the number of worlds times the number of values; elimination what its steps cost; a circuit is
-    compiled, within the budget, only when the others do not fit or are expensive.
+    What each engine would cost is estimated by counting, from sizes alone; only the one that is picked is built. A
+    circuit is compiled, within the budget, when the others do not fit or are expensive. If that takes more than
+    the budget, the next one is picked.
 
     Args:
         problem: what to reason about.
-        budget: of compiling.
-        max_worlds: the most worlds to list.
-        max_join: the most entries of a table in elimination.
+        budget: the limits.
         impossible: what ``loss`` does with impossible outputs: "raise", "inf" or "finite".
 
     >>> from doxa.problem import shortest_path
     >>> print(plan(shortest_path(2, 2, (1, 2))).explain().splitlines()[2])
-    uses Enumeration: 16 worlds in one matrix product
+    uses Enumeration: 16 worlds
     """
-    options: list[Option] = []
-    candidates: list[tuple[float, ExactReasoner]] = []
-    if problem.num_worlds <= max_worlds:
-        values = sum(problem.world) + sum(problem.output)
-        cost = STEP + ROWS * problem.num_worlds * (1 + values / 16)  # a product is cheaper than an exponential
-        candidates.append((cost, Enumeration(problem, max_worlds=max_worlds, impossible=impossible)))
-        options.append(Option("enumeration", cost, f"{problem.num_worlds:,} worlds in one matrix product"))
+    limits = budget or Budget()
+    options = [
+        _considered("enumeration", _enumeration, problem, limits),
+        _considered("elimination", _elimination, problem, limits),
+    ]
+    least = min((option.cost for option in options if option.cost is not None), default=None)
+    if problem.formula is None and least is not None and least <= CHEAP:
+        options.append(Option("compilation", None, "not considered, the engine above is cheap enough"))
     else:
-        remark = f"{problem.describe_size()} worlds are more than max_worlds={max_worlds:,}"
-        options.append(Option("enumeration", None, remark))
-    if problem.factors is None:
-        options.append(Option("elimination", None, "the problem has no factors"))
-        options.append(Option("compilation", None, "the problem has no factors"))
-    else:
+        options.append(_considered("compilation", _compilation, problem, limits))
+    for option in sorted((o for o in options if o.cost is not None), key=lambda o: o.cost or 0.0):
         try:
-            elimination = Elimination(problem, max_join=max_join, impossible=impossible)
-        except ProblemError as error:
-            options.append(Option("elimination", None, str(error)))
+            reasoner = ENGINES[option.engine](problem, budget=limits, impossible=impossible)
+        except BudgetError as error:
+            if error.field == "seconds":  # a clock may stop work, but not choose a method
+                raise
+            options[options.index(option)] = Option(option.engine, None, str(error))
         else:
-            order, entries = elimination.order, elimination.entries
-            cost = 2 * STEP + order.cost + ROWS * entries
-            candidates.append((cost, elimination))
-            remark = f"{len(order.steps)} steps, largest join {order.widest:,} entries, {entries:,} entries in all"
-            options.append(Option("elimination", cost, remark))
-        if candidates and min(candidates, key=lambda c: c[0])[0] <= 1000 * STEP:
-            options.append(Option("compilation", None, "not tried, the engine above is cheap enough"))
-        else:
-            try:
-                compilation = Compilation(problem, budget=budget, impossible=impossible)
-            except BudgetError as error:
-                options.append(Option("compilation", None, str(error)))
-            else:
-                circuit = compilation.circuit
-                cost = STEP * len(compilation.layers.layers) / 4 + ROWS * circuit.edges
-                candidates.append((cost, compilation))
-                options.append(Option("compilation", cost, f"a circuit of {len(circuit):,} nodes"))
-    if not candidates:
-        reasons = "\n".join(f"- {option.engine}: {option.remark}" for option in options)
-        raise ProblemError(
-            f"no exact engine fits {problem}:\n{reasons}\nGive the problem factors over few variables, raise a limit, "
-            "or reason approximately: sampled (doxa.stochastic) or amortized"
-        )
-    return Plan(problem, min(candidates, key=lambda c: c[0])[1], tuple(options))
+            return ExactPlan(problem, reasoner, tuple(options))
+    reasons = "\n".join(f"- {option.engine}: {option.remark}" for option in options)
+    raise ProblemError(
+        f"no exact engine fits {problem}:\n{reasons}\nGive the problem factors over few variables, raise a limit, "
+        "or reason approximately: sampled (doxa.stochastic) or amortized"
+    )
+
+
+ENGINES: dict[str, Callable[..., ExactReasoner]] = {
+    "enumeration": Enumeration,
+    "elimination": Elimination,
+    "compilation": Compilation,
+}
+Estimate = Callable[[Problem, Budget], tuple[float, str]]
+
+
+def _considered(engine: str, estimate: Estimate, problem: Problem, budget: Budget) -> Option:
+    if engine != "enumeration" and problem.factors is None and (problem.formula is None or engine == "elimination"):
+        return Option(engine, None, "the problem has no factors")
+    try:
+        return Option(engine, *estimate(problem, budget))
+    except BudgetError as error:
+        if error.field == "seconds":
+            raise
+        return Option(engine, None, str(error))
+
+
+def _enumeration(problem: Problem, budget: Budget) -> tuple[float, str]:
+    require_few_worlds(problem, budget)
+    operations = 4 + len(problem.world) + 2 * len(problem.output)
+    cost = STEP * operations / 8 + ROWS * problem.num_worlds * (2 + len(problem.output))
+    return cost, f"{problem.num_worlds:,} worlds"
+
+
+def _elimination(problem: Problem, budget: Budget) -> tuple[float, str]:
+    schedule = Schedule.of(problem, budget, observed=True)
+    order, entries = schedule.order, schedule.entries
+    remark = f"{len(order.steps)} steps, largest join {order.widest:,} entries, {entries:,} entries in all"
+    return 2 * STEP + order.cost + ROWS * entries, remark
+
+
+def _compilation(problem: Problem, budget: Budget) -> tuple[float, str]:
+    clauses = count_clauses(problem, budget)
+    return 2 * STEP + 8 * ROWS * clauses, f"a circuit of about {clauses:,} clauses"

@@ -11,18 +11,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ConfigError, ProblemError
-from doxa.exact.circuits._semirings import FLOOR, NEG_INF, Drawn, Reduce, best, log_sum, restore
+from doxa.exact._budget import Budget, BudgetError, Meter
+from doxa.exact.circuits._semirings import NEG_INF, Drawn, Reduce, best, log_sum
+from doxa.exact.engines._derivatives import contract, derivatives, log_of
 from doxa.exact.engines._search import k_best, most_probable_output
-from doxa.problem import Belief, Explanations, Problem
-
-Impossible = Literal["raise", "inf", "finite"]
+from doxa.problem import Belief, Explanations, Impossible, Problem
+from doxa.problem._logspace import common_batch, is_traced
+from doxa.problem._reasoner import describe_impossible
 
 
 class ExactReasoner(nn.Module, ABC):
@@ -30,7 +32,8 @@ class ExactReasoner(nn.Module, ABC):
 
     ``Enumeration``, ``Elimination`` and ``Compilation`` are its engines; ``plan`` picks one. Outputs are int64
     ``(*batch, Y)``, or ``(Y,)`` for all rows, with -1 for unobserved variables; what is known of the world goes
-    into the belief by ``condition``. An *impossible* output has ``log_prob`` -inf with derivative 0.
+    into the belief by ``condition``. Values of the problem's given variables, if it has such, are int64 ``(*batch, G)``
+    or ``(G,)``; they come with every question. An *impossible* output has ``log_prob`` -inf with derivative 0.
 
     >>> from doxa.exact import Elimination
     >>> from doxa.problem import addition
@@ -40,24 +43,30 @@ class ExactReasoner(nn.Module, ABC):
 
     exactness: Literal["exact"] = "exact"
 
-    def __init__(self, problem: Problem, *, impossible: Impossible, max_entries: int, entries: int) -> None:
+    def __init__(self, problem: Problem, *, impossible: Impossible, budget: Budget | None, entries: int) -> None:
         super().__init__()
-        if impossible not in ("raise", "inf", "finite"):
+        if impossible not in get_args(Impossible):
             raise ConfigError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
         self.problem = problem
-        self.impossible = impossible
-        self.max_entries = max_entries
-        self._rows_at_once = max(1, max_entries // max(entries, 1))
+        self.impossible: Impossible = impossible
+        self.budget = budget or Budget()
+        self._rows_at_once = self.budget.entries // max(entries, 1)
+        if not self._rows_at_once:
+            raise BudgetError(
+                "entries",
+                f"one row takes {entries:,} numbers at a time, more than {self.budget.entries:,}; raise "
+                "Budget(entries=...), or use an approximate engine: sampled or amortized",
+            )
 
     @abstractmethod
-    def _log_weight(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
+    def _log_weight(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
         """log Z for log-weights ``(R, W, D)`` of the world and ``(R, Y, E)`` of the output: ``(R,)``."""
 
-    def _log_prob(self, world: Tensor, output: Tensor, reduce: Reduce) -> Tensor:
+    def _log_prob(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
         """log Z for observed outputs ``(R, Y)``, for engines that need not look at the other values."""
-        return self._log_weight(world, self._agreeing(output, world.dtype), reduce)
+        return self._log_weight(world, self._agreeing(output, world.dtype), given, reduce)
 
-    def log_prob(self, belief: Belief, output: Tensor) -> Tensor:
+    def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P), ``(*batch,)``; -inf with derivative 0 for an impossible output.
 
         >>> from doxa.exact import Enumeration
@@ -67,12 +76,12 @@ class ExactReasoner(nn.Module, ABC):
         tensor(0.5000)
         """
 
-        def query(rows: Tensor, out: Tensor) -> tuple[Tensor]:
-            return (self._log_prob(rows, out, log_sum),)
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
+            return (self._log_prob(rows, out, seen, log_sum),)
 
-        return self._by_rows(query, belief, output, recompute=True)[0]
+        return self._by_rows(query, belief, output, given, recompute=True)[0]
 
-    def loss(self, belief: Belief, output: Tensor) -> Tensor:
+    def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """-log p(y | P), ``(*batch,)``. What happens to impossible outputs is an option of the reasoner.
 
         >>> from doxa.exact import Elimination
@@ -81,14 +90,14 @@ class ExactReasoner(nn.Module, ABC):
         Traceback (most recent call last):
         doxa.errors.ProblemError: impossible outputs in rows (1,): no world gives (1, 9), ...
         """
-        log_prob = self.log_prob(belief, output)
+        log_prob = self.log_prob(belief, output, given=given)
         if self.impossible == "finite":
             return -log_prob.masked_fill(log_prob == NEG_INF, math.log(torch.finfo(log_prob.dtype).tiny))
         if self.impossible == "raise":
-            self._require_possible(log_prob, output)
+            self._require_possible(log_prob, output, given)
         return -log_prob
 
-    def possible(self, output: Tensor) -> Tensor:
+    def possible(self, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """Whether some world gives the (observed part of the) output: bool ``(*batch,)``.
 
         >>> from doxa.exact import Elimination
@@ -97,10 +106,13 @@ class ExactReasoner(nn.Module, ABC):
         tensor([ True, False,  True])
         """
         self.problem.require_output(output)
-        belief = Belief.uniform(self.problem.world, output.shape[:-1], device=output.device)
-        return self.log_prob(belief, output) > NEG_INF
+        self.problem.require_given(given)
+        batch = common_batch(output, given)
+        belief = Belief.uniform(self.problem.world, batch, device=output.device)
+        seen = None if given is None else given.expand(*batch, -1)
+        return self.log_prob(belief, output.expand(*batch, -1), given=seen) > NEG_INF
 
-    def marginals(self, belief: Belief, output: Tensor | None = None) -> Belief:
+    def marginals(self, belief: Belief, output: Tensor | None = None, *, given: Tensor | None = None) -> Belief:
         """p(y_j | P) for each output variable, as a belief over the output; given the observed part, if any.
 
         >>> from doxa.exact import Elimination
@@ -110,16 +122,16 @@ class ExactReasoner(nn.Module, ABC):
         """
         observed = self._unobserved(belief) if output is None else output
 
-        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             agreeing = self._agreeing(out, rows.dtype)
-            total, (_, shares) = derivatives(lambda w, y: self._log_weight(w, y, log_sum), rows, agreeing)
+            total, (_, shares) = derivatives(lambda w, y: self._log_weight(w, y, seen, log_sum), rows, agreeing)
             return log_of(shares), total
 
-        log_probs, total = self._by_rows(query, belief, observed)
-        self._require_possible(total, observed)
+        log_probs, total = self._by_rows(query, belief, observed, given)
+        self._require_possible(total, observed, given)
         return Belief(log_probs, self.problem.output, validate=False)
 
-    def posterior(self, belief: Belief, output: Tensor) -> Belief:
+    def posterior(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Belief:
         """p(w_i | y, P) for each world variable, as a belief; impossible outputs are an error.
 
         >>> from doxa.exact import Elimination
@@ -128,11 +140,11 @@ class ExactReasoner(nn.Module, ABC):
         tensor([[0.5000, 0.5000, 0.0000],
                 [0.5000, 0.5000, 0.0000]])
         """
-        shares, total = self._shares(belief, output)
-        self._require_possible(total, output)
+        shares, total = self._shares(belief, output, given)
+        self._require_possible(total, output, given)
         return Belief(log_of(shares), self.problem.world, validate=False)
 
-    def predict(self, belief: Belief, *, width: int = 8) -> Tensor:
+    def predict(self, belief: Belief, *, given: Tensor | None = None, width: int = 8) -> Tensor:
         """The most probable output, int64 ``(*batch, Y)``: argmax over y of p(y | P), found by ``most_probable``.
 
         >>> from doxa.exact import Elimination
@@ -140,9 +152,9 @@ class ExactReasoner(nn.Module, ABC):
         >>> Elimination(majority(3)).predict(Belief.from_bernoulli(probs=torch.tensor([0.9, 0.2, 0.6])))
         tensor([1])
         """
-        return self.most_probable(belief, width=width)[0]
+        return self.most_probable(belief, given=given, width=width)[0]
 
-    def most_probable(self, belief: Belief, *, width: int = 8) -> tuple[Tensor, Tensor]:
+    def most_probable(self, belief: Belief, *, given: Tensor | None = None, width: int = 8) -> tuple[Tensor, Tensor]:
         """The most probable output ``(*batch, Y)``, and whether it is proven to be, bool ``(*batch,)``.
 
         The outputs are searched value by value, keeping the ``width`` most probable beginnings; their probabilities are
@@ -157,13 +169,13 @@ class ExactReasoner(nn.Module, ABC):
         if width < 1:
             raise ProblemError(f"width is {width}, expected at least 1")
 
-        def query(rows: Tensor) -> tuple[Tensor, Tensor]:
-            return most_probable_output(self._next_value, rows, self.problem.output, width)
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+            return most_probable_output(self._next_value, rows, seen, self.problem.output, width)
 
-        output, proven = self._by_rows(query, belief.detach(), shrink=width)
+        output, proven = self._by_rows(query, belief.detach(), self._unobserved(belief), given, shrink=width)
         return output, proven
 
-    def explain(self, belief: Belief, output: Tensor, k: int = 1) -> Explanations:
+    def explain(self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
         """The k most probable worlds that give the output, with log p(w | y, P), best first.
 
         Worlds of probability 0 explain nothing. The order of equally probable worlds is not defined.
@@ -180,19 +192,26 @@ class ExactReasoner(nn.Module, ABC):
         if k < 1:
             raise ProblemError(f"k is {k}, expected at least 1")
 
-        def query(rows: Tensor, out: Tensor) -> tuple[Tensor]:
-            return (k_best(self._best_world, rows, out, self.problem.world, k),)
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
+            return (k_best(self._best_world, rows, out, seen, self.problem.world, k),)
 
-        (worlds,) = self._by_rows(query, belief.detach(), output, shrink=len(self.problem.world) if k > 1 else 1)
+        many = len(self.problem.world) if k > 1 else 1
+        (worlds,) = self._by_rows(query, belief.detach(), output, given, shrink=many)
         missing = worlds[..., 0] < 0
         prior = belief.log_prob(worlds.clamp(min=0).movedim(-2, 0)).movedim(0, -1)
-        total = self.log_prob(belief, output).unsqueeze(-1)
+        total = self.log_prob(belief, output, given=given).unsqueeze(-1)
         scores = (prior - total.masked_fill(total == NEG_INF, 0.0)).masked_fill(missing, NEG_INF)
         order = scores.detach().argsort(dim=-1, descending=True, stable=True)
         return Explanations(worlds.gather(-2, order.unsqueeze(-1).expand_as(worlds)), scores.gather(-1, order))
 
     def sample(
-        self, belief: Belief, output: Tensor, count: int = 1, *, generator: torch.Generator | None = None
+        self,
+        belief: Belief,
+        output: Tensor,
+        count: int = 1,
+        *,
+        given: Tensor | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
         """Worlds drawn from p(w | y, P), int64 ``(count, *batch, W)``; impossible outputs are an error.
 
@@ -203,18 +222,19 @@ class ExactReasoner(nn.Module, ABC):
         """
         reduce = Drawn(generator)
 
-        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             many, outs = (x.repeat_interleave(count, 0) for x in (rows, out))
-            total, (choices,) = derivatives(lambda w: self._log_prob(w, outs, reduce), many)
+            seens = None if seen is None else seen.repeat_interleave(count, 0)
+            total, (choices,) = derivatives(lambda w: self._log_prob(w, outs, seens, reduce), many)
             worlds = choices.argmax(-1).reshape(len(rows), count, -1)
             return worlds, total.reshape(len(rows), count).amax(-1) if count else total.new_zeros(len(rows))
 
         with torch.no_grad():
-            worlds, total = self._by_rows(query, belief.detach(), output, shrink=max(count, 1))
-        self._require_possible(total, output)
+            worlds, total = self._by_rows(query, belief.detach(), output, given, shrink=max(count, 1))
+        self._require_possible(total, output, given)
         return worlds.movedim(-2, 0)
 
-    def entropy(self, belief: Belief, output: Tensor) -> Tensor:
+    def entropy(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """-Σ_w p(w | y, P) log p(w | y, P) in nats, ``(*batch,)``; impossible outputs are an error.
 
         Equals log p(y | P) - Σ_i Σ_v p(w_i = v | y, P) log P[i, v].
@@ -224,12 +244,20 @@ class ExactReasoner(nn.Module, ABC):
         >>> Elimination(addition(1)).entropy(Belief.uniform((10, 10)), torch.tensor([1, 3])).exp()   # 6 worlds
         tensor(6.)
         """
-        shares, total = self._shares(belief, output)
-        self._require_possible(total, output)
+        shares, total = self._shares(belief, output, given)
+        self._require_possible(total, output, given)
         log_probs = belief.log_probs[..., : shares.shape[-1]]
         return total - (shares * log_probs.masked_fill(log_probs == NEG_INF, 0.0)).sum((-1, -2))
 
-    def kl(self, belief: Belief, output: Tensor, other: Belief, *, posterior: bool = False) -> Tensor:
+    def kl(
+        self,
+        belief: Belief,
+        output: Tensor,
+        other: Belief,
+        *,
+        given: Tensor | None = None,
+        posterior: bool = False,
+    ) -> Tensor:
         """KL(p(w | y, P) ‖ p(w | Q)) in nats, ``(*batch,)``; with ``posterior=True`` KL(p(w | y, P) ‖ p(w | y, Q)).
 
         For Q = P it is -log p(y | P), or 0. It is +inf, with derivative 0, where Q excludes a world that P and y allow.
@@ -241,9 +269,9 @@ class ExactReasoner(nn.Module, ABC):
         >>> torch.allclose(reasoner.kl(belief, torch.tensor([1, 3]), belief), torch.tensor(100 / 6).log())
         True
         """
-        self.problem.require(other, output)
-        shares, total = self._shares(belief, output)
-        self._require_possible(total, output)
+        self.problem.require(other, output, given)
+        shares, total = self._shares(belief, output, given)
+        self._require_possible(total, output, given)
         width = shares.shape[-1]
         ours, theirs = belief.log_probs[..., :width], other.log_probs[..., :width]
         excluded = (shares > 0) & (theirs == NEG_INF)
@@ -251,11 +279,16 @@ class ExactReasoner(nn.Module, ABC):
         ratio = torch.where(used, ours, 0.0) - torch.where(used, theirs, 0.0)
         divergence = (shares * ratio).sum((-1, -2)) - total
         if posterior:
-            divergence = divergence + self.log_prob(other, output)
+            divergence = divergence + self.log_prob(other, output, given=given)
         return divergence.masked_fill(excluded.flatten(-2).any(-1), math.inf)
 
     def expectation(
-        self, belief: Belief, function: Callable[[Tensor], Tensor] | Tensor, *, max_outputs: int = 4096
+        self,
+        belief: Belief,
+        function: Callable[[Tensor], Tensor] | Tensor,
+        *,
+        given: Tensor | None = None,
+        max_outputs: int = 4096,
     ) -> Tensor:
         """E[f(y)] = Σ_y p(y | P) f(y), ``(*batch, *shape)``.
 
@@ -263,6 +296,7 @@ class ExactReasoner(nn.Module, ABC):
             belief: what is believed of the world.
             function: f from outputs ``(K, Y)`` to values ``(K, *shape)``, which is tried on every output; or, for
                 any number of outputs, a tensor ``(*shape, Y, E)`` of numbers to add up, f(y) = Σ_j values[..., j, y_j].
+            given: values of the given variables.
             max_outputs: refuse a function when there are more outputs than this.
 
         >>> from doxa.exact import Elimination
@@ -281,8 +315,8 @@ class ExactReasoner(nn.Module, ABC):
                     "number for each value of each output variable"
                 )
             values = function.to(belief.log_probs)
-            probs = self.marginals(belief).probs
-            return _contract(probs.flatten(-2), values.flatten(-2).movedim(-1, 0))
+            probs = self.marginals(belief, given=given).probs
+            return contract(probs.flatten(-2), values.flatten(-2).movedim(-1, 0))
         if math.prod(sizes) > max_outputs:
             raise ProblemError(
                 f"there are {math.prod(sizes):,} outputs, more than max_outputs={max_outputs:,}; give the function as "
@@ -297,38 +331,41 @@ class ExactReasoner(nn.Module, ABC):
             )
         many = Belief(belief.log_probs.unsqueeze(0).expand(len(outputs), *belief.log_probs.shape), belief.sizes, False)
         shape = (len(outputs), *[1] * len(belief.batch_shape), len(sizes))
-        probs = self.log_prob(many, outputs.reshape(shape).expand(len(outputs), *belief.batch_shape, -1)).exp()
-        return _contract(probs.movedim(0, -1), values.to(belief.log_probs))
+        every = outputs.reshape(shape).expand(len(outputs), *belief.batch_shape, -1)
+        seen = None if given is None else given.expand(*every.shape[:-1], -1)
+        probs = self.log_prob(many, every, given=seen).exp()
+        return contract(probs.movedim(0, -1), values.to(belief.log_probs))
 
-    def _shares(self, belief: Belief, output: Tensor) -> tuple[Tensor, Tensor]:
+    def _shares(self, belief: Belief, output: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
         """p(w_i = v | y, P), ``(*batch, W, D)``, and log p(y | P)."""
 
-        def query(rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-            total, (shares,) = derivatives(lambda w: self._log_prob(w, out, log_sum), rows)
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+            total, (shares,) = derivatives(lambda w: self._log_prob(w, out, seen, log_sum), rows)
             return shares, total
 
-        shares, total = self._by_rows(query, belief, output)
+        shares, total = self._by_rows(query, belief, output, given)
         return shares, total
 
-    def _best_world(self, rows: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-        score, (choices,) = derivatives(lambda w: self._log_prob(w, out, best), rows)
+    def _best_world(self, rows: Tensor, out: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
+        score, (choices,) = derivatives(lambda w: self._log_prob(w, out, given, best), rows)
         return choices.argmax(-1), score
 
-    def _best_for(self, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    def _best_for(self, rows: Tensor, weights: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
         """The best world for log-weights of the world and of the output."""
-        score, (choices,) = derivatives(lambda w: self._log_weight(w, weights, best), rows)
+        score, (choices,) = derivatives(lambda w: self._log_weight(w, weights, given, best), rows)
         return choices.argmax(-1), score
 
-    def _next_value(self, rows: Tensor, out: Tensor, variable: int) -> Tensor:
+    def _next_value(self, rows: Tensor, out: Tensor, given: Tensor | None, variable: int) -> Tensor:
         """log p(observed part, y_variable = v | P) for each value v, ``(R, E)``."""
         agreeing = self._agreeing(out, rows.dtype)
-        total, (shares,) = derivatives(lambda y: self._log_weight(rows, y, log_sum), agreeing)
+        total, (shares,) = derivatives(lambda y: self._log_weight(rows, y, given, log_sum), agreeing)
         return log_of(shares[:, variable]) + total.unsqueeze(-1)
 
-    def _agreeing(self, output: Tensor, dtype: torch.dtype) -> Tensor:
-        """0 for the values that agree with an output ``(R, Y)``, -inf for others: ``(R, Y, E)``."""
-        sizes = torch.tensor(self.problem.output, device=output.device).unsqueeze(-1)
-        values = torch.arange(max(self.problem.output), device=output.device)
+    def _agreeing(self, output: Tensor, dtype: torch.dtype, domains: tuple[int, ...] | None = None) -> Tensor:
+        """0 for the values that agree with an output ``(R, Y)`` (of ``domains``), -inf for others: ``(R, Y, E)``."""
+        domains = self.problem.output if domains is None else domains
+        sizes = torch.tensor(domains, device=output.device).unsqueeze(-1)
+        values = torch.arange(max(domains), device=output.device)
         seen = output.unsqueeze(-1)
         agrees = (values == seen) | ((seen < 0) & (values < sizes))
         return torch.zeros(agrees.shape, dtype=dtype, device=output.device).masked_fill(~agrees, NEG_INF)
@@ -338,123 +375,52 @@ class ExactReasoner(nn.Module, ABC):
 
     def _by_rows(
         self,
-        query: Callable[..., tuple[Tensor, ...]],
+        query: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, ...]],
         belief: Belief,
-        output: Tensor | None = None,
+        output: Tensor,
+        given: Tensor | None,
         *,
         recompute: bool = False,
         shrink: int = 1,
         checked: bool = False,
     ) -> tuple[Tensor, ...]:
-        """Answer a query about rows of a flat batch, in parts that fit in memory."""
+        """Answer a query about rows, outputs and given values of a flat batch, in parts that fit in memory."""
         if not checked:
-            self.problem.require(belief, output)
+            self.problem.require(belief, output, given)
         if torch.is_inference_mode_enabled():  # questions are answered by derivatives, which that mode forbids
             with torch.inference_mode(False), torch.no_grad():
                 fresh = Belief(belief.log_probs.clone(), belief.sizes, validate=False)
-                seen = None if output is None else output.clone()
-                return self._by_rows(query, fresh, seen, shrink=shrink, checked=True)
+                seen = None if given is None else given.clone()
+                return self._by_rows(query, fresh, output.clone(), seen, shrink=shrink, checked=True)
         batch = belief.batch_shape
         width = max(self.problem.world)
         widest = belief.log_probs if belief.log_probs.shape[-1] == width else belief.log_probs[..., :width]
         flat = [widest if len(batch) == 1 else widest.reshape(math.prod(batch), *widest.shape[-2:])]
-        if output is not None:
-            every = output if len(batch) == 1 and output.ndim == 2 else output.expand(*batch, -1)
-            flat.append(every if len(batch) == 1 else every.reshape(len(flat[0]), output.shape[-1]))
+        for values in (output,) if given is None else (output, given):
+            every = values if len(batch) == 1 and values.ndim == 2 else values.expand(*batch, -1)
+            flat.append(every if len(batch) == 1 else every.reshape(len(flat[0]), values.shape[-1]))
+
+        def ask(rows: Tensor, out: Tensor, seen: Tensor | None = None) -> tuple[Tensor, ...]:
+            return query(rows, out, seen)
+
         step = max(1, self._rows_at_once // shrink)
         if len(flat[0]) == 0:  # the shapes of the answers are those for one row
-            one = [x.new_zeros(1, *x.shape[1:]) if x is flat[0] else x.new_full((1, *x.shape[1:]), -1) for x in flat]
-            answers = tuple(x[:0] + flat[0].sum() if x.is_floating_point() else x[:0] for x in query(*one))
+            one = [x.new_zeros(1, *x.shape[1:]) for x in flat]
+            one[1] = one[1] - 1
+            answers = tuple(x[:0] + flat[0].sum() if x.is_floating_point() else x[:0] for x in ask(*one))
         elif len(flat[0]) <= step:
-            answers = query(*flat)
+            answers = ask(*flat)
         else:
-            parts = zip(*(torch.split(x, step) for x in flat), strict=True)
-            # Recomputing a part in its backward pass keeps only one part's numbers alive at a time.
-            again = recompute and torch.is_grad_enabled() and flat[0].requires_grad
-            chunks = [checkpoint(query, *part, use_reentrant=False) if again else query(*part) for part in parts]
+            meter = Meter(self.budget, f"a question about {len(flat[0]):,} rows")
+            # Recomputing a part in its backward pass keeps only one part's numbers alive; torch.func cannot do it.
+            again = recompute and torch.is_grad_enabled() and flat[0].requires_grad and not is_traced(flat[0])
+            chunks = []
+            for part in zip(*(torch.split(x, step) for x in flat), strict=True):
+                meter.check_clock()
+                chunks.append(checkpoint(ask, *part, use_reentrant=False) if again else ask(*part))
             answers = tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
         return answers if len(batch) == 1 else tuple(x.reshape((*batch, *x.shape[1:])) for x in answers)
 
-    def _require_possible(self, log_prob: Tensor, output: Tensor) -> None:
-        if is_traced(log_prob):
-            return
-        rows = (log_prob == NEG_INF).nonzero()
-        if len(rows) == 0:
-            return
-        first = output.expand(*log_prob.shape, output.shape[-1])[tuple(rows[0])]
-        why = "the belief gives probability 0 to every world that gives" if self.possible(first) else "no world gives"
-        named = ", ".join(str(tuple(row.tolist())) for row in rows[:10]) + (" ..." if len(rows) > 10 else "")
-        raise ProblemError(
-            f"impossible outputs in rows {named}: {why} {tuple(first.tolist())}, for one; correct the rows, or for a "
-            "loss that passes over them make the reasoner with impossible='finite'"
-        )
-
-
-def condition(belief: Belief, evidence: Tensor) -> Belief:
-    """The belief after learning something about the world; every query can then be asked of it.
-
-    Args:
-        belief: what was believed before.
-        evidence: int64 ``(*batch, W)``, the values of the world variables, -1 where nothing was learnt; or bool
-            ``(*batch, W, D)``, which values are still possible. Without the batch axes, it holds for all rows.
-
-    >>> belief = condition(Belief.uniform((4, 2)), torch.tensor([-1, 1]))
-    >>> belief.probs
-    tensor([[0.2500, 0.2500, 0.2500, 0.2500],
-            [0.0000, 1.0000, 0.0000, 0.0000]])
-    """
-    values = torch.arange(belief.log_probs.shape[-1], device=belief.log_probs.device)
-    sizes = torch.tensor(belief.sizes, device=evidence.device)
-    if evidence.dtype == torch.bool and tuple(evidence.shape[-2:]) == tuple(belief.log_probs.shape[-2:]):
-        allowed = evidence
-    elif evidence.dtype == torch.int64 and evidence.ndim and evidence.shape[-1] == len(belief.sizes):
-        if not is_traced(evidence) and ((evidence < -1) | (evidence >= sizes)).any():
-            raise ProblemError(f"evidence is {evidence.tolist()}, expected values within {belief.sizes}, or -1")
-        allowed = (values == evidence.unsqueeze(-1)) | (evidence.unsqueeze(-1) < 0)
-    else:
-        raise ProblemError(
-            f"evidence has dtype {evidence.dtype} and shape {tuple(evidence.shape)}, expected int64 (..., "
-            f"{len(belief.sizes)}) with -1 for unknown, or bool (..., {len(belief.sizes)}, {len(values)})"
-        )
-    kept = belief.log_probs.masked_fill(~allowed, NEG_INF)
-    total = restore(log_sum(kept.clamp(min=FLOOR).movedim(-1, 0)))
-    if not is_traced(total) and (total == NEG_INF).any():
-        *row, variable = (total == NEG_INF).nonzero()[0].tolist()
-        raise ProblemError(
-            f"the evidence on variable {variable} in row {tuple(row)} has probability 0 in the belief; mend the "
-            "evidence, or build the belief with eps > 0"
-        )
-    return Belief(kept - total.clamp(min=torch.finfo(total.dtype).min).unsqueeze(-1), belief.sizes, validate=False)
-
-
-def derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The rows of a function and their derivatives, which are differentiable in turn where gradients are recorded."""
-    if any(is_traced(x) for x in inputs):
-        value, pull = torch.func.vjp(function, *inputs)[:2]
-        return value, pull(torch.ones_like(value))
-    recording = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    with torch.enable_grad():
-        points = [x if recording and x.requires_grad else x.detach().requires_grad_() for x in inputs]
-        value = function(*points)
-        slopes = torch.autograd.grad(value.sum(), points, create_graph=recording)
-    return (value if recording else value.detach()), slopes
-
-
-def log_of(probs: Tensor) -> Tensor:
-    """log p, -inf at 0; the derivative of a vanishing probability is taken as 0, for it cannot be represented."""
-    floor = torch.finfo(probs.dtype).tiny / torch.finfo(probs.dtype).eps
-    value = probs.clamp(min=floor).log()
-    return torch.where(probs > floor, value, probs.detach().clamp(min=0).log())
-
-
-def _contract(probs: Tensor, values: Tensor) -> Tensor:
-    """Σ_k probs[..., k] values[k, ...]"""
-    shape = (*probs.shape[:-1], *values.shape[1:])
-    return (probs.reshape(math.prod(probs.shape[:-1]), probs.shape[-1]) @ values.reshape(len(values), -1)).reshape(
-        shape
-    )
-
-
-def is_traced(x: Tensor) -> bool:
-    """Whether values cannot be looked at: under ``torch.compile`` or inside a ``torch.func`` transformation."""
-    return torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x)
+    def _require_possible(self, log_prob: Tensor, output: Tensor, given: Tensor | None) -> None:
+        if not is_traced(log_prob) and bool((log_prob == NEG_INF).any()):
+            raise ProblemError(describe_impossible(log_prob, output, given, self.possible))

@@ -12,9 +12,10 @@ NEG_INF = float("-inf")
 
 
 def k_best(
-    best_world: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    best_world: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]],
     rows: Tensor,
     output: Tensor,
+    given: Tensor | None,
     sizes: tuple[int, ...],
     k: int,
 ) -> Tensor:
@@ -24,15 +25,16 @@ def k_best(
     and differ at i, for each i. The best of each such part competes with the best of the other parts.
 
     Args:
-        best_world: from log-weights and outputs to the best world and its score, -inf if there is none.
+        best_world: from log-weights, outputs and given values to the best world and its score, -inf if there is none.
         rows: log-weights.
         output: the outputs to explain.
+        given: the given values, if any.
         sizes: of the domains.
         k: how many.
     """
     count, width = len(rows), rows.shape[1]
     found = torch.full((count, k, width), -1, dtype=torch.int64, device=rows.device)
-    worlds, scores = best_world(rows, output)
+    worlds, scores = best_world(rows, output, given)
     # Each heap holds (-score, tie, world, first free variable, values excluded there)
     heaps: list[list[tuple[float, int, Tensor, int, frozenset[int]]]] = [[] for _ in range(count)]
     ties = 0
@@ -57,7 +59,7 @@ def k_best(
             continue
         source = torch.tensor([part[0] for part in parts], device=rows.device)
         limited = rows[source] + _restriction(parts, rows)
-        worlds, scores = best_world(limited, output[source])
+        worlds, scores = best_world(limited, output[source], None if given is None else given[source])
         for (row, _, i, without), world, score in zip(parts, worlds, scores.tolist(), strict=True):
             if score > NEG_INF:
                 ties += 1
@@ -79,13 +81,18 @@ def _restriction(parts: list[tuple[int, Tensor, int, frozenset[int]]], rows: Ten
 
 
 def most_probable_output(
-    next_value: Callable[[Tensor, Tensor, int], Tensor], rows: Tensor, sizes: tuple[int, ...], width: int
+    next_value: Callable[[Tensor, Tensor, Tensor | None, int], Tensor],
+    rows: Tensor,
+    given: Tensor | None,
+    sizes: tuple[int, ...],
+    width: int,
 ) -> tuple[Tensor, Tensor]:
     """The best output found by a beam of exact probabilities, int64 ``(R, Y)``, and whether it is the best of all.
 
     Args:
-        next_value: from log-weights, outputs and a variable to log p(observed part, variable = v), ``(R, E)``.
+        next_value: from log-weights, outputs, given values and a variable to log p(observed part, variable = v).
         rows: log-weights ``(R, W, D)``.
+        given: the given values, if any.
         sizes: of the output domains.
         width: how many beginnings are kept for each row.
     """
@@ -95,7 +102,8 @@ def most_probable_output(
     scores = rows.new_zeros(count, 1)
     for variable, size in enumerate(sizes):
         kept = beam.shape[1]
-        tables = next_value(rows.repeat_interleave(kept, 0), beam.flatten(0, 1), variable)[:, :size]
+        seen = None if given is None else given.repeat_interleave(kept, 0)
+        tables = next_value(rows.repeat_interleave(kept, 0), beam.flatten(0, 1), seen, variable)[:, :size]
         ranked, order = tables.reshape(count, kept * size).sort(dim=-1, descending=True, stable=True)
         keep = min(width, kept * size)
         if keep < kept * size:

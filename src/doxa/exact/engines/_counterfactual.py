@@ -1,4 +1,4 @@
-"""Explanations for people: why an output, and why not another."""
+"""Explanations for people: which worlds give an output, and what would have to differ for another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Belief
 
 
-class WhyNot(NamedTuple):
+class Counterfactual(NamedTuple):
     """The smallest change of a world that changes its output.
 
     Attributes:
@@ -21,7 +21,7 @@ class WhyNot(NamedTuple):
         outputs: int64 ``(*batch, Y)``, what they give; -1 where nothing helps.
         changes: int64 ``(*batch,)``, how many variables differ; -1 where nothing helps.
 
-    >>> WhyNot(torch.tensor([1, 8]), torch.tensor([0, 9]), torch.tensor(1)).changes
+    >>> Counterfactual(torch.tensor([1, 8]), torch.tensor([0, 9]), torch.tensor(1)).changes
     tensor(1)
     """
 
@@ -30,9 +30,14 @@ class WhyNot(NamedTuple):
     changes: Tensor
 
 
-def why_not(
-    reasoner: ExactReasoner, worlds: Tensor, output: Tensor | None = None, belief: Belief | None = None
-) -> WhyNot:
+def counterfactual(
+    reasoner: ExactReasoner,
+    worlds: Tensor,
+    output: Tensor | None = None,
+    belief: Belief | None = None,
+    *,
+    given: Tensor | None = None,
+) -> Counterfactual:
     """What would have to be different for another output?
 
     Args:
@@ -40,15 +45,16 @@ def why_not(
         worlds: int64 ``(*batch, W)``, such as the most probable ones, ``belief.mode()``.
         output: the wanted output, int64 ``(*batch, Y)`` or ``(Y,)``, -1 where it does not matter; by default, any other
             than that of the world.
+        given: values of the given variables, int64 ``(*batch, G)`` or ``(G,)``.
         belief: of changes that are equally small, prefer the one that is more probable here.
 
     >>> from doxa.exact import Elimination
     >>> from doxa.problem import addition
-    >>> why_not(Elimination(addition(1)), torch.tensor([5, 8]), torch.tensor([1, 4])).changes      # 5 + 9 or 6 + 8
+    >>> counterfactual(Elimination(addition(1)), torch.tensor([5, 8]), torch.tensor([1, 4])).changes  # 5 + 9, 6 + 8
     tensor(1)
     """
     problem = reasoner.problem
-    current = problem(worlds)
+    current = problem(worlds, given)
     batch, width = worlds.shape[:-1], max(problem.world)
     flat, old = worlds.reshape(-1, worlds.shape[-1]), current.reshape(-1, current.shape[-1])
     sizes = torch.tensor(problem.world, device=worlds.device).unsqueeze(-1)
@@ -63,34 +69,37 @@ def why_not(
         likely = belief.log_probs[..., :width].detach().double().clamp(min=-64.0)
         weights = weights + likely.reshape(len(flat), *likely.shape[-2:])
     weights = weights.masked_fill(values >= sizes, NEG_INF)
+    seen = None if given is None else given.expand(*batch, -1).reshape(len(flat), given.shape[-1])
     if output is not None:
         problem.require_output(output)
         wanted = output.expand(*batch, -1).reshape(len(flat), len(problem.output))
-        found, score = reasoner._best_world(weights, wanted) if len(flat) else (flat, weights.new_zeros(0))
+        found, score = reasoner._best_world(weights, wanted, seen) if len(flat) else (flat, weights.new_zeros(0))
     else:
-        found, score = _any_other(reasoner, weights, old)
+        found, score = _any_other(reasoner, weights, old, seen)
     hopeless = score == NEG_INF
-    outputs = problem(found).masked_fill(hopeless.unsqueeze(-1), -1)
+    outputs = problem(found, seen).masked_fill(hopeless.unsqueeze(-1), -1)
     changes = (found != flat).sum(-1).masked_fill(hopeless, -1)
     found = found.masked_fill(hopeless.unsqueeze(-1), -1)
-    return WhyNot(found.reshape(worlds.shape), outputs.reshape(current.shape), changes.reshape(batch))
+    return Counterfactual(found.reshape(worlds.shape), outputs.reshape(current.shape), changes.reshape(batch))
 
 
-def _any_other(reasoner: ExactReasoner, weights: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
+def _any_other(reasoner: ExactReasoner, weights: Tensor, old: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
     """The best world whose output differs in some variable: the best over the variables."""
     found = torch.zeros(weights.shape[:2], dtype=torch.int64, device=weights.device)
     score = weights.new_full((len(weights),), NEG_INF)
     for variable in range(old.shape[1] if len(weights) else 0):
         allowed = reasoner._agreeing(torch.full_like(old, -1), weights.dtype)
         allowed[:, variable].scatter_(1, old[:, variable : variable + 1], NEG_INF)
-        world, value = reasoner._best_for(weights, allowed)
+        world, value = reasoner._best_for(weights, allowed, given)
         better = value > score
         found = torch.where(better.unsqueeze(-1), world, found)
         score = torch.where(better, value, score)
     return found, score
 
 
-def describe(reasoner: ExactReasoner, belief: Belief, output: Tensor, k: int = 3) -> str:
+def describe(
+    reasoner: ExactReasoner, belief: Belief, output: Tensor, k: int = 3, *, given: Tensor | None = None
+) -> str:
     """The k most probable explanations of one output in words, with their probabilities.
 
     >>> from doxa.exact import Elimination
@@ -101,7 +110,7 @@ def describe(reasoner: ExactReasoner, belief: Belief, output: Tensor, k: int = 3
     """
     if belief.batch_shape:
         raise ProblemError(f"describe tells of one belief, got a batch of {belief.batch_shape}; index it first")
-    found = reasoner.explain(belief, output, k)
+    found = reasoner.explain(belief, output, k, given=given)
     lines = [
         f"{100 * score.exp().item():4.1f} %  {reasoner.problem.describe(world)}"
         for world, score in zip(found.worlds, found.scores, strict=True)

@@ -1,0 +1,93 @@
+"""How much exact reasoning may cost: counted, so that the same question always gets the same answer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields
+
+from doxa.errors import ConfigError, ProblemError
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Every limit of exact reasoning. What does not fit ends in a ``BudgetError`` that names the field to raise.
+
+    Args:
+        worlds: the most worlds to list.
+        join: the most entries of a table in variable elimination.
+        operations: elementary operations of finding an order and of compiling a circuit.
+        nodes: of a circuit while it grows, and of remembered components.
+        entries: numbers held at a time; a batch that needs more is computed in parts.
+        seconds: of time for ordering, compiling, or one question; None is no limit. It can only stop work with an
+            error: it never decides which method is used or what number comes out.
+
+    >>> Budget(worlds=100).worlds
+    100
+    """
+
+    worlds: int = 1 << 14
+    join: int = 1 << 20
+    operations: int = 1 << 22
+    nodes: int = 1 << 20
+    entries: int = 1 << 26
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{field.name} is {value}, expected a number above 0")
+
+
+class BudgetError(ProblemError):
+    """Something would cost more than the budget allows; ``field`` is the limit that was reached.
+
+    >>> issubclass(BudgetError, ProblemError)
+    True
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Meter:
+    """Counts the work of one task against a budget.
+
+    Args:
+        budget: the limits.
+        task: what is being done, for the error: "ordering 12 variables".
+    """
+
+    def __init__(self, budget: Budget, task: str) -> None:
+        self.budget = budget
+        self.task = task
+        self.operations = 0
+        self._start = time.monotonic()
+        self._look = 0  # at the clock, when so many operations are done
+
+    def spend(self, operations: int) -> None:
+        """Some operations are done."""
+        self.operations += operations
+        if self.operations > self.budget.operations:
+            self.check_operations(self.operations)
+        if self.operations > self._look:
+            self._look = self.operations + 5000
+            self.check_clock()
+
+    def check_operations(self, operations: int) -> None:
+        """An error if these are too many."""
+        if operations > self.budget.operations:
+            raise BudgetError(
+                "operations",
+                f"{self.task} takes more than {self.budget.operations:,} operations; raise Budget(operations=...)",
+            )
+
+    def check_clock(self) -> None:
+        """An error if time is over."""
+        if self.budget.seconds is not None and time.monotonic() - self._start > self.budget.seconds:
+            raise BudgetError(
+                "seconds",
+                f"could not decide within {self.budget.seconds:g} seconds: {self.task} is not done; raise "
+                "Budget(seconds=...)",
+            )

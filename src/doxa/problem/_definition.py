@@ -1,0 +1,353 @@
+"""What a reasoning problem is: the variables, and the function between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import InitVar, dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from doxa.errors import ProblemError
+from doxa.problem._belief import Belief
+from doxa.problem._factors import Factor, Program, Relation, Variable, compile_factors
+from doxa.problem._functions import Columns, EachWorld, Holds
+from doxa.problem._logspace import common_batch, is_traced
+
+Impossible = Literal["raise", "inf", "finite"]
+"""What a loss does with an output that no world of positive probability gives: an error, +inf, or a finite number."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Definition:
+    """The data of a ``Problem``, checked, and its function."""
+
+    world: tuple[int, ...]
+    output: tuple[int, ...]
+    function: Callable[..., Any]
+    factors: tuple[Factor, ...] | None = None
+    pruner: Callable[[Tensor], Tensor] | None = None
+    depends: tuple[tuple[int, ...], ...] | None = None
+    auxiliary: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    given: tuple[int, ...] = ()
+    vectorized: InitVar[bool] = True
+    program: Program | None = field(init=False, default=None)  # the factors in the order of computing
+
+    def __post_init__(self, vectorized: bool) -> None:
+        for kind in ("world", "output", "given", "auxiliary"):
+            sizes = tuple(getattr(self, kind))
+            needed = kind in ("world", "output")
+            if (needed and not sizes) or not all(type(size) is int and size >= 1 for size in sizes):
+                raise ProblemError(
+                    f"{kind} is {sizes}, expected the number of values of each variable, such as (10, 10)"
+                )
+            object.__setattr__(self, kind, sizes)
+        kinds = zip("wyg", (self.world, self.output, self.given), strict=True)
+        names = tuple(self.names) or tuple(f"{letter}{i}" for letter, sizes in kinds for i in range(len(sizes)))
+        expected = len(self.world) + len(self.output) + len(self.given)
+        if len(names) != expected or len(set(names)) != expected:
+            raise ProblemError(
+                f"names is {names}, expected {expected} different ones: world variables, then outputs, then given ones"
+            )
+        object.__setattr__(self, "names", names)
+        for what in (self.function, *([] if self.pruner is None else [self.pruner])):
+            if not callable(what):
+                raise ProblemError(f"function and pruner must be callable, got {what!r}")
+        if not vectorized:
+            object.__setattr__(self, "function", EachWorld(self.function, len(self.world), len(self.output)))
+        if self.depends is not None:
+            object.__setattr__(self, "depends", self._checked_depends(self.depends))
+        if self.factors is not None:
+            object.__setattr__(self, "factors", self._fitted(self.factors))
+            object.__setattr__(self, "program", self._compile())
+        elif self.auxiliary:
+            raise ProblemError(f"auxiliary is {self.auxiliary}, but there are no factors that could use them")
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of values of all variables: world, then output, then given, then auxiliary."""
+        return self.world + self.output + self.given + self.auxiliary
+
+    @property
+    def formula(self) -> Holds | None:
+        """The formula whose truth is the output, if the problem was made from one."""
+        return self.function if isinstance(self.function, Holds) else None
+
+    @cached_property
+    def _bounds(self) -> Tensor:
+        return torch.tensor(self.output)
+
+    @property
+    def num_worlds(self) -> int:
+        """The number of worlds, exactly."""
+        return math.prod(self.world)
+
+    def index(self, variable: Variable) -> int:
+        """The place of a variable in ``sizes``.
+
+        >>> from doxa.problem import Problem
+        >>> Problem((10, 10), (2, 10), torch.neg).index(Variable.output(1))
+        3
+        """
+        first, known = 0, []
+        for kind in ("world", "output", "given", "auxiliary"):
+            sizes = getattr(self, kind)
+            if variable.kind == kind and 0 <= variable.index < len(sizes):
+                return first + variable.index
+            first += len(sizes)
+            known.append(f"{len(sizes)} {kind}")
+        raise ProblemError(
+            f"there is no {variable.kind} variable {variable.index}; the problem has {', '.join(known)} variables"
+        )
+
+    def __call__(self, worlds: Tensor, given: Tensor | None = None) -> Tensor:
+        """The outputs of worlds: ``function``, with its result checked.
+
+        Args:
+            worlds: int64 ``(..., W)``.
+            given: int64 ``(..., G)``, whose batch axes broadcast against those of the worlds.
+        """
+        if worlds.dtype != torch.int64 or worlds.ndim == 0 or worlds.shape[-1] != len(self.world):
+            raise ProblemError(
+                f"worlds has dtype {worlds.dtype} and shape {tuple(worlds.shape)}, expected int64 "
+                f"(..., {len(self.world)})"
+            )
+        self.require_given(given)
+        batch = common_batch(worlds, given)
+        if given is not None and not isinstance(self.function, Columns):  # a function of a user need not broadcast
+            worlds, given = worlds.expand(*batch, -1), given.expand(*batch, -1)
+        outputs = self.function(worlds) if given is None else self.function(worlds, given)
+        expected = (*batch, len(self.output))
+        if not isinstance(outputs, Tensor) or tuple(outputs.shape) != expected or outputs.dtype.is_floating_point:
+            got = f"{outputs.dtype} {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+            raise ProblemError(
+                f"the function returned {got} for worlds of shape {tuple(worlds.shape)}, expected an int64 tensor of "
+                f"shape {expected}; for a Python function of one world say vectorized=False"
+            )
+        outputs = outputs.to(torch.int64)
+        if not is_traced(outputs):
+            bad = (outputs < 0) | (outputs >= self._bounds.to(outputs.device))
+            if bad.any():
+                place = tuple(bad.nonzero()[0].tolist())
+                name = self.names[len(self.world) + place[-1]]
+                world = worlds.expand(*batch, -1)[place[:-1]]
+                seen = None if given is None else given.expand(*batch, -1)[place[:-1]]
+                raise ProblemError(
+                    f"the function returned {outputs[place].item()} for output {name}, "
+                    f"expected 0 to {self.output[place[-1]] - 1}; the world is {self.describe(world, seen)}"
+                )
+        return outputs
+
+    def columns(self, worlds: Tensor, given: Tensor | None = None) -> list[Tensor]:
+        """The output variables of worlds one by one, in shapes that broadcast; Boolean ones stand for 0 and 1."""
+        if isinstance(self.function, Columns):
+            return self.function.columns(worlds, given)
+        return list(self(worlds, given).unbind(-1))
+
+    def worlds(self, start: int = 0, stop: int | None = None) -> Tensor:
+        """Worlds number ``start`` to ``stop`` in lexicographic order (the last variable runs fastest), ``(n, W)``.
+
+        >>> from doxa.problem import Problem
+        >>> Problem((2, 3), (2,), torch.neg).worlds(2, 5)
+        tensor([[0, 2],
+                [1, 0],
+                [1, 1]])
+        """
+        stop = self.num_worlds if stop is None else min(stop, self.num_worlds)
+        return self.world_of(torch.arange(start, stop))
+
+    def world_of(self, number: Tensor) -> Tensor:
+        """The worlds with these numbers in lexicographic order: int64 ``(...)`` to ``(..., W)``.
+
+        >>> from doxa.problem import Problem
+        >>> Problem((2, 3), (2,), torch.neg).world_of(torch.tensor(5))
+        tensor([1, 2])
+        """
+        return values_of(number, self.world)
+
+    def random_worlds(self, count: int, *, generator: torch.Generator | None = None) -> Tensor:
+        """``count`` worlds, each equally probable, ``(count, W)``.
+
+        >>> from doxa.problem import Problem
+        >>> Problem((1, 1), (2,), torch.neg).random_worlds(1)
+        tensor([[0, 0]])
+        """
+        return random_values(count, self.world, generator)
+
+    def declared(self) -> Tensor:
+        """``depends`` as bool ``(Y, W)``; everything, if nothing was declared.
+
+        >>> from doxa.problem import Problem
+        >>> Problem((2, 2), (2,), torch.neg, depends=[[1]]).declared()
+        tensor([[False,  True]])
+        """
+        if self.depends is None:
+            return torch.ones(len(self.output), len(self.world), dtype=torch.bool)
+        table = torch.zeros(len(self.output), len(self.world), dtype=torch.bool)
+        for row, variables in zip(table, self.depends, strict=True):
+            row[list(variables)] = True
+        return table
+
+    def require(self, belief: Belief, output: Tensor | None = None, given: Tensor | None = None) -> None:
+        """A ``ProblemError`` unless the belief, the output and the given values fit the problem and each other.
+
+        An output is int64 ``(*batch, Y)`` with the batch of the belief, or ``(Y,)`` for all rows; -1 = unobserved.
+        Given values are int64 ``(*batch, G)``, or ``(G,)`` for all rows.
+
+        >>> from doxa.problem import Problem
+        >>> Problem((2, 2), (2,), torch.neg).require(Belief.uniform((2, 3)))
+        Traceback (most recent call last):
+        doxa.errors.ProblemError: the belief is over domains (2, 3), the world of the problem is (2, 2)
+        """
+        if belief.sizes != self.world:
+            raise ProblemError(f"the belief is over domains {belief.sizes}, the world of the problem is {self.world}")
+        if output is not None:
+            self.require_output(output)
+        self.require_given(given)
+        for kind, values, sizes in (("output", output, self.output), ("given", given, self.given)):
+            if values is not None and values.ndim > 1 and tuple(values.shape[:-1]) != belief.batch_shape:
+                raise ProblemError(
+                    f"{kind} has shape {tuple(values.shape)}, expected {(*belief.batch_shape, len(sizes))}: the "
+                    f"batch of the belief, then {len(sizes)} {kind} variables"
+                )
+
+    def require_output(self, output: Tensor) -> None:
+        """A ``ProblemError`` unless this is an output, int64 ``(..., Y)`` with values in range or -1 for unobserved.
+
+        >>> from doxa.problem import Problem
+        >>> Problem((2, 2), (2,), torch.neg).require_output(torch.tensor([2]))
+        Traceback (most recent call last):
+        doxa.errors.ProblemError: output[0] is 2, expected 0 to 1 for y0, or -1 for unobserved
+        """
+        self._require("output", output, self._bounds, len(self.world))
+
+    def require_given(self, given: Tensor | None) -> None:
+        """A ``ProblemError`` unless these are values of the given variables, int64 ``(..., G)``, or None without any.
+
+        >>> from doxa.problem import Problem
+        >>> Problem((2,), (2,), lambda w, g: w + g, given=(2,)).require_given(None)
+        Traceback (most recent call last):
+        doxa.errors.ProblemError: the problem has the given variables g0; say given=, an int64 tensor (*batch, 1)
+        """
+        if not self.given:
+            if given is not None:
+                raise ProblemError("given= was passed, but the problem has no given variables; leave it out")
+        elif given is None:
+            named = ", ".join(self.names[-len(self.given) :])
+            raise ProblemError(
+                f"the problem has the given variables {named}; say given=, an int64 tensor (*batch, {len(self.given)})"
+            )
+        else:
+            self._require("given", given, torch.tensor(self.given), len(self.world) + len(self.output))
+
+    def _require(self, kind: Literal["output", "given"], values: Tensor, bounds: Tensor, first: int) -> None:
+        if values.dtype != torch.int64 or values.ndim == 0 or values.shape[-1] != len(bounds):
+            raise ProblemError(
+                f"{kind} has dtype {values.dtype} and shape {tuple(values.shape)}, expected int64 (..., "
+                f"{len(bounds)}); convert labels with .long()"
+            )
+        if is_traced(values):
+            return
+        least = -1 if kind == "output" else 0
+        bad = (values < least) | (values >= bounds.to(values.device))
+        if bad.any():
+            place = tuple(bad.nonzero()[0].tolist())
+            raise ProblemError(
+                f"{kind}[{', '.join(map(str, place))}] is {values[place].item()}, expected 0 to "
+                f"{bounds[place[-1]] - 1} for {self.names[first + place[-1]]}"
+                + (", or -1 for unobserved" if kind == "output" else "")
+            )
+
+    def describe(self, world: Tensor, given: Tensor | None = None) -> str:
+        """A world in words, with names if it is short; and what is given.
+
+        >>> from doxa.problem import Problem
+        >>> Problem((2, 2), (2,), torch.neg, names=("rain", "sun", "bow")).describe(torch.tensor([1, 0]))
+        '(rain=1, sun=0)'
+        """
+        values = world.tolist()
+        if len(values) > 8:
+            text = str(tuple(values))
+        else:
+            text = f"({', '.join(f'{name}={value}' for name, value in zip(self.names, values, strict=False))})"
+        if given is None:
+            return text
+        named = zip(self.names[len(self.world) + len(self.output) :], given.tolist(), strict=True)
+        return f"{text} given ({', '.join(f'{name}={value}' for name, value in named)})"
+
+    def describe_size(self) -> str:
+        """The number of worlds in words.
+
+        >>> from doxa.problem import Problem
+        >>> Problem((10,) * 2000, (2,), torch.neg).describe_size()
+        'about 10^2000'
+        """
+        digits = sum(math.log10(size) for size in self.world)
+        return f"{self.num_worlds:,}" if digits < 15 else f"about 10^{digits:.0f}"
+
+    def name(self, variable: int) -> str:
+        """The name of a variable by its place in ``sizes``.
+
+        >>> from doxa.problem import addition
+        >>> addition(2).name(7)
+        'auxiliary 0'
+        """
+        count = len(self.names)
+        return self.names[variable] if variable < count else f"auxiliary {variable - count}"
+
+    def __repr__(self) -> str:
+        given = f", given={_short(self.given)}" if self.given else ""
+        factors = "" if self.factors is None else f", factors={len(self.factors)}"
+        return f"Problem(world={_short(self.world)}, output={_short(self.output)}{given}{factors})"
+
+    def _fitted(self, factors: Sequence[Factor]) -> tuple[Factor, ...]:
+        """The factors, told the sizes of their variables; equal ones keep sharing one table."""
+        sizes, shared, found = self.sizes, dict[tuple[int | str | None, tuple[int, ...]], Relation](), []
+        for factor in factors:
+            own, shape = factor.relation, tuple(sizes[self.index(variable)] for variable in factor.scope)
+            key = next((id(x) for x in (own.dense, own.codes) if x is not None), own.comparison), shape
+            if key not in shared:
+                try:
+                    shared[key] = own.fitted(shape)
+                except ProblemError as error:
+                    raise ProblemError(f"the table of {factor} {error}") from None
+            found.append(Factor(factor.scope, shared[key]))
+        return tuple(found)
+
+    def _compile(self) -> Program:
+        numbered = [(tuple(self.index(v) for v in f.scope), f.relation) for f in self.factors or ()]
+        first = len(self.world) + len(self.output)
+        known = [*range(len(self.world)), *range(first, first + len(self.given))]
+        return compile_factors(numbered, self.sizes, known, len(self.world), self.name)
+
+    def _checked_depends(self, depends: Sequence[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
+        tuples = tuple(tuple(variables) for variables in depends)
+        if len(tuples) != len(self.output) or not all(0 <= i < len(self.world) for row in tuples for i in row):
+            raise ProblemError(
+                f"depends is {tuples}, expected for each of {len(self.output)} outputs a list of world variables, "
+                f"numbered 0 to {len(self.world) - 1}"
+            )
+        return tuples
+
+
+def values_of(number: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The joint values with these numbers in lexicographic order: int64 ``(...)`` to ``(..., variables)``."""
+    values = []
+    for size in reversed(sizes):
+        values.append(number % size)
+        number = number // size
+    return torch.stack(values[::-1], -1) if values else number.new_empty(*number.shape, 0)
+
+
+def random_values(count: int, sizes: Sequence[int], generator: torch.Generator | None) -> Tensor:
+    """Uniform joint values, ``(count, variables)``."""
+    uniform = torch.rand(count, len(sizes), dtype=torch.float64, generator=generator)
+    return (uniform * torch.tensor(sizes)).long()
+
+
+def _short(sizes: tuple[int, ...]) -> str:
+    return str(sizes) if len(sizes) <= 6 else f"({', '.join(map(str, sizes[:3]))}, ... {len(sizes)} variables)"
