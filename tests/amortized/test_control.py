@@ -45,7 +45,7 @@ def test_control_variate_is_unbiased_at_every_order(scale: float, surrogate: str
     e = engine()
     control = AmortizedControl(lambda b: getattr(e, surrogate)(b, WANTED), n=2, scale=scale)
     report = check_unbiased(control, distribution, cost, order=3, at=torch.tensor(0.37))
-    assert report.exact and report.ok, str(report)
+    assert report.enumerated and report.ok, str(report)
 
 
 def test_the_check_can_fail() -> None:

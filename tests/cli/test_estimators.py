@@ -7,7 +7,8 @@ import json
 import pytest
 
 from doxa.cli import main
-from doxa.stochastic import ESTIMATORS, Estimator, catalogue
+from doxa.stochastic import Estimator, catalogue
+from doxa.stochastic.estimators._catalogue import ESTIMATORS
 
 
 def test_the_table_has_a_line_for_every_estimator(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,8 +27,8 @@ from doxa.stochastic import (
     check_tape,
     check_unbiased,
     magic_box,
-    set_log_probs,
 )
+from doxa.stochastic.estimators._sets import set_log_probs
 
 CLOSE = {"abs": 1e-5, "rel": 1e-5}
 
@@ -63,7 +63,7 @@ SUMMED = torch.ones(1, dtype=torch.bool)
 
 def unordered(d: Distribution) -> Draw:
     x = torch.tensor([0, 2])
-    return USET._complete(d, x, d.log_prob(x).detach(), 3)
+    return USET._complete(d, x, d.log_prob(x).detach(), d.log_prob(torch.tensor(1)).detach())
 
 
 FIXED = [

@@ -92,7 +92,7 @@ def test_stochastic_beam_search_follows_the_probabilities() -> None:
 )
 def test_estimators_on_sequences(estimator: Estimator) -> None:
     report = check_unbiased(estimator, lambda t: words(t, length=2), cost, order=2, at=THETA)
-    assert report.exact and report.ok, str(report)
+    assert report.enumerated and report.ok, str(report)
 
 
 def test_score_without_replacement_on_sequences() -> None:

@@ -14,7 +14,6 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic import (
     ARM,
-    ESTIMATORS,
     GO,
     Draw,
     Enumerate,
@@ -28,6 +27,7 @@ from doxa.stochastic import (
     Tape,
     UnorderedSet,
 )
+from doxa.stochastic.estimators._catalogue import ESTIMATORS
 
 
 def simple(estimator: Estimator, order: int = 1, at: float = 0.3) -> tuple[Tensor, Tensor]:

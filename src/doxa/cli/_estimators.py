@@ -64,7 +64,7 @@ def _details(name: str) -> tuple[dict[str, str], str]:
     from torch.distributions import Bernoulli, Categorical, Exponential, Gamma, Normal, OneHotCategorical, Poisson
 
     from doxa import stochastic
-    from doxa.stochastic import ESTIMATORS
+    from doxa.stochastic.estimators._catalogue import ESTIMATORS
 
     one, three = torch.ones(()), torch.ones(3)
     orders = {}

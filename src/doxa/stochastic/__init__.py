@@ -25,7 +25,7 @@ plain tensors.
 >>> tape.surrogate().backward()
 """
 
-from doxa.stochastic._check import check_tape, check_unbiased
+from doxa.stochastic._check import Verdict, check_tape, check_unbiased
 from doxa.stochastic._profile import profile_variance
 from doxa.stochastic.estimators._antithetic import ARM, ARMS, DisARM
 from doxa.stochastic.estimators._catalogue import catalogue
@@ -56,29 +56,30 @@ from doxa.stochastic.tape._tape import Tape
 __all__ = [
     "ARM",
     "ARMS",
+    "GO",
+    "IMLE",
+    "LAX",
+    "MAPO",
+    "REBAR",
+    "RELAX",
+    "SPSA",
+    "VIMCO",
     "DisARM",
     "Draw",
     "Enumerate",
     "Estimator",
     "FromGradient",
-    "GO",
     "GumbelSoftmax",
-    "IMLE",
     "Implicit",
     "ImportanceSampling",
     "IndeCateR",
-    "LAX",
     "LearnedBaseline",
     "LeaveOneOut",
-    "MAPO",
     "MeasureValued",
     "MovingAverage",
     "PerturbAndMAP",
-    "REBAR",
-    "RELAX",
     "RaoBlackwell",
     "Reparameterise",
-    "SPSA",
     "Score",
     "ScoreWithoutReplacement",
     "SelfCritical",
@@ -87,7 +88,7 @@ __all__ = [
     "SumAndSample",
     "Tape",
     "UnorderedSet",
-    "VIMCO",
+    "Verdict",
     "catalogue",
     "check_tape",
     "check_unbiased",

@@ -10,8 +10,6 @@ Both are unbiased for the value and the first derivative only: they use that the
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
@@ -19,9 +17,8 @@ from torch.nn.functional import softplus
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import Factors, factors, is_bernoulli, repeat_batch
-from doxa.stochastic.estimators._lifted import Lifted, first, padded
-from doxa.stochastic.estimators._outcomes import gauss_legendre
+from doxa.stochastic.estimators._factors import Factors, clamped, factors, first_weights, is_bernoulli, repeat_batch
+from doxa.stochastic.estimators._lifted import Lifted, padded
 from doxa.stochastic.estimators._random import uniform
 
 __all__ = ["ARM", "ARMS", "DisARM"]
@@ -32,7 +29,7 @@ def _binary(distribution: Distribution, who: str) -> tuple[Factors, Tensor]:
     if not is_bernoulli(distribution):
         raise ConfigError(f"{who} is for Bernoulli variables (also Independent), got {type(distribution).__name__}")
     f = factors(distribution)
-    return f, f.log_probs[..., 1] - f.log_probs[..., 0]
+    return f, clamped(f.log_probs[..., 1] - f.log_probs[..., 0])
 
 
 class _Twins(Estimator):
@@ -55,24 +52,6 @@ class _Twins(Estimator):
             noise = torch.cat([noise, -noise])
             return Draw(f.value((alpha + noise > 0).long()), distribution, noise=noise)
 
-    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
-        f, alpha = _binary(distribution, type(self).__name__)
-        if n > 1 or f.sizes != (2,):
-            return None
-        # The twins change where u passes σ(α) and σ(−α); between these points everything is smooth.
-        nodes, weights = gauss_legendre(16, alpha)
-        with torch.no_grad():
-            a = torch.sigmoid(-alpha[..., 0].abs())
-            shape = (-1, *(1,) * a.dim())
-            cuts = [torch.zeros_like(a), a, 1 - a, torch.ones_like(a)]
-            u, prob = [], []
-            for low, high in pairwise(cuts):
-                u.append(low + (high - low) * nodes.reshape(shape))
-                prob.append((high - low) * weights.reshape(shape))
-            noise = torch.cat(u).unsqueeze(0).unsqueeze(-1)
-        wide = repeat_batch(distribution, noise.shape[1])
-        return self._complete(wide, noise), torch.cat(prob)
-
 
 class ARM(_Twins):
     """Augment-REINFORCE-merge: the score of the logistic noise, with the average of a sample and its twin as baseline.
@@ -87,7 +66,7 @@ class ARM(_Twins):
     """
 
     def weight(self, draw: Draw) -> Tensor:
-        return first(draw.m // 2, draw, 2 / draw.m)
+        return first_weights(draw.m // 2, draw)
 
     def gradient(self, draw: Draw) -> Tensor:
         _, alpha = _binary(draw.distribution, "ARM")
@@ -114,6 +93,17 @@ class DisARM(_Twins):
     >>> torch.autograd.grad(tape.surrogate(reduction="sum"), logits)[0]     # ½ (f(1) − f(0)) σ(0)
     tensor([0.5000, 0.5000, 0.5000])
     """
+
+    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
+        f, alpha = _binary(distribution, "DisARM")
+        if n > 1 or f.sizes != (2,):
+            return None
+        # Samples change where the noise passes ±α: three intervals of u, and everything is constant on each.
+        with torch.no_grad():
+            a = torch.sigmoid(-alpha[..., 0].abs().double())
+            u = torch.stack([a / 2, torch.full_like(a, 0.5), 1 - a / 2]).unsqueeze(0).unsqueeze(-1)
+            prob = torch.stack([a, 1 - 2 * a, a])
+        return self._complete(repeat_batch(distribution, 3), u), prob
 
     def gradient(self, draw: Draw) -> Tensor:
         f, alpha = _binary(draw.distribution, "DisARM")

@@ -12,6 +12,7 @@ from torch.distributions import Categorical, Distribution, Independent
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._antithetic import ARM, ARMS, DisARM
 from doxa.stochastic.estimators._estimator import Estimator
+from doxa.stochastic.estimators._factors import log_prob
 from doxa.stochastic.estimators._importance import ImportanceSampling
 from doxa.stochastic.estimators._lifted import FromGradient
 from doxa.stochastic.estimators._local import GO, IndeCateR, RaoBlackwell
@@ -49,7 +50,7 @@ def _smooth(distribution: Distribution) -> Callable[[Tensor], Tensor]:
 
 
 def _score(distribution: Distribution, value: Tensor, cost: Tensor) -> Tensor:
-    return distribution.log_prob(value) * cost
+    return log_prob(distribution, value) * cost
 
 
 def _sign(u: Tensor) -> Tensor:

@@ -117,10 +117,9 @@ class Estimator:
         return self.order
 
     def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
-        """Every draw that ``propose`` can return, with its probability, for exact checks; ``None`` if too many.
+        """Every draw that ``propose`` can return, with its probability; ``None`` if they cannot be listed.
 
-        The draw's tensors are (m, outcomes, *batch, ...), the probabilities (outcomes, *batch). A continuous
-        proposal may return the nodes and weights of a quadrature rule instead.
+        The draw's tensors are (m, outcomes, *batch, ...), the probabilities (outcomes, *batch).
         """
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from math import prod
 
@@ -11,14 +12,19 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 from torch.nn.functional import logsigmoid, one_hot
 
 from doxa.errors import ConfigError
+from doxa.stochastic.estimators._estimator import Draw
 
 __all__ = [
     "Factors",
     "broadcast",
+    "clamped",
     "dtype_of",
     "factors",
+    "first_weights",
     "has_factors",
     "is_bernoulli",
+    "log_prob",
+    "mode",
     "repeat_batch",
     "support",
     "total_size",
@@ -64,6 +70,16 @@ def _base(distribution: Distribution) -> tuple[Distribution, int]:
     return distribution, inner
 
 
+def parameters(distribution: Distribution) -> dict[str, Tensor]:
+    """The floating-point parameters that a distribution was given, without computing others."""
+    base, _ = _base(distribution)
+    base = base._categorical if isinstance(base, OneHotCategorical) else base
+    names = ("logits", "probs") if isinstance(base, Bernoulli | Categorical) else base.arg_constraints
+    own = getattr(base, "_param", None)
+    found = {name: base.__dict__.get(name) for name in names} | ({"logits": own} if isinstance(own, Tensor) else {})
+    return {name: v for name, v in found.items() if isinstance(v, Tensor) and v.is_floating_point()}
+
+
 def dtype_of(distribution: Distribution) -> torch.dtype:
     """The floating-point type of the parameters, which is that of its log-probabilities."""
     base, _ = _base(distribution)
@@ -77,12 +93,44 @@ def dtype_of(distribution: Distribution) -> torch.dtype:
     return distribution.sample().dtype if distribution.has_rsample else torch.get_default_dtype()
 
 
+def log_prob(distribution: Distribution, value: Tensor) -> Tensor:
+    """log p(value), finite for infinite logits of Bernoulli variables too, where torch has inf − inf."""
+    base, inner = _base(distribution)
+    if not isinstance(base, Bernoulli):
+        found: Tensor = distribution.log_prob(value)
+        return found
+    each = logsigmoid(base.logits * (2 * value - 1))
+    return each.flatten(-inner).sum(-1) if inner else each
+
+
+def mode(distribution: Distribution) -> Tensor:
+    """The most probable value; of equal ones the first, where torch has NaN."""
+    if has_factors(distribution):
+        f = factors(distribution)
+        return f.value(f.log_probs.argmax(-1))
+    found: Tensor = distribution.mode
+    return torch.where(found.isnan(), distribution.mean, found) if found.is_floating_point() else found
+
+
+def clamped(logits: Tensor) -> Tensor:
+    """Logits as finite numbers: beyond log ε of the smallest ε a value is certain, and nothing has a derivative."""
+    most = -math.log(torch.finfo(logits.dtype).tiny)
+    return logits.clamp(-most, most)
+
+
 def has_factors(distribution: Distribution) -> bool:
     """Whether the distribution consists of independent finite factors."""
     own = getattr(distribution, "has_factors", None)
     if own is not None:
         return bool(own)
     return isinstance(_base(distribution)[0], Bernoulli | Categorical | OneHotCategorical)
+
+
+def first_weights(n: int, draw: Draw) -> Tensor:
+    """1/n for the first n samples of a draw, 0 for the others."""
+    weights = torch.zeros(draw.m, device=draw.value.device, dtype=dtype_of(draw.distribution))
+    weights[:n] = 1 / n
+    return weights.reshape(-1, *(1,) * len(draw.distribution.batch_shape))
 
 
 def is_bernoulli(distribution: Distribution) -> bool:

@@ -8,7 +8,7 @@ from torch.distributions import Distribution
 
 from doxa.errors import ProblemError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import repeat_batch
+from doxa.stochastic.estimators._factors import log_prob, repeat_batch
 from doxa.stochastic.estimators._outcomes import independent_values
 
 __all__ = ["ImportanceSampling"]
@@ -44,7 +44,7 @@ class ImportanceSampling(Estimator):
 
     def _complete(self, distribution: Distribution, proposal: Distribution, value: Tensor, n: int) -> Draw:
         with torch.no_grad():
-            log_weight = distribution.log_prob(value) - proposal.log_prob(value)
+            log_weight = log_prob(distribution, value) - log_prob(proposal, value)
         return Draw(value, distribution, weight=log_weight.exp() / n)
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
@@ -55,7 +55,7 @@ class ImportanceSampling(Estimator):
         return draw.notes["weight"]
 
     def gradient(self, draw: Draw) -> Tensor:
-        return draw.distribution.log_prob(draw.value)
+        return log_prob(draw.distribution, draw.value)
 
     @property
     def controls(self) -> bool:

@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import dtype_of, repeat_batch
+from doxa.stochastic.estimators._factors import first_weights, log_prob, repeat_batch
 from doxa.stochastic.estimators._outcomes import independent_values
 
 __all__ = ["FromGradient", "Lifted"]
@@ -60,11 +60,11 @@ class Lifted(Estimator):
 
     def weight(self, draw: Draw) -> Tensor | None:
         n = self._count(draw)
-        return None if n == draw.m else first(n, draw, 1 / n)
+        return None if n == draw.m else first_weights(n, draw)
 
     def gradient(self, draw: Draw) -> Tensor:
         n = self._count(draw)
-        return padded(draw.distribution.log_prob(draw.value[:n]), draw.m)
+        return padded(log_prob(draw.distribution, draw.value[:n]), draw.m)
 
     def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
         n = self._count(draw)
@@ -97,7 +97,7 @@ class FromGradient(Lifted):
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> def score(distribution, value, cost):
-    ...     return distribution.log_prob(value) * cost
+    ...     return log_prob(distribution, value) * cost
     >>> tape = Tape()
     >>> z = tape.sample(Bernoulli(torch.tensor(0.3)), FromGradient(score, order=1, n=4))
     >>> _ = tape.cost(z * 2)
@@ -129,13 +129,6 @@ class FromGradient(Lifted):
     def term(self, draw: Draw, main: Tensor, cost: Tensor, extra: Tensor) -> tuple[Tensor, Tensor | None]:
         given = (extra,) if self._extra else ()
         return self.function(draw.distribution, main, cost, *given), None
-
-
-def first(n: int, draw: Draw, weight: float) -> Tensor:
-    """``weight`` for the first n samples, 0 for the others."""
-    weights = torch.zeros(draw.m, device=draw.value.device)
-    weights[:n] = weight
-    return weights.to(dtype_of(draw.distribution)).reshape(-1, *(1,) * len(draw.distribution.batch_shape))
 
 
 def padded(x: Tensor, m: int) -> Tensor:

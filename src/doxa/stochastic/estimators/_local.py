@@ -45,6 +45,16 @@ def factor_boxes(f: Factors, index: Tensor) -> Tensor:
     return (magic_box(chosen(f.log_probs, index)) - 1).sum(-1)
 
 
+def _successors(f: Factors) -> Tensor:
+    """The next value that has a probability, (*batch, R, C); the last one follows itself."""
+    table = f.log_probs.detach()
+    width = table.shape[-1]
+    place = torch.arange(width, device=table.device).expand(table.shape)
+    following = torch.where(table > float("-inf"), place, width).flip(-1).cummin(-1).values.flip(-1)
+    following = torch.cat([following[..., 1:], torch.full_like(following[..., :1], width)], -1)
+    return torch.where(following < width, following, place)
+
+
 class GO(_Local):
     """The GO gradient: differences of neighbouring values, weighted by the derivative of the distribution function.
 
@@ -70,19 +80,17 @@ class GO(_Local):
     def points(self, distribution: Distribution, main: Tensor, fresh: Tensor) -> Tensor:
         f = self._factors(distribution)
         index = f.index(main)
-        last = torch.tensor(f.sizes, device=index.device) - 1
-        step = torch.eye(len(f.sizes), dtype=torch.long, device=index.device)
-        step = step.reshape(-1, *(1,) * (index.dim() - 1), len(f.sizes))
-        return f.value(torch.minimum(index + step, last))
+        here = torch.eye(len(f.sizes), dtype=torch.bool, device=index.device)
+        here = here.reshape(-1, *(1,) * (index.dim() - 1), len(f.sizes))
+        return f.value(torch.where(here, chosen(_successors(f), index), index))
 
     def term(self, draw: Draw, main: Tensor, cost: Tensor, extra: Tensor) -> tuple[Tensor, Tensor | None]:
         f = self._factors(draw.distribution)
         index = f.index(main)
         p = f.log_probs.exp()
-        last = torch.tensor(f.sizes, device=index.device) - 1
         # The factor's largest value has P = 1, whose derivative is 0.
         slope = (cost - extra).movedim(0, -1) / chosen(p, index).detach()
-        h = (torch.where(index < last, slope, 0.0) * chosen(p.cumsum(-1), index)).sum(-1)
+        h = (torch.where(chosen(_successors(f), index) > index, slope, 0.0) * chosen(p.cumsum(-1), index)).sum(-1)
         return h, factor_boxes(f, index)
 
 

@@ -29,8 +29,17 @@ from torch.distributions import Distribution, Exponential, Gamma, Independent, N
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import all_indices, factors, has_factors, is_bernoulli, repeat_batch, support
-from doxa.stochastic.estimators._lifted import first, padded
+from doxa.stochastic.estimators._factors import (
+    all_indices,
+    factors,
+    first_weights,
+    has_factors,
+    is_bernoulli,
+    log_prob,
+    repeat_batch,
+    support,
+)
+from doxa.stochastic.estimators._lifted import padded
 from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES
 from doxa.stochastic.estimators._random import uniform
 
@@ -69,7 +78,7 @@ class MeasureValued(Estimator):
                 rate = _flat(base.rate, distribution, 0)
                 pairs = [(x + 1, x)]
                 weights = [rate / (x + 1 + rate), rate / (x + rate)]
-                weights = [torch.where(rate > 0, w, 0.0) for w in weights]
+                weights = [torch.where(_usable(rate), w, 0.0) for w in weights]
             elif isinstance(base, Exponential):
                 rate = _flat(base.rate, distribution, 0)
                 longer = Gamma(torch.full_like(rate, 2.0), rate).sample(torch.Size([n]))
@@ -139,7 +148,7 @@ class MeasureValued(Estimator):
     def weight(self, draw: Draw) -> Tensor:
         n, pairs = self._split(draw)
         if isinstance(_inner(draw.distribution), Normal):
-            return first(n, draw, 1 / n)
+            return first_weights(n, draw)
         return draw.notes["weight"] / (n * pairs)
 
     def gradient(self, draw: Draw) -> Tensor:
@@ -147,26 +156,30 @@ class MeasureValued(Estimator):
         n, pairs = self._split(draw)
         base = _inner(d)
         if isinstance(base, Normal):
-            return padded(d.log_prob(draw.value[:n]), draw.m)
+            return padded(log_prob(d, draw.value[:n]), draw.m)
+        # l' = ± c ∇θ / w, written without the quotient: a weight may be too small to divide by.
         if is_bernoulli(d):
-            theta = [factors(d).log_probs[..., 1].exp()]
-            c = [torch.ones_like(theta[0])]
+            table = factors(d).log_probs
+            parts = [table[..., 1], table[..., 0]]  # ∇p / p, and −∇p / (1 − p)
         elif has_factors(d):
             table = factors(d).log_probs
             p = table.detach().exp()
-            # A category without probability has no derivative, and −inf as its logit.
-            theta = [torch.where(p[..., k] > 0, table[..., k], 0.0) for k in range(p.shape[-1])]
-            c = [p[..., k] * (1 - p[..., k]) for k in range(p.shape[-1])]
+            parts = []
+            for k in range(p.shape[-1]):
+                parts += [table[..., k] * (1 - p[..., k]), -table[..., k] * p[..., k]]
         else:
             assert isinstance(base, Poisson | Exponential)
-            theta = [_flat(base.rate, d, 0)]
-            c = [torch.ones_like(theta[0]) if isinstance(base, Poisson) else 1 / theta[0].detach()]
-        parts = []
-        for t, factor in zip(theta, c, strict=True):
-            live = (t * factor.detach()).expand(n, *t.shape).movedim(-1, 0).flatten(0, 1)
-            parts += [live, -live]
-        w = draw.notes["weight"]
-        return torch.cat(parts) * torch.where(w > 0, pairs / w, 0.0)
+            rate = _flat(base.rate, d, 0)
+            log_rate = torch.where(_usable(rate), rate, 1.0).log()
+            x = torch.unflatten(_flat(draw.value, d, 1), 0, (2, pairs, n)).diagonal(
+                dim1=1, dim2=-1
+            )  # (2, n, *batch, R)
+            ahead = x + rate.detach() if isinstance(base, Poisson) else 1 + rate.detach() * x
+            parts = [log_rate * ahead[0], -log_rate * ahead[1]]
+        # A value without probability has weight 0, and −inf as its logarithm.
+        finite = [torch.where(part.isfinite(), part, 0.0) for part in parts]
+        wide = [part.expand(n, *part.shape[-len(d.batch_shape) - 1 :]).movedim(-1, 0).flatten(0, 1) for part in finite]
+        return torch.cat(wide) * torch.where(draw.notes["weight"] > 0, float(pairs), 0.0)
 
     @property
     def additive(self) -> bool:
@@ -191,7 +204,7 @@ class MeasureValued(Estimator):
         f = factors(distribution)
         values = support(distribution)
         with torch.no_grad():
-            log_p = distribution.log_prob(values).double()
+            log_p = log_prob(distribution, values).double()
             if is_bernoulli(distribution):
                 wide = repeat_batch(distribution, len(values))
                 return self._finite(wide, values.unsqueeze(0), None), log_p.exp()
@@ -204,9 +217,10 @@ class MeasureValued(Estimator):
             below = below + (below >= k).long()  # skip k itself
             batch = len(distribution.batch_shape)
             below = below.reshape(-1, *(1,) * batch, count, width).expand(-1, *f.log_probs.shape)
-            p = f.log_probs.double().exp()
-            conditional = p.expand(below.shape).gather(-1, below) / (1 - p)
-            prob = log_p[choice[:, 0]].exp() * conditional.flatten(-2).prod(-1)
+            others = f.log_probs.double().unsqueeze(-2).expand(*f.log_probs.shape, width)
+            others = others.masked_fill(torch.eye(width, dtype=torch.bool, device=k.device), float("-inf"))
+            given = f.log_probs.double().expand(below.shape).gather(-1, below) - others.logsumexp(-1)
+            prob = (log_p[choice[:, 0]] + given.flatten(-2).sum(-1)).exp().nan_to_num(0.0)
             wide = repeat_batch(distribution, len(choice))
         return self._finite(wide, values[choice[:, 0]].unsqueeze(0), below.unsqueeze(0)), prob
 
@@ -218,6 +232,11 @@ def _inner(distribution: Distribution) -> Distribution:
 def _flat(x: Tensor, distribution: Distribution, leading: int) -> Tensor:
     """(leading, *batch, *event) as (leading, *batch, R)."""
     return x.reshape((*x.shape[: leading + len(distribution.batch_shape)], -1))
+
+
+def _usable(rate: Tensor) -> Tensor:
+    """Whether a rate is large enough to be divided by."""
+    return rate >= torch.finfo(rate.dtype).tiny
 
 
 def _placed(x: Tensor, y: Tensor) -> Tensor:

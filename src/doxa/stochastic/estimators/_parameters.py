@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, OneHotCategorical, constraints
 
 from doxa.errors import ConfigError
+from doxa.stochastic.tape._joint import Joint
 
 __all__ = ["parameters_of", "rebuilt"]
 
@@ -19,6 +20,10 @@ def parameters_of(distribution: Distribution) -> dict[str, Tensor]:
         return parameters_of(distribution.base_dist)
     if isinstance(distribution, Bernoulli | Categorical | OneHotCategorical):
         return {"logits": distribution.logits}
+    if isinstance(distribution, Joint):
+        return {
+            f"{i} {k}": v for i, entry in enumerate(_entries(distribution)) for k, v in parameters_of(entry).items()
+        }
     found: dict[str, Tensor] = {}
     for name, constraint in distribution.arg_constraints.items():
         value = getattr(distribution, name, None)
@@ -40,6 +45,12 @@ def rebuilt(distribution: Distribution, parameters: dict[str, Tensor]) -> Distri
     """A distribution of the same family with other parameters; extra leading dimensions become batch dimensions."""
     if isinstance(distribution, Independent):
         return Independent(rebuilt(distribution.base_dist, parameters), distribution.reinterpreted_batch_ndims)
+    if isinstance(distribution, Joint):
+        own: list[dict[str, Tensor]] = [{} for _ in distribution.entries]
+        for key, value in parameters.items():
+            place, _, name = key.partition(" ")
+            own[int(place)][name] = value
+        return Joint([rebuilt(entry, part) for entry, part in zip(_entries(distribution), own, strict=True)])
     kind: Any = type(distribution)
     rebuilt_one: Distribution
     if isinstance(distribution, Bernoulli | Categorical | OneHotCategorical):
@@ -51,6 +62,16 @@ def rebuilt(distribution: Distribution, parameters: dict[str, Tensor]) -> Distri
     }
     rebuilt_one = kind(**given, validate_args=False)
     return rebuilt_one
+
+
+def _entries(joint: Joint) -> list[Distribution]:
+    found = [entry for entry in joint.entries if isinstance(entry, Distribution)]
+    if len(found) < len(joint.entries):
+        raise ConfigError(
+            "a joint draw whose entries are functions of earlier ones cannot be moved in its parameters; "
+            "sample the entries one after another, or use LeaveOneOut"
+        )
+    return found
 
 
 def _positive(constraint: object) -> bool:

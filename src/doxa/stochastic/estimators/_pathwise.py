@@ -10,13 +10,12 @@ from math import ceil, inf, log2
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent, Normal, TransformedDistribution
+from torch.distributions import Distribution, Independent, TransformedDistribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import Factors, factors, has_factors, repeat_batch
-from doxa.stochastic.estimators._outcomes import gauss_hermite
-from doxa.stochastic.estimators._random import gumbel, logistic
+from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors
+from doxa.stochastic.estimators._random import gumbel, logistic, reparameterised
 
 __all__ = ["GumbelSoftmax", "Implicit", "Reparameterise", "StraightThrough"]
 
@@ -56,16 +55,7 @@ class Reparameterise(Estimator):
                 f"{type(distribution).__name__} cannot be reparameterised; use Score, LeaveOneOut, or, if it has a "
                 "distribution function, Implicit"
             )
-        return Draw(distribution.rsample(torch.Size([n])), distribution)
-
-    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
-        if n > 1 or not isinstance(distribution, Normal):
-            return None
-        nodes, weights = gauss_hermite(64, distribution.loc)
-        shape = (1, -1, *(1,) * len(distribution.batch_shape))
-        value = distribution.loc + distribution.scale * nodes.reshape(shape)
-        prob = weights.reshape(shape[1:]).expand(-1, *distribution.batch_shape)
-        return Draw(value, repeat_batch(distribution, len(nodes))), prob
+        return Draw(reparameterised(distribution, n), distribution)
 
 
 class Implicit(Estimator):
@@ -203,7 +193,7 @@ def perturbed(log_probs: Tensor, n: int) -> Tensor:
     wide = log_probs.detach().expand(n, *log_probs.shape)
     if log_probs.shape[-1] == 2:
         noise = logistic(wide[..., 1])
-        return torch.stack([torch.zeros_like(noise), log_probs[..., 1] - log_probs[..., 0] + noise], -1)
+        return torch.stack([torch.zeros_like(noise), clamped(log_probs[..., 1] - log_probs[..., 0]) + noise], -1)
     return log_probs + gumbel(wide)
 
 

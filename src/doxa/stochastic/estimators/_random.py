@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution, Independent, Normal
 
-__all__ = ["borrowed", "gumbel", "logistic", "uniform"]
+__all__ = ["borrowed", "gumbel", "logistic", "reparameterised", "uniform"]
 
 
 @contextmanager
@@ -34,6 +35,17 @@ def uniform(like: Tensor) -> Tensor:
     """Numbers strictly between 0 and 1 in the shape of ``like``."""
     # torch draws from [0, 1): only 0 has to go.
     return torch.rand_like(like).clamp_min(torch.finfo(like.dtype).tiny)
+
+
+def reparameterised(distribution: Distribution, n: int) -> Tensor:
+    """n live samples; those of a Normal as torch makes them, but of noise that torch.func.vmap can draw, too."""
+    base = distribution
+    while isinstance(base, Independent):
+        base = base.base_dist
+    if isinstance(base, Normal):
+        return base.loc + torch.randn_like(base.loc.detach().expand(n, *base.loc.shape)) * base.scale
+    live: Tensor = distribution.rsample(torch.Size([n]))
+    return live
 
 
 def gumbel(like: Tensor) -> Tensor:

@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution, Normal
+from torch.distributions import Distribution
+from torch.nn.functional import logsigmoid
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import Factors, factors, has_factors, is_bernoulli, repeat_batch
-from doxa.stochastic.estimators._outcomes import gauss_hermite, tanh_sinh
-from doxa.stochastic.estimators._random import uniform
+from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, is_bernoulli, log_prob
+from doxa.stochastic.estimators._random import reparameterised, uniform
 
 __all__ = ["LAX", "REBAR", "RELAX"]
 
@@ -33,7 +33,7 @@ class _Learnt(nn.Module, Estimator):
         self.function = function
 
     def gradient(self, draw: Draw) -> Tensor:
-        return draw.distribution.log_prob(draw.value)
+        return log_prob(draw.distribution, draw.value)
 
     @property
     def additive(self) -> bool:
@@ -70,21 +70,12 @@ class LAX(_Learnt):
     def propose(self, distribution: Distribution, n: int) -> Draw:
         if not distribution.has_rsample:
             raise ConfigError(f"LAX needs a distribution with rsample; for {type(distribution).__name__} use RELAX")
-        x = distribution.rsample(torch.Size([n]))
+        x = reparameterised(distribution, n)
         return Draw(x.detach(), distribution, live=x)
 
     def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
         assert box is not None
         return self.function(draw.notes["live"]) - box * self.function(draw.value)
-
-    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
-        if n > 1 or not isinstance(distribution, Normal):
-            return None
-        nodes, weights = gauss_hermite(64, distribution.loc)
-        shape = (1, -1, *(1,) * len(distribution.batch_shape))
-        x = distribution.loc + distribution.scale * nodes.reshape(shape)
-        prob = weights.reshape(shape[1:]).expand(-1, *distribution.batch_shape)
-        return Draw(x.detach(), repeat_batch(distribution, len(nodes)), live=x), prob
 
 
 class RELAX(_Learnt):
@@ -126,14 +117,15 @@ class RELAX(_Learnt):
     def _complete(self, distribution: Distribution, f: Factors, u: Tensor, v: Tensor) -> Draw:
         """The relaxed sample from noise u, and a second one from noise v with the same discrete value."""
         if f.log_probs.shape[-1] == 2:
-            alpha = f.log_probs[..., 1] - f.log_probs[..., 0]
+            alpha = clamped(f.log_probs[..., 1] - f.log_probs[..., 0])
             z = alpha + torch.log(u) - torch.log1p(-u)
             index = (z > 0).long()
-            other = _binary_given(f.log_probs, index, v)
+            other = _binary_given(alpha, index, v)
         else:
-            z = f.log_probs - torch.log(-torch.log(u))
+            log_probs = clamped(f.log_probs)
+            z = log_probs - torch.log(-torch.log(u))
             index = z.argmax(-1)
-            other = _categorical_given(f.log_probs, index, v)
+            other = _categorical_given(log_probs, index, v)
         return Draw(f.value(index.detach()), distribution, z=_shaped(f, z), other=_shaped(f, other))
 
     def control_function(self, z: Tensor, distribution: Distribution) -> Tensor:
@@ -144,25 +136,6 @@ class RELAX(_Learnt):
         both = torch.cat([draw.notes["z"], draw.notes["other"]])
         c, given = self.control_function(both, draw.distribution).chunk(2)
         return c - c.detach() - box * given + given.detach()
-
-    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
-        f = factors(distribution)
-        if n > 1 or f.sizes != (2,):
-            return None
-        # Two pieces of u, on which the discrete value is constant, times v: a product of quadratures.
-        nodes, weights = tanh_sinh(24, f.log_probs)
-        with torch.no_grad():
-            zero = f.log_probs[..., 0, 0].exp()
-            x = nodes.reshape(-1, *(1,) * zero.dim())
-            w = weights.reshape(x.shape)
-            u = torch.cat([x * zero, zero + x * (1 - zero)])
-            mass = torch.cat([w * zero, w * (1 - zero)])
-            u = u.unsqueeze(1).expand(len(u), len(x), *zero.shape)
-            v = x.unsqueeze(0).expand_as(u)
-            prob = (mass.unsqueeze(1) * w.unsqueeze(0)).flatten(0, 1)
-        wide = repeat_batch(distribution, prob.shape[0])
-        u, v = (t.flatten(0, 1).unsqueeze(0).unsqueeze(-1) for t in (u, v))
-        return self._complete(wide, factors(wide), u, v), prob
 
 
 class REBAR(RELAX):
@@ -202,15 +175,14 @@ def _shaped(f: Factors, z: Tensor) -> Tensor:
     return f.soft(z) if f.soft is not None else z.reshape((*z.shape[:-2], *f.event, z.shape[-1]))
 
 
-def _binary_given(log_probs: Tensor, index: Tensor, v: Tensor) -> Tensor:
-    """z̃ = α + logit u' with u' = v(1−p) if b = 0 and (1−p) + vp if b = 1, without cancellation."""
-    log_zero, log_one = log_probs[..., 0], log_probs[..., 1]
+def _binary_given(alpha: Tensor, index: Tensor, v: Tensor) -> Tensor:
+    """z̃ = α + logit u' with u' = v(1−p) if b = 0 and (1−p) + vp if b = 1: sums of positive numbers, in log space."""
+    log_zero, log_one = logsigmoid(-alpha), logsigmoid(alpha)
+    below, above = torch.log(v), torch.log1p(-v)
     one = index == 1
-    # b = 1: 1 − u' = p (1 − v);  b = 0: u' = (1 − p) v. The other one follows by log1p.
-    small = torch.where(one, log_one + torch.log1p(-v), log_zero + torch.log(v))
-    large = torch.log1p(-torch.exp(small))
-    logit = torch.where(one, large - small, small - large)
-    return log_one - log_zero + logit
+    log_u = torch.where(one, torch.logaddexp(log_zero, log_one + below), log_zero + below)
+    log_rest = torch.where(one, log_one + above, torch.logaddexp(log_one, log_zero + above))
+    return alpha + log_u - log_rest
 
 
 def _categorical_given(log_probs: Tensor, index: Tensor, v: Tensor) -> Tensor:

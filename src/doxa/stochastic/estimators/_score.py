@@ -15,7 +15,7 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import dtype_of, repeat_batch, support, total_size
+from doxa.stochastic.estimators._factors import first_weights, log_prob, mode, repeat_batch, support, total_size
 from doxa.stochastic.estimators._outcomes import independent_outcomes
 from doxa.stochastic.tape._tracing import is_wrapped
 
@@ -51,7 +51,7 @@ class Enumerate(Estimator):
         return Draw(support(distribution, "Enumerate"), distribution)
 
     def weight(self, draw: Draw) -> Tensor:
-        return draw.distribution.log_prob(draw.value).exp()
+        return log_prob(draw.distribution, draw.value).exp()
 
     def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
         if total_size(distribution) is None:
@@ -92,7 +92,7 @@ class Score(Estimator):
         return Draw(distribution.sample(torch.Size([n])), distribution)
 
     def gradient(self, draw: Draw) -> Tensor:
-        return draw.distribution.log_prob(draw.value)
+        return log_prob(draw.distribution, draw.value)
 
     @property
     def controls(self) -> bool:
@@ -155,7 +155,7 @@ class SelfCritical(Score):
 
     def _complete(self, distribution: Distribution, value: Tensor) -> Draw:
         try:
-            greedy = distribution.mode
+            greedy = mode(distribution)
         except NotImplementedError:
             raise ConfigError(
                 f"SelfCritical needs the most probable value, and {type(distribution).__name__} has no mode; "
@@ -168,10 +168,7 @@ class SelfCritical(Score):
         return self._complete(distribution, distribution.sample(torch.Size([n])))
 
     def weight(self, draw: Draw) -> Tensor:
-        n = draw.m - 1
-        weight = torch.full((draw.m,), 1 / n, device=draw.value.device)
-        weight[-1] = 0
-        return weight.reshape(-1, *(1,) * len(draw.distribution.batch_shape)).to(dtype_of(draw.distribution))
+        return first_weights(draw.m - 1, draw)
 
     def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
         assert box is not None

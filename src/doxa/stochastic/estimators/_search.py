@@ -17,7 +17,17 @@ from doxa.errors import ConfigError
 from doxa.stochastic.estimators._factors import factors, has_factors
 from doxa.stochastic.tape._tracing import is_traced
 
-__all__ = ["FactorTokens", "Tokens", "outside", "stochastic_beam", "token_log_probs", "tokens_of", "top_k"]
+__all__ = [
+    "NEVER",
+    "FactorTokens",
+    "Tokens",
+    "log_outside",
+    "outside",
+    "stochastic_beam",
+    "token_log_probs",
+    "tokens_of",
+    "top_k",
+]
 
 NEVER = float("-inf")
 
@@ -157,6 +167,40 @@ def token_log_probs(model: Tokens, tokens: Tensor) -> Tensor:
         token = tokens[..., t].reshape(-1)
         found.append(log_p.gather(-1, token.unsqueeze(-1)).reshape(rows, k))
     return torch.stack(found, -1)
+
+
+def log_outside(model: Tokens, tokens: Tensor, log_p: Tensor) -> Tensor:
+    """log p(∉ S) (rows,) of sets S (rows, k, T) of different sequences with log-probabilities (rows, k).
+
+    1 − p(S) loses all digits where S is nearly everything. There it is summed instead: a sequence leaves S at the first
+    token that no member with the same beginning has.
+    """
+    rows, k, length = tokens.shape
+    if model.size is not None and k >= model.size:
+        return torch.full_like(log_p[:, 0], NEVER)
+    total = log_p.exp().sum(-1)
+    if is_traced(total) or bool((total < 0.999).all()):
+        return torch.log1p(-total.clamp_max(1 - torch.finfo(total.dtype).eps))
+    row = torch.arange(rows, device=tokens.device).repeat_interleave(k)
+    state = model.select(model.start(), row)
+    token: Tensor | None = None
+    same = torch.ones(rows, k, k, dtype=torch.bool, device=tokens.device)  # members that begin alike
+    begun = torch.zeros_like(log_p)
+    terms = []
+    for t in range(length):
+        step, state = model.step(state, row, t, token)
+        step = step.reshape(rows, k, -1)
+        here = tokens[..., t]
+        taken = torch.zeros_like(step, dtype=torch.int64).scatter_add_(
+            -1, here.unsqueeze(1).expand(rows, k, k), same.long()
+        )
+        first = same.int().argmax(-1) == torch.arange(k, device=tokens.device)  # one member for each beginning
+        leaving = step.masked_fill(taken > 0, NEVER).logsumexp(-1) + begun
+        terms.append(leaving.masked_fill(~first, NEVER))
+        begun = begun + step.gather(-1, here.unsqueeze(-1)).squeeze(-1)
+        same = same & (here.unsqueeze(-1) == here.unsqueeze(-2))
+        token = here.reshape(-1)
+    return torch.cat(terms, -1).logsumexp(-1)
 
 
 def outside(model: Tokens, tokens: Tensor, valid: Tensor, n: int) -> tuple[Tensor, Tensor]:

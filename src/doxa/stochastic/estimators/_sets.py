@@ -23,18 +23,9 @@ from torch import Tensor
 from doxa.errors import ConfigError
 from doxa.stochastic.tape._tracing import is_traced
 
-__all__ = ["SUBSETS_UP_TO", "by_quadrature", "by_subsets", "log_remainder", "set_log_probs"]
+__all__ = ["SUBSETS_UP_TO", "by_quadrature", "by_subsets", "set_log_probs"]
 
 SUBSETS_UP_TO = 9
-
-
-def log_remainder(log_p: Tensor, size: int | None) -> Tensor:
-    """log(1 − Σ p) over the last dimension, −inf where the set is everything there is."""
-    k = log_p.shape[-1]
-    if size is not None and k >= size:
-        return torch.full_like(log_p[..., 0], float("-inf"))
-    total = log_p.exp().sum(-1)
-    return torch.log1p(-total.clamp_max(1 - torch.finfo(log_p.dtype).eps))
 
 
 def set_log_probs(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:

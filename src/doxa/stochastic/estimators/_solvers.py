@@ -15,6 +15,8 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
+from doxa.stochastic.estimators._factors import log_prob
+from doxa.stochastic.estimators._random import reparameterised
 from doxa.stochastic.estimators._score import LeaveOneOut
 
 __all__ = ["IMLE", "PerturbAndMAP"]
@@ -48,7 +50,7 @@ class PerturbAndMAP(LeaveOneOut):
             return Draw(self.solver(u), distribution, input=u)
 
     def gradient(self, draw: Draw) -> Tensor:
-        return draw.distribution.log_prob(draw.notes["input"])
+        return log_prob(draw.distribution, draw.notes["input"])
 
     def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
         return None
@@ -107,7 +109,7 @@ class IMLE(Estimator):
             raise ConfigError(
                 f"IMLE needs a distribution with rsample around the weights, got {type(distribution).__name__}"
             )
-        u = distribution.rsample(torch.Size([n]))
+        u = reparameterised(distribution, n)
         z: Tensor = _Solve.apply(u, self.solver, self.step)  # type: ignore[no-untyped-call]
         if z.shape != u.shape:
             raise ConfigError(

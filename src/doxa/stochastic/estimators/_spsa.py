@@ -8,7 +8,7 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import all_indices, repeat_batch, support, total_size
+from doxa.stochastic.estimators._factors import all_indices, log_prob, repeat_batch, support, total_size
 from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES
 from doxa.stochastic.estimators._parameters import flat_sum, parameters_of, rademacher, rebuilt
 
@@ -62,8 +62,8 @@ class SPSA(Estimator):
         self, distribution: Distribution, values: list[Tensor], moved: list[Distribution], signs: dict[str, Tensor]
     ) -> Draw:
         value = torch.cat(values)
-        log_ratio = distribution.log_prob(value) - torch.cat(
-            [d.log_prob(v) for d, v in zip(moved, values, strict=True)]
+        log_ratio = log_prob(distribution, value) - torch.cat(
+            [log_prob(d, v) for d, v in zip(moved, values, strict=True)]
         )
         # ±1/(cε) for the two halves, and 1/ε = ε.
         notes = {k: torch.cat([s, -s]) / self.step for k, s in signs.items()}
@@ -75,7 +75,9 @@ class SPSA(Estimator):
 
     def gradient(self, draw: Draw) -> Tensor:
         theta = parameters_of(draw.distribution)
-        parts = [flat_sum(theta[k] * draw.notes[k], draw.distribution, 1) for k in theta]
+        # An infinite logit has no derivative.
+        finite = {k: torch.where(t.isinf(), 0.0, t) for k, t in theta.items()}
+        parts = [flat_sum(finite[k] * draw.notes[k], draw.distribution, 1) for k in theta]
         total = torch.stack(parts).sum(0)
         return total / draw.notes["ratio"]
 
@@ -96,7 +98,7 @@ class SPSA(Estimator):
             values = support(distribution)
             moved = [rebuilt(distribution, {"logits": logits + c * signs}) for c in (self.step, -self.step)]
             pair = [values[choice[:, count]], values[choice[:, count + 1]]]
-            logs = torch.stack([d.log_prob(v) for d, v in zip(moved, pair, strict=True)])
+            logs = torch.stack([log_prob(d, v) for d, v in zip(moved, pair, strict=True)])
             prob = logs.double().sum(0).exp() / 2**count
             wide = repeat_batch(distribution, choice.shape[0])
             moved = [

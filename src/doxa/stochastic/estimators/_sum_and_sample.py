@@ -20,7 +20,7 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import has_factors, repeat_batch, support, total_size
+from doxa.stochastic.estimators._factors import has_factors, log_prob, repeat_batch, support, total_size
 from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES, combine
 from doxa.stochastic.estimators._score import refuse_tracing
 from doxa.stochastic.estimators._search import Tokens, outside, tokens_of, top_k
@@ -64,7 +64,7 @@ class _Mixed(Estimator):
 
     def _parts(self, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
         """log p of every sample, the probabilities of the summed values, and log p(∉S); all live."""
-        log_p = draw.distribution.log_prob(draw.value)
+        log_p = log_prob(draw.distribution, draw.value)
         s = self.summed
         p = torch.where(draw.notes["counts"][:s], log_p[:s].exp(), 0.0)
         rest = torch.log1p(-p.sum(0).clamp_max(1 - torch.finfo(p.dtype).eps))
@@ -79,6 +79,7 @@ class _Mixed(Estimator):
 
     def gradient(self, draw: Draw) -> Tensor:
         log_p, _, rest = self._parts(draw)
+        log_p = torch.where(log_p.isinf(), 0.0, log_p)  # an impossible value is summed over with weight 0
         if self.form == "A":
             return log_p
         s = self.summed
@@ -108,7 +109,7 @@ class _Mixed(Estimator):
             counts = valid.T.reshape(self.summed, *distribution.batch_shape)
             kept = model.values(torch.where(valid.unsqueeze(-1), tokens, 0))
             values = support(distribution)
-            log_p = distribution.log_prob(values).double()
+            log_p = log_prob(distribution, values).double()
             axes = tuple(range(-len(distribution.event_shape), 0))
             same = kept.unsqueeze(1) == values.unsqueeze(0)
             same = same.all(axes) if axes else same

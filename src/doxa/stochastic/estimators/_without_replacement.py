@@ -10,10 +10,10 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import dtype_of, has_factors, repeat_batch, support, total_size
+from doxa.stochastic.estimators._factors import dtype_of, has_factors, log_prob, repeat_batch, support, total_size
 from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES
-from doxa.stochastic.estimators._search import stochastic_beam, tokens_of
-from doxa.stochastic.estimators._sets import log_remainder, set_log_probs
+from doxa.stochastic.estimators._search import NEVER, log_outside, stochastic_beam, tokens_of
+from doxa.stochastic.estimators._sets import set_log_probs
 
 __all__ = ["ScoreWithoutReplacement", "UnorderedSet"]
 
@@ -37,7 +37,7 @@ class _Different(Estimator):
         return size is None or size > self.n
 
     def gradient(self, draw: Draw) -> Tensor:
-        return draw.distribution.log_prob(draw.value)
+        return log_prob(draw.distribution, draw.value)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n}, baseline={self.baseline})"
@@ -67,11 +67,11 @@ class UnorderedSet(_Different):
             raise ConfigError(f"UnorderedSet({n}) needs {n} different values, the distribution has {model.size}")
         with torch.no_grad():
             tokens, log_p, _ = stochastic_beam(model, n)
-            return self._complete(distribution, model.values(tokens), log_p, model.size)
+            return self._complete(distribution, model.values(tokens), log_p, log_outside(model, tokens, log_p))
 
-    def _complete(self, distribution: Distribution, value: Tensor, log_p: Tensor, size: int | None) -> Draw:
+    def _complete(self, distribution: Distribution, value: Tensor, log_p: Tensor, log_rest: Tensor) -> Draw:
         """Notes: the log-weights (k, *batch), and the matrix p(x') r(x, x') as (k, *batch, k)."""
-        whole, first, second = set_log_probs(log_p, log_remainder(log_p, size))
+        whole, first, second = set_log_probs(log_p, log_rest)
         weight = log_p + first - whole.unsqueeze(-1)
         ratio = log_p.unsqueeze(-2) + second - first.unsqueeze(-1)
         shape = (value.shape[0], *distribution.batch_shape)
@@ -97,13 +97,17 @@ class UnorderedSet(_Different):
             return None
         values = support(distribution)
         with torch.no_grad():
-            log_p = distribution.log_prob(values).double()
+            log_p = log_prob(distribution, values).double()
             orders = torch.tensor(list(permutations(range(size), n)), device=values.device).T  # (n, O)
             taken = log_p[orders]  # (n, O, *batch)
-            before = torch.cat([torch.zeros_like(taken[:1]), taken.exp().cumsum(0)[:-1]])
-            prob = (taken - torch.log1p(-before)).sum(0).exp()
+            prob, left = torch.ones_like(taken[0]), log_p.unsqueeze(1).expand(-1, *taken.shape[1:])
+            for drawn, own in zip(orders, taken, strict=True):
+                # What is left to draw from is summed, not subtracted from 1: it may be tiny. Impossible draws have p 0.
+                prob = prob * torch.where(own > NEVER, (own - left.logsumexp(0)).exp(), 0.0)
+                gone = torch.arange(size, device=orders.device).unsqueeze(-1) == drawn
+                left = left.masked_fill(gone.reshape((*gone.shape, *(1,) * (taken.dim() - 2))), NEVER)
             wide = repeat_batch(distribution, orders.shape[1])
-            return self._complete(wide, values[orders], taken.movedim(0, -1), size), prob
+            return self._complete(wide, values[orders], taken.movedim(0, -1), left.logsumexp(0)), prob
 
 
 class ScoreWithoutReplacement(_Different):
@@ -134,8 +138,9 @@ class ScoreWithoutReplacement(_Different):
             )
         with torch.no_grad():
             tokens, log_p, noisy = stochastic_beam(model, n + 1)
-            x = (log_p[:, :n] - noisy[:, n:]).exp()
-            weight = log_p[:, :n] - torch.log(-torch.expm1(-x))
+            log_x = log_p[:, :n] - noisy[:, n:]
+            inclusion = torch.where(log_x < -30, log_x, torch.log(-torch.expm1(-log_x.exp())))
+            weight = log_p[:, :n] - inclusion
             shape = (n, *distribution.batch_shape)
             notes = [t.movedim(-1, 0).reshape(shape) for t in (weight, log_p[:, :n])]
             return Draw(model.values(tokens[:, :n]), distribution, log_weight=notes[0], log_p=notes[1])

@@ -10,7 +10,16 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._factors import Factors, broadcast, factors, has_factors, support, total_size
+from doxa.stochastic.estimators._factors import (
+    Factors,
+    broadcast,
+    factors,
+    has_factors,
+    log_prob,
+    mode,
+    support,
+    total_size,
+)
 
 __all__ = ["Joint"]
 
@@ -80,13 +89,13 @@ class Joint(Distribution):
     @property
     def mode(self) -> Tensor:
         """The greedy value: each variable at its mode given the earlier ones."""
-        return self._ancestral(lambda d: d.mode, torch.Size())
+        return self._ancestral(mode, torch.Size())
 
     def log_prob(self, value: Tensor) -> Tensor:
         parts = self.split(value)
         total: Tensor | None = None
         for i, entry in enumerate(self.entries):
-            term = self._conditional(entry, parts[:i]).log_prob(parts[i])
+            term = log_prob(self._conditional(entry, parts[:i]), parts[i])
             total = term if total is None else total + term
         assert total is not None
         return total

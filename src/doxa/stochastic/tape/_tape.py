@@ -12,12 +12,14 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
+from doxa.stochastic.estimators._factors import parameters
 from doxa.stochastic.estimators._random import borrowed
 from doxa.stochastic.tape._deps import check_axes, check_by_perturbation
 from doxa.stochastic.tape._joint import Joint
 from doxa.stochastic.tape._magic import guard
 from doxa.stochastic.tape._nodes import Forest, Node, Prefix, members
 from doxa.stochastic.tape._surrogate import Assembly
+from doxa.stochastic.tape._tracing import is_traced
 
 __all__ = ["Tape"]
 
@@ -143,7 +145,16 @@ class Tape:
         return node.values
 
     def _propose(self, estimator: Estimator, distribution: Distribution, n: int) -> Draw:
-        return estimator.propose(distribution, n)
+        try:
+            return estimator.propose(distribution, n)
+        except RuntimeError as error:
+            if "randomness error mode" in str(error):
+                what = "sampling inside torch.func.vmap needs vmap(..., randomness='different')"
+            elif "different inplace randomness" in str(error):
+                what = f"torch cannot draw from {distribution} inside torch.func.vmap; use Tape(batch_dims=1) instead"
+            else:
+                raise
+            raise ConfigError(what) from None
 
     # Costs.
 
@@ -329,6 +340,11 @@ class Tape:
     def _check_batch_shape(self, distribution: Distribution) -> None:
         if not isinstance(distribution, Distribution):
             raise ConfigError(f"distribution is {distribution!r}, expected a torch.distributions object")
+        for name, value in parameters(distribution).items():
+            if not is_traced(value) and bool(value.isnan().any()):
+                raise ProblemError(
+                    f"{name} of the distribution has NaN, expected numbers; see what the network before it computes"
+                )
         self._check_shape(tuple(distribution.batch_shape), "distribution")
 
     def _check_shape(self, shape: tuple[int, ...], what: str) -> None:

@@ -15,4 +15,10 @@ def is_wrapped(x: Tensor) -> bool:
 
 def is_traced(x: Tensor) -> bool:
     """Whether a tensor has no values to look at: inside torch.compile, or one of many in vmap."""
-    return torch.compiler.is_compiling() or bool(torch._C._functorch.is_batchedtensor(x))
+    if torch.compiler.is_compiling():
+        return True
+    while is_wrapped(x):
+        if torch._C._functorch.is_batchedtensor(x):
+            return True
+        x = torch._C._functorch.get_unwrapped(x)
+    return False

@@ -1,7 +1,7 @@
 """Tapes that go through everything that can happen, instead of sampling it.
 
 On a ``WorldTape`` each node has one more batch dimension, in which all draws of its proposal stand side by side: the
-*worlds*. Their probabilities make the expectation of the surrogate exact. A ``TrueTape`` replaces every estimator by
+*worlds*. Their probabilities give the expectation of the surrogate. A ``TrueTape`` replaces every estimator by
 a sum or an integral over all values, so that its value is the expected cost itself.
 """
 
@@ -13,12 +13,12 @@ from types import EllipsisType
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Geometric, Independent, Poisson
+from torch.distributions import Distribution
 
-from doxa.errors import ConfigError
+from doxa.stochastic._truth import gauss_legendre, intervals, is_countable, scalar
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import all_indices, support, total_size
-from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES, gauss_legendre
+from doxa.stochastic.estimators._factors import all_indices, log_prob, repeat_batch, support, total_size
+from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES
 from doxa.stochastic.tape._tape import Tape
 
 __all__ = ["TooMany", "TrueTape", "WorldTape"]
@@ -40,6 +40,10 @@ class WorldTape(Tape):
         if found is None:
             raise TooMany
         draw, prob = found
+        possible = (prob > 0).flatten(1).any(1) if prob.dim() > 1 else prob > 0
+        if not bool(possible.all()):  # what never happens may have no finite log-probability
+            prob = prob[possible]
+            draw = draw.map(lambda t: t[:, possible], repeat_batch(distribution, len(prob)))
         here = len(self.nodes)
         particles = tuple(distribution.batch_shape[: len(self._axes)])
         count, together = prob.shape[0], prod(particles)
@@ -67,47 +71,43 @@ class WorldTape(Tape):
 
 
 class _Everything(Estimator):
-    """The expectation itself: a sum over all values, or a quadrature."""
+    """The expectation itself: a sum over all values, or an integral over ``panels`` intervals."""
+
+    def __init__(self, panels: int) -> None:
+        super().__init__()
+        self.panels = panels
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
-        base = distribution
-        while isinstance(base, Independent):
-            base = base.base_dist
         if total_size(distribution) is not None:
             value = support(distribution)
-            return Draw(
-                value, distribution, step=torch.ones_like(value[..., 0] if distribution.event_shape else value).float()
-            )
-        if any(size > 1 for size in distribution.event_shape) or base.event_shape:
-            raise ConfigError(
-                f"the expected cost under {type(base).__name__} is not known; "
-                "pass expected=, a function that computes it"
-            )
+            return Draw(value, distribution, step=torch.ones_like(value[..., 0] if distribution.event_shape else value))
+        base = scalar(distribution)
         lead = (-1, *(1,) * len(base.batch_shape))
         with torch.no_grad():
-            mean, spread = base.mean, base.stddev
-            if isinstance(base, Poisson | Geometric):
-                top = int((mean + 15 * spread).max()) + 30
-                value = torch.arange(float(top)).to(mean).reshape(lead).expand(-1, *base.batch_shape)
+            if is_countable(base):
+                top = int((base.mean + 15 * base.stddev).max()) + 30
+                start = float(getattr(base.support, "lower_bound", 0))
+                value = (start + torch.arange(top).to(base.mean)).reshape(lead).expand(-1, *base.batch_shape)
                 step = torch.ones_like(value)
             else:
-                nodes, weights = gauss_legendre(240, mean.double())
-                low, high = mean - 14 * spread, mean + 14 * spread
-                edge = getattr(base.support, "lower_bound", None)
-                if edge is not None:  # one-sided densities have long tails
-                    low, high = torch.full_like(mean, float(edge)), mean + 45 * spread
-                value = low + (high - low) * nodes.reshape(lead).to(mean)
-                value = value.clamp_min(float(edge) + 1e-12) if edge is not None else value
-                step = (high - low) * weights.reshape(lead).to(mean)
+                nodes, weights = gauss_legendre(12)
+                low = torch.arange(self.panels, dtype=torch.float64).unsqueeze(-1)
+                t = ((low + nodes) / self.panels).reshape(lead).to(base.mean).expand(-1, *base.batch_shape)
+                value, step = intervals(base, t)
+                step = step * (weights.repeat(self.panels) / self.panels).reshape(lead)
         shape = (value.shape[0], *distribution.batch_shape)
         return Draw(value.reshape((*shape, *distribution.event_shape)), distribution, step=step.reshape(shape))
 
     def weight(self, draw: Draw) -> Tensor:
-        return draw.distribution.log_prob(draw.value).exp() * draw.notes["step"]
+        return log_prob(draw.distribution, draw.value).exp() * draw.notes["step"]
 
 
 class TrueTape(Tape):
     """A tape whose surrogate is the expected cost, whatever ``deps`` claim."""
+
+    def __init__(self, panels: int) -> None:
+        super().__init__()
+        self.panels = panels
 
     def sample(
         self,
@@ -117,7 +117,7 @@ class TrueTape(Tape):
         deps: Iterable[Tensor] | None = None,
         name: str | None = None,
     ) -> Tensor:
-        return super().sample(distribution, _Everything(), name=name)
+        return super().sample(distribution, _Everything(self.panels), name=name)
 
     def cost(
         self, value: Tensor | Callable[[], Tensor], deps: Iterable[Tensor] | None = None, name: str | None = None

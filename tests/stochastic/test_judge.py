@@ -1,0 +1,309 @@
+"""The audit of the judge: estimators × distributions × costs whose truth is known, and no false verdict on any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Cauchy,
+    Distribution,
+    Exponential,
+    Gamma,
+    Geometric,
+    Independent,
+    Laplace,
+    LogNormal,
+    MultivariateNormal,
+    Normal,
+    Poisson,
+)
+
+from doxa.stochastic import (
+    ARM,
+    ARMS,
+    GO,
+    LAX,
+    REBAR,
+    RELAX,
+    SPSA,
+    DisARM,
+    Draw,
+    Enumerate,
+    Estimator,
+    FromGradient,
+    GumbelSoftmax,
+    Implicit,
+    ImportanceSampling,
+    LeaveOneOut,
+    MeasureValued,
+    RaoBlackwell,
+    Reparameterise,
+    Score,
+    ScoreWithoutReplacement,
+    SelfCritical,
+    StraightThrough,
+    SumAndSample,
+    Tape,
+    UnorderedSet,
+    check_tape,
+    check_unbiased,
+)
+
+Cost = Callable[[Tensor], Tensor]
+
+
+def t(*x: float) -> Tensor:
+    return torch.tensor(x[0] if len(x) == 1 else x)
+
+
+def square(x: Tensor) -> Tensor:
+    return (x - 0.45) ** 2
+
+
+def jump(x: Tensor) -> Tensor:
+    return (x > 0).double()
+
+
+def single(x: Tensor) -> Tensor:
+    """Computed in float32, whatever came."""
+    return torch.sin(x.float() + 0.3)
+
+
+COSTS: dict[str, Cost] = {
+    "square": square,
+    "jump": jump,
+    "kink": lambda x: x.double().abs(),
+    "float32": single,
+    "large and flat": lambda x: 1e6 + x.double(),
+    "large and flat in float32": lambda x: 1e6 + x.float(),
+    "constant": lambda x: 0 * x.double() + 2,
+}
+
+
+class OwnBaseline(Score):
+    """The baseline of a sample is its own cost."""
+
+    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
+        assert box is not None
+        return (1 - box) * cost.mean(0, keepdim=True)
+
+
+class TooHeavy(ImportanceSampling):
+    """Weights off by a factor."""
+
+    def weight(self, draw: Draw) -> Tensor:
+        return 1.03 * super().weight(draw)
+
+
+class Cut(Score):
+    """No derivative at all."""
+
+    def gradient(self, draw: Draw) -> Tensor:
+        return super().gradient(draw).detach()
+
+
+class Listed(Score):
+    """Draws other values than it lists."""
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        return Draw(torch.zeros_like(distribution.sample(torch.Size([n]))), distribution)
+
+
+FINITE: dict[str, Distribution] = {
+    "coin": Bernoulli(t(0.3)),
+    "fair coin": Bernoulli(t(0.5)),
+    "sure coin": Bernoulli(logits=t(60.0)),
+    "impossible coin": Bernoulli(logits=t(-110.0)),
+    "die": Categorical(logits=t(0.3, -0.2, 1.0)),
+    "loaded die": Categorical(logits=t(60.0, 0.0, 1.0)),
+    "die with a missing side": Categorical(logits=t(0.0, float("-inf"), 1.0, 0.4)),
+    "fair die": Categorical(torch.ones(4)),
+}
+ON_FINITE: dict[str, Callable[[], Estimator]] = {
+    "enumerate": Enumerate,
+    "score": lambda: Score(1),
+    "score with a baseline": lambda: Score(2, baseline=0.7),
+    "leave one out": lambda: LeaveOneOut(2),
+    "self-critical": lambda: SelfCritical(1),
+    "go": GO,
+    "rao-blackwell": RaoBlackwell,
+    "measure-valued": MeasureValued,
+    "unordered set": lambda: UnorderedSet(2),
+    "without replacement": lambda: ScoreWithoutReplacement(2),
+    "sum and sample": lambda: SumAndSample(2, top=1),
+    "sum and sample, live": lambda: SumAndSample(2, top=1, form="B"),
+}
+
+
+FITTING = [(d, name) for d in FINITE for name, make in ON_FINITE.items() if make().fits(FINITE[d])]
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize(("distribution", "name"), FITTING)
+def test_unbiased_on_finite_distributions(distribution: str, name: str, cost: str) -> None:
+    torch.manual_seed(0)
+    d, estimator = FINITE[distribution], ON_FINITE[name]()
+    verdict = check_unbiased(estimator, d, COSTS[cost], order=min(2, int(min(estimator.order_for(d), 2))))
+    assert verdict.ok, str(verdict)
+
+
+COIN: dict[str, Callable[[], Estimator]] = {
+    "arm": ARM,
+    "disarm": DisARM,
+    "arms": lambda: ARMS(3),
+    "rebar": lambda: REBAR(square),
+    "rebar, cold": lambda: REBAR(square, temperature=0.1),
+    "relax": lambda: RELAX(torch.tanh),
+}
+
+
+@pytest.mark.parametrize("logit", [-110.0, -30.0, -1.0, 0.0, 0.3, 60.0])
+@pytest.mark.parametrize("name", COIN)
+def test_unbiased_on_coins(name: str, logit: float) -> None:
+    torch.manual_seed(0)
+    verdict = check_unbiased(COIN[name](), Bernoulli(logits=t(logit)), square, replicates=4000)
+    assert verdict.ok, str(verdict)
+
+
+REAL: dict[str, tuple[Callable[[], Estimator], Distribution, Cost]] = {
+    "score, jump": (lambda: Score(1), Normal(t(0.25), t(1.0)), jump),
+    "score, kink": (lambda: Score(1), Normal(t(0.25), t(1.0)), torch.abs),
+    "score, far jump": (lambda: LeaveOneOut(2), Normal(t(0.25), t(1.0)), lambda x: (x > 4).double()),
+    "score, many jumps": (lambda: Score(2), Normal(t(0.25), t(1.0)), lambda x: torch.floor(3 * x)),
+    "pathwise, kink": (Reparameterise, Normal(t(0.25), t(1.0)), torch.abs),
+    "pathwise, float32": (Reparameterise, Normal(t(0.25), t(1.0)), single),
+    "pathwise, narrow": (Reparameterise, Normal(t(3.0), t(1e-3)), square),
+    "pathwise, wide": (Reparameterise, Normal(t(3.0), t(1e3)), lambda x: (x / 1e3).cos()),
+    "lax": (lambda: LAX(torch.tanh), Normal(t(0.25), t(1.0)), square),
+    "implicit": (Implicit, Laplace(t(0.2), t(0.7)), square),
+    "measure-valued": (MeasureValued, Normal(t(0.25), t(1.0)), square),
+    "measure-valued, jump": (MeasureValued, Normal(t(0.25), t(1.0)), jump),
+    "measure-valued counts": (MeasureValued, Poisson(t(2.5)), square),
+    "measure-valued waits": (MeasureValued, Exponential(t(0.7)), torch.cos),
+    "importance": (lambda: ImportanceSampling(Normal(t(0.0), t(2.0)), n=2), Normal(t(0.25), t(1.0)), square),
+    "beta": (Reparameterise, Beta(t(2.0), t(3.0)), square),
+    "beta, score": (lambda: LeaveOneOut(2), Beta(t(0.5), t(0.7)), square),
+    "gamma": (Reparameterise, Gamma(t(2.0), t(3.0)), square),
+    "gamma, jump": (lambda: Score(2), Gamma(t(0.6), t(1.0)), lambda x: (x > 1).double()),
+    "log-normal": (Reparameterise, LogNormal(t(0.1), t(0.5)), torch.cos),
+    "cauchy": (lambda: Score(2), Cauchy(t(0.2), t(1.0)), torch.sigmoid),
+    "poisson": (lambda: LeaveOneOut(2), Poisson(t(2.5)), square),
+    "many counts": (lambda: LeaveOneOut(2), Poisson(t(400.0)), lambda x: (x / 50).cos()),
+    "nearly no counts": (lambda: Score(2), Poisson(t(1e-3)), square),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_unbiased_on_numbers(name: str) -> None:
+    torch.manual_seed(0)
+    make, distribution, cost = REAL[name]
+    verdict = check_unbiased(make(), distribution, cost, order=1)
+    assert verdict.kind == "no bias found", str(verdict)
+
+
+def test_the_truth_of_a_jump_is_the_normal_distribution_function() -> None:
+    verdict = check_unbiased(Score(1), lambda m: Normal(m, 1.0), jump, order=2, at=t(0.25))
+    density = Normal(0.0, 1.0).log_prob(t(0.25)).exp()
+    exact = (Normal(0.0, 1.0).cdf(t(0.25)), density, -0.25 * density)
+    assert verdict.truth == pytest.approx([float(x) for x in exact], abs=1e-7)
+
+
+BIASED: dict[str, tuple[Callable[[], Estimator], Distribution, Cost, int]] = {
+    "straight-through": (StraightThrough, FINITE["coin"], torch.exp, 1),
+    "gumbel-softmax": (lambda: GumbelSoftmax(1.0), FINITE["coin"], square, 0),
+    "gumbel-softmax, cold": (lambda: GumbelSoftmax(0.3), FINITE["coin"], square, 0),
+    "straight-through gumbel": (lambda: GumbelSoftmax(0.7, hard=True), FINITE["coin"], torch.exp, 1),
+    "spsa with large steps": (lambda: SPSA(step=0.5), FINITE["die"], square, 1),
+    "own baseline": (lambda: OwnBaseline(2), FINITE["die"], square, 1),
+    "own baseline, numbers": (lambda: OwnBaseline(2), Normal(t(0.25), t(1.0)), square, 1),
+    "heavy weights": (lambda: TooHeavy(Categorical(torch.ones(3)), n=2), FINITE["die"], lambda x: 2 + x.double(), 0),
+    "heavy weights, numbers": (
+        lambda: TooHeavy(Normal(t(0.0), t(2.0)), n=2),
+        Normal(t(0.25), t(1.0)),
+        lambda x: 2 + 0.1 * x,
+        0,
+    ),
+    "no derivative": (lambda: Cut(2), FINITE["die"], square, 1),
+    "no derivative, numbers": (lambda: Cut(2), Normal(t(0.25), t(1.0)), square, 1),
+    "no derivative, float32": (lambda: Cut(2), FINITE["die"], single, 1),
+    "pathwise over a jump": (Reparameterise, Normal(t(0.25), t(1.0)), lambda x: jump(x) + 0 * x, 1),
+    "twice the score": (lambda: FromGradient(lambda d, x, f: 2 * d.log_prob(x) * f), FINITE["coin"], square, 1),
+    "arm to second order": (ARM, FINITE["coin"], lambda x: x + 1, 2),
+    "disarm to second order": (DisARM, FINITE["coin"], lambda x: x + 1, 2),
+    "own baseline, counts": (lambda: OwnBaseline(2), Poisson(t(2.5)), square, 1),
+}
+
+
+@pytest.mark.parametrize("name", BIASED)
+def test_a_bias_is_found_where_it_begins(name: str) -> None:
+    torch.manual_seed(0)
+    make, distribution, cost, first = BIASED[name]
+    verdict = check_unbiased(make(), distribution, cost, order=max(first, 1))
+    assert verdict.kind == "biased" and verdict.order == first - 1, str(verdict)
+    assert f"BIASED at order {first} by" in str(verdict)
+
+
+UNDECIDED: dict[str, tuple[Estimator, Distribution | Callable[[Tensor], Distribution], Cost, str]] = {
+    "vectors": (
+        Score(1),
+        lambda m: MultivariateNormal(m.unsqueeze(-1).expand(*m.shape, 2), torch.eye(2, dtype=torch.float64)),
+        lambda x: x.sum(-1),
+        "pass expected=",
+    ),
+    "no expectation": (Score(1), lambda m: Cauchy(m, 1.0), lambda x: x.square(), "could not decide"),
+    "too rare": (Score(1), lambda m: Normal(m, 1.0), lambda x: 1e9 * (x > 6), "too rare"),
+    "not finite": (Score(1), lambda m: Normal(m, 1.0), lambda x: x.log(), "not finite"),
+    "too many values": (
+        Score(1),
+        lambda m: Independent(Bernoulli(logits=m.unsqueeze(-1).expand(*m.shape, 20)), 1),
+        lambda x: x.sum(-1),
+        "1,048,576 values",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_what_cannot_be_decided_is_not(name: str) -> None:
+    torch.manual_seed(0)
+    estimator, distribution, cost, why = UNDECIDED[name]
+    verdict = check_unbiased(estimator, distribution, cost, order=1, at=t(0.3))
+    assert verdict.kind == "undecided" and not verdict.ok and not verdict.enumerated, str(verdict)
+    assert "could not decide" in str(verdict) and why in str(verdict)
+
+
+def test_a_proposal_that_draws_other_values_than_it_lists_is_no_proof() -> None:
+    verdict = check_unbiased(Listed(1), FINITE["die"], square, order=1)
+    assert verdict.kind == "undecided" and "condition 4" in str(verdict)
+
+
+def test_the_word_enumerated_is_for_enumeration() -> None:
+    assert "(enumerated)" in str(check_unbiased(LeaveOneOut(2), FINITE["die"], square, order=1))
+    sampled = check_unbiased(LeaveOneOut(2), Normal(t(0.25), t(1.0)), square, order=1, replicates=2000)
+    assert "2,000 samples" in str(sampled) and "enumerated" not in str(sampled) and not sampled.enumerated
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_tapes_with_numbers(wrong: bool) -> None:
+    def model(tape: Tape, theta: Tensor) -> None:
+        x = tape.sample(Normal(theta, 1.0), LeaveOneOut(2))
+        b = tape.sample(Bernoulli(logits=x.detach() if not wrong else (x * theta).detach()), Score())
+        tape.cost((b - 0.3) * (1 + x.detach()))
+
+    torch.manual_seed(0)
+    verdict = check_tape(model, t(0.4))
+    assert verdict.kind == ("biased" if wrong else "no bias found"), str(verdict)
+
+
+NEAR_THE_END: list[Callable[[Tensor], Distribution]] = [lambda p: Bernoulli(probs=p), lambda p: Geometric(probs=p)]
+
+
+@pytest.mark.parametrize("make", NEAR_THE_END)
+def test_parameters_near_the_end_of_their_range(make: Callable[[Tensor], Distribution]) -> None:
+    verdict = check_unbiased(Score(1), make, torch.cos, order=1, at=t(0.02))
+    assert verdict.ok, str(verdict)
