@@ -7,21 +7,9 @@ import re
 import pytest
 
 from doxa.errors import KnowledgeError
-from doxa.logic import (
-    And,
-    Call,
-    Constant,
-    Function,
-    Not,
-    Number,
-    Predicate,
-    Rows,
-    Signature,
-    Sort,
-    Truth,
-    parse,
-)
+from doxa.logic import And, Call, Constant, Function, Not, Number, Predicate, Rows, Sort, Truth, parse
 from doxa.logic.check._check import check_axiom, check_declaration, check_fact
+from doxa.logic.syntax._symbols import Signature
 
 WORLD = """
 sort Person

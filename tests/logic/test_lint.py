@@ -31,7 +31,6 @@ from doxa.logic import (
     Truth,
     Xor,
     exists,
-    fold,
     forall,
     fresh,
     lint,
@@ -44,6 +43,7 @@ from doxa.logic.check._judge import Judge
 from doxa.logic.check._lint import warn_all
 from doxa.logic.check._sorts import Kind
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic
+from doxa.logic.syntax._walk import fold
 
 WORLD = """
 sort Person
