@@ -34,10 +34,10 @@ from doxa.logic import (
     Sort,
     Truth,
     Xor,
-    lint,
     postorder,
 )
 from doxa.logic.check._check import check_formula
+from doxa.logic.check._lint import lint
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._tree import as_formula, make
 from doxa.logic.syntax._walk import intern

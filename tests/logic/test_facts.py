@@ -23,7 +23,6 @@ from doxa.logic import (
     count,
     entails,
     ground,
-    lint,
     load,
     logits,
     parse,
@@ -34,6 +33,7 @@ from doxa.logic import (
     truth,
     write_dimacs,
 )
+from doxa.logic.check._lint import lint
 
 P = Sort("P", ("u", "v"))
 R = Predicate("r", (P, P), closed=True)

@@ -138,7 +138,7 @@ def _of_task(file: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
     import warnings
 
     from doxa.errors import KnowledgeError, KnowledgeWarning
-    from doxa.logic import lint
+    from doxa.logic.check._lint import lint
     from doxa.logic.syntax._diagnostics import Diagnostic
     from doxa.logic.text._parser import diagnose
     from doxa.train import find_task
@@ -156,7 +156,8 @@ def _of_task(file: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
 
 
 def _of_run(folder: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
-    from doxa.logic import lint, parse
+    from doxa.logic import parse
+    from doxa.logic.check._lint import lint
     from doxa.train import Run
 
     text = Run.open(folder).config.get("knowledge")

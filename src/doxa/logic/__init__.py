@@ -11,14 +11,14 @@ others are measured, is
 
     ⟦∀x: S. φ⟧ = min over s ∈ S of ⟦φ[x ↦ s]⟧,    ⟦φ → ψ⟧ = max(1 - ⟦φ⟧, ⟦ψ⟧),    ⟦x := f(t) (φ)⟧ = ⟦φ[x ↦ ⟦f(t)⟧]⟧.
 
-Over finite sorts the same knowledge is propositional: :func:`ground`, :func:`to_nnf`, :func:`to_cnf`, DIMACS, and
-:func:`entails` through a SAT solver.
+Over finite sorts the same knowledge is propositional: :func:`ground`, :func:`to_cnf`, DIMACS, and :func:`entails`
+through a SAT solver.
 """
 
+# What a user calls is in __all__; names imported "as" themselves serve the other rooms.
 from doxa.logic.bind._bindings import function, log_probs, logits, probs, table, trainable, values
 from doxa.logic.bind._interpretation import Interpretation
 from doxa.logic.bind._universe import Ragged
-from doxa.logic.check._lint import lint
 from doxa.logic.sat._cnf import CNF
 from doxa.logic.sat._dimacs import read_dimacs, write_dimacs
 from doxa.logic.sat._encode import to_cnf
@@ -26,7 +26,8 @@ from doxa.logic.sat._evaluate import evaluate as evaluate
 from doxa.logic.sat._nnf import to_nnf as to_nnf
 from doxa.logic.sat._solve import all_models, count, entails, satisfiable
 from doxa.logic.syntax._binders import Group as Group
-from doxa.logic.syntax._binders import Let, Quantifier, first_forall, leading_foralls
+from doxa.logic.syntax._binders import Let, Quantifier, leading_foralls
+from doxa.logic.syntax._binders import first_forall as first_forall
 from doxa.logic.syntax._count import Count
 from doxa.logic.syntax._diagnostics import Diagnostic as Diagnostic
 from doxa.logic.syntax._dsl import (
@@ -116,14 +117,12 @@ __all__ = [
     "entails",
     "exactly",
     "exists",
-    "first_forall",
     "forall",
     "fresh",
     "function",
     "ground",
     "leading_foralls",
     "let",
-    "lint",
     "load",
     "log_probs",
     "logits",
