@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from doxa._cache import Cache
 from doxa.errors import ConfigError
-from doxa.logic import Axiom, Interpretation, KnowledgeBase, load, parse, satisfaction
-from doxa.logic import Report as SatisfactionReport
+from doxa.logic import Axiom, Interpretation, KnowledgeBase, SatisfactionReport, load, parse, satisfaction
 from doxa.semantics._combine import AxiomLosses, joint_axiom, require_unweighted, together, weighted_sum
 from doxa.semantics._facts import FactRows, fact_rows
 from doxa.semantics._learners import Learners
