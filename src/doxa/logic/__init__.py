@@ -65,7 +65,7 @@ from doxa.logic.syntax._tree import (
 from doxa.logic.syntax._walk import fold, intern, postorder
 from doxa.logic.tensor._algebra import Accumulator, Algebra, Monoid
 from doxa.logic.tensor._classical import CLASSICAL, Classical
-from doxa.logic.tensor._plan import Plan
+from doxa.logic.tensor._plan import TensorPlan
 from doxa.logic.tensor._readings import Reading, readings
 from doxa.logic.tensor._report import AxiomReport, Report, satisfaction
 from doxa.logic.tensor._truth import truth
@@ -107,7 +107,6 @@ __all__ = [
     "Not",
     "Number",
     "Or",
-    "Plan",
     "Predicate",
     "Propositional",
     "Quantifier",
@@ -119,6 +118,7 @@ __all__ = [
     "Solver",
     "Sort",
     "Span",
+    "TensorPlan",
     "Truth",
     "Xor",
     "as_expr",

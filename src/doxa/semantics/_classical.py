@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.logic import Axiom, Interpretation, Plan
+from doxa.logic import Axiom, Interpretation, TensorPlan
 from doxa.semantics._instances import outer
 from doxa.semantics._semantics import Compiled
 
@@ -36,8 +36,8 @@ class Classical:
 
 class _Compiled:
     def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> None:
-        self.plan = Plan([(a.name, a.formula) for a in axioms], interpretation)
-        self.rows = [Plan(a, interpretation, keep=outer(a, interpretation)) for a in axioms]
+        self.plan = TensorPlan([(a.name, a.formula) for a in axioms], interpretation)
+        self.rows = [TensorPlan(a, interpretation, keep=outer(a, interpretation)) for a in axioms]
 
     def losses(self, data: Mapping[str, Any], generator: torch.Generator | None) -> Tensor:
         raise ConfigError(

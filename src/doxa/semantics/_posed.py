@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,23 +14,17 @@ from doxa.semantics._instances import kept
 
 __all__ = ["in_order", "posers"]
 
-KEPT = 64
-"""An interpretation keeps so many plans, and lets the oldest go."""
-
 
 def posers(
     axioms: Sequence[Axiom], interpretation: Interpretation, keep: Callable[..., tuple[str, ...]] = kept
 ) -> list[KnowledgeReasoner]:
     """One for each axiom, instance by instance, where ``keep`` says which variables make an instance."""
-    plans, found = interpretation.plans, []
+    found = []
     for axiom in axioms:
         names = keep(axiom, interpretation)
         key = ("posed", axiom.formula, names)
-        if key not in plans:
-            while len(plans) >= KEPT:
-                del plans[next(iter(plans))]
-            plans[key] = KnowledgeReasoner(axiom, interpretation, keep=names)
-        found.append(plans[key])
+        make = partial(KnowledgeReasoner, axiom, interpretation, keep=names)
+        found.append(interpretation.plans.find(key, make))
     return found
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from doxa._cache import Cache
 from doxa.logic.syntax._tree import And, Expr, Or
 from doxa.logic.tensor._algebra import Accumulator, Algebra, Factoring, Powers
 from doxa.logic.tensor._block import Block, Frame, Own, Reducer, Task
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Contract", "Factors", "factorize"]
 
-MOST_PATHS = 64
-"""So many orders of contraction are kept; the length of a guard's list may be another one in every batch."""
 Factor = tuple[Expr, bool]
 """A formula, and whether its truth is meant or its falsity, 1 minus that."""
 
@@ -130,16 +129,13 @@ class Contract(Reducer):
         self.axes = tuple([a for a in self.all if a not in self.folded])
         self.absent = [a for a in self.folded if a not in self.all]
         self._dims = [tuple([d for d, a in enumerate(r.axes) if a in self.folded]) for r in refs]
-        self._paths: dict[tuple[int, ...], list[Pair]] = {}
+        # The length of a guard's list may be another one in every batch.
+        self._paths: Cache[tuple[int, ...], list[Pair]] = Cache(64)
 
     def path(self, sizes: dict[Axis, int]) -> list[Pair]:
         """The order of contraction for axes of these lengths."""
         key = tuple([sizes[a] for a in self.all]) if len(self.refs) > 1 else ()
-        if key not in self._paths:
-            if len(self._paths) == MOST_PATHS:
-                self._paths.clear()
-            self._paths[key] = _path([r.axes for r in self.refs], self.axes, sizes)
-        return self._paths[key]
+        return self._paths.find(key, lambda: _path([r.axes for r in self.refs], self.axes, sizes))
 
     def elements(self, sizes: dict[Axis, int]) -> int:
         """The size of the largest tensor."""

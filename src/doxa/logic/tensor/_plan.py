@@ -22,7 +22,7 @@ from doxa.logic.tensor._run import Run, Trace
 from doxa.logic.tensor._tables import Tables
 from doxa.logic.tensor._traced import Traced
 
-__all__ = ["CHUNK", "STACK", "Plan", "Program", "formulas_of"]
+__all__ = ["CHUNK", "STACK", "Program", "TensorPlan", "formulas_of"]
 
 CHUNK = 2**22
 """The most elements that one intermediate tensor has, unless a table or the result itself is larger."""
@@ -101,7 +101,7 @@ class Program:
         return values
 
 
-class Plan:
+class TensorPlan:
     """A formula, or all axioms of a knowledge base, made ready to run on batch after batch.
 
     Args:
@@ -125,9 +125,9 @@ class Plan:
     >>> (x,) = variables("x", Person)
     >>> kb = KnowledgeBase(health=forall(x)(smokes(x) >> cancer(x)))
     >>> world = Interpretation(kb, smokes=torch.tensor([True, True, False]), cancer=torch.tensor([True, False, False]))
-    >>> Plan(kb["health"], world, keep="x")(Person=3)
+    >>> TensorPlan(kb["health"], world, keep="x")(Person=3)
     tensor([ True, False,  True])
-    >>> print(Plan(kb["health"], world).explain(Person=3))
+    >>> print(TensorPlan(kb["health"], world).explain(Person=3))
     classical, chunks of 4194304 elements
     health
       forall x: x 3, 1 tile

@@ -20,7 +20,7 @@ from doxa.logic.tensor._execute import drive, run_block
 from doxa.logic.tensor._frame import Scope, frame
 from doxa.logic.tensor._free import Free
 from doxa.logic.tensor._lookup import expand_dims
-from doxa.logic.tensor._plan import CHUNK, Plan
+from doxa.logic.tensor._plan import CHUNK, TensorPlan
 from doxa.logic.tensor._root import outermost
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._tables import Tables
@@ -177,7 +177,7 @@ def _report(
     reports = [found[name] for name, _ in formulas]
     if kb.facts:
         facts = fact_formulas(kb)
-        holds = Plan(facts, interpretation, chunk=chunk).run(batch, generator).tolist()
+        holds = TensorPlan(facts, interpretation, chunk=chunk).run(batch, generator).tolist()
         wrong: list[dict[str, str | int]] = [
             {"fact": name.removeprefix("fact ")} for (name, _), held in zip(facts, holds, strict=True) if not held
         ]
@@ -194,7 +194,7 @@ def _plain(
 ) -> list[AxiomReport]:
     """Axioms without an outermost ``forall`` have one instance each; there may be very many of them."""
     rules = [(name, f.children[0]) for name, f in formulas if isinstance(f, Implies)]
-    values = Plan([*formulas, *rules], interpretation, chunk=chunk).run(batch, generator).tolist()
+    values = TensorPlan([*formulas, *rules], interpretation, chunk=chunk).run(batch, generator).tolist()
     active = {name: int(v) for (name, _), v in zip(rules, values[len(formulas) :], strict=True)}
     return [
         AxiomReport(name, 1, int(held), active.get(name), () if held else ({},))

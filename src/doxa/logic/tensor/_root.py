@@ -57,7 +57,8 @@ class Root:
         if not isinstance(value, Tensor) or not self.variables:
             return value
         axes, all_axes = self.block.reducer.axes, tuple([axis for axis, _ in self.variables])
-        return expand_dims(value, inserted(axes, all_axes)).expand([sizes[a] for a in all_axes])
+        behind = value.shape[len(axes) :]  # of features
+        return expand_dims(value, inserted(axes, all_axes)).expand([*[sizes[a] for a in all_axes], *behind])
 
 
 def stacked_root(compiler: Compiler, root: Root, group: Stack, algebra: Algebra) -> Task:

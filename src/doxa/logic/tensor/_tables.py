@@ -21,7 +21,7 @@ from doxa.logic.bind._meanings import Meaning, Named, Network, Table, check_prob
 from doxa.logic.bind._universe import has_values, shape_of
 from doxa.logic.syntax._symbols import Function
 from doxa.logic.tensor._algebra import Algebra, Kind
-from doxa.logic.tensor._classical import Classical
+from doxa.logic.tensor._classical import CLASSICAL
 from doxa.logic.tensor._index import cut, unravel
 from doxa.logic.tensor._named import Sparse, named_table
 from doxa.logic.tensor._types import (
@@ -135,7 +135,7 @@ class Tables:
         """What was bound, read as it is wanted: truth values, weights of values, the most probable value, the value."""
         if view == "value":
             return raw
-        if isinstance(algebra, Classical) and raw.dtype.is_floating_point and has_values(raw) and raw.isnan().any():
+        if algebra is CLASSICAL and raw.dtype.is_floating_point and has_values(raw) and raw.isnan().any():
             name = meaning.symbol.name
             raise BindingError(f"{name}: NaN (not a number) is neither true nor false; mend what {name} is bound to")
         if view == "mode":

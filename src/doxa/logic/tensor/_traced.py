@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Traced"]
 
-KEPT = 8
-"""So many functions are kept, for different numbers of objects."""
+FUNCTIONS = 8
+"""Cache size: functions for different numbers of objects."""
 
 
 class NotTraceable(Exception):
@@ -65,7 +65,7 @@ class Traced:
             if run.device.type == "cpu":
                 _require_compiler()
             found = Function(recorded, run)
-            self._found = [*self._found[1 - KEPT :], found]
+            self._found = [*self._found[1 - FUNCTIONS :], found]
         return dict(zip(found.roots, found(run), strict=True))
 
     def lines(self) -> list[str]:
