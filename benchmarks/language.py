@@ -15,7 +15,8 @@ from functools import cache
 from lark import Lark
 
 from doxa.logic import KnowledgeBase, parse
-from doxa.logic.text._grammar import GRAMMAR, IDENTIFIER, NUMBER, SOFT, STRING, SYMBOLS
+from doxa.logic.syntax._words import IDENTIFIER, SYMBOLS
+from doxa.logic.text._grammar import GRAMMAR, NUMBER, SOFT, STRING
 from harness import Row, compare
 
 DECLARATIONS = """

@@ -9,7 +9,6 @@ import pytest
 from doxa.errors import KnowledgeError
 from doxa.logic import (
     And,
-    Axiom,
     Call,
     Constant,
     Function,
@@ -353,13 +352,12 @@ def test_a_fact_is_an_atom() -> None:
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf"), -float("inf")])
 def test_weights_that_cannot_be(weight: float) -> None:
     said: list[str] = []
-    axiom = Axiom("rule", Truth(True), weight=weight)
-    check_axiom(axiom, Signature(), lambda node, message, remedy: said.append(message))
+    check_axiom("rule", Truth(True), weight, Signature(), lambda node, message, remedy: said.append(message))
     assert said == [f"the weight of axiom 'rule' is {weight!r}"]
 
 
 def test_weights_that_can_be() -> None:
     said: list[str] = []
     for weight in (0.0, 1.0, 1e9):
-        check_axiom(Axiom("rule", Truth(True), weight=weight), Signature(), lambda *a: said.append(a[1]))
+        check_axiom("rule", Truth(True), weight, Signature(), lambda *a: said.append(a[1]))
     assert said == []

@@ -113,7 +113,7 @@ def test_a_closed_predicate_without_facts_is_doubted() -> None:
         kb = parse(text)
     (doubt,) = lint(kb)
     assert doubt.remedy == "give facts about it, or declare it open: pred r(P)"
-    assert lint(kb.extend("const a: P; fact r(a)")) == ()
+    assert lint(parse("const a: P; fact r(a)", base=kb)) == ()
 
 
 def test_a_weight_that_counts_for_nothing_is_doubted() -> None:

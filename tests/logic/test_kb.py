@@ -142,22 +142,22 @@ def test_the_union_of_knowledge_bases() -> None:
 
 def test_a_knowledge_base_is_extended_by_text() -> None:
     kb = parse("pred a, b; [one] a -> b; fact a")
-    more = kb.extend("pred c\n[two] b -> c\nfact !c")
+    more = parse("pred c\n[two] b -> c\nfact !c", base=kb)
     assert more == parse("pred a, b, c; [one] a -> b; [two] b -> c; fact a; fact !c", warn=False)
     assert len(kb) == 1
     assert "c" not in kb.signature.predicates
     assert more["one"].formula.children[1] is more["two"].formula.children[0], "shared with what was there"
     with pytest.raises(KnowledgeError, match="two axioms are named 'one'"):
-        kb.extend("[one] b")
+        parse("[one] b", base=kb)
     with pytest.raises(KnowledgeError, match="'a' is already declared"):
-        kb.extend("pred a")
+        parse("pred a", base=kb)
 
 
 def test_only_what_is_new_is_warned_of() -> None:
     kb = parse("pred a, b; [idle] a | !a; b", warn=False)
-    assert len(kb.extend("[new] a & b")) == 3
+    assert len(parse("[new] a & b", base=kb)) == 3
     with pytest.warns(UserWarning, match="always holds") as caught:
-        kb.extend("[other] b | !b")
+        parse("[other] b | !b", base=kb)
     assert len(caught) == 1
     assert caught[0].filename == __file__
 

@@ -40,8 +40,8 @@ from doxa.logic import (
     postorder,
     variables,
 )
+from doxa.logic.check._judge import Judge
 from doxa.logic.check._lint import warn_all
-from doxa.logic.check._outlook import Outlook
 from doxa.logic.check._sorts import Kind
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic
 
@@ -403,7 +403,7 @@ def truths(formula: Expr) -> set[object]:
 @settings(deadline=None)
 @given(formulas)
 def test_what_is_judged_is_so(formula: Expr) -> None:
-    verdict = Outlook().judge(formula, meaning)
+    verdict = Judge().verdict(formula, meaning)
     if verdict is not None:
         assert truths(formula) == {verdict}
 
@@ -420,7 +420,7 @@ def test_what_is_so_is_judged(formula: Expr) -> None:
     """Over finite sorts and propositions nothing is missed, but comparisons that are known by themselves."""
     assume(isinstance(formula, Compare) or all(len(truths(n)) == 2 for n in postorder(formula) if type(n) is Compare))
     found = truths(formula)
-    verdict = Outlook().judge(formula, meaning)
+    verdict = Judge().verdict(formula, meaning)
     if isinstance(formula, Call):
         assert verdict is None
     else:
@@ -429,11 +429,11 @@ def test_what_is_so_is_judged(formula: Expr) -> None:
 
 def test_a_budget_bounds_the_questions() -> None:
     a, b = Call("a"), Call("b")
-    outlook = Outlook(tables=0, questions=2)
-    assert outlook.judge(Or(a, Not(a)), meaning) is True
-    assert outlook.judge(Or(b, Not(b)), meaning) is True  # the same shape: known
-    assert outlook.judge(And(a, Not(a)), meaning) is None
-    assert outlook.judge(Name("d") <= 9, meaning) is None
+    judge = Judge(tables=0, questions=2)
+    assert judge.verdict(Or(a, Not(a)), meaning) is True
+    assert judge.verdict(Or(b, Not(b)), meaning) is True  # the same shape: known
+    assert judge.verdict(And(a, Not(a)), meaning) is None
+    assert judge.verdict(Name("d") <= 9, meaning) is None
 
 
 def test_large_formulas_are_linted_in_linear_time_and_without_recursion() -> None:

@@ -12,7 +12,8 @@ from tests.logic.strategies import knowledge_bases
 
 from doxa.errors import KnowledgeError
 from doxa.logic import Diagnostic, KnowledgeBase, parse
-from doxa.logic.text._grammar import SOFT, SYMBOLS
+from doxa.logic.syntax._words import SYMBOLS
+from doxa.logic.text._grammar import SOFT
 
 
 def mistakes(text: str, **kwargs: Any) -> list[Diagnostic]:

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from tests.logic.strategies import SOFT_WORDS, trees
 
 from doxa.logic import Expr, KnowledgeBase, load, parse
+from doxa.logic.syntax._words import RESERVED
 from doxa.logic.text._builder import Builder, FactItem, RuleItem
-from doxa.logic.text._grammar import GRAMMAR, RESERVED
+from doxa.logic.text._grammar import GRAMMAR
 from doxa.logic.text._lalr import run, table
 from doxa.logic.text._lexer import Vocabulary, tokens
 

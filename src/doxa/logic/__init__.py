@@ -70,7 +70,6 @@ from doxa.logic.tensor._readings import Reading, readings
 from doxa.logic.tensor._report import AxiomReport, Report, satisfaction
 from doxa.logic.tensor._truth import truth
 from doxa.logic.text._parser import diagnose, load, parse, parse_formula
-from doxa.logic.text._printer import to_latex, to_text, to_unicode
 from doxa.logic.unfold._propositional import Propositional, ground
 
 __all__ = [
@@ -159,10 +158,7 @@ __all__ = [
     "simplify",
     "table",
     "to_cnf",
-    "to_latex",
     "to_nnf",
-    "to_text",
-    "to_unicode",
     "trainable",
     "truth",
     "values",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from doxa.logic.check._checker import Checker, Report
 from doxa.logic.check._sorts import show
@@ -12,9 +11,6 @@ from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._operations import literal
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
 from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
-
-if TYPE_CHECKING:
-    from doxa.logic.syntax._kb import Axiom
 
 __all__ = ["check_axiom", "check_declaration", "check_fact", "check_formula"]
 
@@ -35,10 +31,10 @@ def check_formula(formula: Expr, signature: Signature, report: Report) -> None:
     Checker(signature, report).run(as_formula(formula))
 
 
-def check_axiom(axiom: Axiom, signature: Signature, report: Report) -> None:
+def check_axiom(name: str, formula: Expr, weight: float, signature: Signature, report: Report) -> None:
     """Report every mistake in an axiom: in its weight and in its formula."""
-    _check_weight(axiom.weight, f"axiom {axiom.name!r}", axiom.formula, report)
-    check_formula(axiom.formula, signature, report)
+    _check_weight(weight, f"axiom {name!r}", formula, report)
+    check_formula(formula, signature, report)
 
 
 def check_fact(fact: Expr, weight: float, signature: Signature, report: Report) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from doxa.errors import KnowledgeWarning
 from doxa.logic.check._linter import Ledger, Linter
 from doxa.logic.check._sorts import shape, show
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span
+from doxa.logic.syntax._kb import KnowledgeBase
+from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._tree import Expr, Name
-
-if TYPE_CHECKING:
-    from doxa.logic.syntax._kb import KnowledgeBase
-    from doxa.logic.syntax._symbols import Signature
 
 __all__ = ["lint", "warn_all"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from doxa.logic.check._checker import Checker, Report
-from doxa.logic.check._outlook import GRID, NODES, Outlook
+from doxa.logic.check._judge import GRID, NODES, Judge
 from doxa.logic.check._sorts import Kind, Many, show, size_of
 from doxa.logic.syntax._binders import Let, Quantifier
 from doxa.logic.syntax._diagnostics import nearest
@@ -22,7 +22,7 @@ VERDICT = {True: "always holds", False: "never holds"}
 class Ledger:
     """What the linting of many formulas shares: the judge, and which names they speak of."""
 
-    outlook: Outlook = field(default_factory=Outlook)
+    judge: Judge = field(default_factory=Judge)
     mentioned: set[str] = field(default_factory=set)
     ranged: set[str] = field(default_factory=set)
     """Sorts that variables range over: their constants are used, even when none is named."""
@@ -63,7 +63,7 @@ class Linter(Checker):
     # -- what always or never holds ----------------------------------------------------------------------------------
 
     def meaning(self, node: Expr) -> Kind | int:
-        """What a term is in the present scope, for the outlook of a formula."""
+        """What a term is in the present scope, for judging a formula."""
         signature = self.signature
         if isinstance(node, Name):
             name = node.name
@@ -94,11 +94,11 @@ class Linter(Checker):
         """What is known of a formula, if that is not said already and it is not too large."""
         if self.judged or self.sizes.get(id(node), 1) > NODES:
             return None
-        return self.ledger.outlook.judge(node, self.meaning)
+        return self.ledger.judge.verdict(node, self.meaning)
 
     def compare(self, node: Expr) -> Kind:
         kind = super().compare(node)
-        verdict = self.ledger.outlook.judge(node, self.meaning)
+        verdict = self.ledger.judge.verdict(node, self.meaning)
         if verdict is not None:
             self.judged = True
             self.warn(node, f"{show(node)} {VERDICT[verdict]}", self.ranges(node))

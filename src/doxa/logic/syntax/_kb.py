@@ -12,10 +12,10 @@ from doxa.logic.check._check import check_axiom, check_fact
 from doxa.logic.syntax._diagnostics import Diagnostic, did_you_mean, raise_all
 from doxa.logic.syntax._node import Flat, flatten, rebuild
 from doxa.logic.syntax._operations import literal
+from doxa.logic.syntax._statements import declarations, display, header
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
 from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
 from doxa.logic.syntax._walk import intern, postorder
-from doxa.logic.text._printer import axiom_header, fact_text, knowledge_latex, knowledge_text, to_text, to_unicode
 
 __all__ = ["Axiom", "Fact", "KnowledgeBase"]
 
@@ -38,7 +38,12 @@ class Axiom:
     """Whether the name was given, or made up from the axiom's place (such an axiom prints without it)."""
 
     def __str__(self) -> str:
-        return axiom_header(self) + to_text(self.formula)
+        return self.header + str(self.formula)
+
+    @property
+    def header(self) -> str:
+        """``[name, weight 0.5] ``, or as much of it as there is to say."""
+        return header(self.name if self.named else None, self.weight, self.learnable)
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Fact:
         return tuple([a.name if isinstance(a, Name) else cast(float, literal(a)) for a in self.atom.children])
 
     def __str__(self) -> str:
-        return fact_text(self)
+        return f"fact {header(None, self.weight)}{self.literal}"
 
 
 class KnowledgeBase:
@@ -146,7 +151,7 @@ class KnowledgeBase:
             return report
 
         for axiom in axioms:
-            check_axiom(axiom, signature, report_in(axiom))
+            check_axiom(axiom.name, axiom.formula, axiom.weight, signature, report_in(axiom))
         for fact in facts:
             check_fact(fact.literal, fact.weight, signature, report_in(fact))
         raise_all(diagnostics)
@@ -206,22 +211,6 @@ class KnowledgeBase:
             signature.add(declaration)
         return KnowledgeBase.from_parts(signature, (*self.axioms, *other.axioms), (*self.facts, *other.facts))
 
-    def extend(self, text: str, *, file: str | None = None, warn: bool = True) -> KnowledgeBase:
-        """This knowledge and more of it, given as text that may use what is declared here.
-
-        >>> from doxa.logic import propositions
-        >>> a, b = propositions("a b")
-        >>> print(KnowledgeBase(first=a | b).extend("pred c; [second] a -> c"))
-        pred a
-        pred b
-        pred c
-        [first] a | b
-        [second] a -> c
-        """
-        from doxa.logic.text._parser import extend
-
-        return extend(self, text, file=file, warn=warn)
-
     def __reduce__(self) -> tuple[Callable[..., KnowledgeBase], tuple[Any, ...]]:
         # One flat table for all formulas, so that what they share stays shared.
         flat, places = flatten([*[a.formula for a in self.axioms], *[f.atom for f in self.facts]])
@@ -238,7 +227,7 @@ class KnowledgeBase:
         return f"<KnowledgeBase of {len(self.axioms)} axioms and {len(self.facts)} facts>"
 
     def __str__(self) -> str:
-        return knowledge_text(self)
+        return self._text(str)
 
     def unicode(self) -> str:
         """The knowledge base with mathematical symbols; parses back to the same knowledge base.
@@ -250,7 +239,17 @@ class KnowledgeBase:
         pred b
         [rule] a → ¬b
         """
-        return knowledge_text(self, to_unicode)
+        return self._text(Expr.unicode)
+
+    def _text(self, printer: Callable[[Expr], str]) -> str:
+        """One statement a line: declarations, facts, axioms."""
+        lines = declarations(self.signature)
+        lines += [f"fact {header(None, f.weight)}{printer(f.literal)}" for f in self.facts]
+        for axiom in self.axioms:
+            text = printer(axiom.formula)
+            # A line that begins with a minus would go on with the line before it.
+            lines.append(axiom.header + text if axiom.header or not text.startswith("-") else f"({text})")
+        return "\n".join(lines)
 
     def latex(self) -> str:
         r"""The facts and axioms as one display for a paper (``amsmath``).
@@ -262,7 +261,9 @@ class KnowledgeBase:
           & \mathrm{a} \rightarrow \neg \mathrm{b} && \text{rule}
         \end{align*}
         """
-        return knowledge_latex(self)
+        lines = [display(f.literal.latex(), None, f.weight) for f in self.facts]
+        lines += [display(a.formula.latex(), a.name if a.named else None, a.weight, a.learnable) for a in self.axioms]
+        return "\n".join([r"\begin{align*}", " \\\\\n".join(lines), r"\end{align*}"])
 
 
 def name_all(axioms: Iterable[Axiom]) -> list[Axiom]:

@@ -6,17 +6,13 @@ walks a stack of its own, and a pickle is a flat list of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar, cast
 
-from doxa.logic.syntax._walk import postorder
+__all__ = ["Flat", "Node", "below", "flatten", "make", "rebuild", "same"]
 
-if TYPE_CHECKING:
-    from doxa.logic.syntax._tree import Expr
-
-__all__ = ["Flat", "Node", "flatten", "make", "rebuild", "same"]
-
-Flat = list[tuple[type["Expr"], Any, tuple[int, ...]]]
+N = TypeVar("N", bound="Node")
+Flat = list[tuple[type["Node"], Any, tuple[int, ...]]]
 """Trees as a list of (class, label, places of the children in the list), children first."""
 
 
@@ -26,12 +22,12 @@ class Node:
     __slots__ = ("__weakref__", "_hash", "children", "hint", "label")
 
     label: Any
-    children: tuple[Expr, ...]
+    children: tuple[Any, ...]
     hint: Any
     """The declaration a node was built from in Python, if any; a convenience that takes no part in equality."""
     _hash: int
 
-    def __init__(self, label: Any, children: tuple[Expr, ...], hint: Any = None) -> None:
+    def __init__(self, label: Any, children: tuple[Any, ...], hint: Any = None) -> None:
         # Nodes are frozen, so their slots are filled past __setattr__.
         _set_label(self, label)
         _set_children(self, children)
@@ -43,11 +39,6 @@ class Node:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"formulas cannot be changed: tried to delete {name!r} of a {type(self).__name__}")
-
-    def with_children(self, children: tuple[Expr, ...]) -> Expr:
-        """The same node over other children (and the node itself when they are the same objects)."""
-        this = cast("Expr", self)
-        return this if same(children, self.children) else make(type(this), self.label, children, self.hint)
 
     def __hash__(self) -> int:
         return self._hash
@@ -77,8 +68,8 @@ class Node:
     def __deepcopy__(self, memo: dict[int, Any]) -> Node:
         return self
 
-    def __reduce__(self) -> tuple[Callable[..., Expr], tuple[Flat]]:
-        return _rebuild_one, (flatten([cast("Expr", self)])[0],)
+    def __reduce__(self) -> tuple[Callable[..., Node], tuple[Flat]]:
+        return _rebuild_one, (flatten([self])[0],)
 
 
 _set_label, _set_children, _set_hint, _set_hash = [
@@ -86,36 +77,52 @@ _set_label, _set_children, _set_hint, _set_hash = [
 ]
 
 
-def same(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
+def below(roots: Iterable[Node]) -> Iterator[Any]:
+    """Every distinct node object below the roots, children first, each once."""
+    done: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(list(roots))]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in done:
+            continue
+        if ready or not node.children:
+            done.add(id(node))
+            yield node
+        else:
+            stack.append((node, True))
+            stack.extend([(c, False) for c in reversed(node.children) if id(c) not in done])
+
+
+def same(a: tuple[Node, ...], b: tuple[Node, ...]) -> bool:
     """Are these the same objects?"""
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
-def make(kind: type[Expr], label: Any, children: tuple[Expr, ...], hint: Any = None) -> Expr:
+def make(kind: type[N], label: Any, children: tuple[Any, ...], hint: Any = None) -> N:
     """A node from its parts, past the constructors that take friendlier arguments."""
     node = object.__new__(kind)
     Node.__init__(node, label, children, hint)
     return node
 
 
-def flatten(roots: Iterable[Expr]) -> tuple[Flat, list[int]]:
+def flatten(roots: Iterable[Node]) -> tuple[Flat, list[int]]:
     """Trees as one flat list in which shared subtrees stand once, and the places of the roots in it."""
     roots = list(roots)
     place: dict[int, int] = {}
     flat: Flat = []
-    for node in postorder(*roots):
+    for node in below(roots):
         place[id(node)] = len(flat)
         flat.append((type(node), node.label, tuple([place[id(c)] for c in node.children])))
     return flat, [place[id(r)] for r in roots]
 
 
-def rebuild(flat: Flat) -> list[Expr]:
+def rebuild(flat: Flat) -> list[Any]:
     """The nodes of a flat list, at the same places."""
-    nodes: list[Expr] = []
+    nodes: list[Node] = []
     for kind, label, children in flat:
         nodes.append(make(kind, label, tuple([nodes[i] for i in children])))
     return nodes
 
 
-def _rebuild_one(flat: Flat) -> Expr:
+def _rebuild_one(flat: Flat) -> Any:
     return rebuild(flat)[-1]

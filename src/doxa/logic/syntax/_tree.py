@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._node import Node, make, same
+from doxa.logic.syntax._printer import LATEX, TEXT, UNICODE, render
 
 __all__ = [
     "And",
@@ -62,12 +63,16 @@ class Expr(Node):
 
     __slots__ = ()
 
+    children: tuple[Expr, ...]
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        """The same node over other children (and the node itself when they are the same objects)."""
+        return self if same(children, self.children) else make(type(self), self.label, children, self.hint)
+
     # -- printing (the printer is its own file) ---------------------------------------------------------------------
 
     def __str__(self) -> str:
-        from doxa.logic.text._printer import to_text
-
-        return to_text(self)
+        return render(self, TEXT)
 
     def __repr__(self) -> str:
         text = str(self)
@@ -81,9 +86,7 @@ class Expr(Node):
         >>> (a & b >> ~a).unicode()
         'a ∧ (b → ¬a)'
         """
-        from doxa.logic.text._printer import to_unicode
-
-        return to_unicode(self)
+        return render(self, UNICODE)
 
     def latex(self) -> str:
         r"""The formula for a paper.
@@ -93,9 +96,7 @@ class Expr(Node):
         >>> print((~a & b).latex())
         \neg \mathrm{a} \land \mathrm{b}
         """
-        from doxa.logic.text._printer import to_latex
-
-        return to_latex(self)
+        return render(self, LATEX)
 
     # -- building ---------------------------------------------------------------------------------------------------
 

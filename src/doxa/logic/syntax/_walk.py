@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from doxa.logic.syntax._tree import Expr
+from doxa.logic.syntax._node import below
+from doxa.logic.syntax._tree import Expr
 
 __all__ = ["fold", "intern", "postorder"]
 
@@ -20,18 +20,7 @@ def postorder(*roots: Expr) -> Iterator[Expr]:
     >>> [str(n) for n in postorder(And(Call("a"), Not(Call("b"))))]
     ['a', 'b', '!b', 'a & !b']
     """
-    done: set[int] = set()
-    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if id(node) in done:
-            continue
-        if ready or not node.children:
-            done.add(id(node))
-            yield node
-        else:
-            stack.append((node, True))
-            stack.extend([(c, False) for c in reversed(node.children) if id(c) not in done])
+    return below(roots)
 
 
 def fold(function: Callable[[Expr, tuple[T, ...]], T], root: Expr) -> T:

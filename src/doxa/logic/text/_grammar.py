@@ -1,4 +1,4 @@
-"""The words, symbols and grammar of the knowledge language, shared by the lexer, the parser and the printer.
+"""The keywords and the grammar of the knowledge language.
 
 There is one grammar of expressions for terms and formulas alike, as in Python: what may stand where is decided by
 checking. Connectives come in a closed and an open form: an open expression ends in a quantifier that reaches as far
@@ -7,49 +7,10 @@ right as it can, so it can only be the last operand. Thereby the grammar is unam
 
 from __future__ import annotations
 
-import json
-import re
+from doxa.logic.syntax._words import RESERVED
 
-__all__ = ["DECLARATIONS", "GRAMMAR", "IDENTIFIER", "NUMBER", "RESERVED", "SOFT", "STRING", "SYMBOLS", "quote"]
+__all__ = ["DECLARATIONS", "GRAMMAR", "NUMBER", "SOFT", "STRING"]
 
-SYMBOLS: dict[str, tuple[str, ...]] = {
-    "IFF": ("<->", "<=>", "↔", "⇔", "iff"),
-    "ARROW": ("->", "→"),
-    "IMPLIES": ("=>", "⇒", "implies"),
-    "XOR": ("xor", "⊕"),
-    "OR": ("|", "∨", "or"),
-    "AND": ("&", "∧", "and"),
-    "NOT": ("!", "¬", "~", "not"),
-    "FORALL": ("forall", "∀"),
-    "EXISTS": ("exists", "∃"),
-    "IN": ("in", "∈"),
-    "WHERE": ("where",),
-    "TRUTH": ("true", "false", "⊤", "⊥"),
-    "ASSIGN": (":=", "≔"),
-    "EQ": ("=",),
-    "COMPARE": ("!=", "<=", ">=", "<", ">", "≠", "≤", "≥"),
-    "PLUS": ("+",),
-    "MINUS": ("-", "−"),
-    "STAR": ("*", "·", "×"),
-    "DIV": ("//", "mod"),
-    "RANGE": ("..", "…"),
-    "DOT": (".",),
-    "COLON": (":",),
-    "COMMA": (",",),
-    "QUESTION": ("?",),
-    "LPAR": ("(",),
-    "RPAR": (")",),
-    "LSQB": ("[",),
-    "RSQB": ("]",),
-    "LBRACE": ("{",),
-    "RBRACE": ("}",),
-}
-"""Every spelling of every symbol, by the terminal of the grammar it stands for."""
-
-RESERVED = frozenset([s for spellings in SYMBOLS.values() for s in spellings if s.isalpha()])
-"""Words that cannot be names unless they are quoted. All other keywords are names where no keyword can stand."""
-
-IDENTIFIER = r"[^\W\d]\w*"
 NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
 _GAP = r"[^\S\n]+"
@@ -158,16 +119,3 @@ arguments: expr -> first | arguments COMMA expr -> further
 
 (The question marks say the same to Lark's own tree builder, which the benchmark runs.)
 """
-
-_identifier = re.compile(IDENTIFIER)
-
-
-def quote(name: str) -> str:
-    """A name as it stands in text: in quotation marks when it is a reserved word or not an identifier.
-
-    >>> quote("alice"), quote("New York"), quote("where")
-    ('alice', '"New York"', '"where"')
-    """
-    if _identifier.fullmatch(name) and name not in RESERVED:
-        return name
-    return json.dumps(name, ensure_ascii=False)

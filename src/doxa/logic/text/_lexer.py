@@ -18,7 +18,8 @@ from operator import itemgetter
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._tree import Expr, Name, Number, Truth
-from doxa.logic.text._grammar import DECLARATIONS, IDENTIFIER, NUMBER, RESERVED, SOFT, STRING, SYMBOLS
+from doxa.logic.syntax._words import IDENTIFIER, RESERVED, SYMBOLS
+from doxa.logic.text._grammar import DECLARATIONS, NUMBER, SOFT, STRING
 
 __all__ = ["END", "Token", "Vocabulary", "layout", "located_tokens", "tokens"]
 

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["diagnose", "load", "parse", "parse_formula"]
 
 
-def parse(text: str, *, file: str | None = None, warn: bool = True) -> KnowledgeBase:
+def parse(text: str, *, base: KnowledgeBase | None = None, file: str | None = None, warn: bool = True) -> KnowledgeBase:
     """The knowledge base that a text describes.
 
     Args:
         text: statements, one a line or separated by semicolons.
+        base: knowledge that the text adds to, and whose declarations it may use.
         file: where the text came from, for messages and as the place that ``include`` and ``facts`` start from.
         warn: warn of what is legal but probably not meant.
 
@@ -41,6 +42,8 @@ def parse(text: str, *, file: str | None = None, warn: bool = True) -> Knowledge
     ... ''')
     >>> kb.axioms[0].name
     'symmetry'
+    >>> len(parse("[everyone] forall x, y: Person. friends(x, y)", base=kb))
+    2
     >>> parse("pred rain; rain -> wett; pred wet")
     Traceback (most recent call last):
     doxa.errors.KnowledgeError: <text>:1:20: error: unknown proposition 'wett'
@@ -48,10 +51,10 @@ def parse(text: str, *, file: str | None = None, warn: bool = True) -> Knowledge
                            ^^^^
         did you mean 'wet'?
     """
-    reader = _reader()
+    reader = _reader(base)
     kb = reader.read([_source(text, file)])
-    if warn:
-        warn_all(reader.warnings(kb))
+    if warn:  # only of what the text says
+        warn_all([w for w in reader.warnings(kb) if base is None or w.span is not None])
     return kb
 
 
@@ -127,12 +130,3 @@ def parse_formula(text: str, kb: KnowledgeBase) -> Expr:
     '¬wet → ¬rain'
     """
     return _reader(KnowledgeBase._trusted(kb.signature, (), ())).formula(_source(text))
-
-
-def extend(kb: KnowledgeBase, text: str, *, file: str | None = None, warn: bool = True) -> KnowledgeBase:
-    """The knowledge of ``kb`` and of a text that may use what ``kb`` declares."""
-    reader = _reader(kb)
-    more = reader.read([_source(text, file)])
-    if warn:
-        warn_all([w for w in reader.warnings(more) if w.span is not None], stacklevel=4)
-    return more

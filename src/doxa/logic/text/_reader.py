@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from doxa.errors import KnowledgeError
@@ -239,9 +238,9 @@ class Reader:
     def _check_axiom(self, axiom: Axiom, place: Place) -> None:
         said: list[object] = []
         if not self._incomplete:
-            check_axiom(axiom, self.signature, lambda *report: said.append(report))
+            check_axiom(axiom.name, axiom.formula, axiom.weight, self.signature, lambda *report: said.append(report))
         if said:
-            self._locate(place, lambda tree, say: check_axiom(replace(axiom, formula=tree), self.signature, say))
+            self._locate(place, lambda tree, say: check_axiom(axiom.name, tree, axiom.weight, self.signature, say))
 
     def _check_fact(self, item: FactItem, place: Place) -> bool:
         said: list[object] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from doxa.logic.syntax._diagnostics import nearest
-from doxa.logic.text._grammar import RESERVED
+from doxa.logic.syntax._words import RESERVED
 from doxa.logic.text._lexer import Token
 
 __all__ = ["explain"]

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from doxa.logic.check._sorts import Kind, size_of
+from doxa.logic.sat._solve import satisfiable
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON, literal
 from doxa.logic.syntax._symbols import Sort
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Iff, Implies, Not, Number, Or, Truth, Xor
@@ -60,15 +61,15 @@ class Comparison:
         return np.broadcast_to(COMPARISON[self.node.label](left, right), shape)
 
 
-class Outlook:
+class Judge:
     """Judges formulas, within a budget of questions and with a memory of shapes already judged.
 
     >>> from doxa.logic import Name, propositions, Sort
     >>> a, b = propositions("a b")
-    >>> outlook = Outlook()
-    >>> [outlook.judge(f, lambda term: None) for f in ((a & b) >> a, a & ~a, a | b)]
+    >>> judge = Judge()
+    >>> [judge.verdict(f, lambda term: None) for f in ((a & b) >> a, a & ~a, a | b)]
     [True, False, None]
-    >>> [outlook.judge(f, lambda term: Sort.range("Digit", 0, 9)) for f in (Name("d") <= 9, Name("d") + Name("e") < 0)]
+    >>> [judge.verdict(f, lambda term: Sort.range("Digit", 0, 9)) for f in (Name("d") <= 9, Name("d") + Name("e") < 0)]
     [True, False]
     """
 
@@ -77,7 +78,7 @@ class Outlook:
         self.questions = questions
         self.known: dict[tuple[Expr, Expr], bool | None] = {}
 
-    def judge(self, formula: Expr, meaning: Meaning) -> bool | None:
+    def verdict(self, formula: Expr, meaning: Meaning) -> bool | None:
         """True when the formula always holds, False when it never does, None when neither is known."""
         if isinstance(formula, Compare):
             if has_fresh(formula):
@@ -110,8 +111,6 @@ class Outlook:
         if (lemma, root) not in self.known:
             if self.questions < 2:
                 return None
-            from doxa.logic.sat._solve import satisfiable  # loads a solver, which few knowledge bases need
-
             self.questions -= 2
             can_fail, can_hold = satisfiable(And(lemma, Not(root))), satisfiable(And(lemma, root))
             self.known[lemma, root] = True if can_fail is None else False if can_hold is None else None
