@@ -21,18 +21,19 @@ from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._symbols import INT, Function
 from doxa.logic.syntax._tree import Call, Expr, Field, Name
 from doxa.logic.tensor._algebra import Kind
-from doxa.logic.tensor._atoms import Needs, apply
-from doxa.logic.tensor._block import Frame, Result, Task, drive
+from doxa.logic.tensor._atoms import apply
+from doxa.logic.tensor._block import Frame, Result, Scope
 from doxa.logic.tensor._classical import Classical
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._frame import Scope, pool_of
+from doxa.logic.tensor._frame import pool_of
 from doxa.logic.tensor._free import Free
 from doxa.logic.tensor._index import take
 from doxa.logic.tensor._lookup import positions
 from doxa.logic.tensor._plan import CHUNK
+from doxa.logic.tensor._pools import Needs
 from doxa.logic.tensor._root import Root
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._tables import Tables
+from doxa.logic.tensor._task import Task, drive
 from doxa.logic.tensor._types import FinitePool, FiniteType, FunctionPool, ObjectType
 
 __all__ = ["Reading", "readings"]
@@ -80,7 +81,6 @@ def readings(
         ("readings", tuple(asked), batch.schema), lambda: _compiled(batch, list(asked))
     )
     run = Run(batch, needs, chunk=CHUNK, generator=None)
-    run.tables = Tables(run)
     return {symbol: _reading(batch, symbol, drive(root.run(run))) for symbol, root in roots.items()}
 
 
@@ -135,7 +135,7 @@ def _compile(compiler: Compiler, root: Root, call: Call) -> Task:
         case ObjectType(pool=FunctionPool(name=name, pools=pools)):
 
             def features(frame: Frame, at: Tensor | int) -> Tensor:
-                return take(frame.run.tables.features_of(name, pools), [torch.as_tensor(at)])
+                return take(frame.run.features_of(name, pools), [torch.as_tensor(at)])
 
             found = block.emit(("features", call.name), features, [found], found.axes)
     block.seal(Result(found))

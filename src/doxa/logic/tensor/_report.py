@@ -13,17 +13,17 @@ from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.bind._interpretation import Batch, Interpretation
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._tree import Expr, Implies
-from doxa.logic.tensor._block import Block, Frame, Reducer, Task
+from doxa.logic.tensor._block import Block, Frame, Reducer, Scope
 from doxa.logic.tensor._classical import CLASSICAL
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._execute import drive, run_block
-from doxa.logic.tensor._frame import Scope, frame
+from doxa.logic.tensor._execute import run_block
+from doxa.logic.tensor._frame import frame
 from doxa.logic.tensor._free import Free
 from doxa.logic.tensor._lookup import expand_dims
 from doxa.logic.tensor._plan import CHUNK, TensorPlan
 from doxa.logic.tensor._root import outermost
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._tables import Tables
+from doxa.logic.tensor._task import Task, drive
 from doxa.logic.tensor._terms import as_truth
 from doxa.logic.tensor._truth import fact_formulas
 from doxa.logic.tensor._types import (
@@ -213,7 +213,6 @@ def _survey(
         _attempt(name, _compile(compiler, formula, block, examples))
         blocks.append((name, block))
     run = Run(batch, compiler.needs, chunk=chunk, generator=generator)
-    run.tables = Tables(run)
     found = []
     for name, block in blocks:
         instances, holds, active, violations = _attempt(name, run_block(block, run, [], {}))
