@@ -10,7 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from doxa.logic import Interpretation, Plan, Ragged, logits, parse, truth
+from doxa.logic import Interpretation, Ragged, TensorPlan, logits, parse, truth
 from harness import Row, compare
 
 RULES = parse("""
@@ -90,7 +90,7 @@ def guarded(n: int) -> Row:
 
 def memory(n: int, chunk: int) -> list[Row]:
     r = relation(n)
-    plan = Plan(RULES["transitive"], Interpretation(RULES, r=r), chunk=chunk)
+    plan = TensorPlan(RULES["transitive"], Interpretation(RULES, r=r), chunk=chunk)
     plan(P=n)
     ours = peak(lambda: plan(P=n))
     hand = peak(lambda: (~(r[:, :, None] & r[None, :, :]) | r[:, None, :]).all())

@@ -13,7 +13,7 @@ import doxa
 from doxa._numerics import safe_log
 from doxa.amortized import AmortizedReasoner as Engine
 from doxa.amortized import FactorMLPs, MixtureDirichlet
-from doxa.fuzzy import FuzzyLoss, logic
+from doxa.fuzzy import FuzzyPlan, logic
 from doxa.pose import KnowledgeReasoner, KnowledgeTerm
 from doxa.stochastic import LeaveOneOut, Tape
 from harness import Row, compare, main
@@ -41,7 +41,7 @@ class Direct:
         axiom = model.kb["sum"]
         self.exact = KnowledgeReasoner(axiom, model.interpretation)
         self.rows = KnowledgeReasoner(axiom, model.interpretation, keep="p")
-        self.fuzzy_loss = FuzzyLoss(model.kb, model.interpretation, "product")
+        self.fuzzy = FuzzyPlan(model.kb, model.interpretation, "product")
         self.godel = logic("godel").conj
         self.term = KnowledgeTerm(axiom, model.interpretation, axiom.formula.body.body.children[0], keep="p")
         self.worlds: Tensor | None = None
@@ -51,7 +51,7 @@ class Direct:
         return self.exact.loss(pairs=self.pairs) / BATCH
 
     def fuzzily(self) -> Tensor:
-        return self.fuzzy_loss(pairs=self.pairs)
+        return -self.fuzzy(pairs=self.pairs).sum()
 
     def refined(self) -> Tensor:
         ((problem, belief, _),) = self.rows.posed(pairs=self.pairs).problems

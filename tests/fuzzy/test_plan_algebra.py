@@ -15,8 +15,11 @@ from tests.logic.generated import C, Case, Maker, make_case
 from torch import Tensor
 
 from doxa import fuzzy as fz
+from doxa.fuzzy._algebra import FuzzyAlgebra
+from doxa.fuzzy.operators._logspace import LogConjunction
+from doxa.fuzzy.operators._stable import StableAggregator
 from doxa.fuzzy.quantifiers._folds import Counting, Gathered, connective_fold, quantifier_fold
-from doxa.logic import Interpretation, Plan, logits, probs
+from doxa.logic import Interpretation, TensorPlan, logits, probs
 
 LOGICS = [*map(fz.logic, fz.LOGICS), fz.log_space(2.0, "mean"), fz.recommended(p=3.0)]
 LOGICS += [
@@ -102,9 +105,9 @@ def test_values_and_gradients_are_those_of_loops(logic: fz.Logic, data: st.DataO
     bindings, world, leaves = soften(case, seed, draws=True)
     kb, _ = case.knowledge(formula)
     outermost = data.draw(st.sampled_from([None, None, fz.GeneralizedMeanError(1.0), fz.LogProduct("mean")]))
-    algebra = fz.FuzzyAlgebra(logic, rewrite=data.draw(st.booleans()), outermost=outermost)
+    algebra = FuzzyAlgebra(logic, rewrite=data.draw(st.booleans()), outermost=outermost)
     world_of = Interpretation(kb, **bindings)
-    plan = Plan(kb["a0"], world_of, algebra=algebra, chunk=chunk, stack=stack, checkpoint=chunk in (4, 20))
+    plan = TensorPlan(kb["a0"], world_of, algebra=algebra, chunk=chunk, stack=stack, checkpoint=chunk in (4, 20))
     got = plan(**case.data)
     loops = Loops(logic, world)
     want = loops.whole(formula, outermost)
@@ -127,8 +130,8 @@ def test_values_and_gradients_are_those_of_loops(logic: fz.Logic, data: st.DataO
 
 AGGREGATORS = [*FORALL_FAMILY, *EXISTS_FAMILY, *UNBOUNDED_FAMILY]
 AGGREGATORS += [
-    fz.StableAggregator(1e-2, fz.GeneralizedMeanError(2.0)),
-    fz.StableAggregator(1e-2, fz.GeneralizedMean(3.0)),
+    StableAggregator(1e-2, fz.GeneralizedMeanError(2.0)),
+    StableAggregator(1e-2, fz.GeneralizedMean(3.0)),
     fz.LogForall(),
     fz.LogForall("mean"),
     fz.LogExists(2.0),
@@ -169,13 +172,13 @@ def test_aggregators_can_be_done_in_pieces(aggregator: fz.Aggregator) -> None:
             torch.testing.assert_close(torch.autograd.grad(got.sum(), x)[0], gradient, rtol=1e-5, atol=1e-7)
 
 
-CONNECTIVES: list[Any] = [*TNORM_FAMILY, *[t.dual for t in TNORM_FAMILY], fz.LogConjunction(), fz.LogDisjunction(2.0)]
+CONNECTIVES: list[Any] = [*TNORM_FAMILY, *[t.dual for t in TNORM_FAMILY], LogConjunction(), fz.LogDisjunction(2.0)]
 CONNECTIVES += [fz.sigmoidal(fz.Yager(2.0), 5.0), fz.StableConnective(0.01, fz.Product())]
 
 
 @pytest.mark.parametrize("connective", CONNECTIVES, ids=repr)
 def test_connectives_can_be_done_in_pieces(connective: Any) -> None:
-    x = table(0, isinstance(connective, fz.LogConjunction | fz.LogDisjunction))
+    x = table(0, isinstance(connective, LogConjunction | fz.LogDisjunction))
     for fold in (connective_fold(connective), Gathered(connective.reduce)):
         torch.testing.assert_close(pieces(fold, x), directly(connective.reduce, x))
 

@@ -158,7 +158,7 @@ def test_torch_compiles_it() -> None:
     kb = parse("sort P; pred r(P, P); [a] forall x, y: P. r(x, y) -> r(y, x); [b] exists x: P. r(x, x)")
     r = torch.rand(3, 3, dtype=torch.float64, requires_grad=True)
     beliefs = Interpretation(kb, r=probs(r))
-    losses = [fz.FuzzyLoss(kb, beliefs, "product", compile=c) for c in (True, False)]
-    (value, gradient), (wanted, wanted_gradient) = [(v := f(P=3), torch.autograd.grad(v, r)[0]) for f in losses]
+    plans = [fz.FuzzyPlan(kb, beliefs, "product", compile=c) for c in (True, False)]
+    (value, gradient), (wanted, wanted_gradient) = [(v := f(P=3), torch.autograd.grad(v.sum(), r)[0]) for f in plans]
     torch.testing.assert_close(value, wanted)
     torch.testing.assert_close(gradient, wanted_gradient)

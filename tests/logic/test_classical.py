@@ -24,9 +24,9 @@ from doxa.logic import (
     Not,
     Number,
     Or,
-    Plan,
     Predicate,
     Sort,
+    TensorPlan,
     exists,
     forall,
     parse,
@@ -78,7 +78,7 @@ def test_every_axiom_of_a_knowledge_base(seed: int, people: int, neural: bool) -
     formulas = [make.formula(2) for _ in range(4)]
     kb, interpretation = case.knowledge(*formulas)
     want = [bool(evaluate(f, case.world)) for f in formulas]
-    assert Plan(kb, interpretation)(**case.data).tolist() == want
+    assert TensorPlan(kb, interpretation)(**case.data).tolist() == want
     assert truth(kb, interpretation, **case.data).item() is all(want)
 
 
@@ -143,7 +143,7 @@ def test_empty_and_single_domains(size: int) -> None:
     )
     for value in (True, False):
         world = Interpretation(kb, p=torch.full((size,), value))
-        got = dict(zip([a.name for a in kb], Plan(kb, world)(P=size).tolist(), strict=True))
+        got = dict(zip([a.name for a in kb], TensorPlan(kb, world)(P=size).tolist(), strict=True))
         assert got == {
             "all": size == 0 or value,
             "some": size > 0 and value,
@@ -203,7 +203,7 @@ def test_wide_conjunctions_are_few_operations() -> None:
     assert not truth(And(*atoms), world)
     assert truth(And(*[x for i, x in enumerate(atoms) if i != 17]), world)
     clauses = [Or(x, Not(atoms[(7 * i) % N]), Call("a")) for i, x in enumerate(atoms)]
-    plan = Plan(And(*clauses, ~atoms[17]), world)
+    plan = TensorPlan(And(*clauses, ~atoms[17]), world)
     assert plan()
     with Counter() as counter:
         plan()
@@ -230,7 +230,7 @@ def test_many_propositions() -> None:
         *[Axiom(f"[{i}]", Implies(Call(names[i - 1]), Call(names[i]))) for i in range(300)],
     )
     world = Interpretation(kb, **{n: bool(v) for n, v in zip(names, values, strict=True)})
-    got = Plan(kb, world)()
+    got = TensorPlan(kb, world)()
     assert torch.equal(got, ~values.roll(1) | values)
     assert truth(Or(*[Call(n) for n in names]), world).item() is bool(values.any())
 
@@ -250,8 +250,8 @@ def test_stacked_rules_equal_rules_one_by_one(stack: int) -> None:
             formulas.append(forall(x)(inner | Call("p", (x,))))
     kb, interpretation = case.knowledge(*formulas)
     want = [bool(evaluate(f, case.world)) for f in formulas]
-    assert Plan(kb, interpretation, stack=stack)(**case.data).tolist() == want
-    assert Plan(kb, interpretation, stack=stack, chunk=3)(**case.data).tolist() == want
+    assert TensorPlan(kb, interpretation, stack=stack)(**case.data).tolist() == want
+    assert TensorPlan(kb, interpretation, stack=stack, chunk=3)(**case.data).tolist() == want
 
 
 def test_deep_nesting() -> None:

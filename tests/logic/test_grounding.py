@@ -12,7 +12,7 @@ from tests.logic.spies import Largest, Nonzeros, Pairwise, Spy, generator
 from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic import Interpretation, Plan, function, logits, parse, probs, satisfaction, truth, values
+from doxa.logic import Interpretation, TensorPlan, function, logits, parse, probs, satisfaction, truth, values
 
 SAME = """
     sort Image
@@ -95,13 +95,13 @@ def test_tensors_stay_within_the_chunk(chunk: int) -> None:
     r = torch.rand(n, n, generator=generator()) < 0.3
     age = torch.randint(0, 9, (n,), generator=generator(1))
     world = Interpretation(kb, r=r, age=age)
-    whole = Plan(kb, world)(P=n)
+    whole = TensorPlan(kb, world)(P=n)
     with Largest() as largest:
-        tiled = Plan(kb, world, chunk=chunk)(P=n)
+        tiled = TensorPlan(kb, world, chunk=chunk)(P=n)
     assert torch.equal(whole, tiled)
     assert largest.elements <= chunk
     with Largest() as largest:
-        Plan(kb, world)(P=n)
+        TensorPlan(kb, world)(P=n)
     assert largest.elements >= n**3, "the measure measures"
 
 
@@ -137,10 +137,10 @@ def test_a_guard_is_listed_once_per_batch() -> None:
     """)
     n = 9
     world = Interpretation(kb, near=near, r=torch.ones(n, n, dtype=torch.bool), q=torch.arange(n) < 5)
-    assert Plan(kb, world)(P=n).tolist() == [True, False, False]
+    assert TensorPlan(kb, world)(P=n).tolist() == [True, False, False]
     assert calls == [n * n]
     with Nonzeros() as counter:
-        Plan(kb, world)(P=n)
+        TensorPlan(kb, world)(P=n)
     assert counter.calls == 1, "all three share their list, though x stands outside in c"
 
 
@@ -158,7 +158,7 @@ def test_a_shared_guard_keeps_its_variables_apart() -> None:
     r = torch.zeros(5, 5, dtype=torch.bool)
     r[0, 3] = r[1, 2] = r[4, 4] = True
     for q in (r, r.T):
-        got = Plan(kb, Interpretation(kb, r=r, q=q))(P=5).tolist()
+        got = TensorPlan(kb, Interpretation(kb, r=r, q=q))(P=5).tolist()
         assert got == [bool((~r | q).all()), bool((~r | q).all()), True, bool((~r | q.T).all())]
 
 
@@ -312,7 +312,7 @@ def test_a_guard_over_very_many_objects_is_its_tuples(chunk: int) -> None:
     tuples = {(17, 3), (9_999, 5), (4, 3), (50, 9_950)}
     world = Interpretation(kb, parent=tuples, age=age)
     with Largest() as largest:
-        got = Plan(kb, world)(P=n)
+        got = TensorPlan(kb, world)(P=n)
     assert got.tolist() == [False, True, False]
     assert largest.elements <= n
     small = Interpretation(kb, parent={(a % 60, b % 60) for a, b in tuples}, age=age[:60])
@@ -320,7 +320,7 @@ def test_a_guard_over_very_many_objects_is_its_tuples(chunk: int) -> None:
     for a, b in tuples:
         dense[a % 60, b % 60] = True
     same = Interpretation(kb, parent=dense, age=age[:60])
-    assert Plan(kb, small, chunk=chunk)(P=60).tolist() == Plan(kb, same, chunk=chunk)(P=60).tolist()
+    assert TensorPlan(kb, small, chunk=chunk)(P=60).tolist() == TensorPlan(kb, same, chunk=chunk)(P=60).tolist()
 
 
 def test_functions_of_numbers() -> None:
@@ -356,7 +356,7 @@ def test_explain_names_axes_lists_tables_and_calls() -> None:
     kb = parse(SAME, warn=False)
     cnn = Spy(4, 10)
     world = Interpretation(kb, same=logits(Pairwise(8, 1)), digit=logits(cnn), **{"is": logits(cnn)})
-    text = Plan(kb["if_equal"], world, chunk=100).explain(Image=images(7))
+    text = TensorPlan(kb["if_equal"], world, chunk=100).explain(Image=images(7))
     assert text.splitlines() == [
         "classical, chunks of 100 elements",
         "if_equal",
@@ -366,7 +366,7 @@ def test_explain_names_axes_lists_tables_and_calls() -> None:
         "same runs on (7, 2, 2), (7, 2, 2)",
     ]
     kb = parse("sort P\npred r(P, P)\n[a] forall x, y: P where x != y. exists z: P. r(x, z) & r(z, y)")
-    text = Plan(kb, Interpretation(kb, r=torch.ones(4, 4, dtype=torch.bool))).explain(P=4)
+    text = TensorPlan(kb, Interpretation(kb, r=torch.ones(4, 4, dtype=torch.bool))).explain(P=4)
     assert "forall x, y: x 4, y 4, [x != y] 12, 1 tile" in text
     assert "exists z: z 4, 1 tile" in text
 
@@ -375,7 +375,7 @@ def test_plans_are_made_once_per_schema() -> None:
     kb = parse("sort P\npred q(P)\n[a] forall x: P. q(x)")
     world = Interpretation(kb, q=lambda x: x == x)
     made: list[Any] = []
-    plan = Plan(kb, world)
+    plan = TensorPlan(kb, world)
     for data in (3, 4, torch.zeros(5), torch.zeros(6), 2):
         plan(P=data)
         made.append(len(plan._programs))
@@ -386,4 +386,4 @@ def test_plans_are_made_once_per_schema() -> None:
 def test_nonsense_limits(chunk: int, stack: int) -> None:
     kb = parse("sort P\npred q(P)\n[a] forall x: P. q(x)")
     with pytest.raises(ValueError, match=f"got {chunk} and {stack}"):
-        Plan(kb, Interpretation(kb), chunk=chunk, stack=stack)
+        TensorPlan(kb, Interpretation(kb), chunk=chunk, stack=stack)

@@ -12,7 +12,7 @@ from tests.logic.generated import C, Case, Maker, make_case
 from tests.logic.product import Counting, Product, SoftWorld, value
 from torch import Tensor
 
-from doxa.logic import Interpretation, KnowledgeBase, Monoid, Plan, logits, parse, probs
+from doxa.logic import Interpretation, KnowledgeBase, Monoid, TensorPlan, logits, parse, probs
 
 PRODUCT = Product()
 
@@ -58,7 +58,7 @@ def test_values_and_gradients_are_those_of_loops(seed: int, people: int, rows: i
     bindings, world, leaves = soften(case, seed)
     kb, _ = case.knowledge(formula)
     interpretation = Interpretation(kb, **bindings)
-    got = Plan(kb["a0"], interpretation, algebra=PRODUCT, chunk=chunk)(**case.data)
+    got = TensorPlan(kb["a0"], interpretation, algebra=PRODUCT, chunk=chunk)(**case.data)
     want = value(formula, world)
     assert got.dtype == torch.float64
     torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
@@ -133,7 +133,7 @@ def test_stacked_rules_have_the_same_values_and_gradients() -> None:
     world = Interpretation(kb, same=probs(leaves[1]), **{"is": probs(leaves[0])})
     found = []
     for stack, chunk in ((2, 2**22), (2, 11), (100, 2**22)):
-        values = Plan(kb, world, algebra=PRODUCT, stack=stack, chunk=chunk)(Image=4)
+        values = TensorPlan(kb, world, algebra=PRODUCT, stack=stack, chunk=chunk)(Image=4)
         found.append((values, *torch.autograd.grad(values.sum(), leaves)))
     for other in found[1:]:
         torch.testing.assert_close(other, found[0])
@@ -141,13 +141,13 @@ def test_stacked_rules_have_the_same_values_and_gradients() -> None:
 
 def test_an_empty_knowledge_base() -> None:
     kb = KnowledgeBase()
-    assert Plan(kb, Interpretation(kb), algebra=PRODUCT)().shape == (0,)
-    assert Plan(kb, Interpretation(kb))().dtype == torch.bool
+    assert TensorPlan(kb, Interpretation(kb), algebra=PRODUCT)().shape == (0,)
+    assert TensorPlan(kb, Interpretation(kb))().dtype == torch.bool
 
 
 def test_the_type_of_truth_values_is_that_of_the_interpretation() -> None:
     kb = parse("sort D = 0..3\npred p(D)\n[a] forall d: D. d < 9\n[b] forall d: D. p(d)", warn=False)
     for dtype in (torch.float32, torch.float64):
         world = Interpretation(kb, p=torch.ones(4, dtype=dtype))
-        assert Plan(kb["a"], world, algebra=PRODUCT)().dtype == dtype
-    assert Plan(kb["a"], Interpretation(kb, p={1}), algebra=PRODUCT)().dtype == torch.get_default_dtype()
+        assert TensorPlan(kb["a"], world, algebra=PRODUCT)().dtype == dtype
+    assert TensorPlan(kb["a"], Interpretation(kb, p={1}), algebra=PRODUCT)().dtype == torch.get_default_dtype()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.logic.spies import Nonzeros
 
-from doxa.logic import Interpretation, Plan, parse, probs
+from doxa.logic import Interpretation, TensorPlan, parse, probs
 
 KB = parse("""
     sort P; sort D = 0..3; const limit: Int
@@ -37,7 +37,7 @@ def world(n: int, seed: int) -> Interpretation:
 
 
 def fresh(name: str, seen: Interpretation, n: int, **kwargs: Any) -> torch.Tensor:
-    return Plan(KB[name], seen, **kwargs)(P=n)
+    return TensorPlan(KB[name], seen, **kwargs)(P=n)
 
 
 @pytest.mark.parametrize("name", ["table", "sizes", "digits", "outer", "number"])
@@ -46,7 +46,7 @@ def test_changes_are_seen(name: str, chunk: int) -> None:
     n = 5
     for seed in range(5):
         seen = world(n, seed)
-        plan = Plan(KB[name], seen, chunk=chunk)
+        plan = TensorPlan(KB[name], seen, chunk=chunk)
         assert plan(P=n) == plan(P=n) == fresh(name, seen, n)
         changed = world(n, seed + 100)
         with torch.no_grad():
@@ -57,7 +57,7 @@ def test_changes_are_seen(name: str, chunk: int) -> None:
 
 def test_another_number_of_objects_is_seen() -> None:
     seen = Interpretation(KB, limit=2)
-    plan = Plan(KB["sizes"], seen)
+    plan = TensorPlan(KB["sizes"], seen)
     for n in (3, 5, 3, 0, 1):
         r = torch.eye(n) == 0
         assert plan(P=n, r=r)
@@ -66,7 +66,7 @@ def test_another_number_of_objects_is_seen() -> None:
 
 def test_a_fixed_guard_is_searched_once_and_nothing_is_kept_alive() -> None:
     seen = world(5, 0)
-    plan = Plan(KB["outer"], seen)
+    plan = TensorPlan(KB["outer"], seen)
     with Nonzeros() as spy:
         for _ in range(4):
             plan(P=5)
@@ -83,5 +83,5 @@ def test_a_fixed_guard_is_searched_once_and_nothing_is_kept_alive() -> None:
 def test_samples_are_drawn_anew() -> None:
     soft = torch.tensor([True, False, True, False, True])
     seen = Interpretation(KB, limit=2, soft=soft, r=soft.diag())
-    plan = Plan(KB["sampled"], seen)
+    plan = TensorPlan(KB["sampled"], seen)
     assert all(bool(plan(P=5)) for _ in range(20))  # whatever is drawn, the guard lets only the true ones through

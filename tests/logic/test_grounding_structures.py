@@ -8,7 +8,7 @@ from tests.logic.spies import Largest, Spy, generator
 from torch import Tensor, nn
 
 from doxa.errors import KnowledgeError
-from doxa.logic import Interpretation, KnowledgeBase, Plan, Ragged, logits, parse, truth
+from doxa.logic import Interpretation, KnowledgeBase, Ragged, TensorPlan, logits, parse, truth
 
 SCENES = """
     sort Object
@@ -71,7 +71,7 @@ def test_ragged_equals_padded_equals_loop(lengths: list[int], chunk: int) -> Non
     got = torch.stack([truth(a, world, keep="s", chunk=chunk, scenes=batch) for a in kb])
     assert got.T.tolist() == per_scene(kb, world, parts, size)
     assert torch.equal(got, padded(left, colour, parts, size))
-    assert Plan(kb, world, chunk=chunk)(scenes=batch).tolist() == got.all(1).tolist()
+    assert TensorPlan(kb, world, chunk=chunk)(scenes=batch).tolist() == got.all(1).tolist()
 
 
 def test_ragged_structures_are_never_padded_nor_mixed() -> None:
@@ -97,7 +97,7 @@ def test_ragged_chunks_follow_the_lengths() -> None:
     with Largest() as largest:
         assert truth(kb["transitive"], world, scenes=batch, chunk=20**3)
     assert largest.elements <= 20**3
-    text = Plan(kb["transitive"], world, chunk=20**3).explain(scenes=batch)
+    text = TensorPlan(kb["transitive"], world, chunk=20**3).explain(scenes=batch)
     assert "2 tiles" in text, text
 
 
@@ -126,8 +126,8 @@ def test_equally_long_sequences_are_axes() -> None:
     digits = torch.tensor([[1, 2, 3], [4, 4, 8]])
     batch = {"digits": digits, "parity": torch.tensor([1, 0])}
     world = Interpretation(kb)
-    assert Plan(kb["even"], world, keep="n")(numbers=batch).tolist() == [True, True]
+    assert TensorPlan(kb["even"], world, keep="n")(numbers=batch).tolist() == [True, True]
     assert truth(kb["close"], world, numbers=batch)
-    assert Plan(kb["distinct"], world, keep="n")(numbers=batch).tolist() == [True, False]
+    assert TensorPlan(kb["distinct"], world, keep="n")(numbers=batch).tolist() == [True, False]
     with pytest.raises(KnowledgeError, match=r"axiom 'even': n.digits\[2\]: index 2 lies outside"):
         truth(kb["even"], world, numbers={"digits": digits[:, :2], "parity": torch.tensor([1, 0])})

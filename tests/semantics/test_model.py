@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import doxa
 from doxa.errors import BindingError, ConfigError, ProblemError
-from doxa.fuzzy import FuzzyLoss
+from doxa.fuzzy import valuation
 from doxa.logic import Interpretation, parse, satisfaction
 from doxa.refine import Refine
 from doxa.stochastic import Enumerate, LeaveOneOut, Score
@@ -137,8 +137,8 @@ def test_refined_is_the_addition_layer_of_chapter_4() -> None:
 def test_fuzzy_is_the_fuzzy_loss() -> None:
     model, truth = weather()
     kb = parse(WEATHER)
-    engine = FuzzyLoss(kb, Interpretation(kb, **{s: doxa.probs(t) for s, t in truth.items()}), "product")
-    assert model.loss(semantics=doxa.Fuzzy("product"), Day=3).item() == pytest.approx(engine(Day=3).item())
+    found = valuation(kb, Interpretation(kb, **{s: doxa.probs(t) for s, t in truth.items()}), "product", Day=3)
+    assert model.loss(semantics=doxa.Fuzzy("product"), Day=3).item() == pytest.approx(found.loss.item())
     logs = model.truth(semantics=doxa.Fuzzy("log_product"), Day=3) if "log_product" in doxa.fuzzy.LOGICS else {}
     assert all(0 <= v <= 1 for v in logs.values())
 

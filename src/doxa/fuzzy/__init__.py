@@ -14,9 +14,8 @@ instance or all of them, or nothing at all. So this room has them all, small fro
 * implications I: ``SImplication(S)`` and ``T.residuum``; :func:`sigmoidal` bends any operator;
 * aggregators A and E, with masks and weights;
 * a :class:`Logic` picks one of each, :func:`logic` has them by name;
-* the :func:`valuation` of a formula or a knowledge base on data, compiled into a :class:`FuzzyPlan`, and
-  :class:`FuzzyLoss`, minus the weighted sum of the values of its axioms; relation heads that are fast on all pairs;
-* :func:`semantic_loss` by product logic, which says whether it is exact;
+* the :func:`valuation` of a formula or a knowledge base on data, compiled into a :class:`FuzzyPlan`; relation heads
+  that are fast on all pairs;
 * :func:`measure`: what the gradients of implications do on data, beside what guessing would do;
 * analysis: which laws an operator satisfies, and on how much of its domain its gradient vanishes, found by trying.
 
@@ -37,13 +36,11 @@ Parameters (p, λ, s, b₀) are floats, or :class:`Learnable` and then trained w
 
 from __future__ import annotations
 
-from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._heads import Bilinear, NeuralTensorNetwork, SquaredDistance
 from doxa.fuzzy._logic import (
     LOGICS,
     Connective,
     Logic,
-    ResidualNegation,
     log_space,
     logic,
     recommended,
@@ -51,9 +48,7 @@ from doxa.fuzzy._logic import (
     symmetric,
     tnorm_logic,
 )
-from doxa.fuzzy._loss import FuzzyLoss
-from doxa.fuzzy._plan import FuzzyPlan, Valuation, valuation
-from doxa.fuzzy._semantic import SemanticLoss, semantic_loss
+from doxa.fuzzy._plan import FuzzyPlan, valuation
 from doxa.fuzzy.analysis._fractions import (
     Fraction,
     irwin_hall_cdf,
@@ -62,15 +57,12 @@ from doxa.fuzzy.analysis._fractions import (
     yager_fraction,
 )
 from doxa.fuzzy.analysis._laws import (
-    ImplicationLaws,
-    TConormProperties,
-    TNormProperties,
     contrapositive_derivatives,
     implication_laws,
     tconorm_properties,
     tnorm_properties,
 )
-from doxa.fuzzy.analysis._measures import GradientMeasures, MeasuredAxioms, measure
+from doxa.fuzzy.analysis._measures import GradientMeasures, measure
 from doxa.fuzzy.operators._catalogue import (
     AGGREGATORS,
     DUBOIS_PRADE,
@@ -84,17 +76,14 @@ from doxa.fuzzy.operators._catalogue import (
     WEBER,
 )
 from doxa.fuzzy.operators._frank import Frank, FrankGenerator
-from doxa.fuzzy.operators._generators import Generator, LinearGenerator, LogGenerator, OddsGenerator, PowerGenerator
+from doxa.fuzzy.operators._generators import Generator
 from doxa.fuzzy.operators._godel import Drastic, Godel, NilpotentMinimum
-from doxa.fuzzy.operators._hamacher import Hamacher, HamacherGenerator
+from doxa.fuzzy.operators._hamacher import Hamacher
 from doxa.fuzzy.operators._implications import Implication, RImplication, SImplication
 from doxa.fuzzy.operators._logspace import (
-    LogConjunction,
     LogDisjunction,
     LogExists,
     LogForall,
-    LogImplication,
-    LogNegation,
 )
 from doxa.fuzzy.operators._lukasiewicz import Lukasiewicz
 from doxa.fuzzy.operators._negations import (
@@ -105,11 +94,11 @@ from doxa.fuzzy.operators._negations import (
     SugenoNegation,
     YagerNegation,
 )
-from doxa.fuzzy.operators._parameters import Learnable, learnables
+from doxa.fuzzy.operators._parameters import Learnable
 from doxa.fuzzy.operators._product import Product
 from doxa.fuzzy.operators._schweizer_sklar import SchweizerSklar, SchweizerSklarGenerator
-from doxa.fuzzy.operators._sigmoidal import SigmoidalAggregator, SigmoidalConnective, SigmoidalImplication, sigmoidal
-from doxa.fuzzy.operators._stable import StableAggregator, StableConnective, StableImplication
+from doxa.fuzzy.operators._sigmoidal import SigmoidalAggregator, SigmoidalImplication, sigmoidal
+from doxa.fuzzy.operators._stable import StableConnective
 from doxa.fuzzy.operators._sugeno_weber import SugenoWeber, SugenoWeberGenerator
 from doxa.fuzzy.operators._tnorms import Archimedean, TConorm, TNorm
 from doxa.fuzzy.operators._yager import AczelAlsina, Dombi, Yager
@@ -148,8 +137,6 @@ __all__ = [
     "Fraction",
     "Frank",
     "FrankGenerator",
-    "FuzzyAlgebra",
-    "FuzzyLoss",
     "FuzzyPlan",
     "GeneralizedMean",
     "GeneralizedMeanError",
@@ -157,68 +144,48 @@ __all__ = [
     "Godel",
     "GradientMeasures",
     "Hamacher",
-    "HamacherGenerator",
     "Implication",
-    "ImplicationLaws",
     "IntuitionisticNegation",
     "Learnable",
-    "LinearGenerator",
-    "LogConjunction",
     "LogDisjunction",
     "LogExists",
     "LogForall",
-    "LogGenerator",
-    "LogImplication",
-    "LogNegation",
     "LogProbabilisticSum",
     "LogProduct",
     "Logic",
     "Lukasiewicz",
-    "MeasuredAxioms",
     "Negation",
     "NeuralTensorNetwork",
     "NilpotentMinimum",
-    "OddsGenerator",
-    "PowerGenerator",
     "Product",
     "RImplication",
-    "ResidualNegation",
     "SImplication",
     "SchweizerSklar",
     "SchweizerSklarGenerator",
-    "SemanticLoss",
     "SigmoidalAggregator",
-    "SigmoidalConnective",
     "SigmoidalImplication",
     "SquaredDistance",
-    "StableAggregator",
     "StableConnective",
-    "StableImplication",
     "StandardNegation",
     "SugenoNegation",
     "SugenoWeber",
     "SugenoWeberGenerator",
     "TConorm",
     "TConormAggregator",
-    "TConormProperties",
     "TNorm",
     "TNormAggregator",
-    "TNormProperties",
     "UnboundedYager",
     "UnboundedYagerSum",
-    "Valuation",
     "Yager",
     "YagerNegation",
     "contrapositive_derivatives",
     "implication_laws",
     "irwin_hall_cdf",
-    "learnables",
     "log_space",
     "logic",
     "measure",
     "nonvanishing_fraction",
     "recommended",
-    "semantic_loss",
     "sigmoidal",
     "single_passing",
     "stable_product",

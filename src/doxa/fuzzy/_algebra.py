@@ -29,7 +29,7 @@ Kind = Literal["bool", "prob", "logit", "log_prob"]
 
 @dataclass(frozen=True)
 class FuzzyAlgebra:
-    r"""The operators of a :class:`Logic`, as :class:`doxa.logic.Plan` wants them.
+    r"""The operators of a :class:`Logic`, as :class:`doxa.logic.TensorPlan` wants them.
 
     * A statement ``x := f(t) (φ)`` is :math:`∃_d\, T(p(d), φ(d))`, with the logic's ∃ over all values at once.
     * ``exactly k``, ``at most k``, ``at least k`` read truth values as probabilities of independent events, in every
@@ -52,10 +52,10 @@ class FuzzyAlgebra:
             so do all formulas; else none.
 
     >>> from doxa.fuzzy import logic
-    >>> from doxa.logic import Interpretation, Plan, parse, probs
+    >>> from doxa.logic import Interpretation, TensorPlan, parse, probs
     >>> kb = parse("sort Bird; pred raven(Bird); pred black(Bird); forall x: Bird. raven(x) -> black(x)")
     >>> seen = Interpretation(kb, raven=probs(torch.tensor([0.9, 0.2])), black=probs(torch.tensor([0.3, 0.4])))
-    >>> Plan(kb["axiom1"], seen, algebra=FuzzyAlgebra(logic("product")))(Bird=2)
+    >>> TensorPlan(kb["axiom1"], seen, algebra=FuzzyAlgebra(logic("product")))(Bird=2)
     tensor(0.3256)
     """
 

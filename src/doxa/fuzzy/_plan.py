@@ -10,7 +10,7 @@ formula that does not begin with ∀ is one instance, with value log e(φ). A �
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -18,16 +18,13 @@ from torch import Tensor
 from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._logic import Logic, logic
 from doxa.fuzzy.quantifiers._aggregators import Aggregator
-from doxa.logic import And, Axiom, Expr, Group, Interpretation, KnowledgeBase, Plan, Quantifier, Truth
+from doxa.logic import And, Axiom, Expr, Group, Interpretation, KnowledgeBase, Quantifier, TensorPlan, Truth
 from doxa.logic.tensor._root import outermost as outermost_forall
 
 __all__ = ["FuzzyPlan", "Valuation", "valuation"]
 
-Made = TypeVar("Made")
 STACK = 8
 """So many formulas that differ only in constants are evaluated as one: a rule for each of ten digits, say."""
-KEPT = 64
-"""An interpretation keeps so many plans, and lets the oldest go."""
 
 
 class Valuation(NamedTuple):
@@ -108,7 +105,7 @@ class FuzzyPlan:
         self.logic = as_logic(logic)
         self.outermost = outermost
         self.rewrite = rewrite
-        self.plan = Plan(
+        self.plan = TensorPlan(
             what,
             interpretation,
             algebra=self.algebra(),
@@ -119,7 +116,7 @@ class FuzzyPlan:
             checkpoint=checkpoint,
         )
         self.names = tuple([name for name, _ in self.plan.formulas])
-        self._guard: Plan | None = None
+        self._guard: TensorPlan | None = None
 
     def algebra(self) -> FuzzyAlgebra:
         """How formulas are evaluated."""
@@ -155,7 +152,7 @@ class FuzzyPlan:
             formula = _guard_formula(self.plan.formulas[0][1], self.plan.keep, alone=self.outermost is not None)
             if formula is None:
                 return None
-            self._guard = Plan(formula, self.plan.interpretation, keep=self.plan.keep, chunk=self.plan.chunk)
+            self._guard = TensorPlan(formula, self.plan.interpretation, keep=self.plan.keep, chunk=self.plan.chunk)
         return self._guard(generator=generator, **data)
 
     def explain(self, *, generator: torch.Generator | None = None, **data: Any) -> str:
@@ -251,19 +248,10 @@ def _plan(
     else:
         formulas = (what.name, what.formula) if isinstance(what, Axiom) else what
     key = ("fuzzy", formulas, logic, chunk, keep if isinstance(keep, str) else tuple(keep))
-    return remember(interpretation, key, what, lambda: FuzzyPlan(what, interpretation, logic, chunk=chunk, keep=keep))
-
-
-def remember(interpretation: Interpretation, key: Any, what: object, make: Callable[[], Made]) -> Made:
-    """What the interpretation has kept under a key, or else what is made now; ``what`` is kept with it."""
-    plans = interpretation.plans
-    if key not in plans:
-        made = make()
-        while len(plans) >= KEPT:
-            del plans[next(iter(plans))]
-        plans[key] = (what, made)
-    found: Made = plans[key][1]
-    return found
+    plan: FuzzyPlan = interpretation.plans.find(
+        key, lambda: FuzzyPlan(what, interpretation, logic, chunk=chunk, keep=keep)
+    )
+    return plan
 
 
 def _guard_formula(formula: Expr, keep: tuple[str, ...], *, alone: bool) -> Expr | None:

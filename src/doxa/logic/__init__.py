@@ -68,7 +68,7 @@ from doxa.logic.syntax._walk import fold as fold
 from doxa.logic.syntax._walk import postorder
 from doxa.logic.tensor._algebra import Accumulator as Accumulator
 from doxa.logic.tensor._algebra import Monoid as Monoid
-from doxa.logic.tensor._plan import Plan as Plan
+from doxa.logic.tensor._plan import TensorPlan as TensorPlan
 from doxa.logic.tensor._readings import Reading as Reading
 from doxa.logic.tensor._readings import readings as readings
 from doxa.logic.tensor._report import SatisfactionReport, satisfaction

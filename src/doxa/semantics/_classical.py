@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.logic import Axiom, Interpretation, first_forall
-from doxa.logic import Plan as TensorPlan
+from doxa.logic import Axiom, Interpretation, TensorPlan, first_forall
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics
 
 __all__ = ["Classical"]

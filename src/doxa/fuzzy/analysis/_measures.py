@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from doxa._cache import Same
 from doxa.errors import DataError, KnowledgeError
 from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._logic import Logic, logic
-from doxa.fuzzy._plan import FuzzyPlan, as_logic, remember
+from doxa.fuzzy._plan import FuzzyPlan, as_logic
 from doxa.logic import Axiom, Expr, Implies, Interpretation, KnowledgeBase, Quantifier
 
 __all__ = ["GradientMeasures", "MeasuredAxioms", "measure"]
@@ -156,7 +157,8 @@ def measure(
     else:
         if not isinstance(labels, Interpretation):
             data = {**data, **labels}
-            labels = remember(interpretation, ("labels", id(kb)), kb, lambda: Interpretation(kb))
+            known: Interpretation = interpretation.plans.find(("labels", Same(kb)), lambda: Interpretation(kb))
+            labels = known
         true = _instances(kb, rules, labels, _CRISP, chunk, seed, data)
         measured = [_measures(*both) for both in zip(rules, found, true, strict=True)]
     return MeasuredAxioms(
@@ -213,7 +215,7 @@ def _instances(
         rulebook = KnowledgeBase.from_parts(kb.signature, rules)
         return _TappedPlan(rulebook, interpretation, logic, chunk=chunk, stack=2**62)
 
-    tapped = remember(interpretation, ("measure", id(kb), logic, chunk), kb, make)
+    tapped: _TappedPlan = interpretation.plans.find(("measure", Same(kb), logic, chunk), make)
     algebra = tapped.plan.algebra
     assert isinstance(algebra, _Tapped)
     batch = interpretation.read(data, tapped.plan.rows)

@@ -127,7 +127,7 @@ class Archimedean(TNorm):
     at 0, it is not followed below ε², so that T may be off by that much.
 
     >>> from dataclasses import dataclass
-    >>> from doxa.fuzzy import OddsGenerator
+    >>> from doxa.fuzzy.operators._generators import OddsGenerator
     >>> @dataclass(frozen=True)
     ... class HamacherProduct(Archimedean):
     ...     generator = OddsGenerator()

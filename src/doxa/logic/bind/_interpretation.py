@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from doxa._cache import Cache
 from doxa.errors import BindingError
 from doxa.logic.bind._facts import check_facts, facts_of, facts_table, unbound_with_facts
 from doxa.logic.bind._meanings import (
@@ -60,7 +61,7 @@ class Interpretation(nn.Module):
         self.constants = nn.ModuleDict()
         self._bound: dict[str, Meaning] = {}
         self._fixed: dict[str, Fixed] = {}
-        self.plans: dict[Any, Any] = {}
+        self.plans: Cache[Any, Any] = Cache(64)  # a copy starts with none: they are made of closures over this one
         self._rows = row_names([a.formula for a in kb.axioms])
         signature = kb.signature
         self.constants_of: dict[str, list[str]] = {}
@@ -125,10 +126,6 @@ class Interpretation(nn.Module):
         symbols: list[Predicate | Function] = [*known.predicates.values(), *known.functions.values()]
         unbound = [signature_text(s) for s in symbols if self.meaning(s.name) is None]
         return f"unbound: {', '.join(unbound)}" if unbound else ""
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Plans are made of closures and can be made again.
-        return {**self.__dict__, "plans": {}}
 
     def read(self, data: Mapping[str, Any], rows: Iterable[str] = ()) -> Batch:
         """The data of one call, checked; ``rows`` names the row sets that a formula outside the knowledge base uses."""

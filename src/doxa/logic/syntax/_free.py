@@ -6,7 +6,7 @@ from doxa.logic.syntax._binders import Let, Quantifier
 from doxa.logic.syntax._tree import Expr, Name
 from doxa.logic.syntax._walk import postorder
 
-__all__ = ["free_variables"]
+__all__ = ["free_of_binder", "free_variables"]
 
 
 def free_variables(*roots: Expr) -> dict[int, frozenset[str]]:
@@ -32,14 +32,15 @@ def free_variables(*roots: Expr) -> dict[int, frozenset[str]]:
         if isinstance(node, Name):
             free[id(node)] = frozenset((node.name,)) if node.name in bound else none
         elif isinstance(node, Quantifier | Let):
-            free[id(node)] = _free_of_binder(node, below)
+            free[id(node)] = free_of_binder(node, below)
         else:
             different = set(below)
             free[id(node)] = different.pop() if len(different) == 1 else none.union(*different)
     return free
 
 
-def _free_of_binder(node: Quantifier | Let, below: list[frozenset[str]]) -> frozenset[str]:
+def free_of_binder(node: Quantifier | Let, below: list[frozenset[str]]) -> frozenset[str]:
+    """The variables that a binder takes from outside, given those of its children."""
     found: set[str] = set()
     earlier: set[str] = set()
     inside = iter(below)

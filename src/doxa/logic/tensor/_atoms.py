@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from doxa.errors import KnowledgeError
+from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Meaning, Named, Network, is_draw
 from doxa.logic.bind._universe import has_values
 from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate
@@ -18,8 +18,9 @@ from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
 from doxa.logic.tensor._index import take
 from doxa.logic.tensor._lookup import align, lookup, positions
-from doxa.logic.tensor._named import NO_INT, listed_place
-from doxa.logic.tensor._tables import Source, View
+from doxa.logic.tensor._named import NO_INT
+from doxa.logic.tensor._pools import Needs
+from doxa.logic.tensor._run import Run, Source, View
 from doxa.logic.tensor._terms import as_finite, as_number, as_object, in_sort
 from doxa.logic.tensor._types import (
     NUMBER,
@@ -38,23 +39,7 @@ from doxa.logic.tensor._types import (
     union,
 )
 
-if TYPE_CHECKING:
-    from doxa.logic.bind._interpretation import Batch
-    from doxa.logic.tensor._run import Run
-
-__all__ = ["Needs", "apply", "symbol_of"]
-
-
-@dataclass
-class Needs:
-    """What a plan will ask for, known before it runs: so that each network runs once, on all of it."""
-
-    unary: dict[Any, dict[Pool, None]] = field(default_factory=dict)
-    """The pools that each network of one input runs on."""
-    whole: set[tuple[str, tuple[Pool, ...]]] = field(default_factory=set)
-    """Tables of networks of several inputs of which all entries are needed."""
-    constants: set[str] = field(default_factory=set)
-    """The constants of open sorts that occur."""
+__all__ = ["apply", "symbol_of"]
 
 
 def symbol_of(call: Call, batch: Batch) -> Predicate | Function:
@@ -139,7 +124,7 @@ def _arguments(
             pool: Pool = FinitePool(sort)
         elif isinstance(meaning, Named) and number in meaning.listed:
             pool = ListedPool(symbol.name, number)
-            ref = listed_place(block, as_number(block, arg, batch), pool)
+            ref = _listed_place(block, as_number(block, arg, batch), pool)
         else:
             ref = as_object(block, arg, sort, batch, place)
             if not isinstance(meaning, Network):
@@ -207,14 +192,14 @@ def _tuples(
         places = _spread(run, values, dims)
         shape = places[0].shape
         if (name, pools) in needs.whole:
-            raw = run.tables.raw(name, pools)
+            raw = run.raw(name, pools)
             assert isinstance(raw, Tensor)
             front = [*meaning.inputs, *meaning.axes]
             raw = take(raw.permute(*front, *range(len(front), raw.ndim)), places)
         else:
-            raw = run.tables.pairs(name, fed_pools, [p.reshape(-1) for p in places])
+            raw = run.pairs(name, fed_pools, [p.reshape(-1) for p in places])
             raw = raw.reshape(*shape, *raw.shape[1:])
-        return run.tables.present(meaning, raw, view, algebra)
+        return run.present(meaning, raw, view, algebra)
 
     local = block.emit(("tuples", name, pools, view, id(algebra)), run_on_tuples, fed, axes, kind)
     others = [refs[i] for i in meaning.axes] + extra
@@ -258,8 +243,8 @@ def _direct(
         run = frame.run
         spread = _spread(run, values, dims)
         flat = [_fed(run, t.reshape(-1), kind, symbol.name) for t, kind in zip(spread, kinds, strict=True)]
-        raw = run.tables.direct(symbol.name, flat)
-        return run.tables.present(meaning, raw.reshape(*spread[0].shape, *raw.shape[1:]), view, algebra)
+        raw = run.direct(symbol.name, flat)
+        return run.present(meaning, raw.reshape(*spread[0].shape, *raw.shape[1:]), view, algebra)
 
     found = block.emit(("direct", symbol.name, tuple(kinds), view, id(algebra)), compute, inputs, axes, kind)
     if value is not None:
@@ -313,3 +298,20 @@ def _shown(place: int | float, kind: Type) -> str:
     if isinstance(kind, FiniteType) and kind.sort.values is not None:
         return str(kind.sort.values[int(place)])
     return f"{kind.sort}#{place}" if isinstance(kind, ObjectType) else str(place)
+
+
+def _listed_place(block: Block, number: Ref, pool: ListedPool) -> Ref:
+    """Where a number stands among those that a table lists; behind them all if it is not listed."""
+
+    def place(frame: Frame, value: Tensor | int | float) -> Tensor:
+        meaning = frame.run.batch.meaning(pool.name)
+        assert isinstance(meaning, Named)
+        numbers = meaning.listed[pool.argument]
+        value = torch.as_tensor(value, device=frame.run.device)
+        known = torch.tensor(numbers, dtype=value.dtype, device=value.device)
+        if not numbers:
+            return torch.zeros_like(value, dtype=torch.int64)
+        at = torch.searchsorted(known, value.contiguous()).clamp(max=len(numbers) - 1)
+        return torch.where(take(known, [at]) == value, at, len(numbers))
+
+    return block.emit(("listed", pool), place, [number], number.axes, number.type)

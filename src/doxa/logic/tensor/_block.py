@@ -7,37 +7,16 @@ one step; what the tiles of a frame have in common is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor
 
 from doxa.logic.tensor._index import take
+from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._types import TRUTH, Axis, ColumnPool, Pool, Ref, Type
 
-if TYPE_CHECKING:
-    from doxa.logic.tensor._run import Run
-
-__all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Step", "Task", "drive"]
-
-Task = Generator["Task", Any, Any]
-"""Work that may wait for other work: it yields tasks and is sent what they return."""
-
-
-def drive(task: Task) -> Any:
-    """Run a generator that yields generators, sending each what the one it yielded returned."""
-    stack: list[Task] = [task]
-    value: Any = None
-    while stack:
-        try:
-            inner = stack[-1].send(value)
-        except StopIteration as end:
-            stack.pop()
-            value = end.value
-        else:
-            stack.append(inner)
-            value = None
-    return value
+__all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Scope", "Step"]
 
 
 class Frame:
@@ -99,6 +78,12 @@ class Reducer:
     """The axes of the result."""
     spreads = False
     """Are values spread along axes that they do not mention?"""
+    cuts = False
+    """Does it cut the frame into tiles by itself (:meth:`tiles`)?"""
+
+    def tiles(self, block: Block, sizes: dict[Axis, int], chunk: int) -> list[dict[Own, slice]] | None:
+        """Tiles in which no tensor has more than ``chunk`` elements, where that is possible; None for a single one."""
+        raise NotImplementedError
 
     def tile(self, frame: Frame) -> Any:
         """What one tile gives."""
@@ -303,3 +288,25 @@ def _remap(block: Block, ref: Ref, absorbed: Absorbed) -> Ref:
         return take(value.permute(order), at).movedim(0, -1)
 
     return block.emit(("gather", absorbed.list), gather, [ref, *places], axes, ref.type)
+
+
+class Scope:
+    """The names bound in a block, and those around it."""
+
+    __slots__ = ("block", "names", "parent")
+
+    def __init__(self, parent: Scope | None, block: Block) -> None:
+        self.parent = parent
+        self.block = block
+        self.names: dict[str, Ref] = {}
+
+    def find(self, name: str) -> Scope | None:
+        """The innermost scope that binds a name."""
+        at: Scope | None = self
+        while at is not None and name not in at.names:
+            at = at.parent
+        return at
+
+    def binds(self, name: str) -> bool:
+        """Is it a variable here?"""
+        return self.find(name) is not None

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
-from itertools import count
 from typing import Any, Literal
 
 import torch
 
 from doxa.errors import KnowledgeError
-from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import is_draw
 from doxa.logic.syntax._binders import Group, Let, Quantifier
 from doxa.logic.syntax._count import Count
@@ -37,19 +35,20 @@ from doxa.logic.syntax._tree import (
     Truth,
     Xor,
 )
-from doxa.logic.tensor._algebra import Algebra, Factoring
-from doxa.logic.tensor._atoms import Needs, apply, symbol_of
-from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Task
-from doxa.logic.tensor._contract import Contract, factorize
+from doxa.logic.tensor._algebra import Accumulator, Algebra, Factoring
+from doxa.logic.tensor._atoms import apply, symbol_of
+from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Scope
+from doxa.logic.tensor._contract import Contract, Factors, factorize, multiplied
 from doxa.logic.tensor._execute import run_block
-from doxa.logic.tensor._frame import Scope, frame
-from doxa.logic.tensor._free import Free, draw_first
+from doxa.logic.tensor._frame import Names, frame
+from doxa.logic.tensor._free import draw_first
 from doxa.logic.tensor._index import cut
 from doxa.logic.tensor._lists import Fold
 from doxa.logic.tensor._lookup import align, lookup
-from doxa.logic.tensor._stack import PROPOSITION, Shapes, Stack
-from doxa.logic.tensor._tables import Source
-from doxa.logic.tensor._terms import arithmetic, as_truth, compare, constant, field, index
+from doxa.logic.tensor._run import Source
+from doxa.logic.tensor._stack import PROPOSITION, Stack
+from doxa.logic.tensor._task import Task
+from doxa.logic.tensor._terms import arithmetic, as_truth, compare, field, index
 from doxa.logic.tensor._types import (
     NUMBER,
     TRUTH,
@@ -58,7 +57,6 @@ from doxa.logic.tensor._types import (
     FiniteType,
     ObjectType,
     Ref,
-    SortPool,
     StackPool,
     inserted,
     union,
@@ -70,48 +68,8 @@ LARGEST_BLOCK = 16
 """Quantifiers are merged into one block up to this many variables; tensors cannot have many more axes."""
 
 
-class Compiler:
+class Compiler(Names):
     """Compiles formulas for one interpretation and one schema of data; ``needs`` collects what they will ask for."""
-
-    def __init__(self, batch: Batch, free: Free, *, stack: int) -> None:
-        self.batch = batch
-        self.free = free
-        self.needs = Needs()
-        self.stack = stack
-        self.shapes = Shapes(batch, free)
-        self._orders = count()
-        self.numbers = count()
-
-    def axis(self, label: str) -> Axis:
-        return Axis(label, next(self._orders))
-
-    # -- names ------------------------------------------------------------------------------------------------------
-
-    def name(self, name: str, scope: Scope) -> Ref:
-        """The value of a name: a variable in scope, a constant, or a value of an enumerated sort."""
-        home = scope.find(name)
-        if home is not None:
-            return self.fetch(home.names[name], home.block, scope.block)
-        found = constant(scope.block, self.batch, name)
-        if found is None:
-            raise KnowledgeError(f"unknown name {name!r}: it is neither bound nor declared")
-        match found.type:
-            case ObjectType(pool=SortPool(sort=sort)) if sort in self.batch.given:
-                self.needs.constants.add(name)
-        return found
-
-    def fetch(self, ref: Ref, origin: Block, target: Block) -> Ref:
-        """A value of a surrounding block inside another one."""
-        chain: list[Block] = []
-        block: Block = target
-        while block is not origin:
-            chain.append(block)
-            assert block.parent is not None
-            block = block.parent
-        ref = origin.current(ref)
-        for inner in reversed(chain):
-            ref = inner.current(inner.capture(ref))
-        return ref
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
@@ -319,13 +277,29 @@ class Compiler:
         yield frame(self, block, inner, parts)
         accumulator = algebra.quantifier(kind, number)
         powers = algebra.powers(kind, number) if isinstance(algebra, Factoring) else None
-        factors = factorize(self, powers, body, block, inner, algebra)
+        factors = factorize(powers, body, block, inner, algebra, self.free, self.stack)
         if factors is not None:
-            refs = yield factors.compile(self, block, inner, algebra)
-            return self.close(block, Contract(block, refs, accumulator, factors.powers), scope.block)
+            return (yield self.contracted(factors, accumulator, block, inner, algebra))
         ref = yield self.compile(body, inner, algebra)
         truth = as_truth(body, block, ref, self.batch, algebra)
         return self.close(block, Fold(block, truth, accumulator), scope.block)
+
+    def contracted(
+        self, factors: Factors, accumulator: Accumulator, block: Block, scope: Scope, algebra: Algebra
+    ) -> Task:
+        """A quantifier as a contraction of its factors."""
+        refs: list[Ref] = []
+        for group in factors.groups.values():
+            parts: list[Ref] = []
+            for node, _ in group:
+                ref = yield self.compile(node, scope, algebra)
+                parts.append(as_truth(node, block, ref, self.batch, algebra))
+            sides = tuple([side for _, side in group])
+            axes = union([p.axes for p in parts])
+            dims = [inserted(p.axes, axes) for p in parts]
+            refs.append(block.emit(("factor", sides), multiplied(sides, dims), parts, axes))
+        assert block.parent is not None
+        return self.close(block, Contract(block, refs, accumulator, factors.powers), block.parent)
 
     # -- statements -------------------------------------------------------------------------------------------------
 

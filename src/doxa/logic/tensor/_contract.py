@@ -14,26 +14,21 @@ from functools import reduce
 from itertools import product
 from math import prod
 from string import ascii_letters
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from doxa._cache import Cache
 from doxa.logic.syntax._tree import And, Expr, Or
 from doxa.logic.tensor._algebra import Accumulator, Algebra, Factoring, Powers
-from doxa.logic.tensor._block import Block, Frame, Own, Reducer, Task
+from doxa.logic.tensor._block import Block, Frame, Own, Reducer, Scope
+from doxa.logic.tensor._free import Free
 from doxa.logic.tensor._lookup import align
-from doxa.logic.tensor._terms import as_truth
-from doxa.logic.tensor._types import Axis, Ref, inserted, union
+from doxa.logic.tensor._types import Axis, Ref, union
 
-if TYPE_CHECKING:
-    from doxa.logic.tensor._compile import Compiler
-    from doxa.logic.tensor._frame import Scope
+__all__ = ["Contract", "Factors", "factorize", "multiplied"]
 
-__all__ = ["Contract", "Factors", "factorize"]
-
-MOST_PATHS = 64
-"""So many orders of contraction are kept; the length of a guard's list may be another one in every batch."""
 Factor = tuple[Expr, bool]
 """A formula, and whether its truth is meant or its falsity, 1 minus that."""
 
@@ -44,32 +39,20 @@ class Factors(NamedTuple):
     powers: Powers
     groups: dict[tuple[Axis, ...], list[Factor]]
 
-    def compile(self, compiler: Compiler, block: Block, scope: Scope, algebra: Algebra) -> Task:
-        """The value of each group of factors."""
-        refs: list[Ref] = []
-        for factors in self.groups.values():
-            parts: list[Ref] = []
-            for node, _ in factors:
-                ref = yield compiler.compile(node, scope, algebra)
-                parts.append(as_truth(node, block, ref, compiler.batch, algebra))
-            sides = tuple([side for _, side in factors])
-            axes = union([p.axes for p in parts])
-            dims = [inserted(p.axes, axes) for p in parts]
-            refs.append(block.emit(("factor", sides), _multiplied(sides, dims), parts, axes))
-        return refs
 
+def multiplied(sides: tuple[bool, ...], dims: list[tuple[int, ...]]) -> Any:
+    """The product of truths and falsities."""
 
-def _multiplied(sides: tuple[bool, ...], dims: list[tuple[int, ...]]) -> Any:
-    def multiplied(frame: Frame, *values: Tensor) -> Any:
+    def product_of_sides(frame: Frame, *values: Tensor) -> Any:
         return reduce(torch.mul, [v if side else 1 - v for v, side in zip(align(values, dims), sides, strict=True)])
 
-    return multiplied
+    return product_of_sides
 
 
 def factorize(
-    compiler: Compiler, powers: Powers | None, body: Expr, block: Block, scope: Scope, algebra: Algebra
+    powers: Powers | None, body: Expr, block: Block, scope: Scope, algebra: Algebra, free: Free, stack: int
 ) -> Factors | None:
-    """The factors of a quantified formula, if multiplying them out saves anything."""
+    """The factors of a quantified formula, if multiplying them out saves anything; ``stack`` formulas are too many."""
     if powers is None or not isinstance(algebra, Factoring):
         return None
     absorbed = {gone: into.list for into in block.lists for gone in into.places}
@@ -79,7 +62,7 @@ def factorize(
 
     def axes_of(node: Expr) -> tuple[Axis, ...]:
         found: set[Axis] = set()
-        for name in compiler.free.names(node):
+        for name in free.names(node):
             home = scope.find(name)
             for axis in () if home is None else home.names[name].axes:
                 while axis in absorbed:
@@ -93,7 +76,7 @@ def factorize(
         node, side = todo.pop()
         below = algebra.factors(node, side)
         # Very many formulas are better evaluated as one stack.
-        if below is None or (isinstance(node, And | Or) and len(below) >= compiler.stack):
+        if below is None or (isinstance(node, And | Or) and len(below) >= stack):
             leaves.append((node, side))
         else:
             todo += reversed(below)
@@ -119,6 +102,8 @@ class Pair(NamedTuple):
 class Contract(Reducer):
     """Fold all axes of a block by contracting factors, a pair at a time."""
 
+    cuts = True
+
     def __init__(self, block: Block, refs: list[Ref], accumulator: Accumulator, powers: Powers) -> None:
         self.refs = tuple(refs)
         self.accumulator = accumulator
@@ -130,23 +115,19 @@ class Contract(Reducer):
         self.axes = tuple([a for a in self.all if a not in self.folded])
         self.absent = [a for a in self.folded if a not in self.all]
         self._dims = [tuple([d for d, a in enumerate(r.axes) if a in self.folded]) for r in refs]
-        self._paths: dict[tuple[int, ...], list[Pair]] = {}
+        # The length of a guard's list may be another one in every batch.
+        self._paths: Cache[tuple[int, ...], list[Pair]] = Cache(64)
 
     def path(self, sizes: dict[Axis, int]) -> list[Pair]:
         """The order of contraction for axes of these lengths."""
         key = tuple([sizes[a] for a in self.all]) if len(self.refs) > 1 else ()
-        if key not in self._paths:
-            if len(self._paths) == MOST_PATHS:
-                self._paths.clear()
-            self._paths[key] = _path([r.axes for r in self.refs], self.axes, sizes)
-        return self._paths[key]
+        return self._paths.find(key, lambda: _path([r.axes for r in self.refs], self.axes, sizes))
 
     def elements(self, sizes: dict[Axis, int]) -> int:
         """The size of the largest tensor."""
         return max([prod([sizes[a] for a in r.axes]) for r in self.refs] + [p.elements for p in self.path(sizes)])
 
     def tiles(self, block: Block, sizes: dict[Axis, int], chunk: int) -> list[dict[Own, slice]] | None:
-        """Boxes in which no tensor has more than ``chunk`` elements, where that is possible; None for a single one."""
         lengths = {own: sizes[own.axis] for own in block.own if own.axis in self.all}
         while lengths and self.elements(sizes | {own.axis: n for own, n in lengths.items()}) > chunk:
             longest = max(lengths, key=lambda own: lengths[own])

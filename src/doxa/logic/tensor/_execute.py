@@ -5,7 +5,7 @@ pieces whose results are put side by side. Tiles and pieces keep nothing for the
 so that memory is bounded by the chunk there too.
 
 Blocks nest as deep as formulas do, so nothing here recurses: a block is a generator that yields the generators of the
-blocks inside it, and :func:`~doxa.logic.tensor._block.drive` keeps the stack.
+blocks inside it, and :func:`~doxa.logic.tensor._task.drive` keeps the stack.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from doxa.logic.tensor._block import Block, Frame, Own, Step, Task, drive
-from doxa.logic.tensor._contract import Contract
+from doxa.logic.tensor._block import Block, Frame, Own, Step
+from doxa.logic.tensor._run import Run
+from doxa.logic.tensor._task import Task
 from doxa.logic.tensor._types import Axis, Ref
 
-if TYPE_CHECKING:
-    from doxa.logic.tensor._run import Run
-
-__all__ = ["drive", "run_block"]
+__all__ = ["run_block"]
 
 
 def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, int]) -> Task:
@@ -48,7 +46,7 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
         cuttable = [a for a in block.outer if a in block.reducer.axes and sizes[a] > 1]
         if outside > run.chunk and cuttable:
             return (yield from _run_pieces(block, run, values, sizes, cuttable, weights, outside))
-        if isinstance(block.reducer, Contract) and not block.lists:
+        if block.reducer.cuts and not block.lists:
             tiles = block.reducer.tiles(block, sizes, run.chunk)
         else:
             costly = [own for own in block.own if own.costs]
@@ -69,7 +67,9 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
         yield from _run_steps(block.invariant, frame)
         found = yield from _run_tiles(block, frame, tiles or [])
     if run.trace is not None:
-        run.trace.block(block, frame, len(tiles) if tiles else 1)
+        axes = [(o.axis.label, run.size(o.pool)) for o in block.own]
+        axes += [(a.list.label, frame.sizes.get(a.list, 0)) for a in block.lists]
+        run.trace.block(block.label, axes, len(tiles) if tiles else 1, block.reducer.note(frame.sizes))
     return block.reducer.finish(frame, found)
 
 

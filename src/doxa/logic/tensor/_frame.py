@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import Any
 
 from doxa.errors import KnowledgeError
+from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Named, Table
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Name, Not, Number, Or, Truth, Xor
 from doxa.logic.syntax._walk import postorder
-from doxa.logic.tensor._block import Block, Frame, Result, Task
+from doxa.logic.tensor._algebra import Algebra
+from doxa.logic.tensor._block import Block, Frame, Result, Scope
 from doxa.logic.tensor._classical import CLASSICAL
+from doxa.logic.tensor._free import Free
 from doxa.logic.tensor._lists import guard_list, ragged_list
 from doxa.logic.tensor._lookup import align, positions
-from doxa.logic.tensor._tables import Source
-from doxa.logic.tensor._terms import as_truth, known_constant
+from doxa.logic.tensor._pools import Needs
+from doxa.logic.tensor._run import Source
+from doxa.logic.tensor._stack import Shapes
+from doxa.logic.tensor._task import Task
+from doxa.logic.tensor._terms import as_truth, constant, known_constant
 from doxa.logic.tensor._types import (
     NUMBER,
+    Axis,
     ColumnPool,
     ElementType,
     FinitePool,
@@ -35,35 +44,58 @@ from doxa.logic.tensor._types import (
     union,
 )
 
-if TYPE_CHECKING:
-    from doxa.logic.tensor._compile import Compiler
-
-__all__ = ["Scope", "frame", "pool_of", "pool_of_sort"]
+__all__ = ["Names", "frame", "pool_of", "pool_of_sort"]
 
 
-class Scope:
-    """The names bound in a block, and those around it."""
+class Names(ABC):
+    """What the compiler knows of names: variables in scope, constants, and the axes that variables run along."""
 
-    __slots__ = ("block", "names", "parent")
+    def __init__(self, batch: Batch, free: Free, *, stack: int) -> None:
+        self.batch = batch
+        self.free = free
+        self.needs = Needs()
+        self.stack = stack
+        self.shapes = Shapes(batch, free)
+        self._orders = count()
+        self.numbers = count()
 
-    def __init__(self, parent: Scope | None, block: Block) -> None:
-        self.parent = parent
-        self.block = block
-        self.names: dict[str, Ref] = {}
+    def axis(self, label: str) -> Axis:
+        return Axis(label, next(self._orders))
 
-    def find(self, name: str) -> Scope | None:
-        """The innermost scope that binds a name."""
-        at: Scope | None = self
-        while at is not None and name not in at.names:
-            at = at.parent
-        return at
+    # -- names ------------------------------------------------------------------------------------------------------
 
-    def binds(self, name: str) -> bool:
-        """Is it a variable here?"""
-        return self.find(name) is not None
+    def name(self, name: str, scope: Scope) -> Ref:
+        """The value of a name: a variable in scope, a constant, or a value of an enumerated sort."""
+        home = scope.find(name)
+        if home is not None:
+            return self.fetch(home.names[name], home.block, scope.block)
+        found = constant(scope.block, self.batch, name)
+        if found is None:
+            raise KnowledgeError(f"unknown name {name!r}: it is neither bound nor declared")
+        match found.type:
+            case ObjectType(pool=SortPool(sort=sort)) if sort in self.batch.given:
+                self.needs.constants.add(name)
+        return found
+
+    def fetch(self, ref: Ref, origin: Block, target: Block) -> Ref:
+        """A value of a surrounding block inside another one."""
+        chain: list[Block] = []
+        block: Block = target
+        while block is not origin:
+            chain.append(block)
+            assert block.parent is not None
+            block = block.parent
+        ref = origin.current(ref)
+        for inner in reversed(chain):
+            ref = inner.current(inner.capture(ref))
+        return ref
+
+    @abstractmethod
+    def compile(self, root: Expr, scope: Scope, algebra: Algebra) -> Task:
+        """The value of a tree in a scope."""
 
 
-def frame(compiler: Compiler, block: Block, inner: Scope, parts: Iterable[tuple[Iterable[Group], Expr | None]]) -> Task:
+def frame(compiler: Names, block: Block, inner: Scope, parts: Iterable[tuple[Iterable[Group], Expr | None]]) -> Task:
     """The variables and guards of a block."""
     for groups, guard in parts:
         for group in groups:
@@ -74,7 +106,7 @@ def frame(compiler: Compiler, block: Block, inner: Scope, parts: Iterable[tuple[
     block.label += " " + ", ".join([o.axis.label for o in block.own])
 
 
-def _group(compiler: Compiler, group: Group, block: Block, scope: Scope) -> Task:
+def _group(compiler: Names, group: Group, block: Block, scope: Scope) -> Task:
     """The variables of a group, each along an axis of its own, or along a list of the objects of structures."""
     if group.domain is not None and (not isinstance(group.domain, Name) or scope.binds(group.domain.name)):
         yield _inside(compiler, group, block, scope)
@@ -84,7 +116,7 @@ def _group(compiler: Compiler, group: Group, block: Block, scope: Scope) -> Task
         scope.names[name] = block.variable(compiler.axis(name), pool, kind)
 
 
-def pool_of(compiler: Compiler, group: Group) -> tuple[Pool, Type]:
+def pool_of(compiler: Names, group: Group) -> tuple[Pool, Type]:
     """What the variables of a group range over: the objects of a sort, or rows."""
     if group.sort is not None:
         return pool_of_sort(compiler, group.sort, group.sample)
@@ -94,7 +126,7 @@ def pool_of(compiler: Compiler, group: Group) -> tuple[Pool, Type]:
     return rows, RowType(rows)
 
 
-def pool_of_sort(compiler: Compiler, name: str, sample: int | None) -> tuple[Pool, Type]:
+def pool_of_sort(compiler: Names, name: str, sample: int | None) -> tuple[Pool, Type]:
     sort = compiler.batch.signature.sorts.get(name)
     if sort is None or (sort.is_integer and sort.values is None):
         raise KnowledgeError(f"variables cannot range over {name!r}; it is not a sort with objects")
@@ -107,7 +139,7 @@ def pool_of_sort(compiler: Compiler, name: str, sample: int | None) -> tuple[Poo
     return pool, ObjectType(name, pool)
 
 
-def _inside(compiler: Compiler, group: Group, block: Block, scope: Scope) -> Task:
+def _inside(compiler: Names, group: Group, block: Block, scope: Scope) -> Task:
     """Variables that range over a sequence in a field: an axis if all are equally long, else a list."""
     domain = group.domain
     assert domain is not None
@@ -139,7 +171,7 @@ def _element(ref: Ref, pool: ColumnPool, level: int) -> Ref:
     return ref.read_as(ElementType(ColumnPool(pool.rows, pool.field, level)))
 
 
-def _conjuncts(compiler: Compiler, guard: Expr) -> list[Expr]:
+def _conjuncts(compiler: Names, guard: Expr) -> list[Expr]:
     """A guard in pieces to apply one after the other: a later one sees only what the earlier ones let through."""
     if not isinstance(guard, And):
         return [guard]
@@ -155,7 +187,7 @@ def _conjuncts(compiler: Compiler, guard: Expr) -> list[Expr]:
     return [And(*p) for p in pieces]
 
 
-def _guard(compiler: Compiler, guard: Expr, block: Block, scope: Scope) -> Task:
+def _guard(compiler: Names, guard: Expr, block: Block, scope: Scope) -> Task:
     test = Block(block, "guard")
     ref = yield compiler.compile(guard, Scope(scope, test), CLASSICAL)
     test.seal(Result(as_truth(guard, test, ref, compiler.batch, CLASSICAL)))
@@ -171,7 +203,7 @@ def _guard(compiler: Compiler, guard: Expr, block: Block, scope: Scope) -> Task:
     guard_list(block, test, axis, key, spread, _relation(compiler, guard, scope), _fixed(compiler, guard, scope))
 
 
-def _relation(compiler: Compiler, guard: Expr, scope: Scope) -> tuple[Source, list[Ref]] | None:
+def _relation(compiler: Names, guard: Expr, scope: Scope) -> tuple[Source, list[Ref]] | None:
     """A guard that is a listed relation between different variables, each along an axis of its own."""
     if not isinstance(guard, Call) or not guard.children or guard.name not in compiler.batch.signature.predicates:
         return None
@@ -196,7 +228,7 @@ def _relation(compiler: Compiler, guard: Expr, scope: Scope) -> tuple[Source, li
     return Source(guard.name, tuple(pools), "truth"), variables
 
 
-def _fixed(compiler: Compiler, guard: Expr, scope: Scope) -> list[str] | None:
+def _fixed(compiler: Names, guard: Expr, scope: Scope) -> list[str] | None:
     """The relations in a guard that consists of nothing but connectives, comparisons, and tensors of the interpretation
     applied to variables; None for other guards."""
     found: dict[str, None] = {}
@@ -215,7 +247,7 @@ def _fixed(compiler: Compiler, guard: Expr, scope: Scope) -> list[str] | None:
     return list(found)
 
 
-def _is_plain(compiler: Compiler, name: str, scope: Scope) -> bool:
+def _is_plain(compiler: Names, name: str, scope: Scope) -> bool:
     """A variable that runs through the objects of a sort or the values of a finite one, or a constant among these."""
     if not scope.binds(name):
         return known_constant(compiler.batch, name) is not None

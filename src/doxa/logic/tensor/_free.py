@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from doxa.logic.syntax._binders import Let, Quantifier
+from doxa.logic.syntax._free import free_of_binder
 from doxa.logic.syntax._symbols import Signature, Sort
 from doxa.logic.syntax._tree import Arith, Call, Expr, Index, Name
 from doxa.logic.syntax._walk import postorder
@@ -55,10 +56,8 @@ class Free:
                 size = min(LARGEST, size + count)
             if isinstance(node, Name):
                 names = frozenset((node.name,)) if node.name in self.bound else nothing
-            elif isinstance(node, Quantifier):
-                names = _free_of_quantifier(node, [b[0] for b in below])
-            elif isinstance(node, Let):
-                names = _free_of_statement(node, [b[0] for b in below])
+            elif isinstance(node, Quantifier | Let):
+                names = free_of_binder(node, [b[0] for b in below])
             elif isinstance(node, Arith | Index) or (isinstance(node, Call) and node.name in self.functions):
                 total = False
             known[id(node)] = (names, total, size)
@@ -79,28 +78,6 @@ class Free:
         if id(node) not in self._known:
             self.add(node)
         return self._known[id(node)]
-
-
-def _free_of_quantifier(node: Quantifier, below: list[frozenset[str]]) -> frozenset[str]:
-    free: set[str] = set()
-    bound: set[str] = set()
-    inside = iter(below)
-    for names, sort, _ in node.label[2]:
-        if sort is None:
-            free |= next(inside) - bound
-        bound.update(names)
-    for names in inside:
-        free |= names - bound
-    return frozenset(free)
-
-
-def _free_of_statement(node: Let, below: list[frozenset[str]]) -> frozenset[str]:
-    free: set[str] = set()
-    bound: set[str] = set()
-    for name, names in zip(node.names, below[:-1], strict=True):
-        free |= names - bound
-        bound.add(name)
-    return frozenset(free | (below[-1] - bound))
 
 
 def draw_first(

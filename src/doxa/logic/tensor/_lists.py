@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from doxa.logic.bind._meanings import Table
 from doxa.logic.tensor._algebra import Accumulator
-from doxa.logic.tensor._block import Absorbed, Block, Frame, Reducer, Task
+from doxa.logic.tensor._block import Absorbed, Block, Frame, Reducer
 from doxa.logic.tensor._classical import CLASSICAL
 from doxa.logic.tensor._execute import run_block
 from doxa.logic.tensor._index import unravel
 from doxa.logic.tensor._lookup import expand_dims, positions
 from doxa.logic.tensor._named import Sparse
-from doxa.logic.tensor._tables import Source
+from doxa.logic.tensor._run import Run, Source
+from doxa.logic.tensor._task import Task
 from doxa.logic.tensor._types import Axis, ColumnPool, Ref, Type, inserted, union
-
-if TYPE_CHECKING:
-    from doxa.logic.tensor._run import Run
 
 __all__ = ["Fold", "guard_list", "ragged_list"]
 
@@ -58,7 +56,7 @@ def guard_list(
         if found is None and kept is not None:
             found = kept.find(frame.run, values)
         if found is None:
-            tuples = None if table is None else frame.run.tables.get(table[0], CLASSICAL)
+            tuples = None if table is None else frame.run.table(table[0], CLASSICAL)
             if table is not None and isinstance(tuples, Sparse):
                 found = _tuples(frame, tuples, table[1], axes)
             else:

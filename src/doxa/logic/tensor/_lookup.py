@@ -15,7 +15,7 @@ from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
 from doxa.logic.tensor._index import cut, entries, take
 from doxa.logic.tensor._named import Sparse
-from doxa.logic.tensor._tables import Source
+from doxa.logic.tensor._run import Source
 from doxa.logic.tensor._types import Axis, Ref, Type, inserted, union
 
 __all__ = ["align", "expand_dims", "lookup", "positions"]
@@ -66,7 +66,7 @@ def lookup(block: Block, table: Source | Ref, args: Sequence[Ref], algebra: Alge
 
 def _getter(table: Source | Ref, algebra: Algebra) -> Getter:
     if isinstance(table, Source):
-        return lambda frame, values: frame.run.tables.get(table, algebra)
+        return lambda frame, values: frame.run.table(table, algebra)
     return lambda frame, values: values[0]
 
 

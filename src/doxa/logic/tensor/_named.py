@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +12,9 @@ from torch import Tensor
 from doxa.errors import BindingError
 from doxa.logic.bind._meanings import Named, positions
 from doxa.logic.syntax._symbols import INT, REAL, Function, Sort
-from doxa.logic.tensor._block import Block, Frame
-from doxa.logic.tensor._index import take
-from doxa.logic.tensor._types import ListedPool, Ref
+from doxa.logic.tensor._pools import Pools
 
-if TYPE_CHECKING:
-    from doxa.logic.tensor._run import Run
-
-__all__ = ["NO_INT", "Sparse", "listed_place", "named_table"]
+__all__ = ["NO_INT", "Sparse", "named_table"]
 
 LARGEST = 2**24
 """Relations over more tuples than this are kept as lists."""
@@ -42,7 +37,7 @@ class Sparse:
         return self.keys[place] == flat
 
 
-def named_table(run: Run, meaning: Named, sizes: Sequence[int]) -> Tensor | Sparse:
+def named_table(run: Pools, meaning: Named, sizes: Sequence[int]) -> Tensor | Sparse:
     """The table of named tuples over the objects of this run; made once per choice of sizes and device."""
     given = tuple([sort.name in run.batch.given for sort in meaning.symbol.sorts])  # names then mean other objects
     key = (tuple(sizes), given, str(run.device))
@@ -53,7 +48,7 @@ def named_table(run: Run, meaning: Named, sizes: Sequence[int]) -> Tensor | Spar
     return found
 
 
-def _build(run: Run, meaning: Named, sizes: Sequence[int]) -> Tensor | Sparse:
+def _build(run: Pools, meaning: Named, sizes: Sequence[int]) -> Tensor | Sparse:
     symbol = meaning.symbol
     places = [
         {v: i for i, v in enumerate(meaning.listed[argument])}.__getitem__
@@ -82,7 +77,7 @@ def _build(run: Run, meaning: Named, sizes: Sequence[int]) -> Tensor | Sparse:
     return dense.view(sizes)
 
 
-def _values(run: Run, meaning: Named, symbol: Function, keys: Tensor, total: int) -> Tensor:
+def _values(run: Pools, meaning: Named, symbol: Function, keys: Tensor, total: int) -> Tensor:
     result = symbol.result
     if result == REAL:
         filled = torch.full((total,), float("nan"), dtype=torch.float64, device=run.device)
@@ -99,24 +94,7 @@ def _values(run: Run, meaning: Named, symbol: Function, keys: Tensor, total: int
     return filled
 
 
-def listed_place(block: Block, number: Ref, pool: ListedPool) -> Ref:
-    """Where a number stands among those that a table lists; behind them all if it is not listed."""
-
-    def place(frame: Frame, value: Tensor | int | float) -> Tensor:
-        meaning = frame.run.batch.meaning(pool.name)
-        assert isinstance(meaning, Named)
-        numbers = meaning.listed[pool.argument]
-        value = torch.as_tensor(value, device=frame.run.device)
-        known = torch.tensor(numbers, dtype=value.dtype, device=value.device)
-        if not numbers:
-            return torch.zeros_like(value, dtype=torch.int64)
-        at = torch.searchsorted(known, value.contiguous()).clamp(max=len(numbers) - 1)
-        return torch.where(take(known, [at]) == value, at, len(numbers))
-
-    return block.emit(("listed", pool), place, [number], number.axes, number.type)
-
-
-def _lookup(run: Run, sort: Sort, size: int, name: str) -> Any:
+def _lookup(run: Pools, sort: Sort, size: int, name: str) -> Any:
     """From a name or number to a position."""
     if sort.values is not None:
         return positions(sort).__getitem__

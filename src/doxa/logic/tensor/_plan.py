@@ -13,16 +13,16 @@ from doxa.logic.bind._interpretation import Batch, Interpretation, row_names
 from doxa.logic.syntax._kb import Axiom, KnowledgeBase
 from doxa.logic.syntax._tree import Expr, as_formula
 from doxa.logic.tensor._algebra import Algebra
-from doxa.logic.tensor._block import Task, drive
 from doxa.logic.tensor._classical import CLASSICAL, Classical
 from doxa.logic.tensor._compile import Compiler
 from doxa.logic.tensor._free import Free
 from doxa.logic.tensor._root import Root, formula_root, stacked_root
-from doxa.logic.tensor._run import Run, Trace
-from doxa.logic.tensor._tables import Tables
+from doxa.logic.tensor._run import Run
+from doxa.logic.tensor._task import Task, drive
+from doxa.logic.tensor._trace import Trace
 from doxa.logic.tensor._traced import Traced
 
-__all__ = ["CHUNK", "STACK", "Plan", "Program", "formulas_of"]
+__all__ = ["CHUNK", "STACK", "Program", "TensorPlan", "formulas_of"]
 
 CHUNK = 2**22
 """The most elements that one intermediate tensor has, unless a table or the result itself is larger."""
@@ -81,7 +81,6 @@ class Program:
     ) -> list[tuple[Root, Any]]:
         """The value of each root on a batch."""
         run = Run(batch, self.needs, chunk=chunk, generator=generator, trace=trace, checkpoint=checkpoint)
-        run.tables = Tables(run)
         for name in self.needs.constants:
             batch.index_of(name)  # which complains about one that lies outside these data
         values = []
@@ -101,7 +100,7 @@ class Program:
         return values
 
 
-class Plan:
+class TensorPlan:
     """A formula, or all axioms of a knowledge base, made ready to run on batch after batch.
 
     Args:
@@ -125,9 +124,9 @@ class Plan:
     >>> (x,) = variables("x", Person)
     >>> kb = KnowledgeBase(health=forall(x)(smokes(x) >> cancer(x)))
     >>> world = Interpretation(kb, smokes=torch.tensor([True, True, False]), cancer=torch.tensor([True, False, False]))
-    >>> Plan(kb["health"], world, keep="x")(Person=3)
+    >>> TensorPlan(kb["health"], world, keep="x")(Person=3)
     tensor([ True, False,  True])
-    >>> print(Plan(kb["health"], world).explain(Person=3))
+    >>> print(TensorPlan(kb["health"], world).explain(Person=3))
     classical, chunks of 4194304 elements
     health
       forall x: x 3, 1 tile

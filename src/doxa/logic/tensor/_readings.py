@@ -7,31 +7,34 @@ for a neural function one over its values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from doxa.logic.bind._bindings import Returns
-from doxa.logic.bind._interpretation import Interpretation
+from doxa.logic.bind._interpretation import Batch, Interpretation
 from doxa.logic.bind._meanings import Named, is_draw
 from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._symbols import Function
+from doxa.logic.syntax._symbols import INT, Function
 from doxa.logic.syntax._tree import Call, Expr, Field, Name
-from doxa.logic.tensor._algebra import Accumulator, Monoid
+from doxa.logic.tensor._algebra import Kind
 from doxa.logic.tensor._atoms import apply
-from doxa.logic.tensor._block import Result, Task
+from doxa.logic.tensor._block import Frame, Result, Scope
+from doxa.logic.tensor._classical import Classical
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._execute import drive
-from doxa.logic.tensor._frame import Scope, pool_of
+from doxa.logic.tensor._frame import pool_of
 from doxa.logic.tensor._free import Free
+from doxa.logic.tensor._index import take
+from doxa.logic.tensor._lookup import positions
 from doxa.logic.tensor._plan import CHUNK
+from doxa.logic.tensor._pools import Needs
 from doxa.logic.tensor._root import Root
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._tables import Tables
-from doxa.logic.tensor._types import FinitePool, FiniteType
+from doxa.logic.tensor._task import Task, drive
+from doxa.logic.tensor._types import FinitePool, FiniteType, FunctionPool, ObjectType
 
 __all__ = ["Reading", "readings"]
 
@@ -41,7 +44,8 @@ class Reading:
     """What a symbol says: ``(objects, *finite arguments)``, and for a distribution ``(..., values)``.
 
     ``returns`` says what the numbers are: "bool", "prob", "logit", "log_prob", or "value" for a function that is no
-    distribution, whose values of a finite sort are positions in it, -1 where it has none.
+    distribution. Its values are positions in a finite sort, indices of objects, numbers, or the features that a network
+    computes. Where it has none they are -1, for Int the least int64, for Real not a number.
 
     >>> Reading(torch.tensor([0.5]), "prob").returns
     'prob'
@@ -56,6 +60,8 @@ def readings(
 ) -> dict[str, Reading]:
     """What predicates and functions say about many tuples of objects at once; every network runs once.
 
+    The interpretation remembers how to do it for data of this kind, so that a second call compiles nothing.
+
     Args:
         interpretation: the meaning of the symbols.
         asked: for each symbol, one tensor for each argument that is not of a finite sort, by its place: features,
@@ -69,40 +75,50 @@ def readings(
     >>> found.values.shape, found.returns
     (torch.Size([3, 10]), 'log_prob')
     """
-    names = {symbol: f"arguments of {symbol}" for symbol, columns in asked.items() if columns}
-    rows = {names[s]: {f"a{i}": column for i, column in asked[s].items()} for s in names}
-    batch = interpretation.read({**data, **rows}, names.values())
-    signature = batch.signature
-    calls: dict[str, Call] = {}
-    for symbol in asked:
-        declared = signature.predicates.get(symbol) or signature.functions[symbol]
+    rows = {_rows(s): {f"a{i}": column for i, column in columns.items()} for s, columns in asked.items() if columns}
+    batch = interpretation.read({**data, **rows}, rows)
+    needs, roots = interpretation.plans.find(
+        ("readings", tuple(asked), batch.schema), lambda: _compiled(batch, list(asked))
+    )
+    run = Run(batch, needs, chunk=CHUNK, generator=None)
+    return {symbol: _reading(batch, symbol, drive(root.run(run))) for symbol, root in roots.items()}
+
+
+def _rows(symbol: str) -> str:
+    return f"arguments of {symbol}"
+
+
+def _reading(batch: Batch, symbol: str, value: Any) -> Reading:
+    meaning = batch.meaning(symbol)
+    values = torch.as_tensor(value)
+    if isinstance(meaning.symbol, Function) and meaning.symbol.result == INT and not values.is_floating_point():
+        values = values.long()
+    exclusive = not isinstance(meaning, Named) and meaning.exclusive
+    drawn = meaning.returns == "logit" and (is_draw(meaning) or exclusive)
+    return Reading(values, "log_prob" if drawn else meaning.returns)
+
+
+def _compiled(batch: Batch, symbols: list[str]) -> tuple[Needs, dict[str, Root]]:
+    declared = [batch.signature.predicates.get(s) or batch.signature.functions[s] for s in symbols]
+    calls: list[Call] = []
+    for symbol in declared:
         args: list[Expr] = [
-            Name(f"v{i}") if sort.values is not None else Field(Name("a"), f"a{i}")
-            for i, sort in enumerate(declared.sorts)
+            Field(Name("a"), f"a{i}") if sort.values is None else Name(f"v{i}") for i, sort in enumerate(symbol.sorts)
         ]
-        calls[symbol] = Call(symbol, tuple(args))
-    compiler = Compiler(batch, Free(signature, list(calls.values())), stack=1 << 62)
-    roots = {symbol: Root([symbol], [i]) for i, symbol in enumerate(calls)}
-    for symbol, call in calls.items():
-        drive(_compile(compiler, roots[symbol], call, names.get(symbol)))
-    run = Run(batch, compiler.needs, chunk=CHUNK, generator=None)
-    run.tables = Tables(run)
-    found = {}
-    for symbol, root in roots.items():
-        value = drive(root.run(run))
-        meaning = batch.meaning(symbol)
-        exclusive = not isinstance(meaning, Named) and meaning.exclusive
-        drawn = meaning.returns == "logit" and (is_draw(meaning) or exclusive)
-        found[symbol] = Reading(torch.as_tensor(value), "log_prob" if drawn else meaning.returns)
-    return found
+        calls.append(Call(symbol.name, tuple(args)))
+    compiler = Compiler(batch, Free(batch.signature, calls), stack=1 << 62)
+    roots = {symbol: Root([symbol], [i]) for i, symbol in enumerate(symbols)}
+    for call, root in zip(calls, roots.values(), strict=True):
+        drive(_compile(compiler, root, call))
+    return compiler.needs, roots
 
 
-def _compile(compiler: Compiler, root: Root, call: Call, rows: str | None) -> Task:
+def _compile(compiler: Compiler, root: Root, call: Call) -> Task:
     batch, block = compiler.batch, root.block
     scope = Scope(None, block)
     symbol = batch.signature.predicates.get(call.name) or batch.signature.functions[call.name]
-    if rows is not None:
-        pool, kind = pool_of(compiler, Group(("a",), domain=Name(rows)))
+    if any(sort.values is None for sort in symbol.sorts):
+        pool, kind = pool_of(compiler, Group(("a",), domain=Name(_rows(call.name))))
         scope.names["a"] = root.variable(compiler.axis("a"), pool, kind)
     for i, sort in enumerate(symbol.sorts):
         if sort.values is not None:
@@ -114,40 +130,22 @@ def _compile(compiler: Compiler, root: Root, call: Call, rows: str | None) -> Ta
     value = None
     if isinstance(symbol, Function) and is_draw(batch.meaning(call.name)):
         value = root.variable(compiler.axis("value"), FinitePool(symbol.result), FiniteType(symbol.result))
-    block.seal(Result(apply(call, block, args, batch, compiler.needs, _RAW, value=value, defined=False)))
+    found = positions(block, apply(call, block, args, batch, compiler.needs, _RAW, value=value, defined=False))
+    match found.type:
+        case ObjectType(pool=FunctionPool(name=name, pools=pools)):
+
+            def features(frame: Frame, at: Tensor | int) -> Tensor:
+                return take(frame.run.features_of(name, pools), [torch.as_tensor(at)])
+
+            found = block.emit(("features", call.name), features, [found], found.axes)
+    block.seal(Result(found))
 
 
-class _Raw:
-    """Takes what symbols say as it is; nothing is ever joined."""
+class _Raw(Classical):
+    """Takes what symbols say as it is."""
 
-    name = "raw"
-    associative = True
-    statements: Literal["mode", "axis"] = "mode"
-
-    def atom(self, raw: Tensor, kind: str, dtype: torch.dtype) -> Tensor:
+    def atom(self, raw: Tensor, kind: Kind, dtype: torch.dtype) -> Tensor:
         return raw
 
-    def not_(self, x: Tensor) -> Tensor:
-        return x
 
-    def and_(self, xs: Sequence[Tensor]) -> Tensor:
-        return xs[0]
-
-    or_ = and_
-
-    def implies(self, a: Tensor, b: Tensor) -> Tensor:
-        return b
-
-    iff = xor = implies
-
-    def connective(self, kind: str) -> Accumulator:
-        return Monoid("sum")
-
-    def quantifier(self, kind: str, count: int | None) -> Accumulator:
-        return Monoid("sum")
-
-    def draw(self) -> Accumulator:
-        return Monoid("sum")
-
-
-_RAW = _Raw()
+_RAW = _Raw("raw")

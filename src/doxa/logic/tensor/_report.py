@@ -13,17 +13,17 @@ from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.bind._interpretation import Batch, Interpretation
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._tree import Expr, Implies
-from doxa.logic.tensor._block import Block, Frame, Reducer, Task
+from doxa.logic.tensor._block import Block, Frame, Reducer, Scope
 from doxa.logic.tensor._classical import CLASSICAL
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._execute import drive, run_block
-from doxa.logic.tensor._frame import Scope, frame
+from doxa.logic.tensor._execute import run_block
+from doxa.logic.tensor._frame import frame
 from doxa.logic.tensor._free import Free
 from doxa.logic.tensor._lookup import expand_dims
-from doxa.logic.tensor._plan import CHUNK, Plan
+from doxa.logic.tensor._plan import CHUNK, TensorPlan
 from doxa.logic.tensor._root import outermost
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._tables import Tables
+from doxa.logic.tensor._task import Task, drive
 from doxa.logic.tensor._terms import as_truth
 from doxa.logic.tensor._truth import fact_formulas
 from doxa.logic.tensor._types import (
@@ -177,7 +177,7 @@ def _report(
     reports = [found[name] for name, _ in formulas]
     if kb.facts:
         facts = fact_formulas(kb)
-        holds = Plan(facts, interpretation, chunk=chunk).run(batch, generator).tolist()
+        holds = TensorPlan(facts, interpretation, chunk=chunk).run(batch, generator).tolist()
         wrong: list[dict[str, str | int]] = [
             {"fact": name.removeprefix("fact ")} for (name, _), held in zip(facts, holds, strict=True) if not held
         ]
@@ -194,7 +194,7 @@ def _plain(
 ) -> list[AxiomReport]:
     """Axioms without an outermost ``forall`` have one instance each; there may be very many of them."""
     rules = [(name, f.children[0]) for name, f in formulas if isinstance(f, Implies)]
-    values = Plan([*formulas, *rules], interpretation, chunk=chunk).run(batch, generator).tolist()
+    values = TensorPlan([*formulas, *rules], interpretation, chunk=chunk).run(batch, generator).tolist()
     active = {name: int(v) for (name, _), v in zip(rules, values[len(formulas) :], strict=True)}
     return [
         AxiomReport(name, 1, int(held), active.get(name), () if held else ({},))
@@ -213,7 +213,6 @@ def _survey(
         _attempt(name, _compile(compiler, formula, block, examples))
         blocks.append((name, block))
     run = Run(batch, compiler.needs, chunk=chunk, generator=generator)
-    run.tables = Tables(run)
     found = []
     for name, block in blocks:
         instances, holds, active, violations = _attempt(name, run_block(block, run, [], {}))

@@ -16,15 +16,16 @@ from doxa.logic.syntax._binders import Group, Quantifier
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._tree import Expr, Name
 from doxa.logic.tensor._algebra import Algebra, OuterFold, Outermost
-from doxa.logic.tensor._block import Block, Result, Task
+from doxa.logic.tensor._block import Block, Result, Scope
 from doxa.logic.tensor._compile import Compiler, consecutive
-from doxa.logic.tensor._contract import Contract, factorize
+from doxa.logic.tensor._contract import factorize
 from doxa.logic.tensor._execute import run_block
-from doxa.logic.tensor._frame import Scope, frame, pool_of, pool_of_sort
+from doxa.logic.tensor._frame import frame, pool_of, pool_of_sort
 from doxa.logic.tensor._lists import Fold
 from doxa.logic.tensor._lookup import expand_dims
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._stack import Stack
+from doxa.logic.tensor._task import Task
 from doxa.logic.tensor._terms import as_truth
 from doxa.logic.tensor._types import NUMBER, Axis, Pool, Ref, StackPool, inserted
 
@@ -57,7 +58,8 @@ class Root:
         if not isinstance(value, Tensor) or not self.variables:
             return value
         axes, all_axes = self.block.reducer.axes, tuple([axis for axis, _ in self.variables])
-        return expand_dims(value, inserted(axes, all_axes)).expand([sizes[a] for a in all_axes])
+        behind = value.shape[len(axes) :]  # of features
+        return expand_dims(value, inserted(axes, all_axes)).expand([*[sizes[a] for a in all_axes], *behind])
 
 
 def stacked_root(compiler: Compiler, root: Root, group: Stack, algebra: Algebra) -> Task:
@@ -111,12 +113,9 @@ def _fold(
     block = Block(scope.block, kind)
     inner = Scope(scope, block)
     yield frame(compiler, block, inner, parts)
-    factors = factorize(compiler, outer.powers, body, block, inner, algebra)
+    factors = factorize(outer.powers, body, block, inner, algebra, compiler.free, compiler.stack)
     if factors is not None:
-        refs = yield factors.compile(compiler, block, inner, algebra)
-        return compiler.close(
-            block, Contract(block, refs, outer.fold(False), factors.powers), scope.block
-        ), outer.is_log
+        return (yield compiler.contracted(factors, outer.fold(False), block, inner, algebra)), outer.is_log
     ref, is_log = yield _value(compiler, body, inner, algebra, first=False)
     folded = compiler.close(block, Fold(block, ref, outer.fold(is_log)), scope.block)
     return folded, is_log if outer.is_log is None else outer.is_log

@@ -8,19 +8,17 @@ along the axis of the stack.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Table
 from doxa.logic.syntax._tree import Call, Expr, Name, Number
 from doxa.logic.tensor._free import Free
 from doxa.logic.tensor._terms import known_constant
 from doxa.logic.tensor._types import NUMBER, ObjectType, PropositionPool, Type
-
-if TYPE_CHECKING:
-    from doxa.logic.bind._interpretation import Batch
 
 __all__ = ["PROPOSITION", "Shapes", "Stack"]
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
+from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import position
 from doxa.logic.bind._universe import has_values
+from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.syntax._symbols import INT, REAL, Sort
 from doxa.logic.syntax._tree import Arith, Expr, Field, Index
 from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
 from doxa.logic.tensor._index import entries, take
 from doxa.logic.tensor._lookup import align, positions
-from doxa.logic.tensor._run import low_of
+from doxa.logic.tensor._pools import low_of
 from doxa.logic.tensor._types import (
     NUMBER,
     TRUTH,
@@ -35,9 +37,6 @@ from doxa.logic.tensor._types import (
     inserted,
     union,
 )
-
-if TYPE_CHECKING:
-    from doxa.logic.bind._interpretation import Batch
 
 __all__ = [
     "arithmetic",
@@ -158,18 +157,7 @@ def _calculate(node: Expr, op: str, a: Any, b: Any = None) -> Any:
         zero = torch.as_tensor(b == 0)
         if has_values(zero) and bool(zero.any()):
             raise KnowledgeError(f"{node} divides by zero; guard it with 'where'")
-        return a // b if op == "//" else a % b
-    return a + b if op == "+" else a - b if op == "-" else a * b
-
-
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "=": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
+    return ARITHMETIC[op](a, b)
 
 
 def compare(node: Expr, op: str, block: Block, left: Ref, right: Ref, batch: Batch, algebra: Algebra) -> Ref:
@@ -177,7 +165,7 @@ def compare(node: Expr, op: str, block: Block, left: Ref, right: Ref, batch: Bat
     pair = _comparable(node, block, left, right, batch)
     axes = union([r.axes for r in pair])
     dims = [inserted(r.axes, axes) for r in pair]
-    same = _COMPARE[op]
+    same = COMPARISON[op]
 
     def compared(frame: Frame, *values: Any) -> Tensor:
         truth = torch.as_tensor(same(*align(values, dims)), device=frame.run.device)

@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, fx, nn
@@ -28,18 +28,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from doxa.errors import ConfigError
 from doxa.logic.tensor._algebra import Algebra
-from doxa.logic.tensor._block import drive
-from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._tables import Source, Tables
+from doxa.logic.tensor._root import Root
+from doxa.logic.tensor._run import Run, Source
+from doxa.logic.tensor._task import drive
 from doxa.logic.tensor._types import Pool
-
-if TYPE_CHECKING:
-    from doxa.logic.tensor._root import Root
 
 __all__ = ["Traced"]
 
-KEPT = 8
-"""So many functions are kept, for different numbers of objects."""
+FUNCTIONS = 8
+"""Cache size: functions for different numbers of objects."""
 
 
 class NotTraceable(Exception):
@@ -65,7 +62,7 @@ class Traced:
             if run.device.type == "cpu":
                 _require_compiler()
             found = Function(recorded, run)
-            self._found = [*self._found[1 - KEPT :], found]
+            self._found = [*self._found[1 - FUNCTIONS :], found]
         return dict(zip(found.roots, found(run), strict=True))
 
     def lines(self) -> list[str]:
@@ -102,34 +99,36 @@ class Function:
 
     def __init__(self, roots: list[Root], run: Run) -> None:
         self.roots = roots
-        self._run = _SizesOnly(run)
         with FakeTensorMode(allow_non_fake_inputs=True) as fake, Recorder() as recorder:
-            self._run.tables = _Placeholders(self._run, run.tables, recorder, fake)
-            outputs = [drive(root.run(self._run)) for root in roots]
-        self._sources = self._run.tables.inputs
-        self._sizes = dict(self._run.asked)
-        self._shapes = [run.tables.get(*source).shape for source in self._sources]
-        del self._run
+            sizes = _SizesOnly(run, recorder, fake)
+            outputs = [drive(root.run(sizes)) for root in roots]
+        self._sources = sizes.inputs
+        self._sizes = dict(sizes.asked)
+        self._shapes = [run.table(*source).shape for source in self._sources]
         module = recorder.module(outputs)
         self._call: Callable[..., tuple[Tensor, ...]] = torch.compile(module, dynamic=False, fullgraph=True)
 
     def fits(self, run: Run) -> bool:
         """Was this recorded for data of these sizes?"""
         return all(run.size(pool) == size for pool, size in self._sizes.items()) and self._shapes == [
-            run.tables.get(*source).shape for source in self._sources
+            run.table(*source).shape for source in self._sources
         ]
 
     def __call__(self, run: Run) -> tuple[Tensor, ...]:
-        return self._call(*[run.tables.get(*source) for source in self._sources])
+        return self._call(*[run.table(*source) for source in self._sources])
 
 
 class _SizesOnly(Run):
-    """A run that knows how many objects there are, and nothing else of the data."""
+    """A run that knows how many objects there are, and nothing else of the data.
 
-    def __init__(self, real: Run) -> None:
-        super().__init__(real.batch, real.needs, chunk=2**62, generator=None)
+    Its tables have no content; each is an argument of the function.
+    """
+
+    def __init__(self, real: Run, recorder: Recorder, fake: FakeTensorMode) -> None:
+        super().__init__(real.batch, real.needs, chunk=2**62)
         self.asked: dict[Pool, int] = {}
-        self._real = real
+        self.inputs: list[tuple[Source, Algebra]] = []
+        self._real, self._recorder, self._fake = real, recorder, fake
 
     def size(self, pool: Pool) -> int:
         self.asked[pool] = self._real.size(pool)
@@ -138,27 +137,10 @@ class _SizesOnly(Run):
     def dtype(self, algebra: Algebra) -> torch.dtype:
         return self._real.dtype(algebra)
 
-    def _no_data(self, *_: Any) -> NoReturn:
-        raise NotTraceable("it looks at rows, samples or features")
-
-    def find_list(self, key: Any, inputs: tuple[Any, ...]) -> NoReturn:
-        raise NotTraceable("it has a guard")
-
-    column = features = sampled = lengths = positions = indices = _no_data  # type: ignore[assignment]
-
-
-class _Placeholders(Tables):
-    """Tables without content, each an argument of the function."""
-
-    def __init__(self, run: Run, real: Tables, recorder: Recorder, fake: FakeTensorMode) -> None:
-        super().__init__(run)
-        self.inputs: list[tuple[Source, Algebra]] = []
-        self._real, self._recorder, self._fake = real, recorder, fake
-
-    def get(self, source: Source, algebra: Algebra) -> Tensor:
+    def table(self, source: Source, algebra: Algebra) -> Tensor:
         key = (source, id(algebra))
         if key not in self._views:
-            table = self._real.get(source, algebra)
+            table = self._real.table(source, algebra)
             if not isinstance(table, Tensor) or not table.dtype.is_floating_point:
                 raise NotTraceable(f"{source.name} is a relation or function with listed or certain values")
             with torch._C.DisableTorchFunction(), _disable_current_modes():
@@ -168,9 +150,16 @@ class _Placeholders(Tables):
         found: Tensor = self._views[key]
         return found
 
+    def _no_data(self, *_: Any) -> NoReturn:
+        raise NotTraceable("it looks at rows, samples or features")
+
     def _no_network(self, *_: Any) -> NoReturn:
         raise NotTraceable("it calls a network on single tuples")
 
+    def find_list(self, key: Any, inputs: tuple[Any, ...]) -> NoReturn:
+        raise NotTraceable("it has a guard")
+
+    column = features = sampled = lengths = positions = indices = _no_data  # type: ignore[assignment]
     raw = pairs = direct = _no_network  # type: ignore[assignment]
 
 

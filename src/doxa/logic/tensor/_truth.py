@@ -8,15 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa._cache import Same
 from doxa.logic.bind._interpretation import Interpretation
 from doxa.logic.syntax._kb import Axiom, KnowledgeBase
 from doxa.logic.syntax._tree import Expr, Not
-from doxa.logic.tensor._plan import CHUNK, Plan
+from doxa.logic.tensor._plan import CHUNK, TensorPlan
 
 __all__ = ["cached_plan", "fact_formulas", "truth"]
-
-KEPT = 64
-"""An interpretation keeps so many plans, and lets the oldest go."""
 
 
 def truth(
@@ -68,29 +66,22 @@ def truth(
 
 def cached_plan(
     what: Expr | Axiom | KnowledgeBase, interpretation: Interpretation, chunk: int, keep: str | Sequence[str] = ()
-) -> Plan:
+) -> TensorPlan:
     """A plan that the interpretation remembers."""
-    key = (what if isinstance(what, Expr) else id(what), chunk, keep if isinstance(keep, str) else tuple(keep))
-    return _remember(interpretation, key, what, lambda: Plan(what, interpretation, chunk=chunk, keep=keep))
+    key = (what if isinstance(what, Expr) else Same(what), chunk, keep if isinstance(keep, str) else tuple(keep))
+    plan: TensorPlan = interpretation.plans.find(key, lambda: TensorPlan(what, interpretation, chunk=chunk, keep=keep))
+    return plan
 
 
-def facts_plan(kb: KnowledgeBase, interpretation: Interpretation, chunk: int) -> Plan:
+def facts_plan(kb: KnowledgeBase, interpretation: Interpretation, chunk: int) -> TensorPlan:
     """A plan for the facts of a knowledge base."""
-    return _remember(
-        interpretation, ("facts", id(kb), chunk), kb, lambda: Plan(fact_formulas(kb), interpretation, chunk=chunk)
+    key = ("facts", Same(kb), chunk)
+    plan: TensorPlan = interpretation.plans.find(
+        key, lambda: TensorPlan(fact_formulas(kb), interpretation, chunk=chunk)
     )
+    return plan
 
 
 def fact_formulas(kb: KnowledgeBase) -> list[tuple[str, Expr]]:
     """The facts as formulas: atoms that are true, and negated ones."""
     return [(str(f), f.atom if f.label else Not(f.atom)) for f in kb.facts]
-
-
-def _remember(interpretation: Interpretation, key: Any, what: Any, make: Any) -> Plan:
-    plans = interpretation.plans
-    if key not in plans:
-        while len(plans) >= KEPT:
-            del plans[next(iter(plans))]
-        plans[key] = (what, make())  # kept with what it is a plan of, whose identity is part of the key
-    found: Plan = plans[key][1]
-    return found
