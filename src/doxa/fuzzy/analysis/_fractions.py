@@ -17,7 +17,6 @@ from doxa.errors import ConfigError
 from doxa.fuzzy.operators._frank import Frank
 from doxa.fuzzy.operators._godel import Drastic, Godel, NilpotentMinimum
 from doxa.fuzzy.operators._hamacher import Hamacher
-from doxa.fuzzy.operators._implications import Implication, RImplication, SImplication
 from doxa.fuzzy.operators._logspace import LogConjunction, LogDisjunction
 from doxa.fuzzy.operators._lukasiewicz import Lukasiewicz
 from doxa.fuzzy.operators._negations import (
@@ -33,7 +32,7 @@ from doxa.fuzzy.operators._product import Product
 from doxa.fuzzy.operators._schweizer_sklar import SchweizerSklar
 from doxa.fuzzy.operators._sigmoidal import SigmoidalAggregator, SigmoidalConnective, SigmoidalImplication
 from doxa.fuzzy.operators._stable import StableConnective
-from doxa.fuzzy.operators._tnorms import Archimedean, TConorm, TNorm
+from doxa.fuzzy.operators._tnorms import Archimedean, Implication, RImplication, SImplication, TConorm, TNorm
 from doxa.fuzzy.operators._yager import AczelAlsina, Dombi, Yager
 from doxa.fuzzy.quantifiers._aggregators import (
     Aggregator,

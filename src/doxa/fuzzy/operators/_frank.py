@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 from doxa._numerics import lift, log1mexp, lower
 from doxa.errors import ConfigError
 from doxa.fuzzy.operators._generators import Generator, LogGenerator
-from doxa.fuzzy.operators._parameters import Parameter, bounds, current, function, require
+from doxa.fuzzy.operators._parameters import Learnable, Parameter, bounds, current, function, require
 from doxa.fuzzy.operators._tnorms import Archimedean
 
 __all__ = ["Frank", "FrankGenerator"]
@@ -46,7 +46,8 @@ class FrankGenerator(Generator):
     def _kappa(self, x: Tensor) -> tuple[bool, Tensor]:
         """Whether κ > 0, and its absolute value."""
         positive = bounds(self.lam)[0] >= 1
-        kappa = torch.as_tensor(function("log", current(self.lam)), dtype=x.dtype, device=x.device)
+        lam = current(self.lam) if isinstance(self.lam, Learnable) else self.lam
+        kappa = torch.as_tensor(function("log", lam), dtype=x.dtype, device=x.device)
         return positive, kappa if positive else -kappa
 
     def __call__(self, x: Tensor) -> Tensor:

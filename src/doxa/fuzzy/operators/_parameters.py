@@ -85,8 +85,14 @@ Parameter = float | Learnable
 
 
 def current(p: Parameter) -> float | Tensor:
-    """The value of a parameter now: a float as it is, a learnable one as a tensor."""
-    return cast(Tensor, p()) if isinstance(p, Learnable) else p
+    """The value of a parameter now: a learnable one as a tensor, any other as a float.
+
+    Floats nearer to 0 than 1e-20 or beyond 1e20 become these: no operator can tell them apart, but float32 would
+    make them 0 or infinite.
+    """
+    if isinstance(p, Learnable):
+        return cast(Tensor, p())
+    return math.copysign(min(max(abs(p), 1e-20), 1e20), p) if p else p
 
 
 def number(p: Parameter) -> float:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from doxa._numerics import Dims, log1mexp, lower, root, size_of
+from doxa._numerics import Dims, cap, lift, log1mexp, lower, merge_dims, root, size_of, truth
 from doxa.errors import ConfigError
 from doxa.fuzzy.operators._generators import Generator, LogGenerator
 from doxa.fuzzy.operators._parameters import Learnable, Parameter, bounds, current, number
-from doxa.fuzzy.operators._tnorms import Archimedean
+from doxa.fuzzy.operators._tnorms import Archimedean, prepare
 
 __all__ = ["SchweizerSklar", "SchweizerSklarGenerator"]
 
@@ -131,3 +131,39 @@ class SchweizerSklar(Archimedean):
     @property
     def generator(self) -> Generator:
         return LogGenerator() if self.lam == 0 else SchweizerSklarGenerator(self.lam)
+
+    # For λ > 1 a small x^λ is lost beside 1, and so are the levels 1 - x^λ; the smallest argument is factored out:
+    # T(x) = x_min (1 - Σ (1 - x_i^λ)/x_min^λ)^(1/λ) over the others.
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        if bounds(self.lam)[1] <= 1:
+            return super().__call__(a, b)
+        return self.reduce(torch.stack(torch.broadcast_tensors(truth(a), truth(b))), 0)  # type: ignore[no-untyped-call]
+
+    def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        if bounds(self.lam)[1] <= 1 or weight is not None or not size_of(x, dim):
+            return super().reduce(x, dim, mask, weight)
+        x = prepare(x, mask)
+        x, d = merge_dims(x if mask is None else torch.where(mask, x, 1.0), dim)
+        lam, eps = current(self.lam), cap(x, self.eps)
+        low, index = x.min(d, keepdim=True)
+        missing = -torch.expm1(lam * torch.log(self._off_pole(x))).scatter(d, index, 0.0).sum(d)
+        # Beyond e^(-most) a power of the smallest counts as 0: nothing may then be missing from the others.
+        most = -math.log(torch.finfo(x.dtype).tiny) * 0.9
+        low = low.squeeze(d)
+        log_low = torch.log(self._off_pole(low))
+        times = torch.exp((-lam * log_low).clamp_max(most))
+        inside = missing * times < 1
+        left = torch.where(inside, 1 - missing * times, 1.0).detach()
+        # ∂T/∂x = (x/T)^(λ-1), capped at 1/ε
+        steep = (1 - lam) * (log_low + torch.log(left) / lam).detach()
+        missing = missing.detach() + (missing - missing.detach()) * torch.exp((-steep - math.log(eps)).clamp_max(0))
+        capped = torch.exp(torch.log(lift(torch.where(inside, 1 - missing * times, 1.0), eps)) / lam)
+        factor = capped + (torch.exp(torch.log(left) / lam) - capped).detach()
+        return torch.where(inside, low * factor, 0.0)
+
+    def _rest(self, a: Tensor, c: Tensor) -> Tensor:
+        lam = current(self.lam)
+        if bounds(self.lam)[1] <= 1:
+            return super()._rest(a, c)
+        return torch.exp(torch.logaddexp(lam * torch.log(c), log1mexp(-lam * torch.log(a))) / lam)

@@ -22,9 +22,8 @@ from torch.nn.functional import logsigmoid
 
 from doxa._numerics import Dims
 from doxa.errors import ConfigError
-from doxa.fuzzy.operators._implications import Implication
 from doxa.fuzzy.operators._parameters import Parameter, bounds, current, require
-from doxa.fuzzy.operators._tnorms import TConorm, TNorm
+from doxa.fuzzy.operators._tnorms import Implication, TConorm, TNorm
 from doxa.fuzzy.quantifiers._aggregators import Aggregator
 
 __all__ = ["SigmoidalAggregator", "SigmoidalConnective", "SigmoidalImplication", "sigmoidal"]

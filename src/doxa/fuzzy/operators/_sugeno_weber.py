@@ -44,8 +44,8 @@ class SugenoWeberGenerator(Generator):
 
     def __call__(self, x: Tensor) -> Tensor:
         lam = current(self.lam)
-        # log(1 + λ) - log(1 + λx) in one logarithm, exactly 0 at 1
-        return torch.log1p(lam * (1 - x) / (1 + lam * x)) / function("log1p", lam)
+        # log(1 + λ) - log(1 + λx) in one logarithm, exactly 0 at 1; 1 + λx in this form is not 0 for λ near -1
+        return torch.log1p(lam * (1 - x) / ((1 - x) + (1 + lam) * x)) / function("log1p", lam)
 
     def inverse(self, y: Tensor) -> Tensor:
         lam = current(self.lam)
