@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from doxa._numerics import Dims, root, size_of
+from doxa._numerics import Dims, cap, lift, root, size_of
 from doxa.fuzzy.operators._parameters import Parameter, bounds, current
 
 
@@ -33,6 +33,9 @@ def norm(
         scale = torch.where(top > 0, top, 1.0)
         z = z / scale
 
+    if count is not None and bounds(p)[1] <= 1 and p != 1:
+        return _small_mean(z, q, dims, weight, count, eps, scale)
+
     def of(powers: Tensor) -> Tensor:
         total = (powers if weight is None else powers * weight).sum(dims, keepdim=True)
         n = count.reshape(total.shape) if isinstance(count, Tensor) else count
@@ -40,6 +43,35 @@ def norm(
 
     result = of(_power(z, p, eps, of))
     return (result if scale is None else result * scale).squeeze(dims)
+
+
+def _small_mean(
+    z: Tensor,
+    q: float | Tensor,
+    dims: Dims,
+    weight: Tensor | None,
+    count: float | Tensor,
+    eps: float | None,
+    scale: Tensor | None,
+) -> Tensor:
+    """A mean with p < 1 from :math:`z^p - 1`: for small p all powers are nearly 1, and their mean would be rounded."""
+    if scale is None:
+        return z.sum(dims)
+    some = z > 0 if weight is None else (z > 0) & (weight > 0)
+    share = torch.where(some, 1.0 if weight is None else weight, 0.0).to(z.dtype)
+    n = count.reshape(scale.shape) if isinstance(count, Tensor) else count
+    zeros = share.sum(dims, keepdim=True) / n - 1  # what is 0, and counts, is -1 in the mean
+
+    def of(logs: Tensor) -> Tensor:
+        mean = (share * torch.expm1(q * logs)).sum(dims, keepdim=True) / n + zeros
+        return torch.exp(torch.log1p(lift(mean, cap(z) / 2 - 1)) / q)
+
+    with torch.no_grad():
+        whole = of(torch.log(torch.where(some, z, 1.0)))
+        floor = whole * cap(z, eps) ** (1 / (1 - q))
+    capped = torch.log(torch.where(some, lift(z, floor.clamp_min(torch.finfo(z.dtype).tiny)), 1.0))
+    logs = capped + (torch.log(torch.where(some, z, 1.0)) - capped).detach()
+    return torch.where(some.any(dims, keepdim=True), of(logs) * scale, 0.0).squeeze(dims)
 
 
 def norm_pair(u: Tensor, v: Tensor, p: Parameter, eps: float | None = None) -> Tensor:
@@ -56,7 +88,7 @@ def norm_rest(u: Tensor, v: Tensor, p: Parameter, eps: float | None = None) -> T
     whole = torch.where(u > 0, u, 1.0)
     # u^p - v^p = u^p (1 - (v/u)^p), without cancellation when u and v are close.
     far = v < u / 2
-    log_ratio = torch.where(far, torch.log(v / whole), torch.log1p(-(u - v) / whole)).clamp_min(-1e4)
+    log_ratio = torch.where(far, torch.log(v / whole), torch.log1p(-(u - v) / whole)).clamp_min(-1e30)
     return u * _unpower(-torch.expm1(q * log_ratio), p, q, eps)
 
 

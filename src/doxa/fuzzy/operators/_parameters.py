@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from doxa._numerics import lift
+from doxa._numerics import lift, lower
 from doxa.errors import ConfigError
 
 __all__ = ["Learnable", "learnables"]
@@ -63,9 +63,9 @@ class Learnable(nn.Module):
     def forward(self) -> Tensor:
         """The current value, a tensor without axes."""
         raw = self.raw
+        # Rounding may reach a bound; keep clear of it, with a derivative that leads away from it.
         if math.isfinite(self.low) and math.isfinite(self.high):
-            return self.low + (self.high - self.low) * torch.sigmoid(raw)
-        # softplus may underflow to 0; keep clear of the bound, with a derivative that leads away from it.
+            return self.low + (self.high - self.low) * lower(lift(torch.sigmoid(raw), 1e-6), 1 - 1e-6)
         if math.isfinite(self.low):
             return self.low + lift(nn.functional.softplus(raw), 1e-6)
         if math.isfinite(self.high):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from doxa._numerics import Dims, cap, lift, log1mexp, lower, merge_dims, root, size_of, truth
+from doxa._numerics import Dims, cap, log1mexp, lower, merge_dims, root, size_of, truth
 from doxa.errors import ConfigError
 from doxa.fuzzy.operators._generators import Generator, LogGenerator
 from doxa.fuzzy.operators._parameters import Learnable, Parameter, bounds, current, number
@@ -92,19 +92,20 @@ class SchweizerSklarGenerator(Generator):
     def join(self, u: Tensor, v: Tensor, eps: float | None = None) -> Tensor:
         if not self._logarithmic:
             return u + v
-        top = torch.maximum(u.detach(), v.detach())
-        return top + torch.log(torch.exp(u - top) + torch.exp(v - top) - torch.exp(-top))
+        return self.total(torch.stack(torch.broadcast_tensors(u, v)), 0)  # type: ignore[no-untyped-call]
 
     def total(self, u: Tensor, dim: Dims, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
         if not self._logarithmic or not size_of(u, dim):
             return super().total(u, dim, weight)
-        # log(1 + Σ w (e^u - 1)), all terms divided by the largest e^u
+        # log(1 + Σ w (e^u - 1)); where e^u may overflow, all terms are divided by the largest
         dims = tuple(range(u.dim())) if dim is None else dim
         u = u if weight is None else torch.where(weight > 0, u, 0.0)
         top = u.detach().amax(dims, keepdim=True)
-        terms = torch.exp(u - top) - torch.exp(-top)
-        top = top.squeeze(dims)
-        return top + torch.log(torch.exp(-top) + (terms if weight is None else terms * weight).sum(dims))
+        scale = torch.where(top < 1, 0.0, top)
+        terms = torch.exp(u - scale) * -torch.expm1(-u)
+        sum_ = (terms if weight is None else terms * weight).sum(dims)
+        scale = scale.squeeze(dims)
+        return scale + torch.log1p(sum_ + torch.expm1(-scale))
 
     def rest(self, u: Tensor, v: Tensor, eps: float | None = None) -> Tensor:
         if not self._logarithmic:
@@ -154,16 +155,22 @@ class SchweizerSklar(Archimedean):
         log_low = torch.log(self._off_pole(low))
         times = torch.exp((-lam * log_low).clamp_max(most))
         inside = missing * times < 1
-        left = torch.where(inside, 1 - missing * times, 1.0).detach()
+        share = torch.where(inside, missing * times, 0.0).detach()
+        left = torch.log1p(-share) / lam
         # ∂T/∂x = (x/T)^(λ-1), capped at 1/ε
-        steep = (1 - lam) * (log_low + torch.log(left) / lam).detach()
-        missing = missing.detach() + (missing - missing.detach()) * torch.exp((-steep - math.log(eps)).clamp_max(0))
-        capped = torch.exp(torch.log(lift(torch.where(inside, 1 - missing * times, 1.0), eps)) / lam)
-        factor = capped + (torch.exp(torch.log(left) / lam) - capped).detach()
-        return torch.where(inside, low * factor, 0.0)
+        gentle = torch.exp(((lam - 1) * (log_low + left) - math.log(eps)).clamp_max(0)).detach()
+        missing = missing.detach() + (missing - missing.detach()) * gentle
+        capped = torch.exp(torch.log1p(-lower(torch.where(inside, missing * times, 0.0), 1 - eps)) / lam)
+        return torch.where(inside, low * (capped + (torch.exp(left) - capped).detach()), 0.0)
 
     def _rest(self, a: Tensor, c: Tensor) -> Tensor:
         lam = current(self.lam)
         if bounds(self.lam)[1] <= 1:
             return super()._rest(a, c)
-        return torch.exp(torch.logaddexp(lam * torch.log(c), log1mexp(-lam * torch.log(a))) / lam)
+        # log(c^λ + 1 - a^λ): without loss where c^λ is small, and where it is nearly 1
+        whole, log_c = a >= 1, torch.log(self._off_pole(c))
+        log_a = torch.log(self._off_pole(torch.where(whole, 0.5, a)))
+        power = torch.exp(lam * log_c)
+        small = torch.logaddexp(lam * log_c, log1mexp(-lam * log_a))
+        large = torch.log1p(torch.where(power > 0.5, torch.exp(lam * log_a) * torch.expm1(lam * (log_c - log_a)), 0.0))
+        return lower(torch.exp(torch.where(whole, log_c, torch.where(power > 0.5, large, small) / lam)), 1)

@@ -44,8 +44,16 @@ class SugenoWeberGenerator(Generator):
 
     def __call__(self, x: Tensor) -> Tensor:
         lam = current(self.lam)
-        # log(1 + λ) - log(1 + λx) in one logarithm, exactly 0 at 1; 1 + λx in this form is not 0 for λ near -1
-        return torch.log1p(lam * (1 - x) / ((1 - x) + (1 + lam) * x)) / function("log1p", lam)
+        # log(1 + λ) - log(1 + λx) in one logarithm, exactly 0 at 1
+        below = self._one_plus(x)
+        ratio = (1 + lam) / below
+        far = ratio < 0.5  # only for λ near -1
+        near = torch.log1p(torch.where(far, 0.0, lam * (1 - x) / below))
+        return torch.where(far, torch.log(torch.where(far, ratio, 1.0)), near) / function("log1p", lam)
+
+    def _one_plus(self, x: Tensor) -> Tensor:
+        """1 + λx, not rounded to 0 for λ near -1."""
+        return (1 - x) + (1 + current(self.lam)) * x
 
     def inverse(self, y: Tensor) -> Tensor:
         lam = current(self.lam)
@@ -55,7 +63,7 @@ class SugenoWeberGenerator(Generator):
         return 0.0
 
     def log_slope(self, x: Tensor) -> Tensor:
-        return -torch.log1p(current(self.lam) * x)
+        return -torch.log(self._one_plus(x))
 
 
 @dataclass(frozen=True)
