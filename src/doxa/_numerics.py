@@ -101,10 +101,11 @@ def log1mexp(x: Tensor) -> Tensor:
     return torch.where(small, near, far)
 
 
-def root(x: Tensor, q: float | Tensor, eps: float | None = None) -> Tensor:
+def root(x: Tensor, q: float | Tensor, eps: float | None = None, unit: Tensor | float = 1.0) -> Tensor:
     r""":math:`x^q` for x ≥ 0 and 0 < q ≤ 1, with its derivative :math:`q x^{q-1}` capped at q/ε.
 
-    The value is exact at 0 and wherever the derivative is not capped, and within ε elsewhere.
+    The value is exact at 0 and wherever the derivative is not capped, and within ε elsewhere. With a ``unit`` u the
+    cap is that of x/u: :math:`q u^{q-1}/ε`.
 
     >>> x = torch.tensor([0.0, 0.25], requires_grad=True)
     >>> y = root(x, 0.5, 1e-3); y.sum().backward(); y.detach(), x.grad
@@ -112,9 +113,12 @@ def root(x: Tensor, q: float | Tensor, eps: float | None = None) -> Tensor:
     """
     if isinstance(q, float) and q == 1:
         return x
-    floor = cap(x, eps) ** (1 / (1 - q))
-    capped = lift(x, floor).pow(q)
-    if isinstance(q, float) and q >= 0.5:  # below the floor x^q < ε, so 0 is the only value to put right
+    tiny = torch.finfo(x.dtype).tiny
+    # With q near 1 the floor is less than any float, and the slope at the smallest one is not steep enough to be capped.
+    floor = unit * cap(x, eps) ** (1 / (1 - (q.detach() if isinstance(q, Tensor) else q)))
+    capped = lift(x, floor.clamp_min(tiny) if isinstance(floor, Tensor) else max(floor, tiny)).pow(q)
+    if isinstance(q, float) and q >= 0.5 and isinstance(unit, float):
+        # below the floor x^q < ε, so 0 is the only value to put right
         return capped - capped.detach() * (x.detach() <= 0)
     return capped + (x.detach().clamp_min(0).pow(q) - capped).detach()
 

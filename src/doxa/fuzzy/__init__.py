@@ -79,7 +79,6 @@ from doxa.fuzzy.operators._frank import Frank, FrankGenerator
 from doxa.fuzzy.operators._generators import Generator
 from doxa.fuzzy.operators._godel import Drastic, Godel, NilpotentMinimum
 from doxa.fuzzy.operators._hamacher import Hamacher
-from doxa.fuzzy.operators._implications import Implication, RImplication, SImplication
 from doxa.fuzzy.operators._logspace import (
     LogDisjunction,
     LogExists,
@@ -100,7 +99,7 @@ from doxa.fuzzy.operators._schweizer_sklar import SchweizerSklar, SchweizerSklar
 from doxa.fuzzy.operators._sigmoidal import SigmoidalAggregator, SigmoidalImplication, sigmoidal
 from doxa.fuzzy.operators._stable import StableConnective
 from doxa.fuzzy.operators._sugeno_weber import SugenoWeber, SugenoWeberGenerator
-from doxa.fuzzy.operators._tnorms import Archimedean, TConorm, TNorm
+from doxa.fuzzy.operators._tnorms import Archimedean, Implication, RImplication, SImplication, TConorm, TNorm
 from doxa.fuzzy.operators._yager import AczelAlsina, Dombi, Yager
 from doxa.fuzzy.quantifiers._aggregators import (
     Aggregator,

@@ -22,7 +22,6 @@ from doxa._numerics import Dims, truth
 from doxa.errors import ConfigError
 from doxa.fuzzy.operators._catalogue import REICHENBACH, TNORMS
 from doxa.fuzzy.operators._godel import Godel
-from doxa.fuzzy.operators._implications import Implication, SImplication
 from doxa.fuzzy.operators._logspace import (
     LogConjunction,
     LogDisjunction,
@@ -36,7 +35,7 @@ from doxa.fuzzy.operators._parameters import Parameter, learnables
 from doxa.fuzzy.operators._product import Product
 from doxa.fuzzy.operators._sigmoidal import sigmoidal
 from doxa.fuzzy.operators._stable import StableAggregator, StableConnective, StableImplication
-from doxa.fuzzy.operators._tnorms import TNorm
+from doxa.fuzzy.operators._tnorms import Implication, SImplication, TNorm
 from doxa.fuzzy.operators._yager import Yager
 from doxa.fuzzy.quantifiers._aggregators import (
     Aggregator,

@@ -6,6 +6,7 @@ on which it does not is known in closed form for many operators, and estimated b
 
 from __future__ import annotations
 
+import fractions
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +18,6 @@ from doxa.errors import ConfigError
 from doxa.fuzzy.operators._frank import Frank
 from doxa.fuzzy.operators._godel import Drastic, Godel, NilpotentMinimum
 from doxa.fuzzy.operators._hamacher import Hamacher
-from doxa.fuzzy.operators._implications import Implication, RImplication, SImplication
 from doxa.fuzzy.operators._logspace import LogConjunction, LogDisjunction
 from doxa.fuzzy.operators._lukasiewicz import Lukasiewicz
 from doxa.fuzzy.operators._negations import (
@@ -33,7 +33,7 @@ from doxa.fuzzy.operators._product import Product
 from doxa.fuzzy.operators._schweizer_sklar import SchweizerSklar
 from doxa.fuzzy.operators._sigmoidal import SigmoidalAggregator, SigmoidalConnective, SigmoidalImplication
 from doxa.fuzzy.operators._stable import StableConnective
-from doxa.fuzzy.operators._tnorms import Archimedean, TConorm, TNorm
+from doxa.fuzzy.operators._tnorms import Archimedean, Implication, RImplication, SImplication, TConorm, TNorm
 from doxa.fuzzy.operators._yager import AczelAlsina, Dombi, Yager
 from doxa.fuzzy.quantifiers._aggregators import (
     Aggregator,
@@ -86,8 +86,9 @@ def irwin_hall_cdf(y: float, n: int) -> float:
     0.425333
     """
     y = min(max(y, 0.0), float(n))
-    terms = ((-1) ** k * math.comb(n, k) * (y - k) ** n for k in range(math.floor(y) + 1))
-    return math.fsum(terms) / math.factorial(n)
+    exact = fractions.Fraction(y)  # huge terms of both signs cancel
+    terms = ((-1) ** k * math.comb(n, k) * (exact - k) ** n for k in range(math.floor(y) + 1))
+    return float(sum(terms, fractions.Fraction(0)) / math.factorial(n))
 
 
 def yager_fraction(p: float, n: int) -> float:

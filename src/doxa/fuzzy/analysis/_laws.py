@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from doxa.fuzzy.analysis._fractions import gradients, spread
-from doxa.fuzzy.operators._implications import Implication
 from doxa.fuzzy.operators._jumps import largest_jump
 from doxa.fuzzy.operators._negations import STANDARD, Negation
-from doxa.fuzzy.operators._tnorms import TConorm, TNorm
+from doxa.fuzzy.operators._tnorms import Implication, TConorm, TNorm
 
 __all__ = [
     "ImplicationLaws",

@@ -8,14 +8,13 @@ from types import MappingProxyType
 from doxa.fuzzy.operators._frank import Frank
 from doxa.fuzzy.operators._godel import Drastic, Godel, NilpotentMinimum
 from doxa.fuzzy.operators._hamacher import Hamacher
-from doxa.fuzzy.operators._implications import Implication, SImplication
 from doxa.fuzzy.operators._lukasiewicz import Lukasiewicz
 from doxa.fuzzy.operators._negations import STANDARD, IntuitionisticNegation, Negation, SugenoNegation, YagerNegation
 from doxa.fuzzy.operators._product import Product
 from doxa.fuzzy.operators._schweizer_sklar import SchweizerSklar
 from doxa.fuzzy.operators._sigmoidal import sigmoidal
 from doxa.fuzzy.operators._sugeno_weber import SugenoWeber
-from doxa.fuzzy.operators._tnorms import TNorm
+from doxa.fuzzy.operators._tnorms import Implication, SImplication, TNorm
 from doxa.fuzzy.operators._yager import AczelAlsina, Dombi, Yager
 from doxa.fuzzy.quantifiers._aggregators import (
     Aggregator,

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from doxa._numerics import lift, log1mexp, lower
+from doxa._numerics import Dims, lift, log1mexp, lower, truth
 from doxa.errors import ConfigError
 from doxa.fuzzy.operators._generators import Generator, LogGenerator
-from doxa.fuzzy.operators._parameters import Parameter, bounds, current, function, require
+from doxa.fuzzy.operators._parameters import Learnable, Parameter, bounds, current, function, require
 from doxa.fuzzy.operators._tnorms import Archimedean
 
 __all__ = ["Frank", "FrankGenerator"]
@@ -46,8 +46,9 @@ class FrankGenerator(Generator):
     def _kappa(self, x: Tensor) -> tuple[bool, Tensor]:
         """Whether κ > 0, and its absolute value."""
         positive = bounds(self.lam)[0] >= 1
-        kappa = torch.as_tensor(function("log", current(self.lam)), dtype=x.dtype, device=x.device)
-        return positive, kappa if positive else -kappa
+        lam = current(self.lam) if isinstance(self.lam, Learnable) else self.lam
+        kappa = torch.as_tensor(function("log", lam), dtype=x.dtype, device=x.device)
+        return positive, kappa if positive else -kappa.clamp_min(-700)
 
     def __call__(self, x: Tensor) -> Tensor:
         positive, kappa = self._kappa(x)
@@ -86,3 +87,19 @@ class Frank(Archimedean):
     @property
     def generator(self) -> Generator:
         return LogGenerator() if self.lam == 1 else FrankGenerator(self.lam)
+
+    # For λ < e^-80 a level is e^(-80x) and less, which float32 does not hold.
+
+    def _wide(self, x: Tensor) -> Tensor:
+        return x.double() if bounds(self.lam)[0] < math.exp(-80) else x
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        a, b = truth(a), truth(b)
+        return super().__call__(self._wide(a), self._wide(b)).to(torch.promote_types(a.dtype, b.dtype))
+
+    def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        x = truth(x)
+        return super().reduce(self._wide(x), dim, mask, weight).to(x.dtype)
+
+    def _residual(self, a: Tensor, c: Tensor) -> Tensor:
+        return super()._residual(self._wide(a), self._wide(c)).to(torch.promote_types(a.dtype, c.dtype))

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from doxa._numerics import log1mexp
 from doxa.fuzzy.operators._generators import Generator, OddsGenerator
-from doxa.fuzzy.operators._parameters import Parameter, bounds, current, require
+from doxa.fuzzy.operators._parameters import Parameter, bounds, current, function, require
 from doxa.fuzzy.operators._tnorms import Archimedean
 
 __all__ = ["Hamacher", "HamacherGenerator"]
@@ -36,11 +37,17 @@ class HamacherGenerator(Generator):
         return bounds(self.lam)[1] <= 2
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.log1p(current(self.lam) * (1 - x) / x)
+        lam = current(self.lam)
+        if bounds(self.lam)[0] >= 1:  # the other form has a derivative that overflows on the way
+            return torch.log1p((lam - 1) * (1 - x)) - torch.log(x)
+        return torch.log1p(lam * (1 - x) / x)
 
     def inverse(self, y: Tensor) -> Tensor:
-        fall = torch.exp(-y)
-        return fall / (fall - torch.expm1(-y) / current(self.lam))
+        # λ/(λ + e^y - 1), for large y as a sigmoid of logarithms
+        lam, near = current(self.lam), y < 1
+        small, large = torch.where(near, y, 0.0), torch.where(near, 1.0, y)
+        odds = function("log", lam) - large - log1mexp(large)
+        return torch.where(near, 1 / (1 + torch.expm1(small) / lam), torch.sigmoid(odds))
 
     def log_slope(self, x: Tensor) -> Tensor:
         return -torch.log(x) - torch.log(x + current(self.lam) * (1 - x))

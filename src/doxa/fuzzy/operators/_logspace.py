@@ -9,19 +9,17 @@ formula in negation normal form does too. A logarithm of 0 is read as -1/ε.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from doxa._numerics import Dims, cap, safe_log, size_of, truth
+from doxa._numerics import Dims, cap, lift, safe_log, size_of, truth
 from doxa.errors import ConfigError
-from doxa.fuzzy.operators._implications import Implication
 from doxa.fuzzy.operators._negations import Negation
 from doxa.fuzzy.operators._parameters import Parameter, current, require
-from doxa.fuzzy.operators._tnorms import prepare
+from doxa.fuzzy.operators._tnorms import Implication, prepare
 from doxa.fuzzy.quantifiers._aggregators import Aggregator, count, total
 
 __all__ = ["LogConjunction", "LogDisjunction", "LogExists", "LogForall", "LogImplication", "LogNegation"]
@@ -79,9 +77,7 @@ class LogDisjunction:
         require("the α of a log-mean-exp", self.alpha, 0)
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
-        alpha = current(self.alpha)
-        a, b = (alpha * _finite(truth(x), self.eps) for x in (a, b))
-        return (torch.logaddexp(a, b) - math.log(2)) / alpha
+        return self.reduce(torch.stack(torch.broadcast_tensors(truth(a), truth(b))), 0)  # type: ignore[no-untyped-call]
 
     def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """LME_α over ``dim``, -1/ε where there is nothing to join."""
@@ -90,13 +86,11 @@ class LogDisjunction:
         dims = tuple(range(x.dim())) if dim is None else dim
         if not size_of(x, dim):
             return x.sum(dims) + low
-        x = x if mask is None else torch.where(mask, x, low)
-        exponent = alpha * x
-        if weight is not None:
-            counts = weight > 0
-            exponent = torch.where(counts, exponent + torch.log(torch.where(counts, weight, 1.0)), low)
-        n = torch.as_tensor(count(x, dim, mask, weight), dtype=x.dtype, device=x.device)
-        return (torch.logsumexp(exponent, dims) - torch.log(n)) / alpha
+        some = mask if weight is None else (weight > 0 if mask is None else mask & (weight > 0))
+        top = (x if some is None else torch.where(some, x, low)).detach().amax(dims, keepdim=True)
+        # From the largest one: accurate for small α too, where the mean is nearly 1.
+        mean = total(torch.expm1(alpha * (x - top)), dim, some, weight) / count(x, dim, some, weight)
+        return top.squeeze(dims) + torch.log1p(lift(mean, cap(x) / 2 - 1)) / alpha
 
 
 @dataclass(frozen=True)

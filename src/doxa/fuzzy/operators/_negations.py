@@ -78,7 +78,7 @@ class SugenoNegation(Negation):
 
     def __call__(self, a: Tensor) -> Tensor:
         a = truth(a)
-        return (1 - a) / (1 + current(self.lam) * a)
+        return (1 - a) / ((1 - a) + (1 + current(self.lam)) * a)
 
 
 @dataclass(frozen=True)

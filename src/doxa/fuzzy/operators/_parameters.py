@@ -13,7 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from doxa._numerics import lift
+from doxa._numerics import lift, lower
 from doxa.errors import ConfigError
 
 __all__ = ["Learnable", "learnables"]
@@ -63,9 +63,9 @@ class Learnable(nn.Module):
     def forward(self) -> Tensor:
         """The current value, a tensor without axes."""
         raw = self.raw
+        # Rounding may reach a bound; keep clear of it, with a derivative that leads away from it.
         if math.isfinite(self.low) and math.isfinite(self.high):
-            return self.low + (self.high - self.low) * torch.sigmoid(raw)
-        # softplus may underflow to 0; keep clear of the bound, with a derivative that leads away from it.
+            return self.low + (self.high - self.low) * lower(lift(torch.sigmoid(raw), 1e-6), 1 - 1e-6)
         if math.isfinite(self.low):
             return self.low + lift(nn.functional.softplus(raw), 1e-6)
         if math.isfinite(self.high):
@@ -85,8 +85,14 @@ Parameter = float | Learnable
 
 
 def current(p: Parameter) -> float | Tensor:
-    """The value of a parameter now: a float as it is, a learnable one as a tensor."""
-    return cast(Tensor, p()) if isinstance(p, Learnable) else p
+    """The value of a parameter now: a learnable one as a tensor, any other as a float.
+
+    Floats nearer to 0 than 1e-20 or beyond 1e20 become these: no operator can tell them apart, but float32 would
+    make them 0 or infinite.
+    """
+    if isinstance(p, Learnable):
+        return cast(Tensor, p())
+    return math.copysign(min(max(abs(p), 1e-20), 1e20), p) if p else p
 
 
 def number(p: Parameter) -> float:

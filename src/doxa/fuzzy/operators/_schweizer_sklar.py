@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from doxa._numerics import Dims, log1mexp, lower, root, size_of
+from doxa._numerics import Dims, cap, log1mexp, lower, merge_dims, root, size_of, truth
 from doxa.errors import ConfigError
 from doxa.fuzzy.operators._generators import Generator, LogGenerator
 from doxa.fuzzy.operators._parameters import Learnable, Parameter, bounds, current, number
-from doxa.fuzzy.operators._tnorms import Archimedean
+from doxa.fuzzy.operators._tnorms import Archimedean, prepare
 
 __all__ = ["SchweizerSklar", "SchweizerSklarGenerator"]
 
@@ -92,19 +92,20 @@ class SchweizerSklarGenerator(Generator):
     def join(self, u: Tensor, v: Tensor, eps: float | None = None) -> Tensor:
         if not self._logarithmic:
             return u + v
-        top = torch.maximum(u.detach(), v.detach())
-        return top + torch.log(torch.exp(u - top) + torch.exp(v - top) - torch.exp(-top))
+        return self.total(torch.stack(torch.broadcast_tensors(u, v)), 0)  # type: ignore[no-untyped-call]
 
     def total(self, u: Tensor, dim: Dims, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
         if not self._logarithmic or not size_of(u, dim):
             return super().total(u, dim, weight)
-        # log(1 + Σ w (e^u - 1)), all terms divided by the largest e^u
+        # log(1 + Σ w (e^u - 1)); where e^u may overflow, all terms are divided by the largest
         dims = tuple(range(u.dim())) if dim is None else dim
         u = u if weight is None else torch.where(weight > 0, u, 0.0)
         top = u.detach().amax(dims, keepdim=True)
-        terms = torch.exp(u - top) - torch.exp(-top)
-        top = top.squeeze(dims)
-        return top + torch.log(torch.exp(-top) + (terms if weight is None else terms * weight).sum(dims))
+        scale = torch.where(top < 1, 0.0, top)
+        terms = torch.exp(u - scale) * -torch.expm1(-u)
+        sum_ = (terms if weight is None else terms * weight).sum(dims)
+        scale = scale.squeeze(dims)
+        return scale + torch.log1p(sum_ + torch.expm1(-scale))
 
     def rest(self, u: Tensor, v: Tensor, eps: float | None = None) -> Tensor:
         if not self._logarithmic:
@@ -131,3 +132,45 @@ class SchweizerSklar(Archimedean):
     @property
     def generator(self) -> Generator:
         return LogGenerator() if self.lam == 0 else SchweizerSklarGenerator(self.lam)
+
+    # For λ > 1 a small x^λ is lost beside 1, and so are the levels 1 - x^λ; the smallest argument is factored out:
+    # T(x) = x_min (1 - Σ (1 - x_i^λ)/x_min^λ)^(1/λ) over the others.
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        if bounds(self.lam)[1] <= 1:
+            return super().__call__(a, b)
+        return self.reduce(torch.stack(torch.broadcast_tensors(truth(a), truth(b))), 0)  # type: ignore[no-untyped-call]
+
+    def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        if bounds(self.lam)[1] <= 1 or weight is not None or not size_of(x, dim):
+            return super().reduce(x, dim, mask, weight)
+        x = prepare(x, mask)
+        x, d = merge_dims(x if mask is None else torch.where(mask, x, 1.0), dim)
+        lam, eps = current(self.lam), cap(x, self.eps)
+        low, index = x.min(d, keepdim=True)
+        missing = -torch.expm1(lam * torch.log(self._off_pole(x))).scatter(d, index, 0.0).sum(d)
+        # Beyond e^(-most) a power of the smallest counts as 0: nothing may then be missing from the others.
+        most = -math.log(torch.finfo(x.dtype).tiny) * 0.9
+        low = low.squeeze(d)
+        log_low = torch.log(self._off_pole(low))
+        times = torch.exp((-lam * log_low).clamp_max(most))
+        inside = missing * times < 1
+        share = torch.where(inside, missing * times, 0.0).detach()
+        left = torch.log1p(-share) / lam
+        # ∂T/∂x = (x/T)^(λ-1), capped at 1/ε
+        gentle = torch.exp(((lam - 1) * (log_low + left) - math.log(eps)).clamp_max(0)).detach()
+        missing = missing.detach() + (missing - missing.detach()) * gentle
+        capped = torch.exp(torch.log1p(-lower(torch.where(inside, missing * times, 0.0), 1 - eps)) / lam)
+        return torch.where(inside, low * (capped + (torch.exp(left) - capped).detach()), 0.0)
+
+    def _rest(self, a: Tensor, c: Tensor) -> Tensor:
+        lam = current(self.lam)
+        if bounds(self.lam)[1] <= 1:
+            return super()._rest(a, c)
+        # log(c^λ + 1 - a^λ): without loss where c^λ is small, and where it is nearly 1
+        whole, log_c = a >= 1, torch.log(self._off_pole(c))
+        log_a = torch.log(self._off_pole(torch.where(whole, 0.5, a)))
+        power = torch.exp(lam * log_c)
+        small = torch.logaddexp(lam * log_c, log1mexp(-lam * log_a))
+        large = torch.log1p(torch.where(power > 0.5, torch.exp(lam * log_a) * torch.expm1(lam * (log_c - log_a)), 0.0))
+        return lower(torch.exp(torch.where(whole, log_c, torch.where(power > 0.5, large, small) / lam)), 1)

@@ -20,11 +20,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from doxa._numerics import Dims
+from doxa._numerics import Dims, lower
 from doxa.errors import ConfigError
-from doxa.fuzzy.operators._implications import Implication
 from doxa.fuzzy.operators._parameters import Parameter, bounds, current, require
-from doxa.fuzzy.operators._tnorms import TConorm, TNorm
+from doxa.fuzzy.operators._tnorms import Implication, TConorm, TNorm
 from doxa.fuzzy.quantifiers._aggregators import Aggregator
 
 __all__ = ["SigmoidalAggregator", "SigmoidalConnective", "SigmoidalImplication", "sigmoidal"]
@@ -52,7 +51,7 @@ class _Sigmoidal:
             return torch.expm1(-s * f) * torch.exp(logsigmoid(s * (f + b0)) - logsigmoid(s * (one + b0)))
 
         one = torch.ones((), dtype=f.dtype, device=f.device)
-        return curve(f) / curve(one)
+        return lower(curve(f) / curve(one), 1)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from doxa._numerics import Dims, truth
-from doxa.fuzzy.operators._implications import Implication
 from doxa.fuzzy.operators._parameters import require
-from doxa.fuzzy.operators._tnorms import TConorm, TNorm
+from doxa.fuzzy.operators._tnorms import Implication, TConorm, TNorm
 from doxa.fuzzy.quantifiers._aggregators import Aggregator
 
 __all__ = ["StableAggregator", "StableConnective", "StableImplication"]

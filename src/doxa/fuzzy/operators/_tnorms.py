@@ -1,8 +1,12 @@
-r"""T-norms and t-conorms: what every family shares.
+r"""T-norms, t-conorms and implications: what every family shares.
 
 A t-norm T is commutative, associative, increasing, and T(1, a) = a (Chapter 2, "Triangular Norms"). It reads ∧, and
 through its n-ary form also ∀: :math:`A_T() = 1,\; A_T(x_1, x_2, …) = T(x_1, A_T(x_2, …))` (Eq. aggtnorm, with the empty
 value of errata 1.1). Its dual :math:`S(a, b) = 1 - T(1 - a, 1 - b)` (Eq. tconorm) reads ∨ and ∃.
+
+An implication decreases in the antecedent and increases in the consequent, with I(0, 0) = I(1, 1) = 1 and I(1, 0) = 0.
+Two constructions cover all named ones (Chapter 2, "Fuzzy Implications"): (S,N)-implications
+:math:`I_{S,N}(a, c) = S(N(a), c)`, and residua :math:`I_T(a, c) = \sup\{b : T(a, b) ≤ c\}`, called R-implications.
 
 Derivatives at kinks, for all operators of this room:
 
@@ -23,9 +27,9 @@ from torch import Tensor
 from doxa._numerics import Dims, cap, lift, truth, with_derivatives
 from doxa.errors import ConfigError
 from doxa.fuzzy.operators._generators import Generator
-from doxa.fuzzy.operators._implications import RImplication
+from doxa.fuzzy.operators._negations import STANDARD, Negation
 
-__all__ = ["Archimedean", "TConorm", "TNorm"]
+__all__ = ["Archimedean", "Implication", "RImplication", "SImplication", "TConorm", "TNorm"]
 
 
 def prepare(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -124,7 +128,7 @@ class Archimedean(TNorm):
     r"""A t-norm given by its additive generator: :math:`T(x) = g^{-1}(\min(g(0), \sum_i g(x_i)))` (errata 3.3).
 
     Subclass it with a ``generator`` of your own; the dual, the residuum and all reductions follow. Where g has a pole
-    at 0, it is not followed below ε², so that T may be off by that much.
+    at 0, it is not followed below ε², so that T may be off by that much (but not at 0 itself).
 
     >>> from dataclasses import dataclass
     >>> from doxa.fuzzy.operators._generators import OddsGenerator
@@ -149,26 +153,36 @@ class Archimedean(TNorm):
         return self.generator.level(self._off_pole(x, weighted))
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
-        g = self.generator
-        return g.unlevel(g.join(self._level(truth(a)), self._level(truth(b)), self.eps))
+        g, a, b = self.generator, truth(a), truth(b)
+        result = g.unlevel(g.join(self._level(a), self._level(b), self.eps))
+        return self._annihilated(result, (a <= 0) | (b <= 0))
 
     def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        level = self._level(prepare(x, mask), weight is not None)
+        x = prepare(x, mask)
+        level = self._level(x, weight is not None)
         if mask is not None:
             level = torch.where(mask, level, 0.0)
-        return self.generator.unlevel(self.generator.total(level, dim, weight, self.eps))
+        result = self.generator.unlevel(self.generator.total(level, dim, weight, self.eps))
+        if weight is not None:  # logs are then those of max(x, ε)
+            return result
+        zero = x <= 0 if mask is None else (x <= 0) & mask
+        return self._annihilated(result, zero.any(tuple(range(x.dim())) if dim is None else dim))
+
+    def _annihilated(self, result: Tensor, zero: Tensor) -> Tensor:
+        """T(0, b) = 0 exactly: it was computed at the floor of a pole, or rounded; the derivative is right."""
+        return result - torch.where(zero, result, 0.0).detach()
 
     def _residual(self, a: Tensor, c: Tensor) -> Tensor:
-        g = self.generator
         a, c = torch.broadcast_tensors(a, c)  # type: ignore[no-untyped-call]
         above = a > c
-        v = torch.where(above, self._level(a.detach()), 0.0)
-        value = torch.where(above, g.unlevel(g.rest(self._level(c.detach()), v, self.eps)), 1.0)
+        value = torch.where(above, self._rest(torch.where(above, a.detach(), 1.0), c.detach()), 1.0)
         result = with_derivatives(value, self._residual_derivatives, a, c)
-        if g.strict:
-            # c = 0 was met at the floor, so the value there is only nearly 0; the derivative is right.
-            result = result - torch.where((c <= 0) & above, result, 0.0).detach()
-        return result
+        return self._annihilated(result, (c <= 0) & above) if self.generator.strict else result
+
+    def _rest(self, a: Tensor, c: Tensor) -> Tensor:
+        """R(a, c) where a > c, in value."""
+        g = self.generator
+        return g.unlevel(g.rest(self._level(c), self._level(a), self.eps))
 
     def _residual_derivatives(self, r: Tensor, a: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         r"""∂R/∂a = -g'(a)/g'(R) and ∂R/∂c = g'(c)/g'(R), capped at 1/ε; 0 where a ≤ c."""
@@ -179,3 +193,54 @@ class Archimedean(TNorm):
             return torch.where(a > c, torch.exp(log_ratio.clamp_max(-math.log(eps))), 0.0)
 
         return -capped(slope_a - slope_r), capped(slope_c - slope_r)
+
+
+class Implication(ABC):
+    """A fuzzy implication: ``I(a, c)`` on tensors that broadcast.
+
+    >>> from doxa.fuzzy import REICHENBACH
+    >>> isinstance(REICHENBACH, Implication), REICHENBACH(torch.tensor(0.8), torch.tensor(0.3))
+    (True, tensor(0.4400))
+    """
+
+    @abstractmethod
+    def __call__(self, a: Tensor, c: Tensor) -> Tensor:
+        """The truth of a → c."""
+
+
+@dataclass(frozen=True)
+class SImplication(Implication):
+    """The (S,N)-implication :math:`I_{S,N}(a, c) = S(N(a), c)` (Chapter 2, Eq. s-impl).
+
+    It always satisfies LN, EP and R-CP; if N is strong, CP and L-CP too (errata 1.6).
+
+    >>> from doxa.fuzzy import Godel
+    >>> SImplication(Godel().dual)(torch.tensor(0.8), torch.tensor(0.3))      # Kleene-Dienes
+    tensor(0.3000)
+    """
+
+    tconorm: TConorm
+    negation: Negation = STANDARD
+
+    def __call__(self, a: Tensor, c: Tensor) -> Tensor:
+        if self.negation == STANDARD:
+            return self.tconorm.tnorm._s_implies(truth(a), truth(c))
+        return self.tconorm(self.negation(a), c)
+
+
+@dataclass(frozen=True)
+class RImplication(Implication):
+    r"""The R-implication :math:`I_T(a, c) = \sup\{b : T(a, b) ≤ c\}` (Chapter 2, Eq. r-implication).
+
+    It is 1 where a ≤ c, with derivative 0; on a = c it takes that side. It satisfies LN and IP, and EP if T is
+    left-continuous (errata 1.7). Its derivatives, singular for most t-norms, are capped at 1/ε.
+
+    >>> from doxa.fuzzy import Product
+    >>> RImplication(Product())(torch.tensor([0.8, 0.2]), torch.tensor([0.3, 0.3]))      # Goguen
+    tensor([0.3750, 1.0000])
+    """
+
+    tnorm: TNorm
+
+    def __call__(self, a: Tensor, c: Tensor) -> Tensor:
+        return self.tnorm._residual(truth(a), truth(c))

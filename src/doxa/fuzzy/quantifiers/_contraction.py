@@ -21,13 +21,12 @@ from torch import Tensor
 
 from doxa._numerics import truth
 from doxa.fuzzy._logic import Logic
-from doxa.fuzzy.operators._implications import SImplication
 from doxa.fuzzy.operators._negations import STANDARD
 from doxa.fuzzy.operators._norms import _power, _unpower
 from doxa.fuzzy.operators._parameters import Parameter, bounds, current
 from doxa.fuzzy.operators._product import Product
 from doxa.fuzzy.operators._sigmoidal import SigmoidalAggregator
-from doxa.fuzzy.operators._tnorms import TConorm
+from doxa.fuzzy.operators._tnorms import SImplication, TConorm
 from doxa.fuzzy.quantifiers._aggregators import (
     Aggregator,
     GeneralizedMean,
