@@ -14,8 +14,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa.errors import ConfigError, RunError
 from doxa.train.runs._run import Run
-from doxa.train.runs._state import GlobalRandom
-from doxa.train.runs._train import train
+from doxa.train.runs._state import GlobalRandom, seeded
+from doxa.train.runs._steps import run_steps
 from doxa.train.tasks._settings import require_decay, require_nonnegative, require_positive
 
 __all__ = ["Fitting", "fit"]
@@ -139,7 +139,7 @@ def fit(
         fitting: how to train.
         seed: of dropout and sampling, in process r seed + r; noted in the run.
         evaluate: takes the objective (or its moving average) and returns metrics by name. Every process computes it.
-        best: the metric by which the best checkpoint is kept, see `doxa.train.train`; also what patience looks at.
+        best: the metric by which the best checkpoint is kept, see `run_steps`; also what patience looks at.
         progress: show it on standard output.
 
     Returns:
@@ -163,8 +163,7 @@ def fit(
     """
     fabric = _fabric(fitting)
     leader = fabric is None or fabric.is_global_zero
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed + (fabric.global_rank if fabric else 0))
+    with seeded(seed + (fabric.global_rank if fabric else 0)):
         optimizer = fitting.make_optimizer(objective)
         module: nn.Module = objective
         if fabric is not None:
@@ -221,7 +220,7 @@ def fit(
             **({} if average is None else {"average": average}),
         }
         board = _board(run) if fitting.tensorboard and leader else None
-        train(
+        run_steps(
             run,
             step,
             steps=fitting.steps,

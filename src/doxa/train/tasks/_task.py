@@ -15,6 +15,7 @@ from torch import Tensor
 from doxa.errors import ConfigError, DataError
 from doxa.logic import KnowledgeBase, load, parse
 from doxa.semantics import Amortized, Auto, Exact, Fuzzy, Model, Refined, Sampled, Semantics
+from doxa.train.runs._state import seeded
 from doxa.train.tasks._fit import Fitting
 
 __all__ = ["SEMANTICS", "Task"]
@@ -155,8 +156,7 @@ class Task:
 
     def model(self, semantics: Semantics | None, *, seed: int = 0) -> Model:
         """The knowledge with new networks, drawn with a seed; the caller's random state is left as it is."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             return Model(self.kb, semantics, **self.symbols())
 
     def column(self, place: str) -> Tensor:
