@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
+import sys
 from pathlib import Path
+from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from doxa.cli import main
 from doxa.data import write_idx
+from doxa.logic import logits
+from doxa.train import Run, Task, find_task, train_task
+from doxa.train.tasks._evaluate import read_evaluation
 
 MY_TASK = Path(__file__).parents[2] / "examples" / "my_task.py"
 
@@ -138,3 +146,128 @@ def test_mistakes_end_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         out, error = capsys.readouterr()
         assert out == "" and error.startswith(message) and error.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+SCENES = '''
+"""Scenes of one to three objects; of a scene is told whether one of them is bright."""
+import torch
+from doxa import Ragged
+
+KNOWLEDGE = """
+sort Object
+sort Answer = {no, yes}
+data scenes(objects: Object*, bright: Answer)
+pred bright(Object)
+[some] forall s in scenes. (exists o in s.objects. bright(o)) <-> s.bright = yes
+"""
+
+
+def scenes(count, seed):
+    random = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 4, (count,), generator=random)
+    truth = torch.rand(int(lengths.sum()), generator=random) < 0.3
+    images = truth[:, None, None] + 0.1 * torch.randn(len(truth), 2, 2, generator=random)
+    told = ["yes" if part.any() else "no" for part in Ragged(truth, lengths)]
+    return {"scenes": {"objects": Ragged(images, lengths), "bright": told}}, truth.long()
+'''
+SCENES_TASK = """
+import scenes_data
+from torch import nn
+import doxa
+from doxa.train import Fitting
+
+
+def symbols():
+    from scenes_data import KNOWLEDGE  # a sibling can be imported here too
+
+    return {"bright": doxa.logits(nn.Sequential(nn.Flatten(), nn.Linear(4, 1)))}
+
+
+def task():
+    (train, _), (test, truth) = scenes_data.scenes(300, 0), scenes_data.scenes(40, 1)
+    return doxa.Task(
+        "scenes", "Is something bright?", scenes_data.KNOWLEDGE, symbols, train, test, target="scenes.bright",
+        concepts={"bright": {"scenes.objects": truth}}, images=["scenes.objects"], batch_size=20, validation=30,
+        fitting=Fitting(steps=60, learning_rate=0.1, evaluate_every=30),
+    )
+"""
+
+
+@pytest.fixture
+def scenes_task(tmp_path: Path) -> Path:
+    (tmp_path / "scenes_data.py").write_text(SCENES, encoding="utf-8")
+    (tmp_path / "scenes_task.py").write_text(SCENES_TASK, encoding="utf-8")
+    return tmp_path / "scenes_task.py"
+
+
+def test_ragged_scenes_through_every_command(
+    scenes_task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["exact", "fuzzy", "refined", "sampled", "amortized", "auto"]
+    for word in words:
+        command = ["train", str(scenes_task), "--semantics", word, "--quiet", "--out", str(tmp_path)]
+        assert main(command) == 0
+    runs = [tmp_path / "scenes" / word / "60-steps" / "seed-0" for word in words]
+    capsys.readouterr()
+    assert main(["evaluate", *map(str, runs), "--json"]) == 0
+    for row in json.loads(capsys.readouterr().out):
+        assert row["task_accuracy"] > 0.9 and row["concept_accuracy"] > 0.9 and row["rows"] == 40
+    command = ["compare", str(scenes_task), "--semantics", "exact,fuzzy", "--quiet", "--json", "--out", str(tmp_path)]
+    assert main(command) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["failed"] == {} and document["runs"] == [str(run) for run in runs[:2]]
+    assert main(["report", str(runs[0])]) == 0
+    lengths = find_task(scenes_task).test["scenes"]["objects"].lengths
+    examples = read_evaluation(Run.open(runs[0])).examples
+    assert [len(example.pictures) for example in examples] == [int(lengths[example.row]) for example in examples]
+
+
+def test_siblings_of_a_task_file_stay_its_own(scenes_task: Path, tmp_path: Path) -> None:
+    """Two folders with equally named helpers, and a program that has a module of that name itself."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "scenes_data.py").write_text(SCENES.replace("0.3", "0.9"), encoding="utf-8")
+    (other / "scenes_task.py").write_text(SCENES_TASK, encoding="utf-8")
+    path, mine = list(sys.path), ModuleType("scenes_data")
+    sys.modules["scenes_data"] = mine
+    try:
+        rare, often = (find_task(file) for file in (scenes_task, other / "scenes_task.py"))
+        assert sys.modules["scenes_data"] is mine and sys.path == path
+        assert set(rare.symbols()) == set(often.symbols()) == {"bright"}
+        assert sys.modules["scenes_data"] is mine and sys.path == path
+    finally:
+        del sys.modules["scenes_data"]
+    told = [task.test["scenes"]["bright"].count("yes") for task in (rare, often)]
+    assert told[0] < told[1]
+
+
+def test_a_task_that_draws_with_numpy_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    x = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
+    data = {"points": {"x": x, "label": (x[:, 0] > 0).long()}}
+    calls = []
+
+    class Noisy(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            calls.append(0)
+            if len(calls) == stop:
+                raise KeyboardInterrupt
+            noise = np.random.rand() + random.random()  # noqa: NPY002
+            return super().forward(x) * (1 + noise * self.training)
+
+    task = Task(
+        "noisy", "Signs.",
+        """sort Point; sort Bit = 0..1; data points(x: Point, label: Bit); func sign(Point) -> Bit
+           [told] forall p in points. s := sign(p.x) (s = p.label)""",
+        lambda: {"sign": logits(Noisy(2, 2))}, data, data,
+    )  # fmt: skip
+    settings = ["steps=20", "batch_size=8", "evaluate_every=5", "log_every=1"]
+    before = np.random.get_state()[1].tolist()  # type: ignore[index]  # noqa: NPY002
+    stop = 0
+    whole = train_task(task, "exact", tmp_path / "whole", settings=settings, progress=False)
+    stop, calls = 13, []
+    with pytest.raises(KeyboardInterrupt):
+        train_task(task, "exact", tmp_path / "killed", settings=settings, progress=False)
+    stop = 0
+    killed = train_task(task, "exact", tmp_path / "killed", settings=settings, progress=False)
+    assert killed.metrics() == whole.metrics()
+    assert np.random.get_state()[1].tolist() == before  # type: ignore[index]  # noqa: NPY002

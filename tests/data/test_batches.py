@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from doxa.data import Batches
-from doxa.errors import ConfigError, DataError
+from doxa.errors import BindingError, ConfigError, DataError
+from doxa.logic import Ragged
 
 choices = st.fixed_dictionaries(
     {
@@ -157,11 +161,11 @@ def test_on_another_device() -> None:
     [
         (([torch.arange(3)], 2), {}, r"data is list, expected a tuple or dict"),
         ((torch.arange(3), 2), {}, r"data is Tensor, expected a tuple or dict"),
-        (((), 2), {}, r"expected a tuple or dict of one tensor or more"),
-        (({"x": [1, 2]}, 2), {}, r"data\['x'\] is list, expected a tensor with rows"),
-        (((torch.tensor(1),), 2), {}, r"data\[0\] is a tensor without axes"),
+        (((), 2), {}, r"data is empty, expected one column or more"),
+        (({"x": "ab"}, 2), {}, r"data\['x'\] is str, expected a tensor, a Ragged or a list"),
+        (((torch.tensor(1),), 2), {}, r"data\['0'\] is a tensor without rows"),
         (({"x": torch.arange(3), "y": torch.arange(4)}, 2), {}, r"different numbers of rows \(x: 3, y: 4\)"),
-        (((torch.arange(3), torch.arange(3, device="meta")), 2), {}, r"data\[1\] is on meta, the first tensor on cpu"),
+        (((torch.arange(3), torch.arange(3, device="meta")), 2), {}, r"different devices \(0: cpu, 1: meta\)"),
         (((torch.zeros(0, 3),), 2), {}, r"0 rows make no batch of 2: is the selection empty\?"),
         (
             ((torch.arange(3),), 4),
@@ -199,3 +203,47 @@ def test_bad_states(change: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=r"got none"):
         batches.load_state_dict({})
     assert batches.state_dict() == before
+
+
+def scenes(n: int) -> Ragged:
+    """Scene i has i objects, all of them i."""
+    return Ragged.cat([torch.full((i,), i) for i in range(n)])
+
+
+def test_nested_data_with_ragged_columns_and_names() -> None:
+    data = {"scenes": {"objects": scenes(7), "name": [f"scene {i}" for i in range(7)]}, "index": torch.arange(7)}
+    batches, seen = Batches(data, 3, seed=1), []
+    for batch in batches:
+        rows = batch["index"].tolist()
+        assert [part.tolist() for part in batch["scenes"]["objects"]] == [[i] * i for i in rows]
+        assert batch["scenes"]["name"] == [f"scene {i}" for i in rows]
+        seen += rows
+    assert sorted(seen) == list(range(7))
+
+
+def test_ragged_is_a_list_of_rows() -> None:
+    ragged, rows = scenes(6), [torch.full((i,), i) for i in range(6)]
+    assert all(torch.equal(a, b) for a, b in zip(ragged, rows, strict=True))
+    assert (
+        ragged[4].tolist() == [4] * 4 and ragged[-1].tolist() == [5] * 5 and ragged[torch.tensor(2)].tolist() == [2, 2]
+    )
+    chosen: list[Any] = [slice(1, 5, 2), slice(4, 4), [5, 0, 5], [], torch.tensor([3, 1]), torch.arange(6) % 2 == 0]
+    for index in chosen:
+        picked = torch.arange(6)[index if not isinstance(index, list) else torch.tensor(index, dtype=torch.int64)]
+        assert [row.tolist() for row in ragged[index]] == [[i] * i for i in picked.tolist()]
+    with pytest.raises(IndexError):
+        ragged[6]
+    again = pickle.loads(pickle.dumps(ragged))
+    assert torch.equal(again.values, ragged.values) and torch.equal(again.lengths, ragged.lengths)
+    assert ragged.to("meta").device.type == "meta"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ragged_rows_in_a_data_loader(workers: int) -> None:
+    rows = [{"objects": scenes(5)[[i]], "label": i} for i in range(5)]
+    loader: DataLoader[Any] = DataLoader(rows, batch_size=2, collate_fn=Ragged.collate, num_workers=workers)  # type: ignore[arg-type]
+    found = list(loader)
+    assert [batch["label"].tolist() for batch in found] == [[0, 1], [2, 3], [4]]
+    assert [batch["objects"].lengths.tolist() for batch in found] == [[0, 1], [2, 3], [4]]
+    with pytest.raises(BindingError, match=r"Ragged.cat\(\[objects\]\)"):
+        Ragged.collate([(torch.zeros(2),), (torch.zeros(3),)])

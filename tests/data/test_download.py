@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from doxa.data._download import download, write_atomically
+from doxa._files import write_atomic
+from doxa.data._download import download
 from doxa.data._progress import transfer
 from doxa.errors import DataError
 
@@ -169,12 +170,12 @@ def test_two_processes_at_once_and_one_is_killed(serve: Serve, part: Path) -> No
 
 def test_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    write_atomically(path, b"old")
-    write_atomically(path, b"new")
+    write_atomic(path, b"old")
+    write_atomic(path, b"new")
     assert path.read_bytes() == b"new"
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError):
-        write_atomically(tmp_path / "folder", b"a folder cannot be replaced by a file")
+        write_atomic(tmp_path / "folder", b"a folder cannot be replaced by a file")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 
 

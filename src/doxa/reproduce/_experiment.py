@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
 from doxa.errors import ConfigError
-from doxa.train import Result, ResultsTable, Row, results_table
+from doxa.train import Result, ResultsTable, Row, Run, results_table, run_steps
+from doxa.train.runs._results import PREFIX_STEP
 
 __all__ = ["Entry", "Experiment", "collect", "reproduce"]
 
@@ -48,6 +53,99 @@ class Train(Protocol):
     """
 
     def __call__(self, config: Any, path: Path, *, seed: int, data: Path | None, progress: bool) -> Result: ...
+
+
+def by_config(trainers: Mapping[type, Train]) -> Train:
+    """Do a run by what fits the type of its configuration."""
+
+    def train(config: Any, path: Path, *, seed: int, data: Path | None, progress: bool) -> Result:
+        return trainers[type(config)](config, path, seed=seed, data=data, progress=progress)
+
+    return train
+
+
+def run_experiment(
+    config: Any,
+    path: Path,
+    step: Callable[[int], Any],
+    state: Mapping[str, Any],
+    *,
+    seed: int,
+    experiment: str = "",
+    evaluate: Callable[[], Mapping[str, Any]] | None = None,
+    best: str | None = None,
+    log_every: int = 50,
+    evaluate_every: int = 1000,
+    evaluate_after: int = 0,
+    save_every: int = 1000,
+    prefix_step: int = PREFIX_STEP,
+    progress: bool = True,
+) -> tuple[Run, Result]:
+    """Do the steps of an experiment in a run folder, or go on with them.
+
+    At ``prefix_step`` the distance of all parameters from their first values is logged beside the metrics. It shows a
+    changed rate also where, early in a warm-up, the loss does not yet.
+
+    Args:
+        config: a frozen dataclass; its field ``steps`` is the budget.
+        path: the run folder.
+        seed: of the run.
+        experiment: its name, for the result.
+        prefix_step: the step whose metrics the result keeps.
+        step, state, and all others: see `run_steps`.
+
+    Returns:
+        The run, and its result with the metrics of the last step.
+    """
+    run = Run.start(path, config, seed=seed)
+    early = min(prefix_step, config.steps)
+    first = [parameter.detach().clone() for parameter in _parameters(state)]
+
+    def noted(i: int) -> Any:
+        metrics = step(i)
+        if i + 1 != early or not first:
+            return metrics
+        moves = [(p.detach() - before).norm() for p, before in zip(_parameters(state), first, strict=True)]
+        metrics = dict(metrics) if isinstance(metrics, Mapping) else {"loss": metrics}
+        return {**metrics, "parameter_distance": torch.stack(moves).norm()}
+
+    run_steps(
+        run,
+        noted,
+        steps=config.steps,
+        state=state,
+        evaluate=evaluate,
+        best=best,
+        log_every=log_every,
+        evaluate_every=evaluate_every,
+        evaluate_after=evaluate_after,
+        save_every=save_every,
+        prefix_step=early,
+        progress=progress,
+    )
+    result = Result.of(run, experiment, prefix_step=early)
+    return run, replace(result, metrics={k: v for k, v in result.metrics.items() if k != "parameter_distance"})
+
+
+def _parameters(state: Mapping[str, Any]) -> list[Tensor]:
+    return [p for thing in state.values() if isinstance(thing, nn.Module) for p in thing.parameters()]
+
+
+def descend(loss: Tensor, *optimizers: torch.optim.Optimizer, rate: float | None = None) -> Tensor:
+    """One step down the gradient of a loss, with a learning rate where one is given; returns the loss, detached."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups if rate is not None else ():
+            group["lr"] = rate
+        optimizer.zero_grad()
+    torch.autograd.backward(loss)
+    for optimizer in optimizers:
+        optimizer.step()
+    return loss.detach()
+
+
+def moving_average(module: nn.Module, decay: float) -> Any:
+    """The moving average of a module's parameters, as a module."""
+    return AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)

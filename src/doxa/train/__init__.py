@@ -16,7 +16,7 @@ the metrics, one line of JSON each; and checkpoints, as safetensors and JSON, wh
 checkpoint is written beside the old ones and renamed into place when it is whole on the disk; a damaged one is
 noticed by its SHA-256 and passed over.
 
-`train` is the loop over ``step`` and nothing more: model and optimiser remain yours. `Result` keeps what a run
+`run_steps` is the loop over ``step`` and nothing more: model and optimiser remain yours. `Result` keeps what a run
 measured and `results_table` sets it beside what others published.
 """
 
@@ -29,8 +29,8 @@ from doxa.train.runs._progress import Progress
 from doxa.train.runs._results import Result, check_prefix
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import GlobalRandom
+from doxa.train.runs._steps import clean_exit, run_steps
 from doxa.train.runs._table import ResultsTable, Row, results_table
-from doxa.train.runs._train import clean_exit, train
 from doxa.train.runs._tree import pack, unpack
 from doxa.train.tasks._builtin import BUILT_IN
 from doxa.train.tasks._compare import Comparison, compare_task
@@ -71,7 +71,7 @@ __all__ = [
     "read_evaluation",
     "results_table",
     "run_folder",
-    "train",
+    "run_steps",
     "train_task",
     "unpack",
     "write_task_report",

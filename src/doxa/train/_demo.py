@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from doxa.train.report._report import write_task_report
-from doxa.train.runs._train import clean_exit
+from doxa.train.runs._steps import clean_exit
 from doxa.train.tasks._compare import compare_task
 
 SEMANTICS = ("exact", "amortized", "sampled", "refined", "fuzzy")

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from doxa.errors import RunWarning
-from doxa.train import GlobalRandom, Run, clean_exit, train
+from doxa.train import GlobalRandom, Run, clean_exit, run_steps
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def build(folder: Path, config: Config, seed: int = 3) -> tuple[Run, Callable[[]
         return {"error": loss}
 
     def go() -> dict[str, float]:
-        return train(
+        return run_steps(
             run,
             step,
             steps=config.steps,

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from doxa.errors import ConfigError, RunError, RunWarning
-from doxa.train import Run, clean_exit, train
+from doxa.train import Run, clean_exit, run_steps
 
 PROGRAM = Path(__file__).with_name("small_task.py")
 
@@ -101,14 +101,14 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
         return 1.0
 
     with pytest.raises(KeyboardInterrupt, match="stopped at once"):
-        train(run, step, steps=10, state={}, save_every=2, progress=False)
+        run_steps(run, step, steps=10, state={}, save_every=2, progress=False)
     assert run.load().step == 4
 
 
 def test_training_outside_the_main_thread(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", Config(), seed=0)
     thread = threading.Thread(
-        target=train, args=(run, lambda i: 1.0), kwargs={"steps": 3, "state": {}, "progress": False}
+        target=run_steps, args=(run, lambda i: 1.0), kwargs={"steps": 3, "state": {}, "progress": False}
     )
     thread.start()
     thread.join()
@@ -128,10 +128,10 @@ def test_a_loss_that_is_not_finite(tmp_path: Path, value: Any) -> None:
         return value if i == 7 else 1.0
 
     with pytest.raises(RunError, match=r"the loss is (nan|-?inf) after step 8; the last checkpoint is of step 6"):
-        train(run, step, steps=10, state={"notes": notes}, save_every=3, log_every=1, progress=False)
+        run_steps(run, step, steps=10, state={"notes": notes}, save_every=3, log_every=1, progress=False)
     assert run.load().state["notes"] == {"value": 6}
     value = 1.0  # mended, it goes on
-    train(Run.open(run.path), step, steps=10, state={"notes": notes}, save_every=3, log_every=1, progress=False)
+    run_steps(Run.open(run.path), step, steps=10, state={"notes": notes}, save_every=3, log_every=1, progress=False)
     assert [line["step"] for line in run.metrics()] == list(range(1, 11))
 
 
@@ -146,7 +146,7 @@ def test_a_ruined_model_never_becomes_a_checkpoint(tmp_path: Path) -> None:
         return 1.0
 
     with pytest.raises(RunError, match=r"model.bias holds a number that is not finite after step 4; .* step 2"):
-        train(run, step, steps=10, state={"model": model}, save_every=2, progress=False)
+        run_steps(run, step, steps=10, state={"model": model}, save_every=2, progress=False)
     assert torch.isfinite(run.load().state["model"]["bias"]).all()
 
 
@@ -154,7 +154,9 @@ def test_buffers_and_metrics_may_be_infinite(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", Config(), seed=0)
     model = nn.Linear(1, 1)
     model.register_buffer("mask", torch.tensor([-float("inf")]))
-    found = train(run, lambda i: {"loss": 1.0, "ratio": float("inf")}, steps=2, state={"model": model}, progress=False)
+    found = run_steps(
+        run, lambda i: {"loss": 1.0, "ratio": float("inf")}, steps=2, state={"model": model}, progress=False
+    )
     assert found == {"loss": 1.0, "ratio": float("inf")}
 
 
@@ -172,24 +174,28 @@ def checked_after_failure(folder: Path, small_task: ModuleType, config: Any, exp
 
 
 @pytest.mark.parametrize("suffix", ["json", "safetensors"])
-def test_a_disk_that_is_really_full(tmp_path: Path, small_task: ModuleType, suffix: str) -> None:
+def test_a_disk_that_is_really_full(
+    tmp_path: Path, small_task: ModuleType, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = small_task.Config(steps=8, save_every=2)
     small_task.build(tmp_path / "whole", config)[1]()
     folder = tmp_path / "full"
-    _, go, state = small_task.build(folder, config)
-    temporary = folder / "checkpoints" / f".step-000000006.{suffix}.tmp"
+    _, go, _ = small_task.build(folder, config)
+    opened = os.open
 
-    def fill(*_: Any) -> None:
-        if temporary.parent.exists() and not temporary.is_symlink():
-            temporary.symlink_to("/dev/full")  # which answers every write as a full disk does
+    def full(name: Any, *rest: Any, **named: Any) -> int:
+        if Path(name).name.startswith(f".step-000000006.{suffix}."):
+            return opened("/dev/full", os.O_WRONLY)  # which answers every write as a full disk does
+        return opened(name, *rest, **named)
 
-    state["optimizer"].register_step_pre_hook(fill)
+    monkeypatch.setattr(os, "open", full)
     with pytest.raises(
         RunError, match=rf"step-000000006\.{suffix}: the disk is full; everything written before is intact"
     ):
         go()
     assert Run.open(folder).load().step == 4
     assert not list(folder.glob("checkpoints/*6.*"))
+    monkeypatch.undo()
     checked_after_failure(folder, small_task, config, small_task.fingerprint(tmp_path / "whole"))
 
 
@@ -305,7 +311,7 @@ def test_a_missing_file_in_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[
         return 1.0
 
     with pytest.raises(SystemExit, match="1"), clean_exit():
-        train(run, step, steps=5, state={}, save_every=2, progress=False)
+        run_steps(run, step, steps=5, state={}, save_every=2, progress=False)
     assert capsys.readouterr().err == f"{tmp_path / 'no-data'}: No such file or directory\n"
     assert run.load().step == 2
 
@@ -341,7 +347,7 @@ def test_ctrl_c_is_ignored_where_it_was_ignored_before(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", Config(), seed=0)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        train(run, lambda i: signal.raise_signal(signal.SIGINT) or 1.0, steps=3, state={}, progress=False)
+        run_steps(run, lambda i: signal.raise_signal(signal.SIGINT) or 1.0, steps=3, state={}, progress=False)
     finally:
         signal.signal(signal.SIGINT, before)
     assert run.load().step == 3

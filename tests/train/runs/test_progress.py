@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from doxa.train import Progress, Run, train
+from doxa.train import Progress, Run, run_steps
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def test_an_early_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     scores = iter([1.0, 3.0, 2.0, 3.0])
 
     def again() -> None:
-        train(
+        run_steps(
             Run.start(tmp_path / "run", Config(), seed=0),
             lambda i: 0.5,
             steps=60,

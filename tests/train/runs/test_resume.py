@@ -18,7 +18,7 @@ from torch import nn, optim
 from torch.optim import lr_scheduler, swa_utils
 
 from doxa.errors import ConfigError, RunError, RunWarning
-from doxa.train import GlobalRandom, Run, pack, train
+from doxa.train import GlobalRandom, Run, pack, run_steps
 
 
 @dataclass(frozen=True)
@@ -340,18 +340,18 @@ def test_only_one_process_trains_in_a_folder(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", Config(), seed=0)
 
     def step(i: int) -> float:
-        train(Run.open(run.path), lambda i: 0.0, steps=1, state={}, progress=False)
+        run_steps(Run.open(run.path), lambda i: 0.0, steps=1, state={}, progress=False)
         return 0.0
 
     with pytest.raises(RunError, match="another process is training in"):
-        train(run, step, steps=1, state={}, progress=False)
+        run_steps(run, step, steps=1, state={}, progress=False)
 
 
 def test_train_checks_its_arguments(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", Config(), seed=0)
 
     def go(returned: Any = 0.0, steps: int = 1, **more: Any) -> None:
-        train(run, lambda i: returned, steps=steps, state={}, progress=False, **more)
+        run_steps(run, lambda i: returned, steps=steps, state={}, progress=False, **more)
 
     with pytest.raises(ConfigError, match="log_every is 0, wanted at least 1"):
         go(log_every=0)

@@ -15,7 +15,7 @@ different lengths without padding.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,9 @@ __all__ = ["Column", "Objects", "Ragged", "RowSet", "has_values", "read_rows", "
 class Ragged:
     """Several objects per row, a different number in each: all of them in one tensor, and how many each row has.
 
+    It is indexed, iterated, moved and pickled like a list of rows: ``scenes[3]`` is the tensor of one row, and a slice,
+    a list, an index tensor or a mask give a `Ragged` of those rows.
+
     Args:
         values: the objects of all rows, one after the other, ``(lengths.sum(), ...)``.
         lengths: the number of objects of each row, ``(rows,)``.
@@ -38,6 +41,8 @@ class Ragged:
     >>> scenes = Ragged.cat([torch.zeros(2, 3), torch.ones(1, 3)])
     >>> len(scenes), scenes.values.shape, scenes.lengths
     (2, torch.Size([3, 3]), tensor([2, 1]))
+    >>> scenes[1], scenes[[1, 0, 1]].lengths
+    (tensor([[1., 1., 1.]]), tensor([1, 2, 1]))
     """
 
     def __init__(self, values: Tensor, lengths: Tensor | Sequence[int]) -> None:
@@ -59,15 +64,49 @@ class Ragged:
                 )
 
     @classmethod
-    def cat(cls, structures: Sequence[Tensor]) -> Ragged:
-        """One row per tensor; the objects of a row lie along its first axis.
+    def cat(cls, structures: Sequence[Tensor | Ragged]) -> Ragged:
+        """One row per tensor, whose objects lie along its first axis; a `Ragged` among them adds all of its rows.
 
-        >>> Ragged.cat([torch.arange(2), torch.arange(3)]).lengths
-        tensor([2, 3])
+        >>> two = Ragged.cat([torch.arange(2), torch.arange(3)])
+        >>> Ragged.cat([two, torch.arange(1), two]).lengths
+        tensor([2, 3, 1, 2, 3])
         """
         if not structures:
             raise BindingError("Ragged.cat needs at least one tensor, to know the shape of an object")
-        return cls(torch.cat(list(structures)), [len(s) for s in structures])
+        parts = [s if isinstance(s, Ragged) else Ragged(s, [len(s)]) for s in structures]
+        return cls(torch.cat([part.values for part in parts]), torch.cat([part.lengths for part in parts]))
+
+    @staticmethod
+    def collate(rows: Sequence[Any]) -> Any:
+        """Rows of a data set as one batch: for ``DataLoader(..., collate_fn=Ragged.collate)``.
+
+        A data set gives its ragged fields as a `Ragged` of one row, such as ``scenes[[i]]``; they are concatenated, in
+        dicts and tuples too. Everything else is put together as ``torch.utils.data.default_collate`` does.
+
+        >>> scenes = Ragged.cat([torch.zeros(2, 3), torch.ones(1, 3)])
+        >>> Ragged.collate([{"objects": scenes[[i]], "label": i} for i in (1, 0)])
+        {'objects': Ragged(2 rows, 3 objects of shape (3,)), 'label': tensor([1, 0])}
+        """
+        from torch.utils.data import default_collate
+
+        first = rows[0]
+        if isinstance(first, Ragged):
+            return Ragged.cat(rows)
+        if isinstance(first, Mapping):
+            return {key: Ragged.collate([row[key] for row in rows]) for key in first}
+        if isinstance(first, tuple | list):
+            return [Ragged.collate(column) for column in zip(*rows, strict=True)]
+        if isinstance(first, Tensor) and len({row.shape for row in rows}) > 1:
+            raise BindingError(
+                f"rows of the shapes {shape_of(first)} and others cannot be stacked; give each as a Ragged of one row: "
+                "Ragged.cat([objects])"
+            )
+        return default_collate(list(rows))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the objects are."""
+        return self.values.device
 
     def to(self, *args: Any, **kwargs: Any) -> Ragged:
         """The same objects on another device or of another dtype, as ``Tensor.to``.
@@ -79,6 +118,25 @@ class Ragged:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(torch.split(self.values, self.lengths.tolist()))
+
+    def __getitem__(self, rows: Any) -> Any:
+        ends = self.lengths.cumsum(0)
+        if isinstance(rows, int) or (isinstance(rows, Tensor) and rows.ndim == 0 and rows.dtype != torch.bool):
+            end, length = int(ends[rows]), int(self.lengths[rows])
+            return self.values[end - length : end]
+        index = torch.as_tensor(rows, device=self.device) if isinstance(rows, Sequence) else rows
+        index = index.long() if isinstance(index, Tensor) and not len(index) and index.ndim == 1 else index
+        lengths = self.lengths[index]
+        if lengths.ndim != 1:
+            raise BindingError(f"Ragged takes a row, a slice, a list or a tensor of one axis, got {describe(rows)}")
+        # object k of a chosen row lies k after the first object of that row
+        firsts = torch.repeat_interleave((ends - self.lengths)[index], lengths)
+        within = torch.arange(len(firsts), device=self.device)
+        within = within - torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
+        return Ragged(self.values.index_select(0, firsts + within), lengths)
 
     def __repr__(self) -> str:
         return f"Ragged({len(self)} rows, {len(self.values)} objects of shape {shape_of(self.values)[1:]})"

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa.amortized import (
     AdditionPruner,
@@ -26,15 +25,15 @@ from doxa.data import MNIST, Batches, digits_task, normalize
 from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Problem, addition
-from doxa.reproduce._experiment import Entry
+from doxa.reproduce._experiment import Entry, moving_average, run_experiment
 from doxa.reproduce.addition._exact import held_out, pairings, reference, shifted
-from doxa.train import Result, Run, load_config, train
+from doxa.train import Result, Run, load_config
+from doxa.train.runs._state import seeded
 from doxa.train.tasks._network import digit_network
 from doxa.train.tasks._settings import half_cosine, require_decay, require_nonnegative, require_one_of, require_positive
 
 Variant = Literal["predict", "explain", "prune", "no-prior"]
 ModelName = Literal["mlp", "scan"]
-LOG_EVERY = 50
 NEURAL_PAIRINGS = 10
 """Sums are predicted by search for so many ways to make them of the test digits; read digit by digit, for 100 ways."""
 CALIBRATED = 100
@@ -177,11 +176,10 @@ def train_amortized_addition(
     task = digits_task(mnist, problem, seed=seed)
     batches = Batches((task.images, task.outputs), min(config.batch_size, len(task)), seed=seed, drop_last=True)
     noise = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
-        torch.manual_seed(seed)
+    with seeded(seed):
         engine = make_engine(config, problem)
         learner = Learner(engine)
-    average = AveragedModel(learner, multi_avg_fn=get_ema_multi_avg_fn(config.average))  # type: ignore[no-untyped-call]
+    average = moving_average(learner, config.average)
     perceive = torch.optim.AdamW(
         learner.perception.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
@@ -217,29 +215,18 @@ def train_amortized_addition(
     def look() -> dict[str, float]:
         return {f"{name} on the way": value for name, value in measure(config, learnt, mnist, 1).items()}
 
-    run = Run.start(path, config, seed=seed)
-    train(
-        run,
+    state = {"learner": learner, "average": average, "prior": engine.prior, "batches": batches, "noise": noise}
+    run, result = run_experiment(
+        config,
+        path,
         step,
-        steps=config.steps,
-        state={
-            "learner": learner,
-            "average": average,
-            "prior": engine.prior,
-            "perceive": perceive,
-            "infer": infer,
-            "batches": batches,
-            "noise": noise,
-        },
+        {**state, "perceive": perceive, "infer": infer},
+        seed=seed,
         evaluate=look if config.curve else None,
         evaluate_every=config.curve or config.steps,
-        log_every=LOG_EVERY,
         save_every=config.save_every,
         progress=progress,
     )
-    # The first step logged after perception has begun to learn shows that both sides do what they did.
-    early = (config.pretrain // LOG_EVERY + 1) * LOG_EVERY
-    result = Result.of(run, "addition", prefix_step=min(early, config.steps))
     curve = {
         f"{name} at {step}": value
         for step in range(config.curve, config.steps, config.curve or 1)
@@ -295,7 +282,7 @@ def load_learner(path: Path) -> tuple[AmortizedAdditionConfig, Learner]:
         config = load_config(AmortizedAdditionConfig, run.config)
     except ConfigError as error:
         raise RunError(f"{path} is no run of addition by amortised inference ({error})") from error
-    average = AveragedModel(Learner(make_engine(config, addition(config.digits))))
+    average = moving_average(Learner(make_engine(config, addition(config.digits))), config.average)
     average.load_state_dict(run.load().state["average"])
     learnt: Any = average.module
     return config, learnt

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa.data import MNIST, Batches, digits_task, normalize, split_indices
 from doxa.exact import Elimination
 from doxa.problem import Belief, Problem, addition
-from doxa.reproduce._experiment import Entry
-from doxa.train import Result, Run, train
+from doxa.reproduce._experiment import Entry, descend, moving_average, run_experiment
+from doxa.train import Result
+from doxa.train.runs._state import seeded
 from doxa.train.tasks._network import digit_network
 from doxa.train.tasks._settings import half_cosine, require_decay, require_nonnegative, require_positive
 
-PREFIX_STEP = 200
 PAIRINGS = 100
 """Accuracies are averages over so many ways to make sums of the test digits, each digit being in one sum of each."""
 
@@ -83,11 +82,10 @@ def train_exact_addition(
     reasoner = Elimination(problem)
     task = digits_task(mnist, problem, seed=seed)
     batches = Batches((task.images, task.outputs), min(config.batch_size, len(task)), seed=seed, drop_last=True)
-    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
-        torch.manual_seed(seed)
+    with seeded(seed):
         network = digit_network()
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # twice as fast for so few channels
-    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(config.average))  # type: ignore[no-untyped-call]
+    average = moving_average(network, config.average)
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
@@ -98,27 +96,14 @@ def train_exact_addition(
         images, sums = batches.next()
         if config.shift:
             images = shifted(images, config.shift, noise)
-        for group in optimizer.param_groups:
-            group["lr"] = config.rate(i)
         logits = network(normalize(images.flatten(0, 1).unsqueeze(1))).view(*images.shape[:2], 10)
         loss = reasoner.loss(Belief.from_logits(logits), sums).mean()
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
+        loss = descend(loss, optimizer, rate=config.rate(i))
         average.update_parameters(network)
-        return loss.detach()
+        return loss
 
-    run = Run.start(path, config, seed=seed)
-    train(
-        run,
-        step,
-        steps=config.steps,
-        state={"network": network, "average": average, "optimizer": optimizer, "batches": batches, "noise": noise},
-        log_every=50,
-        save_every=config.save_every,
-        progress=progress,
-    )
-    result = Result.of(run, "addition", prefix_step=min(PREFIX_STEP, config.steps))
+    state = {"network": network, "average": average, "optimizer": optimizer, "batches": batches, "noise": noise}
+    _, result = run_experiment(config, path, step, state, seed=seed, save_every=config.save_every, progress=progress)
     return replace(result, metrics={**result.metrics, **measure(average, mnist, reasoner)})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from doxa.reproduce._experiment import Experiment
+from doxa.reproduce._experiment import Experiment, by_config
 from doxa.reproduce.addition._amortized import (
     AMORTIZED_ENTRIES,
     AmortizedAdditionConfig,
@@ -20,23 +20,6 @@ from doxa.train import Result
 from doxa.train.report._page import figure, picture
 
 __all__ = ["ADDITION"]
-
-
-def _train(
-    config: RefineAdditionConfig | ExactAdditionConfig | AmortizedAdditionConfig | NeuralConfig,
-    path: Path,
-    *,
-    seed: int,
-    data: Path | None,
-    progress: bool,
-) -> Result:
-    if isinstance(config, RefineAdditionConfig):
-        return train_refine_addition(config, path, seed=seed, data=data, progress=progress)
-    if isinstance(config, AmortizedAdditionConfig):
-        return train_amortized_addition(config, path, seed=seed, data=data, progress=progress)
-    if isinstance(config, NeuralConfig):
-        return train_neural(config, path, seed=seed, data=data, progress=progress)
-    return train_exact_addition(config, path, seed=seed, data=data, progress=progress)
 
 
 def _draw(results: Sequence[Result], folder: Path) -> list[Path]:
@@ -68,7 +51,14 @@ ADDITION = Experiment(
     name="addition",
     about="Digits learnt from sums of MNIST digits",
     entries=(*REFINE_ENTRIES, *EXACT_ENTRIES, *AMORTIZED_ENTRIES, *NEURAL_ADDITION),
-    train=_train,
+    train=by_config(
+        {
+            RefineAdditionConfig: train_refine_addition,
+            ExactAdditionConfig: train_exact_addition,
+            AmortizedAdditionConfig: train_amortized_addition,
+            NeuralConfig: train_neural,
+        }
+    ),
     metrics=("accuracy", "neural", "digit_accuracy", "most_probable", "off_by_one", "local_minimum"),
     draw=_draw,
 )

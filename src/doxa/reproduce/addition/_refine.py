@@ -24,14 +24,14 @@ from doxa.errors import ConfigError
 from doxa.logic import propositions
 from doxa.problem import addition
 from doxa.refine import Refine
-from doxa.reproduce._experiment import Entry
-from doxa.train import Result, Run, train
+from doxa.reproduce._experiment import Entry, descend, run_experiment
+from doxa.train import Result
+from doxa.train.runs._state import seeded
 from doxa.train.tasks._network import digit_network
 from doxa.train.tasks._settings import require_positive
 
 __all__ = ["REFINE_ENTRIES", "RefineAdditionConfig", "addition_layer", "train_refine_addition"]
 
-PREFIX_STEP = 200
 LOCAL_MINIMUM = 60.0
 """Below this accuracy of sums, in percent, a run has ended in the local minimum where most digits are off by one."""
 
@@ -92,8 +92,7 @@ def train_refine_addition(
         raise ConfigError(f"pairs is {config.pairs}, but the training digits make only {len(task)}")
     images, sums = task.images[: config.pairs], _sums(task.digits[: config.pairs])
     batches = Batches((images, sums), config.batch_size, seed=seed)
-    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
-        torch.manual_seed(seed)
+    with seeded(seed):
         network: nn.Module = digit_network()
     network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     layer = addition_layer()
@@ -102,24 +101,12 @@ def train_refine_addition(
     def step(_: int) -> Tensor:
         images, sums = batches.next()
         log_truth = safe_log(_refined(network, layer, images))
-        loss = torch.nn.functional.cross_entropy(log_truth, sums)
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
-        return loss.detach()
+        return descend(torch.nn.functional.cross_entropy(log_truth, sums), optimizer)
 
-    run = Run.start(path, config, seed=seed)
-    train(
-        run,
-        step,
-        steps=config.steps,
-        state={"network": network, "optimizer": optimizer, "batches": batches},
-        log_every=20,
-        save_every=config.save_every,
-        progress=progress,
+    state = {"network": network, "optimizer": optimizer, "batches": batches}
+    _, result = run_experiment(
+        config, path, step, state, seed=seed, log_every=20, save_every=config.save_every, progress=progress
     )
-    result = Result.of(run, "addition", prefix_step=min(PREFIX_STEP, config.steps))
-    network.load_state_dict(run.load().state["network"])
     return replace(result, metrics={**result.metrics, **_measure(network, layer, mnist)})
 
 

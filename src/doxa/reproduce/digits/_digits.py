@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from doxa.data import MNIST, Batches
+from doxa.reproduce._experiment import descend, run_experiment
 from doxa.reproduce.digits._digits_report import write_report
-from doxa.train import Result, ResultsTable, Row, Run, results_table, train
+from doxa.train import ResultsTable, Row, results_table
+from doxa.train.runs._state import seeded
 from doxa.train.tasks._network import digit_network
 from doxa.train.tasks._settings import require_positive
-
-PREFIX_STEP = 200
-"""A committed result keeps the metrics of this step, and a test trains up to it again."""
 
 
 @dataclass(frozen=True)
@@ -79,32 +78,27 @@ def train_digits(
     images, labels = mnist.images("train"), mnist.labels("train")
     batches = Batches((images[rest], labels[rest]), config.batch_size, seed=seed)
     unseen, truth = images[held_out], labels[held_out]
-    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
-        torch.manual_seed(seed)
+    with seeded(seed):
         network = digit_network()
     network.to(images.device)
-    run = Run.start(path, config, seed=seed)
     optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate)
 
     def step(_: int) -> Tensor:
         x, y = batches.next()
-        loss = cross_entropy(network(x), y)
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
-        return loss
+        return descend(cross_entropy(network(x), y), optimizer)
 
     def evaluate() -> dict[str, Tensor]:
         return {"validation_accuracy": (_log_probs(network, unseen).argmax(1) == truth).double().mean()}
 
-    train(
-        run,
+    run, result = run_experiment(
+        config,
+        Path(path),
         step,
-        steps=config.steps,
-        state={"network": network, "optimizer": optimizer, "batches": batches},
+        {"network": network, "optimizer": optimizer, "batches": batches},
+        seed=seed,
+        experiment="digits",
         evaluate=evaluate,
         best="validation_accuracy",
-        log_every=50,
         evaluate_every=config.evaluate_every,
         save_every=config.evaluate_every,
         progress=progress,
@@ -127,9 +121,7 @@ def train_digits(
         ]
     )
     table.write(run.path / "results")
-    if config.steps >= PREFIX_STEP:
-        result = Result.of(run, "digits", prefix_step=PREFIX_STEP)
-        replace(result, metrics={**result.metrics, "test_accuracy": right}).write(run.path / "result.json")
+    replace(result, metrics={**result.metrics, "test_accuracy": right}).write(run.path / "result.json")
     write_report(run, table, mnist.test_images.cpu(), mnist.labels("test").cpu(), log_probs)
     return table
 

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from doxa.data import MNIST, Batches, digits_task, normalize, sudoku_problem, visual_sudoku
 from doxa.problem import addition
-from doxa.reproduce._experiment import Entry
+from doxa.reproduce._experiment import Entry, descend, run_experiment
 from doxa.reproduce.addition._exact import pairings, reference
 from doxa.reproduce.digits._baselines import DigitsBaseline
-from doxa.train import Result, Run, train
+from doxa.train import Result
+from doxa.train.runs._state import seeded
 from doxa.train.tasks._settings import require_one_of, require_positive
 
 NeuralTask = Literal["addition", "sudoku"]
-PREFIX_STEP = 50
 PAIRINGS = 10
 """Accuracies of sums are averages over so many ways to make them of the test digits."""
 
@@ -74,34 +74,20 @@ def train_neural(config: NeuralConfig, path: Path, *, seed: int, data: Path | No
         images, outputs = known.images, known.correct.long().unsqueeze(1)
         tests = [(unknown.images, unknown.correct.long().unsqueeze(1))]
     batches = Batches((images, outputs), min(config.batch_size, len(images)), seed=seed, drop_last=True)
-    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
-        torch.manual_seed(seed)
+    with seeded(seed):
         network = DigitsBaseline(problem, config.hidden)
     optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate, fused=True)
 
     def step(i: int) -> Tensor:
         rows, labels = batches.next()
-        loss = network.loss(normalize(rows), labels)
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
-        return loss.detach()
+        return descend(network.loss(normalize(rows), labels), optimizer)
 
-    run = Run.start(path, config, seed=seed)
-    train(
-        run,
-        step,
-        steps=config.steps,
-        state={"network": network, "optimizer": optimizer, "batches": batches},
-        log_every=50,
-        save_every=config.save_every,
-        progress=progress,
-    )
+    state = {"network": network, "optimizer": optimizer, "batches": batches}
+    _, result = run_experiment(config, path, step, state, seed=seed, save_every=config.save_every, progress=progress)
     right = [
         torch.cat([(network.predict(normalize(x)) == y).all(-1) for x, y in _parts(*test)]).double().mean().item()
         for test in tests
     ]
-    result = Result.of(run, config.task, prefix_step=min(PREFIX_STEP, config.steps))
     return replace(result, metrics={**result.metrics, "accuracy": 100 * sum(right) / len(right)})
 
 

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from doxa.data import Batches, PathMaps, map_tiles, optimal_paths, read_warcraft, same_paths, terrain_maps
-from doxa.errors import ConfigError, DataError, RunError
-from doxa.reproduce._experiment import Entry, Experiment
+from doxa.errors import ConfigError, DataError
+from doxa.reproduce._experiment import Entry, Experiment, descend, run_experiment
 from doxa.reproduce.paths._methods import RLOO, ANeSI, ImplicitMLE, Method, Neural, Supervised
-from doxa.train import Result, Run, train
+from doxa.train import Result
+from doxa.train.runs._state import seeded
 from doxa.train.tasks._settings import require_one_of, require_positive
 
 __all__ = ["PATHS", "PathsConfig"]
@@ -21,8 +22,6 @@ __all__ = ["PATHS", "PathsConfig"]
 MethodName = Literal["supervised", "neural", "rloo", "imle", "a-nesi", "a-nesi-rloo", "a-nesi-control"]
 EPOCH = 143
 """Batches of 70 in 10,000 maps."""
-PREFIX_STEP = LOG_EVERY = 50
-SAVE_EVERY = 500
 MAPS_SEED = 0
 """The maps are the same for every run, like the published files; a run's seed is that of everything else."""
 
@@ -122,8 +121,7 @@ def train_paths(config: PathsConfig, path: Path, *, seed: int, data: Path | None
     """
     training, validation, test = load_maps(config, data)
     noise = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
-        torch.manual_seed(seed)
+    with seeded(seed):
         method = make_method(config, training, noise)
     batches = Batches((training.images, training.paths, training.kinds), config.batch_size, seed=seed)
     engine = method.engine.model if isinstance(method, ANeSI) else None
@@ -133,48 +131,29 @@ def train_paths(config: PathsConfig, path: Path, *, seed: int, data: Path | None
     if engine is not None:
         state["inference"] = inference = torch.optim.Adam(engine.parameters(), lr=config.inference_rate)
 
-    def step(i: int) -> dict[str, Tensor]:
+    def step(i: int) -> Tensor:
         if isinstance(method, ANeSI) and i < config.pretrain:
-            loss = method.engine.inference_loss(config.beliefs, generator=noise)
-            inference.zero_grad()
-            torch.autograd.backward(loss)
-            inference.step()
-            return {"loss": loss.detach()}
+            return descend(method.engine.inference_loss(config.beliefs, generator=noise), inference)
         images, paths, kinds = batches.next()
-        loss = method(map_tiles(images), paths.flatten(1).long(), kinds.flatten(1).long())
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
-        return {"loss": loss.detach()}
+        return descend(method(map_tiles(images), paths.flatten(1).long(), kinds.flatten(1).long()), optimizer)
 
-    run = Run.start(path, config, seed=seed)
-    first = min(config.pretrain, config.steps)
-    if _reached(run) < first:  # perception has not begun to learn: there is nothing to validate
-        train(run, step, steps=first, state=state, log_every=LOG_EVERY, save_every=SAVE_EVERY, progress=progress)
-    train(
-        run,
+    run, result = run_experiment(
+        config,
+        path,
         step,
-        steps=config.steps,
-        state=state,
+        state,
+        seed=seed,
         evaluate=lambda: measure(method, validation),
         best="optimal",
-        log_every=LOG_EVERY,
         evaluate_every=config.evaluate_every,
+        evaluate_after=config.pretrain,  # before, perception has not begun to learn
         save_every=config.evaluate_every,
         progress=progress,
     )
-    result = Result.of(run, "paths", prefix_step=min(PREFIX_STEP, config.steps))
-    kept = run.load("best" if config.steps > first else "last")
+    kept = run.load("best" if config.steps > config.pretrain else "last")
     method.load_state_dict(kept.state["method"])
     final = {"nearest_mean": nearest_mean(training, test), **measure(method, test)}
     return replace(result, metrics={"loss": result.metrics["loss"], **final})
-
-
-def _reached(run: Run) -> int:
-    try:
-        return run.load().step
-    except RunError:  # no checkpoint yet
-        return 0
 
 
 def load_maps(config: PathsConfig, data: Path | None) -> tuple[PathMaps, PathMaps, PathMaps]:

@@ -11,17 +11,18 @@ from torch import Tensor, nn
 
 from doxa.data import MNIST, Batches, normalize
 from doxa.errors import DataError
+from doxa.reproduce._experiment import descend, run_experiment
 from doxa.reproduce.same._config import PairsConfig
 from doxa.reproduce.same._loss import PairLoss
 from doxa.reproduce.same._network import PairNetwork
-from doxa.train import GlobalRandom, Result, Run, train
+from doxa.train import GlobalRandom, Result, Run
+from doxa.train.runs._state import seeded
 
 __all__ = ["MEASURES", "train_pairs"]
 
 MEASURES = ("cons", "cu_cons", "cu_ant")
 """The consequent ratio, and how much of what moves consequents and antecedents moves them rightly."""
 LOG_EVERY = 100
-PREFIX_STEP = 100  # by step 200 another order of rounding has grown to a percent or two
 SPLIT = 1
 """The seed of the split into labelled and unlabelled images, which is one for all runs."""
 
@@ -49,9 +50,7 @@ def train_pairs(config: PairsConfig, path: Path, *, seed: int, data: Path | None
         for part, rows in enumerate((chosen, rest))
     )
     test_images, test_labels = mnist.images("test"), mnist.labels("test")
-    run = Run.start(path, config, seed=seed)
-    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
-        torch.manual_seed(seed)
+    with seeded(seed):
         network = PairNetwork()
         loss = PairLoss(network, config)
         optimizer = _optimizer(network, config)
@@ -61,32 +60,27 @@ def train_pairs(config: PairsConfig, path: Path, *, seed: int, data: Path | None
             images, labels = labelled.next()
             others, hidden = unlabelled.next() if config.weight else (images[:0], labels[:0])
             parts = loss(_input(images), labels, _input(others))
-            metrics: dict[str, float | Tensor] = {"loss": parts.loss.detach()}
+            metrics: dict[str, float | Tensor] = {
+                "cross_entropy": parts.cross_entropy.detach(),
+                "relation": parts.relation.detach(),
+                "knowledge": parts.knowledge.detach(),
+            }
             if (number + 1) % LOG_EVERY == 0 or number + 1 == config.steps:
-                metrics |= {"cross_entropy": parts.cross_entropy.detach(), "relation": parts.relation.detach()}
-                metrics |= {"knowledge": parts.knowledge.detach(), **loss.measures(parts, hidden)}
-            optimizer.zero_grad()
-            torch.autograd.backward(parts.loss)
-            optimizer.step()
-            return metrics
+                metrics |= loss.measures(parts, hidden)
+            return {"loss": descend(parts.loss, optimizer), **metrics}
 
-        train(
-            run,
+        state = {"network": network, "optimizer": optimizer, "labelled": labelled, "unlabelled": unlabelled}
+        run, result = run_experiment(
+            config,
+            path,
             step,
-            steps=config.steps,
-            state={
-                "network": network,
-                "optimizer": optimizer,
-                "labelled": labelled,
-                "unlabelled": unlabelled,
-                "random": GlobalRandom(),
-            },
+            {**state, "random": GlobalRandom()},
+            seed=seed,
             evaluate=lambda: {"accuracy": accuracy(network, test_images, test_labels)},
             log_every=LOG_EVERY,
             evaluate_every=config.evaluate_every,
             progress=progress,
         )
-    result = Result.of(run, "", prefix_step=min(PREFIX_STEP, config.steps))
     final = {name: value for name, value in result.metrics.items() if name not in MEASURES}
     return replace(result, metrics={**final, **second_half(run, config.steps)})
 

@@ -21,9 +21,9 @@ from doxa.data import ksat_instances
 from doxa.errors import ConfigError, DataError
 from doxa.logic import CNF, Call, read_dimacs
 from doxa.refine import GradientRefine, Refine, hybrid, restarts
-from doxa.reproduce._experiment import Entry, Experiment
+from doxa.reproduce._experiment import Entry, Experiment, run_experiment
 from doxa.reproduce.sat._figures import CURVE, draw_sat
-from doxa.train import Result, Run, train
+from doxa.train import Result
 
 __all__ = ["SAT", "SatConfig"]
 
@@ -82,7 +82,6 @@ class SatConfig:
 def train_sat(config: SatConfig, path: Path, *, seed: int, data: Path | None, progress: bool) -> Result:
     """Refine the vectors of some formulas after the other; the metrics are means over the formulas so far."""
     every = _formulas(config, data)
-    run = Run.start(path, config, seed=seed)
     sums: dict[str, float] = {}
 
     def step(i: int) -> dict[str, float]:
@@ -91,8 +90,9 @@ def train_sat(config: SatConfig, path: Path, *, seed: int, data: Path | None, pr
             sums[name] = sums.get(name, 0.0) + value
         return {name: total / (i + 1) for name, total in sums.items()}
 
-    train(run, step, steps=config.steps, state={"sums": sums}, log_every=1, save_every=1, progress=progress)
-    result = Result.of(run, "sat", prefix_step=1)
+    _, result = run_experiment(
+        config, path, step, {"sums": sums}, seed=seed, log_every=1, save_every=1, prefix_step=1, progress=progress
+    )
     return replace(result, prefix={name: value for name, value in result.prefix.items() if "@" not in name})
 
 

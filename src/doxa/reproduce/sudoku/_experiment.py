@@ -7,21 +7,19 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa.data import MNIST, Batches, SudokuPuzzles, is_sudoku, normalize, sudoku_pairs, visual_sudoku
 from doxa.errors import ConfigError
 from doxa.exact import Constraint
 from doxa.logic import And, Constant, Function, Propositional, Sort, ground
 from doxa.problem import Belief
-from doxa.reproduce._experiment import Entry, Experiment
+from doxa.reproduce._experiment import Entry, Experiment, by_config, descend, moving_average, run_experiment
 from doxa.reproduce.digits._neural import NEURAL_SUDOKU, NeuralConfig, train_neural
 from doxa.reproduce.sudoku._pairs import PAIRS_ENTRIES, SudokuPairsConfig, train_sudoku_pairs
-from doxa.train import Result, Run, train
+from doxa.train import Result
+from doxa.train.runs._state import seeded
 from doxa.train.tasks._network import digit_network
 from doxa.train.tasks._settings import half_cosine, require_decay, require_nonnegative, require_positive
-
-PREFIX_STEP = 200
 
 
 @dataclass(frozen=True)
@@ -84,36 +82,22 @@ def train_sudoku(config: SudokuConfig, path: Path, *, seed: int, data: Path | No
     known, unknown = visual_sudoku(mnist, config.size, puzzles=config.puzzles, seed=seed)
     constraint = sudoku_constraint(config.size)
     batches = Batches((known.images, known.correct), config.batch_size, seed=seed)
-    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
-        torch.manual_seed(seed)
+    with seeded(seed):
         network = digit_network()
         network[-1] = nn.Linear(84, config.size)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(config.average))  # type: ignore[no-untyped-call]
+    average = moving_average(network, config.average)
     optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate, fused=True)
 
     def step(i: int) -> Tensor:
         images, correct = batches.next()
-        for group in optimizer.param_groups:
-            group["lr"] = config.rate(i)
         loss = constraint.loss(believe(network, images), correct.long().unsqueeze(-1)).mean()
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
+        loss = descend(loss, optimizer, rate=config.rate(i))
         average.update_parameters(network)
-        return loss.detach()
+        return loss
 
-    run = Run.start(path, config, seed=seed)
-    train(
-        run,
-        step,
-        steps=config.steps,
-        state={"network": network, "average": average, "optimizer": optimizer, "batches": batches},
-        log_every=50,
-        save_every=config.save_every,
-        progress=progress,
-    )
-    result = Result.of(run, "sudoku", prefix_step=min(PREFIX_STEP, config.steps))
+    state = {"network": network, "average": average, "optimizer": optimizer, "batches": batches}
+    _, result = run_experiment(config, path, step, state, seed=seed, save_every=config.save_every, progress=progress)
     return replace(result, metrics={**result.metrics, **measure(average, unknown, constraint)})
 
 
@@ -134,16 +118,6 @@ def measure(network: nn.Module, puzzles: SudokuPuzzles, constraint: Constraint) 
     }
 
 
-def _train(
-    config: SudokuConfig | SudokuPairsConfig | NeuralConfig, path: Path, *, seed: int, data: Path | None, progress: bool
-) -> Result:
-    if isinstance(config, SudokuPairsConfig):
-        return train_sudoku_pairs(config, path, seed=seed, data=data, progress=progress)
-    if isinstance(config, NeuralConfig):
-        return train_neural(config, path, seed=seed, data=data, progress=progress)
-    return train_sudoku(config, path, seed=seed, data=data, progress=progress)
-
-
 SUDOKU = Experiment(
     name="sudoku",
     about="Visual Sudoku: telling correct grids of digits from incorrect ones.",
@@ -158,6 +132,6 @@ SUDOKU = Experiment(
         *PAIRS_ENTRIES,
         *NEURAL_SUDOKU,
     ),
-    train=_train,
+    train=by_config({SudokuConfig: train_sudoku, SudokuPairsConfig: train_sudoku_pairs, NeuralConfig: train_neural}),
     metrics=("accuracy", "symbolic_accuracy"),
 )

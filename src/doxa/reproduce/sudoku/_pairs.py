@@ -8,19 +8,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa._numerics import lift, log1mexp
 from doxa.amortized import AmortizedReasoner, MixtureDirichlet, PairsModel
 from doxa.data import MNIST, Batches, SudokuPuzzles, is_sudoku, normalize, sudoku_pairs, sudoku_problem, visual_sudoku
 from doxa.errors import ConfigError
 from doxa.problem import Belief, Problem
-from doxa.reproduce._experiment import Entry
-from doxa.train import Result, Run, train
+from doxa.reproduce._experiment import Entry, descend, moving_average, run_experiment
+from doxa.train import Result
+from doxa.train.runs._state import seeded
 from doxa.train.tasks._network import digit_network
 from doxa.train.tasks._settings import half_cosine, require_decay, require_nonnegative, require_positive
 
-LOG_EVERY = 50
 ALMOST = 1e-6
 """-log q counts as no less than this where a grid is told to be incorrect, so that its loss is finite."""
 
@@ -136,11 +135,10 @@ def train_sudoku_pairs(
     known, unknown = visual_sudoku(mnist, config.size, puzzles=config.puzzles, seed=seed)
     batches = Batches((known.images, known.correct), config.batch_size, seed=seed)
     noise = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
-        torch.manual_seed(seed)
+    with seeded(seed):
         learner = PairsLearner(config)
         pair = single_pair(learner.inference)
-    average = AveragedModel(learner, multi_avg_fn=get_ema_multi_avg_fn(config.average))  # type: ignore[no-untyped-call]
+    average = moving_average(learner, config.average)
     perceive = torch.optim.Adam(learner.perception.parameters(), lr=config.learning_rate, fused=True)
     state: dict[str, Any] = {
         "learner": learner,
@@ -159,36 +157,17 @@ def train_sudoku_pairs(
             for parameter in learner.inference.parameters():  # held fixed while perception learns from it
                 parameter.requires_grad_(False)
             perception = learner.loss(learner.believe(images), correct)
-            perceive.param_groups[0]["lr"] = config.rate(config.learning_rate, i)
-            perceive.zero_grad()
-            torch.autograd.backward(perception)
-            perceive.step()
+            perception = descend(perception, perceive, rate=config.rate(config.learning_rate, i))
             for parameter in learner.inference.parameters():
                 parameter.requires_grad_(True)
         if not config.closed_form:
             inference = pair.inference_loss(config.samples, generator=noise)
-            infer.param_groups[0]["lr"] = config.rate(config.inference_rate, i)
-            infer.zero_grad()
-            torch.autograd.backward(inference)
-            infer.step()
+            inference = descend(inference, infer, rate=config.rate(config.inference_rate, i))
         average.update_parameters(learner)
-        perception, inference = perception.detach(), inference.detach()
         return {"loss": perception + inference, "perception": perception, "inference": inference}
 
-    run = Run.start(path, config, seed=seed)
-    train(
-        run,
-        step,
-        steps=config.steps,
-        state=state,
-        log_every=LOG_EVERY,
-        save_every=config.save_every,
-        progress=progress,
-    )
-    early = (config.pretrain // LOG_EVERY + 1) * LOG_EVERY
-    learnt: Any = average.module
-    result = Result.of(run, "sudoku", prefix_step=min(early, config.steps))
-    return replace(result, metrics={**result.metrics, **measure(learnt, unknown)})
+    _, result = run_experiment(config, path, step, state, seed=seed, save_every=config.save_every, progress=progress)
+    return replace(result, metrics={**result.metrics, **measure(average.module, unknown)})
 
 
 @torch.inference_mode()

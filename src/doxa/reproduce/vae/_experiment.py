@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from doxa.data import MNIST, Batches
 from doxa.errors import ConfigError
-from doxa.reproduce._experiment import Entry, Experiment
+from doxa.reproduce._experiment import Entry, Experiment, descend, run_experiment
 from doxa.reproduce.vae._figures import draw_bounds
 from doxa.reproduce.vae._model import ControlVariate, DiscreteVAE, Latents
 from doxa.stochastic import (
@@ -29,11 +29,11 @@ from doxa.stochastic import (
     Tape,
     UnorderedSet,
 )
-from doxa.train import Result, Run, train
+from doxa.train import Result
+from doxa.train.runs._state import seeded
 from doxa.train.tasks._settings import require_positive
 
 EPOCH = 938  # batches of 64 in the 60,000 training images
-PREFIX_STEP = 200
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,7 @@ def train_vae(config: VAEConfig, path: Path, *, seed: int, data: Path | None, pr
     """
     mnist = MNIST.load(data, verify=data is None, progress=progress)
     images, unseen = binarised(mnist, "train"), binarised(mnist, "test")
-    with torch.random.fork_rng(devices=[]):  # the caller's random state is left as it is
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = DiscreteVAE(config.latents)
         kind, _, count = config.estimator.partition("@")
         estimator = MAKE[kind](int(count), lambda z: model.reconstruction(z, x, frozen=True), model)
@@ -139,14 +138,12 @@ def train_vae(config: VAEConfig, path: Path, *, seed: int, data: Path | None, pr
         z = tape.sample(model.posterior(logits), estimator)
         tape.cost(_reconstruction(model, z, x, estimator))
         tape.cost(model.divergence(logits))
+        if not learnt:
+            return descend(tape.surrogate(allow_biased=True), optimizer)
+        loss = tape.surrogate(order=2)
         optimizer.zero_grad()
-        if learnt:
-            loss = tape.surrogate(order=2)
-            backward_with_variance(loss, logits, list(model.decoder.parameters()), learnt)
-            second.step()
-        else:
-            loss = tape.surrogate(allow_biased=True)
-            torch.autograd.backward(loss)
+        backward_with_variance(loss, logits, list(model.decoder.parameters()), learnt)
+        second.step()
         optimizer.step()
         return loss.detach()
 
@@ -156,19 +153,17 @@ def train_vae(config: VAEConfig, path: Path, *, seed: int, data: Path | None, pr
             found["relaxed_test"] = negative_elbo(model, unseen, seed, estimator)
         return found
 
-    run = Run.start(path, config, seed=seed)
-    train(
-        run,
+    run, result = run_experiment(
+        config,
+        path,
         step,
-        steps=config.steps,
-        state=state,
+        state,
+        seed=seed,
         evaluate=evaluate,
-        log_every=50,
         evaluate_every=config.evaluate_every,
         save_every=config.evaluate_every,
         progress=progress,
     )
-    result = Result.of(run, "vae", prefix_step=min(PREFIX_STEP, config.steps))
     lowest = min(line["test"] for line in run.metrics() if "test" in line)
     return replace(
         result, metrics={**result.metrics, "train": negative_elbo(model, images, seed), "lowest_test": lowest}

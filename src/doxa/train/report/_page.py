@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from doxa.errors import ConfigError
+from doxa.train.runs._files import write_file
 from doxa.train.runs._run import Run
 
 _STYLE = """
@@ -72,9 +73,7 @@ def write_html(path: Path, title: str, body: str) -> None:
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n</head>\n'
         f"<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
     )
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(path)
+    write_file(path, page.encode())
 
 
 def _html(section: Section) -> str:

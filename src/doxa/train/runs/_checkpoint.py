@@ -13,7 +13,7 @@ import safetensors
 import safetensors.torch
 
 from doxa.errors import RunError, RunWarning
-from doxa.train.runs._files import make_folder, read_object, sha256, to_json, write_atomic
+from doxa.train.runs._files import make_folder, read_object, sha256, to_json, write_file
 from doxa.train.runs._tree import pack, unpack
 
 __all__ = ["Checkpoint"]
@@ -72,8 +72,8 @@ def write(folder: Path, checkpoint: Checkpoint) -> None:
     make_folder(folder)
     tensor_file, json_file = _files(folder, checkpoint.step)
     try:
-        write_atomic(tensor_file, data)
-        write_atomic(json_file, to_json(document))
+        write_file(tensor_file, data)
+        write_file(json_file, to_json(document))
     except BaseException:
         if not json_file.exists():
             tensor_file.unlink(missing_ok=True)

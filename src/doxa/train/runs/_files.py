@@ -1,4 +1,4 @@
-"""Files that are either wholly there or not at all."""
+"""The files of a run: written whole or not at all, and JSON in one form."""
 
 from __future__ import annotations
 
@@ -6,31 +6,19 @@ import errno
 import hashlib
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
+from doxa._files import sync_folder, write_atomic
 from doxa.errors import RunError
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that a kill or a power cut at any moment leaves the old content or the new, never a mixture.
-
-    A temporary file in the same folder is written, synced to the disk and renamed over the target, and the folder
-    is synced.
-    """
-    temporary = path.with_name(f".{path.name}.tmp")
+def write_file(path: Path, data: bytes) -> None:
+    """`write_atomic`, with the one message for a write that failed."""
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+        write_atomic(path, data)
     except OSError as error:
         raise cannot_write(path, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:
@@ -41,16 +29,6 @@ def make_folder(path: Path) -> None:
             sync_folder(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames within a folder durable, where the system lets folders be opened."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def cannot_write(path: Path, error: OSError) -> RunError:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from doxa._files import sync_folder
 from doxa.errors import RunError
-from doxa.train.runs._files import cannot_write, json_number, sync_folder
+from doxa.train.runs._files import cannot_write, json_number
 
 
 def plain_numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from doxa.train.runs import _checkpoint, _metrics
 from doxa.train.runs._checkpoint import Checkpoint
 from doxa.train.runs._config import config_values, load_config
 from doxa.train.runs._facts import facts
-from doxa.train.runs._files import make_folder, read_object, write_atomic
+from doxa.train.runs._files import make_folder, read_object, write_file
 from doxa.train.runs._state import Stateful, capture, restore
 
 __all__ = ["Run"]
@@ -95,7 +95,7 @@ class Run:
             what = "holds a run already; continue it with Run.start" if (path / "run.json").exists() else "is not empty"
             raise RunError(f"{path} {what}; for a new run choose another folder (--out)")
         make_folder(path)
-        write_atomic(path / "run.json", json.dumps(about, indent=2, allow_nan=False).encode() + b"\n")
+        write_file(path / "run.json", json.dumps(about, indent=2, allow_nan=False).encode() + b"\n")
         return cls(path)
 
     @classmethod

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from doxa.errors import RunError
-from doxa.train.runs._files import json_number, make_folder, write_atomic
+from doxa.train.runs._files import json_number, make_folder, write_file
 from doxa.train.runs._results import Result
 
 __all__ = ["ResultsTable", "Row", "results_table"]
@@ -135,8 +135,8 @@ class ResultsTable:
         """Write the table twice: ``path`` with the suffixes ``.md`` and ``.json``."""
         path = Path(path)
         make_folder(path.parent)
-        write_atomic(path.with_name(path.name + ".md"), self.markdown().encode())
-        write_atomic(
+        write_file(path.with_name(path.name + ".md"), self.markdown().encode())
+        write_file(
             path.with_name(path.name + ".json"), (json.dumps(self.json(), indent=2, allow_nan=False) + "\n").encode()
         )
 

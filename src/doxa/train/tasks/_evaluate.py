@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError, DoxaError, RunError
-from doxa.logic import Axiom, Name, Quantifier
+from doxa.logic import Axiom, Name, Quantifier, Ragged
 from doxa.semantics import Explanation, Model, Semantics
 from doxa.train.runs._config import config_values, read_config
 from doxa.train.runs._run import Run
@@ -242,14 +242,18 @@ def _wrong(measured: Measured) -> list[int]:
 def _example(task: Task, model: Model, measured: Measured, row: int) -> Example:
     pictures = []
     for place in task.images:
-        image = task.column(place)[row]
-        image = image.reshape(image.shape[-2:]) if image.numel() == image.shape[-1] * image.shape[-2] else image.mean(0)
+        column = task.column(place)
+        ragged = isinstance(column, Ragged)
+        images = column[row] if ragged else column[row : row + 1]
+        first = int(column.lengths[:row].sum()) if ragged else row
         symbol = next((s for s, places in task.concepts.items() if place in places), "")
-        probs = measured.beliefs[symbol][place][row].tolist() if symbol else []
-        truth = int(concept_labels(task, symbol, place)[row]) if symbol else -1
-        pixels = base64.b64encode(_grey(image).numpy().tobytes()).decode()
-        beliefs = tuple(round(p, 4) for p in probs)
-        pictures.append(Picture(place, image.shape[0], image.shape[1], pixels, symbol, beliefs, truth))
+        for number, image in enumerate(images, first):
+            grey = _grey(image)
+            probs = measured.beliefs[symbol][place][number].tolist() if symbol else []
+            truth = int(concept_labels(task, symbol, place)[number]) if symbol else -1
+            pixels = base64.b64encode(grey.numpy().tobytes()).decode()
+            beliefs = tuple(round(p, 4) for p in probs)
+            pictures.append(Picture(place, grey.shape[0], grey.shape[1], pixels, symbol, beliefs, truth))
     truth_text = read_text = ""
     if measured.guesses is not None and measured.target is not None:
         truth_text, read_text = (measured.target.values[int(found[row])] for found in measured.guesses[:2])
@@ -284,7 +288,8 @@ def _of_row(task: Task, axiom: Axiom, explanation: Explanation) -> str:
 
 
 def _grey(image: Tensor) -> Tensor:
-    """Grey values 0..255; floating point images are stretched to them."""
+    """Grey values 0..255, ``(height, width)``; floating point images are stretched to them, colours averaged."""
+    image = image.reshape(image.shape[-2:]) if image.numel() == image.shape[-1] * image.shape[-2] else image.mean(0)
     if image.dtype == torch.uint8:
         return image.contiguous()
     image = image.double()

@@ -6,10 +6,14 @@ import difflib
 import hashlib
 import sys
 import traceback
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import wraps
+from importlib import invalidate_caches
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from doxa.data import MNIST
 from doxa.errors import ConfigError, DoxaError
@@ -51,6 +55,16 @@ def find_task(source: str | Path, *, data: str | Path | None = None, progress: b
 
 
 def _from_file(file: Path) -> Task:
+    if not file.is_file():
+        raise ConfigError(f"there is no file {file}")
+    siblings = _Siblings(file.resolve().parent)
+    with siblings:
+        found = _defined(file)
+    supervised = None if found.supervised is None else siblings.within(found.supervised)
+    return replace(found, symbols=siblings.within(found.symbols), supervised=supervised)
+
+
+def _defined(file: Path) -> Task:
     module = _run(file)
     if not hasattr(module, "task"):
         names = [name for name, thing in vars(module).items() if isinstance(thing, Task)]
@@ -69,8 +83,6 @@ def _from_file(file: Path) -> Task:
 
 def _run(file: Path) -> ModuleType:
     """The file as a module, under a name of its own, so that two files with one name do not meet."""
-    if not file.is_file():
-        raise ConfigError(f"there is no file {file}")
     name = f"_doxa_task_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
     spec = spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
@@ -82,6 +94,52 @@ def _run(file: Path) -> ModuleType:
         del sys.modules[name]
         raise _explained(file, error) from error
     return module
+
+
+class _Siblings:
+    """Lets a task file import the modules beside it.
+
+    Within the context the folder is on the path, and its modules hide those of the same name from elsewhere; afterwards
+    all is as before. So two task files whose siblings have equal names do not meet.
+    """
+
+    SHARED = frozenset({"doxa", "torch", "numpy"}) | sys.stdlib_module_names
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.depth = folder, 0
+        self.own: dict[str, ModuleType] = {}
+        files = (path.stem if path.suffix == ".py" else path.name for path in folder.iterdir())
+        self.names = {name for name in files if name.isidentifier()} - self.SHARED
+
+    def _pop(self) -> dict[str, ModuleType]:
+        """Take the modules that are called like siblings out of the imported ones."""
+        found = [name for name in sys.modules if name.partition(".")[0] in self.names]
+        return {name: sys.modules.pop(name) for name in found}
+
+    def __enter__(self) -> None:
+        self.depth += 1
+        if self.depth == 1:
+            self.path, self.hidden = sys.path[:], self._pop()
+            sys.path.insert(0, str(self.folder))
+            sys.modules.update(self.own)
+            invalidate_caches()
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            sys.path[:] = self.path
+            self.own = self._pop()
+            sys.modules.update(self.hidden)
+
+    def within(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, which may import siblings when it is called."""
+
+        @wraps(function)
+        def call(*arguments: Any) -> Any:
+            with self:
+                return function(*arguments)
+
+        return call
 
 
 def _explained(file: Path, error: Exception) -> ConfigError:

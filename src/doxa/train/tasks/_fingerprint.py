@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from doxa.logic import Ragged
 from doxa.semantics import Model
 from doxa.train.tasks._task import Task
 
@@ -67,6 +68,8 @@ def _feed(found: Any, value: Any) -> None:
         found.update(whole.contiguous().reshape(-1).view(torch.uint8).numpy())
     elif isinstance(value, np.ndarray):
         _feed(found, value.tolist() if value.dtype == object else torch.from_numpy(np.ascontiguousarray(value)))
+    elif isinstance(value, Ragged):
+        _feed(found, [value.values, value.lengths])
     elif isinstance(value, Mapping):
         found.update(f"mapping {len(value)} ".encode())
         for key in sorted(value, key=str):

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from doxa.data._columns import count_rows, move_columns, take_rows
 from doxa.errors import ConfigError, RunError
 from doxa.train.runs._run import Run
-from doxa.train.runs._state import GlobalRandom
-from doxa.train.runs._train import train
+from doxa.train.runs._state import GlobalRandom, seeded
+from doxa.train.runs._steps import run_steps
 from doxa.train.tasks._settings import require_decay, require_nonnegative, require_positive
 
 __all__ = ["Fitting", "fit"]
@@ -131,15 +132,16 @@ def fit(
 
     Args:
         objective: a module whose ``forward`` takes a batch (its entries by place or by name) and returns the loss, or
-            metrics by name, among which ``"loss"``. If it has a method ``blame`` that takes the same, its answer goes
-            into the error when the loss is not finite.
+            metrics by name, among which ``"loss"``. A method ``prepare``, where there is one, is given the batch before
+            each loss: there inference models learn. One ``blame`` that takes what ``forward`` takes says why a loss is
+            not finite, in the error.
         batches: what to learn from.
         path: the run folder.
         config: what the folder keeps as the configuration of the run: a frozen dataclass, often with ``fitting`` in it.
         fitting: how to train.
         seed: of dropout and sampling, in process r seed + r; noted in the run.
         evaluate: takes the objective (or its moving average) and returns metrics by name. Every process computes it.
-        best: the metric by which the best checkpoint is kept, see `doxa.train.train`; also what patience looks at.
+        best: the metric by which the best checkpoint is kept, see `run_steps`; also what patience looks at.
         progress: show it on standard output.
 
     Returns:
@@ -163,8 +165,7 @@ def fit(
     """
     fabric = _fabric(fitting)
     leader = fabric is None or fabric.is_global_zero
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed + (fabric.global_rank if fabric else 0))
+    with seeded(seed + (fabric.global_rank if fabric else 0)):
         optimizer = fitting.make_optimizer(objective)
         module: nn.Module = objective
         if fabric is not None:
@@ -173,8 +174,11 @@ def fit(
         ema: Any = get_ema_multi_avg_fn
         average = AveragedModel(objective, multi_avg_fn=ema(fitting.average)) if fitting.average else None
 
+        prepare = getattr(objective, "prepare", None) or (lambda batch: None)
+
         def step(number: int) -> dict[str, Any]:
             batch = _share(batches.next(), fabric)
+            prepare(batch)
             metrics = _called(module, batch)
             loss = metrics["loss"]
             if not bool(torch.isfinite(loss)):
@@ -221,7 +225,7 @@ def fit(
             **({} if average is None else {"average": average}),
         }
         board = _board(run) if fitting.tensorboard and leader else None
-        train(
+        run_steps(
             run,
             step,
             steps=fitting.steps,
@@ -275,14 +279,10 @@ def _share(batch: Any, fabric: Any) -> Any:
         return batch
     rank, count = fabric.global_rank, fabric.world_size
 
-    def cut(value: Tensor) -> Tensor:
-        if len(value) < count:
-            raise ConfigError(f"a batch of {len(value)} rows cannot be shared by {count} processes; make it larger")
-        return value[rank::count]
-
-    if isinstance(batch, dict):
-        return fabric.to_device({name: cut(value) for name, value in batch.items()})
-    return fabric.to_device(tuple(cut(value) for value in batch))
+    rows = count_rows(batch, "batch")
+    if rows < count:
+        raise ConfigError(f"a batch of {rows} rows cannot be shared by {count} processes; make it larger")
+    return move_columns(take_rows(batch, slice(rank, None, count)), fabric.device)
 
 
 def _called(module: Any, batch: Any) -> dict[str, Any]:

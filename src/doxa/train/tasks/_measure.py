@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa.data._columns import move_columns
 from doxa.errors import ConfigError, DataError
-from doxa.logic import Function
+from doxa.logic import Function, Ragged
 from doxa.semantics import Model
 from doxa.train.tasks._reading import Reading
-from doxa.train.tasks._task import Task
+from doxa.train.tasks._task import Task, flat_labels
 
 __all__ = ["Measured", "measure"]
 
@@ -69,7 +70,7 @@ def measure(task: Task, model: Model, rows: int | None = None, *, seed: int = 0)
     held: dict[str, tuple[int, int]] = {}
     beliefs: dict[str, dict[str, list[Tensor]]] = {s: {p: [] for p in places} for s, places in task.concepts.items()}
     for start in range(0, rows, CHUNK):
-        part = _on(task.part(start, min(rows, start + CHUNK)), device)
+        part = move_columns(task.part(start, min(rows, start + CHUNK)), device)
         if task.target:
             guess = model.predict(task.target, values=task.values, generator=random, **part)
             values.append(guess.values.cpu())
@@ -87,7 +88,7 @@ def measure(task: Task, model: Model, rows: int | None = None, *, seed: int = 0)
         weights, chosen = torch.cat(truths).double(), torch.cat(values)
         numbers = candidates.tolist()
         index = {value: i for i, value in enumerate(numbers)}
-        truth = task.column(task.target)[:rows].tolist()
+        truth = _as_numbers(task, task.column(task.target)[:rows])
         if missing := [value for value in truth if value not in index]:
             raise DataError(f"{task.target} is {missing[0]} in the test data, which is not among its values {numbers}")
         read = torch.tensor([index[value] for value in chosen.tolist()])
@@ -95,7 +96,7 @@ def measure(task: Task, model: Model, rows: int | None = None, *, seed: int = 0)
         labels = torch.tensor([index[value] for value in truth])
         names = _target_names(task, numbers)
         target, guesses = Reading.of(task.target, names, labels, read, sure), (labels, read, weights)
-    concepts = tuple(_concept(task, symbol, places, rows) for symbol, places in whole.items())
+    concepts = tuple(_concept(task, symbol, places) for symbol, places in whole.items())
     return Measured(target, guesses, concepts, whole, held)
 
 
@@ -146,19 +147,27 @@ def _target_names(task: Task, numbers: list[int]) -> list[str]:
     return [str(values[number]) if isinstance(values, tuple) else str(number) for number in numbers]
 
 
+def _as_numbers(task: Task, column: Any) -> list[int]:
+    """The true values of the target as numbers; of names, their positions in the sort."""
+    if isinstance(column, Tensor):
+        return [int(value) for value in column.tolist()]
+    sorts = task.kb.signature.value_sorts
+    return [list(sorts[name].values or ()).index(name) if isinstance(name, str) else int(name) for name in column]
+
+
 def concept_labels(task: Task, symbol: str, place: str) -> Tensor:
     """The labels of a concept as positions among its values."""
     names, first = value_names(task.kb, symbol)
-    labels = torch.as_tensor(task.concepts[symbol][place]).long() - first
+    labels = flat_labels(task.concepts[symbol][place]).long() - first
     if bool(((labels < 0) | (labels >= len(names))).any()):
         wrong = int(labels[(labels < 0) | (labels >= len(names))][0]) + first
         raise DataError(f"the labels of {symbol} on {place} hold {wrong}; its values are {', '.join(names)}")
     return labels
 
 
-def _concept(task: Task, symbol: str, places: dict[str, Tensor], rows: int) -> Reading:
+def _concept(task: Task, symbol: str, places: dict[str, Tensor]) -> Reading:
     probs = torch.cat([*places.values()]).double()
-    labels = torch.cat([concept_labels(task, symbol, place)[:rows] for place in places])
+    labels = torch.cat([concept_labels(task, symbol, place)[: len(found)] for place, found in places.items()])
     sure, read = probs.max(-1)
     return Reading.of(symbol, value_names(task.kb, symbol)[0], labels, read, sure)
 
@@ -167,14 +176,9 @@ def _field(task: Task, part: dict[str, Any], place: str) -> Tensor:
     """The objects in a field; where it holds numbers of objects of an open sort, those objects."""
     name = place.partition(".")[2]
     rows = part[task.rows]
-    found: Tensor = rows if isinstance(rows, Tensor) else rows[name]
+    column = rows if isinstance(rows, Tensor) else rows[name]
+    found: Tensor = column.values if isinstance(column, Ragged) else column
     declared = task.kb.signature.rows.get(task.rows)
     sorts = {} if declared is None else {field: sort.name for field, sort, _ in declared.fields}
     objects = part.get(sorts.get(name, ""))
     return objects[found] if isinstance(objects, Tensor) and objects is not rows else found
-
-
-def _on(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device)
-    return {name: _on(part, device) for name, part in value.items()} if isinstance(value, dict) else value

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa.data._columns import count_rows, device_of, move_columns, take_rows
 from doxa.errors import ConfigError, DataError
-from doxa.logic import KnowledgeBase, load, parse
+from doxa.logic import KnowledgeBase, Ragged, load, parse
 from doxa.semantics import Amortized, Auto, Exact, Fuzzy, Model, Refined, Sampled, Semantics
+from doxa.train.runs._state import seeded
 from doxa.train.tasks._fit import Fitting
 
 __all__ = ["SEMANTICS", "Task"]
@@ -41,13 +43,14 @@ class Task:
         about: one sentence.
         knowledge: a knowledge base, its text, or the file it is in.
         symbols: makes new networks: what ``Model(kb, **symbols())`` takes. It is called under the seed of the run.
-        train: data by name, as the knowledge names them.
+        train: data by name, as the knowledge names them: tensors, `doxa.Ragged` structures or lists of names.
         test: likewise; with the true values of the target.
         rows: which of the data is cut into batches; by default the only one. The others come whole with every batch.
         target: the field that task accuracy is about, such as ``"pairs.sum"``; none if empty.
         values: the values that the target may have, where its sort does not say.
         concepts: what symbols truly mean on test data: by symbol and field, one label for each row, such as
-            ``{"digit": {"pairs.left": labels}}``. They are for measuring; nothing is trained on them.
+            ``{"digit": {"pairs.left": labels}}``; of a ragged field, one for each of its objects. They are for
+            measuring; nothing is trained on them.
         images: fields of the test rows that can be drawn: grey values ``(rows, [1,] height, width)``.
         supervised: an ordinary loss to add to that of the knowledge: takes the model and a batch of the data.
         semantics: what a word for a semantics means for this task, where the usual is not the best.
@@ -115,10 +118,11 @@ class Task:
                     f"concepts names {symbol!r}; {nearest(symbol, known, 'the symbols of the knowledge')}"
                 )
             for place, labels in places.items():
-                rows, found = len(self.column(place)), torch.as_tensor(labels)
-                if found.shape != (rows,):
+                column, found = self.column(place), flat_labels(labels)
+                objects = len(column.values if isinstance(column, Ragged) else column)
+                if found.shape != (objects,):
                     raise DataError(
-                        f"the labels of {symbol} on {place} have shape {tuple(found.shape)}, expected ({rows},)"
+                        f"the labels of {symbol} on {place} have shape {tuple(found.shape)}, expected ({objects},)"
                     )
         for word in self.semantics:
             if word not in SEMANTICS:
@@ -155,15 +159,14 @@ class Task:
 
     def model(self, semantics: Semantics | None, *, seed: int = 0) -> Model:
         """The knowledge with new networks, drawn with a seed; the caller's random state is left as it is."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             return Model(self.kb, semantics, **self.symbols())
 
-    def column(self, place: str) -> Tensor:
-        """A field of the test data by its name, such as ``"pairs.sum"``."""
+    def column(self, place: str) -> Any:
+        """A field of the test data by its name, such as ``"pairs.sum"``: a tensor, a `doxa.Ragged` or a list."""
         rows, dot, name = place.partition(".")
         if not dot and rows == self.rows and isinstance(self.test[rows], Tensor):
-            return self.test[rows]  # type: ignore[no-any-return]
+            return self.test[rows]
         if rows != self.rows or isinstance(self.test[rows], Tensor):
             raise ConfigError(f"{place!r} is no field of the rows {self.rows!r}; write it like {self._example()!r}")
         fields = columns(self.test, rows, "test")
@@ -178,7 +181,7 @@ class Task:
     def size(self, split: str = "test") -> int:
         """How many rows there are."""
         data = self.test if split == "test" else self.train
-        return len(next(iter(columns(data, self.rows, split).values())))
+        return count_rows(columns(data, self.rows, split))
 
     def held_out(self, rows: int, *, seed: int = 0) -> tuple[Task, Task]:
         """Two tasks from the training rows: one that lacks some of them, and one that is tested on these.
@@ -193,53 +196,40 @@ class Task:
             raise ConfigError(f"validation is {rows}, expected more than 0 and fewer than the {count} training rows")
         order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
         fields = columns(self.train, self.rows, "train")
-        fewer, kept = (
-            self.with_rows(self.train, {name: value[part.to(value.device)] for name, value in fields.items()})
-            for part in (order[rows:], order[:rows])
-        )
+        fewer, kept = (self.with_rows(self.train, take_rows(fields, part)) for part in (order[rows:], order[:rows]))
         return replace(self, train=fewer), replace(self, train=fewer, test=kept, concepts={})
 
-    def with_rows(self, data: Data, fields: Mapping[str, Tensor]) -> dict[str, Any]:
+    def with_rows(self, data: Data, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Data with other rows: those of a batch, say; all on the device of these."""
-        device = next(iter(fields.values())).device
-        rest = {name: _moved(value, device) for name, value in data.items() if name != self.rows}
+        rest = {name: value for name, value in data.items() if name != self.rows}
         whole = isinstance(data[self.rows], Tensor)
-        return {**rest, self.rows: next(iter(fields.values())) if whole else dict(fields)}
+        return {
+            **move_columns(rest, device_of(fields)),
+            self.rows: next(iter(fields.values())) if whole else dict(fields),
+        }
 
     def part(self, start: int, end: int) -> dict[str, Any]:
         """Some rows of the test data, with all that is not rows."""
-        fields = columns(self.test, self.rows, "test")
-        return self.with_rows(self.test, {name: value[start:end] for name, value in fields.items()})
+        return self.with_rows(self.test, take_rows(columns(self.test, self.rows, "test"), slice(start, end)))
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}: {self.size('train'):,} rows to train, {self.size('test'):,} to test)"
 
 
-def columns(data: Data, rows: str, split: str) -> dict[str, Tensor]:
+def columns(data: Data, rows: str, split: str) -> dict[str, Any]:
     """The fields of rows; objects of an open sort are rows of one field without a name."""
     value = data[rows]
     fields = {"": value} if isinstance(value, Tensor) else value
     if not isinstance(fields, Mapping) or not fields:
         raise DataError(f"{split}[{rows!r}] is {type(value).__name__}, expected fields by name, or a tensor of objects")
-    for name, column in fields.items():
-        if not isinstance(column, Tensor) or column.ndim < 1:
-            kind = "a tensor without rows" if isinstance(column, Tensor) else type(column).__name__
-            raise DataError(f"{split}[{rows!r}][{name!r}] is {kind}, expected a tensor with one entry for each row")
-    sizes = {name: len(column) for name, column in fields.items()}
-    if len(set(sizes.values())) > 1:
-        shown = ", ".join(f"{name}: {size}" for name, size in sizes.items())
-        raise DataError(f"the fields of {split}[{rows!r}] have different numbers of rows ({shown})")
-    if not next(iter(sizes.values())):
+    if not count_rows(fields, f"{split}[{rows!r}]"):
         raise DataError(f"{split}[{rows!r}] has no rows")
     return dict(fields)
 
 
-def _moved(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, Mapping):
-        return {name: _moved(part, device) for name, part in value.items()}
-    return value
+def flat_labels(labels: Any) -> Tensor:
+    """Labels as one tensor, those of ragged objects one after the other."""
+    return labels.values if isinstance(labels, Ragged) else torch.as_tensor(labels)
 
 
 def _listed(names: Any) -> str:

@@ -77,13 +77,13 @@ class _Objective(nn.Module):
         super().__init__()
         self.model = model
 
-        def whole(batch: Mapping[str, Tensor]) -> dict[str, Any]:
+        def whole(batch: Mapping[str, Any]) -> dict[str, Any]:
             return task.with_rows(task.train, batch)
 
         # functions, for a copy of the module (a moving average of it) must not copy the data
         self._whole, self._supervised = whole, task.supervised
 
-    def forward(self, /, **batch: Tensor) -> dict[str, Tensor]:
+    def forward(self, /, **batch: Any) -> dict[str, Tensor]:
         data = self._whole(batch)
         losses = self.model.losses(**data)
         metrics = {"loss": losses.total}
@@ -94,7 +94,13 @@ class _Objective(nn.Module):
             metrics["loss"] = metrics["loss"] + metrics["supervised"]
         return metrics
 
-    def blame(self, /, **batch: Tensor) -> str:
+    def prepare(self, batch: Mapping[str, Any]) -> None:
+        """Let the inference models of an amortised semantics learn; others have none."""
+        learn = getattr(self.model, "inference_step", None)
+        if learn is not None:
+            learn(**self._whole(batch))
+
+    def blame(self, /, **batch: Any) -> str:
         return self.model.blame(**self._whole(batch))
 
 

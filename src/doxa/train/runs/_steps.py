@@ -17,10 +17,10 @@ from doxa.train.runs._progress import Progress
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import Stateful, capture, non_finite_parameter
 
-__all__ = ["clean_exit", "train"]
+__all__ = ["clean_exit", "run_steps"]
 
 
-def train(
+def run_steps(
     run: Run,
     step: Callable[[int], Any],
     *,
@@ -31,6 +31,8 @@ def train(
     log_every: int = 100,
     evaluate_every: int = 1000,
     save_every: int = 1000,
+    evaluate_after: int = 0,
+    prefix_step: int = 0,
     patience: int | None = None,
     leader: bool = True,
     progress: bool = True,
@@ -61,6 +63,8 @@ def train(
         log_every: log the metrics of every n-th step, and of the last.
         evaluate_every: evaluate after every n-th step, and after the last.
         save_every: save after every n-th step, after the last, and whenever an evaluation is the best so far.
+        evaluate_after: evaluate after later steps than this only.
+        prefix_step: log the metrics of this early step too, for a `Result` to keep.
         patience: stop early when so many evaluations in a row were no better than the best before them.
         leader: of several processes that train together, one leads. The others, with False, do the same steps, read
             checkpoints to go on from, and write nothing.
@@ -83,7 +87,7 @@ def train(
     ...     return loss
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = Run.start(folder, Config(), seed=0)
-    ...     metrics = train(run, step, steps=100, state={"model": weight, "optimizer": optimizer}, progress=False)
+    ...     metrics = run_steps(run, step, steps=100, state={"model": weight, "optimizer": optimizer}, progress=False)
     >>> metrics["loss"] < 1e-6
     True
     """
@@ -111,10 +115,11 @@ def train(
                 if not math.isfinite(metrics["loss"]):
                     raise RunError(_not_finite(f"the loss is {metrics['loss']}", done, saved))
                 last, score, shown = done == steps, None, {}
-                if last or done % log_every == 0:
+                logged = last or done == prefix_step or done % log_every == 0
+                if logged:
                     log(done, metrics)
                     shown = metrics
-                if evaluate is not None and (last or done % evaluate_every == 0):
+                if evaluate is not None and done > evaluate_after and (last or done % evaluate_every == 0):
                     measured = plain_numbers(evaluate())
                     log(done, measured)
                     shown = shown | measured
@@ -122,7 +127,7 @@ def train(
                 new_best = score is not None and (best_score is None or score > best_score)
                 best_step = done if new_best else best_step
                 stopped = _lost_patience(patience, done, best_step, evaluate_every)
-                if stopped and not (last or done % log_every == 0):
+                if stopped and not logged:
                     log(done, metrics)  # the last step is logged, whichever it is
                 show(done, shown)
                 if last or stopped or done % save_every == 0 or new_best:
