@@ -20,7 +20,14 @@ from doxa.logic import Interpretation, parse, satisfaction
 from doxa.refine import Refine
 from doxa.stochastic import Enumerate, LeaveOneOut, Score
 
-ALL = [doxa.Classical(), doxa.Fuzzy("product"), doxa.Fuzzy("godel"), doxa.Refined(), doxa.Exact(impossible="finite"), doxa.Auto()]
+ALL = [
+    doxa.Classical(),
+    doxa.Fuzzy("product"),
+    doxa.Fuzzy("godel"),
+    doxa.Refined(),
+    doxa.Exact(impossible="finite"),
+    doxa.Auto(),
+]
 ALL += [doxa.Sampled(LeaveOneOut(4)), doxa.Sampled(Enumerate())]
 
 

@@ -34,6 +34,8 @@ def believed(data: CallData, groups: Sequence[Asked]) -> list[Belief]:
             places.setdefault(symbol, []).append((g, w))
 
     def log_probs(symbol: Predicate | Function, reading: Reading) -> Tensor:
+        if reading.values.dtype in (torch.float16, torch.bfloat16):  # under autocast the logic stays in float32
+            reading = Reading(reading.values.float(), reading.returns)
         return reading.values if data.is_exclusive(symbol.name) else _log_probs(symbol, reading)
 
     found = data.lookup(asked, convert=log_probs)

@@ -89,7 +89,9 @@ class GeneratorRefinement(Junction):
     def _height(self, level: Tensor, c: Tensor | None, target: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
         """The truth value of a level; the target itself where one literal has to carry it alone."""
         height = self._g.inverse(level).to(dtype)
-        return torch.where(level == self._budget(c, target, dim), target.unsqueeze(dim), height) if c is None else height
+        return (
+            torch.where(level == self._budget(c, target, dim), target.unsqueeze(dim), height) if c is None else height
+        )
 
     def _attach(
         self, lam: Tensor, t: Tensor, kept: Tensor, count: Tensor | int, c: Tensor | None, target: Tensor, dim: int

@@ -237,7 +237,6 @@ class ResiduumRefinement(_Residuum):
             return torch.maximum(a, least), torch.where(a > least, met, 0.0)
         return a, met
 
-
     @torch.no_grad()
     def _least(self, a: Tensor, target: Tensor) -> Tensor | float:
         """The smallest antecedent from which the target can be told from others, to half the digits.

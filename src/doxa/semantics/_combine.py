@@ -110,4 +110,4 @@ def weighted_sum(found: list[Tensor], weights: Tensor, reduction: Reduction) -> 
             "losses(reduction='none').by_name()"
         )
     stacked = torch.stack([loss.to(found[0].dtype) for loss in found], -1)
-    return stacked @ weights.to(stacked)
+    return (stacked * weights.to(stacked)).sum(-1)

@@ -89,5 +89,5 @@ def digest(problem: Problem, labels: tuple[Any, ...]) -> str:
         found.update(repr((factor.scope, relation.comparison)).encode())
         table = relation.codes if relation.codes is not None else relation.dense
         if table is not None:
-            found.update(table.cpu().contiguous().numpy().tobytes())
+            found.update(repr(table.flatten().tolist()).encode())
     return found.hexdigest()[:12]

@@ -54,7 +54,10 @@ class Probabilistic(Compiled):
             require_mean(reduction)
         found = []
         for posed in self.posed(data, generator, whole=whole):
-            parts = [self.batch_losses(posed, batch, generator) for batch in posed.batches]
+            parts = []
+            for batch in posed.batches:
+                with torch.autocast(batch.belief.log_probs.device.type, enabled=False):
+                    parts.append(self.batch_losses(posed, batch, generator))
             each = self._possible(posed, posed.gather(parts, true=0.0, false=math.inf))
             if posed.joint:
                 found.append(each.sum() if self.is_log else 1 - (1 - each).prod())
@@ -80,7 +83,10 @@ class Probabilistic(Compiled):
         return [self._row_truths(posed, generator).reshape(posed.shape) for posed in self.posed(data, generator)]
 
     def _row_truths(self, posed: PosedAxiom, generator: Generator) -> Tensor:
-        parts = [self.batch_truths(posed, batch, generator) for batch in posed.batches]
+        parts = []
+        for batch in posed.batches:
+            with torch.autocast(batch.belief.log_probs.device.type, enabled=False):
+                parts.append(self.batch_truths(posed, batch, generator))
         return posed.gather(parts, true=1.0, false=0.0)
 
     def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:

@@ -86,6 +86,15 @@ class Estimator:
     def __init__(self, n: int = 1) -> None:
         self.n = self.checked(n)
 
+    def __eq__(self, other: object) -> bool:
+        """Equal settings are the same estimator, unless it learns or remembers."""
+        if self is other or self.learnable or self.stateful or type(self) is not type(other):
+            return self is other
+        return vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return id(self) if self.learnable or self.stateful else hash((type(self), self.n))
+
     def checked(self, n: int) -> int:
         """``n``, if this estimator can work with so many samples."""
         if not isinstance(n, int) or isinstance(n, bool) or n < self.least:
