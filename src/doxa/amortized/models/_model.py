@@ -157,7 +157,8 @@ def frozen(module: nn.Module) -> Iterator[None]:
     >>> y.backward(); x.grad is not None, layer.weight.grad is None
     (True, True)
     """
-    live = [p for p in module.parameters() if p.requires_grad]
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None  # torch.func differentiates what it is given
+    live = [p for p in module.parameters() if p.requires_grad and not transformed]
     for parameter in live:
         parameter.requires_grad_(False)
     try:

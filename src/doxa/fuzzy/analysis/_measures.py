@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from doxa._cache import Same
+from doxa._numerics import safe_log
 from doxa.errors import DataError, KnowledgeError
 from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._logic import Logic, logic
