@@ -11,9 +11,9 @@ from torch.nn.functional import logsigmoid, pad
 
 from doxa._numerics import log1mexp
 from doxa.errors import KnowledgeError
-from doxa.logic import Function, Predicate
+from doxa.logic import Function
 from doxa.logic.tensor._readings import Reading
-from doxa.pose._data import CallData, Instances, References
+from doxa.pose._data import CallData, Instances, Question, References, Symbol
 from doxa.pose._variables import UNDEFINED, Variable
 from doxa.problem import Belief
 
@@ -25,31 +25,44 @@ Asked = tuple[tuple[Variable, ...], Instances, References]
 
 def believed(data: CallData, groups: Sequence[Asked]) -> list[Belief]:
     """What the networks believe about world variables, one row for each instance; every network runs once."""
-    asked: dict[Predicate | Function, list[tuple[tuple[Any, ...], Instances, References]]] = {}
-    places: dict[Predicate | Function, list[tuple[int, int]]] = {}
-    for g, (world, instances, names) in enumerate(groups):
+    asked: dict[Symbol, list[Question]] = {}
+    own: list[dict[Symbol, list[tuple[int, int]]]] = []
+    for world, instances, names in groups:
+        here: dict[Symbol, list[tuple[int, int]]] = {}
         for w, variable in enumerate(world):
             symbol, args, _ = variable.key
-            asked.setdefault(symbol, []).append((args, instances, names))
-            places.setdefault(symbol, []).append((g, w))
+            questions = asked.setdefault(symbol, [])
+            here.setdefault(symbol, []).append((w, len(questions)))
+            questions.append((args, instances, names))
+        own.append(here)
 
-    def log_probs(symbol: Predicate | Function, reading: Reading) -> Tensor:
+    def log_probs(symbol: Symbol, reading: Reading) -> Tensor:
         if reading.values.dtype in (torch.float16, torch.bfloat16):  # under autocast the logic stays in float32
             reading = Reading(reading.values.float(), reading.returns)
         return reading.values if data.is_exclusive(symbol.name) else _log_probs(symbol, reading)
 
-    found = data.lookup(asked, convert=log_probs)
-    entries = {at: part for symbol, parts in found.items() for at, part in zip(places[symbol], parts, strict=True)}
-    dtype = next(iter(entries.values())).dtype if entries else torch.get_default_dtype()
+    found = data.lookup(asked, log_probs)
+    dtype = next(iter(found.values()))[0].dtype if found else torch.get_default_dtype()
     beliefs = []
-    for g, (world, _, _) in enumerate(groups):
+    for (world, instances, _), here in zip(groups, own, strict=True):
         sizes = tuple([len(v.values) for v in world])
-        rows = [pad(entries[g, w].to(dtype), (0, max(sizes) - sizes[w]), value=NEG_INF) for w in range(len(world))]
-        beliefs.append(Belief(torch.stack(rows, -2), sizes, validate=False))
+        parts, order = [], []
+        for symbol, variables in here.items():
+            table, places = found[symbol]
+            index = torch.stack([places[question] for _, question in variables], -1)
+            picked = table.index_select(0, index.flatten().to(table.device)).to(dtype)
+            picked = picked.view(instances.count, len(variables), table.shape[-1])
+            parts.append(pad(picked, (0, max(sizes) - table.shape[-1]), value=NEG_INF))
+            order += [w for w, _ in variables]
+        together = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        if order != sorted(order):
+            back = torch.tensor(sorted(range(len(order)), key=order.__getitem__), device=together.device)
+            together = together.index_select(1, back)
+        beliefs.append(Belief(together, sizes, validate=False))
     return beliefs
 
 
-def _log_probs(symbol: Predicate | Function, reading: Reading) -> Tensor:
+def _log_probs(symbol: Symbol, reading: Reading) -> Tensor:
     """Log-probabilities over the values of a symbol, on the last axis."""
     values, returns = reading.values, reading.returns
     if not values.is_floating_point():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -49,6 +50,15 @@ class Instances:
         return Instances(
             len(where), {k: v[where] for k, v in self.rows.items()}, {k: v[where] for k, v in self.own.items()}
         )
+
+
+Symbol = Predicate | Function
+Question = tuple[tuple[Any, ...], Instances, References]
+"""Arguments of a symbol, and the instances in which they are asked about."""
+
+
+def _plainly(symbol: Symbol, reading: Reading) -> Tensor:
+    return reading.values
 
 
 class CallData:
@@ -213,8 +223,8 @@ class CallData:
             return here + values[0] if isinstance(values, range) else here, fine
         if known.op == "call":
             symbol, args = known.args
-            (found,) = self.lookup({symbol: [(args, instances, names)]}, device="cpu")[symbol]
-            found = found.detach()
+            table, (place,) = self.lookup({symbol: [(args, instances, names)]}, _plainly)[symbol]
+            found = table.detach().cpu()[place]
             if found.is_floating_point():
                 return found, ~found.isnan()
             if found.dtype == torch.bool:
@@ -234,66 +244,64 @@ class CallData:
         return operate(a, b).expand(instances.count), fine
 
     def lookup(
-        self,
-        asked: Mapping[Predicate | Function, Sequence[tuple[tuple[Any, ...], Instances, References]]],
-        device: str | torch.device | None = None,
-        convert: Any = None,
-    ) -> dict[Predicate | Function, list[Tensor]]:
-        """What symbols say of arguments in many instances: for each question a tensor ``(instances, ...)``.
+        self, asked: Mapping[Symbol, Sequence[Question]], convert: Callable[[Symbol, Reading], Tensor]
+    ) -> dict[Symbol, tuple[Tensor, list[Tensor]]]:
+        """What symbols say of arguments in many instances. Every network runs once.
 
-        Every network runs once. ``convert`` turns what a symbol says into what is wanted, before it is looked up. An
-        argument that is None is left open: all its values are on an axis.
+        Args:
+            asked: for each symbol, arguments and the instances in which they are asked about. An argument that is None
+                is left open: its values are on the last axis.
+            convert: turns what a symbol says, ``(tuples, *finite arguments, ...)``, into what is wanted.
+
+        Returns:
+            For each symbol a table ``(entries, ...)``, and for each question where its answers are, ``(instances,)``.
         """
         columns, places = {}, {}
         for symbol, questions in asked.items():
             columns[symbol.name], places[symbol] = self._tuples(symbol, questions)
         found = readings(self.interpretation, columns, self.given) if columns else {}
-        answers: dict[Predicate | Function, list[Tensor]] = {}
+        answers: dict[Symbol, tuple[Tensor, list[Tensor]]] = {}
         for symbol, questions in asked.items():
-            reading = found[symbol.name]
-            table = reading.values if convert is None else convert(symbol, reading)
+            table = convert(symbol, found[symbol.name])
             table = table if columns[symbol.name] else table.unsqueeze(0)
-            table = table if device is None else table.to(device)
-            answers[symbol] = [
-                self._picked(symbol, table, index.to(table.device), *question)
-                for question, index in zip(questions, places[symbol], strict=True)
-            ]
+            pairs = zip(symbol.sorts, questions[0][0], strict=True)
+            sizes = [len(s.values) for s, argument in pairs if s.values is not None and argument is not None]
+            entries = table.reshape(len(table) * math.prod(sizes), *table.shape[1 + len(sizes) :])
+            answers[symbol] = entries, self._entries_of(symbol, questions, places[symbol])
         return answers
 
-    def _picked(
-        self,
-        symbol: Predicate | Function,
-        table: Tensor,
-        index: Tensor,
-        args: tuple[Any, ...],
-        instances: Instances,
-        names: References,
-    ) -> Tensor:
-        """The entries of a table ``(tuples, *finite arguments, ...)`` for each instance."""
-        finite = [a for a, sort in zip(args, symbol.sorts, strict=True) if sort.values is not None and a is not None]
-        axes = []
-        for label in finite:
-            sort, at = names.references[label.label]
-            if isinstance(at, Indexed) and not at.name:  # the same in every instance
-                table = table.select(1 + len(axes), at.index)
-            else:
-                axes.append(self.identity((sort, at), instances).to(table.device))
-        return table[(index, *axes)] if axes else table.index_select(0, index)
+    def _entries_of(self, symbol: Symbol, questions: Sequence[Question], places: Sequence[Tensor]) -> list[Tensor]:
+        """Where each question's answers are in a table ``(tuples * finite arguments, ...)``."""
+        found = []
+        for (args, instances, names), place in zip(questions, places, strict=True):
+            fixed = 0
+            for label, sort in zip(args, symbol.sorts, strict=True):
+                if sort.values is None or label is None:
+                    continue
+                reference = names.references[label.label]
+                at = reference[1]
+                place, fixed = place * len(sort.values), fixed * len(sort.values)
+                if isinstance(at, Indexed) and not at.name:  # the same in every instance
+                    fixed += at.index
+                else:
+                    place = place + self.identity(reference, instances)
+            found.append(place + fixed if fixed else place)
+        return found
 
-    def _tuples(
-        self,
-        symbol: Predicate | Function,
-        questions: Sequence[tuple[tuple[Any, ...], Instances, References]],
-    ) -> tuple[dict[int, Tensor], list[Tensor]]:
+    def _tuples(self, symbol: Symbol, questions: Sequence[Question]) -> tuple[dict[int, Tensor], list[Tensor]]:
         """The different tuples of objects and numbers that are asked about, and where each question's are."""
         places = [i for i, sort in enumerate(symbol.sorts) if sort.values is None]
         if not places:
             return {}, [torch.zeros(instances.count, dtype=torch.int64) for _, instances, _ in questions]
-        parts = []
+        parts: dict[Any, Tensor] = {}
+        keys = []
         for args, instances, names in questions:
-            entries = [self._argument(args[i], instances, names) for i in places]
-            parts.append(torch.stack([e.double() for e in entries], -1))
-        together = torch.cat(parts)
+            key = (tuple([args[i] for i in places]), id(instances), id(names))
+            keys.append(key)
+            if key not in parts:
+                entries = [self._argument(args[i], instances, names) for i in places]
+                parts[key] = torch.stack([e.double() for e in entries], -1)
+        together = torch.cat(list(parts.values()))
         if together.shape[-1] == 1:
             distinct, index = torch.unique(together.squeeze(-1), return_inverse=True)
             distinct = distinct.unsqueeze(-1)
@@ -306,21 +314,12 @@ class CallData:
                 columns[place] = (values if sort == REAL else values.long()).to(self.batch.device)
             else:
                 columns[place] = self.column(sort.name, values.long())
-        return columns, list(torch.split(index, [len(p) for p in parts]))
+        found = dict(zip(parts, torch.split(index, [len(p) for p in parts.values()]), strict=True))
+        return columns, [found[key] for key in keys]
 
-    def number_of(
-        self, symbol: Predicate | Function, questions: Sequence[tuple[tuple[Any, ...], Instances, References]]
-    ) -> list[Tensor]:
+    def number_of(self, symbol: Symbol, questions: Sequence[Question]) -> list[Tensor]:
         """A number for each question and instance that says which ground atom it is about: ``(instances,)`` each."""
-        _, places = self._tuples(symbol, questions)
-        found = []
-        for (args, instances, names), index in zip(questions, places, strict=True):
-            number = index
-            for label, sort in zip(args, symbol.sorts, strict=True):
-                if sort.values is not None and label is not None:
-                    number = number * len(sort.values) + self.identity(names.references[label.label], instances)
-            found.append(number)
-        return found
+        return self._entries_of(symbol, questions, self._tuples(symbol, questions)[1])
 
     def _argument(self, value: Any, instances: Instances, names: References) -> Tensor:
         if isinstance(value, Object):
@@ -332,7 +331,7 @@ class CallData:
             return found
         return torch.full((instances.count,), float(value), dtype=torch.float64)
 
-    def tabulated(self, symbol: Predicate | Function, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def tabulated(self, symbol: Symbol, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What a crisp symbol says of values and numbers: true and false, numbers, names of values; None for none."""
         count = len(tuples)
         columns = {

@@ -389,7 +389,7 @@ class Model(nn.Module):
         if len(groups) > 1:
             raise ConfigError("combine='joint' needs one semantics for all axioms, got one for each")
         chosen, numbers = groups[0]
-        ready = self._ready(chosen, numbers, (joint_axiom(self.kb.axioms),), "joint")
+        ready = self._ready(chosen, numbers, lambda: (joint_axiom(self.kb.axioms),), "joint")
         if not isinstance(ready, Probabilistic):
             raise ConfigError(
                 f"combine='joint' is a probability, which {type(chosen).__name__} has not; use Exact(), Sampled(), "
@@ -408,7 +408,7 @@ class Model(nn.Module):
         found = []
         for facts in self._facts:
             chosen = self._default(semantics)
-            ready = self._ready(chosen, (), (facts.axiom,), facts.rows)
+            ready = self._ready(chosen, (), lambda facts=facts: (facts.axiom,), facts.rows)  # type: ignore[misc]
             (each,) = ready.losses({**data, **facts.data(self.interpretation, data)}, generator, "none")
             found.append((facts.rows, (each * facts.weights.to(each)).sum(), ready.is_log))
         return found
@@ -458,12 +458,16 @@ class Model(nn.Module):
         return [(own, tuple(numbers)) for own, numbers in groups.items()]
 
     def _ready(
-        self, chosen: Semantics, numbers: tuple[int, ...], rewritten: tuple[Axiom, ...] = (), purpose: str = ""
+        self,
+        chosen: Semantics,
+        numbers: tuple[int, ...],
+        rewritten: Callable[[], tuple[Axiom, ...]] | None = None,
+        purpose: str = "",
     ) -> Compiled:
         """Some axioms, or what they were rewritten to for a purpose, ready for a semantics."""
 
         def make() -> Compiled:
-            axioms = rewritten or tuple([self.kb.axioms[i] for i in numbers])
+            axioms = tuple([self.kb.axioms[i] for i in numbers]) if rewritten is None else rewritten()
             made = chosen.compile(axioms, self.interpretation)
             if hasattr(made, "adopt"):
                 made.adopt(self.inference)

@@ -53,7 +53,7 @@ def predict(
     kb: KnowledgeBase,
     interpretation: Interpretation,
     groups: Sequence[tuple[Semantics, tuple[int, ...]]],
-    ready: Callable[[Semantics, tuple[int, ...], tuple[Axiom, ...], str], Compiled],
+    ready: Callable[[Semantics, tuple[int, ...], Callable[[], tuple[Axiom, ...]], str], Compiled],
     target: str,
     values: Sequence[Any] | Tensor | None,
     generator: torch.Generator | None,
@@ -82,7 +82,8 @@ def predict(
         numbers = tuple([i for i in numbers if i in about])
         if not numbers:
             continue
-        compiled = ready(chosen, numbers, tuple([about[i] for i in numbers]), target)
+        asked = tuple([about[i] for i in numbers])
+        compiled = ready(chosen, numbers, lambda asked=asked: asked, target)  # type: ignore[misc]
         with torch.no_grad():
             for each in compiled.rows(given, generator):
                 truths = each if truths is None else truths * each

@@ -109,7 +109,7 @@ def ground_together(
     unfolder = Unfolder(view)
     axioms = {a.name: view.finished(unfolder.formula(a.formula)) for a in kb.axioms}
     stated = [view.finished(unfolder.formula(f.atom if f.label else Not(f.atom))) for f in kb.facts]
-    facts = tuple([fact for fact in stated if not isinstance(fact, Truth)])  # the others are known
+    facts = tuple([fact for fact in stated if fact != Truth(True)])  # the others are known
     others = [view.finished(unfolder.formula(f)) for f in formulas]
     return Propositional(axioms, facts, view.constraints, tuple(view.atoms)), others
 
