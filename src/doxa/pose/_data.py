@@ -66,7 +66,6 @@ class CallData:
 
     def __init__(self, interpretation: Interpretation, data: Mapping[str, Any], rows: Sequence[str]) -> None:
         self.interpretation = interpretation
-        self.believe = True
         self.batch = interpretation.read(data, rows)
         # Rows are read cell by cell; a symbol is told only of objects.
         self.given = {name: value for name, value in data.items() if name not in self.batch.rows}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ from doxa.logic import (
     postorder,
 )
 from doxa.pose._beliefs import believed, given_values
+from doxa.pose._components import joined, repeated, row_by_row
 from doxa.pose._data import CallData, Indexed, Instances
 from doxa.pose._template import Template
 from doxa.pose._values import Cell, Own, Row
@@ -136,8 +137,7 @@ def pose(
         data: objects of open sorts and rows, by name.
         whole: ask whether each axiom holds as a whole, instead of each choice of the variables of its outermost
             ``forall``. Rows that share no variable are then independent parts of it.
-        believe: ask the networks. Without, the beliefs, givens and observations of the batches are empty; which
-            instances are certain is known all the same.
+        believe: ask the networks; without, all beliefs are uniform.
         limit: how many joint values of variables a term may depend on.
         generator: draws the objects of ``sample``.
 
@@ -156,15 +156,46 @@ def pose(
     >>> batch.problem, batch.belief
     (Problem(world=(10, 10), output=(19,), factors=2), Belief(batch=(8,), sizes=(10, 10), dtype=torch.float32))
     """
-    found = []
+    posers = []
     for axiom in axioms:
         key = ("pose", axiom.formula, whole, limit)
         if key not in interpretation.plans:
             interpretation.plans[key] = _Poser(axiom, interpretation, whole, limit)
-        poser = interpretation.plans[key]
-        assert isinstance(poser, _Poser)
-        found.append(poser(axiom, data, generator, believe))
-    return found
+        posers.append((axiom, interpretation.plans[key]))
+    read = CallData(interpretation, data, sorted({name for _, poser in posers for name in poser.rows}))
+    asked = [poser(axiom, read, generator) for axiom, poser in posers]
+    parts = [(part.template.posed.world, part.instances, part.template) for _, own in asked for part in own]
+    beliefs = iter(believed(read, parts) if believe else ())
+    for posed, own in asked:
+        posed.batches.extend([_batch(part, next(beliefs, None)) for part in own])
+    return [posed for posed, _ in asked]
+
+
+class _Open(NamedTuple):
+    """Instances of one template that networks decide: which they are, what is given, and what is observed."""
+
+    instances: Instances
+    template: Template
+    places: Tensor
+    given: Tensor
+    observed: Tensor
+
+
+def _batch(part: _Open, belief: Belief | None) -> ProblemBatch:
+    posed = part.template.posed
+    assert posed.problem is not None
+    belief = Belief.uniform(posed.problem.world, (len(part.places),)) if belief is None else belief
+    device = belief.log_probs.device
+    return ProblemBatch(
+        posed.problem,
+        belief,
+        part.given.to(device) if posed.given else None,
+        part.observed.to(device),
+        part.places,
+        tuple([v.values for v in posed.world]),
+        tuple([output.values for output in posed.outputs]),
+        tuple([_field(output.given) for output in posed.outputs]),
+    )
 
 
 class _Question(NamedTuple):
@@ -189,10 +220,9 @@ class _Poser:
         self._seen: dict[Any, Any] = {}
 
     def __call__(
-        self, axiom: Axiom, data: Mapping[str, Any], generator: torch.Generator | None, believe: bool
-    ) -> PosedAxiom:
-        read = CallData(self.interpretation, data, self.rows)
-        read.believe = believe
+        self, axiom: Axiom, read: CallData, generator: torch.Generator | None
+    ) -> tuple[PosedAxiom, list[_Open]]:
+        """What is certain of the axiom, and what networks decide; none of them runs."""
         if self.whole:
             return self._as_whole(axiom, read)
         instances, scope, shape, left = self._instances(read, generator)
@@ -206,7 +236,8 @@ class _Poser:
             passes = self._decided(axiom, read, _Question(instances, scope, {}, (guard,)), passes)[0]
         elif guard is not None:
             body = Implies(guard, body)
-        return self._answered(axiom, read, _Question(instances, scope, {}, (body,)), shape, passes, tuple(scope))
+        holds, own, field_values = self._decided(axiom, read, _Question(instances, scope, {}, (body,)), passes)
+        return PosedAxiom(axiom, shape, passes, holds, [], tuple(scope), False, field_values), own
 
     def _is_crisp(self, formula: Expr, read: CallData) -> bool:
         return all(read.is_crisp(node.name) for node in postorder(formula) if isinstance(node, Call))
@@ -286,33 +317,10 @@ class _Poser:
 
     # -- problems ---------------------------------------------------------------------------------------------------
 
-    def _answered(
-        self,
-        axiom: Axiom,
-        read: CallData,
-        asked: _Question,
-        shape: tuple[int, ...],
-        passes: Tensor,
-        variables: tuple[str, ...],
-        joint: bool = False,
-    ) -> PosedAxiom:
-        holds, uncertain, field_values = self._decided(axiom, read, asked, passes)
-        if not read.believe:
-            uncertain, batches = [], [_bare(template, at) for _, template, at, _, _ in uncertain]
-        else:
-            batches = []
-        beliefs = believed(read, [(t.posed.world, instances, t) for instances, t, *_ in uncertain])
-        for (_, template, at, given, observed), belief in zip(uncertain, beliefs, strict=True):
-            device = belief.log_probs.device
-            given_here = given.to(device) if template.posed.given else None
-            bare = _bare(template, at)
-            batches.append(replace(bare, belief=belief, given=given_here, observed=observed.to(device)))
-        return PosedAxiom(axiom, shape, passes, holds, batches, variables, joint, field_values)
-
     def _decided(
         self, axiom: Axiom, read: CallData, asked: _Question, passes: Tensor
-    ) -> tuple[Tensor, list[tuple[Instances, Template, Tensor, Tensor, Tensor]], dict[tuple[str, str], set[Any]]]:
-        """Which instances certainly hold; those that networks decide; and the values of fields. No network runs."""
+    ) -> tuple[Tensor, list[_Open], dict[tuple[str, str], set[Any]]]:
+        """Which instances certainly hold; those that networks decide; and the values of fields."""
         holds = torch.ones(asked.instances.count, dtype=torch.bool)
         uncertain = []
         field_values: dict[tuple[str, str], set[Any]] = {}
@@ -346,7 +354,7 @@ class _Poser:
             if len(where) < instances.count:
                 instances, given, observed, at = instances.select(where), given[where], observed[where], at[where]
             if len(where):
-                uncertain.append((instances, template, at, given, observed))
+                uncertain.append(_Open(instances, template, at, given, observed))
         return holds, uncertain, field_values
 
     def _by_template(self, read: CallData, asked: _Question, left: Tensor) -> list[tuple[Instances, Template, Tensor]]:
@@ -388,27 +396,25 @@ class _Poser:
 
     # -- everything together ----------------------------------------------------------------------------------------
 
-    def _as_whole(self, axiom: Axiom, read: CallData) -> PosedAxiom:
+    def _as_whole(self, axiom: Axiom, read: CallData) -> tuple[PosedAxiom, list[_Open]]:
         """The parts of an axiom that share no variable, so that their probabilities may be multiplied.
 
         Where the axiom does not go row by row, or object by object of an open sort, the only part is everything.
         """
-        over = _row_by_row(self.formula)
-        everything = [_Question(Instances(1, {}, {}), {}, {}, (self.formula,))]
-        if over is None or (over.sort is not None and read.batch.signature.sorts[over.sort].values is not None):
-            questions = everything
-        else:
+        over = row_by_row(self.formula)
+        questions = [_Question(Instances(1, {}, {}), {}, {}, (self.formula,))]
+        if over is not None and (over.sort is None or read.batch.signature.sorts[over.sort].values is None):
             questions = self._components(read, over)
-        parts = []
+        holds, own = [], []
+        first = 0
         for asked in questions:
             passes = torch.ones(asked.instances.count, dtype=torch.bool)
-            parts.append(self._answered(axiom, read, asked, (), passes, (), joint=True))
-        batches, first = [], 0
-        for part in parts:
-            batches += [replace(batch, instances=batch.instances + first) for batch in part.batches]
-            first += len(part.holds)
-        holds = torch.cat([part.holds for part in parts])
-        return PosedAxiom(axiom, (), torch.ones_like(holds), holds, batches, (), joint=True)
+            certain, uncertain, _ = self._decided(axiom, read, asked, passes)
+            own += [part._replace(places=part.places + first) for part in uncertain]
+            holds.append(certain)
+            first += len(certain)
+        together = torch.cat(holds)
+        return PosedAxiom(axiom, (), torch.ones_like(together), together, [], (), joint=True), own
 
     def _components(self, read: CallData, over: Group) -> list[_Question]:
         """As few rows in each part as can be."""
@@ -419,7 +425,7 @@ class _Poser:
         if not len(shared):
             return [alone]
         sizes: dict[int, list[list[int]]] = {}
-        for rows in _joined(count, instance[shared].tolist(), variable[shared].tolist()):
+        for rows in joined(count, instance[shared].tolist(), variable[shared].tolist()):
             sizes.setdefault(len(rows), []).append(rows)
         return [self._of_rows(over, torch.tensor(rows)) for rows in sizes.values()]
 
@@ -463,62 +469,9 @@ def undefined(axiom: Axiom) -> KnowledgeError:
     )
 
 
-def _bare(template: Template, at: Tensor) -> ProblemBatch:
-    """The problem of some instances, before anything is believed."""
-    posed = template.posed
-    assert posed.problem is not None
-    return ProblemBatch(
-        posed.problem,
-        Belief.uniform(posed.problem.world, (0,)),
-        None,
-        torch.zeros(0, len(posed.outputs), dtype=torch.int64),
-        at,
-        tuple([v.values for v in posed.world]),
-        tuple([output.values for output in posed.outputs]),
-        tuple([_field(output.given) for output in posed.outputs]),
-    )
-
-
 def _field(given: Any) -> tuple[str, str] | None:
     """The field that a given variable holds, if it is just that."""
     known = None if given is None else given.key[1]
     if known is None or known.op != "cell" or known.args[0].path:
         return None
     return known.args[0].row.rows, known.args[0].field
-
-
-def _row_by_row(formula: Expr) -> Group | None:
-    """What a formula ranges over with its first variable and nowhere else: rows, or an open sort."""
-    outermost = first_forall(formula)
-    if outermost is None:
-        return None
-    group = outermost.groups[0]
-    if len(group.names) > 1 or group.sample is not None or not isinstance(group.domain, Name | None):
-        return None
-    over = (group.sort, group.domain)
-    every = [g for node in postorder(formula) if isinstance(node, Quantifier) for g in node.groups]
-    return group if [(g.sort, g.domain) for g in every].count(over) == 1 else None
-
-
-def repeated(variable: Tensor) -> Tensor:
-    """The places of the variables that are in more than one instance."""
-    return (variable.bincount()[variable] > 1).nonzero().squeeze(1) if len(variable) else variable
-
-
-def _joined(count: int, instances: Sequence[int], variables: Sequence[int]) -> list[list[int]]:
-    """Instances that share a variable, directly or through others, together."""
-    parent = list(range(count))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    holder: dict[int, int] = {}
-    for instance, variable in zip(instances, variables, strict=True):
-        parent[root(instance)] = root(holder.setdefault(variable, instance))
-    together: dict[int, list[int]] = {}
-    for i in range(count):
-        together.setdefault(root(i), []).append(i)
-    return list(together.values())

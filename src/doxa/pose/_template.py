@@ -163,12 +163,14 @@ class Template:
         if not fits.all():  # a reference may lead nowhere in instances of another shape
             where = fits.nonzero().squeeze(1)
             return fits.index_put((where,), self.matches(data, instances.select(where))) if len(where) else fits
-        ids: dict[str, list[tuple[int, Tensor]]] = {}  # of the different objects so far, by sort
+        seen: dict[str, list[tuple[int, Tensor | int]]] = {}  # the different objects so far, by sort
         for i, reference in enumerate(self.references):
-            here = data.identity(reference, instances)
-            others = ids.setdefault(reference[0], [])
+            at = reference[1]
+            here = at.index if isinstance(at, Indexed) and not at.name else data.identity(reference, instances)
+            others = seen.setdefault(reference[0], [])
             for label, other in others:
-                fits &= (here == other) == (label == self.labels[i])
+                if isinstance(here, Tensor) or isinstance(other, Tensor):  # what is fixed stays equal or different
+                    fits &= (here == other) == (label == self.labels[i])
             if self.labels[i] == i:
                 others.append((i, here))
         return fits
