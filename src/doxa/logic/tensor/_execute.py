@@ -20,12 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa.errors import ConfigError
 from doxa.logic.tensor._block import Block, Frame, Own, Step
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._task import Task
 from doxa.logic.tensor._types import Axis, Ref
 
-__all__ = ["run_block"]
+__all__ = ["run_at_once", "run_block"]
 
 
 def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, int]) -> Task:
@@ -71,6 +72,30 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
         axes += [(a.list.label, frame.sizes.get(a.list, 0)) for a in block.lists]
         run.trace.block(block.label, axes, len(tiles) if tiles else 1, block.reducer.note(frame.sizes))
     return block.reducer.finish(frame, found)
+
+
+def run_at_once(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, int]) -> Any:
+    """Run a sealed block without tiles and tasks, which ``torch.compile`` cannot follow."""
+    sizes = {axis: outer[axis] for axis in block.outer} | {own.axis: run.size(own.pool) for own in block.own}
+    regs = block.blank.copy()
+    for slot, value in zip(block.input_slots, values, strict=True):
+        regs[slot] = value
+    frame = Frame(run, sizes, regs, True)
+    for own in block.own:
+        regs[own.slot] = slice(0, sizes[own.axis])
+    _fill_positions(block, frame)
+    for step in block.steps:
+        args = [regs[a] for a in step.args]
+        if step.inner is not None:
+            regs[step.out] = run_at_once(step.inner, run, args, sizes)
+        elif step.suspends:
+            raise ConfigError(
+                f"{block.label}: a guard depends on the content of data, so torch.compile cannot follow it; compile "
+                "the networks alone, or give the plan compile=True, which leaves such formulas out"
+            )
+        else:
+            regs[step.out] = step.fn(frame, *args)
+    return block.reducer.finish(frame, block.reducer.tile(frame))
 
 
 def _run_steps(steps: list[Step], frame: Frame) -> Task:

@@ -144,6 +144,8 @@ class Run(Pools):
         """What was bound, read as it is wanted: truth values, weights of values, the most probable value, the value."""
         if view == "value":
             return raw
+        if raw.dtype in (torch.float16, torch.bfloat16):
+            raw = raw.float()  # what a network returns under autocast; the logic stays in single precision
         if algebra is CLASSICAL and raw.dtype.is_floating_point and has_values(raw) and raw.isnan().any():
             name = meaning.symbol.name
             raise BindingError(f"{name}: NaN (not a number) is neither true nor false; mend what {name} is bound to")
