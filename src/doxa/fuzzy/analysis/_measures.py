@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from doxa._cache import Same
+from doxa._numerics import safe_log
 from doxa.errors import DataError, KnowledgeError
 from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._logic import Logic, logic
@@ -190,9 +191,11 @@ class _Tapped(FuzzyAlgebra):
     cuts: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def implies(self, a: Tensor, b: Tensor) -> Tensor:
-        a, b = [t.detach().requires_grad_() for t in torch.broadcast_tensors(a, b)]  # type: ignore[no-untyped-call]
-        self.cuts.append((a, b))
-        return super().implies(a, b)
+        is_log = self.logic.is_log
+        pair = torch.broadcast_tensors(a, b)  # type: ignore[no-untyped-call]
+        a, b = [(t.exp() if is_log else t).detach().requires_grad_() for t in pair]
+        self.cuts.append((a, b))  # derivatives are those by truths, also where logarithms are computed with
+        return super().implies(safe_log(a), safe_log(b)) if is_log else super().implies(a, b)
 
 
 class _TappedPlan(FuzzyPlan):
