@@ -228,7 +228,7 @@ class Block:
         return self.positions[axis]
 
     def seal(self, reducer: Reducer) -> None:
-        """Finish building: what varies from tile to tile, and when each value can be let go."""
+        """Finish building: what varies from tile to tile, and when each value is no longer needed."""
         self.reducer = reducer
         self.outer = tuple({a: None for ref, _ in self.inputs for a in ref.axes})
         varying = {own.slot for own in self.own}

@@ -125,7 +125,7 @@ def _run_tiles(block: Block, frame: Frame, tiles: list[dict[Own, slice]]) -> Tas
     for number, tile in enumerate(tiles):
         # A frame of its own: the backward pass may have to run this tile again.
         own = Frame(frame.run, dict(frame.sizes), list(frame.regs), False)
-        part = yield frame.run.forgetting(partial(_run_tile, block, own, tile))
+        part = yield frame.run.recomputed(partial(_run_tile, block, own, tile))
         found = part if number == 0 else block.reducer.merge(found, part)
         listed.update({a.list: own.sizes[a.list] for a in block.lists if a.list not in frame.sizes})
     frame.sizes.update(listed)  # for the report
@@ -161,7 +161,7 @@ def _run_pieces(
         inside = dict(sizes)
         inside[longest] = piece.stop - piece.start
         cut = [_cut(value, ref, longest, piece) for value, (ref, _) in zip(values, block.inputs, strict=True)]
-        pieces.append((yield run.forgetting(partial(run_block, block, run, cut, inside))))
+        pieces.append((yield run.recomputed(partial(run_block, block, run, cut, inside))))
     return torch.cat(pieces, block.reducer.axes.index(longest))
 
 
