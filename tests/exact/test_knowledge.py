@@ -19,9 +19,9 @@ from doxa.logic import (
     Function,
     Iff,
     Sort,
+    all_models,
     evaluate,
     forall,
-    models,
     propositions,
     to_cnf,
     variables,
@@ -76,7 +76,7 @@ def test_probability_posterior_and_entropy(formula: Expr) -> None:
     constraint = Constraint(formula, cache=False, impossible="inf")
     belief = random_belief(constraint)
     probs, truth = world_probs(constraint, belief)
-    assert constraint.models == int(truth.sum()) == len(list(models(formula)))
+    assert constraint.models == int(truth.sum()) == len(list(all_models(formula)))
     expected = (probs * truth).sum(-1)
     torch.testing.assert_close(constraint.probability(belief), expected)
     torch.testing.assert_close(constraint.semantic_loss(belief), -expected.log())

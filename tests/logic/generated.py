@@ -22,7 +22,6 @@ from doxa.logic import (
     Expr,
     Field,
     Function,
-    Group,
     Iff,
     Implies,
     Index,
@@ -43,6 +42,7 @@ from doxa.logic import (
     logits,
     probs,
 )
+from doxa.logic.syntax._binders import Group
 
 P = Sort("P")
 D = Sort.range("D", 1, 3)

@@ -16,23 +16,8 @@ import torch
 from tests.logic import naive
 from torch import Tensor
 
-from doxa.logic import (
-    Accumulator,
-    And,
-    Call,
-    Compare,
-    Expr,
-    Iff,
-    Implies,
-    Let,
-    Monoid,
-    Name,
-    Not,
-    Or,
-    Quantifier,
-    Truth,
-    Xor,
-)
+from doxa.logic import And, Call, Compare, Expr, Iff, Implies, Let, Name, Not, Or, Quantifier, Truth, Xor
+from doxa.logic.tensor._algebra import Accumulator, Monoid
 
 State = tuple[Tensor, ...]
 

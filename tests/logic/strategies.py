@@ -19,7 +19,6 @@ from doxa.logic import (
     Fact,
     Field,
     Function,
-    Group,
     Iff,
     Implies,
     Index,
@@ -32,11 +31,12 @@ from doxa.logic import (
     Predicate,
     Quantifier,
     Rows,
-    Signature,
     Sort,
     Truth,
     Xor,
 )
+from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._symbols import Signature
 
 # Keywords that are names where no keyword can stand, reserved words, and names that only quotation marks can hold.
 SOFT_WORDS = ["sort", "const", "pred", "func", "data", "fact", "facts", "include", "weight", "from", "header"]

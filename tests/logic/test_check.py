@@ -12,16 +12,19 @@ from doxa.logic import (
     Call,
     Constant,
     Function,
+    KnowledgeBase,
     Not,
     Number,
     Predicate,
     Rows,
-    Signature,
     Sort,
     Truth,
+    forall,
     parse,
+    variables,
 )
 from doxa.logic.check._check import check_axiom, check_declaration, check_fact
+from doxa.logic.syntax._symbols import Signature
 
 WORLD = """
 sort Person
@@ -361,3 +364,15 @@ def test_weights_that_can_be() -> None:
     for weight in (0.0, 1.0, 1e9):
         check_axiom("rule", Truth(True), weight, Signature(), lambda *a: said.append(a[1]))
     assert said == []
+
+
+def test_a_proposition_named_like_a_variable_is_judged_in_every_scope() -> None:
+    """The same subtree, without the variable, with another one, and with the variable that has its name."""
+    S = Sort("S")
+    x, y, z = variables("x y z", S)
+    p = Predicate("p", (S,))
+    shared = forall(y)(Call("x") | p(y))
+    declared = [S, p, Predicate("x")]
+    KnowledgeBase(*declared, fine=shared & forall(z)(shared & p(z)))
+    with pytest.raises(KnowledgeError, match="'x' is a variable, not a formula"):
+        KnowledgeBase(*declared, wrong=shared & forall(z)(shared & p(z)) & forall(x)(shared & p(x)))

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doxa.errors import KnowledgeError
-from doxa.logic import Diagnostic, Span
-from doxa.logic.syntax._diagnostics import SHOWN, WINDOW, did_you_mean, nearest, raise_all
+from doxa.logic.syntax._diagnostics import SHOWN, WINDOW, Diagnostic, Span, did_you_mean, nearest, raise_all
 
 
 def test_the_caret_stands_under_the_span() -> None:

@@ -31,16 +31,16 @@ from doxa.logic import (
     Or,
     Quantifier,
     Rows,
-    Signature,
     Sort,
     Truth,
     Xor,
-    intern,
-    lint,
     postorder,
 )
 from doxa.logic.check._check import check_formula
+from doxa.logic.check._lint import lint
+from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._tree import as_formula, make
+from doxa.logic.syntax._walk import intern
 
 UNKNOWN = "nobody knows this"
 Path = tuple[int, ...]

@@ -15,7 +15,6 @@ from doxa.logic import (
     Fact,
     Field,
     Function,
-    Group,
     Iff,
     Implies,
     Index,
@@ -28,12 +27,13 @@ from doxa.logic import (
     Predicate,
     Quantifier,
     Rows,
-    Signature,
     Sort,
     Xor,
     postorder,
 )
 from doxa.logic.check._check import check_formula
+from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._tree import make
 
 

@@ -11,7 +11,6 @@ from tests.logic.naive import Undefined, evaluate
 
 from doxa.errors import KnowledgeError
 from doxa.logic import (
-    CLASSICAL,
     And,
     Axiom,
     Call,
@@ -35,6 +34,7 @@ from doxa.logic import (
     truth,
     variables,
 )
+from doxa.logic.tensor._classical import CLASSICAL
 
 SEEDS = st.integers(0, 2**32)
 MANY = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])

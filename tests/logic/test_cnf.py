@@ -9,7 +9,7 @@ import pytest
 from pysat.solvers import Solver as Engine
 
 from doxa.errors import ConfigError, KnowledgeError
-from doxa.logic import CNF, Call, Count, Not, Or, Truth, models, propositions, to_cnf
+from doxa.logic import CNF, Call, Count, Not, Or, Truth, all_models, propositions, to_cnf
 from doxa.logic.sat._cardinality import METHODS, assert_count, outputs
 from doxa.logic.sat._cnf import Clauses
 
@@ -94,7 +94,7 @@ def test_nested_counts() -> None:
     for w in product([0, 1], repeat=8):
         expected += (sum(w[:4]) == 2) + (sum(w[2:]) <= 2) + (sum(w) < 3) >= 2
     for method in ("tseitin", "polarity"):
-        assert sum(1 for _ in models(to_cnf(formula, method=method))) == expected
+        assert sum(1 for _ in all_models(to_cnf(formula, method=method))) == expected
 
 
 def test_cnf_knows_its_parts() -> None:
@@ -126,6 +126,6 @@ def test_conjunction_joins_atoms_and_keeps_auxiliaries_apart() -> None:
     left, right = to_cnf((a & b) | (b & c)), to_cnf((c & a) | (a & ~b))
     both = left & right
     assert both.variables == 3 + len(left.auxiliary) + len(right.auxiliary)
-    assert sum(1 for _ in models(both)) == 1  # only a, b and c
+    assert sum(1 for _ in all_models(both)) == 1  # only a, b and c
     with pytest.raises(TypeError):
         left & a

@@ -16,13 +16,13 @@ from doxa.logic import (
     Expr,
     Name,
     Number,
-    evaluate,
     propositions,
     read_dimacs,
     satisfiable,
     to_cnf,
     write_dimacs,
 )
+from doxa.logic.sat._evaluate import evaluate
 
 SATLIB = Path(__file__).parents[3] / "shared" / "data" / "satlib" / "uf20-91"
 

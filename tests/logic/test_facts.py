@@ -19,10 +19,10 @@ from doxa.logic import (
     Name,
     Predicate,
     Sort,
+    all_models,
     count,
     entails,
     ground,
-    lint,
     load,
     logits,
     parse,
@@ -33,7 +33,7 @@ from doxa.logic import (
     truth,
     write_dimacs,
 )
-from doxa.logic.sat._solve import models
+from doxa.logic.check._lint import lint
 
 P = Sort("P", ("u", "v"))
 R = Predicate("r", (P, P), closed=True)
@@ -225,7 +225,7 @@ def test_solving_is_brute_force(text: str) -> None:
     # Atoms that nothing is said of are left out of a model, so worlds are counted by what models do say.
     named = {str(atom) for atom in view.atoms if isinstance(atom, Call)}
     expected = {tuple(sorted((n, v) for n, v in w.items() if n in named)) for w in worlds}
-    found = [{str(a): v for a, v in m.items() if isinstance(a, Call)} for m in models(kb)]
+    found = [{str(a): v for a, v in m.items() if isinstance(a, Call)} for m in all_models(kb)]
     assert {tuple(sorted(m.items())) for m in found} == expected
     clauses = read_dimacs(write_dimacs(to_cnf(view.theory, atoms=view.atoms)))
     assert count(clauses) == count(kb) == len(found)

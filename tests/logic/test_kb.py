@@ -12,12 +12,10 @@ from doxa.logic import (
     Axiom,
     Call,
     Constant,
-    Diagnostic,
     Fact,
     KnowledgeBase,
     Name,
     Predicate,
-    Signature,
     Sort,
     exists,
     forall,
@@ -27,6 +25,8 @@ from doxa.logic import (
     propositions,
     variables,
 )
+from doxa.logic.syntax._diagnostics import Diagnostic
+from doxa.logic.syntax._symbols import Signature
 
 a, b, c = propositions("a b c")
 person = Sort("Person")

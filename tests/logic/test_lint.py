@@ -31,19 +31,18 @@ from doxa.logic import (
     Truth,
     Xor,
     exists,
-    fold,
     forall,
     fresh,
-    lint,
     load,
     parse,
     postorder,
     variables,
 )
 from doxa.logic.check._judge import Judge
-from doxa.logic.check._lint import warn_all
+from doxa.logic.check._lint import lint, warn_all
 from doxa.logic.check._sorts import Kind
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic
+from doxa.logic.syntax._walk import fold
 
 WORLD = """
 sort Person

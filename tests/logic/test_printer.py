@@ -13,7 +13,6 @@ from doxa.logic import (
     Count,
     Expr,
     Field,
-    Group,
     Iff,
     Implies,
     Index,
@@ -30,6 +29,7 @@ from doxa.logic import (
     Xor,
     propositions,
 )
+from doxa.logic.syntax._binders import Group
 
 a, b, c = propositions("a b c")
 x, y, p = Name("x"), Name("y"), Name("p")

@@ -32,24 +32,23 @@ from doxa.logic import (
     Number,
     Or,
     Quantifier,
-    Solver,
     Sort,
     Truth,
     Xor,
-    atoms_of,
+    all_models,
     count,
-    evaluate,
     exists,
     forall,
-    models,
     postorder,
     propositions,
     satisfiable,
-    simplify,
     to_cnf,
-    to_nnf,
     variables,
 )
+from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.sat._nnf import to_nnf
+from doxa.logic.sat._solve import Solver
+from doxa.logic.syntax._simplify import atoms_of, simplify
 
 ATOMS = propositions("a b c d e f g h i j k l")
 
@@ -332,7 +331,7 @@ def evaluate_all_true(formula: Expr) -> object:
     return evaluate(formula, defaultdict(lambda: True))
 
 
-@pytest.mark.parametrize("convert", [to_cnf, satisfiable, count, lambda f: list(models(f)), evaluate_all_true])
+@pytest.mark.parametrize("convert", [to_cnf, satisfiable, count, lambda f: list(all_models(f)), evaluate_all_true])
 def test_quantifiers_must_be_grounded_first(convert: Callable[[Expr], object]) -> None:
     (x,) = variables("x", Sort("Person"))
     with pytest.raises(KnowledgeError, match=r"not propositional: it has exists over x.*ground\(formula, kb\)"):
@@ -362,7 +361,7 @@ def test_models_are_those_of_the_truth_table(formula: Expr) -> None:
     used = atoms_of(formula)
     truth = table(formula, 4)
     expected = {tuple([bool(row >> ATOMS.index(a) & 1) for a in used]) for row in range(16) if truth >> row & 1}
-    found = [tuple(m.values()) for m in models(formula)]
+    found = [tuple(m.values()) for m in all_models(formula)]
     assert len(found) == len(expected) == count(formula) and set(found) == expected
     model = satisfiable(formula)
     assert (model is None) == (not expected)

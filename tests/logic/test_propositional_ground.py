@@ -24,7 +24,6 @@ from doxa.logic import (
     Fact,
     Field,
     Function,
-    Group,
     Iff,
     Implies,
     KnowledgeBase,
@@ -38,21 +37,22 @@ from doxa.logic import (
     Sort,
     Truth,
     Xor,
+    all_models,
     count,
-    evaluate,
     exactly,
     exists,
     forall,
     fresh,
     ground,
     let,
-    models,
     postorder,
     sample,
-    simplify,
     variables,
     within,
 )
+from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._simplify import simplify
 
 PERSON = Sort("Person")
 DIGIT = Sort.range("Digit", 0, 2)
@@ -284,7 +284,7 @@ def test_atoms_and_constraints_of_functions() -> None:
     assert [str(a) for a in view.atoms] == [f"age(ann) = {v}" for v in range(3)]
     assert view.constraints == (Count("exactly", 1, view.atoms),)
     assert view.formula == And(view.atoms[2], Or(*view.atoms[1:]))
-    assert [m[view.atoms[2]] for m in models(view)] == [True]
+    assert [m[view.atoms[2]] for m in all_models(view)] == [True]
 
 
 def test_a_sum_of_many_functions_grows_with_its_values_and_not_with_its_choices() -> None:
@@ -334,7 +334,7 @@ def test_facts_are_literals() -> None:
     assert view.facts == (ann, Not(bob)) and view.axioms == {"rule": Truth(True)}
     assert view.atoms == (ann, bob)
     assert simplify(view.formula) == ann & ~bob
-    assert list(models(kb)) == [{ann: True, bob: False}]
+    assert list(all_models(kb)) == [{ann: True, bob: False}]
 
 
 def test_counting_quantifiers_become_counting_constraints() -> None:

@@ -15,18 +15,18 @@ from tests.logic.naive import World, evaluate, instances
 from doxa.errors import KnowledgeError
 from doxa.logic import (
     Axiom,
-    AxiomReport,
     Expr,
     Implies,
     Interpretation,
     KnowledgeBase,
     Quantifier,
     Ragged,
-    Report,
+    SatisfactionReport,
     function,
     parse,
     satisfaction,
 )
+from doxa.logic.tensor._report import AxiomReport
 
 
 def count(formula: Expr, world: World) -> tuple[list[dict[str, Any]], list[bool], list[bool] | None]:
@@ -169,8 +169,8 @@ def test_sampled_instances_are_named_by_their_object() -> None:
 
 
 def test_a_rate_that_is_not_quite_one_does_not_look_like_it() -> None:
-    assert "999 of 1000  99%" in str(Report((AxiomReport("a", 1000, 999),)))
-    assert "1 of 1000   1%" in str(Report((AxiomReport("a", 1000, 1),)))
+    assert "999 of 1000  99%" in str(SatisfactionReport((AxiomReport("a", 1000, 999),)))
+    assert "1 of 1000   1%" in str(SatisfactionReport((AxiomReport("a", 1000, 1),)))
     assert AxiomReport("a", 0, 0).rate == 1.0
 
 

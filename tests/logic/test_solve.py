@@ -23,22 +23,22 @@ from doxa.logic import (
     Not,
     Or,
     Predicate,
-    Solver,
     Sort,
     Truth,
+    all_models,
     count,
     entails,
-    evaluate,
     exactly,
     exists,
     forall,
     ground,
-    models,
     propositions,
     satisfiable,
     to_cnf,
     variables,
 )
+from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.sat._solve import Solver
 
 a, b, c, d = propositions("a b c d")
 PERSON = Sort("Person")
@@ -81,7 +81,7 @@ def sudoku(box: int) -> tuple[KnowledgeBase, Predicate]:
 def test_sudoku_4x4_has_288_solutions() -> None:
     kb, cell = sudoku(2)
     assert count(kb) == 288
-    assert sum(1 for _ in models(to_cnf(ground(kb).theory))) == 288
+    assert sum(1 for _ in all_models(to_cnf(ground(kb).theory))) == 288
     assert count(kb, given=[cell(1, v, v) for v in (1, 2, 3, 4)]) == 288 // 24
 
 
@@ -101,7 +101,7 @@ def test_sudoku_9x9_is_solved_with_predicates() -> None:
     cnf = to_cnf(view.theory)
     assert (len(view.atoms), cnf.variables, len(cnf)) == (729, 729, 4 * 81 * (36 + 1))
     clues = [cell(i // 9 + 1, i % 9 + 1, int(digit)) for i, digit in enumerate(PUZZLE) if digit != "0"]
-    (solution,) = models(kb, given=clues)
+    (solution,) = all_models(kb, given=clues)
     check_solution([next(v for v in range(1, 10) if solution[cell(i // 9 + 1, i % 9 + 1, v)]) for i in range(81)])
 
 
@@ -115,7 +115,7 @@ def test_sudoku_9x9_is_solved_with_a_function() -> None:
         boxes=forall(r, s, k, m, where=(r < s) & (r // 3).eq(s // 3) & (k // 3).eq(m // 3))(at(r, k).ne(at(s, m))),
     )
     clues = [at(i // 9, i % 9).eq(int(v)) for i, v in enumerate(PUZZLE) if v != "0"]
-    (solution,) = models(kb, given=clues)
+    (solution,) = all_models(kb, given=clues)
     check_solution([next(v for v in range(1, 10) if solution[at(i // 9, i % 9).eq(v)]) for i in range(81)])
 
 
@@ -127,8 +127,8 @@ def test_every_form_of_knowledge() -> None:
     for knowledge in (kb, ground(kb), (a | b) & ~c, to_cnf((a | b) & ~c)):
         assert satisfiable(knowledge, given=[~a]) == {a: False, b: True, c: False}
         assert satisfiable(knowledge, given={a: False, b: False}) is None
-        assert len(list(models(knowledge))) == count(knowledge) == 3
-        assert len(list(models(knowledge, 2))) == 2 and not list(models(knowledge, 0))
+        assert len(list(all_models(knowledge))) == count(knowledge) == 3
+        assert len(list(all_models(knowledge, 2))) == 2 and not list(all_models(knowledge, 0))
         assert count(knowledge, given=[a]) == 2
         assert entails(knowledge, a | b | c).holds and entails(knowledge, a, given=[~b]).holds
         assert entails(knowledge, a).counter_model == {a: False, b: True, c: False}
@@ -137,7 +137,7 @@ def test_every_form_of_knowledge() -> None:
 def test_auxiliary_variables_never_show() -> None:
     knowledge = to_cnf((a & b) | (c & d))
     assert knowledge.auxiliary
-    assert all(set(m) == {a, b, c, d} for m in models(knowledge))
+    assert all(set(m) == {a, b, c, d} for m in all_models(knowledge))
     assert count(knowledge) == count((a & b) | (c & d)) == 7
     counter = entails(knowledge, a & b).counter_model
     assert counter is not None and set(counter) == {a, b, c, d}
@@ -146,8 +146,8 @@ def test_auxiliary_variables_never_show() -> None:
 def test_atoms_without_constraints_are_counted() -> None:
     assert count(CNF.from_clauses([], 3)) == 8
     assert count(a | ~a) == 2
-    assert list(models(Truth(True))) == [{}]
-    assert list(models(Truth(False))) == []
+    assert list(all_models(Truth(True))) == [{}]
+    assert list(all_models(Truth(False))) == []
     assert (count(Truth(True)), count(Truth(False))) == (1, 0)
     assert satisfiable(CNF.from_clauses([[]], 1)) is None
 
@@ -162,7 +162,7 @@ def test_counting_by_table_and_by_enumeration_agree() -> None:
 
 def test_models_are_lazy() -> None:
     many = Or(*[Call(f"x{i}") for i in range(200)])
-    found = list(islice(models(many), 5))
+    found = list(islice(all_models(many), 5))
     assert len({tuple(m.values()) for m in found}) == 5 and all(evaluate(many, m) for m in found)
 
 

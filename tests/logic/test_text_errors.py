@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.logic.strategies import knowledge_bases
 
 from doxa.errors import KnowledgeError
-from doxa.logic import Diagnostic, KnowledgeBase, parse
+from doxa.logic import KnowledgeBase, parse
+from doxa.logic.syntax._diagnostics import Diagnostic
 from doxa.logic.syntax._words import SYMBOLS
 from doxa.logic.text._grammar import SOFT
 

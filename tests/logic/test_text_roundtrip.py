@@ -21,7 +21,6 @@ from doxa.logic import (
     Compare,
     Expr,
     Field,
-    Group,
     Iff,
     Implies,
     Index,
@@ -33,14 +32,15 @@ from doxa.logic import (
     Or,
     Predicate,
     Quantifier,
-    Signature,
     Sort,
     Truth,
     Xor,
-    fold,
     parse,
     postorder,
 )
+from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._symbols import Signature
+from doxa.logic.syntax._walk import fold
 from doxa.logic.text._builder import Builder, RuleItem
 from doxa.logic.text._lalr import Unexpected, run, table
 from doxa.logic.text._lexer import Vocabulary, tokens

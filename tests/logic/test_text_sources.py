@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from doxa.errors import KnowledgeError
-from doxa.logic import Diagnostic, KnowledgeBase, load, parse
+from doxa.logic import KnowledgeBase, load, parse
+from doxa.logic.syntax._diagnostics import Diagnostic
 
 
 def write(folder: Path, **files: str) -> Path:

@@ -16,7 +16,6 @@ from doxa.logic import (
     Call,
     Constant,
     Expr,
-    Group,
     Implies,
     Name,
     Not,
@@ -25,13 +24,13 @@ from doxa.logic import (
     Quantifier,
     Sort,
     Truth,
-    fold,
     forall,
-    intern,
     postorder,
     propositions,
     variables,
 )
+from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._walk import fold, intern
 
 a, b, c = propositions("a b c")
 DEEP = 100_000

@@ -12,7 +12,8 @@ from doxa.cli._output import complain, diagnostic_json, plural, say, say_json
 from doxa.errors import ConfigError
 
 if TYPE_CHECKING:
-    from doxa.logic import Diagnostic, Expr, KnowledgeBase
+    from doxa.logic import Expr, KnowledgeBase
+    from doxa.logic.syntax._diagnostics import Diagnostic
 
 Files = Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...]")]
 Domain = Annotated[tuple[str, ...], arg(metavar="SORT=N [SORT=N ...]")]
@@ -121,7 +122,7 @@ class Solve:
 
 def _diagnosed(files: tuple[Path, ...]) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
     """What files say, and all there is to say about that; a task or a run stands for the knowledge in it."""
-    from doxa.logic import diagnose
+    from doxa.logic.text._parser import diagnose
 
     if not files:
         raise ConfigError("no knowledge file is given; name at least one, such as rules.doxa")
@@ -137,7 +138,9 @@ def _of_task(file: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
     import warnings
 
     from doxa.errors import KnowledgeError, KnowledgeWarning
-    from doxa.logic import Diagnostic, diagnose, lint
+    from doxa.logic.check._lint import lint
+    from doxa.logic.syntax._diagnostics import Diagnostic
+    from doxa.logic.text._parser import diagnose
     from doxa.train import find_task
 
     try:
@@ -153,7 +156,8 @@ def _of_task(file: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
 
 
 def _of_run(folder: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
-    from doxa.logic import lint, parse
+    from doxa.logic import parse
+    from doxa.logic.check._lint import lint
     from doxa.train import Run
 
     text = Run.open(folder).config.get("knowledge")
@@ -180,7 +184,7 @@ def _domains(options: tuple[str, ...], kb: KnowledgeBase) -> dict[str, int]:
 
 def _load(files: tuple[Path, ...]) -> KnowledgeBase:
     """The knowledge base; its warnings go to standard error, its errors are raised together."""
-    from doxa.logic import raise_all
+    from doxa.logic.syntax._diagnostics import raise_all
 
     kb, diagnostics = _diagnosed(files)
     raise_all([d for d in diagnostics if d.severity == "error"])
@@ -191,7 +195,8 @@ def _load(files: tuple[Path, ...]) -> KnowledgeBase:
 
 
 def _shown(kb: KnowledgeBase, form: Form, domains: dict[str, int]) -> str:
-    from doxa.logic import ground, to_cnf, to_nnf, write_dimacs
+    from doxa.logic import ground, to_cnf, write_dimacs
+    from doxa.logic.sat._nnf import to_nnf
 
     if form == "text":
         return str(kb)

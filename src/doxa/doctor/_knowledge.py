@@ -49,10 +49,10 @@ def knowledge_shortcuts(
     """Find the maps of concepts under which all axioms still hold, whatever is observed.
 
     A concept is what a network says: a function into a finite sort, or a predicate at its finite arguments. Wherever
-    it is applied, it is mapped alike. Fields that hold numbers or values are observed, and so are closed
-    predicates. Of a field of numbers, every number that the knowledge can compare it with is an observation, and all others
-    together are one more (one for each gap between them where their order matters). A map α is one under which the
-    networks can never be found out:
+    it is applied, it is mapped alike. Fields that hold numbers or values are observed, and so are closed predicates. Of
+    a field of numbers, every number that the knowledge can compare it with is an observation, and all others together
+    are one more (one for each gap between them where their order matters). A map α is one under which the networks can
+    never be found out:
 
         φ(w, y)  ⟹  φ(α(w), y)    for all worlds w and observations y, or for those in the data.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError
-from doxa.logic import Axiom, Interpretation, KnowledgeBase, Report, load, parse, satisfaction
+from doxa.logic import Axiom, Interpretation, KnowledgeBase, SatisfactionReport, load, parse, satisfaction
 from doxa.semantics._explain import Explanation, explain
 from doxa.semantics._learners import Learners, Learns
 from doxa.semantics._predict import Prediction, predict
@@ -222,7 +222,9 @@ class Model(nn.Module):
         """
         return refine(self, logic, target, steps, guarantee, data)
 
-    def satisfaction(self, *, examples: int = 3, generator: torch.Generator | None = None, **data: Any) -> Report:
+    def satisfaction(
+        self, *, examples: int = 3, generator: torch.Generator | None = None, **data: Any
+    ) -> SatisfactionReport:
         """How far each axiom holds classically, with instances that violate it.
 
         >>> import doxa

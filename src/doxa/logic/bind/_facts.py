@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from torch import Tensor
-
 from doxa.errors import BindingError
 from doxa.logic.bind._bindings import Entries, table
 from doxa.logic.bind._meanings import Meaning, Named, Table, positions, signature_text
@@ -14,6 +12,8 @@ from doxa.logic.syntax._kb import Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import Predicate
 
 __all__ = ["check_facts", "facts_of", "facts_table", "unbound_with_facts"]
+
+Args = tuple[str | int | float, ...]
 
 
 def facts_of(kb: KnowledgeBase) -> dict[str, list[Fact]]:
@@ -26,7 +26,7 @@ def facts_of(kb: KnowledgeBase) -> dict[str, list[Fact]]:
 
 def facts_table(facts: Sequence[Fact]) -> Entries:
     """The table of a closed predicate."""
-    labels: dict[tuple[str | int | float, ...], bool] = {}
+    labels: dict[Args, bool] = {}
     for fact in facts:
         if labels.setdefault(fact.args, fact.label) != fact.label:
             raise BindingError(f"the fact {fact.atom} is labelled both true and false; keep one of the two")
@@ -53,15 +53,15 @@ def check_facts(
         facts: those about the predicate.
         position: of a constant among the objects of its open sort, if that is known.
     """
-    truth = _crisp(predicate, meaning, position)
-    for fact in facts:
-        said = None if truth is None else truth(fact.args)
-        if said is not None and said != fact.label:
+    truth, true = _crisp(predicate, meaning, position)
+    said = [truth(fact.args) for fact in facts]
+    for fact, value in zip(facts, said, strict=True):
+        if value is not None and value != fact.label:
             raise BindingError(
-                f"{predicate.name}: what it is bound to says that {fact.atom} is {str(said).lower()}, and a fact says "
+                f"{predicate.name}: what it is bound to says that {fact.atom} is {str(value).lower()}, and a fact says "
                 f"that it is {str(fact.label).lower()}; change one of the two"
             )
-    if predicate.closed and not _exactly(predicate, meaning, facts, position):
+    if predicate.closed and (None in said or true != len({fact.args for fact in facts if fact.label})):
         raise BindingError(
             f"{predicate.name} is declared closed, so its facts say all that holds, and it is bound to something else; "
             f"leave the binding out, or declare it open: pred {signature_text(predicate)}"
@@ -70,35 +70,23 @@ def check_facts(
 
 def _crisp(
     predicate: Predicate, meaning: Meaning, position: Callable[[str], int | None]
-) -> Callable[[tuple[str | int | float, ...]], bool | None] | None:
-    """The truth of an atom, None where it is not known yet; no function for networks and probabilities."""
+) -> tuple[Callable[[Args], bool | None], int | None]:
+    """The truth of an atom, and how many are true; None where that is not known yet."""
     if isinstance(meaning, Named):
         entries = dict(meaning.entries)
         # An object of an open sort may also be meant by its index in the data.
         open_ = [i for i, s in enumerate(predicate.sorts) if s.is_open and not s.is_integer]
-        by_index = any(isinstance(args[i], int) for args in entries for i in open_)
-        return lambda args: entries.get(args, None if by_index else False)
+        otherwise = None if any(isinstance(args[i], int) for args in entries for i in open_) else False
+        return lambda args: entries.get(args, otherwise), sum(entries.values())
     if not isinstance(meaning, Table) or meaning.returns != "bool" or not has_values(meaning.tensor):
-        return None
-    tensor: Tensor = meaning.tensor
+        return lambda args: None, None
+    tensor = meaning.tensor
     known = [positions(sort) for sort in predicate.sorts]
 
-    def look(args: tuple[str | int | float, ...]) -> bool | None:
+    def look(args: Args) -> bool | None:
         places = [of.get(a) if of else position(str(a)) for a, of in zip(args, known, strict=True)]
         if any(p is None or p >= size for p, size in zip(places, tensor.shape, strict=True)):
             return None
         return bool(tensor[tuple(places)])
 
-    return look
-
-
-def _exactly(
-    predicate: Predicate, meaning: Meaning, facts: Sequence[Fact], position: Callable[[str], int | None]
-) -> bool:
-    """Is a binding known to be true of the facts labelled true, and of nothing else?"""
-    true = {fact.args for fact in facts if fact.label}
-    if isinstance(meaning, Named):
-        return {args for args, value in meaning.entries if value} == true
-    if not isinstance(meaning, Table) or meaning.returns != "bool" or not has_values(meaning.tensor):
-        return False
-    return int(meaning.tensor.sum()) == len(true)  # none of the facts is contradicted
+    return look, int(tensor.sum())

@@ -18,7 +18,8 @@ __all__ = ["check_axiom", "check_declaration", "check_fact", "check_formula"]
 def check_formula(formula: Expr, signature: Signature, report: Report) -> None:
     """Report every mistake in a formula that stands on its own: ``report(node, message, remedy)``, once for each.
 
-    >>> from doxa.logic import Call, Name, Predicate, Signature, Sort, forall, variables
+    >>> from doxa.logic import Call, Name, Predicate, Sort, forall, variables
+    >>> from doxa.logic.syntax._symbols import Signature
     >>> Person = Sort("Person")
     >>> signature = Signature()
     >>> signature.add(Person)

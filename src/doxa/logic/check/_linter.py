@@ -178,7 +178,7 @@ class Linter(Checker):
     def settled(self, node: Expr) -> bool:
         settled = super().settled(node)
         if settled and self.free is not None:
-            self.used |= self.free[id(node)] or set()
+            self.used |= self.free[id(node)]
         return settled
 
     def open(self, node: Quantifier | Let) -> None:

@@ -25,7 +25,7 @@ __all__ = ["METHODS", "assert_count", "outputs"]
 
 METHODS = ("auto", "binomial", "counter", "totalizer")
 
-_FEW = 64  # at most so many clauses without new variables are better than any with: pairwise up to 11 literals
+_MOST_PLAIN_CLAUSES = 64  # up to this number, no new variables: pairwise clauses up to 11 literals
 
 
 def assert_count(
@@ -49,7 +49,8 @@ def assert_count(
     low, high = max(low, 0), min(high, n)
     if low == 0 and high == n:
         return
-    if method == "auto" and (comb(n, high + 1) if high < n else 0) + (comb(n, low - 1) if low else 0) <= _FEW:
+    plain = (comb(n, high + 1) if high < n else 0) + (comb(n, low - 1) if low else 0)
+    if method == "auto" and plain <= _MOST_PLAIN_CLAUSES:
         method = "binomial"
     if method == "binomial":
         if high < n:

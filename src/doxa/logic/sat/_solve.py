@@ -25,9 +25,9 @@ from doxa.logic.syntax._tree import And, Call, Expr, Not
 from doxa.logic.unfold._domains import Domains
 from doxa.logic.unfold._propositional import Propositional, ground_together
 
-__all__ = ["Entailment", "Knowledge", "Model", "Solver", "count", "entails", "models", "satisfiable"]
+__all__ = ["Entailment", "Knowledge", "Solver", "all_models", "count", "entails", "satisfiable"]
 
-Model = dict[Expr, bool]
+Assignment = dict[Expr, bool]
 """The truth of every atom."""
 Knowledge = KnowledgeBase | Propositional | Expr | CNF
 """What solvers take."""
@@ -37,7 +37,7 @@ Given = Iterable[Expr] | Mapping[Expr, bool]
 _ENGINE = "cadical195"
 
 
-def satisfiable(knowledge: Knowledge, *, given: Given = (), domains: Domains | None = None) -> Model | None:
+def satisfiable(knowledge: Knowledge, *, given: Given = (), domains: Domains | None = None) -> Assignment | None:
     """A model of the knowledge, or None when there is none.
 
     Args:
@@ -56,14 +56,14 @@ def satisfiable(knowledge: Knowledge, *, given: Given = (), domains: Domains | N
         return solver.solve()
 
 
-def models(
+def all_models(
     knowledge: Knowledge, limit: int | None = None, *, given: Given = (), domains: Domains | None = None
-) -> Iterator[Model]:
+) -> Iterator[Assignment]:
     """The models one by one, each once, at most ``limit`` of them; in no particular order.
 
     >>> from doxa.logic import propositions
     >>> a, b = propositions("a b")
-    >>> len(list(models(a | b))), len(list(models(a | b, limit=2)))
+    >>> len(list(all_models(a | b))), len(list(all_models(a | b, limit=2)))
     (3, 2)
     """
     with Solver(_load(knowledge, given, domains)) as solver:
@@ -90,7 +90,7 @@ def count(knowledge: Knowledge, *, given: Given = (), domains: Domains | None = 
             truth = evaluate(formula, {a: (bits >> i) & 1 == 1 for i, a in enumerate(atoms)})
             return int(np.sum(np.broadcast_to(truth, bits.shape)))
         knowledge, given = to_cnf(formula, method="polarity", atoms=tuple(atoms)), ()
-    found = sum(1 for _ in models(knowledge, limit + 1, given=given))
+    found = sum(1 for _ in all_models(knowledge, limit + 1, given=given))
     if found > limit:
         raise KnowledgeError(
             f"there are more than {limit} models, too many to count one by one; "
@@ -112,7 +112,7 @@ class Entailment:
     """
 
     holds: bool
-    counter_model: Model | None = None
+    counter_model: Assignment | None = None
     vacuous: bool = False
     """Whether it follows only because the knowledge contradicts itself, so that everything follows."""
 
@@ -170,7 +170,7 @@ class Solver:
         self.cnf = _load(knowledge, (), domains)
         self._engine: Any = Engine(_ENGINE, bootstrap_with=self.cnf.clauses)
 
-    def solve(self, given: Given = ()) -> Model | None:
+    def solve(self, given: Given = ()) -> Assignment | None:
         """A model in which the given atoms and negated atoms hold, or None."""
         if not self._engine.solve(assumptions=_literals(self.cnf, given)):
             return None

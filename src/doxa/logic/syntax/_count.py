@@ -14,7 +14,8 @@ __all__ = ["Count"]
 class Count(Expr):
     """``exactly``, ``at most`` or ``at least`` k of some formulas are true. A formula listed twice counts twice.
 
-    >>> from doxa.logic import evaluate, propositions
+    >>> from doxa.logic import propositions
+    >>> from doxa.logic.sat._evaluate import evaluate
     >>> a, b, c = propositions("a b c")
     >>> evaluate(Count("at most", 1, [a, b, c]), {a: True, b: False, c: True})
     False

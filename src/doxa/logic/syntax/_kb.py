@@ -118,7 +118,8 @@ class KnowledgeBase:
     def from_parts(cls, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact] = ()) -> KnowledgeBase:
         """A knowledge base whose declarations are already together.
 
-        >>> from doxa.logic import Call, Predicate, Signature
+        >>> from doxa.logic import Call, Predicate
+        >>> from doxa.logic.syntax._symbols import Signature
         >>> signature = Signature()
         >>> signature.add(Predicate("rain"))
         >>> print(KnowledgeBase.from_parts(signature, [Axiom("wet", Call("rain"))]))

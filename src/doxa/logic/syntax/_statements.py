@@ -14,7 +14,8 @@ __all__ = ["declarations", "display", "header"]
 def declarations(signature: Signature) -> list[str]:
     """The declarations of a signature, one statement each.
 
-    >>> from doxa.logic import Constant, Signature, Sort
+    >>> from doxa.logic import Constant, Sort
+    >>> from doxa.logic.syntax._symbols import Signature
     >>> signature = Signature()
     >>> signature.add(Sort("Colour", ("red", "dark green")))
     >>> signature.add(Constant("mine", Sort("Colour", ("red", "dark green"))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from doxa.errors import KnowledgeError
@@ -195,14 +195,7 @@ class Signature:
         >>> "rain" in first.predicates, "rain" in second.predicates
         (False, True)
         """
-        return Signature(
-            sorts=dict(self.sorts),
-            constants=dict(self.constants),
-            predicates=dict(self.predicates),
-            functions=dict(self.functions),
-            rows=dict(self.rows),
-            value_sorts=dict(self.value_sorts),
-        )
+        return Signature(*[dict(getattr(self, f.name)) for f in fields(self)])
 
     def __iter__(self) -> Iterator[Declaration]:
         """Every declaration, sorts first."""
@@ -232,14 +225,7 @@ class Signature:
 
     def names(self) -> list[str]:
         """Every declared name, for suggesting the nearest one."""
-        return [
-            *self.sorts,
-            *self.constants,
-            *self.predicates,
-            *self.functions,
-            *self.rows,
-            *self.value_sorts,
-        ]
+        return [name for f in fields(self) for name in getattr(self, f.name)]
 
 
 def _arguments(sorts: tuple[Sort, ...]) -> str:

@@ -68,7 +68,7 @@ class Accumulator(Protocol):
 class Algebra(Protocol):
     """Truth values, connectives and quantifiers. Tensors broadcast; lists are not empty.
 
-    >>> from doxa.logic import CLASSICAL
+    >>> from doxa.logic.tensor._classical import CLASSICAL
     >>> CLASSICAL.implies(torch.tensor([True, True]), torch.tensor([True, False]))
     tensor([ True, False])
     """

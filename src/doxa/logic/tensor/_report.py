@@ -40,7 +40,7 @@ from doxa.logic.tensor._types import (
     union,
 )
 
-__all__ = ["AxiomReport", "Report", "satisfaction"]
+__all__ = ["AxiomReport", "SatisfactionReport", "satisfaction"]
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class AxiomReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class SatisfactionReport:
     """The satisfaction of a knowledge base on data, axiom by axiom; prints as a table.
 
-    >>> report = Report((AxiomReport("health", 3, 2, 2, ({"x": "bob"},)),))
+    >>> report = SatisfactionReport((AxiomReport("health", 3, 2, 2, ({"x": "bob"},)),))
     >>> print(report)
     axiom   holds       antecedent true  violated by
     health  2 of 3  67%          2 of 3  x = bob
@@ -125,7 +125,7 @@ class Report:
     def to_json(self) -> str:
         """The report for machines.
 
-        >>> Report((AxiomReport("a", 1, 1),)).to_json()
+        >>> SatisfactionReport((AxiomReport("a", 1, 1),)).to_json()
         '[{"name": "a", "instances": 1, "holds": 1, "active": null, "violations": [], "vacuous": false}]'
         """
         return json.dumps([{**asdict(a), "vacuous": a.vacuous} for a in self.axioms])
@@ -140,7 +140,7 @@ def satisfaction(
     generator: torch.Generator | None = None,
     chunk: int = CHUNK,
     **data: Any,
-) -> Report:
+) -> SatisfactionReport:
     """How far each axiom holds on data, classically; facts come last, together.
 
     Args:
@@ -168,7 +168,7 @@ def _report(
     examples: int,
     chunk: int,
     generator: torch.Generator | None,
-) -> Report:
+) -> SatisfactionReport:
     formulas = [(a.name, a.formula) for a in kb.axioms]
     surveyed = [(name, f) for name, f in formulas if outermost(f)[0]]
     plain = [(name, f) for name, f in formulas if not outermost(f)[0]]
@@ -182,7 +182,7 @@ def _report(
             {"fact": name.removeprefix("fact ")} for (name, _), held in zip(facts, holds, strict=True) if not held
         ]
         reports.append(AxiomReport("facts", len(facts), sum(holds), None, tuple(wrong[:examples])))
-    return Report(tuple(reports))
+    return SatisfactionReport(tuple(reports))
 
 
 def _plain(

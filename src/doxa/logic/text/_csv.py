@@ -28,7 +28,8 @@ class CsvFacts:
 
     What is wrong in the file is collected in ``diagnostics``.
 
-    >>> from doxa.logic import Predicate, Signature, Sort
+    >>> from doxa.logic import Predicate, Sort
+    >>> from doxa.logic.syntax._symbols import Signature
     >>> Person = Sort("Person")
     >>> reader = CsvFacts(Predicate("parent", (Person, Person)), Signature({"Person": Person}), "parents.csv")
     >>> [str(fact) for fact in reader.read("alice,bob\\nbob,carol,false\\n")]

@@ -68,7 +68,8 @@ class Table:
                     self.rules.append((len(target.expansion), str(target.origin.name), target.alias))
                 actions[symbol] = -1 - place[target]
             self.actions.append(actions)
-        self.hands_on = [size == 1 and alias is None for size, _, alias in self.rules]
+        self.single = [size == 1 and alias is None for size, _, alias in self.rules]
+        """Of every rule: does it only pass on the value of its one symbol?"""
         self.start, self.end = number[plan.start_state], number[plan.end_state]
         self.terminals = terminals
 
@@ -116,7 +117,7 @@ def run(table: Table, tokens: Iterable[Token], builder: object) -> None:
             known = chains.get(key)
             if known is None:
                 known = state
-                while (action := actions[known].get(kind, 0)) < 0 and table.hands_on[-1 - action]:
+                while (action := actions[known].get(kind, 0)) < 0 and table.single[-1 - action]:
                     known = actions[states[-2]][rules[-1 - action][1]]
                 chains[key] = known
             states[-1] = state = known
