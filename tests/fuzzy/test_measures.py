@@ -28,9 +28,9 @@ def test_against_derivatives_by_hand(name: str) -> None:
     kb, world = ravens(a, c)
     logic = fz.logic(name)
     found = fz.measure(kb, world, logic, labels={"raven": la, "black": lc}, Bird=12).total
-    x, y = (t.log() if logic.is_log else t.clone() for t in (a, c))
-    x.requires_grad_(), y.requires_grad_()
-    da, dc = torch.autograd.grad(logic.forall(logic.implies(x, y)), (x, y), materialize_grads=True)
+    x, y = a.clone().requires_grad_(), c.clone().requires_grad_()
+    truths = (x.log(), y.log()) if logic.is_log else (x, y)  # derivatives are by truths, in log space too
+    da, dc = torch.autograd.grad(logic.forall(logic.implies(*truths)), (x, y), materialize_grads=True)
     assert found.instances == 12
     assert found.consequent == pytest.approx(dc.sum().item())
     assert found.antecedent == pytest.approx(-da.sum().item())

@@ -74,7 +74,8 @@ class FuzzyPlan:
         checkpoint: when a frame is cut into tiles, the backward pass computes each tile again instead of keeping all of
             them, so that ``chunk`` bounds its memory too. Turn it off for ``torch.func``.
 
-    Calling it on data gives one value, or one per axiom.
+    Calling it on data gives one value, or one per axiom. ``torch.compile`` follows a module that calls it without graph
+    breaks, if the formulas have no guards and the plan was called once before on data of this kind.
 
     >>> from doxa.logic import parse, probs
     >>> kb = parse("sort Bird; pred raven(Bird); pred black(Bird); [rule] forall x: Bird. raven(x) -> black(x)")

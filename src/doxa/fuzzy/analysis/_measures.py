@@ -183,7 +183,7 @@ _CRISP = logic("product")
 
 @dataclass(frozen=True)
 class _Tapped(FuzzyAlgebra):
-    """Cuts every implication off from what lies below it, and remembers where: at truth values, not at logarithms.
+    """Cuts every implication off from what lies below it, and remembers where.
 
     Only the outermost implications then still lead to the value: the others were cut off from above.
     """
@@ -192,8 +192,9 @@ class _Tapped(FuzzyAlgebra):
 
     def implies(self, a: Tensor, b: Tensor) -> Tensor:
         is_log = self.logic.is_log
-        a, b = [(t.exp() if is_log else t).detach().requires_grad_() for t in torch.broadcast_tensors(a, b)]  # type: ignore[no-untyped-call]
-        self.cuts.append((a, b))
+        pair = torch.broadcast_tensors(a, b)  # type: ignore[no-untyped-call]
+        a, b = [(t.exp() if is_log else t).detach().requires_grad_() for t in pair]
+        self.cuts.append((a, b))  # derivatives are those by truths, also where logarithms are computed with
         return super().implies(safe_log(a), safe_log(b)) if is_log else super().implies(a, b)
 
 

@@ -58,15 +58,21 @@ class Absorbed:
 
 
 class Step:
-    """One operation: ``regs[out] = fn(frame, *regs[args])``; afterwards ``frees`` are no longer needed."""
+    """One operation: ``regs[out] = fn(frame, *regs[args])``; afterwards ``frees`` are no longer needed.
 
-    __slots__ = ("args", "fn", "frees", "out", "suspends")
+    If it ``suspends``, what ``fn`` returns is a task. With ``inner``, it is the value of that block instead.
+    """
 
-    def __init__(self, fn: Callable[..., Any], args: tuple[int, ...], out: int, suspends: bool) -> None:
+    __slots__ = ("args", "fn", "frees", "inner", "out", "suspends")
+
+    def __init__(
+        self, fn: Callable[..., Any], args: tuple[int, ...], out: int, suspends: bool, inner: Block | None
+    ) -> None:
         self.fn = fn
         self.args = args
         self.out = out
         self.suspends = suspends
+        self.inner = inner
         self.frees: tuple[int, ...] = ()
 
 
@@ -167,6 +173,7 @@ class Block:
         kind: Type = TRUTH,
         *,
         suspends: bool = False,
+        inner: Block | None = None,
         dense: bool = False,
     ) -> Ref:
         """Add a step, unless the same operation on the same values is there already."""
@@ -176,7 +183,7 @@ class Block:
         if found is None:
             found = Ref(self.slot(), axes, kind, dense=dense, epoch=len(self.lists))
             self._numbers[number] = found
-            self.steps.append(Step(fn, slots, found.slot, suspends))
+            self.steps.append(Step(fn, slots, found.slot, suspends, inner))
         # A position can be read in several ways: a row is a position in each of its fields.
         return found if found.type == kind else found.read_as(kind)
 
@@ -221,7 +228,7 @@ class Block:
         return self.positions[axis]
 
     def seal(self, reducer: Reducer) -> None:
-        """Finish building: what varies from tile to tile, and when each value can be let go."""
+        """Finish building: what varies from tile to tile, and when each value is no longer needed."""
         self.reducer = reducer
         self.outer = tuple({a: None for ref, _ in self.inputs for a in ref.axes})
         varying = {own.slot for own in self.own}

@@ -255,7 +255,7 @@ class Compiler(Names):
             return run_block(block, frame.run, values, frame.sizes)
 
         args = [ref for ref, _ in block.inputs]
-        return parent.emit(("block", id(block)), run, args, reducer.axes, suspends=True)
+        return parent.emit(("block", id(block)), run, args, reducer.axes, suspends=True, inner=block)
 
     def quantifier(self, node: Quantifier, scope: Scope, algebra: Algebra) -> Task:
         levels = consecutive(node)

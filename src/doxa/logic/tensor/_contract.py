@@ -10,6 +10,7 @@ product logic with the mean p-error, for example, takes one matrix product inste
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from itertools import product
 from math import prod
@@ -151,14 +152,15 @@ class Contract(Reducer):
             if scale is not None:
                 kept = tuple([a for a in ref.axes if a not in self.folded])
                 scales.append(scale.reshape([sizes[a] if a in kept else 1 for a in self.axes]))
-        for pair in self.path(sizes):
-            first = values[pair.first]
-            assert first is not None
-            if pair.second is None:
-                values[pair.first] = pair.multiply(first)
-            else:
-                values[pair.first] = pair.multiply(first, values[pair.second])
-                values[pair.second] = None
+        with _without_autocast(frame.run.device.type):
+            for pair in self.path(sizes):
+                first = values[pair.first]
+                assert first is not None
+                if pair.second is None:
+                    values[pair.first] = pair.multiply(first)
+                else:
+                    values[pair.first] = pair.multiply(first, values[pair.second])
+                    values[pair.second] = None
         total = next(v for v in values if v is not None)
         for axis in self.absent:
             total = total * sizes[axis]
@@ -176,6 +178,11 @@ class Contract(Reducer):
             return ""
         factors = " · ".join([f"({', '.join([a.label for a in r.axes])})" for r in self.refs])
         return f", contracted as {factors} in tensors of at most {self.elements(sizes)} elements"
+
+
+def _without_autocast(device: str) -> AbstractContextManager[Any]:
+    """Matrix products in full precision."""
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def _path(factors: list[tuple[Axis, ...]], kept: tuple[Axis, ...], sizes: dict[Axis, int]) -> list[Pair]:

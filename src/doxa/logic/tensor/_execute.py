@@ -20,12 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa.errors import ConfigError
 from doxa.logic.tensor._block import Block, Frame, Own, Step
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._task import Task
 from doxa.logic.tensor._types import Axis, Ref
 
-__all__ = ["run_block"]
+__all__ = ["run_at_once", "run_block"]
 
 
 def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, int]) -> Task:
@@ -73,6 +74,30 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
     return block.reducer.finish(frame, found)
 
 
+def run_at_once(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, int]) -> Any:
+    """Run a sealed block without tiles and tasks, which ``torch.compile`` cannot follow."""
+    sizes = {axis: outer[axis] for axis in block.outer} | {own.axis: run.size(own.pool) for own in block.own}
+    regs = block.blank.copy()
+    for slot, value in zip(block.input_slots, values, strict=True):
+        regs[slot] = value
+    frame = Frame(run, sizes, regs, True)
+    for own in block.own:
+        regs[own.slot] = slice(0, sizes[own.axis])
+    _fill_positions(block, frame)
+    for step in block.steps:
+        args = [regs[a] for a in step.args]
+        if step.inner is not None:
+            regs[step.out] = run_at_once(step.inner, run, args, sizes)
+        elif step.suspends:
+            raise ConfigError(
+                f"{block.label}: a guard depends on the content of data, so torch.compile cannot follow it; compile "
+                "the networks alone, or give the plan compile=True, which leaves such formulas out"
+            )
+        else:
+            regs[step.out] = step.fn(frame, *args)
+    return block.reducer.finish(frame, block.reducer.tile(frame))
+
+
 def _run_steps(steps: list[Step], frame: Frame) -> Task:
     regs = frame.regs
     for step in steps:
@@ -100,7 +125,7 @@ def _run_tiles(block: Block, frame: Frame, tiles: list[dict[Own, slice]]) -> Tas
     for number, tile in enumerate(tiles):
         # A frame of its own: the backward pass may have to run this tile again.
         own = Frame(frame.run, dict(frame.sizes), list(frame.regs), False)
-        part = yield frame.run.forgetting(partial(_run_tile, block, own, tile))
+        part = yield frame.run.recomputed(partial(_run_tile, block, own, tile))
         found = part if number == 0 else block.reducer.merge(found, part)
         listed.update({a.list: own.sizes[a.list] for a in block.lists if a.list not in frame.sizes})
     frame.sizes.update(listed)  # for the report
@@ -136,7 +161,7 @@ def _run_pieces(
         inside = dict(sizes)
         inside[longest] = piece.stop - piece.start
         cut = [_cut(value, ref, longest, piece) for value, (ref, _) in zip(values, block.inputs, strict=True)]
-        pieces.append((yield run.forgetting(partial(run_block, block, run, cut, inside))))
+        pieces.append((yield run.recomputed(partial(run_block, block, run, cut, inside))))
     return torch.cat(pieces, block.reducer.axes.index(longest))
 
 

@@ -154,7 +154,7 @@ def _numbered(block: Block, get: Getter, key: Any, extra: list[Ref], indices: li
 
     def number(frame: Frame, *values: Any) -> Tensor:
         shape = get(frame, values).shape
-        found = numbers.find(values[skip:], shape)
+        found = None if torch.compiler.is_compiling() else numbers.find(values[skip:], shape)
         if found is not None:
             return found
         places = iter(align(values[skip:], dims))

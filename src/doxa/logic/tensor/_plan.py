@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.errors import BindingError, KnowledgeError
+from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic.bind._interpretation import Batch, Interpretation, row_names
 from doxa.logic.syntax._kb import Axiom, KnowledgeBase
 from doxa.logic.syntax._tree import Expr, as_formula
@@ -94,7 +94,7 @@ class Program:
                     values.append((root, ready[root]))
                     continue
                 try:
-                    values.append((root, drive(root.run(run))))
+                    values.append((root, root.value(run)))
                 except (BindingError, KnowledgeError) as error:
                     raise _located(root, error) from error
         return values
@@ -167,6 +167,11 @@ class TensorPlan:
     def program(self, batch: Batch) -> Program:
         """The program for data of this schema."""
         found = self._programs.get(batch.schema)
+        if found is None and torch.compiler.is_compiling():
+            raise ConfigError(
+                "torch.compile cannot follow how a formula becomes a program; call the plan once on data of this kind "
+                "before the compiled function"
+            )
         if found is None:
             found = Program(self.formulas, batch, self.algebra, stack=self.stack, keep=self.keep, compile=self.compile)
             self._programs[batch.schema] = found

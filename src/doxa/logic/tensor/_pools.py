@@ -41,8 +41,8 @@ from doxa.logic.tensor._types import (
 __all__ = ["Needs", "Pools", "low_of"]
 
 T = TypeVar("T")
-MOST_FORGETTING = 16
-"""So many nested blocks keep nothing; each takes a part of Python's stack."""
+MOST_RECOMPUTED = 16
+"""At most this many nested blocks are computed again in the backward pass; each takes a part of Python's stack."""
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Pools:
         self._cache: dict[Any, Any] = {}
         self._sizes: dict[Pool, int] = {}
         self._dtype: torch.dtype | None = None
-        self._forgetting = 0
+        self._recomputing = 0
 
     def dtype(self, algebra: Algebra) -> torch.dtype:
         """The type of truth values: bool, or else that of the first floating point tensor there is."""
@@ -96,7 +96,7 @@ class Pools:
     def keep(self, key: Any, make: Callable[[], T]) -> T:
         """A value made once per run."""
         if key not in self._cache:
-            with self.lasting():
+            with self.kept_for_backward():
                 self._cache[key] = make()
         found: T = self._cache[key]
         return found
@@ -112,23 +112,23 @@ class Pools:
 
     # -- memory of the backward pass --------------------------------------------------------------------------------
 
-    def forgetting(self, make: Callable[[], Task]) -> Task:
-        """Do part of the work without keeping anything for the backward pass, which does it again."""
-        if not self.checkpoint or not torch.is_grad_enabled() or self._forgetting == MOST_FORGETTING:
+    def recomputed(self, make: Callable[[], Task]) -> Task:
+        """Part of the work, of which nothing is kept: the backward pass computes it again."""
+        if not self.checkpoint or not torch.is_grad_enabled() or self._recomputing == MOST_RECOMPUTED:
             return (yield make())
 
         def work() -> Any:
-            self._forgetting += 1
+            self._recomputing += 1
             try:
                 return drive(make())
             finally:
-                self._forgetting -= 1
+                self._recomputing -= 1
 
         return checkpoint(work, use_reentrant=False)
 
-    def lasting(self) -> AbstractContextManager[Any]:
-        """Inside work that is done again: what is made here is made once, and keeps what its derivative needs."""
-        return saved_tensors_hooks(_same, _same) if self._forgetting else nullcontext()
+    def kept_for_backward(self) -> AbstractContextManager[Any]:
+        """Inside work that is computed again: what is made here is made once, and keeps what its derivative needs."""
+        return saved_tensors_hooks(_same, _same) if self._recomputing else nullcontext()
 
     # -- pools ------------------------------------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ def readings(
         ("readings", tuple(asked), batch.schema), lambda: _compiled(batch, list(asked))
     )
     run = Run(batch, needs, chunk=CHUNK, generator=None)
-    return {symbol: _reading(batch, symbol, drive(root.run(run))) for symbol, root in roots.items()}
+    return {symbol: _reading(batch, symbol, root.value(run)) for symbol, root in roots.items()}
 
 
 def _rows(symbol: str) -> str:

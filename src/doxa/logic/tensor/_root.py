@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from doxa.errors import KnowledgeError
@@ -19,13 +20,13 @@ from doxa.logic.tensor._algebra import Algebra, OuterFold, Outermost
 from doxa.logic.tensor._block import Block, Result, Scope
 from doxa.logic.tensor._compile import Compiler, consecutive
 from doxa.logic.tensor._contract import factorize
-from doxa.logic.tensor._execute import run_block
+from doxa.logic.tensor._execute import run_at_once, run_block
 from doxa.logic.tensor._frame import frame, pool_of, pool_of_sort
 from doxa.logic.tensor._lists import Fold
 from doxa.logic.tensor._lookup import expand_dims
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._stack import Stack
-from doxa.logic.tensor._task import Task
+from doxa.logic.tensor._task import Task, drive
 from doxa.logic.tensor._terms import as_truth
 from doxa.logic.tensor._types import NUMBER, Axis, Pool, Ref, StackPool, inserted
 
@@ -51,10 +52,14 @@ class Root:
         self.variables.append((axis, pool))
         return ref
 
-    def run(self, run: Run) -> Task:
+    def value(self, run: Run) -> Any:
+        """The value in a run."""
         sizes = {axis: run.size(pool) for axis, pool in self.variables}
         places = [slice(0, sizes[axis]) for axis, _ in self.variables]
-        value = yield run_block(self.block, run, places, sizes)
+        if torch.compiler.is_compiling():
+            value = run_at_once(self.block, run, places, sizes)
+        else:
+            value = drive(run_block(self.block, run, places, sizes))
         if not isinstance(value, Tensor) or not self.variables:
             return value
         axes, all_axes = self.block.reducer.axes, tuple([axis for axis, _ in self.variables])

@@ -83,7 +83,7 @@ class Run(Pools):
         key = (source, id(algebra)) if source.view in ("truth", "weights") else source
         found: Tensor | Sparse | None = self._views.get(key)
         if found is None:
-            with self.lasting():
+            with self.kept_for_backward():
                 found = self._views[key] = self._presented(source, algebra)
             if self.trace is not None:
                 self.trace.tables[_text(source)] = tuple(found.shape)
@@ -100,7 +100,7 @@ class Run(Pools):
         """What was bound to a symbol, as a table over pools, before it is read as truth."""
         key = (name, pools)
         if key not in self._raw:
-            with self.lasting():
+            with self.kept_for_backward():
                 self._raw[key] = self._made(name, pools)
         made: Tensor | Sparse = self._raw[key]
         return made
@@ -144,6 +144,8 @@ class Run(Pools):
         """What was bound, read as it is wanted: truth values, weights of values, the most probable value, the value."""
         if view == "value":
             return raw
+        if raw.dtype in (torch.float16, torch.bfloat16):
+            raw = raw.float()  # what a network returns under autocast; the logic stays in single precision
         if algebra is CLASSICAL and raw.dtype.is_floating_point and has_values(raw) and raw.isnan().any():
             name = meaning.symbol.name
             raise BindingError(f"{name}: NaN (not a number) is neither true nor false; mend what {name} is bound to")
@@ -224,7 +226,7 @@ class Run(Pools):
         flat = _ravel(places, sizes)
         keys = torch.unique(flat)
         store = (name, tuple(pools))
-        with self.lasting():
+        with self.kept_for_backward():
             known, values = self._pairs.get(store, (None, None))
             if known is None or values is None:
                 known, values = keys, self._on_tuples(meaning, pools, unravel(keys, sizes))

@@ -30,7 +30,6 @@ from doxa.errors import ConfigError
 from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._root import Root
 from doxa.logic.tensor._run import Run, Source
-from doxa.logic.tensor._task import drive
 from doxa.logic.tensor._types import Pool
 
 __all__ = ["Traced"]
@@ -76,7 +75,7 @@ class Traced:
         good = []
         for root in self._roots:
             if root not in self.refused:
-                drive(root.run(run))  # so that all tables are there: networks do not run while operations are recorded
+                root.value(run)  # so that all tables are there: networks do not run while operations are recorded
                 try:
                     Function([root], run)
                     good.append(root)
@@ -101,7 +100,7 @@ class Function:
         self.roots = roots
         with FakeTensorMode(allow_non_fake_inputs=True) as fake, Recorder() as recorder:
             sizes = _SizesOnly(run, recorder, fake)
-            outputs = [drive(root.run(sizes)) for root in roots]
+            outputs = [root.value(sizes) for root in roots]
         self._sources = sizes.inputs
         self._sizes = dict(sizes.asked)
         self._shapes = [run.table(*source).shape for source in self._sources]
