@@ -64,3 +64,5 @@ smooth = family([t for t in CLOSED if t != fz.Godel()])  # min has no derivative
 jumps = family(JUMPS)
 not_convex = family(NOT_CONVEX)
 any_tnorm = family(CLOSED + JUMPS + NOT_CONVEX + EXTREME)
+ordinary = family(CLOSED + JUMPS + NOT_CONVEX)
+strict = family([t for t in CLOSED if t.generator is not None and t.generator.strict])

@@ -98,6 +98,9 @@ class Refinement(ABC):
         pick = first if generator is None else random_pick(generator)
         if not self._changeable(t):
             return t
+        return self._refined(t, c, goal, pick)
+
+    def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
         value, aux = self.forward(t, c, -1)
         return (t + self.delta(t, c, value, aux, self.clamp(goal, c, -1), -1, "both", pick)).clamp(0, 1)
 
@@ -120,7 +123,7 @@ class Refinement(ABC):
         limit = self.clamp(ends, c, -1)
 
         def within(goal: Tensor) -> Tensor:
-            moved: Tensor = torch.linalg.vector_norm(self(t, goal, c) - t, ord=p, dim=-1)
+            moved: Tensor = torch.linalg.vector_norm(self._refined(t, c, goal, first) - t, ord=p, dim=-1)
             return moved <= budget
 
         low, high = value, limit
@@ -167,7 +170,7 @@ class Refinement(ABC):
         t, c, allowed = self._prepare(truth, budget, constants)
         if not self._changeable(t):
             return t
-        return self(t, self._target_for(t, c, allowed, p, direction == "up"), c)
+        return self._refined(t, c, self._target_for(t, c, allowed, p, direction == "up"), first)
 
     def _prepare(
         self, truth: Tensor, number: Tensor | float, constants: Tensor | None

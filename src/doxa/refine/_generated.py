@@ -7,8 +7,7 @@ With g convex and :math:`B = g(\hat t) - \sum g(C)`:
 
 Either way some literals (r of them: those raised, or the smallest) are set to one λ with
 :math:`r\,g(λ) = g(\hat t) - \sum_{kept} g(t_j) - \sum g(C)`, so :math:`∂λ/∂x = ± g'(x)/(r\,g'(λ))`. The value is
-found in
-float64 and the derivative by that quotient, which is finite where the derivative of each step is not.
+found in float64 and the derivative by that quotient, which is finite where the derivative of each step is not.
 """
 
 from __future__ import annotations
@@ -86,6 +85,13 @@ class GeneratorRefinement(Junction):
         budget = self._level(target.double()).unsqueeze(dim)
         return budget if c is None else budget - self._level(c.double()).sum(dim, keepdim=True)
 
+    def _height(self, level: Tensor, c: Tensor | None, target: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+        """The truth value of a level; the target itself where one literal has to carry it alone."""
+        height = self._g.inverse(level).to(dtype)
+        return (
+            torch.where(level == self._budget(c, target, dim), target.unsqueeze(dim), height) if c is None else height
+        )
+
     def _attach(
         self, lam: Tensor, t: Tensor, kept: Tensor, count: Tensor | int, c: Tensor | None, target: Tensor, dim: int
     ) -> Tensor:
@@ -113,7 +119,7 @@ class GeneratorRefinement(Junction):
                 rounding = 16 * cap(t) * self._level(target.double()).unsqueeze(dim)
                 budget = torch.where(budget > rounding, budget, 0.0)
             level = ((budget - kept_levels) / count).amax(dim, keepdim=True)
-            lam = self._g.inverse(torch.relu(level)).to(t.dtype)
+            lam = self._height(torch.relu(level), c, target, dim, t.dtype)
             raised = t < lam
             many = raised.sum(dim, keepdim=True).clamp_min(1)
         height = self._attach(lam, t, ~raised, many, c, target, dim)
@@ -129,9 +135,10 @@ class GeneratorRefinement(Junction):
             levels = self._level(t.double())
             others = levels.scatter(dim, index, 0.0).sum(dim, keepdim=True)
             level = torch.relu(self._budget(c, target, dim) - others)
-            lam = self._g.inverse(level).to(t.dtype)
-            if math.isinf(self._g.zero):  # 0 was met at the floor of the pole
-                lam = torch.where(target.unsqueeze(dim) > 0, lam, 0.0)
+            # Towards 0 a strict one met the floor of its pole; a nilpotent one has room for rounding below.
+            slack = math.inf if self._g.strict else 16 * cap(t) * self._g.zero
+            level = torch.where(target.unsqueeze(dim) > 0, level, level + slack)
+            lam = self._height(level, c, target, dim, t.dtype)
             kept = torch.ones_like(t, dtype=torch.bool).scatter(dim, index, False)
         fall = self._attach(lam, t, kept, 1, c, target, dim) - t.gather(dim, index)
         return one_of(t, index, fall, dim)

@@ -2,8 +2,7 @@ r"""Refinement of implications a → c: the last axis of the truth values holds 
 
 S-implications are t-conorms of (1 - a, c) (Chapter 4, Prop. s-implication). For a residuum with convex generator the
 level curve :math:`c = T(\hat t, a)` has a slope in [0, 1], so for L₁ it is best to move the consequent only: modus
-ponens.
-Raising and lowering alike (errata 3.3):
+ponens. Raising and lowering alike (errata 3.3):
 
 .. math::  ρ_R(a, c, \hat t) = [a, T(\hat t, a)] \text{ for } \hat t < 1, \qquad [a, \max(a, c)] \text{ for } \hat t = 1
 
@@ -21,9 +20,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from doxa._numerics import cap
+from doxa._numerics import cap, lift
 from doxa.errors import ConfigError
-from doxa.fuzzy import RImplication, SImplication, TNorm
+from doxa.fuzzy import Product, RImplication, SImplication, TNorm
 from doxa.refine._base import Direction, Pick, Refinement, first
 from doxa.refine._junction import Dual
 
@@ -58,14 +57,26 @@ class ImplicationRefinement(Refinement):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """The refined antecedent and consequent, ``(*batch, 2)``; ``target`` is ``(*batch)``."""
-        if truth.dim() and truth.shape[-1] != 2:
-            raise ConfigError(f"truth has shape {tuple(truth.shape)}, expected (*batch, 2): antecedent and consequent")
         if fixed not in (None, "antecedent", "consequent"):
             raise ConfigError(f"fixed is {fixed!r}, expected None, 'antecedent' or 'consequent'")
         t, _, goal = self._prepare(truth, target, None)
+        return self._pair(t, goal, fixed)
+
+    def _pair(self, t: Tensor, goal: Tensor, fixed: Fixed) -> Tensor:
         a, c = t.unbind(-1)
-        change = torch.stack(self.change(a, c, self.apply(a, c), goal, fixed), -1)
-        return (t + change).clamp(0, 1)
+        return (t + torch.stack(self.change(a, c, self.apply(a, c), goal, fixed), -1)).clamp(0, 1)
+
+    def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
+        return self._pair(t, goal, None)
+
+    def _prepare(
+        self, truth: Tensor, number: Tensor | float, constants: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        if truth.dim() and truth.shape[-1] != 2:
+            raise ConfigError(f"truth has shape {tuple(truth.shape)}, expected (*batch, 2): antecedent and consequent")
+        if constants is not None:
+            raise ConfigError("an implication has no constants; hold a side with fixed='antecedent' or 'consequent'")
+        return super()._prepare(truth, number, None)
 
     @abstractmethod
     def apply(self, a: Tensor, c: Tensor) -> Tensor:
@@ -151,23 +162,31 @@ class _Residuum(ImplicationRefinement):
         return self.implication(a, c)
 
     def change(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
-        target = target.clamp(0, 1)
-        certain = target >= 1 - 8 * torch.finfo(a.dtype).eps
-        zero = torch.zeros_like(a)
-        true_a, true_c = self._to_one(a, c, fixed)
-        other_a, other_c = self._to(a, c, value, target, fixed)
-        met = (target == value) | (certain & (value >= 1))
-        change_a = torch.where(met, zero, torch.where(certain, true_a, other_a) - a)
-        change_c = torch.where(met, zero, torch.where(certain, true_c, other_c) - c)
-        if fixed == "antecedent":
-            change_a = zero
-        if fixed == "consequent":
-            change_c = zero
+        new_a, new_c, certain = self._values(a, c, value, target, fixed)
+        change_a, change_c = new_a - a, new_c - c
         # c + (a - c) may round to less than a, and the residuum would jump from 1 to c.
         if not self.ordered:
             return change_a, change_c
-        short = torch.where(certain, torch.relu((a + change_a) - (c + change_c)), zero).detach() * 2
+        short = torch.where(certain, torch.relu((a + change_a) - (c + change_c)), 0.0).detach() * 2
         return (change_a - short, change_c) if fixed == "consequent" else (change_a, change_c + short)
+
+    def _pair(self, t: Tensor, goal: Tensor, fixed: Fixed) -> Tensor:
+        # Not by way of changes: beside a small antecedent the rounding of c + (z - c) is much.
+        a, c = t.unbind(-1)
+        return torch.stack(self._values(a, c, self.apply(a, c), goal, fixed)[:2], -1).clamp(0, 1)
+
+    def _values(
+        self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The refined pair, and where the target is 1."""
+        target = target.clamp(0, 1)
+        certain = target >= 1 - 8 * torch.finfo(a.dtype).eps
+        true_a, true_c = self._to_one(a, c, fixed)
+        other_a, other_c = self._to(a, c, value, target, fixed)
+        met = (target == value) | (certain & (value >= 1))
+        new_a = a if fixed == "antecedent" else torch.where(met, a, torch.where(certain, true_a, other_a))
+        new_c = c if fixed == "consequent" else torch.where(met, c, torch.where(certain, true_c, other_c))
+        return new_a, new_c, certain & ~met
 
     def _to_one(self, a: Tensor, c: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
         """The refined pair for a target of 1."""
@@ -210,12 +229,29 @@ class ResiduumRefinement(_Residuum):
                 lowered = torch.where(c > 0, lowered, torch.where(a > 0, a, tiny))
             return lowered, c
         if fixed is None and strict:
-            a = torch.where(a > 0, a, cap(a, self._tnorm.eps))
+            a = lift(a, self._least(a, target))
         met = torch.where(a > 0, self._tnorm(target, a), c)
         if fixed is None and not strict:
             least = self.implication(target, torch.zeros_like(a))
             return torch.maximum(a, least), torch.where(a > least, met, 0.0)
         return a, met
+
+    @torch.no_grad()
+    def _least(self, a: Tensor, target: Tensor) -> Tensor | float:
+        """The smallest antecedent from which the target can be told from others, to half the digits.
+
+        At 0 no target below 1 can be met, and near 0 T(t̂, a) is nearly a for most families. Where it is, raising a
+        brings the consequent as much nearer.
+        """
+        eps = cap(a, self._tnorm.eps)
+        if isinstance(self._tnorm, Product):
+            return eps
+        least = torch.full_like(a, eps**0.125)
+        for k in range(2, 9):
+            candidate = torch.full_like(a, eps ** (k / 8))
+            missed = (self.implication(candidate, self._tnorm(target, candidate)) - target).abs()
+            least = torch.where(missed <= eps**0.5, candidate, least)
+        return least
 
 
 @dataclass(frozen=True)

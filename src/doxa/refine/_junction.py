@@ -3,13 +3,13 @@ r"""Refinement of n-ary operators: t-norms by their own formulas, t-conorms by d
 .. math::  ρ_S(t, C, \hat t) = 1 - ρ_T(1 - t, 1 - C, 1 - \hat t)
 
 (Chapter 4, Prop. dual-t-conorm, with the constants complemented too: errata 3.0.) A family gives :meth:`Junction.up`
-and
-:meth:`Junction.down` for its t-norm, and its own shorter forms for the t-conorm where there are any.
+and :meth:`Junction.down` for its t-norm, and its own shorter forms for the t-conorm where there are any.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,9 @@ from doxa.fuzzy import TConorm, TNorm
 from doxa.refine._base import Direction, Pick, Refinement
 
 __all__ = ["Dual", "Junction", "joined"]
+
+
+Change = Callable[[Tensor, Tensor | None, Tensor, Any, Tensor, int, Pick], Tensor]
 
 
 def joined(t: Tensor, c: Tensor | None, dim: int) -> Tensor:
@@ -104,6 +107,11 @@ class Junction(_Both):
         """The truth of the t-conorm."""
         return self.tnorm.dual.reduce(joined(t, c, dim), dim), None
 
+    def dual_clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
+        """As :meth:`clamp`, for the t-conorm."""
+        target = target.clamp(0, 1)
+        return target if c is None else torch.maximum(target, self.dual_forward(c, None, dim)[0])
+
     def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor | None:
         """As :meth:`rise`, for the t-conorm."""
         return None
@@ -112,13 +120,25 @@ class Junction(_Both):
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
     ) -> Tensor:
         """The change that raises the t-conorm."""
-        return -self.down(1 - t, None if c is None else 1 - c, 1 - value, None, 1 - target, dim, pick)
+        return self._turned(self.down, t, c, value, target, dim, pick)
 
     def dual_down(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
     ) -> Tensor:
         """The change that lowers the t-conorm."""
-        return -self.up(1 - t, None if c is None else 1 - c, 1 - value, None, 1 - target, dim, pick)
+        return self._turned(self.up, t, c, value, target, dim, pick)
+
+    def _turned(
+        self, way: Change, t: Tensor, c: Tensor | None, value: Tensor, target: Tensor, dim: int, pick: Pick
+    ) -> Tensor:
+        turned = self._complement(t)
+        change = way(turned, None if c is None else self._complement(c), 1 - value, None, 1 - target, dim, pick)
+        # 1 - (1 - t) may be off by a rounding: what became 1 has to become 0 here, and what stayed has to stay.
+        return torch.where(change == 0, 0.0, 1 - (turned + change) - t)
+
+    def _complement(self, x: Tensor) -> Tensor:
+        """1 - x, as far as this t-norm can tell."""
+        return 1 - x
 
 
 @dataclass(frozen=True)
@@ -167,8 +187,7 @@ class Dual(_Both):
         return self.junction.dual_forward(t, c, dim)
 
     def clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
-        target = target.clamp(0, 1)
-        return target if c is None else torch.maximum(target, self.forward(c, None, dim)[0])
+        return self.junction.dual_clamp(target, c, dim)
 
     def rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor | None:
         return self.junction.dual_rise(t, aux, change, dim, pick)

@@ -1,10 +1,9 @@
 r"""Refinement of the order-based t-norms: Gödel, nilpotent minimum, drastic product (errata 3.1).
 
 For all three, T(z) = t̂ > 0 means that the smallest argument is t̂ and every other one lies above a threshold: t̂
-itself
-for the minimum, 1 - t̂ for the nilpotent minimum, 1 for the drastic product. So the nearest vector is known in closed
-form: the smallest literal becomes t̂, and whatever is below the threshold rises to it. Exchanging the smallest literal
-for another one never helps, in any p-norm.
+itself for the minimum, 1 - t̂ for the nilpotent minimum, 1 for the drastic product. So the nearest vector is known in
+closed form: the smallest literal becomes t̂, and whatever is below the threshold rises to it. Exchanging the smallest
+literal for another one never helps, in any p-norm.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa._numerics import lower
 from doxa.fuzzy import Drastic, Godel, NilpotentMinimum, TNorm
 from doxa.refine._base import Pick, first, one_of
 from doxa.refine._junction import Junction, joined
@@ -104,6 +104,13 @@ class _Lowest(Junction):
             return target
         return torch.where(target > 0, torch.minimum(self._reachable(target, c.amin(dim)), c.amin(dim)), target)
 
+    def dual_clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
+        target = target.clamp(0, 1)
+        if c is None:
+            return target
+        reached = self.clamp(1 - target, self._complement(c), dim)
+        return torch.where(reached == 1 - target, target, 1 - reached)
+
     def up(self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick) -> Tensor:
         index = pick(t.detach(), dim)
         goal = target.unsqueeze(dim)
@@ -126,8 +133,7 @@ class NilpotentRefinement(_Lowest):
     r"""Nilpotent minimum, T = min if the two lowest sum to more than 1, else 0.
 
     For a target in (0, 1/2] all others must exceed 1 - t̂, by as little as the dtype can say: an infimum. Towards 0
-    it is
-    enough to lower the smallest until the two lowest sum to 1; that is minimal for L₁ only.
+    it is enough to lower the smallest until the two lowest sum to 1; that is minimal for L₁ only.
 
     >>> NilpotentRefinement()(torch.tensor([0.2, 0.5, 0.9]), 0.3)
     tensor([0.3000, 0.7000, 0.9000])
@@ -149,7 +155,8 @@ class NilpotentRefinement(_Lowest):
         others = joined(t.scatter(dim, index, 1.0), c, dim)
         if others.shape[dim] == 1:
             return -t
-        return one_of(t, index, torch.relu(1 - others.amin(dim, keepdim=True)) - t.gather(dim, index), dim)
+        low = torch.relu(1 - 2 * torch.finfo(t.dtype).eps - others.amin(dim, keepdim=True))
+        return one_of(t, index, low - t.gather(dim, index), dim)
 
 
 @dataclass(frozen=True)
@@ -168,6 +175,9 @@ class DrasticRefinement(_Lowest):
 
     def _threshold(self, target: Tensor) -> Tensor:
         return torch.ones_like(target)
+
+    def _complement(self, x: Tensor) -> Tensor:
+        return lower(1 - x, torch.where(x > 0, 1 - torch.finfo(x.dtype).eps / 2, 1.0))
 
     def _reachable(self, target: Tensor, low: Tensor) -> Tensor:
         return torch.where(low < 1, low, target)

@@ -60,8 +60,10 @@ class ProductRefinement(Junction):
 
     def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick, c: Tensor | None = None) -> Tensor:
         index = t.max(dim, keepdim=True).indices if pick is first else pick(-t.detach(), dim)
-        rise = torch.relu(change) / self._others(aux, None if c is None else 1 - c, index, dim)
-        return one_of(t, index, rise.unsqueeze(dim), dim)
+        others = self._others(aux, None if c is None else 1 - c, index, dim)
+        whole = aux.gather(dim, index)
+        rise = (torch.relu(change) / others).unsqueeze(dim)
+        return one_of(t, index, _all_of(rise, whole, (whole - rise) * others.unsqueeze(dim) <= cap(t)), dim)
 
     def dual_up(
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
@@ -80,5 +82,10 @@ class ProductRefinement(Junction):
         self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
     ) -> Tensor:
         index = pick(t.detach(), dim)
-        fall = torch.relu(value - target) / self._others(t, c, index, dim)
-        return -one_of(t, index, fall.unsqueeze(dim), dim)
+        fall = (torch.relu(value - target) / self._others(t, c, index, dim)).unsqueeze(dim)
+        return -one_of(t, index, _all_of(fall, t.gather(dim, index), (target <= 0).unsqueeze(dim)), dim)
+
+
+def _all_of(step: Tensor, whole: Tensor, certain: Tensor) -> Tensor:
+    """The step, in value the whole one where that is meant: a target of 0 or 1 is met without rounding."""
+    return step + torch.where(certain & (step > 0), whole - step, 0.0).detach()

@@ -6,6 +6,7 @@ on which it does not is known in closed form for many operators, and estimated b
 
 from __future__ import annotations
 
+import fractions
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -85,8 +86,9 @@ def irwin_hall_cdf(y: float, n: int) -> float:
     0.425333
     """
     y = min(max(y, 0.0), float(n))
-    terms = ((-1) ** k * math.comb(n, k) * (y - k) ** n for k in range(math.floor(y) + 1))
-    return math.fsum(terms) / math.factorial(n)
+    exact = fractions.Fraction(y)  # huge terms of both signs cancel
+    terms = ((-1) ** k * math.comb(n, k) * (exact - k) ** n for k in range(math.floor(y) + 1))
+    return float(sum(terms, fractions.Fraction(0)) / math.factorial(n))
 
 
 def yager_fraction(p: float, n: int) -> float:

@@ -181,7 +181,7 @@ _CRISP = logic("product")
 
 @dataclass(frozen=True)
 class _Tapped(FuzzyAlgebra):
-    """Cuts every implication off from what lies below it, and remembers where.
+    """Cuts every implication off from what lies below it, and remembers where: at truth values, not at logarithms.
 
     Only the outermost implications then still lead to the value: the others were cut off from above.
     """
@@ -189,9 +189,10 @@ class _Tapped(FuzzyAlgebra):
     cuts: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def implies(self, a: Tensor, b: Tensor) -> Tensor:
-        a, b = [t.detach().requires_grad_() for t in torch.broadcast_tensors(a, b)]  # type: ignore[no-untyped-call]
+        is_log = self.logic.is_log
+        a, b = [(t.exp() if is_log else t).detach().requires_grad_() for t in torch.broadcast_tensors(a, b)]  # type: ignore[no-untyped-call]
         self.cuts.append((a, b))
-        return super().implies(a, b)
+        return super().implies(safe_log(a), safe_log(b)) if is_log else super().implies(a, b)
 
 
 class _TappedPlan(FuzzyPlan):

@@ -43,13 +43,15 @@ class SugenoWeberGenerator(Generator):
         return bounds(self.lam)[0] >= 0
 
     def __call__(self, x: Tensor) -> Tensor:
-        lam = current(self.lam)
-        # log(1 + λ) - log(1 + λx) in one logarithm, exactly 0 at 1
-        below = self._one_plus(x)
+        return self._log_ratio(x) / self._log_ratio(x.new_zeros(()))
+
+    def _log_ratio(self, x: Tensor) -> Tensor:
+        """log(1 + λ) - log(1 + λx) in one logarithm, exactly 0 at 1."""
+        lam, below = current(self.lam), self._one_plus(x)
         ratio = (1 + lam) / below
         far = ratio < 0.5  # only for λ near -1
         near = torch.log1p(torch.where(far, 0.0, lam * (1 - x) / below))
-        return torch.where(far, torch.log(torch.where(far, ratio, 1.0)), near) / function("log1p", lam)
+        return torch.where(far, torch.log(torch.where(far, ratio, 1.0)), near)
 
     def _one_plus(self, x: Tensor) -> Tensor:
         """1 + λx, not rounded to 0 for λ near -1."""
@@ -57,7 +59,9 @@ class SugenoWeberGenerator(Generator):
 
     def inverse(self, y: Tensor) -> Tensor:
         lam = current(self.lam)
-        return lower(torch.expm1(function("log1p", lam) * torch.relu(1 - y)) / lam, 1)
+        log = function("log1p", lam)
+        high = 1 + (1 + lam) / lam * torch.expm1(-log * y.clamp_max(0.5))  # exactly 1 at 0, the other 0 at 1
+        return lower(torch.where(y < 0.5, high, torch.expm1(log * torch.relu(1 - y)) / lam), 1)
 
     def floor(self, x: Tensor, eps: float) -> float:
         return 0.0

@@ -128,7 +128,7 @@ class Archimedean(TNorm):
     r"""A t-norm given by its additive generator: :math:`T(x) = g^{-1}(\min(g(0), \sum_i g(x_i)))` (errata 3.3).
 
     Subclass it with a ``generator`` of your own; the dual, the residuum and all reductions follow. Where g has a pole
-    at 0, it is not followed below ε², so that T may be off by that much.
+    at 0, it is not followed below ε², so that T may be off by that much (but not at 0 itself).
 
     >>> from dataclasses import dataclass
     >>> from doxa.fuzzy import OddsGenerator
@@ -153,24 +153,31 @@ class Archimedean(TNorm):
         return self.generator.level(self._off_pole(x, weighted))
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
-        g = self.generator
-        return g.unlevel(g.join(self._level(truth(a)), self._level(truth(b)), self.eps))
+        g, a, b = self.generator, truth(a), truth(b)
+        result = g.unlevel(g.join(self._level(a), self._level(b), self.eps))
+        return self._annihilated(result, (a <= 0) | (b <= 0))
 
     def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        level = self._level(prepare(x, mask), weight is not None)
+        x = prepare(x, mask)
+        level = self._level(x, weight is not None)
         if mask is not None:
             level = torch.where(mask, level, 0.0)
-        return self.generator.unlevel(self.generator.total(level, dim, weight, self.eps))
+        result = self.generator.unlevel(self.generator.total(level, dim, weight, self.eps))
+        if weight is not None:  # logs are then those of max(x, ε)
+            return result
+        zero = x <= 0 if mask is None else (x <= 0) & mask
+        return self._annihilated(result, zero.any(tuple(range(x.dim())) if dim is None else dim))
+
+    def _annihilated(self, result: Tensor, zero: Tensor) -> Tensor:
+        """T(0, b) = 0 exactly: it was computed at the floor of a pole, or rounded; the derivative is right."""
+        return result - torch.where(zero, result, 0.0).detach()
 
     def _residual(self, a: Tensor, c: Tensor) -> Tensor:
         a, c = torch.broadcast_tensors(a, c)  # type: ignore[no-untyped-call]
         above = a > c
         value = torch.where(above, self._rest(torch.where(above, a.detach(), 1.0), c.detach()), 1.0)
         result = with_derivatives(value, self._residual_derivatives, a, c)
-        if self.generator.strict:
-            # c = 0 was met at the floor, so the value there is only nearly 0; the derivative is right.
-            result = result - torch.where((c <= 0) & above, result, 0.0).detach()
-        return result
+        return self._annihilated(result, (c <= 0) & above) if self.generator.strict else result
 
     def _rest(self, a: Tensor, c: Tensor) -> Tensor:
         """R(a, c) where a > c, in value."""

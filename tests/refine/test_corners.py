@@ -1,0 +1,105 @@
+"""At corners: what can be reached is reached to the last bits, what is met or cannot be helped is left alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from doxa import fuzzy as fz
+from doxa.errors import ConfigError
+from doxa.refine import refinement
+
+DTYPES = [torch.float32, torch.float64]
+
+
+def problems(n: int, m: int, dtype: torch.dtype, count: int = 2000) -> tuple[Tensor, Tensor, Tensor]:
+    """Truth values, constants and targets, a third at 0 or 1; the others have complements that are rounded."""
+    generator = torch.Generator().manual_seed(10 * n + m)
+
+    def draw(*shape: int) -> Tensor:
+        x = torch.rand(*shape, generator=generator, dtype=dtype).square()
+        corner = torch.randint(6, shape, generator=generator)
+        return torch.where(corner == 0, 0.0, torch.where(corner == 1, 1.0, x)).to(dtype)
+
+    return draw(count, n), draw(count, m), draw(count)
+
+
+def within(x: Tensor, units: float) -> tuple[Tensor, Tensor]:
+    """A little below and a little above."""
+    step = units * torch.finfo(x.dtype).eps
+    return (x - step).clamp_min(0), (x + step).clamp_max(1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("n", "m"), [(1, 0), (2, 0), (3, 0), (2, 1), (3, 2)])
+def test_targets_are_met(ordinary: fz.TNorm, n: int, m: int, dtype: torch.dtype) -> None:
+    t, c, wanted = problems(n, m, dtype)
+    g = ordinary.generator
+    rounding = (64 if g is None or g.convex else 4096) * torch.finfo(dtype).eps
+    for operator in (ordinary, ordinary.dual):
+        rho = refinement(operator)
+        goal = rho.clamp(wanted, c if m else None, -1)
+        found = rho(t, wanted, c)
+        if rho.turns:  # it jumps: met, or missed by much
+            torch.testing.assert_close(rho.value(found, c), goal, atol=rounding, rtol=0)
+        else:  # it may be steep: met within a few units of the arguments, the constants too
+            (low, high), (c_low, c_high) = within(found, 8), within(c, 8)
+            assert (rho.value(low, c_low) <= goal + rounding).all()
+            assert (rho.value(high, c_high) >= goal - rounding).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("n", "m"), [(2, 1), (3, 2)])
+def test_nothing_moves_for_nothing(ordinary: fz.TNorm, n: int, m: int, dtype: torch.dtype) -> None:
+    """Neither towards a target that is met, nor where a constant decides alone."""
+    t, c, wanted = problems(n, m, dtype)
+    for operator, annihilator in ((ordinary, 0.0), (ordinary.dual, 1.0)):
+        rho = refinement(operator)
+        assert torch.equal(rho(t, rho.value(t, c), c), t)
+        decided = (c == annihilator).any(1)
+        assert decided.any() and torch.equal(rho(t, wanted, c)[decided], t[decided])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_certainty_is_certain(ordinary: fz.TNorm, dtype: torch.dtype) -> None:
+    """A conjunction that shall be true has literals of 1, a disjunction that shall be false literals of 0."""
+    t, _, _ = problems(3, 0, dtype)
+    rho, sigma = refinement(ordinary), refinement(ordinary.dual)
+    unit = 4 * torch.finfo(dtype).eps
+    assert (rho(t, 1.0) >= 1 - unit).all() and (sigma(t, 0.0) <= unit).all()
+    if rho.turns or not ordinary.generator or ordinary.generator.strict:
+        assert (rho.value(rho(t, 0.0)) == 0).all() and (sigma.value(sigma(t, 1.0)) == 1).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_residua_meet_targets_from_everywhere(closed: fz.TNorm, dtype: torch.dtype) -> None:
+    """Also from an antecedent of 0, which must rise a little for any target below 1."""
+    t, _, wanted = problems(2, 0, dtype)
+    residuum = closed.residuum
+    found = refinement(residuum)(t, wanted)
+    (a_low, a_high), (c_low, c_high) = (within(x, 8 * float(x.abs().max())) for x in found.unbind(1))
+    rounding = 64 * torch.finfo(dtype).eps
+    assert (residuum(a_high, c_low) <= wanted + rounding).all() and (residuum(a_low, c_high) >= wanted - rounding).all()
+    empty = found[(t[:, 0] == 0) & (wanted < 0.99)]
+    assert len(empty) and (empty[:, 0] > 0).all()
+
+
+def test_strict_residua_at_an_antecedent_of_0(strict: fz.TNorm) -> None:
+    for dtype in DTYPES:
+        for target in (0.0, 0.3, 0.9):
+            a, c = refinement(strict.residuum)(torch.tensor([0.0, 0.7], dtype=dtype), target)
+            assert strict.residuum(a, c).item() == pytest.approx(target, abs=1e-3)
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_best_of_implications(ordinary: fz.TNorm, direction: str) -> None:
+    t = torch.tensor([[0.9, 0.2], [0.4, 0.3], [1.0, 0.0]], dtype=torch.float64)
+    for operator in (ordinary.residuum, fz.SImplication(ordinary.dual)):
+        rho = refinement(operator)
+        found = rho.best(t, 0.1, direction=direction)
+        assert ((found - t).abs().sum(1) <= 0.1 + 1e-9).all()
+        before, after = rho.value(t), rho.value(found)
+        assert (after >= before - 1e-9).all() if direction == "up" else (after <= before + 1e-9).all()
+    with pytest.raises(ConfigError, match="an implication has no constants; hold a side"):
+        rho.best(t, 0.1, torch.ones(3, 1))
