@@ -242,17 +242,3 @@ def test_irwin_hall_for_many_variables(n):
     if n >= 20:
         normal = NormalDist(n / 2, (n / 12) ** 0.5)
         assert values == pytest.approx([normal.cdf(y) for y in points], abs=0.1 / n)
-
-
-def test_measures_are_by_truth_values_in_log_space_too():
-    """Against autograd of the axiom by the truth values themselves."""
-    from doxa.logic import Interpretation, parse, probs
-
-    kb = parse("sort Bird; pred raven(Bird); pred black(Bird); [rule] forall x: Bird. raven(x) -> black(x)")
-    a, c = torch.tensor([0.9, 0.2], requires_grad=True), torch.tensor([0.3, 0.4], requires_grad=True)
-    seen = Interpretation(kb, raven=probs(a.detach()), black=probs(c.detach()))
-    logic = fz.logic("log_ltn")
-    logic.forall(logic.implies(a.log(), c.log())).backward()
-    found = fz.measure(kb, seen, "log_ltn", Bird=2).total
-    assert found.consequent == pytest.approx(c.grad.sum().item(), rel=1e-5)
-    assert found.antecedent == pytest.approx(-a.grad.sum().item(), rel=1e-5)
