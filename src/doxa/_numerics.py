@@ -114,7 +114,7 @@ def root(x: Tensor, q: float | Tensor, eps: float | None = None, unit: Tensor | 
     if isinstance(q, float) and q == 1:
         return x
     tiny = torch.finfo(x.dtype).tiny
-    # With q near 1 the floor is less than any float, and the slope at the smallest one is not steep enough to be capped.
+    # With q near 1 the floor is less than any float, and at the smallest float the slope is below its cap.
     floor = unit * cap(x, eps) ** (1 / (1 - (q.detach() if isinstance(q, Tensor) else q)))
     capped = lift(x, floor.clamp_min(tiny) if isinstance(floor, Tensor) else max(floor, tiny)).pow(q)
     if isinstance(q, float) and q >= 0.5 and isinstance(unit, float):

@@ -227,3 +227,18 @@ def test_bad_arguments():
         fz.nonvanishing_fraction(fz.STANDARD, 2)
     with pytest.raises(ConfigError, match="n is 0, expected at least 1"):
         fz.nonvanishing_fraction(fz.Product(), 0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 20, 100, 171, 400])
+def test_irwin_hall_for_many_variables(n):
+    """Symmetric, increasing, and near the normal distribution with its mean and variance."""
+    from statistics import NormalDist
+
+    assert fz.irwin_hall_cdf(n / 2, n) == pytest.approx(0.5, abs=1e-15)
+    points = [n / 2 + k * (n / 12) ** 0.5 for k in (-2, -1, -0.5, 0.5, 1, 2)]
+    values = [fz.irwin_hall_cdf(y, n) for y in points]
+    assert values == sorted(values) and all(0 <= v <= 1 for v in values)
+    assert values[0] + values[-1] == pytest.approx(1, abs=1e-12)
+    if n >= 20:
+        normal = NormalDist(n / 2, (n / 12) ** 0.5)
+        assert values == pytest.approx([normal.cdf(y) for y in points], abs=0.1 / n)

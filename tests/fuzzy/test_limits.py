@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -111,3 +113,25 @@ def test_large_exponents_do_not_underflow_in_float32():
 def test_log_mean_exp_to_the_maximum():
     x = torch.tensor([0.2, 0.7, 0.4], dtype=D).log()
     assert fz.LogExists(1e4)(x).exp().item() == pytest.approx(0.7, abs=1e-3)
+
+
+@pytest.mark.parametrize("small", [1e-3, 1e-8, 1e-300])
+def test_means_of_small_exponents(small):
+    """GeneralizedMean goes to the geometric mean, the log-mean-exp to the mean, without losing digits on the way."""
+    x = torch.tensor([0.2, 0.7, 0.4], dtype=D)
+    geometric = x.log().mean().exp().item()
+    assert fz.GeneralizedMean(small)(x).item() == pytest.approx(geometric, rel=small + 1e-12)
+    assert fz.GeneralizedMeanError(small)(1 - x).item() == pytest.approx(1 - geometric, rel=small + 1e-12)
+    assert fz.LogExists(small)(x.log()).item() == pytest.approx(x.log().mean().item(), rel=small + 1e-12)
+
+
+@pytest.mark.parametrize("lam", [2, 5, 20, 1000])
+def test_schweizer_sklar_keeps_small_truths(lam):
+    """Against exact rational arithmetic; 1 - x^λ in float32 would lose them."""
+    from fractions import Fraction
+
+    for a, b in [(0.01, 1.0), (0.3, 1.0), (0.9, 0.9375), (0.5, 1 - 2.0**-20)]:
+        x, y = torch.tensor(a), torch.tensor(b)
+        inside = Fraction(x.item()) ** lam + Fraction(y.item()) ** lam - 1
+        log = math.log(inside.numerator) - math.log(inside.denominator) if inside > 0 else -math.inf
+        assert fz.SchweizerSklar(float(lam))(x, y).item() == pytest.approx(math.exp(log / lam), rel=1e-4)

@@ -78,7 +78,20 @@ def bends(operator: Any) -> Iterator[Any]:
 def points(dtype: torch.dtype, full: bool) -> Tensor:
     """0, 1, subnormals, the cap, ordinary values; with ``full`` also ties and neighbours one unit off."""
     info = torch.finfo(dtype)
-    few = [0.0, info.tiny / 4, info.tiny, info.eps**2, info.eps, 1e-4, 0.3, 0.5, 0.9, 1 - info.eps, 1 - info.eps / 2, 1.0]
+    few = [
+        0.0,
+        info.tiny / 4,
+        info.tiny,
+        info.eps**2,
+        info.eps,
+        1e-4,
+        0.3,
+        0.5,
+        0.9,
+        1 - info.eps,
+        1 - info.eps / 2,
+        1.0,
+    ]
     x = torch.tensor(few, dtype=torch.float64).to(dtype)
     if not full:
         return torch.unique(x)
@@ -116,6 +129,7 @@ class Sweep:
         x = points(dtype, self.full)
         a, b = torch.meshgrid(x, x, indexing="ij")
         one, zero = torch.ones_like(x), torch.zeros_like(x)
+
         def near(left: Tensor, right: Tensor, what: str) -> None:
             error = (left.double() - right.double()).detach().abs().max().item()
             self.hold(error <= rounding, f"{what} of {t!r} {dtype}: {error / rounding:.3g} times the rounding")
@@ -168,7 +182,10 @@ class Sweep:
         rows = torch.cartesian_prod(few, few, x)
         value = self.run(lambda v: g(v, 1), rows, op=g, unit=g.bounded)
         rounding = tolerance(g, value) * (1 + value.abs().max())
-        for other in (g(rows.flip(1), 1).detach(), self.run(lambda v: g(v, 0), rows.T.contiguous(), op=g, unit=g.bounded)):
+        for other in (
+            g(rows.flip(1), 1).detach(),
+            self.run(lambda v: g(v, 0), rows.T.contiguous(), op=g, unit=g.bounded),
+        ):
             error = (other - value).abs().max()
             self.hold(error <= rounding, f"order of {g!r} {dtype}: {float(error / rounding):.3g}")
         steps = value.view(len(few), len(few), len(x)).diff(dim=2)

@@ -14,7 +14,7 @@ DTYPES = [torch.float32, torch.float64]
 
 
 def problems(n: int, m: int, dtype: torch.dtype, count: int = 2000) -> tuple[Tensor, Tensor, Tensor]:
-    """Truth values, constants and targets, a third of each at 0 or 1; no multiples of 2⁻²⁴, whose complements are exact."""
+    """Truth values, constants and targets, a third at 0 or 1; the others have complements that are rounded."""
     generator = torch.Generator().manual_seed(10 * n + m)
 
     def draw(*shape: int) -> Tensor:

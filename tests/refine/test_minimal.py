@@ -14,7 +14,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from doxa import fuzzy as fz
-from doxa.refine import Junction, Refinement, refinement
+from doxa.refine import Refinement, refinement
+from doxa.refine._junction import Junction
 
 Operator = Callable[[Tensor], Tensor]
 

@@ -14,7 +14,8 @@ from doxa import fuzzy as fz
 from doxa.errors import ConfigError
 from doxa.logic import CNF, And, Call, Count, Expr, Iff, Implies, Not, Or, Truth, Xor, parse, propositions
 from doxa.logic import evaluate as classical
-from doxa.refine import COMBINATIONS, Refine, refinement
+from doxa.refine import Refine, refinement
+from doxa.refine._combine import COMBINATIONS
 
 A, B, C, D, E = propositions("a b c d e")
 LOGICS = ["godel", "lukasiewicz", "product"]

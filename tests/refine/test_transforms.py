@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
 from doxa import fuzzy as fz
@@ -40,6 +41,17 @@ def test_per_example_derivatives_through_vmap() -> None:
     many = torch.vmap(torch.func.jacrev(refine))(x)
     for row, jacobian in zip(x, many, strict=True):
         torch.testing.assert_close(torch.autograd.functional.jacobian(refine, row), jacobian)
+
+
+@pytest.mark.parametrize("logic", [*LOGICS, "frank(3.0)", "yager(2.0)", "nilpotent"])
+def test_autocast_and_tensors_without_data(logic: str) -> None:
+    refine, x = layer(logic), torch.rand(5, 4, generator=torch.Generator().manual_seed(0))
+    plain = refine(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(refine(x), plain)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = refine(mode.from_tensor(x))
+    assert fake.shape == plain.shape and fake.dtype == plain.dtype
 
 
 def test_running_until_converged_says_why_it_cannot_be_traced() -> None:

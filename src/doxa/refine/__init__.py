@@ -26,51 +26,19 @@ from __future__ import annotations
 
 from doxa.refine._base import Refinement
 from doxa.refine._catalogue import refinement
-from doxa.refine._combine import COMBINATIONS
 from doxa.refine._descent import GradientRefine
-from doxa.refine._generated import GeneratorRefinement
-from doxa.refine._implication import (
-    FodorRefinement,
-    GodelResiduumRefinement,
-    ImplicationRefinement,
-    ResiduumRefinement,
-    SImplicationRefinement,
-    WeberRefinement,
-)
-from doxa.refine._junction import Dual, Junction
 from doxa.refine._layers import ClauseWeights, Hierarchy, exactly_one, mutual_exclusion
-from doxa.refine._linear import LukasiewiczRefinement
-from doxa.refine._numerical import NumericalRefinement, NumericalResiduumRefinement
-from doxa.refine._order import DrasticRefinement, GodelRefinement, NilpotentRefinement
-from doxa.refine._product import ProductRefinement
 from doxa.refine._refine import Refine
-from doxa.refine._result import Refined
+from doxa.refine._result import RefineResult
 from doxa.refine._search import hybrid, restarts
 
 __all__ = [
-    "COMBINATIONS",
     "ClauseWeights",
-    "DrasticRefinement",
-    "Dual",
-    "FodorRefinement",
-    "GeneratorRefinement",
-    "GodelRefinement",
-    "GodelResiduumRefinement",
     "GradientRefine",
     "Hierarchy",
-    "ImplicationRefinement",
-    "Junction",
-    "LukasiewiczRefinement",
-    "NilpotentRefinement",
-    "NumericalRefinement",
-    "NumericalResiduumRefinement",
-    "ProductRefinement",
     "Refine",
-    "Refined",
+    "RefineResult",
     "Refinement",
-    "ResiduumRefinement",
-    "SImplicationRefinement",
-    "WeberRefinement",
     "exactly_one",
     "hybrid",
     "mutual_exclusion",

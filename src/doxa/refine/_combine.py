@@ -1,8 +1,7 @@
 """Several wishes for one truth value: how the changes that different subformulas ask for become one change.
 
 When an atom stands in several subformulas, each of them wants its own change (Chapter 4, Algorithm ILR, line
-"combine").
-Changes are compared, not values: an atom that a subformula leaves alone asks for 0 (errata 3.6).
+"combine"). Changes are compared, not values: an atom that a subformula leaves alone asks for 0 (errata 3.6).
 """
 
 from __future__ import annotations

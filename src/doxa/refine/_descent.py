@@ -16,7 +16,7 @@ from doxa.errors import ConfigError
 from doxa.fuzzy import Lukasiewicz, Product
 from doxa.logic import And, atoms_of
 from doxa.refine._refine import Refine
-from doxa.refine._result import Refined
+from doxa.refine._result import RefineResult
 
 __all__ = ["GradientRefine"]
 
@@ -31,9 +31,8 @@ class GradientRefine(nn.Module):
         beta: β, the weight of the distance to the input.
         p: the norm of that distance; by default 1 for the product and 2 otherwise.
         loss: ``"plain"`` is \\|f - t̂\\|; ``"unbounded"`` takes the outermost conjunction without its max (for
-        Łukasiewicz,
-            whose gradient is 0 on most of the cube); ``"log"`` compares logarithms (for the product, whose gradient
-            vanishes in long products). ``"auto"`` takes what suits the logic.
+            Łukasiewicz, whose gradient is 0 on most of the cube); ``"log"`` compares logarithms (for the
+            product, whose gradient vanishes in long products). ``"auto"`` takes what suits the logic.
         optimiser: ``"adam"``, or ``"coordinate"``: steepest descent for L₁, one atom at a time.
         rate: the step size.
         steps: at most so many.
@@ -129,7 +128,7 @@ class GradientRefine(nn.Module):
         """The refined truth values, without derivatives."""
         return self.run(x, target).values
 
-    def run(self, x: Tensor, target: Tensor | float | None = None, *, trajectory: bool = False) -> Refined:
+    def run(self, x: Tensor, target: Tensor | float | None = None, *, trajectory: bool = False) -> RefineResult:
         """Descend, row by row until it arrives or comes no nearer; the best iterate is returned.
 
         >>> from doxa.logic import propositions

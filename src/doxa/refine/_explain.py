@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from doxa.errors import ConfigError
 from doxa.logic import Call, Compare, Expr
+from doxa.refine._base import Pick
+from doxa.refine._engine import Engine, State
 
-if TYPE_CHECKING:
-    from doxa.refine._refine import Refine
+__all__ = ["explain"]
 
 
 @torch.no_grad()
-def explain(layer: Refine, x: Tensor, target: float | None) -> str:
+def explain(engine: Engine, formulas: Iterable[Expr], now: Tensor, state: State, wanted: Tensor, pick: Pick) -> str:
     """Each subformula, its truth and its target, children first."""
-    if x.dim() != 1:
-        raise ConfigError(f"the truth values have shape {tuple(x.shape)}, expected one row, ({len(layer.atoms)},)")
-    now = layer._first(x)
-    engine, goal = layer.engine, layer._goals(now, target)
-    state = engine.evaluate(now)
-    wanted = goal if layer.schedule == 1 else torch.lerp(state.formulas, goal, layer.schedule)
     goals: list[Tensor] = []
-    change = engine.refine(now, state, wanted, layer._pick, goals)
+    change = engine.refine(now, state, wanted, pick, goals)
     goals.reverse()
     truth = [now, *state.values]
     target_of = [(now + change).clamp(0, 1), *goals]
     lines: list[tuple[str, float, float]] = []
-    for node in _subformulas(*layer.formulas.values()):
+    for node in _subformulas(*formulas):
         number, negated = engine.plan.place[id(node)]
         source, row = engine._where[number]
-        if number == len(layer.atoms):  # the constant `true`
+        if number == len(engine.plan.atoms):  # the constant `true`
             before = after = torch.tensor(1.0)
         else:
             before, after = truth[source][row], target_of[source][row]

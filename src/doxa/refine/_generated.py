@@ -7,8 +7,7 @@ With g convex and :math:`B = g(\hat t) - \sum g(C)`:
 
 Either way some literals (r of them: those raised, or the smallest) are set to one λ with
 :math:`r\,g(λ) = g(\hat t) - \sum_{kept} g(t_j) - \sum g(C)`, so :math:`∂λ/∂x = ± g'(x)/(r\,g'(λ))`. The value is
-found in
-float64 and the derivative by that quotient, which is finite where the derivative of each step is not.
+found in float64 and the derivative by that quotient, which is finite where the derivative of each step is not.
 """
 
 from __future__ import annotations

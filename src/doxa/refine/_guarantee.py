@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
 import torch
 from torch import Tensor
 
-from doxa.logic import And, to_cnf
-
-if TYPE_CHECKING:
-    from doxa.refine._refine import Refine
+from doxa.logic import And, Expr, to_cnf
 
 __all__ = ["nearest_model"]
 
@@ -20,7 +17,13 @@ _SOLVED, _IMPOSSIBLE = 5, 6
 
 
 def nearest_model(
-    layer: Refine, start: Tensor, best: Tensor, satisfied: Tensor, status: Tensor
+    formulas: Iterable[Expr],
+    atoms: tuple[Expr, ...],
+    constants: Collection[Expr],
+    start: Tensor,
+    best: Tensor,
+    satisfied: Tensor,
+    status: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     r"""Rows whose rounding satisfies the formulas stay; the others become the model nearest to the input in L₁.
 
@@ -33,10 +36,10 @@ def nearest_model(
     from pysat.examples.rc2 import RC2Stratified
     from pysat.formula import WCNF
 
-    n = len(layer.atoms)
-    cnf = to_cnf(And(*layer.formulas.values()), method="polarity", atoms=layer.atoms)
+    n = len(atoms)
+    cnf = to_cnf(And(*formulas), method="polarity", atoms=atoms)
     clauses = cnf.clauses
-    held = [i for i, a in enumerate(layer.atoms) if a in layer.constants]
+    held = [i for i, a in enumerate(atoms) if a in constants]
     rows = start.detach().reshape(n, -1).T.cpu().tolist()
     left = satisfied.reshape(-1).tolist()
     models: dict[tuple[float, ...], list[float] | None] = {}

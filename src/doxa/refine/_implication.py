@@ -2,8 +2,7 @@ r"""Refinement of implications a → c: the last axis of the truth values holds 
 
 S-implications are t-conorms of (1 - a, c) (Chapter 4, Prop. s-implication). For a residuum with convex generator the
 level curve :math:`c = T(\hat t, a)` has a slope in [0, 1], so for L₁ it is best to move the consequent only: modus
-ponens.
-Raising and lowering alike (errata 3.3):
+ponens. Raising and lowering alike (errata 3.3):
 
 .. math::  ρ_R(a, c, \hat t) = [a, T(\hat t, a)] \text{ for } \hat t < 1, \qquad [a, \max(a, c)] \text{ for } \hat t = 1
 

@@ -3,8 +3,7 @@ r"""Refinement of n-ary operators: t-norms by their own formulas, t-conorms by d
 .. math::  ρ_S(t, C, \hat t) = 1 - ρ_T(1 - t, 1 - C, 1 - \hat t)
 
 (Chapter 4, Prop. dual-t-conorm, with the constants complemented too: errata 3.0.) A family gives :meth:`Junction.up`
-and
-:meth:`Junction.down` for its t-norm, and its own shorter forms for the t-conorm where there are any.
+and :meth:`Junction.down` for its t-norm, and its own shorter forms for the t-conorm where there are any.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 r"""Refinement of the order-based t-norms: Gödel, nilpotent minimum, drastic product (errata 3.1).
 
 For all three, T(z) = t̂ > 0 means that the smallest argument is t̂ and every other one lies above a threshold: t̂
-itself
-for the minimum, 1 - t̂ for the nilpotent minimum, 1 for the drastic product. So the nearest vector is known in closed
-form: the smallest literal becomes t̂, and whatever is below the threshold rises to it. Exchanging the smallest literal
-for another one never helps, in any p-norm.
+itself for the minimum, 1 - t̂ for the nilpotent minimum, 1 for the drastic product. So the nearest vector is known in
+closed form: the smallest literal becomes t̂, and whatever is below the threshold rises to it. Exchanging the smallest
+literal for another one never helps, in any p-norm.
 """
 
 from __future__ import annotations
@@ -134,8 +133,7 @@ class NilpotentRefinement(_Lowest):
     r"""Nilpotent minimum, T = min if the two lowest sum to more than 1, else 0.
 
     For a target in (0, 1/2] all others must exceed 1 - t̂, by as little as the dtype can say: an infimum. Towards 0
-    it is
-    enough to lower the smallest until the two lowest sum to 1; that is minimal for L₁ only.
+    it is enough to lower the smallest until the two lowest sum to 1; that is minimal for L₁ only.
 
     >>> NilpotentRefinement()(torch.tensor([0.2, 0.5, 0.9]), 0.3)
     tensor([0.3000, 0.7000, 0.9000])

@@ -87,5 +87,5 @@ class ProductRefinement(Junction):
 
 
 def _all_of(step: Tensor, whole: Tensor, certain: Tensor) -> Tensor:
-    """The step, in value the whole one where that is meant: rounding shall not keep a target of 0 or 1 from being met."""
+    """The step, in value the whole one where that is meant: a target of 0 or 1 is met without rounding."""
     return step + torch.where(certain & (step > 0), whole - step, 0.0).detach()

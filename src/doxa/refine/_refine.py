@@ -16,8 +16,10 @@ from doxa.logic import CNF, And, Expr, KnowledgeBase, Propositional, atoms_of, g
 from doxa.refine._base import Direction, Pick, first, random_pick
 from doxa.refine._combine import COMBINATIONS
 from doxa.refine._engine import Engine, State
+from doxa.refine._explain import explain
+from doxa.refine._guarantee import nearest_model
 from doxa.refine._plan import compile_plan
-from doxa.refine._result import Refined
+from doxa.refine._result import RefineResult
 
 __all__ = ["Formulas", "Refine", "Target"]
 
@@ -31,21 +33,17 @@ class Refine(nn.Module):
 
     Each pass evaluates the formula graph upwards and then hands targets downwards: the root's is
     :math:`\hat t' = f(t') + α(\hat t - f(t'))`, and each operator's minimal refinement function turns its own target
-    into
-    those of its arguments. Atoms that stand in several places combine the changes they are asked for.
+    into those of its arguments. Atoms that stand in several places combine the changes they are asked for.
 
     Args:
         formula: a propositional formula, several of them (a sequence or a mapping by name), clauses, or ground
-        knowledge;
-            a knowledge base is grounded over its finite sorts.
+            knowledge; a knowledge base is grounded over its finite sorts.
         logic: a :class:`doxa.fuzzy.Logic` with the standard negation, or its name.
         target: the wanted truth: a number, a :class:`doxa.fuzzy.Learnable`, one of these for each formula, or None if
-        it
-            is given with each call (per example).
+            it is given with each call (per example).
         schedule: α in (0, 1], how much of the way to the target each pass goes.
         steps: a fixed number of passes (which can be compiled and exported), or None to go on until each row has
-        reached
-            its target, stands still, goes in a two-cycle, or comes no nearer; the best iterate is then returned.
+            reached its target, stands still, goes in a two-cycle, or comes no nearer; the best iterate is returned.
         combine: ``"max"``, the largest absolute change; ``"mean"`` and ``"min"`` of those that are not 0; ``"sum"``.
         atoms: what the last axis of the input stands for; by default the atoms in the order in which they appear.
         constants: atoms that stay as they are.
@@ -53,8 +51,7 @@ class Refine(nn.Module):
         ties: a generator to break ties at random; by default the first of equals is taken.
         gradient: ``"all"`` differentiates through every pass, ``"last"`` through the last one only.
         tolerance, patience, max_steps: a row has arrived when its truth is within ``tolerance`` of the target; it is
-        given
-            up when it came no nearer for ``patience`` passes, or after ``max_steps``.
+            given up when it came no nearer for ``patience`` passes, or after ``max_steps``.
         guarantee: ``"sat"`` asks a MaxSAT solver for the nearest satisfying assignment wherever the refined values,
             rounded at 0.5, do not satisfy the formulas.
 
@@ -192,7 +189,7 @@ class Refine(nn.Module):
         return (x + self.engine.refine(x, state, wanted, self._pick)).clamp(0, 1)
 
     def forward(self, x: Tensor, target: Tensor | float | None = None) -> Tensor:
-        """Refined truth values, ``(*batch, atoms)`` like the input."""
+        """RefineResult truth values, ``(*batch, atoms)`` like the input."""
         start = self._first(x)
         if self.steps is None or self.guarantee:
             return self._run(start, self._goals(start, target), False).values
@@ -206,7 +203,7 @@ class Refine(nn.Module):
             now = self._pass(now, self.engine.evaluate(now), goal)
         return now.t() if now.dim() == 2 else now.movedim(0, -1)
 
-    def run(self, x: Tensor, target: Tensor | float | None = None, *, trajectory: bool = False) -> Refined:
+    def run(self, x: Tensor, target: Tensor | float | None = None, *, trajectory: bool = False) -> RefineResult:
         """Refine, and tell what happened.
 
         >>> from doxa.logic import propositions
@@ -228,7 +225,7 @@ class Refine(nn.Module):
     def _gap(self, state: State, goal: Tensor) -> Tensor:
         return (state.formulas.detach() - goal.detach()).abs().amax(0)
 
-    def _run(self, start: Tensor, goal: Tensor, trajectory: bool) -> Refined:
+    def _run(self, start: Tensor, goal: Tensor, trajectory: bool) -> RefineResult:
         if torch.compiler.is_compiling():
             raise ConfigError("stopping when converged cannot be compiled or exported; give Refine a number of steps")
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.gradient == "all"):
@@ -286,15 +283,15 @@ class Refine(nn.Module):
 
     def _report(
         self, start: Tensor, best: Tensor, last: Tensor, iterations: Tensor, status: Tensor, path: list[Tensor]
-    ) -> Refined:
+    ) -> RefineResult:
         with torch.no_grad():
             satisfied = self.satisfied(best.movedim(0, -1))
         if self.guarantee == "sat":
-            from doxa.refine._guarantee import nearest_model
-
-            best, satisfied, status = nearest_model(self, start, best, satisfied, status)
+            best, satisfied, status = nearest_model(
+                self.formulas.values(), self.atoms, self.constants, start, best, satisfied, status
+            )
         truth = self.truth(best.movedim(0, -1))
-        return Refined(
+        return RefineResult(
             best.movedim(0, -1),
             last.movedim(0, -1),
             truth,
@@ -344,9 +341,12 @@ class Refine(nn.Module):
         b | c         0.5500  ->  0.7750
         !a & (b | c)  0.5500  ->  0.7750
         """
-        from doxa.refine._explain import explain
-
-        return explain(self, x, target)
+        if x.dim() != 1:
+            raise ConfigError(f"the truth values have shape {tuple(x.shape)}, expected one row, ({len(self.atoms)},)")
+        now = self._first(x)
+        state, goal = self.engine.evaluate(now), self._goals(now, target)
+        wanted = goal if self.schedule == 1 else torch.lerp(state.formulas, goal, self.schedule)
+        return explain(self.engine, self.formulas.values(), now, state, wanted, self._pick)
 
     def extra_repr(self) -> str:
         steps = "until converged" if self.steps is None else f"{self.steps} steps"

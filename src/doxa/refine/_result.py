@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["Refined"]
+__all__ = ["RefineResult"]
 
 
 @dataclass(frozen=True)
-class Refined:
+class RefineResult:
     """The outcome of :meth:`doxa.refine.Refine.run`, row by row.
 
     >>> import torch

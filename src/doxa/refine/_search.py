@@ -10,7 +10,7 @@ from torch import Tensor
 from doxa.errors import ConfigError
 from doxa.refine._descent import GradientRefine
 from doxa.refine._refine import Refine
-from doxa.refine._result import Refined
+from doxa.refine._result import RefineResult
 
 __all__ = ["hybrid", "restarts"]
 
@@ -27,7 +27,7 @@ def restarts(
     times: int = 10,
     spread: float = 0.5,
     generator: torch.Generator | None = None,
-) -> Refined:
+) -> RefineResult:
     """Refine from the input and from perturbed copies of it; each row keeps the best outcome.
 
     Better is, where the target is 1: satisfied when rounded; among those, nearer to the input; otherwise nearer to the
@@ -68,7 +68,7 @@ def restarts(
 
 def hybrid(
     layer: Refine, x: Tensor, target: Tensor | float | None = None, *, descent: GradientRefine | None = None
-) -> Refined:
+) -> RefineResult:
     """Refine, then finish with gradient steps from there; each row keeps the better of the two outcomes.
 
     >>> from doxa.logic import propositions
@@ -85,12 +85,12 @@ def hybrid(
     return _best(layer, start, layer._goals(start, target), [_stacked(first), _stacked(second)])
 
 
-def _stacked(found: Refined) -> Refined:
+def _stacked(found: RefineResult) -> RefineResult:
     """One outcome, with an axis of one in front."""
     return replace(found, **{name: getattr(found, name).unsqueeze(0) for name in _FIELDS}, trajectory=None)
 
 
-def _best(layer: Refine, start: Tensor, goal: Tensor, tried: list[Refined]) -> Refined:
+def _best(layer: Refine, start: Tensor, goal: Tensor, tried: list[RefineResult]) -> RefineResult:
     """Row by row the best along the first axis of all outcomes, with distances measured from the same start."""
     values, last, truth, satisfied, _, iterations, status = (
         torch.cat([getattr(found, name) for found in tried]) for name in _FIELDS
@@ -106,6 +106,6 @@ def _best(layer: Refine, start: Tensor, goal: Tensor, tried: list[Refined]) -> R
         index = chosen.view(*chosen.shape, *[1] * (of.dim() - chosen.dim()))
         return of.gather(0, index.expand(1, *of.shape[1:])).squeeze(0)
 
-    return Refined(
+    return RefineResult(
         pick(values), pick(last), pick(truth), pick(satisfied), pick(moved), iterations.sum(0), pick(status), None
     )

@@ -48,7 +48,7 @@ def norm(
 def _small_mean(
     z: Tensor,
     q: float | Tensor,
-    dims: Dims,
+    dims: int | tuple[int, ...],
     weight: Tensor | None,
     count: float | Tensor,
     eps: float | None,
