@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from doxa.data import random_ksat
-from doxa.exact import Circuit, Elimination, cardinality, native_kernel
+from doxa.exact import Budget, BudgetError, Elimination
+from doxa.exact.circuits import Circuit, cardinality, native_kernel
 from doxa.exact.circuits._backends import Backend, compile_with
-from doxa.exact.circuits._compiler import Budget, BudgetError
 from doxa.exact.circuits._encoding import encode
 from doxa.exact.circuits._layers import evaluate, make_layers
 from doxa.logic import CNF
@@ -54,7 +54,7 @@ def hierarchy(branches: int, depth: int) -> CNF:
 
 
 def sums(digits: int) -> CNF:
-    return encode(addition(digits), limit=10**7).cnf
+    return encode(addition(digits), Budget(operations=1 << 40)).cnf
 
 
 KNOWLEDGE: dict[str, Callable[[], CNF]] = {
@@ -99,7 +99,7 @@ def within_limit(backend: Backend, cnf: CNF) -> tuple[float, Circuit] | None:
 def _compile(backend: Backend, cnf: CNF, sending: Connection) -> None:
     start = time.process_time()
     try:
-        circuit = compile_with(backend, cnf, Budget(seconds=SECONDS, nodes=10**8))
+        circuit, _ = compile_with(backend, cnf, Budget(seconds=SECONDS, operations=1 << 40, nodes=10**8))
     except BudgetError:
         sending.close()
         return

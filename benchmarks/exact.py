@@ -1,6 +1,7 @@
-"""Exact inference, forward and backward: addition by factors against a carry recursion written by hand; circuits
-against KLay, on one and the same circuit, log space against log space and plain numbers against plain numbers;
-compiling and evaluating against PySDD."""
+"""Exact inference, forward and backward: addition by factors against a carry recursion written by hand; a product of
+2-digit numbers against four lines of torch; a formula planned against ``Constraint``; circuits against KLay, on one and
+the same circuit, log space against log space and plain numbers against plain numbers; compiling and evaluating against
+PySDD."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from doxa.exact import Circuit, Elimination, Kernel, compile_cnf, native_kernel
+from doxa.exact import Budget, Compilation, Constraint, Elimination, plan
+from doxa.exact.circuits import Circuit, compile_cnf, native_kernel
 from doxa.exact.circuits._backends import compile_with
-from doxa.exact.circuits._compiler import Budget
 from doxa.exact.circuits._encoding import encode
 from doxa.exact.circuits._layers import evaluate, make_layers
+from doxa.exact.circuits._native import Kernel
 from doxa.exact.circuits._real import evaluate_positive, evaluate_real, make_real_layers
-from doxa.logic import CNF
-from doxa.problem import Belief, addition
+from doxa.logic import CNF, And, Or, propositions
+from doxa.problem import Belief, Factor, Problem, Variable, addition
 from harness import Row, compare, cpu_seconds, exponent
 
 BATCH = 16
@@ -68,6 +70,73 @@ def addition_rows() -> list[Row]:
         times.append(min(cpu_seconds(ours, 3) for _ in range(5)))
     rows.append(Row("addition by factors: exponent of time in N, 1 to 1000", exponent(sizes, times), 1.05, "lower"))
     return rows
+
+
+def two_digit_product() -> tuple[Problem, Tensor]:
+    """Whether the product of two 2-digit numbers is the given one; and the number of each product."""
+    w, aux = Variable.world, Variable.auxiliary
+    number = torch.arange(100).reshape(10, 10)
+    values, codes = torch.unique(torch.arange(100)[:, None] * torch.arange(100), return_inverse=True)
+    factors = [
+        Factor.lookup([w(0), w(1)], aux(0), number),
+        Factor.lookup([w(2), w(3)], aux(1), number),
+        Factor.lookup([aux(0), aux(1)], aux(2), codes),
+        Factor.compare(aux(2), Variable.given(0), Variable.output(0), "="),
+    ]
+    auxiliary, given = (100, 100, len(values)), (len(values),)
+    return Problem.from_factors(factors, (10,) * 4, (2,), auxiliary=auxiliary, given=given), codes.reshape(-1)
+
+
+def product_rows() -> list[Row]:
+    problem, codes = two_digit_product()
+    reasoner, rows, holds = plan(problem).reasoner, [], torch.tensor([1])
+    for batch in (64, 512):
+        logits = torch.randn(batch, 4, 10, requires_grad=True)
+        label = codes[torch.randint(10_000, (batch, 1))]
+
+        def ours(logits: Tensor = logits, label: Tensor = label) -> Tensor:
+            loss = reasoner.loss(Belief.from_logits(logits), holds, given=label).mean()
+            return torch.autograd.grad(loss, logits)[0]
+
+        def by_hand(logits: Tensor = logits, label: Tensor = label) -> Tensor:
+            p = logits.log_softmax(-1)
+            left, right = [(x[:, 0, :, None] + x[:, 1, None]).flatten(1) for x in p.split(2, 1)]
+            joint = (left[:, :, None] + right[:, None]).flatten(1).masked_fill(codes != label, NEVER)
+            return torch.autograd.grad(-joint.logsumexp(-1).mean(), logits)[0]
+
+        torch.testing.assert_close(ours(), by_hand(), rtol=1e-3, atol=1e-6)
+        name = f"product of two 2-digit numbers, batch {batch}: time against four lines of torch"
+        rows.append(compare(name, ours, by_hand, goal=2.0, better="lower"))
+    return rows
+
+
+def formula_rows() -> list[Row]:
+    """30 labels and 46 clauses: the planner's engine for the formula against ``Constraint``."""
+    generator = torch.Generator().manual_seed(0)
+    atoms = propositions(" ".join(f"label{i}" for i in range(30)))
+
+    def clause() -> Or:
+        chosen = torch.randperm(30, generator=generator)[: 2 + int(torch.randint(2, (1,), generator=generator))]
+        signs = torch.rand(len(chosen), generator=generator) < 0.4
+        return Or(*[atoms[i] if sign else ~atoms[i] for i, sign in zip(chosen.tolist(), signs.tolist(), strict=True)])
+
+    formula = And(*[clause() for _ in range(46)])
+    constraint = Constraint(formula)
+    made = plan(Problem.from_formula(formula, constraint.variables)).reasoner
+    assert isinstance(made, Compilation)
+    logits, holds = torch.randn(64, len(constraint.variables), requires_grad=True), torch.tensor([1])
+
+    def ours() -> Tensor:
+        loss = made.loss(Belief.from_bernoulli(logits=logits), holds).mean()
+        return torch.autograd.grad(loss, logits)[0]
+
+    def theirs() -> Tensor:
+        loss = constraint.semantic_loss(Belief.from_bernoulli(logits=logits)).mean()
+        return torch.autograd.grad(loss, logits)[0]
+
+    torch.testing.assert_close(ours(), theirs())
+    name = "formula of 30 labels and 46 clauses, batch 64: time against Constraint"
+    return [compare(name, ours, theirs, goal=1.3, better="lower")]
 
 
 def sudoku() -> CNF:
@@ -155,7 +224,7 @@ def compile_rows() -> list[Row]:
         return compile_cnf(formula)
 
     def theirs() -> Circuit:
-        return compile_with("pysdd", formula, Budget())
+        return compile_with("pysdd", formula, Budget())[0]
 
     assert ours().count() == theirs().count() == 288
     title = "compile sudoku 4×4: time against PySDD with automatic minimisation"
@@ -219,7 +288,7 @@ def pysdd_counter(formula: CNF) -> Callable[[Tensor], Tensor]:
 
 
 def rows() -> list[Row]:
-    return counter_rows() + addition_rows() + circuit_rows() + compile_rows()
+    return counter_rows() + addition_rows() + product_rows() + formula_rows() + circuit_rows() + compile_rows()
 
 
 if __name__ == "__main__":

@@ -411,3 +411,79 @@ def test_outputs_and_beliefs_that_fit() -> None:
     problem.require(belief, torch.tensor([[1, 9], [-1, -1], [0, 0]]))
     with pytest.raises(ProblemError, match=r"belief is over domains \(10, 9\), the world of the problem is \(10, 10\)"):
         problem.require(Belief.uniform((10, 9)))
+
+
+# --- given variables
+
+
+def sum_is(worlds: Tensor, given: Tensor) -> Tensor:
+    return (worlds.sum(-1, keepdim=True) == given).long()
+
+
+def test_given_values_in_every_kind_of_function() -> None:
+    factors = [
+        Factor.lookup([w(0), w(1)], a(0), torch.arange(3).unsqueeze(1) + torch.arange(4)),
+        Factor.compare(a(0), Variable.given(0), y(0), "="),
+    ]
+    problems = [
+        Problem((3, 4), (2,), sum_is, given=(6,)),
+        Problem((3, 4), (2,), lambda world, given: sum(world) == given[0], given=(6,), vectorized=False),
+        Problem.from_function(lambda p, q, r: p + q == r, (3, 4), (2,), given=(6,)),
+        Problem.from_function(lambda p, q, r: (p + q == r).long(), (3, 4), (2,), given=(6,), vectorized=True),
+        Problem.from_factors(factors, (3, 4), (2,), auxiliary=(6,), given=(6,)),
+        Problem((3, 4), (2,), sum_is, factors, auxiliary=(6,), given=(6,), names=("a", "b", "same", "sum")),
+    ]
+    worlds, seen = torch.tensor([[0, 0], [2, 3]]), torch.tensor([[[0]], [[5]], [[1]]])
+    for problem in problems:
+        assert problem.check().worlds == 72
+        assert problem(worlds, seen).squeeze(-1).tolist() == [[1, 0], [0, 1], [0, 0]]
+        assert problem(worlds[0], torch.tensor([0])).tolist() == [1]
+        assert problem.dependence().tolist() == [[True, True]]
+        assert problem.check(max_worlds=1, samples=20, generator=seeded()).worlds == 20
+    assert repr(problems[-1]) == "Problem(world=(3, 4), output=(2,), given=(6,), factors=2)"
+    assert problems[-1].describe(worlds[1], torch.tensor([5])) == "(a=2, b=3) given (sum=5)"
+    assert problems[0].names == ("w0", "w1", "y0", "g0")
+    assert torch.equal(problems[-1].evaluate_factors(worlds, torch.tensor([5])), torch.tensor([[0], [1]]))
+    assert pickle.loads(pickle.dumps(problems[-1]))(worlds, torch.tensor([5])).tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize(
+    "build, message",
+    [
+        (lambda: Problem((2,), (2,), sum_is, given=(0,)), r"given is \(0,\), expected the number of values"),
+        (lambda: Problem((2,), (2,), sum_is, given=(2,), names=("a", "b")), "expected 3 different ones"),
+        (lambda: Problem((2,), (2,), sum_is, given=(2,))(torch.tensor([0])), "has the given variables g0; say given="),
+        (
+            lambda: Problem((2,), (2,), lambda p, q: p + q, given=(2,))(torch.tensor([1]), torch.tensor([1])),
+            r"returned 2 for output y0, expected 0 to 1; the world is \(w0=1\) given \(g0=1\)",
+        ),
+        (lambda: Factor.lookup([w(0)], y(0), torch.tensor([0.0])), "expected int64 values from -1 up"),
+        (lambda: Factor.lookup([w(0)], y(0), torch.tensor([[0]])), "one axis for each input"),
+        (lambda: Factor.lookup([w(0)], w(0), torch.tensor([0])), "expected different variables"),
+        (lambda: Factor.compare(w(0), w(1), y(0), ">"), "comparison is '>', expected '=', '<' or '<='"),
+        (
+            lambda: Problem.from_factors([Factor.lookup([w(0)], y(0), torch.tensor([0, 2]))], (2,), (2,)),
+            r"the table of Factor\(world 0, output 0\) has the code 2, expected at most 1",
+        ),
+        (
+            lambda: Problem.from_factors([Factor.lookup([w(0)], y(0), torch.tensor([0]))], (2,), (2,)),
+            r"has shape \(1,\), expected \(2,\)",
+        ),
+        (
+            lambda: Problem.from_factors([Factor.compare(w(0), w(1), y(0), "<")], (2, 2), (3,)),
+            "has a target with 3 values, expected 2",
+        ),
+        (lambda: Factor.compare(w(0), w(1), y(0), "<").table, "take the factor from a Problem"),
+    ],
+)
+def test_given_variables_and_rules_that_do_not_fit(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        build()
+
+
+def test_a_lookup_without_a_value_allows_no_world() -> None:
+    lookup = Factor.lookup([w(0), Variable.given(0)], y(0), torch.tensor([[0, 1], [1, -1]]))
+    problem = Problem.from_factors([lookup], (2,), (2,), given=(2,))
+    assert problem(torch.tensor([1]), torch.tensor([0])).tolist() == [1]
+    with pytest.raises(ProblemError, match=r"allow no output for world \(1,\) with \(1,\) given"):
+        problem(problem.worlds(), torch.tensor([1]))

@@ -67,7 +67,7 @@ class Definition:
         elif self.auxiliary:
             raise ProblemError(f"auxiliary is {self.auxiliary}, but there are no factors that could use them")
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Numbers of values of all variables: world, then output, then given, then auxiliary."""
         return self.world + self.output + self.given + self.auxiliary

@@ -7,6 +7,7 @@ each component up among those already compiled. The trace of the search is the c
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,12 +20,12 @@ from doxa.logic import CNF
 class _Frame:
     """A component being compiled: first with the variable true, then with it false."""
 
-    key: int
+    key: bytes
     variables: list[int]
     variable: int
     mark: int  # how long the trail was
     literals: list[int]  # what the current branch has fixed
-    pending: list[tuple[int, list[int], int]]  # components still to compile: key, variables, first decision
+    pending: list[tuple[bytes, list[int], int]]  # components still to compile: key, variables, first decision
     parts: list[int]  # compiled components
     branches: list[int]
     second: bool = False
@@ -76,12 +77,9 @@ class Compiler:
         self.satisfied = [0] * len(self.clauses)  # literals that are true
         self.trail: list[int] = []
         self.builder = CircuitBuilder(variables)
-        self.known: dict[int, int] = {}
+        self.known: dict[bytes, int] = {}
         longest = max(self.left, default=0)
         self.weight = [0.0, 0.0] + [2.0 ** (2 - n) for n in range(2, longest + 1)]
-        # A component is named by its variables and clauses, as bits.
-        self.variable_bit = [1 << v for v in range(variables + 1)]
-        self.clause_bit = [1 << (variables + 1 + c) for c in range(len(self.clauses))]
 
     def run(self) -> Circuit:
         """The circuit."""
@@ -108,7 +106,7 @@ class Compiler:
             self.undo(0)
             return FALSE
         free = self.components(range(1, self.variables + 1))
-        bottom = _Frame(0, [], 0, 0, list(self.trail), free, [], [], True)
+        bottom = _Frame(b"", [], 0, 0, list(self.trail), free, [], [], True)
         stack = [bottom]
         while True:
             frame = stack[-1]
@@ -198,7 +196,7 @@ class Compiler:
                 self.left[c] += 1
         del self.trail[mark:]
 
-    def components(self, variables: Sequence[int]) -> list[tuple[int, list[int], int]]:
+    def components(self, variables: Sequence[int]) -> list[tuple[bytes, list[int], int]]:
         """What is left over these variables, in parts that share no variable: key, variables, and which to decide."""
         value, satisfied, clauses, left = self.value, self.satisfied, self.clauses, self.left
         true_in, weight = self.true_in, self.weight
@@ -211,10 +209,9 @@ class Compiler:
                 continue
             seen.add(first)
             part = [first]
-            key = 0
+            own: list[int] = []  # its clauses, as negative numbers
             best, best_score = first, -1.0
             for v in part:  # grows while it is read
-                key |= self.variable_bit[v]
                 score = 0.0
                 work += len(true_in[v]) + len(true_in[-v])
                 for c in (*true_in[v], *true_in[-v]):
@@ -223,7 +220,8 @@ class Compiler:
                     score += weight[left[c]]
                     if c not in seen_clauses:
                         seen_clauses.add(c)
-                        key |= self.clause_bit[c]
+                        own.append(~c)
+                        work += len(clauses[c])
                         for literal in clauses[c]:
                             other = literal if literal > 0 else -literal
                             if not value[other] and other not in seen:
@@ -232,7 +230,8 @@ class Compiler:
                 if score > best_score:
                     best, best_score = v, score
             if best_score > 0.0:  # otherwise the variable is free
-                found.append((key, part, best))
+                # A component is named by its variables and clauses.
+                found.append((array("i", sorted(part + own)).tobytes(), part, best))
         self.meter.spend(work)
         found.sort(key=lambda component: len(component[1]))
         return list(reversed(found))  # the smallest is taken first: if it is false, the others need no work

@@ -157,7 +157,14 @@ class Schedule:
             order = best_order(batches, problem.sizes, budget.join, meter)
         except TooWide as error:
             raise BudgetError("join", _too_wide(problem, error, budget.join)) from None
-        return cls(structure, unary, order)
+        found = cls(structure, unary, order)
+        if found.entries > budget.entries:
+            raise BudgetError(
+                "entries",
+                f"variable elimination takes about {found.entries:,} numbers for one row, more than "
+                f"{budget.entries:,}; raise Budget(entries=...), or use an approximate engine: sampled or amortized",
+            )
+        return found
 
     @property
     def entries(self) -> int:

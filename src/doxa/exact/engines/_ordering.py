@@ -182,7 +182,7 @@ def find_order(
     steps: list[Step] = []
     widest, bottleneck = 0, tuple[int, ...]()
     while state.mentions:
-        meter.spend(len(keys))
+        meter.spend(len(keys) + 4 * len(forms))
         chosen = _choose(state, keys, forms, form_of, strategy)
         join = keys[chosen[0]][-1]
         if join > widest:
@@ -192,14 +192,17 @@ def find_order(
         near = set().union(*[state.neighbours(v) for v in chosen])
         touched = near if strategy != "min-fill" else near.union(*[state.neighbours(v) for v in near])
         steps.append(state.eliminate(chosen))
+        for v in touched.union(chosen):
+            members = forms[form_of[v]]
+            del members[v]
+            if not members:
+                del forms[form_of[v]]
         for v in chosen:
-            del keys[v], forms[form_of.pop(v)][v]
+            del keys[v], form_of[v]
         for v in touched.difference(chosen):
             keys[v] = _key(state, v, strategy)
-            del forms[form_of[v]][v]
             form_of[v] = state.form(v)[0]
             forms.setdefault(form_of[v], {})[v] = None
-        forms = {form: members for form, members in forms.items() if members} if len(forms) > 64 else forms
     return Order(strategy, tuple(steps), widest, bottleneck)
 
 
@@ -217,7 +220,7 @@ def _choose(
 ) -> list[int]:
     """Variables of one form without common tables, to be eliminated next."""
     if strategy == "parallel":
-        small = [members for members in forms.values() if members and keys[next(iter(members))][-1] <= SMALL]
+        small = [members for members in forms.values() if keys[next(iter(members))][-1] <= SMALL]
         if small:
             members = max(small, key=lambda members: (len(members), -keys[next(iter(members))][-1]))
             return _independent(state, sorted(members))
