@@ -14,7 +14,7 @@ from doxa.cli import main
 from doxa.data import MNIST, write_idx
 from doxa.errors import ConfigError, RunError
 from doxa.problem import addition
-from doxa.reproduce import ADDITION, explanation_figures
+from doxa.reproduce import ADDITION
 from doxa.reproduce.addition._amortized import (
     AMORTIZED_ENTRIES,
     AmortizedAdditionConfig,
@@ -24,6 +24,7 @@ from doxa.reproduce.addition._amortized import (
     measure,
     train_amortized_addition,
 )
+from doxa.reproduce.addition._explanations import explanation_figures
 from doxa.train import Run
 
 SHORT = AmortizedAdditionConfig(
