@@ -338,7 +338,7 @@ def test_tasks_with_mistakes(tmp_path: Path) -> None:
         ({"semantics": {"exakt": doxa.Exact()}}, "did you mean 'exact'"),
         ({"symbols": {}}, "symbols is not a function"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"test": {"tosses": {"first": [1]}}}, "is list, expected a tensor"),
+        ({"test": {"tosses": {"first": "ab"}}}, "is str, expected a tensor"),
         ({"test": {"tosses": {"a": torch.zeros(2), "b": torch.zeros(3)}}}, "different numbers of rows"),
     ]:
         with pytest.raises((ConfigError, DataError), match=message):
