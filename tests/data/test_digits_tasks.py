@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from doxa.data import MNIST, Batches, digits_task, normalize, reference_accuracy
+from doxa.data import MNIST, Batches, digits_task, normalize
+from doxa.data._digits import reference_accuracy
 from doxa.errors import ConfigError, DataError, ProblemError
 from doxa.problem import addition, multiplication, remainder
-from doxa.reproduce import DigitsBaseline
+from doxa.reproduce.digits._baselines import DigitsBaseline
 
 
 def marked(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from doxa.data import PathMaps, map_tiles, optimal_paths, read_warcraft, same_paths, terrain_maps, write_warcraft
+from doxa.data import PathMaps, map_tiles, optimal_paths, read_warcraft, terrain_maps
+from doxa.data._paths import same_paths
+from doxa.data._paths_files import write_warcraft
 from doxa.errors import ConfigError, DataError
 from doxa.problem import cheapest_paths
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from doxa.cli import main
 from doxa.data import write_idx
 from doxa.errors import ConfigError
-from doxa.reproduce import ADDITION, RefineAdditionConfig, addition_layer
+from doxa.reproduce import ADDITION
+from doxa.reproduce.addition._refine import RefineAdditionConfig, addition_layer
 from doxa.train import Run
 
 

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from doxa.amortized import AmortizedReasoner
-from doxa.data import map_tiles, optimal_paths, terrain_maps, write_warcraft
+from doxa.data import map_tiles, optimal_paths, terrain_maps
+from doxa.data._paths_files import write_warcraft
 from doxa.errors import ConfigError, DataError
 from doxa.problem import Belief, shortest_path
-from doxa.reproduce import PATHS, PathsConfig, reproduce
+from doxa.reproduce import PATHS, reproduce
 from doxa.reproduce.paths import _experiment as paths
+from doxa.reproduce.paths._experiment import PathsConfig
 from doxa.reproduce.paths._methods import RLOO, ANeSI, ImplicitMLE, Method, hamming
 from doxa.train import Run
 

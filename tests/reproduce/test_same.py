@@ -20,7 +20,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from doxa.cli import main
 from doxa.data import split_indices, write_idx
 from doxa.errors import ConfigError, DataError
-from doxa.reproduce import SAME, SUM9, Entry, PairsConfig
+from doxa.reproduce import SAME, SUM9
+from doxa.reproduce._experiment import Entry
+from doxa.reproduce.same._config import PairsConfig
 from doxa.reproduce.same._figures import draw_pairs
 from doxa.reproduce.same._loss import PairLoss, holds, relation_loss
 from doxa.reproduce.same._network import PairNetwork

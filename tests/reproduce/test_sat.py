@@ -13,8 +13,8 @@ from doxa.data import ksat_instances
 from doxa.errors import ConfigError, DataError
 from doxa.logic import CNF, write_dimacs
 from doxa.refine import GradientRefine, Refine
-from doxa.reproduce import SAT, SatConfig, collect
-from doxa.reproduce.sat._experiment import FORMULAS_SEED, measure
+from doxa.reproduce import SAT, collect
+from doxa.reproduce.sat._experiment import FORMULAS_SEED, SatConfig, measure
 from doxa.reproduce.sat._figures import CURVE, draw_sat
 from doxa.train import Result, Run
 

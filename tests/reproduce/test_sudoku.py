@@ -9,7 +9,8 @@ import pytest
 import torch
 from tests.reproduce.drawn import drawn_digits, killed_at
 
-from doxa.data import MNIST, is_sudoku, sudoku_pairs, sudoku_problem, visual_sudoku, write_idx
+from doxa.data import MNIST, is_sudoku, sudoku_problem, visual_sudoku, write_idx
+from doxa.data._sudoku import sudoku_pairs
 from doxa.errors import ConfigError, DataError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Factor, Problem, Variable, tabulate

@@ -15,8 +15,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from doxa.cli import main
 from doxa.data import MNIST, Batches, write_idx
 from doxa.errors import ConfigError
-from doxa.reproduce import VAE, VAEConfig
-from doxa.reproduce.vae._experiment import _reconstruction, backward_with_variance, binarised, negative_elbo
+from doxa.reproduce import VAE
+from doxa.reproduce.vae._experiment import VAEConfig, _reconstruction, backward_with_variance, binarised, negative_elbo
 from doxa.reproduce.vae._model import ControlVariate, DiscreteVAE, Latents
 from doxa.stochastic import ARM, GO, REBAR, RELAX, Estimator, Score, Tape, profile_variance
 from doxa.train import Result, Run

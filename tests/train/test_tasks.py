@@ -21,8 +21,6 @@ import doxa
 from doxa.data import MNIST, write_idx
 from doxa.errors import ConfigError, DataError, RunError
 from doxa.train import (
-    SEMANTICS,
-    Comparison,
     Fitting,
     Run,
     Task,
@@ -30,14 +28,16 @@ from doxa.train import (
     evaluate_run,
     find_task,
     open_run,
-    read_evaluation,
-    run_folder,
     train_task,
     write_task_report,
 )
+from doxa.train.tasks._compare import Comparison
+from doxa.train.tasks._evaluate import read_evaluation
 from doxa.train.tasks._fingerprint import Fingerprint
 from doxa.train.tasks._measure import measure
 from doxa.train.tasks._reading import Reading
+from doxa.train.tasks._task import SEMANTICS
+from doxa.train.tasks._train import run_folder
 
 # Two coins with three faces are tossed, and the sum and the product of what they show are told.
 COINS = """
@@ -338,7 +338,7 @@ def test_tasks_with_mistakes(tmp_path: Path) -> None:
         ({"semantics": {"exakt": doxa.Exact()}}, "did you mean 'exact'"),
         ({"symbols": {}}, "symbols is not a function"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"test": {"tosses": {"first": [1]}}}, "is list, expected a tensor"),
+        ({"test": {"tosses": {"first": "ab"}}}, "is str, expected a tensor"),
         ({"test": {"tosses": {"a": torch.zeros(2), "b": torch.zeros(3)}}}, "different numbers of rows"),
     ]:
         with pytest.raises((ConfigError, DataError), match=message):

@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from doxa.cli._output import say, say_json
 
 if TYPE_CHECKING:
-    from doxa.reproduce import Gallery
+    from doxa.reproduce.figures._gallery import Gallery
 
 Topic = Literal["fuzzy", "refine", "explanations"]
 
@@ -58,7 +58,7 @@ def _gallery(topic: Topic, seed: int, trained: Path | None, data: Path | None) -
         return "Differentiable fuzzy logics: the figures", fuzzy_figures(seed)
     if topic == "explanations":
         from doxa.errors import ConfigError
-        from doxa.reproduce import explanation_figures
+        from doxa.reproduce.addition._explanations import explanation_figures
 
         if trained is None:
             raise ConfigError(

@@ -11,7 +11,8 @@ from tyro.conf import arg
 from doxa.cli._output import say, say_json
 
 if TYPE_CHECKING:
-    from doxa.reproduce import Entry, Experiment
+    from doxa.reproduce import Experiment
+    from doxa.reproduce._experiment import Entry
 
     Entries = list[Entry]  # inside the commands ``list`` is an option
 

@@ -26,7 +26,8 @@ class Tasks:
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.train import BUILT_IN, SEMANTICS
+        from doxa.train.tasks._builtin import BUILT_IN
+        from doxa.train.tasks._task import SEMANTICS
 
         if self.json:
             say_json({"tasks": {name: about for name, (about, _) in BUILT_IN.items()}, "semantics": list(SEMANTICS)})
@@ -63,7 +64,8 @@ class Train:
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.train import clean_exit, find_task, run_folder, train_task
+        from doxa.train import clean_exit, find_task, train_task
+        from doxa.train.tasks._train import run_folder
 
         with clean_exit():
             settings = [*self.settings, *([] if self.steps is None else [f"steps={self.steps}"])]
@@ -103,7 +105,8 @@ class Evaluate:
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.train import Comparison, clean_exit, evaluate_run
+        from doxa.train import clean_exit, evaluate_run
+        from doxa.train.tasks._compare import Comparison
 
         with clean_exit():
             table = Comparison(tuple(evaluate_run(path) for path in self.runs))

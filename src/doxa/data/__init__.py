@@ -18,11 +18,11 @@ next. `read_idx` and `write_idx` are the file format of MNIST.
 SATLIB's `uf` sets do; the files of SATLIB are read by `doxa.logic.read_dimacs`.
 
 A `digits_task` shows images of digits, each once, and tells what a function makes of them: a sum, a product, anything
-that Python computes. `reference_accuracy` is what reading each digit by itself would give.
+that Python computes.
 
 Path planning is learning what the tiles of a map cost from the cheapest paths across it. `read_warcraft` reads the
 published maps where a user has them; `terrain_maps` draws maps of the same layout from a seed. A predicted path is
-right if it is as cheap as the cheapest (`optimal_paths`); whether it is the very same (`same_paths`) is told beside it.
+right if it is as cheap as the cheapest (`optimal_paths`).
 
 Visual Sudoku tells of grids of digits only whether they are correct: `visual_sudoku` makes the puzzles, and
 `sudoku_problem` says what a correct one is.
@@ -42,15 +42,15 @@ torch.Size([16, 1, 28, 28]) torch.Size([16])
 from __future__ import annotations
 
 from doxa.data._batches import Batches
-from doxa.data._digits import DigitsTask, digits_task, reference_accuracy
+from doxa.data._digits import DigitsTask, digits_task
 from doxa.data._idx import read_idx, write_idx
 from doxa.data._ksat import ksat_instances, random_ksat
 from doxa.data._mnist import MNIST, normalize
-from doxa.data._paths import TILE_COSTS, PathMaps, map_tiles, optimal_paths, same_paths
-from doxa.data._paths_files import read_warcraft, write_warcraft
+from doxa.data._paths import TILE_COSTS, PathMaps, map_tiles, optimal_paths
+from doxa.data._paths_files import read_warcraft
 from doxa.data._paths_terrain import terrain_maps
 from doxa.data._splits import split_indices
-from doxa.data._sudoku import SudokuPuzzles, is_sudoku, sudoku_pairs, sudoku_problem, visual_sudoku
+from doxa.data._sudoku import SudokuPuzzles, is_sudoku, sudoku_problem, visual_sudoku
 
 __all__ = [
     "MNIST",
@@ -68,13 +68,9 @@ __all__ = [
     "random_ksat",
     "read_idx",
     "read_warcraft",
-    "reference_accuracy",
-    "same_paths",
     "split_indices",
-    "sudoku_pairs",
     "sudoku_problem",
     "terrain_maps",
     "visual_sudoku",
     "write_idx",
-    "write_warcraft",
 ]

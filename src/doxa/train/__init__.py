@@ -23,56 +23,38 @@ measured and `results_table` sets it beside what others published.
 from __future__ import annotations
 
 from doxa.train.report._report import write_task_report
-from doxa.train.runs._checkpoint import Checkpoint
 from doxa.train.runs._config import config_values, load_config, read_config
-from doxa.train.runs._progress import Progress
 from doxa.train.runs._results import Result, check_prefix
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import GlobalRandom
 from doxa.train.runs._steps import clean_exit, run_steps
-from doxa.train.runs._table import ResultsTable, Row, results_table
-from doxa.train.runs._tree import pack, unpack
-from doxa.train.tasks._builtin import BUILT_IN
-from doxa.train.tasks._compare import Comparison, compare_task
-from doxa.train.tasks._evaluate import Evaluation, evaluate_run, read_evaluation
+from doxa.train.runs._table import Row, results_table
+from doxa.train.tasks._compare import compare_task
+from doxa.train.tasks._evaluate import evaluate_run
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._fit import Fitting, fit
-from doxa.train.tasks._network import digit_network
-from doxa.train.tasks._task import SEMANTICS, Task
-from doxa.train.tasks._train import TaskConfig, open_run, run_folder, train_task
+from doxa.train.tasks._task import Task
+from doxa.train.tasks._train import open_run, train_task
 
 __all__ = [
-    "BUILT_IN",
-    "SEMANTICS",
-    "Checkpoint",
-    "Comparison",
-    "Evaluation",
     "Fitting",
     "GlobalRandom",
-    "Progress",
     "Result",
-    "ResultsTable",
     "Row",
     "Run",
     "Task",
-    "TaskConfig",
     "check_prefix",
     "clean_exit",
     "compare_task",
     "config_values",
-    "digit_network",
     "evaluate_run",
     "find_task",
     "fit",
     "load_config",
     "open_run",
-    "pack",
     "read_config",
-    "read_evaluation",
     "results_table",
-    "run_folder",
     "run_steps",
     "train_task",
-    "unpack",
     "write_task_report",
 ]

@@ -10,7 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from doxa.train import Progress, Run, run_steps
+from doxa.train import Run, run_steps
+from doxa.train.runs._progress import Progress
 
 
 @dataclass(frozen=True)

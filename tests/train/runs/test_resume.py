@@ -18,7 +18,8 @@ from torch import nn, optim
 from torch.optim import lr_scheduler, swa_utils
 
 from doxa.errors import ConfigError, RunError, RunWarning
-from doxa.train import GlobalRandom, Run, pack, run_steps
+from doxa.train import GlobalRandom, Run, run_steps
+from doxa.train.runs._tree import pack
 
 
 @dataclass(frozen=True)

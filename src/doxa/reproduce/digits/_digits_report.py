@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.train import ResultsTable, Run
+from doxa.train import Run
 from doxa.train.report._page import Section, figure, picture, write_page
+from doxa.train.runs._table import ResultsTable
 
 _SHOWN = 12  # pictures of digits in a row
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from doxa.data import Batches, PathMaps, map_tiles, optimal_paths, read_warcraft, same_paths, terrain_maps
+from doxa.data import Batches, PathMaps, map_tiles, optimal_paths, read_warcraft, terrain_maps
+from doxa.data._paths import same_paths
 from doxa.errors import ConfigError, DataError
 from doxa.reproduce._experiment import Entry, Experiment, descend, run_experiment
 from doxa.reproduce.paths._methods import RLOO, ANeSI, ImplicitMLE, Method, Neural, Supervised

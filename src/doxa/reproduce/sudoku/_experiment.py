@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from doxa.data import MNIST, Batches, SudokuPuzzles, is_sudoku, normalize, sudoku_pairs, visual_sudoku
+from doxa.data import MNIST, Batches, SudokuPuzzles, is_sudoku, normalize, visual_sudoku
+from doxa.data._sudoku import sudoku_pairs
 from doxa.errors import ConfigError
 from doxa.exact import Constraint
 from doxa.logic import And, Constant, Function, Propositional, Sort, ground

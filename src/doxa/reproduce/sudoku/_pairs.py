@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from doxa._numerics import lift, log1mexp
 from doxa.amortized import AmortizedReasoner, MixtureDirichlet, PairsModel
-from doxa.data import MNIST, Batches, SudokuPuzzles, is_sudoku, normalize, sudoku_pairs, sudoku_problem, visual_sudoku
+from doxa.data import MNIST, Batches, SudokuPuzzles, is_sudoku, normalize, sudoku_problem, visual_sudoku
+from doxa.data._sudoku import sudoku_pairs
 from doxa.errors import ConfigError
 from doxa.problem import Belief, Problem
 from doxa.reproduce._experiment import Entry, descend, moving_average, run_experiment

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from doxa.data import MNIST, digits_task, normalize
 from doxa.errors import DataError
 from doxa.logic import logits
-from doxa.semantics import Amortized, Fuzzy, Refined, Sampled, Semantics
+from doxa.semantics import Amortized, Sampled, Semantics
 from doxa.stochastic import LeaveOneOut
 from doxa.train.tasks._fit import Fitting
 from doxa.train.tasks._network import digit_network
@@ -25,8 +25,6 @@ SEMANTICS: dict[str, Semantics] = {
     "amortized": Amortized(hidden=128, samples=300, pretrain=300),
     # The expected share of violations does not lead away from the beginning, where all digits are read alike.
     "sampled": Sampled(LeaveOneOut(100), log=True),
-    "refined": Refined("godel"),
-    "fuzzy": Fuzzy("log_product"),
 }
 
 

@@ -31,6 +31,19 @@ SEMANTICS: Mapping[str, Callable[[], Semantics]] = {
 }
 """The words for ways of reasoning, and what they mean where a task does not say otherwise."""
 
+
+def _meaning(word: str) -> Semantics:
+    """The semantics that a word names."""
+    kind, colon, logic = word.partition(":")
+    if kind not in SEMANTICS:
+        raise ConfigError(f"there is no semantics {word!r}; {nearest(kind, SEMANTICS, 'there are')}")
+    if not colon:
+        return SEMANTICS[kind]()
+    if kind not in ("fuzzy", "refined"):
+        raise ConfigError(f"{word!r} names a logic, which only fuzzy and refined have, such as fuzzy:godel")
+    return Fuzzy(logic) if kind == "fuzzy" else Refined(logic)
+
+
 Data = Mapping[str, Any]
 
 
@@ -146,16 +159,7 @@ class Task:
         Raises:
             ConfigError: there is no such word; the message names those there are.
         """
-        kind, colon, logic = word.partition(":")
-        if kind not in SEMANTICS:
-            raise ConfigError(f"there is no semantics {word!r}; {nearest(kind, SEMANTICS, 'there are')}")
-        if not colon:
-            return self.semantics[kind] if kind in self.semantics else SEMANTICS[kind]()
-        if kind == "fuzzy":
-            return Fuzzy(logic)
-        if kind == "refined":
-            return Refined(logic)
-        raise ConfigError(f"{word!r} names a logic, which only fuzzy and refined have, such as fuzzy:godel")
+        return self.semantics[word] if word in self.semantics else _meaning(word)
 
     def model(self, semantics: Semantics | None, *, seed: int = 0) -> Model:
         """The knowledge with new networks, drawn with a seed; the caller's random state is left as it is."""
