@@ -26,6 +26,7 @@ from doxa.errors import ConfigError, DoxaWarning
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.problem import Problem
+from doxa.semantics._exact import Exact
 from doxa.semantics._learners import Learners, digest
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
@@ -95,6 +96,10 @@ class Amortized(Semantics):
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
         return AmortizedCompiled(axioms, interpretation, self)
+
+    def for_labels(self) -> Semantics:
+        """What one network says of one fact needs no inference."""
+        return Exact(impossible=self.impossible, budget=self.budget)
 
     def learner(self, problem: Problem, device: torch.device) -> Learner:
         """A new inference model for a problem, with its prior and optimiser."""

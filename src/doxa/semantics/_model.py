@@ -407,7 +407,7 @@ class Model(nn.Module):
             self._facts = fact_rows(self.kb, self.interpretation)
         found = []
         for facts in self._facts:
-            chosen = self._default(semantics)
+            chosen = self._default(semantics).for_labels()
             ready = self._ready(chosen, (), lambda facts=facts: (facts.axiom,), facts.rows)  # type: ignore[misc]
             (each,) = ready.losses({**data, **facts.data(self.interpretation, data)}, generator, "none")
             found.append((facts.rows, (each * facts.weights.to(each)).sum(), ready.is_log))
