@@ -115,7 +115,9 @@ def test_the_logarithm_of_the_share_of_samples() -> None:
     assert loss.item() == pytest.approx(exact.item(), abs=0.05)
     a, b = (torch.autograd.grad(x, scores)[0] for x in (loss, exact))
     torch.testing.assert_close(a, b, atol=0.02, rtol=0)
-    never = doxa.Model(parse("pred a; pred b; [no] a & b", warn=False), **dict.fromkeys("ab", doxa.probs(torch.tensor(1e-30))))
+    never = doxa.Model(
+        parse("pred a; pred b; [no] a & b", warn=False), **dict.fromkeys("ab", doxa.probs(torch.tensor(1e-30)))
+    )
     worst = torch.tensor(8.0).log().item()  # half a world of four
     assert never.loss(semantics=doxa.Sampled(Score(4))).item() == pytest.approx(worst)
     nothing = doxa.Model(parse("pred a; [no] a & !a", warn=False), a=doxa.probs(torch.tensor(0.5)))
@@ -290,7 +292,10 @@ def test_what_is_not_finite_is_found() -> None:
     net = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
     model = doxa.Model(text, wet=doxa.logits(Broken()), rain=doxa.logits(net))
     days = torch.ones(3, 2)
-    assert model.find_nonfinite(semantics=doxa.Fuzzy(), Day=days) == "what wet is bound to returned numbers that are not finite"
+    assert (
+        model.find_nonfinite(semantics=doxa.Fuzzy(), Day=days)
+        == "what wet is bound to returned numbers that are not finite"
+    )
     fine = doxa.Model(text, wet=doxa.logits(net), rain=doxa.logits(net))
     assert "finite" in fine.find_nonfinite(semantics=doxa.Fuzzy(), Day=days)
     net[0].bias.data.fill_(float("nan"))
@@ -387,4 +392,6 @@ def test_nan_is_traced_to_its_symbol_even_where_nothing_can_be_drawn() -> None:
     model = doxa.Model("pred rain; [wet] rain", rain=doxa.logits(lambda: torch.tensor(float("nan"))))
     with pytest.raises(ProblemError, match=r"no world can be drawn from NaN.*Model\.find_nonfinite"):
         model.loss(semantics=doxa.Sampled())
-    assert model.find_nonfinite(semantics=doxa.Sampled()) == "what rain is bound to returned numbers that are not finite"
+    assert (
+        model.find_nonfinite(semantics=doxa.Sampled()) == "what rain is bound to returned numbers that are not finite"
+    )

@@ -59,7 +59,9 @@ def test_certain_images_have_one_sum(semantics: Any) -> None:
     found = model.predict("pairs.sum", semantics=semantics, pairs=pairs)
     assert found.values.tolist() == digits.sum(0).tolist()
     cap = 1e-6 if semantics == doxa.Fuzzy("log_product") else 0.0  # its logarithms end at 1.2e-7
-    torch.testing.assert_close(found.truths.double(), nn.functional.one_hot(digits.sum(0), 7).double(), atol=cap, rtol=0)
+    torch.testing.assert_close(
+        found.truths.double(), nn.functional.one_hot(digits.sum(0), 7).double(), atol=cap, rtol=0
+    )
     assert sum(calls) == 8
 
 
