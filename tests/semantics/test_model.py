@@ -160,6 +160,19 @@ def test_fuzzy_is_the_fuzzy_loss() -> None:
     assert model.loss(semantics="fuzzy", Day=3) == model.loss(semantics=doxa.Fuzzy("log_product"), Day=3)
 
 
+def test_refinement_costs_nothing_where_an_axiom_certainly_holds() -> None:
+    kb = "sort D; pred a(D); pred b(D); pred on(D); [either] forall d: D. a(d) | b(d); [then] forall d: D. on(d) -> b(d)"
+    model = doxa.Model(
+        kb,
+        a=doxa.probs(torch.tensor([1.0, 0.9, 0.3])),
+        b=doxa.probs(torch.tensor([0.4, 0.4, 0.6])),
+        on=torch.tensor([True, False, True]),
+    )
+    each = model.losses(semantics="refined", reduction="none", D=3).by_name()
+    torch.testing.assert_close((-each["either"]).exp(), torch.tensor([1.0, 0.6, 0.6]))  # the best worlds: a ¬b, ¬a b
+    torch.testing.assert_close((-each["then"]).exp(), torch.tensor([0.4, 1.0, 0.6]))
+
+
 def test_the_fuzzy_loss_of_an_axiom_is_the_mean_of_its_instances() -> None:
     model, truth = weather(4)
     rain, wet, warm = (truth[s] for s in ("rain", "wet", "warm"))
