@@ -54,7 +54,7 @@ def test_from_samples_where_exact_is_too_hard_or_not_wanted() -> None:
         "sort Node; pred edge(Node, Node); [any] exists x, y, z: Node. edge(x, y) & edge(y, z) & edge(z, x)",
         edge=doxa.probs(torch.full((5, 5), 0.3)),
     )
-    (one,) = hard.explain(semantics=doxa.Exact(budget=Budget(nodes=10)), Node=5, generator=random)
+    (one,) = hard.explain(semantics=doxa.Exact(budget=Budget(operations=10)), Node=5, generator=random)
     assert "estimated" in one.how and len(one.worlds) == 3 and len(one.worlds[0].values) == 25
 
 
