@@ -51,6 +51,7 @@ def test_knowledge_through_text_changes_nothing(semantics: Any) -> None:
     for base in (kb, parse(str(kb)), parse(str(parse(str(kb))))):
         ours = model(base, scores, parity)
         torch.manual_seed(0)
+        ours.inference_step(semantics=semantics, pairs=pairs)
         losses = [] if isinstance(semantics, doxa.Classical) else ours.losses(semantics=semantics, pairs=pairs).values
         random = torch.Generator().manual_seed(0)
         truth = ours.truth(semantics=semantics, generator=random, pairs=pairs)
@@ -66,9 +67,9 @@ def test_on_crisp_beliefs_all_rows_are_as_true_as_they_are_classically(seed: int
     sure = torch.where(parity > 0, 100.0, -100.0)
     pairs["sum"][0] = (crisp.argmax(-1)[0] + crisp.argmax(-1)[3]).item()  # one row holds at least
     ours = model(parse(ADDITION), crisp, sure)
-    wanted = doxa.Classical().compile(ours.kb.axioms, ours.interpretation).each({"pairs": pairs}, None)
+    wanted = doxa.Classical().compile(ours.kb.axioms, ours.interpretation).rows({"pairs": pairs}, None)
     for semantics in ALL[1:-1]:
-        found = semantics.compile(ours.kb.axioms, ours.interpretation).each({"pairs": pairs}, None)
+        found = semantics.compile(ours.kb.axioms, ours.interpretation).rows({"pairs": pairs}, None)
         for a, b in zip(found, wanted, strict=True):
             torch.testing.assert_close(a.float(), b, atol=1e-4, rtol=0)
 

@@ -58,7 +58,10 @@ def test_certain_images_have_one_sum(semantics: Any) -> None:
     pairs = {"left": x[0], "right": x[1], "sum": torch.zeros(4, dtype=torch.int64)}  # what stands there is ignored
     found = model.predict("pairs.sum", semantics=semantics, pairs=pairs)
     assert found.values.tolist() == digits.sum(0).tolist()
-    torch.testing.assert_close(found.truths.double(), nn.functional.one_hot(digits.sum(0), 7).double())
+    cap = 1e-6 if semantics == doxa.Fuzzy("log_product") else 0.0  # its logarithms end at 1.2e-7
+    torch.testing.assert_close(
+        found.truths.double(), nn.functional.one_hot(digits.sum(0), 7).double(), atol=cap, rtol=0
+    )
     assert sum(calls) == 8
 
 
@@ -67,13 +70,13 @@ def test_each_row_has_the_truth_it_has_alone() -> None:
     x = scores(4)
     pairs = {"left": x[0], "right": x[1], "sum": torch.tensor([0, 2, 3, 6])}
     for semantics in (doxa.Exact(), doxa.Fuzzy("product"), doxa.Fuzzy("log_product"), doxa.Refined(), doxa.Classical()):
-        (each,) = semantics.compile(model.kb.axioms, model.interpretation).each({"pairs": pairs}, None)
+        (each,) = semantics.compile(model.kb.axioms, model.interpretation).rows({"pairs": pairs}, None)
         alone = [
             model.truth(semantics=semantics, pairs={k: v[i : i + 1] for k, v in pairs.items()})["sum"] for i in range(4)
         ]
         torch.testing.assert_close(each, torch.stack(alone))
     drawn = doxa.Sampled(Score(20_000)).compile(model.kb.axioms, model.interpretation)
-    (each,) = drawn.each({"pairs": pairs}, torch.Generator().manual_seed(0))
+    (each,) = drawn.rows({"pairs": pairs}, torch.Generator().manual_seed(0))
     exact = of_sums(x.softmax(-1))[torch.arange(4), pairs["sum"]]
     torch.testing.assert_close(each, exact, atol=0.02, rtol=0)
 
@@ -81,9 +84,9 @@ def test_each_row_has_the_truth_it_has_alone() -> None:
 def test_an_axiom_about_nothing_in_particular_is_one_instance() -> None:
     model = doxa.Model("pred a; pred b; [any] a | b", a=doxa.probs(torch.tensor(0.5)), b=doxa.probs(torch.tensor(0.2)))
     for semantics in ALL:
-        (each,) = semantics.compile(model.kb.axioms, model.interpretation).each({}, None)
-        assert each.shape == (1,)
-    (exact,) = doxa.Exact().compile(model.kb.axioms, model.interpretation).each({}, None)
+        (each,) = semantics.compile(model.kb.axioms, model.interpretation).rows({}, None)
+        assert each.shape == ()
+    (exact,) = doxa.Exact().compile(model.kb.axioms, model.interpretation).rows({}, None)
     assert exact.item() == pytest.approx(0.6)
 
 
@@ -98,7 +101,7 @@ def test_objects_and_guards_and_inner_quantifiers() -> None:
     model = doxa.Model(kb, rain=doxa.probs(p), late=torch.tensor([True, True, False]))
     wanted = torch.cat([p[:2].prod(-1), torch.ones(1)])
     for semantics in (doxa.Exact(), doxa.Fuzzy("product"), doxa.Fuzzy("log_product")):
-        (each,) = semantics.compile(model.kb.axioms, model.interpretation).each({"Day": 3}, None)
+        (each,) = semantics.compile(model.kb.axioms, model.interpretation).rows({"Day": 3}, None)
         torch.testing.assert_close(each, wanted)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
-from doxa.errors import ConfigError, ProblemError
+from doxa.errors import BudgetError, ConfigError, ProblemError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.problem import Problem
@@ -66,12 +67,14 @@ class _Compiled(Probabilistic):
     def _reason(self, batch: ProblemBatch) -> str:
         """Why a problem is not treated exactly; empty if it is."""
         if id(batch.problem) not in self._reasons:
-            key = digest(batch.problem, batch.outputs)
+            key = f"{digest(batch.problem, batch.outputs)} within {self.how.budget}"
             if key not in self.learners.decisions:
                 try:
                     planned(self.interpretation, batch.problem, self.how.budget)
                     self.learners.decisions[key] = ""
                 except ProblemError as error:
+                    if isinstance(error, BudgetError) and error.field == "seconds":  # no clock decides
+                        raise
                     self.learners.decisions[key] = str(error)
             self._reasons[id(batch.problem)] = (batch.problem, self.learners.decisions[key])
         return self._reasons[id(batch.problem)][1]
@@ -92,7 +95,9 @@ class _Compiled(Probabilistic):
         if not isinstance(self.otherwise, AmortizedCompiled):
             return 0
         updates = 0
-        for posed in self.posed(data, generator):
+        with torch.no_grad():
+            asked = self.posed(data, generator, whole=self.how.quantifier == "logic")
+        for posed in asked:
             for batch in posed.batches:
                 if self._reason(batch):
                     updates += self.otherwise.learn_from(posed, batch, generator)

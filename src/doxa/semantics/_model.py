@@ -109,7 +109,7 @@ class Model(nn.Module):
         self._check_options(reduction, combine, data)
         if combine == "joint":
             found, weights, logs = self._joint(semantics, reduction, data, generator)
-            names: tuple[str, ...] = ("joint",)
+            names: tuple[str, ...] = ("joint",) if found else ()
         else:
             found, logs = self._axiom_losses(semantics, reduction, data, generator)
             names = tuple([axiom.name for axiom in self.kb.axioms])
@@ -146,18 +146,27 @@ class Model(nn.Module):
         """The loss, so that a wrapper around the module (DDP, say) sees it."""
         return self.loss(**call)
 
-    def inference_step(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> int:
+    def inference_step(
+        self,
+        *,
+        semantics: Chosen = None,
+        combine: Combine = "sum",
+        generator: torch.Generator | None = None,
+        **data: Any,
+    ) -> int:
         """Let the inference models of amortised semantics learn, and say how many updates they made.
 
         ``doxa train`` calls it before each loss; in a loop of your own it is one more line. Nothing happens under other
-        semantics. In processes that train together, the models stay equal.
+        semantics. What is learnt depends on how axioms are combined, as in the loss. In processes that train together, the models stay equal.
 
         >>> import doxa
         >>> model = Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
         >>> model.inference_step(semantics=doxa.Amortized(pretrain=10)), model.inference_step(semantics="exact")
         (11, 0)
         """
-        self._check_options("mean", "sum", data)
+        self._check_options("mean", combine, data)
+        if combine == "joint" and self.kb.axioms:
+            return self._joint_ready(semantics).learn(data, generator)
         return sum([self._ready(c, n).learn(data, generator) for c, n in self._groups(semantics)])
 
     def truth(
@@ -381,11 +390,15 @@ class Model(nn.Module):
     def _joint(
         self, semantics: Chosen, reduction: Reduction, data: Mapping[str, Any], generator: torch.Generator | None
     ) -> tuple[list[Tensor], Tensor, list[bool]]:
+        if not self.kb.axioms:
+            return [], self.weights(), []
+        ready = self._joint_ready(semantics)
+        return ready.losses(data, generator, reduction), self.weights().new_ones(1), [ready.is_log]
+
+    def _joint_ready(self, semantics: Chosen) -> Compiled:
         from doxa.semantics._probabilistic import Probabilistic
 
         groups = self._groups(semantics)
-        if not groups:
-            return [], self.weights(), []
         if len(groups) > 1:
             raise ConfigError("combine='joint' needs one semantics for all axioms, got one for each")
         chosen, numbers = groups[0]
@@ -395,7 +408,7 @@ class Model(nn.Module):
                 f"combine='joint' is a probability, which {type(chosen).__name__} has not; use Exact(), Sampled(), "
                 "Amortized() or Auto(), or combine='sum'"
             )
-        return ready.losses(data, generator, reduction), self.weights().new_ones(1), [ready.is_log]
+        return ready
 
     def _label_losses(
         self, semantics: Chosen, data: Mapping[str, Any], generator: torch.Generator | None
@@ -407,7 +420,7 @@ class Model(nn.Module):
             self._facts = fact_rows(self.kb, self.interpretation)
         found = []
         for facts in self._facts:
-            chosen = self._default(semantics)
+            chosen = self._default(semantics).for_labels()
             ready = self._ready(chosen, (), lambda facts=facts: (facts.axiom,), facts.rows)  # type: ignore[misc]
             (each,) = ready.losses({**data, **facts.data(self.interpretation, data)}, generator, "none")
             found.append((facts.rows, (each * facts.weights.to(each)).sum(), ready.is_log))

@@ -29,7 +29,7 @@ class Refined(Semantics):
 
     .. math:: t = \max_{w ⊨ φ} T(P_1(w_1), …, P_n(w_n)),
 
-    as in the addition layer of Chapter 4. The loss of an instance is -log t; `Model.truth` is that of the weakest
+    as in the addition layer of Chapter 4; an instance that no possible world violates is true. The loss of an instance is -log t; `Model.truth` is that of the weakest
     instance. Learning from it may end in a local minimum: only the best world is made more probable.
 
     Args:
@@ -77,8 +77,8 @@ class _Compiled(Probabilistic):
                 f"{self.how.budget.worlds:,}); raise it, or use Fuzzy(...) or Sampled(...) for this axiom",
             )
         worlds = problem.worlds().to(probs.device)
-        columns = [probs[:, i, :].index_select(-1, worlds[:, i]) for i in range(worlds.shape[1])]
-        truths = self.how.conjunction().reduce(torch.stack(columns), 0)  # (instances, worlds)
+        columns = torch.stack([probs[:, i, :].index_select(-1, worlds[:, i]) for i in range(worlds.shape[1])])
+        truths = self.how.conjunction().reduce(columns, 0)  # (instances, worlds)
         if batch.given is None:
             outputs = problem(worlds).unsqueeze(0)
         else:
@@ -87,7 +87,8 @@ class _Compiled(Probabilistic):
             if bool(((outputs[..., output] == len(batch.outputs[output]) - 1) & (truths > 0)).any()):
                 raise undefined(posed.axiom)
         holds = (outputs == batch.observed.unsqueeze(1)).all(-1)
-        return truths.masked_fill(~holds, 0.0).amax(-1)
+        violated = (~holds & (columns.detach().amin(0) > 0)).any(-1)  # in a world that is possible
+        return torch.where(violated, truths.masked_fill(~holds, 0.0).amax(-1), 1.0)
 
     def together(self, truths: Tensor) -> Tensor:
         """The truth of an axiom is that of its weakest instance."""

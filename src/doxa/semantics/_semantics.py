@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -53,6 +53,10 @@ class Semantics(ABC):
     @abstractmethod
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
         """Make axioms ready for this way of reasoning."""
+
+    def for_labels(self) -> Semantics:
+        """How facts are judged: like axioms, but each on its own."""
+        return replace(self, quantifier="mean")
 
 
 class Compiled(ABC):
