@@ -33,7 +33,7 @@ def test_full_width_is_exhaustive_search(name: str, known: int) -> None:
         if known:
             log_q = log_q - log_q.logsumexp(0)
         order = log_q.argsort(descending=True, stable=True)
-        found = beam_search(m, b[row], len(fitting) + 3, given=given)
+        found = beam_search(m, b[row], len(fitting) + 3, prefix=given)
         torch.testing.assert_close(found.scores[: len(fitting)], log_q[order], atol=1e-10, rtol=0)
         assert torch.equal(found.tokens[: len(fitting)][:20], fitting[order[:20]])
         assert bool((found.scores[len(fitting) :] == -torch.inf).all())
@@ -180,6 +180,6 @@ def test_errors() -> None:
     with pytest.raises(ConfigError, match="above 0"):
         draw(m, b, temperature=0.0)
     with pytest.raises(ProblemError, match="unobserved"):
-        beam_search(m, b, given=torch.tensor([-1, 2]))
+        beam_search(m, b, prefix=torch.tensor([-1, 2]))
     with pytest.raises(ProblemError, match="k below the length"):
-        beam_search(m, b, given=torch.zeros(4, dtype=torch.int64))
+        beam_search(m, b, prefix=torch.zeros(4, dtype=torch.int64))

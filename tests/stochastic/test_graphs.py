@@ -155,7 +155,7 @@ def test_pairs_on_gaussians(first: str, second: str) -> None:
         tape.cost(torch.cos(x - y) * theta + 0.3 * y**2)
 
     report = check_tape(model, THETA, order=3)
-    assert report.enumerated and report.ok, str(report)
+    assert report.kind == "no bias found", str(report)
 
 
 def chain(tape: Tape, theta: Tensor, estimator: Estimator) -> None:
@@ -221,7 +221,7 @@ def test_a_stray_detach_is_found() -> None:
         tape.cost(a + 2 * b)
 
     report = check_tape(model, THETA)
-    assert report.order == 0 and "BAD" in str(report)
+    assert report.order == 0 and "BIASED at order 1" in str(report)
 
 
 def test_baselines_must_see_all_earlier_nodes() -> None:

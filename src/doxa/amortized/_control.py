@@ -122,6 +122,7 @@ def with_sampling(
     cost: Callable[[Tensor, Tensor], Tensor],
     estimator: Estimator | None = None,
     *,
+    given: Tensor | None = None,
     weight: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -136,6 +137,7 @@ def with_sampling(
         output: what was observed.
         cost: of the outputs of sampled worlds ``(m, *batch, Y)`` and the observed one, ``(m, *batch)``.
         estimator: of the sampled part; by default ``LeaveOneOut(10)``.
+        given: what the data decide, int64 ``(*batch, G)``.
         weight: of the sampled part.
         generator: of the sampling.
 
@@ -148,8 +150,8 @@ def with_sampling(
     """
     tape = Tape(batch_dims=len(belief.batch_shape), generator=generator)
     worlds = tape.sample(worlds_of(belief), LeaveOneOut(10) if estimator is None else estimator)
-    tape.cost(cost(engine.problem(worlds), output))
-    return engine.loss(belief, output) + weight * tape.surrogate(reduction="none")
+    tape.cost(cost(engine.problem(worlds, given), output))
+    return engine.loss(belief, output, given=given) + weight * tape.surrogate(reduction="none")
 
 
 def _base(distribution: Distribution) -> Distribution:

@@ -35,6 +35,7 @@ def beam_search(
     belief: Belief,
     beams: int = 1,
     *,
+    prefix: Tensor | None = None,
     given: Tensor | None = None,
     length: int | None = None,
     pruner: Pruner | None = None,
@@ -49,20 +50,21 @@ def beam_search(
         model: the distribution.
         belief: batch ``(*batch,)``.
         beams: how many prefixes are kept, and how many sequences are returned.
-        given: values of the first variables, int64 ``(*batch, k)`` or ``(k,)``, such as an output to explain.
+        prefix: values of the first variables, int64 ``(*batch, k)`` or ``(k,)``, such as an output to explain.
+        given: what the data decide, int64 ``(*batch, G)``.
         length: how many variables in all; by default all of the model's.
         pruner: what may come next.
 
     >>> from doxa.amortized import AdditionPruner, FactorMLPs
     >>> from doxa.problem import addition
     >>> model = FactorMLPs(addition(1), hidden=16)
-    >>> best = beam_search(model, Belief.uniform((10, 10)), 3, given=torch.tensor([1, 3]), pruner=AdditionPruner(1))
+    >>> best = beam_search(model, Belief.uniform((10, 10)), 3, prefix=torch.tensor([1, 3]), pruner=AdditionPruner(1))
     >>> best.tokens[:, 2:].sum(-1)                                     # whatever the model thinks, they sum to 13
     tensor([13, 13, 13])
     """
     if beams < 1:
         raise ConfigError(f"beams is {beams}, expected at least 1")
-    search = _Search(model, belief, given, length, pruner)
+    search = _Search(model, belief, prefix, given, length, pruner)
     rows = search.rows
     kept, logits = 1, search.begin()
     total = logits.new_zeros(rows, 1)
@@ -92,6 +94,7 @@ def draw(
     count: int = 1,
     *,
     temperature: float = 1.0,
+    prefix: Tensor | None = None,
     given: Tensor | None = None,
     length: int | None = None,
     pruner: Pruner | None = None,
@@ -111,7 +114,7 @@ def draw(
     """
     if count < 1 or not temperature > 0:
         raise ConfigError(f"count is {count} and temperature {temperature}, expected at least 1 and above 0")
-    search = _Search(model, belief, given, length, pruner)
+    search = _Search(model, belief, prefix, given, length, pruner)
     logits = search.begin()
     rows = torch.arange(search.rows, device=logits.device).repeat_interleave(count)
     total = logits.new_zeros(len(rows))
@@ -138,6 +141,7 @@ class _Search:
         self,
         model: InferenceModel,
         belief: Belief,
+        prefix: Tensor | None,
         given: Tensor | None,
         length: int | None,
         pruner: Pruner | None,
@@ -146,23 +150,23 @@ class _Search:
         self.rows = math.prod(belief.batch_shape)
         self.length = len(model.sizes) if length is None else length
         device = belief.log_probs.device
-        if given is None:
-            given = torch.zeros(0, dtype=torch.int64, device=device)
-        if given.dtype != torch.int64 or given.ndim == 0 or not given.shape[-1] < self.length <= len(model.sizes):
+        if prefix is None:
+            prefix = torch.zeros(0, dtype=torch.int64, device=device)
+        if prefix.dtype != torch.int64 or prefix.ndim == 0 or not prefix.shape[-1] < self.length <= len(model.sizes):
             raise ProblemError(
-                f"given has dtype {given.dtype} and shape {tuple(given.shape)}, length is {self.length}; expected "
+                f"prefix has dtype {prefix.dtype} and shape {tuple(prefix.shape)}, length is {self.length}; expected "
                 f"int64 (*batch, k) with k below the length, and at most {len(model.sizes)} variables"
             )
-        self.known = given.shape[-1]
-        self.tokens = given.expand(*belief.batch_shape, self.known).reshape(self.rows, self.known)
+        self.known = prefix.shape[-1]
+        self.tokens = prefix.expand(*belief.batch_shape, self.known).reshape(self.rows, self.known)
         if (self.tokens < 0).any():
-            raise ProblemError("given has unobserved values (-1), expected all of them; decode the output first")
-        self.belief = belief.detach()
+            raise ProblemError("prefix has unobserved values (-1), expected all of them; decode the output first")
+        self.belief, self.given = belief.detach(), given
 
     @torch.no_grad()
     def begin(self) -> Tensor:
-        """log q of the first variable that is not given."""
-        self.carry = self.model.init(self.belief)
+        """log q of the first variable that is not in the prefix."""
+        self.carry = self.model.init(self.belief, self.given)
         logits, self.carry = self.model.step(self.carry)
         for token in self.tokens.unbind(-1):
             logits, self.carry = self.model.step(self.carry, token)

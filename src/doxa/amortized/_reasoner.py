@@ -18,6 +18,7 @@ from doxa.amortized.training._divergences import Divergence
 from doxa.amortized.training._losses import joint_matching_loss, on_policy_loss, prediction_loss, supervised_loss
 from doxa.amortized.training._priors import MixtureDirichlet, Prior
 from doxa.amortized.training._processes import average, gathered, start_equal
+from doxa.amortized.training._ring import Ring
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Explanations, Problem
 
@@ -74,6 +75,9 @@ class AmortizedReasoner(nn.Module):
         if pruner is None and problem.pruner is not None:
             pruner = FunctionPruner.of(problem)
         self.pruner = pruner
+        if pruner is not None and problem.given:
+            raise ConfigError("pruners do not see given values; leave the pruner out of a problem that has some")
+        self.given_seen = Ring(torch.zeros(len(problem.given), dtype=torch.int64)) if problem.given else None
         sizes = problem.output + problem.world
         if self.model.problem is not problem or self.prior.sizes != problem.world:
             raise ConfigError("model and prior must be made for this very problem; pass the same Problem to all")
@@ -113,7 +117,7 @@ class AmortizedReasoner(nn.Module):
 
     # What is inferred.
 
-    def log_prob(self, belief: Belief, output: Tensor) -> Tensor:
+    def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """log q(y | P), ``(*batch,)``, the estimate of log p(y | P).
 
         Unobserved outputs (-1) at the end of the sequence cost nothing; others are summed over.
@@ -122,13 +126,13 @@ class AmortizedReasoner(nn.Module):
         >>> AmortizedReasoner(addition(1)).log_prob(Belief.uniform((10, 10), batch=(3,)), torch.tensor([0, 9])).shape
         torch.Size([3])
         """
-        self.problem.require(belief, output)
+        self.problem.require(belief, output, given)
         tokens = output.expand(*belief.batch_shape, -1)
         if not (tokens < 0).any():
-            return self.model.log_prob(belief, tokens, self.pruner)
-        return _marginal(self, belief, tokens)
+            return self.model.log_prob(belief, tokens, self.pruner, given=given)
+        return _marginal(self, belief, tokens, given)
 
-    def loss(self, belief: Belief, output: Tensor) -> Tensor:
+    def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """-log q(y | P), ``(*batch,)``: the perception loss. The model is held fixed; only the belief is trained.
 
         >>> from doxa.problem import addition
@@ -136,7 +140,7 @@ class AmortizedReasoner(nn.Module):
         torch.Size([3])
         """
         with frozen(self.model):
-            log_prob = self.log_prob(belief, output)
+            log_prob = self.log_prob(belief, output, given=given)
         dead = log_prob == NEG_INF
         if self.impossible == "finite":
             return -log_prob.masked_fill(dead, math.log(torch.finfo(log_prob.dtype).tiny))
@@ -148,7 +152,7 @@ class AmortizedReasoner(nn.Module):
             )
         return -log_prob
 
-    def output_log_probs(self, belief: Belief) -> Tensor:
+    def output_log_probs(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """log q(y = v | P) of every value v of the only output, ``(*batch, size)``; the model is held fixed.
 
         >>> from doxa.problem import parity
@@ -158,9 +162,9 @@ class AmortizedReasoner(nn.Module):
         if len(self.problem.output) != 1:
             raise ConfigError(f"the problem has {len(self.problem.output)} outputs, expected one; use log_prob")
         first = torch.zeros(*belief.batch_shape, 1, dtype=torch.int64, device=belief.log_probs.device)
-        return self._fixed(belief, first)[..., 0, : self.problem.output[0]]
+        return self._fixed(belief, first, given)[..., 0, : self.problem.output[0]]
 
-    def expected_miss(self, belief: Belief, output: Tensor) -> Tensor:
+    def expected_miss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """1 - q(y | P), ``(*batch,)``: the expected cost if a wrong output costs 1. The model is held fixed.
 
         >>> from doxa.problem import parity
@@ -168,9 +172,9 @@ class AmortizedReasoner(nn.Module):
         torch.Size([])
         """
         with frozen(self.model):
-            return 1 - self.log_prob(belief, output).exp()
+            return 1 - self.log_prob(belief, output, given=given).exp()
 
-    def expected_hamming(self, belief: Belief, output: Tensor) -> Tensor:
+    def expected_hamming(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """Σ_j (1 - q(y_j | y_{<j}, P)), ``(*batch,)``: about how many outputs will be wrong. The model is held fixed.
 
         Exact for independent outputs; in general each is judged after the true ones before it.
@@ -181,17 +185,18 @@ class AmortizedReasoner(nn.Module):
         torch.Size([])
         """
         tokens = output.expand(*belief.batch_shape, output.shape[-1])
-        return (1 - pick(self._fixed(belief, tokens), tokens).exp()).sum(-1)
+        return (1 - pick(self._fixed(belief, tokens, given), tokens).exp()).sum(-1)
 
-    def _fixed(self, belief: Belief, tokens: Tensor) -> Tensor:
+    def _fixed(self, belief: Belief, tokens: Tensor, given: Tensor | None) -> Tensor:
         with frozen(self.model):
-            return self.model.log_probs(belief, tokens, self.pruner).to(belief.log_probs.dtype)
+            return self.model.log_probs(belief, tokens, self.pruner, given=given).to(belief.log_probs.dtype)
 
     def divergence(
         self,
         belief: Belief,
         exact: HasLogProb | None = None,
         *,
+        given: Tensor | None = None,
         samples: int = 10_000,
         generator: torch.Generator | None = None,
     ) -> Calibration:
@@ -209,9 +214,9 @@ class AmortizedReasoner(nn.Module):
         >>> found.kl.shape, bool((found.kl >= 0).all()), found.largest >= found.mean
         (torch.Size([5]), True, True)
         """
-        return calibrate(self, belief, exact, samples, generator)
+        return calibrate(self, belief, exact, samples, given, generator)
 
-    def semantic_loss(self, belief: Belief) -> Tensor:
+    def semantic_loss(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """-log q(all outputs are 1 | P), ``(*batch,)``: the approximation of the semantic loss, for constraints.
 
         Outputs say what of the knowledge holds, as those of ``KnowledgeProblem`` do.
@@ -223,19 +228,24 @@ class AmortizedReasoner(nn.Module):
         if set(self.problem.output) != {2}:
             raise ConfigError(f"outputs have {self.problem.output[:4]} values, expected 0 (fails) and 1 (holds)")
         ones = torch.ones(len(self.problem.output), dtype=torch.int64, device=belief.log_probs.device)
-        return self.loss(belief, ones)
+        return self.loss(belief, ones, given=given)
 
-    def supervised_loss(self, belief: Belief, worlds: Tensor) -> Tensor:
+    def supervised_loss(self, belief: Belief, worlds: Tensor, *, given: Tensor | None = None) -> Tensor:
         """-log q(w | c(w), P), ``(*batch,)``, for worlds that were observed: the strongly supervised loss.
 
         >>> from doxa.problem import exactly
         >>> AmortizedReasoner(exactly(1, 3)).supervised_loss(Belief.uniform((2, 2, 2)), torch.tensor([0, 1, 0])).shape
         torch.Size([])
         """
-        return supervised_loss(self.model, belief, worlds, self.pruner)
+        return supervised_loss(self.model, belief, worlds, self.pruner, given=given)
 
     def predict(
-        self, belief: Belief, *, method: Literal["neural", "symbolic"] = "neural", beams: int | None = None
+        self,
+        belief: Belief,
+        *,
+        given: Tensor | None = None,
+        method: Literal["neural", "symbolic"] = "neural",
+        beams: int | None = None,
     ) -> Tensor:
         """The best output, int64 ``(*batch, Y)``.
 
@@ -247,15 +257,15 @@ class AmortizedReasoner(nn.Module):
         >>> AmortizedReasoner(addition(1)).predict(sure, method="symbolic")
         tensor([1, 3])
         """
-        self.problem.require(belief)
+        self.problem.require(belief, given=given)
         if method == "symbolic":
-            return self.problem(belief.mode())
+            return self.problem(belief.mode(), given)
         if method != "neural":
             raise ConfigError(f"method is {method!r}, expected 'neural' or 'symbolic'")
-        found = self.predictions(belief, beams)
+        found = self.predictions(belief, beams, given=given)
         return found.tokens[..., 0, :]
 
-    def predictions(self, belief: Belief, beams: int | None = None) -> Decoded:
+    def predictions(self, belief: Belief, beams: int | None = None, *, given: Tensor | None = None) -> Decoded:
         """The best outputs with log q(y | P), best first: ``(*batch, beams, Y)``.
 
         >>> from doxa.problem import addition
@@ -263,9 +273,12 @@ class AmortizedReasoner(nn.Module):
         torch.Size([3, 2])
         """
         width = self.beams if beams is None else beams
-        return beam_search(self.model, belief, width, length=len(self.problem.output), pruner=self.pruner)
+        length = len(self.problem.output)
+        return beam_search(self.model, belief, width, length=length, given=given, pruner=self.pruner)
 
-    def explain(self, belief: Belief, output: Tensor, k: int = 1, *, beams: int | None = None) -> Explanations:
+    def explain(
+        self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None, beams: int | None = None
+    ) -> Explanations:
         """The k best worlds that give the output, with log q(w | y, P), best first, found by beam search.
 
         Worlds are checked with the problem's function; those that do not give the output are left out, so there may
@@ -283,13 +296,14 @@ class AmortizedReasoner(nn.Module):
             raise ConfigError(f"k is {k}, expected at least 1")
         if not self.model.explains:
             raise ConfigError("the model predicts outputs only; make it with explain=True to have it explain them")
-        self.problem.require(belief, output)
+        self.problem.require(belief, output, given)
         width = max(k, self.beams if beams is None else beams)
-        found = beam_search(self.model, belief, width, given=output, pruner=self.pruner)
+        found = beam_search(self.model, belief, width, prefix=output, given=given, pruner=self.pruner)
         outputs = len(self.problem.output)
         worlds, scores = found.tokens[..., outputs:], found.scores
         wanted = output.expand(*belief.batch_shape, -1).unsqueeze(-2)
-        valid = (self.problem(worlds.clamp(min=0)) == wanted).all(-1) & (scores > NEG_INF)
+        seen = None if given is None else given.unsqueeze(-2)
+        valid = (self.problem(worlds.clamp(min=0), seen) == wanted).all(-1) & (scores > NEG_INF)
         scores = scores.masked_fill(~valid, NEG_INF)
         scores, order = scores.sort(dim=-1, descending=True, stable=True)
         worlds = worlds.masked_fill(~valid.unsqueeze(-1), -1)
@@ -302,6 +316,7 @@ class AmortizedReasoner(nn.Module):
         output: Tensor | None = None,
         count: int = 1,
         *,
+        given: Tensor | None = None,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> Decoded:
@@ -312,18 +327,27 @@ class AmortizedReasoner(nn.Module):
         torch.Size([5, 4])
         """
         return draw(
-            self.model, belief, count, temperature=temperature, given=output, pruner=self.pruner, generator=generator
+            self.model,
+            belief,
+            count,
+            temperature=temperature,
+            prefix=output,
+            given=given,
+            pruner=self.pruner,
+            generator=generator,
         )
 
     # How it learns.
 
-    def observe(self, belief: Belief) -> None:
-        """Tell the prior what beliefs occur, in all processes; they are detached.
+    def observe(self, belief: Belief, *, given: Tensor | None = None) -> None:
+        """Tell the prior what beliefs (and given values) occur, in all processes; they are detached.
 
         >>> from doxa.problem import parity
         >>> AmortizedReasoner(parity(2)).observe(Belief.uniform((2, 2), batch=(16,)))
         """
-        self.problem.require(belief)
+        self.problem.require(belief, given=given)
+        if self.given_seen is not None and given is not None:
+            self.given_seen.add(gathered(given.expand(*belief.batch_shape, -1).reshape(-1, given.shape[-1])))
         rows = belief.log_probs.detach().reshape(-1, *belief.log_probs.shape[-2:])
         self.prior.observe(Belief(gathered(rows), belief.sizes, validate=False))
 
@@ -342,9 +366,27 @@ class AmortizedReasoner(nn.Module):
         self.prior.adapt()
         belief = self.prior.sample(samples, generator=generator)
         worlds = belief.sample(1, generator=generator)[0]
-        return self.loss_on(belief, worlds, generator=generator).mean()
+        given = self._drawn_given(samples, generator)
+        return self.loss_on(belief, worlds, given=given, generator=generator).mean()
 
-    def loss_on(self, belief: Belief, worlds: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+    def _drawn_given(self, count: int, generator: torch.Generator | None) -> Tensor | None:
+        """Given values, of those that were observed; before any were, uniformly."""
+        if self.given_seen is None:
+            return None
+        stored, sizes = self.given_seen.stored(), torch.tensor(self.problem.given, device=self.given_seen.rows.device)
+        if len(stored):
+            return stored[torch.randint(len(stored), (count,), device=stored.device, generator=generator)]
+        uniform = torch.rand(count, len(sizes), dtype=torch.float64, device=sizes.device, generator=generator)
+        return (uniform * sizes).long()
+
+    def loss_on(
+        self,
+        belief: Belief,
+        worlds: Tensor,
+        *,
+        given: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
         """The loss of the inference model on given beliefs and worlds, ``(*batch,)``.
 
         >>> from doxa.problem import parity
@@ -353,13 +395,15 @@ class AmortizedReasoner(nn.Module):
         torch.Size([5])
         """
         if not self.model.explains:
-            return prediction_loss(self.model, belief, worlds, self.pruner)
+            return prediction_loss(self.model, belief, worlds, self.pruner, given=given)
         kind, share = self.objective, self.on_policy
         loss = belief.log_probs.new_zeros(())
         if share < 1:
-            loss = (1 - share) * joint_matching_loss(self.model, belief, worlds, self.pruner, kind=kind)
+            loss = (1 - share) * joint_matching_loss(self.model, belief, worlds, self.pruner, kind=kind, given=given)
         if share > 0:
-            loss = loss + share * on_policy_loss(self.model, belief, self.pruner, kind=kind, generator=generator)
+            loss = loss + share * on_policy_loss(
+                self.model, belief, self.pruner, kind=kind, given=given, generator=generator
+            )
         return loss
 
     def start_equal(self) -> None:
@@ -403,11 +447,12 @@ class AmortizedReasoner(nn.Module):
 MOST_SUMMED = 4096  # combinations of unobserved values that are summed over
 
 
-def _marginal(engine: AmortizedReasoner, belief: Belief, tokens: Tensor) -> Tensor:
+def _marginal(engine: AmortizedReasoner, belief: Belief, tokens: Tensor, given: Tensor | None) -> Tensor:
     """log q of the observed part: a sum over values of what is unobserved, except after the last that is observed."""
     batch, outputs = tokens.shape[:-1], tokens.shape[-1]
     flat = tokens.reshape(-1, outputs)
     rows = belief.log_probs.reshape(len(flat), *belief.log_probs.shape[-2:])
+    seen = None if given is None else given.expand(*batch, -1).reshape(len(flat), -1)
     places = torch.arange(outputs, device=flat.device)
     last = torch.where(flat >= 0, places, -1).amax(-1)
     inner = (flat < 0) & (places < last.unsqueeze(-1))
@@ -431,7 +476,8 @@ def _marginal(engine: AmortizedReasoner, belief: Belief, tokens: Tensor) -> Tens
             grids = torch.meshgrid(*(torch.arange(size, device=flat.device) for size in sizes), indexing="ij")
             filled[..., free] = torch.stack([grid.flatten() for grid in grids], -1)
         many = rows[chosen].unsqueeze(1).expand(-1, combinations, -1, -1)
-        terms = engine.model.log_prob(Belief(many, belief.sizes, validate=False), filled, engine.pruner)
+        known = None if seen is None else seen[chosen].unsqueeze(1).expand(-1, combinations, -1)
+        terms = engine.model.log_prob(Belief(many, belief.sizes, validate=False), filled, engine.pruner, given=known)
         alive = (terms > NEG_INF).any(-1)
         safe = torch.where(alive.unsqueeze(-1), terms, torch.zeros_like(terms)).logsumexp(-1)
         total = torch.where(alive, safe, torch.full_like(safe, NEG_INF))

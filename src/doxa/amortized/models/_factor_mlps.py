@@ -30,7 +30,7 @@ class FactorMLPs(InferenceModel):
         if hidden < 1 or layers < 1:
             raise ConfigError(f"hidden is {hidden} and layers is {layers}, expected at least 1 of each")
         count = len(self.sizes)
-        self.inputs = len(problem.world) * max(problem.world)
+        self.inputs = len(self.seen) * max(self.seen)
         before = torch.arange(count).repeat_interleave(self.width) < torch.arange(count).unsqueeze(-1)
         self.before: Tensor
         self.register_buffer("before", before.unsqueeze(1), persistent=False)  # (T, 1, T·D): what each network sees

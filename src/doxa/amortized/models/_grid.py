@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from doxa.amortized.models._model import Carry, InferenceModel
+from doxa.amortized.models._model import Carry, InferenceModel, from_given
 from doxa.errors import ConfigError
 from doxa.problem import Problem
 
@@ -76,6 +76,7 @@ class GridCNN(InferenceModel):
             )
         self.shape, self.reads = shape, reads
         self.inwards = nn.Conv2d(max(problem.world) + 2, channels, 3, padding=1)
+        self.from_given = from_given(self, channels)
         self.blocks = nn.ModuleList([_Residual(channels, 1 if i % 2 == 0 else 2) for i in range(layers)])
         self.tokens = nn.Embedding(self.width + 2, channels)  # the last two stand for no token, and for worlds to come
         self.cell = nn.GRU(channels, channels)
@@ -84,11 +85,14 @@ class GridCNN(InferenceModel):
     def _features(self, probs: Tensor) -> Tensor:
         """One feature per cell: ``(R, cells, channels)``."""
         height, width = self.shape
-        grid = torch.unflatten(probs.transpose(1, 2), -1, self.shape)
+        cells = probs[:, : len(self.problem.world), : max(self.problem.world)]
+        grid = torch.unflatten(cells.transpose(1, 2), -1, self.shape)
         rows = torch.linspace(-1, 1, height, device=probs.device, dtype=probs.dtype).reshape(-1, 1).expand(self.shape)
         columns = torch.linspace(-1, 1, width, device=probs.device, dtype=probs.dtype).expand(self.shape)
         place = torch.stack([rows, columns]).expand(len(probs), 2, height, width)
         x: Tensor = self.inwards(torch.cat([grid, place], 1))
+        if self.from_given is not None:
+            x = x + self.from_given(probs[:, len(self.problem.world) :].flatten(1)).unsqueeze(-1).unsqueeze(-1)
         for block in self.blocks:
             x = block(x)
         return x.relu().flatten(2).transpose(1, 2)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from doxa.amortized._logspace import log_softmax, pick, value_mask
+from doxa.amortized._logspace import log_softmax, one_hot, pick, value_mask
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ProblemError
 from doxa.problem import Belief, Problem
@@ -47,7 +47,8 @@ class InferenceModel(nn.Module, ABC):
     size; what exceeds them has probability 0. Sampling, beam search, pruning and explaining are written once over
     this face.
 
-    A model of your own implements three functions on rows, a flat batch R of probabilities ``(R, W, D)``:
+    A model of your own implements three functions on rows, a flat batch R of probabilities ``(R, W + G, D)``,
+    whose variables have the sizes ``self.seen``, given ones (if the problem has any) last and certain:
     ``start(probs)`` returns what is shared and the state, ``advance(carry, token)`` the raw scores ``(R, D)`` of the
     next variable and the new carry, and ``scores(probs, tokens)`` the same for all positions at once, ``(R, L, D)``.
 
@@ -71,13 +72,14 @@ class InferenceModel(nn.Module, ABC):
         self.explains = explain
         self.sizes = problem.output + (problem.world if explain else ())
         self.width = max(self.sizes)
+        self.seen = problem.world + problem.given  # what the belief says of, then what the data decide
         self.values: Tensor
         self.register_buffer("values", value_mask(self.sizes), persistent=False)
         self._ragged = min(self.sizes) < self.width
 
     @abstractmethod
     def start(self, probs: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """What is shared and the first state, from probabilities ``(R, W, D)``."""
+        """What is shared and the first state, from probabilities ``(R, W + G, D)``."""
 
     @abstractmethod
     def advance(self, carry: Carry, token: Tensor | None) -> tuple[Tensor, Carry]:
@@ -92,16 +94,24 @@ class InferenceModel(nn.Module, ABC):
         """The floating-point type of the parameters; None if there are none, and the belief decides."""
         return next((p.dtype for p in self.parameters()), None)
 
-    def probs(self, belief: Belief) -> Tensor:
-        """The probabilities of a belief as rows ``(R, W, D)``, in the dtype of the model."""
-        self.problem.require(belief)
+    def probs(self, belief: Belief, given: Tensor | None = None) -> Tensor:
+        """The probabilities of a belief as rows ``(R, W + G, D)``, in the dtype of the model.
+
+        Given values follow, as variables whose value is certain.
+        """
+        self.problem.require(belief, given=given)
+        rows, most = math.prod(belief.batch_shape), max(self.seen)
         widest = belief.log_probs[..., : max(self.problem.world)]
-        probs = widest.reshape(math.prod(belief.batch_shape), *widest.shape[-2:]).exp()
+        probs = widest.reshape(rows, *widest.shape[-2:]).exp()
+        if given is not None:
+            known = given.expand(*belief.batch_shape, -1).reshape(rows, given.shape[-1])
+            wide = torch.nn.functional.pad(probs, (0, most - probs.shape[-1]))
+            probs = torch.cat([wide, one_hot(known, most, probs.dtype)], 1)
         return probs if self.dtype is None else probs.to(self.dtype)
 
-    def init(self, belief: Belief) -> Carry:
+    def init(self, belief: Belief, given: Tensor | None = None) -> Carry:
         """The carry from which decoding starts; the batch of the belief is flattened to rows."""
-        return Carry(0, *self.start(self.probs(belief)))
+        return Carry(0, *self.start(self.probs(belief, given)))
 
     def step(self, carry: Carry, token: Tensor | None = None) -> tuple[Tensor, Carry]:
         """log q(next value | tokens so far, P), ``(R, D)``, given the token ``(R,)`` that was chosen last."""
@@ -110,24 +120,28 @@ class InferenceModel(nn.Module, ABC):
         logits, carry = self.advance(carry, token)
         return log_softmax(logits, self._existing(carry.position - 1)), carry
 
-    def log_probs(self, belief: Belief, tokens: Tensor, pruner: Pruner | None = None) -> Tensor:
+    def log_probs(
+        self, belief: Belief, tokens: Tensor, pruner: Pruner | None = None, *, given: Tensor | None = None
+    ) -> Tensor:
         """log q(v | tokens before, P) of every value at every position: ``(*batch, L, D)``, for ``(*batch, L)``."""
         tokens = self._checked(belief, tokens)
         flat = tokens.reshape(-1, tokens.shape[-1])
-        logits = self.scores(self.probs(belief), flat)
+        logits = self.scores(self.probs(belief, given), flat)
         allowed = self.values[: flat.shape[-1]].expand(logits.shape) if self._ragged else None
         if pruner is not None:
             known = pruner.masks(flat, self.width)
             allowed = known if allowed is None else known & allowed
         return log_softmax(logits, allowed).reshape(*tokens.shape, self.width)
 
-    def log_prob(self, belief: Belief, tokens: Tensor, pruner: Pruner | None = None) -> Tensor:
+    def log_prob(
+        self, belief: Belief, tokens: Tensor, pruner: Pruner | None = None, *, given: Tensor | None = None
+    ) -> Tensor:
         """log q(tokens | P), ``(*batch,)``, of the first L tokens ``(*batch, L)``, all positions in parallel.
 
         With L = Y this is log q(y | P), with L = Y + W it is log q(y, w | P). With a pruner, every factor is
         q_v s_v / (q · s) (dissertation, "Symbolic pruner").
         """
-        log_probs = self.log_probs(belief, tokens, pruner)
+        log_probs = self.log_probs(belief, tokens, pruner, given=given)
         return pick(log_probs, tokens.expand(log_probs.shape[:-1])).sum(-1)
 
     def _existing(self, position: int) -> Tensor | None:
@@ -174,3 +188,9 @@ def dense(inputs: int, hidden: int, layers: int, outputs: int) -> nn.Sequential:
     for i in range(layers):
         parts += [nn.Linear(inputs if i == 0 else hidden, hidden), nn.ReLU()]
     return nn.Sequential(*parts, nn.Linear(hidden if layers else inputs, outputs))
+
+
+def from_given(model: InferenceModel, width: int) -> nn.Linear | None:
+    """A layer that adds what is given to every place of a model, if anything is."""
+    problem = model.problem
+    return nn.Linear(len(problem.given) * max(model.seen), width, bias=False) if problem.given else None

@@ -57,10 +57,15 @@ class PairsModel(InferenceModel):
             raise ConfigError(f"outputs are {problem.output[:4]}..., expected 0 and 1 (they differ) for closed_form")
         self.pairs: Tensor
         self.register_buffer("pairs", torch.tensor(chosen), persistent=False)
-        self.network = None if closed_form else dense(2 * max(problem.world), hidden, layers, self.width)
+        if closed_form and problem.given:
+            raise ConfigError(
+                "closed_form says whether two values differ, which nothing given decides; use hidden layers"
+            )
+        inputs = 2 * max(problem.world) + len(problem.given) * max(self.seen)
+        self.network = None if closed_form else dense(inputs, hidden, layers, self.width)
 
-    def on_pairs(self, left: Tensor, right: Tensor) -> Tensor:
-        """Scores ``(..., D)`` of one output from the distributions ``(..., D)`` of its two variables.
+    def on_pairs(self, left: Tensor, right: Tensor, *given: Tensor) -> Tensor:
+        """Scores ``(..., D)`` of one output from the distributions ``(..., D)`` of its two variables; ``given`` too.
 
         >>> from doxa.problem import Problem
         >>> differ = Problem((3, 3), (2,), lambda w: (w[..., :1] != w[..., 1:]).long())
@@ -68,13 +73,18 @@ class PairsModel(InferenceModel):
         torch.Size([7, 2])
         """
         if self.network is not None:
-            logits: Tensor = self.network(torch.cat([left, right], -1))
+            logits: Tensor = self.network(torch.cat([left, right, *given], -1))
             return logits
         same = (left * right).sum(-1)
         return safe_log(torch.stack([same, 1 - same], -1))
 
     def _all(self, probs: Tensor) -> Tensor:
-        return self.on_pairs(probs[:, self.pairs[:, 0]], probs[:, self.pairs[:, 1]])
+        count = len(self.problem.world)
+        world = probs[:, :count, : max(self.problem.world)]
+        left, right = world[:, self.pairs[:, 0]], world[:, self.pairs[:, 1]]
+        if not self.problem.given:
+            return self.on_pairs(left, right)
+        return self.on_pairs(left, right, probs[:, count:].flatten(1).unsqueeze(1).expand(-1, len(self.pairs), -1))
 
     def start(self, probs: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         return (self._all(probs),), (torch.arange(len(probs), device=probs.device),)

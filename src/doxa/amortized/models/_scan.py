@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from doxa.amortized._logspace import one_hot
 from doxa.amortized.models._columns import Columns
-from doxa.amortized.models._model import Carry, InferenceModel
+from doxa.amortized.models._model import Carry, InferenceModel, from_given
 from doxa.problem import Problem
 
 
@@ -77,8 +77,9 @@ class ScanModel(InferenceModel):
         listed = sorted(set(kinds))
         self.kind: Tensor
         self.register_buffer("kind", torch.tensor([listed.index(k) for k in kinds]), persistent=False)
-        features = self._features(torch.zeros(1, len(problem.world), max(problem.world))).shape[-1]
+        features = self._features(torch.zeros(1, len(self.seen), max(self.seen))).shape[-1]
         self.from_belief = nn.Linear(features, hidden)
+        self.from_given = from_given(self, hidden)
         self.from_known = nn.Linear(self._most * self.width, hidden, bias=False)
         self.kinds = nn.Embedding(len(listed), hidden)
         self.passes = nn.Embedding(len(self._first), hidden)
@@ -116,6 +117,8 @@ class ScanModel(InferenceModel):
     def _described(self, probs: Tensor) -> Tensor:
         """The part of x that the belief and the place of a column decide: ``(R, C, H)``."""
         x: Tensor = self.from_belief(self._features(probs)) + self.kinds(self.kind)
+        if self.from_given is not None:
+            x = x + self.from_given(probs[:, len(self.problem.world) :].flatten(1)).unsqueeze(1)
         return x if self.places is None else x + self.places
 
     def _known(self, tokens: Tensor, number: int) -> Tensor:

@@ -29,8 +29,8 @@ class CausalTransformer(InferenceModel):
         super().__init__(problem, explain=explain)
         if layers < 1 or heads < 1 or width % heads:
             raise ConfigError(f"width is {width}, heads {heads}, layers {layers}; expected a width that heads divide")
-        self.from_belief = nn.Linear(max(problem.world), width)
-        self.variables = nn.Parameter(0.02 * torch.randn(len(problem.world), width))
+        self.from_belief = nn.Linear(max(self.seen), width)
+        self.variables = nn.Parameter(0.02 * torch.randn(len(self.seen), width))
         self.tokens = nn.Embedding(self.width + 1, width)  # the last one stands for no token
         self.positions = nn.Parameter(0.02 * torch.randn(len(self.sizes), width))
         self.blocks = nn.ModuleList([_Block(width, heads) for _ in range(layers)])
@@ -74,7 +74,7 @@ class CausalTransformer(InferenceModel):
         return self.head(x[:, -1]), Carry(carry.position + 1, carry.shared, tuple(state))
 
     def scores(self, probs: Tensor, tokens: Tensor) -> Tensor:
-        length, world = tokens.shape[-1], len(self.problem.world)
+        length, world = tokens.shape[-1], len(self.seen)
         before = torch.cat([torch.full_like(tokens[:, :1], -1), tokens[:, :-1]], -1)
         x = torch.cat([self._beliefs(probs), self._values(before, 0)], 1)
         total = world + length

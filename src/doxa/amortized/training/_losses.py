@@ -14,7 +14,14 @@ from doxa.errors import ConfigError
 from doxa.problem import Belief
 
 
-def prediction_loss(model: InferenceModel, belief: Belief, worlds: Tensor, pruner: Pruner | None = None) -> Tensor:
+def prediction_loss(
+    model: InferenceModel,
+    belief: Belief,
+    worlds: Tensor,
+    pruner: Pruner | None = None,
+    *,
+    given: Tensor | None = None,
+) -> Tensor:
     """-log q(c(w) | P), ``(*batch,)``, for worlds ``(*batch, W)`` drawn from the belief (dissertation, "L_Pred").
 
     Its expectation is the cross entropy of p(y | P) and q(y | P), smallest where they are equal.
@@ -25,7 +32,7 @@ def prediction_loss(model: InferenceModel, belief: Belief, worlds: Tensor, prune
     >>> prediction_loss(FactorMLPs(addition(1), hidden=8), belief, belief.sample()[0]).shape
     torch.Size([4])
     """
-    return -model.log_prob(belief, model.problem(worlds), pruner)
+    return -model.log_prob(belief, model.problem(worlds, given), pruner, given=given)
 
 
 def joint_matching_loss(
@@ -35,6 +42,7 @@ def joint_matching_loss(
     pruner: Pruner | None = None,
     *,
     kind: Divergence = "matching",
+    given: Tensor | None = None,
 ) -> Tensor:
     """(log q(w, c(w) | P) - log p(w | P))², ``(*batch,)``, for worlds drawn from the belief (dissertation, "L_Expl").
 
@@ -47,7 +55,7 @@ def joint_matching_loss(
     torch.Size([4])
     """
     _explaining(model)
-    log_q = model.log_prob(belief, torch.cat([model.problem(worlds), worlds], -1), pruner)
+    log_q = model.log_prob(belief, torch.cat([model.problem(worlds, given), worlds], -1), pruner, given=given)
     return sampled_divergence(log_q, log_world(belief.log_probs, worlds).to(log_q), kind, "off")
 
 
@@ -59,6 +67,7 @@ def on_policy_loss(
     output: Tensor | None = None,
     samples: int = 1,
     kind: Divergence = "matching",
+    given: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """E_q[(log q(w, y | P) - log p(w, y | P))²], ``(*batch,)``, estimated by sampling the model itself.
@@ -74,6 +83,7 @@ def on_policy_loss(
         output: sample worlds of these outputs only, such as 1 for "the knowledge holds"; by default outputs too.
         samples: per belief.
         kind: the divergence.
+        given: what the data decide, int64 ``(*batch, G)``.
         generator: of the sampling.
 
     >>> from doxa.amortized import AdditionPruner, FactorMLPs
@@ -85,12 +95,13 @@ def on_policy_loss(
     _explaining(model)
     belief = belief.detach()
     problem, outputs = model.problem, len(model.problem.output)
-    tokens = draw(model, belief, samples, given=output, pruner=pruner, generator=generator).tokens
+    tokens = draw(model, belief, samples, prefix=output, given=given, pruner=pruner, generator=generator).tokens
     tokens = tokens.movedim(-2, 0)  # (samples, *batch, T)
     worlds = tokens[..., outputs:].clamp(min=0)
-    valid = (problem(worlds) == tokens[..., :outputs]).all(-1)
+    valid = (problem(worlds, given) == tokens[..., :outputs]).all(-1)
     repeated = Belief(belief.log_probs.expand(samples, *belief.log_probs.shape), belief.sizes, validate=False)
-    log_q = model.log_prob(repeated, tokens.clamp(min=0), pruner)
+    seen = None if given is None else given.expand(*repeated.batch_shape, -1)
+    log_q = model.log_prob(repeated, tokens.clamp(min=0), pruner, given=seen)
     log_p = log_world(repeated.log_probs, worlds).to(log_q)
     usable = valid & (log_q > NEG_INF)
     log_q = torch.where(usable, log_q, log_p)  # a difference of 0: no loss, no gradient
@@ -98,7 +109,14 @@ def on_policy_loss(
     return torch.where(usable, loss, torch.zeros_like(loss)).mean(0)
 
 
-def supervised_loss(model: InferenceModel, belief: Belief, worlds: Tensor, pruner: Pruner | None = None) -> Tensor:
+def supervised_loss(
+    model: InferenceModel,
+    belief: Belief,
+    worlds: Tensor,
+    pruner: Pruner | None = None,
+    *,
+    given: Tensor | None = None,
+) -> Tensor:
     """-log q(w | c(w), P), ``(*batch,)``, for structured outputs w that were observed themselves.
 
     The strongly supervised loss of "Constrained structured output prediction", where y = c(w) = 1 says that w satisfies
@@ -114,9 +132,9 @@ def supervised_loss(model: InferenceModel, belief: Belief, worlds: Tensor, prune
     _explaining(model)
     outputs = len(model.problem.output)
     worlds = worlds.expand(*belief.batch_shape, worlds.shape[-1])
-    tokens = torch.cat([model.problem(worlds), worlds], -1)
+    tokens = torch.cat([model.problem(worlds, given), worlds], -1)
     with frozen(model):
-        log_probs = model.log_probs(belief, tokens, pruner)
+        log_probs = model.log_probs(belief, tokens, pruner, given=given)
     chosen = log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
     return -chosen[..., outputs:].sum(-1)
 

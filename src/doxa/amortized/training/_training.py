@@ -62,14 +62,14 @@ class JointTraining:
         found = self.perception(inputs)
         return found if isinstance(found, Belief) else Belief.from_logits(found, self.engine.problem.world)
 
-    def step(self, inputs: Any, output: Tensor) -> dict[str, float]:
+    def step(self, inputs: Any, output: Tensor, given: Tensor | None = None) -> dict[str, float]:
         """One update; returns the losses by name."""
         self.optimizer.zero_grad()
         belief = self.belief(inputs)
-        perception, inference = self.engine.loss(belief, output).mean(), belief.log_probs.new_zeros(())
+        perception, inference = self.engine.loss(belief, output, given=given).mean(), belief.log_probs.new_zeros(())
         if self.train_inference:
             self.engine.start_equal()
-            self.engine.observe(belief)
+            self.engine.observe(belief, given=given)
             inference = self.engine.inference_loss(self.samples, generator=self.generator)
         torch.autograd.backward(perception + inference)
         if self.train_inference:
@@ -79,8 +79,8 @@ class JointTraining:
         found = perception.item(), inference.item()
         return {"loss": sum(found), "perception": found[0], "inference": found[1]}
 
-    def train(self, batches: Iterable[tuple[Any, Tensor]], *, pretrain: int = 0) -> list[dict[str, float]]:
-        """Updates of the inference model alone, then one step for every batch of inputs and outputs; the losses.
+    def train(self, batches: Iterable[tuple[Any, ...]], *, pretrain: int = 0) -> list[dict[str, float]]:
+        """Updates of the inference model alone, then one step for every batch of inputs, outputs (and given values).
 
         >>> from doxa.problem import addition
         >>> perception = nn.Sequential(nn.Linear(3, 20), nn.Unflatten(-1, (2, 10)))
@@ -89,7 +89,7 @@ class JointTraining:
         3
         """
         self.engine.update(pretrain, self.optimizer, samples=self.samples, generator=self.generator)
-        return [self.step(inputs, output) for inputs, output in batches]
+        return [self.step(*batch) for batch in batches]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes in training."""

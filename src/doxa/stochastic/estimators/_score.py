@@ -33,7 +33,7 @@ class Enumerate(Estimator):
     >>> z = tape.sample(Bernoulli(p), Enumerate())
     >>> _ = tape.cost(2 * z)
     >>> loss = tape.surrogate(); loss.detach(), torch.autograd.grad(loss, p)[0]
-    (tensor(0.6000), tensor(2.0000))
+    (tensor(0.6000), tensor(2.))
     """
 
     distributions = "finite"
