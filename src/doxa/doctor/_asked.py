@@ -120,7 +120,7 @@ class Asked:
         """All worlds and the numbers of observations under which they are right."""
         possible = self.possible.nonzero().squeeze(1)
         worlds = math.prod(self.sizes)
-        said = "; raise it, or give the worlds that occur as data"
+        said = "; raise Budget(worlds=...), or give the worlds that occur as data"
         if worlds > limit:
             size = f"{worlds:,}" if worlds < 10**15 else f"about 10^{len(str(worlds)) - 1}"
             raise BudgetError(
@@ -132,8 +132,8 @@ class Asked:
         if telling is None and worlds * len(possible) > 16 * limit:
             raise BudgetError(
                 "worlds",
-                f"could not decide: there are {worlds:,} worlds under each of {len(possible):,} observations, more than "
-                f"the limit of {16 * limit:,} together{said}",
+                f"could not decide: there are {worlds:,} worlds under each of {len(possible):,} observations, more "
+                f"than the limit of {16 * limit:,} together{said}",
             )
         found = []
         total = 0
@@ -149,7 +149,7 @@ class Asked:
             if total > limit:
                 raise BudgetError(
                     "worlds",
-                    f"could not decide: more than {limit:,} worlds and observations are right, which is the limit{said}",
+                    f"could not decide: more than {limit:,} pairs of a world and an observation are right{said}",
                 )
         return torch.cat([w for w, _ in found]), torch.cat([n for _, n in found])
 

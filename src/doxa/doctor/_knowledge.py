@@ -83,16 +83,16 @@ def knowledge_shortcuts(
             "knowledge is always true, or never; shortcuts are about what networks say"
         )
     variables = _variables(kb, asked.variables)
-    everything = None
-    if data is None or math.prod(asked.sizes) <= budget.worlds:
-        everything = asked.holding(budget.worlds)
-    worlds, numbers = everything if data is None else _occurring(asked, kb, variables, columns)
     right: list[Tensor] = []
-    if everything is not None:  # what is right for an observation does not depend on what else occurs
-        order = everything[1].argsort(stable=True)
-        counts = everything[1].bincount(minlength=len(asked.observations))
-        parts = everything[0][order].split(counts.tolist())
-        right = [part for k, part in enumerate(parts) if len(part) and bool((numbers == k).any())]
+    if data is None:
+        worlds, numbers = asked.holding(budget.worlds)
+        right = _by_observation(worlds, numbers)
+    else:
+        worlds, numbers = _occurring(asked, kb, variables, columns)
+        if math.prod(asked.sizes) <= budget.worlds:  # what is right does not depend on what else occurs
+            every, which = asked.holding(budget.worlds)
+            occurs = torch.isin(which, numbers)
+            right = _by_observation(every[occurs], which[occurs])
     scenes: list[tuple[Tensor, Explains]] = [(worlds, lambda taken, rows: asked.holds(taken, numbers[rows]))]
     parts_of = [variables]
     for about in unit.fact_scenes():
@@ -102,6 +102,12 @@ def knowledge_shortcuts(
             scenes.append((known, _keeps(labelled, which)))
             parts_of.append(_variables(kb, labelled.variables))
     return search(parts_of, scenes, right, show, limit, joint, budget)
+
+
+def _by_observation(worlds: Tensor, numbers: Tensor) -> list[Tensor]:
+    """The worlds of each observation that has any."""
+    order = numbers.argsort(stable=True)
+    return [part for part in torch.split(worlds[order], numbers.bincount().tolist()) if len(part)]
 
 
 def _keeps(asked: Asked, numbers: Tensor) -> Explains:
@@ -114,8 +120,7 @@ class _Unit:
     Args:
         kb: the knowledge.
         symbols: what is bound.
-        constants: objects of open sorts with a name that are there too; by default those in the axioms.
-        only: there is nothing but these constants, and no rows.
+        constants: the only objects there are, and no rows; by default all that the axioms name or range over.
     """
 
     def __init__(self, kb: KnowledgeBase, symbols: dict[str, Any], constants: Sequence[str] = ()) -> None:
@@ -149,6 +154,7 @@ class _Unit:
         open_ = {c.name: c.sort for c in signature.constants.values() if c.sort.is_open and c.name not in symbols}
         if not alone:
             used = {n.name for a in self.axioms for n in postorder(a.formula) if isinstance(n, Name)}
+            used |= {n for f in kb.facts if signature.predicates[f.atom.name].closed for n in self._named(f)}
             if missing := [n for n, s in open_.items() if n in used and s in (INT, REAL)]:
                 raise KnowledgeError(f"the constant {missing[0]} is a number that is not known; bind it in symbols")
             constants = [name for name in open_ if name in used]
@@ -156,7 +162,7 @@ class _Unit:
         for name in constants:
             self.constants[name] = objects.get(open_[name].name, 0)
             objects[open_[name].name] = self.constants[name] + 1
-        self.objects = {s: n for s, n in objects.items()}
+        self.objects = objects
         self.facts = [f for f in kb.facts if self._is_label(f) and self._named(f) <= set(self.constants)]
 
     def fact_scenes(self) -> list[_Unit]:

@@ -77,15 +77,30 @@ def arrange(
     if (count := _expanded(variables, scenes, outputs, sizes)) > worlds:
         raise BudgetError(
             "worlds",
-            f"could not decide: there are {count:,} worlds to explain, more than the limit of {worlds:,}; raise it, or "
-            "give the worlds that occur as data",
+            f"could not decide: there are {count:,} worlds to explain, more than the limit of {worlds:,}; raise "
+            "Budget(worlds=...), or give the worlds that occur as data",
         )
     found = [
         _joined(part, worlds_, explains, outputs, sizes)
         for part, (worlds_, explains) in zip(variables, scenes, strict=True)
     ]
-    assumption = " and ".join(f"{_listed(g)} are mapped one by one" for g in apart)
-    return [_concept(g, variables) for g in outputs], found, assumption
+    assumed = [f"{_listed(g)} are mapped one by one" for g in apart]
+    if several := _about_several(variables):
+        assumed.append(f"what is said of several objects ({', '.join(several)}) is mapped apart from the rest")
+    return [_concept(g, variables) for g in outputs], found, " and ".join(assumed)
+
+
+def _about_several(variables: Sequence[Sequence[Variable]]) -> list[str]:
+    """Outputs of several objects, where anything else is said of one of these objects."""
+    found = {}
+    for scene in variables:
+        objects = {v.object for v in scene}
+        for v in scene:
+            if isinstance(v.object, tuple) and len(set(v.object)) > 1:
+                others = [o for o in objects if o != v.object and isinstance(o, tuple) and set(o) & set(v.object)]
+                if others:
+                    found[v.output] = True
+    return list(found)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -114,10 +129,11 @@ def _expanded(
     sizes: dict[str, int],
 ) -> int:
     """How many worlds there are with every value of what is not asked for."""
-    return sum(
-        len(worlds) * math.prod([sizes[o] for _, group, asked in _objects(part, outputs) for o in group if o not in asked])
-        for part, (worlds, _) in zip(variables, scenes, strict=True)
-    )
+    total = 0
+    for part, (worlds, _) in zip(variables, scenes, strict=True):
+        hidden = [sizes[o] for _, group, asked in _objects(part, outputs) for o in group if o not in asked]
+        total += len(worlds) * math.prod(hidden)
+    return total
 
 
 def _objects(
@@ -142,7 +158,7 @@ def _joined(
     """A scene with one variable for each object."""
     objects = _objects(variables, outputs)
     rows = torch.arange(len(worlds))
-    columns = []
+    columns: list[Tensor] = []
     decode: dict[int, tuple[int, int, int]] = {}  # of each variable its object, and how to find it in a joint value
     for number, (_, group, asked) in enumerate(objects):
         column, stride = torch.zeros(len(rows), dtype=torch.int64), 1

@@ -177,7 +177,7 @@ def shortcuts(
     """
     groups = _groups(problem, concepts)
     if objects is not None and len(objects) != len(problem.world):
-        raise ProblemError(f"objects has {len(objects)} numbers, expected one for each of {len(problem.world)} variables")
+        raise ProblemError(f"objects has {len(objects)} numbers, expected one for each variable: {len(problem.world)}")
     titles = {}
     for k in set(groups):
         names = [problem.names[i] for i, g in enumerate(groups) if g == k]
@@ -217,7 +217,8 @@ def search(
     concepts, arranged, one_by_one = arrange(variables, scenes, joint, budget.worlds)
     unmixable, mixture = mixtures(right)
     found: list[Shortcut] = []
-    count, complete, labels = 1, False, ()
+    count, complete = 1, False
+    labels: tuple[tuple[int, int], ...] = ()
     step = "whether there are shortcuts"
     undecided = ""
     with MapSearch([len(c.values) for c in concepts], arranged, budget) as maps:
@@ -278,6 +279,6 @@ def _support(problem: Problem, data: Tensor | None, budget: Budget) -> Tensor:
         raise BudgetError(
             "worlds",
             f"could not decide: the problem has {problem.describe_size()} worlds, more than the limit of "
-            f"{budget.worlds:,}; raise it, or give the worlds that occur as data",
+            f"{budget.worlds:,}; raise Budget(worlds=...), or give the worlds that occur as data",
         )
     return problem.worlds(0, problem.num_worlds)
