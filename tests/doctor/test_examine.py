@@ -11,9 +11,9 @@ import torch
 
 from doxa.cli import main
 from doxa.doctor import Examination, examine, examine_run
-from doxa.doctor._made_up import MadeUp
 from doxa.doctor._operators import used
-from doxa.errors import ConfigError, KnowledgeError, RunError
+from doxa.doctor._random_worlds import RandomWorlds
+from doxa.errors import BudgetError, ConfigError, KnowledgeError, RunError
 from doxa.logic import Interpretation, load, logits, parse, probs
 from doxa.train import Fitting, Task, train_task
 
@@ -37,19 +37,26 @@ RULE = BIRDS + "[rule] forall x: Bird. raven(x) -> black(x)"
     ],
 )
 def test_gradients_of_a_rule(kind: str, chosen: str, found: bool) -> None:
-    assert examine(parse(RULE), chosen, objects=6).of(kind) == (["rule"] if found else [])
+    examined = examine(parse(RULE), chosen, quantifier="logic", objects=12)
+    assert examined.of(kind) == (["rule"] if found else [])
 
 
 def test_what_was_tried_is_what_calculus_says() -> None:
-    """By hand: for ∀ as a minimum, an R-implication passes nothing on where all instances have a ≤ c: 2⁻ⁿ."""
-    tried = examine(parse(RULE), "godel:r", objects=2, draws=400).axioms["rule"]
-    assert abs(tried.gone - 1 / 4) < 0.07
-    assert tried.balance is not None and tried.balance.consequent_ratio == 1.0
-    tried = examine(parse(RULE), "lukasiewicz", objects=2, draws=400).axioms["rule"]
-    # some instance lies on the slope, a > c, and together they miss the truth by less than 1
+    """By hand, on other random numbers."""
     a, c = torch.rand(2, 200_000, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    expected = 1 - float((((a - c).clamp(min=0).sum(-1) < 1) & (a > c).any(-1)).double().mean())
-    assert abs(tried.gone - expected) < 0.07
+    missing = (a - c).clamp(min=0).sum(-1)
+    tried = examine(parse(RULE), "lukasiewicz", quantifier="logic", objects=2, draws=200).axioms["rule"]
+    assert abs(tried.vanished - float((missing[missing > 0] >= 1).double().mean())) < 0.1
+    tried = examine(parse(RULE), "lukasiewicz", objects=2, draws=200).axioms["rule"]
+    assert tried.vanished == 0.0  # the mean of the instances has a slope wherever one of them has
+    tried = examine(parse(RULE), "godel:r", objects=2, draws=200).axioms["rule"]
+    assert tried.balance is not None and tried.balance.consequent_ratio == 1.0
+    # L = 1 - ∏ (1 - a + a c): the derivatives by hand
+    tried = examine(parse(RULE), "product", quantifier="logic", objects=16, draws=200).axioms["rule"]
+    a, c = torch.rand(2, 20_000, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    truth = 1 - a + a * c
+    slope = (truth.prod(-1, keepdim=True) / truth * (1 - c + a)).sum(-1)
+    assert abs(tried.vanished - float((slope < 0.01 * (1 - truth.prod(-1))).double().mean())) < 0.1
 
 
 def test_modus_tollens_can_be_one_sided() -> None:
@@ -66,11 +73,14 @@ def test_modus_tollens_can_be_one_sided() -> None:
 
 
 def test_what_to_change_is_free_of_it() -> None:
-    found = examine(parse(RULE), "godel")
+    found = examine(parse(RULE), "godel", quantifier="logic", objects=4)
     (note,) = [note for note in found.notes if note.startswith("without these gradients: ")]
-    for name in note.partition(": ")[2].split(", "):
-        assert examine(parse(RULE), name).findings == ()
-    assert "∀ of 6 truth values" in str(examine(parse(RULE), "lukasiewicz", objects=6))
+    first, *names = note.partition(": ")[2].split(", ")
+    assert first == "the mean of the instances" and names
+    assert examine(parse(RULE), "godel", objects=4).findings == ()
+    for name in names:
+        assert examine(parse(RULE), name, quantifier="logic", objects=4).findings == ()
+    assert "∀ of 6 truth values" in str(examine(parse(RULE), "lukasiewicz", quantifier="logic", objects=6))
 
 
 @pytest.mark.parametrize(
@@ -97,9 +107,9 @@ def test_rows_are_looked_at_under_every_observation() -> None:
     assert examine(kb).of("vacuous") == ["never"]
     kb = parse(text + "[other] forall p in pairs. p.sum != 1 -> digit(p.left) = 0", warn=False)  # other numbers exist
     assert examine(kb).of("vacuous") == []
-    assert set(MadeUp(kb, 30, torch.Generator().manual_seed(0)).data["pairs"]["sum"].tolist()) == {0, 1}
-    kb = parse(text + "[even] forall p in pairs. p.sum mod 2 = 1 -> digit(p.left) = 0", warn=False)
-    assert "not decided: the numbers of pairs.sum that `p.sum mod 2 = 1` tells apart" in str(examine(kb))
+    assert set(RandomWorlds(kb, 30, torch.Generator().manual_seed(0)).data["pairs"]["sum"].tolist()) == {0, 1}
+    kb = parse(text + "[square] forall p in pairs. p.sum * p.sum = 1 -> digit(p.left) = 0", warn=False)
+    assert "not decided: the numbers of pairs.sum that `p.sum * p.sum = 1` tells apart" in str(examine(kb))
 
 
 def seen(raven: Any, black: Any, chosen: str = "product") -> Examination:
@@ -123,7 +133,7 @@ def test_saturated() -> None:
 
 def test_operators_of_a_formula() -> None:
     kb = parse(BIRDS + "[a] forall x, y: Bird. raven(x) & !black(y) & raven(y) -> exists z: Bird. black(z) | raven(z)")
-    world = MadeUp(kb, 5, torch.Generator().manual_seed(0))
+    world = RandomWorlds(kb, 5, torch.Generator().manual_seed(0))
     assert used(kb.axioms[0].formula, world) == {
         ("forall", 25), ("conj", 3), ("neg", 1), ("implies", 2), ("exists", 5), ("disj", 2)
     }  # fmt: skip
@@ -163,7 +173,7 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found.axioms == {} and "trained under Exact" in found.notes[0]
     assert found.of("concepts") == ["digit"]
     fuzzy = examine_run(tmp_path / "run", "godel", task=task)
-    assert fuzzy.of("single-passing") == ["sum"]
+    assert set(fuzzy.axioms) == {"sum"} and "worlds of 64 objects or rows of each kind" in fuzzy.notes[0]
     with pytest.raises(RunError):
         examine_run(tmp_path)
 
@@ -171,13 +181,31 @@ def test_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rule.doxa"
     file.write_text(RULE.replace("; ", "\n"), encoding="utf-8")
-    assert main(["doctor", str(file), "--logic", "godel", "--json"]) == 0
+    assert main(["doctor", str(file), "--logic", "godel", "--quantifier", "logic", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [f["kind"] for f in said["findings"]] == ["single-passing"]
     assert main(["doctor", str(file)]) == 0
     assert "nothing found" in capsys.readouterr().out
     assert main(["doctor", str(tmp_path), str(file)]) == 1
     assert "one run is examined at a time" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--objects", "--draws"])
+def test_too_much_is_refused(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rule.doxa"
+    file.write_text(RULE.replace("; ", "\n"), encoding="utf-8")
+    assert main(["doctor", str(file), option, "1000000000"]) == 1
+    said = capsys.readouterr().err
+    assert "more than the limit of" in said and len(said.strip().splitlines()) == 1
+
+
+def test_six_variables() -> None:
+    text = "sort N = 0..99; pred p(N); [six] forall a, b, c, d, e, f: N. p(a) & p(b) & p(c) -> p(d) | p(e) | p(f)"
+    with pytest.raises(BudgetError, match=r"'six' has 1,000,000,000,000 instances .* more than the limit of 4,194,304"):
+        examine(parse(text))
+    few = parse(text.replace("N = 0..99", "N").replace("sort N;", "sort N;"))
+    assert "random worlds of 8 objects" in examine(few, draws=2).notes[0]  # as many as fit
+    assert "not decided" not in str(examine(few, draws=2))
 
 
 def test_mistakes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -23,10 +23,12 @@ class Doctor:
     """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
     logic: str | None = None
     """The fuzzy logic to examine it under, such as product or godel:r; by default the run's own, or product."""
+    quantifier: Literal["mean", "logic"] = "mean"
+    """What the loss of an axiom is: the mean of the losses of its instances, or the logic's own ∀."""
     draws: int = 64
     """On so many random worlds gradients are tried."""
-    objects: int = 4
-    """So many objects of each open sort, and rows of each kind, a random world has."""
+    objects: int | None = None
+    """So many objects of each open sort, and rows of each kind; by default a batch of the task, or 64 if they fit."""
     json: bool = False
     """Print JSON."""
 
@@ -39,9 +41,23 @@ class Doctor:
         if folders:
             found = examine_run(folders[0], self.logic)
         else:
-            found = examine(_load(self.sources), self.logic or "product", draws=self.draws, objects=self.objects)
+            found = examine(
+                _load(self.sources),
+                self.logic or "product",
+                quantifier=self.quantifier,
+                draws=self.draws,
+                objects=self.objects if self.objects is not None else self._batch_size(),
+            )
         if self.json:
             say_json({"logic": found.logic, "findings": [asdict(f) for f in found.findings], "notes": found.notes})
         else:
             say(str(found))
         return 0
+
+    def _batch_size(self) -> int | None:
+        """Rows in a batch of the task; None for knowledge files."""
+        if self.sources[0].suffix != ".py":
+            return None
+        from doxa.train import find_task
+
+        return find_task(self.sources[0]).batch_size

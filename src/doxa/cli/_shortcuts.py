@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,7 @@ from tyro.conf import arg
 
 from doxa.cli._knowledge import Files, _load
 from doxa.cli._output import say, say_json
-from doxa.errors import DataError
+from doxa.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from doxa.doctor import Shortcuts as Found
@@ -27,17 +27,30 @@ class Shortcuts:
     """A table with the true concepts of rows that occur, under a header such as left,right; by default all that can."""
     show: int = 5
     """How many of the simplest shortcuts to list."""
-    limit: int = 100_000
-    """Count no further than this where counting needs listing."""
+    limit: int = 10_000
+    """List no more maps than this to count them."""
+    joint: int = 64
+    """Concepts of one object with more joint values than this are mapped one by one."""
+    worlds: int = 1 << 20
+    """Go through no more worlds than this."""
     json: bool = False
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.doctor import knowledge_shortcuts
+        from doxa.doctor import LIMITS, knowledge_shortcuts
 
+        if self.worlds < 1:
+            raise ConfigError(f"--worlds is {self.worlds}, expected at least 1")
         kb = _load(self.files)
         data = None if self.data is None else _columns(self.data)
-        found = knowledge_shortcuts(kb, data=data, show=self.show, limit=self.limit)
+        found = knowledge_shortcuts(
+            kb,
+            data=data,
+            show=self.show,
+            limit=self.limit,
+            joint=self.joint,
+            budget=replace(LIMITS, worlds=self.worlds),
+        )
         say_json(_json(found)) if self.json else say(str(found))
         return 0
 
@@ -68,6 +81,9 @@ def _value(cell: str) -> Any:
 def _json(found: Found) -> dict[str, Any]:
     return {
         "maps": found.count,
+        "complete": found.complete,
+        "assumption": found.assumption,
+        "undecided": found.undecided,
         "worlds": found.worlds,
         "concepts": {c.name: list(c.variables) for c in found.concepts},
         "simplest": [

@@ -20,18 +20,20 @@ labels for concept 1 = 1 rule out all of them
 ...
 """
 
-from doxa.doctor._doctor import Examination, Finding, Tried, examine
+from doxa.doctor._examine import AxiomGradient, Examination, Finding, examine
 from doxa.doctor._knowledge import knowledge_shortcuts
 from doxa.doctor._runs import examine_run
-from doxa.doctor._shortcuts import Concept, Shortcut, Shortcuts, shortcuts
+from doxa.doctor._scenes import Concept
+from doxa.doctor._shortcuts import LIMITS, Shortcut, Shortcuts, shortcuts
 
 __all__ = [
+    "LIMITS",
+    "AxiomGradient",
     "Concept",
     "Examination",
     "Finding",
     "Shortcut",
     "Shortcuts",
-    "Tried",
     "examine",
     "examine_run",
     "knowledge_shortcuts",

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from doxa.doctor._finder import KNOWN, Finder
+from doxa.doctor._asked import Asked, Observation, ask
 from doxa.doctor._observed import compared_values
-from doxa.doctor._shortcuts import Concept, Shortcuts, search
-from doxa.errors import DataError, KnowledgeError, ProblemError
-from doxa.logic import (
-    INT,
-    REAL,
-    Field,
-    Function,
-    Interpretation,
-    KnowledgeBase,
-    Name,
-    Predicate,
-    Quantifier,
-    Sort,
-    postorder,
-    probs,
-)
-from doxa.pose import KnowledgeReasoner
-from doxa.problem import Problem
+from doxa.doctor._scenes import Explains, Variable
+from doxa.doctor._shortcuts import LIMITS, Shortcuts, search
+from doxa.errors import BudgetError, DataError, KnowledgeError
+from doxa.exact import Budget
+from doxa.logic import INT, REAL, Axiom, Fact, Field, KnowledgeBase, Name, Not, Predicate, Quantifier, Sort, postorder
 
 __all__ = ["knowledge_shortcuts"]
 
-_OBSERVATIONS = 4096  # so many different observations of a row
-_WORLDS = 1 << 22  # so many worlds, over all observations
+_APART = 512  # so many observations are posed one by one, where rows are compared with rows
 
 
 def knowledge_shortcuts(
@@ -44,15 +29,18 @@ def knowledge_shortcuts(
     data: Mapping[str, Sequence[Any]] | None = None,
     symbols: Mapping[str, Any] | None = None,
     show: int = 5,
-    limit: int = 100_000,
+    limit: int = 10_000,
+    joint: int = 64,
+    budget: Budget = LIMITS,
 ) -> Shortcuts:
     """Find the maps of concepts under which all axioms still hold, whatever is observed.
 
-    A concept is what a network says: a function into a finite sort, or a predicate at its finite arguments. Wherever
-    it is applied, it is mapped alike. Fields that hold numbers or values are observed, and so are closed predicates. Of
-    a field of numbers, every number that the knowledge can compare it with is an observation, and all others together
-    are one more (one for each gap between them where their order matters). A map α is one under which the networks can
-    never be found out:
+    A concept is what networks say of an object: a function into a finite sort, a predicate at its finite arguments, or
+    several of them together, for a network sees all of an object. Wherever a concept is read, it is mapped alike.
+    Fields that hold numbers or values are observed, and so are closed predicates; facts about other predicates are
+    labels, which restrict the maps. Of a field of numbers, every number that the knowledge can compare it with is an
+    observation, and all others together are one more (one for each gap between them where their order matters). A map
+    α is one under which the networks can never be found out:
 
         φ(w, y)  ⟹  φ(α(w), y)    for all worlds w and observations y, or for those in the data.
 
@@ -63,11 +51,13 @@ def knowledge_shortcuts(
             knowledge holds.
         symbols: symbols that are not learned, bound as in an :class:`~doxa.logic.Interpretation`.
         show: how many of the simplest shortcuts to list.
-        limit: count no further than this where counting needs listing.
+        limit: list no more maps than this to count them.
+        joint: concepts of one object with more joint values than this are mapped one by one; the answer says so.
+        budget: its ``worlds`` have to be explained at most, and ``operations`` worlds are looked at, for all maps.
 
     Raises:
         KnowledgeError: what a symbol or field can be cannot be listed.
-        ProblemError: there are too many worlds or observations to go through.
+        BudgetError: there are more worlds or observations than the budget allows.
         DataError: the data do not fit the knowledge, or contradict it.
 
     >>> from doxa.logic import parse
@@ -86,69 +76,66 @@ def knowledge_shortcuts(
     """
     unit = _Unit(kb, dict(symbols or {}))
     columns = {name.replace(" ", ""): list(values) for name, values in (data or {}).items()}
-    cases = unit.cases({} if data is None else unit.observed(columns))
-    variables = list(dict.fromkeys(name for case in cases for name in case.variables))
-    if not variables:
+    asked = unit.ask({} if data is None else unit.observed(columns), budget)
+    if not asked.variables:
         raise KnowledgeError(
             "nothing here is learned: every predicate is closed and there is no function into a finite sort, or the "
             "knowledge is always true, or never; shortcuts are about what networks say"
         )
-    concepts, groups = _concepts(kb, variables)
-    sizes = [len(concepts[g].values) for g in groups]
-    problem = _problem(cases, variables, sizes)
+    variables = _variables(kb, asked.variables)
+    right: list[Tensor] = []
     if data is None:
-        worlds = _holding(problem)
+        worlds, numbers = asked.holding(budget.worlds)
+        right = _by_observation(worlds, numbers)
     else:
-        worlds = _occurring(problem, kb, variables, concepts, groups, cases, columns)
-    numbers = worlds[:, -1]
-    right = [worlds[numbers == k, :-1] for k in range(len(cases)) if bool((numbers == k).any())]
-    if data is not None and math.prod(sizes) * len(cases) <= _WORLDS:
-        holding = _holding(problem)  # what is right for an observation does not depend on what else occurs
-        right = [holding[holding[:, -1] == k, :-1] for k in torch.unique(numbers).tolist()]
-    finder = Finder(problem, [*groups, KNOWN], worlds)
-    return search(finder, concepts, right, tuple(zip(variables, groups, strict=True)), show, limit)
+        worlds, numbers = _occurring(asked, kb, variables, columns)
+        if math.prod(asked.sizes) <= budget.worlds:  # what is right does not depend on what else occurs
+            every, which = asked.holding(budget.worlds)
+            occurs = torch.isin(which, numbers)
+            right = _by_observation(every[occurs], which[occurs])
+    scenes: list[tuple[Tensor, Explains]] = [(worlds, lambda taken, rows: asked.holds(taken, numbers[rows]))]
+    parts_of = [variables]
+    for about in unit.fact_scenes():
+        labelled = about.ask({}, budget)
+        if labelled.variables:
+            known, which = labelled.holding(budget.worlds)
+            scenes.append((known, _keeps(labelled, which)))
+            parts_of.append(_variables(kb, labelled.variables))
+    return search(parts_of, scenes, right, show, limit, joint, budget)
 
 
-@dataclass(frozen=True)
-class _Case:
-    """One observation: the variables that it leaves open, and which of their worlds are right."""
+def _by_observation(worlds: Tensor, numbers: Tensor) -> list[Tensor]:
+    """The worlds of each observation that has any."""
+    order = numbers.argsort(stable=True)
+    return [part for part in torch.split(worlds[order], numbers.bincount().tolist()) if len(part)]
 
-    observed: dict[str, Any]
-    variables: tuple[str, ...]
-    problem: Problem | None
-    fixed: Tensor  # the world of the problem, with -1 for the variables
-    holds: bool  # where nothing is open
 
-    def right(self, worlds: Tensor, columns: Mapping[str, int]) -> Tensor:
-        if self.problem is None:
-            return torch.full(worlds.shape[:-1], self.holds)
-        parts = [
-            worlds[..., columns[name]] if fixed < 0 else worlds.new_full(worlds.shape[:-1], int(fixed))
-            for name, fixed in zip(self.problem.names, self.fixed, strict=False)
-        ]
-        holds: Tensor = self.problem(torch.stack(parts, -1))[..., 0] == 1
-        return holds
+def _keeps(asked: Asked, numbers: Tensor) -> Explains:
+    return lambda taken, rows: asked.holds(taken, numbers[rows])
 
 
 class _Unit:
-    """The smallest piece of data that all axioms speak about: one row each, and as many objects as they compare."""
+    """The smallest piece of data that axioms speak about: one row each, and as many objects as they compare.
 
-    def __init__(self, kb: KnowledgeBase, symbols: dict[str, Any]) -> None:
-        self.kb = kb
+    Args:
+        kb: the knowledge.
+        symbols: what is bound.
+        constants: the only objects there are, and no rows; by default all that the axioms name or range over.
+    """
+
+    def __init__(self, kb: KnowledgeBase, symbols: dict[str, Any], constants: Sequence[str] = ()) -> None:
+        self.kb, self.symbols = kb, symbols
         self.signature = signature = kb.signature
+        alone = bool(constants)
+        self.axioms = [a for a in kb.axioms if not (alone and self._ranges(a, rows=True))]
         self.counts: dict[str, int] = {}  # of objects and rows, by sort and name
-        for axiom in kb.axioms:
-            here: dict[str, int] = {}
-            for node in postorder(axiom.formula):
-                for group in node.groups if isinstance(node, Quantifier) else ():
-                    name = group.sort if group.sort is not None else getattr(group.domain, "name", None)
-                    if isinstance(group.domain, Name) or (group.sort and signature.sorts[group.sort].is_open):
-                        here[str(name)] = here.get(str(name), 0) + len(group.names)
-            for name, count in here.items():
-                self.counts[name] = max(count, self.counts.get(name, 0))
+        for axiom in () if alone else self.axioms:
+            here = self._ranges(axiom, rows=True) + self._ranges(axiom, rows=False)
+            for name in here:
+                self.counts[name] = max(here.count(name), self.counts.get(name, 0))
         self.rows = [name for name in self.counts if name not in signature.sorts]
         self.fields: list[tuple[str, str, Sort]] = []  # observed ones
-        self.data: dict[str, dict[str, Tensor]] = {name: {} for name in self.rows}
+        self.cells: dict[str, dict[str, list[int]]] = {name: {} for name in self.rows}  # objects in rows
         objects = {name: count for name, count in self.counts.items() if name in signature.sorts}
         for name in self.rows:
             if name not in signature.rows:
@@ -161,37 +148,48 @@ class _Unit:
                 if sort.is_open and sort not in (INT, REAL):
                     start = objects.get(sort.name, 0)
                     objects[sort.name] = start + self.counts[name]
-                    self.data[name][field] = torch.arange(start, start + self.counts[name])
+                    self.cells[name][field] = list(range(start, start + self.counts[name]))
                 else:
                     self.fields.append((name, field, sort))
-        for constant in signature.constants.values():
-            if constant.sort.is_open and constant.name not in symbols:
-                raise KnowledgeError(f"the constant {constant.name} is an object of an open sort; bind it in symbols")
+        open_ = {c.name: c.sort for c in signature.constants.values() if c.sort.is_open and c.name not in symbols}
+        if not alone:
+            used = {n.name for a in self.axioms for n in postorder(a.formula) if isinstance(n, Name)}
+            used |= {n for f in kb.facts if signature.predicates[f.atom.name].closed for n in self._named(f)}
+            if missing := [n for n, s in open_.items() if n in used and s in (INT, REAL)]:
+                raise KnowledgeError(f"the constant {missing[0]} is a number that is not known; bind it in symbols")
+            constants = [name for name in open_ if name in used]
+        self.constants: dict[str, int] = {}
+        for name in constants:
+            self.constants[name] = objects.get(open_[name].name, 0)
+            objects[open_[name].name] = self.constants[name] + 1
         self.objects = objects
-        known = {p.name for p in signature.predicates.values() if p.closed} | set(symbols)
-        learned: list[Predicate | Function] = [*signature.predicates.values(), *signature.functions.values()]
-        for symbol in learned:
-            if symbol.name not in known:
-                symbols[symbol.name] = self._unsure(symbol)
-        self.symbols = symbols
-        self.interpretation = Interpretation(kb, **symbols)
+        self.facts = [f for f in kb.facts if self._is_label(f) and self._named(f) <= set(self.constants)]
 
-    def _unsure(self, symbol: Predicate | Function) -> Any:
-        """A meaning under which everything is possible."""
-        shape = []
-        for sort in symbol.sorts:
-            if sort in (INT, REAL):
-                raise KnowledgeError(f"{symbol.name} is about numbers, which cannot all be listed; bind it in symbols")
-            shape.append(self.objects.get(sort.name, 0) if sort.values is None else len(sort.values))
-        if isinstance(symbol, Predicate):
-            return probs(torch.full(shape, 0.5))
-        if symbol.result.values is None:
-            raise KnowledgeError(
-                f"{symbol.name} yields {symbol.result.name}, whose values cannot all be listed; give it a finite sort, "
-                "or bind it in symbols if it is not learned"
-            )
-        size = len(symbol.result.values)
-        return probs(torch.full((*shape, size), 1 / size))
+    def fact_scenes(self) -> list[_Unit]:
+        """For each fact about objects that no axiom names: these objects alone, with all that is said of them."""
+        groups = dict.fromkeys(
+            tuple(sorted(self._named(f))) for f in self.kb.facts if self._is_label(f) and f not in self.facts
+        )
+        return [_Unit(self.kb, dict(self.symbols), group) for group in groups]
+
+    def _is_label(self, fact: Fact) -> bool:
+        return not self.signature.predicates[fact.atom.name].closed and fact.atom.name not in self.symbols
+
+    def _named(self, fact: Fact) -> set[str]:
+        """The constants of open sorts in a fact."""
+        names = {node.name for node in fact.atom.children if isinstance(node, Name)}
+        return {n for n in names if n in self.signature.constants and self.signature.constants[n].sort.is_open}
+
+    def _ranges(self, axiom: Axiom, *, rows: bool) -> list[str]:
+        """What the variables of an axiom range over, one for each: rows, or open sorts."""
+        found = []
+        for node in postorder(axiom.formula):
+            for group in node.groups if isinstance(node, Quantifier) else ():
+                if rows and isinstance(group.domain, Name):
+                    found += [group.domain.name] * len(group.names)
+                elif not rows and group.sort and self.signature.sorts[group.sort].is_open:
+                    found += [group.sort] * len(group.names)
+        return found
 
     def observed(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         """The values of observed fields in the data, by the name of the field."""
@@ -202,11 +200,13 @@ class _Unit:
             )
         return {field: columns[field] for _, field, _ in self.fields if field in columns}
 
-    def cases(self, observed: Mapping[str, Sequence[Any]]) -> list[_Case]:
-        """Every combination of observations, with the problem that it leaves."""
+    def ask(self, observed: Mapping[str, Sequence[Any]], budget: Budget) -> Asked:
+        """Every combination of observations, and which worlds are right under it."""
         given = [tuple(row) for row in zip(*observed.values(), strict=True)] if observed else [()]
-        compared = compared_values(self.kb.axioms, self.signature, given=observed, constants=self.symbols)
-        used = {node.name for axiom in self.kb.axioms for node in postorder(axiom.formula) if isinstance(node, Field)}
+        compared = compared_values(
+            self.axioms, self.signature, given=observed, constants=self.symbols, rows=self.counts
+        )
+        used = {node.name for axiom in self.axioms for node in postorder(axiom.formula) if isinstance(node, Field)}
         choices: list[Sequence[Any]] = [list(dict.fromkeys(given))]
         free = []
         for rows, field, sort in self.fields:
@@ -223,16 +223,24 @@ class _Unit:
                 values = numbers.values(sort)
             for number in range(self.counts[rows]):
                 free.append((rows, field, number))
-                choices.append(list(values))
-        if (count := math.prod([len(c) for c in choices])) > _OBSERVATIONS:
-            raise ProblemError(f"there are {count:,} different observations, too many to go through; give data")
-        cases = []
+                choices.append(values)
+        labels = [Axiom(str(f), f.atom if f.label else Not(f.atom)) for f in self.facts]
+        one_row = len(self.rows) == 1 and self.counts == {self.rows[0]: 1}
+        most = budget.worlds if one_row else min(budget.worlds, _APART)
+        if (count := math.prod([len(c) for c in choices])) > most:
+            raise BudgetError(
+                "worlds",
+                f"could not decide: there are {count:,} different observations, more than the limit of {most:,}; give "
+                "data",
+            )
+        observations: list[Observation] = []
         for first, *rest in product(*choices):
-            seen: dict[tuple[str, str, int], Any] = {
-                (self.rows[0], name, 0): v for name, v in zip(observed, first, strict=True)
-            }
-            cases.append(self._case(seen | dict(zip(free, rest, strict=True))))
-        return cases
+            seen = {(self.rows[0], name, 0): v for name, v in zip(observed, first, strict=True)}
+            observations.append(seen | dict(zip(free, rest, strict=True)))
+        return ask(
+            self.kb, [*self.axioms, *labels], self.symbols | self.constants, self.objects, self.cells, self.fields,
+            self.counts, observations,
+        )  # fmt: skip
 
     def _endless(self, rows: str, field: str, sort: Sort, where: str) -> str:
         name = field.capitalize()
@@ -243,121 +251,65 @@ class _Unit:
             f"give data with a column {field}"
         )
 
-    def _case(self, values: dict[tuple[str, str, int], Any]) -> _Case:
-        data: dict[str, Any] = {rows: dict(fields) for rows, fields in self.data.items()}
-        for rows, field, sort in self.fields:
-            column = [values[rows, field, number] for number in range(self.counts[rows])]
-            if isinstance(sort.values, tuple):
-                column = [sort.values.index(v) for v in column]
-            data[rows][field] = torch.tensor(column, dtype=torch.float64 if sort == REAL else None)
-        posed = KnowledgeReasoner(self.kb, self.interpretation).posed(**data, **self.objects)
-        observed = {field: value for (_, field, number), value in values.items() if not number}
-        if not posed.problems:
-            return _Case(observed, (), None, torch.zeros(0), not len(posed.violated))
-        problem, belief, _ = posed.problems[0]
-        top, place = belief.log_probs[0].max(-1)
-        fixed = torch.where(top > -1e-6, place, -1)  # what is certain is observed
-        names = tuple(n for n, f in zip(problem.names, fixed, strict=False) if f < 0)
-        return _Case(observed, names, problem, fixed, True)
 
-
-def _concepts(kb: KnowledgeBase, variables: Sequence[str]) -> tuple[list[Concept], list[int]]:
-    """What the variables are called, ``digit(pairs.left)``, says which symbol they are of: one network, one concept."""
-    found: dict[str, tuple[list[str], tuple[str, ...]]] = {}
-    groups = []
-    for variable in variables:
+def _variables(kb: KnowledgeBase, names: Sequence[str]) -> list[Variable]:
+    """What the variables are called, ``digit(pairs.left)``, says which symbol they are of, and of which objects."""
+    found = []
+    for variable in names:
         name, _, inside = variable.removesuffix(")").partition("(")
         symbol = kb.signature.predicates.get(name) or kb.signature.functions[name]
         arguments = inside.split(", ") if inside else []
+        if len(arguments) != len(symbol.sorts):
+            raise KnowledgeError(f"{variable} is drawn more than once; shortcuts need every value to be read once")
         shown = [a if s.values is not None else "_" for s, a in zip(symbol.sorts, arguments, strict=True)]
         title = name if all(a == "_" for a in shown) else f"{name}({', '.join(shown)})"
         values = ("false", "true") if isinstance(symbol, Predicate) else tuple(map(str, symbol.result.values or ()))
-        found.setdefault(title, ([], values))[0].append(variable)
-        groups.append(list(found).index(title))
-    return [Concept(title, tuple(names), values) for title, (names, values) in found.items()], groups
-
-
-def _problem(cases: Sequence[_Case], variables: Sequence[str], sizes: Sequence[int]) -> Problem:
-    """Worlds of all variables and the number of a case; the output is whether the knowledge holds."""
-    columns = {name: i for i, name in enumerate(variables)}
-
-    def holds(worlds: Tensor) -> Tensor:
-        found = torch.zeros(worlds.shape[:-1], dtype=torch.bool)
-        for k in torch.unique(worlds[..., -1]).tolist():
-            here = worlds[..., -1] == k
-            found[here] = cases[k].right(worlds[here], columns)
-        return found.long().unsqueeze(-1)
-
-    listed = math.prod(sizes) * len(cases)
-    problem = Problem((*sizes, len(cases)), (2,), holds, names=(*variables, "observed", "holds"))
-    if listed > _WORLDS:
-        return problem
-    table = torch.cat([holds(part) for part in _all(problem)])  # to be looked up again and again
-    strides = torch.tensor([math.prod(problem.world[i + 1 :]) for i in range(len(problem.world))])
-    return Problem(problem.world, (2,), lambda worlds: table[(worlds * strides).sum(-1)], names=problem.names)
-
-
-def _all(problem: Problem) -> Iterable[Tensor]:
-    for start in range(0, problem.num_worlds, 1 << 18):
-        yield problem.worlds(start, min(start + (1 << 18), problem.num_worlds))
-
-
-def _holding(problem: Problem) -> Tensor:
-    """All worlds in which the knowledge holds, under some observation."""
-    if problem.num_worlds > _WORLDS:
-        raise ProblemError(
-            f"there are {problem.describe_size()} worlds, too many to go through; give those that occur as data"
-        )
-    return torch.cat([part[problem(part)[:, 0] == 1] for part in _all(problem)])
+        read = tuple((s.name, a) for s, a in zip(symbol.sorts, arguments, strict=True) if s.values is None)
+        found.append(Variable(variable, title, read, values))
+    return found
 
 
 def _occurring(
-    problem: Problem,
-    kb: KnowledgeBase,
-    variables: Sequence[str],
-    concepts: Sequence[Concept],
-    groups: Sequence[int],
-    cases: Sequence[_Case],
-    columns: Mapping[str, list[Any]],
-) -> Tensor:
-    """The worlds of the data, each with the cases that it fits."""
-    rows = next(name for name in kb.signature.rows if any(f"({name}." in v for v in variables))
-    read, used = [], {field for case in cases[:1] for field in case.observed}
-    for variable, group in zip(variables, groups, strict=True):
-        short = variable.replace(f"{rows}.", "").replace(" ", "")
+    asked: Asked, kb: KnowledgeBase, variables: Sequence[Variable], columns: Mapping[str, list[Any]]
+) -> tuple[Tensor, Tensor]:
+    """The worlds of the data, each with the observations that it fits."""
+    rows = next(name for name in kb.signature.rows if any(f"({name}." in v.name for v in variables))
+    fields = {field for _, field, _ in asked.observations[0]}
+    read, used = [], set(fields)
+    for variable in variables:
+        short = variable.name.replace(f"{rows}.", "").replace(" ", "")
         field = short.partition("(")[2].removesuffix(")")
-        alone = sum(v.replace(f"{rows}.", "").endswith(f"({field})") for v in variables) == 1
-        names = [n for n in (variable.replace(" ", ""), short, *([field] if alone else [])) if n in columns]
+        alone = sum(v.name.replace(f"{rows}.", "").endswith(f"({field})") for v in variables) == 1
+        names = [n for n in (variable.name.replace(" ", ""), short, *([field] if alone else [])) if n in columns]
         if not names:
             raise DataError(
-                f"the data have no column for {variable}; wanted one named {short}" + (f" or {field}" if alone else "")
+                f"the data have no column for {variable.name}; wanted one named {short}"
+                + (f" or {field}" if alone else "")
             )
         used.add(names[0])
-        places = {value: i for i, value in enumerate(concepts[group].values)}
+        places = {value.lower(): i for i, value in enumerate(variable.values)}
         for line, value in enumerate(columns[names[0]], 1):
-            if str(value).strip().lower() not in {str(v).lower() for v in places}:
+            if str(value).strip().lower() not in places:
                 raise DataError(
-                    f"row {line}, column {names[0]}: {value!r} is no value of {concepts[group].name}; it has "
-                    f"{', '.join(concepts[group].values)}"
+                    f"row {line}, column {names[0]}: {value!r} is no value of {variable.output}; it has "
+                    f"{', '.join(variable.values)}"
                 )
-        lower = {str(v).lower(): i for v, i in places.items()}
-        read.append([lower[str(value).strip().lower()] for value in columns[names[0]]])
+        read.append([places[str(value).strip().lower()] for value in columns[names[0]]])
     if unknown := sorted(set(columns) - used):
         raise DataError(f"the data have a column {unknown[0]}, which is no concept and is not observed")
     worlds = torch.tensor(read).T
-    fields = list(cases[0].observed)
     given = [field for field in fields if field in columns]
-    fits = torch.ones(len(worlds), len(cases), dtype=torch.bool)
-    for k, case in enumerate(cases):
-        for field in given:
-            fits[:, k] &= torch.tensor([value == case.observed[field] for value in columns[field]])
-    row, number = fits.nonzero().T
-    candidates = torch.cat([worlds[row], number.unsqueeze(-1)], -1)
-    right = problem(candidates)[:, 0] == 1
+    fitting: dict[tuple[Any, ...], list[int]] = {}
+    for k, observation in enumerate(asked.observations):
+        fitting.setdefault(tuple(observation[rows, field, 0] for field in given), []).append(k)
+    seen = list(zip(*[columns[field] for field in given], strict=True)) if given else [()] * len(worlds)
+    pairs = [(row, k) for row, values in enumerate(seen) for k in fitting[tuple(values)]]
+    row, number = torch.tensor(pairs).T
+    right = asked.holds(worlds[row], number)
     explained = torch.zeros(len(worlds), dtype=torch.bool).index_fill(0, row[right], True)
     if not bool(explained.all()):
         line = int((~explained).nonzero()[0])
         shown = ", ".join(f"{name} = {column[line]}" for name, column in columns.items())
         raise DataError(f"row {line + 1} contradicts the knowledge: {shown}")
-    occurring: Tensor = torch.unique(candidates[right], dim=0)
-    return occurring
+    occurring = torch.unique(torch.cat([worlds[row], number.unsqueeze(-1)], -1)[right], dim=0)
+    return occurring[:, :-1], occurring[:, -1]

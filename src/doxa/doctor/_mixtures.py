@@ -9,7 +9,8 @@ from torch import Tensor
 
 __all__ = ["Mixture", "mixtures"]
 
-_PLACES = 12  # so many variables are tried on both sides
+_PLACES = 8  # so many variables are tried on both sides
+_PAIRS = 4096  # so many pairs of worlds are tried for an example
 
 World = tuple[int, ...]
 Mixture = tuple[World, World, World]
@@ -41,9 +42,13 @@ def mixtures(right: Iterable[Tensor]) -> tuple[int, Mixture | None]:
 def _between(members: Tensor) -> Mixture | None:
     """Two worlds that differ in as few variables as possible, and one between them that is not right."""
     right = set(map(tuple, members.tolist()))
+    tried = 0
     for first in members:
         distance = (members != first).sum(-1)
         for second in members[distance.argsort(stable=True)]:
+            tried += 1
+            if tried > _PAIRS:
+                return None
             places = (first != second).nonzero().flatten().tolist()[:_PLACES]
             for choice in range(1, 2 ** len(places) - 1):
                 between = first.clone()

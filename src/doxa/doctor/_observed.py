@@ -54,6 +54,10 @@ class Compared:
     """By ``=`` and ``!=``."""
     ordered: set[Any] = field(default_factory=set)
     """By ``<`` and its like."""
+    period: int = 1
+    """Numbers that differ by a multiple of this are alike, beside what they are compared with."""
+    spare: int = 1
+    """So many numbers are needed that are alike: one for each field that is compared with this one."""
     unclear: str | None = None
     """Where the field stands in a way that says too little about its numbers."""
 
@@ -65,8 +69,20 @@ class Compared:
         """
         known = self.equal | self.ordered
         ends = [-math.inf, *sorted(self.ordered), math.inf]
-        others = [next(_between(low, high, known, sort == INT), None) for low, high in pairwise(ends)]
-        return sorted([v for v in {*known, *others} if v is not None and (sort == REAL or v == int(v))])
+        others = [v for low, high in pairwise(ends) for v in self._spare(_between(low, high, known, sort == INT))]
+        return sorted([v for v in {*known, *others} if sort == REAL or v == int(v)])
+
+    def _spare(self, candidates: Iterator[Any]) -> Iterator[Any]:
+        """Enough of each kind."""
+        left = dict.fromkeys(range(self.period), self.spare)
+        for candidate in candidates:
+            kind = int(candidate // 1) % self.period
+            if kind in left:
+                yield candidate
+                left[kind] -= 1
+                left = {k: n for k, n in left.items() if n}
+            if not left:
+                return
 
 
 def _between(low: float, high: float, known: Collection[Any], whole: bool) -> Iterator[Any]:
@@ -90,6 +106,7 @@ def compared_values(
     *,
     given: Mapping[str, Collection[Any]] | None = None,
     constants: Mapping[str, Any] | None = None,
+    rows: Mapping[str, int] | None = None,
 ) -> dict[Place, Compared]:
     """What each field of type Int or Real is compared with, wherever it is used.
 
@@ -98,10 +115,12 @@ def compared_values(
         signature: what it is written in.
         given: fields whose numbers are known.
         constants: the values of constants.
+        rows: how many rows there are, by name; by default one of each.
     """
     scope = _Scope(signature, dict(given or {}), dict(constants or {}))
     for axiom in axioms:
         scope.visit(axiom.formula)
+    scope.join(rows or {})
     return scope.found
 
 
@@ -113,6 +132,7 @@ class _Scope:
         self.found: dict[Place, Compared] = {}
         self.ranges: dict[str, Values] = {}  # of variables
         self.rows: dict[str, str] = {}  # what variables are rows of
+        self.links: list[tuple[Place, Place, bool]] = []  # fields that are compared with fields, and whether by order
 
     def visit(self, formula: Expr) -> None:
         stack: list[tuple[Expr, dict[str, Expr]]] = [(formula, {})]
@@ -166,13 +186,58 @@ class _Scope:
                 side, other = first, Arith("-" if op == "+" else "+", other, last)
             else:
                 side, other = last, Arith("-", other, first) if op == "+" else Arith("-", first, other)
-        place = self._place(side)
-        values = None if place is None or self._has_field(other) else self._possible(other)
-        if place is None or values is None:
+        place, beside = self._place(side), self._place(other)
+        ordered = node.op not in ("=", "!=")
+        if place is not None and beside is not None:
+            self.links.append((place, beside, ordered))
+            return
+        values = None if self._has_field(other) else self._possible(other)
+        if values is None or (place is None and not self._divided(side, values, ordered)):
             self._give_up([side, other], node)
-        else:
+        elif place is not None:
             compared = self.found.setdefault(place, Compared())
-            (compared.equal if node.op in ("=", "!=") else compared.ordered).update(values)
+            (compared.ordered if ordered else compared.equal).update(values)
+
+    def _divided(self, side: Expr, values: set[Any], ordered: bool) -> bool:
+        """Solve a comparison of ``field * n``, ``field // n`` or ``field mod n`` with values; False if it cannot be."""
+        if not isinstance(side, Arith) or side.op not in ("*", "//", "mod"):
+            return False
+        first, by = side.children
+        if side.op == "*" and self._has_field(by):
+            first, by = by, first
+        found = self._sort(first)
+        factors = None if self._has_field(by) else self._possible(by)
+        if factors is None or found is None or self._place(first) is None or found[1] != INT:
+            return False
+        factors = factors - {0}
+        if side.op != "mod" and len(values) * len(factors) > _MOST:
+            return False
+        compared = self.found.setdefault(found[0], Compared())
+        if side.op == "*" and not ordered:
+            compared.equal |= {v // n for v in values for n in factors if v % n == 0}
+        elif side.op == "*":
+            compared.ordered |= {end for v in values for n in factors for end in (v // n, -(-v // n))}
+        elif side.op == "//":
+            compared.ordered |= {(v + i) * n + j for v in values for n in factors for i in (0, 1) for j in (-1, 0, 1)}
+        else:
+            compared.period = math.lcm(compared.period, *map(abs, factors))
+        return compared.period <= _MOST
+
+    def join(self, rows: Mapping[str, int]) -> None:
+        """Fields that are compared with each other are compared with the same numbers, and need as many of a kind."""
+        classes: dict[Place, set[Place]] = {}
+        for a, b, _ in self.links:
+            both = classes.get(a, {a}) | classes.get(b, {b})
+            classes |= dict.fromkeys(both, both)
+        for places in {id(c): c for c in classes.values()}.values():
+            every = [self.found.setdefault(place, Compared()) for place in sorted(places)]
+            equal, ordered = set().union(*[c.equal for c in every]), set().union(*[c.ordered for c in every])
+            if ordered or any(by_order for a, _, by_order in self.links if a in places):
+                ordered |= equal
+            shared = {"period": math.lcm(*[c.period for c in every]), "spare": sum(rows.get(r, 1) for r, _ in places)}
+            unclear = next((c.unclear for c in every if c.unclear), None)
+            for place in places:
+                self.found[place] = Compared(equal, ordered, **shared, unclear=unclear)
 
     def _give_up(self, terms: list[Expr], where: Expr) -> None:
         for node in postorder(*terms):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
-from doxa.doctor._made_up import MadeUp
+from doxa.doctor._random_worlds import RandomWorlds
 from doxa.fuzzy import Logic, nonvanishing_fraction
-from doxa.logic import And, Expr, Iff, Implies, Let, Name, Not, Or, Quantifier, Xor, postorder
+from doxa.logic import And, Expr, Iff, Implies, Let, Not, Or, Quantifier, Xor, postorder
 
 __all__ = ["used", "weakest"]
 
@@ -18,12 +17,12 @@ _MOST = 50  # arguments, beyond which a fraction says no more
 _SIGNS = {"neg": "¬", "conj": "∧", "disj": "∨", "implies": "→", "forall": "∀", "exists": "∃"}
 
 
-def used(formula: Expr, world: MadeUp) -> set[tuple[str, int]]:
+def used(formula: Expr, world: RandomWorlds) -> set[tuple[str, int]]:
     """The operators of a formula: which of a logic's six, and of how many arguments."""
     return set(_used(formula, world))
 
 
-def _used(formula: Expr, world: MadeUp) -> Iterator[tuple[str, int]]:
+def _used(formula: Expr, world: RandomWorlds) -> Iterator[tuple[str, int]]:
     signature = world.kb.signature
     for node in postorder(formula):
         match node:
@@ -38,7 +37,7 @@ def _used(formula: Expr, world: MadeUp) -> Iterator[tuple[str, int]]:
                 if isinstance(node, Xor):
                     yield "neg", 1
             case Quantifier() if node.kind in ("forall", "exists"):
-                yield node.kind, math.prod([_size(group, world) ** len(group.names) for group in node.groups])
+                yield node.kind, math.prod([world.count(group) ** len(group.names) for group in node.groups])
             case Let():
                 for value in node.values:
                     function = signature.functions.get(getattr(value, "name", ""))
@@ -46,18 +45,17 @@ def _used(formula: Expr, world: MadeUp) -> Iterator[tuple[str, int]]:
                         yield from [("exists", len(function.result.values)), ("conj", 2)]
 
 
-def _size(group: Any, world: MadeUp) -> int:
-    if group.sort is not None:
-        values = world.kb.signature.sorts[group.sort].values
-        size = world.data.get(group.sort, 1) if values is None else len(values)
-    else:
-        rows = world.data.get(group.domain.name) if isinstance(group.domain, Name) else None
-        size = len(next(iter(rows.values()))) if rows else 3
-    return int(size if group.sample is None else group.sample)
+def weakest(formula: Expr, logic: Logic, world: RandomWorlds, *, outermost: bool = True) -> str:
+    """The operator of a formula whose gradient vanishes most often, in words; nothing if none does.
 
-
-def weakest(formula: Expr, logic: Logic, world: MadeUp) -> str:
-    """The operator of a formula whose gradient vanishes most often, in words; nothing if none does."""
+    Args:
+        formula: the formula.
+        logic: its operators.
+        world: says how many arguments quantifiers have.
+        outermost: whether the outermost ∀ counts.
+    """
+    while not outermost and isinstance(formula, Quantifier) and formula.kind == "forall":
+        formula, outermost = formula.body, True
     if logic.is_log:
         return ""
     found = []

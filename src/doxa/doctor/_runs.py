@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from doxa.doctor._doctor import Examination, Finding, examine, on_data
-from doxa.semantics import Fuzzy
+from doxa.doctor._examine import Examination, Finding, examine, on_data
+from doxa.semantics import Fuzzy, Semantics
 
 if TYPE_CHECKING:
     from doxa.train import Task
@@ -34,7 +34,7 @@ def examine_run(
     """
     from doxa.train import evaluate_run, open_run
 
-    _, task, model = open_run(path, task)
+    run, task, model = open_run(path, task)
     data = task.part(0, min(rows, task.size()))
     semantics = model.semantics
     chosen = logic if logic is not None else semantics.logic if isinstance(semantics, Fuzzy) else None
@@ -43,7 +43,14 @@ def examine_run(
         note = f"trained under {name}, which has no operators to examine; --logic says under which ones to look at it"
         found = Examination("", {}, tuple(on_data(model.kb, model.interpretation, data)), (note,))
     else:
-        found = examine(model.kb, chosen, interpretation=model.interpretation, data=data)
+        found = examine(
+            model.kb,
+            chosen,
+            quantifier=semantics.quantifier if isinstance(semantics, Semantics) else "mean",
+            interpretation=model.interpretation,
+            data=data,
+            objects=run.config.get("batch_size", task.batch_size),
+        )
     change = "train longer; or the knowledge cannot tell: doxa shortcuts lists such maps, and labels that rule them out"
     concepts = [Finding("concepts", *_parted(text), change) for text in evaluate_run(path, task).warnings]
     return Examination(found.logic, found.axioms, (*found.findings, *concepts), found.notes)

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from doxa.doctor._finder import Finder, Moves
+from doxa.doctor._maps import MapSearch, Moves
 from doxa.doctor._mixtures import Mixture, mixtures
-from doxa.errors import ProblemError
+from doxa.doctor._scenes import Concept, Explains, Variable, arrange
+from doxa.errors import BudgetError, ConfigError, ProblemError
+from doxa.exact import Budget
 from doxa.problem import Problem
 
-__all__ = ["Concept", "Shortcut", "Shortcuts", "shortcuts"]
+__all__ = ["LIMITS", "Shortcut", "Shortcuts", "search", "shortcuts"]
 
-_WORLDS = 1 << 22  # so many are gone through
+LIMITS = Budget(worlds=1 << 20, operations=1 << 27)
+"""What the search may cost unless told otherwise: it fits 1 GB, and answers within seconds."""
 _MIXED = 1 << 18  # so many worlds are looked at for mixtures
-
-
-@dataclass(frozen=True)
-class Concept:
-    """What one network reads: the world variables that share it, and what their values are called.
-
-    >>> Concept("digit", ("digit(left)", "digit(right)"), ("0", "1")).values[1]
-    '1'
-    """
-
-    name: str
-    variables: tuple[str, ...]
-    values: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -53,7 +43,8 @@ class Shortcuts:
     """What `shortcuts` found; prints as a few sentences. Values are counted from 0, as in a `Problem`.
 
     Args:
-        count: how many maps explain everything, the identity among them; None where there are more than were counted.
+        count: so many maps explain everything, the identity among them.
+        complete: whether these are all; otherwise there are more, or it could not be decided.
         worlds: how many worlds had to be explained.
         concepts: what the maps are of.
         simplest: those that move the fewest values, in order.
@@ -61,13 +52,16 @@ class Shortcuts:
         unmixable: outputs for which two worlds are right, but not everything between them.
         outputs: how many outputs there are.
         mixture: two worlds that give one output, and a world between them that does not; None if there is none.
-        variables: the world variables: the name of each, and the number of its concept.
+        variables: the world variables of a mixture: the name of each, and its values in words.
+        assumption: what was assumed about the maps; empty if nothing was.
+        undecided: what could not be decided, and why; empty if everything was.
 
-    >>> Shortcuts(1, 100, (Concept("digit", ("left", "right"), ("0", "1")),), (), (), 0, 19, None).free
+    >>> Shortcuts(1, True, 100, (Concept("digit", ("left", "right"), ("0", "1")),), (), (), 0, 19, None).free
     True
     """
 
-    count: int | None
+    count: int
+    complete: bool
     worlds: int
     concepts: tuple[Concept, ...]
     simplest: tuple[Shortcut, ...]
@@ -75,25 +69,35 @@ class Shortcuts:
     unmixable: int
     outputs: int
     mixture: Mixture | None
-    variables: tuple[tuple[str, int], ...] = ()
+    variables: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    assumption: str = ""
+    undecided: str = ""
 
     @property
     def free(self) -> bool:
         """Is the identity the only map that explains everything?"""
-        return self.count == 1
+        return self.complete and self.count == 1
 
     def __str__(self) -> str:
-        lines = []
+        explain = f"all {self.worlds:,} worlds"
+        wrong = self.count - 1
         if self.free:
-            lines.append(f"no shortcut: only the true concepts explain all {self.worlds:,} worlds")
+            verdict = f"no shortcut: only the true concepts explain {explain}"
+        elif self.complete:
+            are = "is a shortcut" if wrong == 1 else "are shortcuts"
+            verdict = f"{self.count:,} maps of the concepts explain {explain}; {wrong:,} of them {are}"
+        elif self.count > 1:
+            much = "at least" if self.undecided else "more than"
+            verdict = f"{much} {self.count:,} maps of the concepts explain {explain}; all but one are shortcuts"
         else:
-            number = "more maps than were counted" if self.count is None else f"{self.count:,} maps of the concepts"
-            others = "" if self.count is None else f"; {self.count - 1:,} of them {_are(self.count - 1)}"
-            lines.append(f"{number} explain all {self.worlds:,} worlds{others}")
-            lines += [self.describe(shortcut) for shortcut in self.simplest]
-            if self.labels:
-                named = ", ".join(f"{c.name} = {c.values[v]}" for c, v in self.labelled)
-                lines.append(f"labels for {named} rule out all of them")
+            verdict = "could not decide whether there are shortcuts"
+        lines = [f"under the assumption that {self.assumption}: {verdict}" if self.assumption else verdict]
+        lines += [self.describe(shortcut) for shortcut in self.simplest]
+        if self.labels:
+            named = ", ".join(f"{c.name} = {c.values[v]}" for c, v in self.labelled)
+            lines.append(f"labels for {named} rule out all of them")
+        if self.undecided:
+            lines.append(f"could not decide {self.undecided}")
         if self.mixture is not None:
             differ = [i for i, (a, b) in enumerate(zip(*self.mixture[:2], strict=True)) if a != b]
             first, second, between = [self._shown(world, differ) for world in self.mixture]
@@ -112,7 +116,7 @@ class Shortcuts:
         """A shortcut in words: ``digit: 1 → 0, 2 → 0``.
 
         >>> concept = Concept("colour", ("colour(left)",), ("red", "green"))
-        >>> Shortcuts(2, 2, (concept,), (), (), 0, 1, None).describe(Shortcut(({0: 1},)))
+        >>> Shortcuts(2, True, 2, (concept,), (), (), 0, 1, None).describe(Shortcut(({0: 1},)))
         'colour: red → green'
         """
         parts = []
@@ -124,7 +128,7 @@ class Shortcuts:
         return "; ".join(parts)
 
     def _shown(self, world: tuple[int, ...], places: list[int]) -> str:
-        named = [f"{self.variables[i][0]} = {self.concepts[self.variables[i][1]].values[world[i]]}" for i in places]
+        named = [f"{self.variables[i][0]} = {self.variables[i][1][world[i]]}" for i in places]
         return f"({', '.join(named)})"
 
 
@@ -132,66 +136,114 @@ def shortcuts(
     problem: Problem,
     concepts: Sequence[int] | None = None,
     *,
+    objects: Sequence[int] | None = None,
     data: Tensor | None = None,
     show: int = 5,
-    limit: int = 100_000,
+    limit: int = 10_000,
+    joint: int = 64,
+    budget: Budget = LIMITS,
 ) -> Shortcuts:
     """Find the maps of concepts that leave all conclusions as they are.
 
-    World variables of one concept are read by one network, and so share a map. Maps are found by a SAT solver that
-    learns, from each map that fails on a world, the clause that forbids it; the simplest by weighted MaxSAT; the
-    labels as a smallest set that every shortcut moves one of. All of this is exact.
+    World variables of one concept are read by one network, and so share a map. Concepts of one object are mapped
+    together, for a network sees all of it: it may take *small and red* for *large and green*. Maps are found by a SAT
+    solver that learns, from each map that fails on a world, the clause that forbids it; the simplest by bounding how
+    much is moved; the labels as a smallest set that every shortcut moves one of. What is said is exact; what would cost
+    more than the limits is not said.
 
     Args:
         problem: worlds, outputs and the function between them.
         concepts: for each world variable the number of its concept; by default all variables with equally many values
             are one.
+        objects: for each world variable the number of the object it is read from; by default each has its own, which
+            the answer names as an assumption where it matters.
         data: the worlds that occur, int64 ``(n, W)``, such as the true digits of a training set; by default all.
         show: how many of the simplest shortcuts to list.
-        limit: count no further than this where counting needs listing.
+        limit: list no more maps than this to count them.
+        joint: concepts of one object with more joint values than this are mapped one by one.
+        budget: its ``worlds`` have to be explained at most, and ``operations`` worlds are looked at, for all maps.
 
     Raises:
-        ProblemError: the concepts or the data do not fit the problem, or there are too many worlds to go through.
+        ProblemError: the concepts or the data do not fit the problem.
+        BudgetError: there are more worlds than the budget allows.
 
     >>> from doxa.problem import addition
     >>> print(shortcuts(addition(1)))
     no shortcut: only the true concepts explain all 100 worlds
     17 of 19 outputs have worlds that an independent belief cannot mix: ...
+    >>> of_one = Problem((2, 2), (2, 2), lambda w: torch.stack([w[..., 0] ^ w[..., 1], w[..., 0] & w[..., 1]], -1))
+    >>> shortcuts(of_one, concepts=[0, 1], objects=[0, 0]).count
+    4
     """
     groups = _groups(problem, concepts)
-    named = [
-        Concept(
-            names[0] if len(names) == 1 else f"concept {k + 1}",
-            tuple(names),
-            tuple(map(str, range(next(n for n, g in zip(problem.world, groups, strict=True) if g == k)))),
-        )
-        for k in range(max(groups) + 1)
-        if (names := [problem.names[i] for i, g in enumerate(groups) if g == k])
+    if objects is not None and len(objects) != len(problem.world):
+        raise ProblemError(f"objects has {len(objects)} numbers, expected one for each variable: {len(problem.world)}")
+    titles = {}
+    for k in set(groups):
+        names = [problem.names[i] for i, g in enumerate(groups) if g == k]
+        titles[k] = names[0] if len(names) == 1 else f"concept {k + 1}"
+    owners: Sequence[Hashable] = range(len(groups)) if objects is None else objects
+    variables = [
+        Variable(name, titles[group], owner, tuple(map(str, range(size))))
+        for name, group, owner, size in zip(problem.names, groups, owners, problem.world, strict=False)
     ]
+    if len({(v.output, v.object) for v in variables}) < len(variables):
+        raise ProblemError("two variables are the same concept of the same object; give them different objects")
+    worlds = _support(problem, data, budget)
+    outputs = problem(worlds)
     right: list[Tensor] = []
     if problem.num_worlds <= _MIXED:
         everything = problem.worlds(0, problem.num_worlds)
-        outputs, numbers = torch.unique(problem(everything), dim=0, return_inverse=True)
-        right = [everything[numbers == number] for number in range(len(outputs))]
-    variables = tuple(zip(problem.names, groups, strict=False))
-    return search(Finder(problem, groups, _support(problem, data)), named, right, variables, show, limit)
+        values, numbers = torch.unique(problem(everything), dim=0, return_inverse=True)
+        right = [everything[numbers == number] for number in range(len(values))]
+    assumption = "no two concepts are read from the same object" if objects is None and len(titles) > 1 else ""
+    scene = (worlds, lambda taken_for, rows: (problem(taken_for) == outputs[rows]).all(-1))
+    return search([variables], [scene], right, show, limit, joint, budget, assumption)
 
 
 def search(
-    finder: Finder,
-    concepts: Sequence[Concept],
+    variables: Sequence[Sequence[Variable]],
+    scenes: Sequence[tuple[Tensor, Explains]],
     right: Sequence[Tensor],
-    variables: tuple[tuple[str, int], ...],
     show: int,
     limit: int,
+    joint: int,
+    budget: Budget,
+    assumption: str = "",
 ) -> Shortcuts:
-    """Ask a finder everything; ``right`` has the worlds of each output."""
-    simplest = [Shortcut(finder.moves(model)) for model in finder.simplest(show)]
-    count = finder.count(limit)
+    """Look for maps; ``right`` has the worlds of each output, of the variables of the first scene."""
+    if show < 0 or limit < 1 or joint < 1:
+        raise ConfigError(f"show is {show}, limit {limit} and joint {joint}, expected at least 0, 1 and 1")
+    concepts, arranged, one_by_one = arrange(variables, scenes, joint, budget.worlds)
     unmixable, mixture = mixtures(right)
-    labels = finder.labels() if simplest else ()
-    worlds = len(finder.worlds)
-    return Shortcuts(count, worlds, tuple(concepts), tuple(simplest), labels, unmixable, len(right), mixture, variables)
+    found: list[Shortcut] = []
+    count, complete = 1, False
+    labels: tuple[tuple[int, int], ...] = ()
+    step = "whether there are shortcuts"
+    undecided = ""
+    with MapSearch([len(c.values) for c in concepts], arranged, budget) as maps:
+        try:
+            if (some := maps.find(maps.shortcut)) is None:
+                complete = True
+            else:
+                count = 2
+                step = "which shortcuts are the simplest"
+                found = [Shortcut(maps.moves(some))]
+                found = [Shortcut(maps.moves(model)) for model in maps.simplest(show)]
+                count = max(count, len(found) + 1)
+                step = "how many maps there are"
+                count, complete = maps.count(limit)
+                step = "which labels rule them out"
+                labels = maps.labels()
+        except BudgetError as error:
+            undecided = f"{step}: {error}"
+    assumption = " and ".join(filter(None, [assumption, one_by_one]))
+    worlds = sum(len(scene.worlds) for scene in arranged)
+    named = tuple((v.name, v.values) for v in variables[0])
+    return Shortcuts(
+        count, complete, worlds, tuple(concepts), tuple(found), labels, unmixable, len(right), mixture, named,
+        assumption, undecided,
+    )  # fmt: skip
 
 
 def _groups(problem: Problem, concepts: Sequence[int] | None) -> list[int]:
@@ -212,7 +264,7 @@ def _groups(problem: Problem, concepts: Sequence[int] | None) -> list[int]:
     return groups
 
 
-def _support(problem: Problem, data: Tensor | None) -> Tensor:
+def _support(problem: Problem, data: Tensor | None, budget: Budget) -> Tensor:
     if data is not None:
         sizes = torch.tensor(problem.world)
         if data.dtype != torch.int64 or data.ndim < 1 or data.shape[-1] != len(sizes):
@@ -223,12 +275,10 @@ def _support(problem: Problem, data: Tensor | None) -> Tensor:
             raise ProblemError(f"data has values outside of the domains {problem.world} of the world variables")
         occurring: Tensor = torch.unique(data.reshape(-1, len(problem.world)), dim=0)
         return occurring
-    if problem.num_worlds > _WORLDS:
-        raise ProblemError(
-            f"the problem has {problem.describe_size()} worlds, too many to go through; give those that occur as data"
+    if problem.num_worlds > budget.worlds:
+        raise BudgetError(
+            "worlds",
+            f"could not decide: the problem has {problem.describe_size()} worlds, more than the limit of "
+            f"{budget.worlds:,}; raise Budget(worlds=...), or give the worlds that occur as data",
         )
     return problem.worlds(0, problem.num_worlds)
-
-
-def _are(count: int) -> str:
-    return "is a shortcut" if count == 1 else "are shortcuts"

@@ -8,13 +8,15 @@ from itertools import product
 from typing import Any
 
 from doxa.doctor._observed import Compared, Place, compared_values
+from doxa.doctor._random_worlds import groundings
 from doxa.errors import DoxaError
-from doxa.logic import INT, REAL, Axiom, Implies, KnowledgeBase, Name, Not, Quantifier, postorder, satisfiable
+from doxa.logic import INT, REAL, Axiom, Group, Implies, KnowledgeBase, Name, Not, Quantifier, postorder, satisfiable
 
 __all__ = ["Emptiness", "emptiness"]
 
 _OBSERVATIONS = 256
 _OBJECTS = 3
+_INSTANCES = 1 << 16  # of an axiom
 
 Emptiness = dict[str, str]
 """What is wrong, by the name of the axiom; the empty name is for the whole knowledge base."""
@@ -34,6 +36,9 @@ def emptiness(kb: KnowledgeBase) -> tuple[Emptiness, str]:
     domains = list(_domains(kb, compared))
     if not domains:
         return {}, "whether axioms are vacuous is not decided: there are too many different observations"
+    for axiom in kb.axioms:
+        if (count := groundings(axiom.formula, lambda group: _count(kb, group))) > _INSTANCES:
+            return {}, f"whether axioms are vacuous is not decided: {axiom.name!r} has {count:,} instances"
     looked = f"with {_OBJECTS} objects of each open sort and one row of each kind"
     try:
         if not _possible(kb, domains):
@@ -48,6 +53,12 @@ def emptiness(kb: KnowledgeBase) -> tuple[Emptiness, str]:
         return found, looked
     except DoxaError as error:  # what cannot be grounded
         return {}, f"whether axioms are vacuous is not decided: {error}"
+
+
+def _count(kb: KnowledgeBase, group: Group) -> int:
+    """How many objects or rows a variable ranges over; rows have up to so many objects in each field."""
+    values = None if group.sort is None else kb.signature.sorts[group.sort].values
+    return 1 if isinstance(group.domain, Name) else _OBJECTS if values is None else len(values)
 
 
 def _possible(kb: KnowledgeBase, domains: list[dict[str, Any]]) -> bool:

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from statistics import median_low
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from doxa.doctor._made_up import MadeUp
 from doxa.doctor._operators import weakest
+from doxa.doctor._random_worlds import LIMIT, RandomWorlds
 from doxa.doctor._vacuous import emptiness
-from doxa.errors import ConfigError, KnowledgeError
-from doxa.fuzzy import FuzzyPlan, GradientMeasures, Logic, logic, measure
+from doxa.errors import BudgetError, ConfigError, KnowledgeError
+from doxa.fuzzy import GradientMeasures, Logic, logic, measure
 from doxa.logic import Call, Expr, Implies, Interpretation, KnowledgeBase, Quantifier, postorder, satisfaction
+from doxa.semantics import Compiled, Fuzzy
 
-__all__ = ["Examination", "Finding", "Tried", "examine", "heard", "on_data"]
+__all__ = ["AxiomGradient", "Examination", "Finding", "examine", "on_data"]
 
+SLOPE = 0.01
+"""A gradient vanishes where Σ |∂L/∂a| over all atoms is less than this share of the loss L."""
+SATISFIED = 1e-6
+"""Where the loss is less than this, the axiom holds, if it does for the nearest 0 and 1, and needs no gradient."""
 VANISHING = 0.5
-"""No atom gets a derivative on more than this share of random truth values."""
+"""An axiom is vanishing if its gradient vanishes on more than this share of the worlds in which it does not hold."""
+REACHED = 1e-3
+"""An atom is reached if its derivative is at least this share of the average one."""
+FEW = 0.1
+"""An axiom is single-passing if on half of the worlds no more than this share of its atoms is reached, or one."""
+OBJECTS = 64
+"""Of each open sort, and rows of each kind, unless told otherwise: the usual batch."""
+WORK = 1 << 28
+"""Instances of an axiom in all random worlds together, at most."""
 ONE_SIDED = 0.9
 """More than this share of the derivatives goes to the antecedents, or to the consequents."""
 EDGE = 1e-3
@@ -51,28 +65,28 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Tried:
+class AxiomGradient:
     """What the gradient of an axiom did on random truth values.
 
     Args:
-        gone: on which share of them no atom got a derivative.
-        most: how many atoms got one, at most.
-        atoms: how many atoms the axiom has.
+        vanished: on which share of the worlds in which it does not hold it vanished.
+        reached: how many atoms it reached, on half of the worlds at most.
+        atoms: how many atoms the axiom is about.
         balance: how the derivatives went to antecedents and consequents; None if it is no implication.
 
-    >>> Tried(0.0, 1, 12, None).single_passing
+    >>> AxiomGradient(0.0, 2, 30, None).single_passing
     True
     """
 
-    gone: float
-    most: int
+    vanished: float
+    reached: int
     atoms: int
     balance: GradientMeasures | None
 
     @property
     def single_passing(self) -> bool:
-        """Does at most one of several atoms get a derivative?"""
-        return self.atoms > 1 and self.most == 1
+        """Do only few of several atoms get a derivative?"""
+        return self.atoms > 1 and self.reached <= max(1, FEW * self.atoms)
 
 
 @dataclass(frozen=True)
@@ -86,7 +100,7 @@ class Examination:
     """
 
     logic: str
-    axioms: Mapping[str, Tried]
+    axioms: Mapping[str, AxiomGradient]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = field(default=())
 
@@ -102,7 +116,7 @@ class Examination:
         lines = [f"under {self.logic}:"] if self.logic else []
         if self.axioms:
             rows: list[tuple[str, ...]] = [
-                ("axiom", "no gradient", "atoms reached", "modus ponens", "modus tollens", "both")
+                ("axiom", "vanishing", "atoms reached", "modus ponens", "modus tollens", "both")
             ]
             rows += [(name, *_cells(tried)) for name, tried in self.axioms.items()]
             widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -115,50 +129,69 @@ def examine(
     kb: KnowledgeBase,
     chosen: Logic | str = "product",
     *,
+    quantifier: Literal["mean", "logic"] = "mean",
     interpretation: Interpretation | None = None,
     data: Mapping[str, Any] | None = None,
     draws: int = 64,
-    objects: int = 4,
+    objects: int | None = None,
+    limit: int = LIMIT,
     generator: torch.Generator | None = None,
 ) -> Examination:
-    """Find out what may go wrong with knowledge under a logic, by trying.
+    r"""Find out what may go wrong with knowledge under a logic, by trying.
 
-    On random truth values: *vanishing* gradients (no atom gets a derivative), *single-passing* axioms (at most one atom
-    does), and *one-sided* ones (all of it goes to the antecedents, or all to the consequents). By a SAT solver:
-    *vacuous* axioms, and knowledge that contradicts itself. With an interpretation and data, the balance is that on the
-    data, axioms are vacuous when nothing in the data makes their antecedent true, and symbols are *saturated* when what
-    they say is 0 or 1 while knowledge about them does not hold.
+    The gradient is that of the loss L which `doxa.semantics.Fuzzy` minimises, on random truth values a: *vanishing*
+    where :math:`\sum |∂L/∂a|` is less than a hundredth of L, *single-passing* where it reaches one atom, or one in
+    ten at most, and *one-sided* where all of it goes to the antecedents, or all to the consequents. These are shares,
+    so they do not depend on how large a loss or how many the objects are; but the gradients may, so try them with as
+    many objects as a batch of yours has. By a SAT solver: *vacuous* axioms, and knowledge that contradicts itself. With
+    an interpretation and data, the balance is that on the data, axioms are vacuous when nothing in the data makes their
+    antecedent true, and symbols are *saturated* when what they say is 0 or 1 while knowledge about them does not hold.
 
     Args:
         kb: the knowledge.
         chosen: a logic or its name.
+        quantifier: as in `Fuzzy`: the "mean" of the losses of the instances, or the "logic"'s own ∀.
         interpretation: the meaning of the symbols, to look at data as well.
         data: objects and rows, by name.
         draws: so many random truth values are tried.
-        objects: of each open sort, and rows of each kind, on which they are tried.
+        objects: of each open sort, and rows of each kind, on which they are tried; by default 64, or as many as fit.
+        limit: instances of an axiom, at most.
         generator: draws them; by default the same ones every time.
+
+    Raises:
+        BudgetError: the axioms have more instances than the limit, or there are too many draws of them.
 
     >>> from doxa.logic import parse
     >>> kb = parse("sort Bird; pred raven(Bird); pred black(Bird); [rule] forall x: Bird. raven(x) -> black(x)")
-    >>> examine(kb, "godel").of("single-passing"), examine(kb, "product").findings
+    >>> examine(kb, "godel", quantifier="logic").of("single-passing"), examine(kb, "product").findings
     (['rule'], ())
+    >>> examine(kb, "product", quantifier="logic").of("vanishing")          # a product of 64 truth values
+    ['rule']
     """
-    if draws < 1 or objects < 1:
+    if draws < 1 or (objects is not None and objects < 1):
         raise ConfigError(f"draws is {draws} and objects is {objects}, expected at least 1")
     if not kb.axioms:
         raise KnowledgeError("the knowledge has no axioms, so there is nothing to examine")
+    semantics = Fuzzy(chosen, quantifier=quantifier, impossible="finite")
     operators = logic(chosen) if isinstance(chosen, str) else chosen
     generator = generator or torch.Generator().manual_seed(0)
-    world = MadeUp(kb, objects, generator)
-    tried = _try(kb, operators, world, draws)
-    notes = [f"tried on {draws} random worlds of {objects} objects or rows of each kind"]
+    world, objects = _random_worlds(kb, objects, generator, limit)
+    if draws * world.entries > WORK:
+        raise BudgetError(
+            "entries",
+            f"{draws:,} draws of {world.entries:,} instances are more than the limit of {WORK:,} together; take fewer "
+            "draws, or fewer objects",
+        )
+    tried = _try(kb, semantics, world, draws)
+    by = "the mean of the instances" if quantifier == "mean" else "the logic's own ∀"
+    notes = [f"tried on {draws} random worlds of {objects} objects or rows of each kind, by {by}"]
     if interpretation is not None:
         measured = _balance(kb, interpretation, operators, data or {})
-        tried = {n: Tried(t.gone, t.most, t.atoms, measured.get(n)) for n, t in tried.items()}
+        tried = {n: replace(t, balance=measured.get(n)) for n, t in tried.items()}
         if measured:
             notes.append("modus ponens and tollens are those on the data")
-    findings = _gradients(kb, operators, world, tried)
-    if findings and (better := _better(kb, operators, world, draws, findings)):
+    findings = _gradients(kb, semantics, world, tried)
+    if findings and (better := _better(kb, semantics, world, draws, findings)):
         notes.append(f"without these gradients: {better}")
     if interpretation is None:
         found, looked = emptiness(kb)
@@ -169,37 +202,64 @@ def examine(
     return Examination(operators.name or str(operators), tried, tuple(findings), tuple(notes))
 
 
-def _try(kb: KnowledgeBase, operators: Logic, world: MadeUp, draws: int) -> dict[str, Tried]:
+def _random_worlds(
+    kb: KnowledgeBase, objects: int | None, generator: torch.Generator, limit: int
+) -> tuple[RandomWorlds, int]:
+    """Worlds of so many objects; where nothing is said, of as many as fit."""
+    size = OBJECTS if objects is None else objects
+    while True:
+        try:
+            return RandomWorlds(kb, size, generator, limit), size
+        except BudgetError:
+            if objects is not None or size == 1:
+                raise
+            size //= 2
+
+
+def _try(kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, draws: int) -> dict[str, AxiomGradient]:
     """The derivatives of each axiom on random truth values."""
-    plan = FuzzyPlan(kb, world.interpretation, operators)
-    atoms = list(world.atoms.values())
+    compiled = semantics.compile(kb.axioms, world.interpretation)
+    smooth = Fuzzy("product", impossible="finite").compile(kb.axioms, world.interpretation)
+    occurs = [slope > 0 for _, slope in _slopes(smooth, world)]
+    vanished: list[list[bool]] = [[] for _ in kb.axioms]
     reached: list[list[int]] = [[] for _ in kb.axioms]
-    ever = [[torch.zeros_like(atom, dtype=torch.bool) for atom in atoms] for _ in kb.axioms]
     totals: dict[str, GradientMeasures] = {}
     for _ in range(draws):
         world.draw()
-        for number, value in enumerate(plan(**world.data).unbind()):
-            slopes: list[Tensor | None] = [None] * len(atoms)
-            if value.requires_grad and atoms:
-                slopes = list(torch.autograd.grad(value, atoms, retain_graph=True, allow_unused=True))
-            count = 0
-            for at, slope in enumerate(slopes):
-                if slope is not None:
-                    count += int((slope != 0).sum())
-                    ever[number][at] |= slope != 0
-            reached[number].append(count)
-        for name, found in _balance(kb, world.interpretation, operators, world.data).items():
-            totals[name] = totals.get(name, GradientMeasures()) + found
+        found = list(_slopes(compiled, world))
+        misses = [loss > SATISFIED for loss, _ in found]
+        if not all(misses):  # a logic may be content with what is false, to the nearest truth values
+            with world.rounded(), torch.no_grad():
+                nearest = smooth.losses(world.data, world.generator, "mean")
+            misses = [miss or float(loss) > SATISFIED for miss, loss in zip(misses, nearest, strict=True)]
+        for number, (loss, slope) in enumerate(found):
+            if misses[number] and bool(occurs[number].any()):
+                vanished[number].append(float(slope.sum()) < SLOPE * max(loss, SATISFIED))
+                average = slope.sum() / occurs[number].sum()
+                reached[number].append(int((slope > REACHED * average).sum()))
+        for name, measures in _balance(kb, world.interpretation, semantics.logic, world.data).items():
+            totals[name] = totals.get(name, GradientMeasures()) + measures
     return {
-        axiom.name: Tried(
-            sum(n == 0 for n in counts) / draws, max(counts), sum(int(e.sum()) for e in seen), totals.get(axiom.name)
+        axiom.name: AxiomGradient(
+            sum(gone) / max(1, len(gone)), median_low(some) if some else 0, int(seen.sum()), totals.get(axiom.name)
         )
-        for axiom, counts, seen in zip(kb.axioms, reached, ever, strict=True)
+        for axiom, gone, some, seen in zip(kb.axioms, vanished, reached, occurs, strict=True)
     }
 
 
+def _slopes(compiled: Compiled, world: RandomWorlds) -> Iterator[tuple[float, Tensor]]:
+    """The loss of each axiom, and how steep it is in each atom."""
+    atoms = list(world.atoms.values())
+    for loss in compiled.losses(world.data, world.generator, "mean"):
+        slope = torch.zeros(sum(atom.numel() for atom in atoms))
+        if loss.requires_grad and atoms:
+            found = torch.autograd.grad(loss, atoms, retain_graph=True, materialize_grads=True, allow_unused=True)
+            slope = torch.cat([part.reshape(-1) for part in found]).abs()
+        yield float(loss.detach()), slope
+
+
 def _balance(
-    kb: KnowledgeBase, interpretation: Interpretation, operators: Logic, data: Mapping[str, Any]
+    kb: KnowledgeBase, interpretation: Interpretation, operators: Logic | str, data: Mapping[str, Any]
 ) -> dict[str, GradientMeasures]:
     if all(_rule(axiom.formula) is None for axiom in kb.axioms):
         return {}
@@ -213,23 +273,26 @@ def _rule(formula: Expr) -> Implies | None:
     return formula if isinstance(formula, Implies) else None
 
 
-def _learned(formula: Expr, world: MadeUp) -> bool:
+def _learned(formula: Expr, world: RandomWorlds) -> bool:
     """Is anything in a formula learned? Otherwise it needs no derivative."""
     return any(isinstance(node, Call) and node.name in world.atoms for node in postorder(formula))
 
 
-def _gradients(kb: KnowledgeBase, operators: Logic, world: MadeUp, tried: Mapping[str, Tried]) -> list[Finding]:
+def _gradients(
+    kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, tried: Mapping[str, AxiomGradient]
+) -> list[Finding]:
     found = []
+    operators = logic(semantics.logic) if isinstance(semantics.logic, str) else semantics.logic
     for axiom in kb.axioms:
         name, here = axiom.name, tried[axiom.name]
-        culprit = weakest(axiom.formula, operators, world)
-        if here.gone > VANISHING:
+        if here.vanished > VANISHING:
+            culprit = weakest(axiom.formula, operators, world, outermost=semantics.quantifier == "logic")
             because = f"; {culprit}" if culprit else ""
-            says = f"no atom gets a derivative on {here.gone:.0%} of random truth values{because}"
-            change = "take operators whose gradient never vanishes, such as those of log_product, or a logarithm for ∀"
+            says = f"its gradient vanishes on {here.vanished:.0%} of random worlds in which it does not hold{because}"
+            change = "take operators whose gradient never vanishes, as log_product's, or the mean of the instances"
             found.append(Finding("vanishing", name, says, change))
         elif here.single_passing:
-            says = f"of {here.atoms} atoms at most one gets a derivative, so that it learns one instance at a time"
+            says = f"its gradient reaches {here.reached} of {here.atoms} atoms, so that it learns a few at a time"
             found.append(Finding("single-passing", name, says, "take operators in which every argument counts"))
         rule = _rule(axiom.formula)
         both = rule is not None and all(_learned(side, world) for side in rule.children)
@@ -245,19 +308,23 @@ def _gradients(kb: KnowledgeBase, operators: Logic, world: MadeUp, tried: Mappin
     return found
 
 
-def _better(kb: KnowledgeBase, operators: Logic, world: MadeUp, draws: int, findings: list[Finding]) -> str:
-    """Logics under which none of the axioms would have its finding."""
+def _better(kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, draws: int, findings: list[Finding]) -> str:
+    """What to minimise instead, so that none of the axioms would have its finding."""
     troubled = {finding.where for finding in findings}
     good = []
-    for name in ALTERNATIVES:
-        if logic(name) == operators:
+    others: list[tuple[Logic | str, Literal["mean", "logic"]]] = [(name, semantics.quantifier) for name in ALTERNATIVES]
+    if semantics.quantifier == "logic":
+        others.insert(0, (semantics.logic, "mean"))
+    for chosen, quantifier in others:
+        other = replace(semantics, logic=chosen, quantifier=quantifier)
+        if other == semantics:
             continue
         try:
-            other = _gradients(kb, logic(name), world, _try(kb, logic(name), world, draws))
+            found = _gradients(kb, other, world, _try(kb, other, world, draws))
         except KnowledgeError:  # a log-space ∀ inside a formula
             continue
-        if not troubled & {finding.where for finding in other}:
-            good.append(name)
+        if not troubled & {finding.where for finding in found}:
+            good.append("the mean of the instances" if quantifier != semantics.quantifier else str(chosen))
     return ", ".join(good)
 
 
@@ -269,7 +336,7 @@ def _empty(name: str, says: str) -> Finding:
 
 def on_data(kb: KnowledgeBase, interpretation: Interpretation, data: Mapping[str, Any]) -> list[Finding]:
     """Vacuous axioms and saturated symbols."""
-    with heard(interpretation, kb) as said, torch.no_grad():
+    with _heard(interpretation, kb) as said, torch.no_grad():
         report = satisfaction(kb, interpretation, generator=torch.Generator().manual_seed(0), **data)
     found = []
     for axiom in report.axioms:
@@ -295,7 +362,7 @@ def on_data(kb: KnowledgeBase, interpretation: Interpretation, data: Mapping[str
 
 
 @contextmanager
-def heard(interpretation: Interpretation, kb: KnowledgeBase) -> Iterator[dict[str, list[Tensor]]]:
+def _heard(interpretation: Interpretation, kb: KnowledgeBase) -> Iterator[dict[str, list[Tensor]]]:
     """The probabilities that each symbol gives while this is open; what is crisp by nature is left out."""
     said: dict[str, list[Tensor]] = {}
 
@@ -319,8 +386,8 @@ def heard(interpretation: Interpretation, kb: KnowledgeBase) -> Iterator[dict[st
         yield said
 
 
-def _cells(tried: Tried) -> tuple[str, ...]:
+def _cells(tried: AxiomGradient) -> tuple[str, ...]:
     split = [""] * 3
     if tried.balance is not None and tried.balance.consequent == tried.balance.consequent:
         split = [f"{share:.0%}" if share == share else "–" for share in tried.balance.split.values()]
-    return (f"{tried.gone:.0%}", f"{tried.most} of {tried.atoms}", *split)
+    return (f"{tried.vanished:.0%}", f"{tried.reached} of {tried.atoms}", *split)

@@ -1,0 +1,210 @@
+"""Which maps of concepts explain everything: a SAT solver proposes maps, and learns from the worlds they get wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from pysat.card import ITotalizer
+from pysat.examples.hitman import Hitman
+from pysat.solvers import Glucose4
+from torch import Tensor
+
+from doxa.doctor._scenes import Scene
+from doxa.errors import BudgetError
+from doxa.exact import Budget
+from doxa.exact._budget import Meter
+from doxa.exact.circuits import compile_cnf
+from doxa.logic import CNF
+
+__all__ = ["MapSearch", "Moves"]
+
+COMPILED = 1 << 17
+"""So many pairs of a world and a world it may be taken for are written out as clauses, to count by a circuit."""
+LISTED = 200
+"""So many maps are listed before a circuit is compiled."""
+CONFLICTS = 20_000
+"""Of the solver, for each map it looks for."""
+LEARNED = 64
+"""Clauses learned from one wrong map."""
+HITTING = 200
+"""Shortcuts that are looked at to find the fewest labels."""
+
+Moves = dict[int, int]
+
+
+class MapSearch:
+    """Maps α as models of clauses: variable (k, v, u) says that concept k takes value v for u.
+
+    Args:
+        sizes: how many values each concept has.
+        scenes: what has to be explained.
+        budget: its operations are worlds looked at, for all maps together.
+    """
+
+    def __init__(self, sizes: Sequence[int], scenes: Sequence[Scene], budget: Budget) -> None:
+        self.sizes, self.scenes, self.budget = sizes, scenes, budget
+        self.meter = Meter(budget, "looking for maps of the concepts")
+        self.starts = [sum(n * n for n in sizes[:k]) for k in range(len(sizes))]
+        # A value that never occurs may be taken for anything; the identity stands for all of that.
+        occurs: list[set[int]] = [set() for _ in sizes]
+        for scene in scenes:
+            for concept, column in zip(scene.concepts, scene.worlds.unbind(-1), strict=True):
+                occurs[concept] |= set(torch.unique(column).tolist())
+        self.base: list[list[int]] = []
+        for k, size in enumerate(sizes):
+            for value in range(size):
+                row = [self.variable(k, value, u) for u in range(size)]
+                if value not in occurs[k]:
+                    self.base += [[row[value]], *[[-v] for v in row if v != row[value]]]
+                    continue
+                self.base.append(row)
+                self.base += [[-a, -b] for i, a in enumerate(row) for b in row[i + 1 :]]
+        self.identity = [self.variable(k, v, v) for k, size in enumerate(sizes) for v in range(size)]
+        self.labelled = {self.variable(k, v, v): (k, v) for k, values in enumerate(occurs) for v in values}
+        self.variables = self.top = sum(n * n for n in sizes)
+        self.solver = Glucose4(bootstrap_with=self.base)
+        self.shortcut = self.new_variable()  # assumed: the map is not the identity
+        self.solver.add_clause([-self.shortcut, *[-v for v in self.identity]])
+
+    def __enter__(self) -> MapSearch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.solver.delete()
+
+    def variable(self, concept: int, value: int, taken_for: int) -> int:
+        return 1 + self.starts[concept] + value * self.sizes[concept] + taken_for
+
+    def new_variable(self) -> int:
+        self.top += 1
+        return self.top
+
+    def find(self, *assumptions: int) -> list[int] | None:
+        """A map that explains everything, as its true variables; None if there is none."""
+        while True:
+            self.solver.conf_budget(CONFLICTS)
+            answer = self.solver.solve_limited(assumptions=assumptions)
+            if answer is None:
+                raise BudgetError("operations", f"the SAT solver met more than {CONFLICTS:,} conflicts")
+            if not answer:
+                return None
+            model = [v for v in self.solver.get_model()[: self.variables] if v > 0]
+            forbidden = self.wrong(model)
+            if not forbidden:
+                return model
+            for clause in forbidden:
+                self.solver.add_clause(clause)
+
+    def table(self, model: Sequence[int]) -> list[Tensor]:
+        """What each concept takes each value for."""
+        taken = iter(model)  # sorted: one variable for each value
+        return [
+            torch.tensor([(next(taken) - 1 - start) % size for _ in range(size)])
+            for start, size in zip(self.starts, self.sizes, strict=True)
+        ]
+
+    def moves(self, model: Sequence[int]) -> tuple[Moves, ...]:
+        return tuple({v: u for v, u in enumerate(row.tolist()) if u != v} for row in self.table(model))
+
+    def wrong(self, model: Sequence[int]) -> list[list[int]]:
+        """Clauses that forbid what the map does to worlds it gets wrong; none if it explains everything."""
+        table = self.table(model)
+        for scene in self.scenes:
+            self.meter.spend(len(scene.worlds))
+            columns = zip(scene.concepts, scene.worlds.unbind(-1), strict=True)
+            mapped = torch.stack([table[k][column] for k, column in columns], -1)
+            fine = scene.explains(mapped, torch.arange(len(mapped)))
+            bad = (~fine).nonzero().flatten()
+            if len(bad):
+                # Worlds of few different values forbid more.
+                different = (mapped[bad].sort(-1).values.diff(dim=-1) != 0).sum(-1)
+                bad = bad[different.argsort(stable=True)[:LEARNED]]
+                pairs = zip(scene.worlds[bad].tolist(), mapped[bad].tolist(), strict=True)
+                return [self.clause(scene, world, taken_for) for world, taken_for in pairs]
+        return []
+
+    def clause(self, scene: Scene, world: Sequence[int], taken_for: Sequence[int]) -> list[int]:
+        """Not all values of a world are taken for these."""
+        triples = zip(scene.concepts, world, taken_for, strict=True)
+        return sorted({-self.variable(k, v, u) for k, v, u in triples})
+
+    def simplest(self, show: int) -> Iterator[list[int]]:
+        """Shortcuts that move the fewest values, in order."""
+        moved = [-v for v in self.labelled]
+        bound = 0
+        with ITotalizer(lits=moved, ubound=min(8, len(moved)), top_id=self.top) as totalizer:
+            self._add(totalizer.cnf.clauses, totalizer.top_id)
+            blocked = self.new_variable()
+            while show:
+                if bound >= len(totalizer.rhs) - 1 and len(totalizer.rhs) < len(moved):
+                    totalizer.increase(ubound=min(2 * bound + 2, len(moved)), top_id=self.top)
+                    self._add(totalizer.cnf.clauses[-totalizer.nof_new :], totalizer.top_id)
+                at_most = [-totalizer.rhs[bound]] if bound < len(totalizer.rhs) else []
+                model = self.find(self.shortcut, blocked, *at_most)
+                if model is not None:
+                    yield model
+                    show -= 1
+                    self.solver.add_clause([-blocked, *[-v for v in model]])
+                elif at_most:
+                    bound += 1
+                else:
+                    return
+
+    def _add(self, clauses: Sequence[Sequence[int]], top: int) -> None:
+        for clause in clauses:
+            self.solver.add_clause(clause)
+        self.top = max(self.top, top)
+
+    def count(self, limit: int) -> tuple[int, bool]:
+        """How many maps explain everything, and whether that is all: listed where they are few, else by a circuit."""
+        found = 0
+        for found in self._listed():
+            if found > limit:
+                return limit, False
+            if found == LISTED and (exact := self._compiled()) is not None:
+                return exact, True
+        return found, True
+
+    def _listed(self) -> Iterator[int]:
+        found, blocked = 0, self.new_variable()
+        while (model := self.find(blocked)) is not None:
+            found += 1
+            yield found
+            self.solver.add_clause([-blocked, *[-v for v in model]])
+
+    def _compiled(self) -> int | None:
+        pairs = sum(len(s.worlds) * math.prod([self.sizes[k] for k in s.concepts]) for s in self.scenes)
+        if pairs > COMPILED:
+            return None
+        clauses = [*self.base, *[clause for scene in self.scenes for clause in self._forbidden(scene)]]
+        try:
+            return compile_cnf(CNF.from_clauses(clauses, self.variables), Budget(seconds=self.budget.seconds)).count()
+        except BudgetError:
+            return None
+
+    def _forbidden(self, scene: Scene) -> Iterator[list[int]]:
+        """Every way in which a world is taken for one with another output."""
+        ranges = [torch.arange(self.sizes[k]) for k in scene.concepts]
+        everything = torch.cartesian_prod(*ranges).reshape(-1, len(ranges))
+        for number, world in enumerate(scene.worlds.tolist()):
+            # two variables of one concept with one value are taken for one value
+            key = list(zip(scene.concepts, world, strict=True))
+            first = [key.index(k) for k in key]
+            candidates = everything[(everything == everything[:, first]).all(-1)]
+            fine = scene.explains(candidates, torch.full((len(candidates),), number))
+            for taken_for in candidates[~fine].tolist():
+                yield self.clause(scene, world, taken_for)
+
+    def labels(self) -> tuple[tuple[int, int], ...]:
+        """The fewest labels, as concept and value, that leave only the identity: every shortcut moves one of them."""
+        chosen: list[int] = []
+        with Hitman(solver="g4", htype="sorted") as hitting:
+            for _ in range(HITTING):
+                model = self.find(self.shortcut, *chosen)
+                if model is None:
+                    return tuple(sorted(self.labelled[v] for v in chosen))
+                hitting.hit(sorted(set(self.labelled) - set(model)))
+                chosen = list(hitting.get())
+        raise BudgetError("operations", f"more than {HITTING} shortcuts have to be ruled out")
