@@ -10,7 +10,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from doxa.logic import Interpretation, Ragged, TensorPlan, logits, parse, truth
+from doxa.logic import Interpretation, Ragged, logits, parse, truth
+from doxa.logic.tensor._plan import TensorPlan
 from harness import Row, compare
 
 RULES = parse("""

@@ -20,13 +20,13 @@ from doxa.logic import (
     Iff,
     Sort,
     all_models,
-    evaluate,
     forall,
     propositions,
     to_cnf,
     variables,
     within,
 )
+from doxa.logic.sat._evaluate import evaluate
 from doxa.problem import Belief, BruteForce, Problem, addition, exactly
 
 ATOMS = propositions("a b c d e")

@@ -19,7 +19,8 @@ from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy.operators._logspace import LogConjunction
 from doxa.fuzzy.operators._stable import StableAggregator
 from doxa.fuzzy.quantifiers._folds import Counting, Gathered, connective_fold, quantifier_fold
-from doxa.logic import Interpretation, TensorPlan, logits, probs
+from doxa.logic import Interpretation, logits, probs
+from doxa.logic.tensor._plan import TensorPlan
 
 LOGICS = [*map(fz.logic, fz.LOGICS), fz.log_space(2.0, "mean"), fz.recommended(p=3.0)]
 LOGICS += [

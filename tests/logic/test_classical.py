@@ -26,7 +26,6 @@ from doxa.logic import (
     Or,
     Predicate,
     Sort,
-    TensorPlan,
     exists,
     forall,
     parse,
@@ -35,6 +34,7 @@ from doxa.logic import (
     variables,
 )
 from doxa.logic.tensor._classical import CLASSICAL
+from doxa.logic.tensor._plan import TensorPlan
 
 SEEDS = st.integers(0, 2**32)
 MANY = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])

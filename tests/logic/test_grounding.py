@@ -12,7 +12,8 @@ from tests.logic.spies import Largest, Nonzeros, Pairwise, Spy, generator
 from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic import Interpretation, TensorPlan, function, logits, parse, probs, satisfaction, truth, values
+from doxa.logic import Interpretation, function, logits, parse, probs, satisfaction, truth, values
+from doxa.logic.tensor._plan import TensorPlan
 
 SAME = """
     sort Image

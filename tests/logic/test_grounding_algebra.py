@@ -12,7 +12,9 @@ from tests.logic.generated import C, Case, Maker, make_case
 from tests.logic.product import Counting, Product, SoftWorld, value
 from torch import Tensor
 
-from doxa.logic import Interpretation, KnowledgeBase, Monoid, TensorPlan, logits, parse, probs
+from doxa.logic import Interpretation, KnowledgeBase, logits, parse, probs
+from doxa.logic.tensor._algebra import Monoid
+from doxa.logic.tensor._plan import TensorPlan
 
 PRODUCT = Product()
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from tests.logic.spies import Nonzeros
 
-from doxa.logic import Interpretation, TensorPlan, parse, probs
+from doxa.logic import Interpretation, parse, probs
+from doxa.logic.tensor._plan import TensorPlan
 
 KB = parse("""
     sort P; sort D = 0..3; const limit: Int

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from doxa.logic import Interpretation, logits, parse, probs, readings, values
+from doxa.logic import Interpretation, logits, parse, probs, values
 from doxa.logic.tensor import _readings
+from doxa.logic.tensor._readings import readings
 
 KB = parse("""
     sort Image; sort Digit = 1..4; sort Colour = {red, green}

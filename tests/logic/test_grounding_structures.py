@@ -8,7 +8,8 @@ from tests.logic.spies import Largest, Spy, generator
 from torch import Tensor, nn
 
 from doxa.errors import KnowledgeError
-from doxa.logic import Interpretation, KnowledgeBase, Ragged, TensorPlan, logits, parse, truth
+from doxa.logic import Interpretation, KnowledgeBase, Ragged, logits, parse, truth
+from doxa.logic.tensor._plan import TensorPlan
 
 SCENES = """
     sort Object

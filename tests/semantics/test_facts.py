@@ -70,7 +70,9 @@ def test_a_label_costs_minus_its_weight_times_log_p(semantics: Any) -> None:
     assert model.loss(semantics=semantics, Person=3).item() == pytest.approx(found.total.item())
 
 
-@pytest.mark.parametrize("semantics", [doxa.Fuzzy("product"), doxa.Fuzzy("ltn", quantifier="logic"), doxa.Fuzzy("godel")])
+@pytest.mark.parametrize(
+    "semantics", [doxa.Fuzzy("product"), doxa.Fuzzy("ltn", quantifier="logic"), doxa.Fuzzy("godel")]
+)
 def test_without_logarithms_it_costs_1_minus_its_truth(semantics: Any) -> None:
     tolerance = 1e-3 if semantics.logic == "ltn" else 1e-6  # LTN moves truths into the open interval
     assert of_facts(smokers(), semantics, Person=3) == pytest.approx(numbers(PLAIN), abs=tolerance)
@@ -93,9 +95,7 @@ def test_labels_alone_are_a_cross_entropy_that_networks_learn(semantics: Any) ->
     model = doxa.Model(kb, s=doxa.logits(lambda x: net(x).squeeze(-1)), **constants)
     loss = model.loss(semantics=semantics)
     labels, weights = torch.tensor([1.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 3.0])
-    wanted = nn.functional.binary_cross_entropy_with_logits(
-        net(features).squeeze(-1), labels, weights, reduction="sum"
-    )
+    wanted = nn.functional.binary_cross_entropy_with_logits(net(features).squeeze(-1), labels, weights, reduction="sum")
     torch.testing.assert_close(loss, wanted)
     torch.testing.assert_close(*[torch.autograd.grad(x, net.weight)[0] for x in (loss, wanted)])
 

@@ -155,13 +155,17 @@ def test_fuzzy_is_the_fuzzy_loss() -> None:
         # the engine minimises -Σ w e, which is Σ w (1 - e) less the sum of the weights; in log space it is -Σ w log e
         shift = 0.0 if logic == "log_product" else sum(axiom.weight for axiom in kb.axioms)
         as_logic = doxa.Fuzzy(logic, quantifier="logic")
-        assert model.loss(semantics=as_logic, Day=3).item() == pytest.approx(shift + valuation(kb, seen, logic, Day=3).loss.item())
+        assert model.loss(semantics=as_logic, Day=3).item() == pytest.approx(
+            shift + valuation(kb, seen, logic, Day=3).loss.item()
+        )
         assert all(0 <= v <= 1 for v in model.truth(semantics=doxa.Fuzzy(logic), Day=3).values())
     assert model.loss(semantics="fuzzy", Day=3) == model.loss(semantics=doxa.Fuzzy("log_product"), Day=3)
 
 
 def test_refinement_costs_nothing_where_an_axiom_certainly_holds() -> None:
-    kb = "sort D; pred a(D); pred b(D); pred on(D); [either] forall d: D. a(d) | b(d); [then] forall d: D. on(d) -> b(d)"
+    kb = (
+        "sort D; pred a(D); pred b(D); pred on(D); [either] forall d: D. a(d) | b(d); [then] forall d: D. on(d) -> b(d)"
+    )
     model = doxa.Model(
         kb,
         a=doxa.probs(torch.tensor([1.0, 0.9, 0.3])),

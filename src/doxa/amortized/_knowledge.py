@@ -25,15 +25,15 @@ from doxa.logic import (
     Not,
     Number,
     Or,
-    Propositional,
     Quantifier,
-    Signature,
     Sort,
-    evaluate,
     ground,
     postorder,
     to_cnf,
 )
+from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.syntax._symbols import Signature
+from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Problem
 
 By = Literal["whole", "axiom", "clause", "object"]

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from doxa.logic import Diagnostic
+    from doxa.logic.syntax._diagnostics import Diagnostic
 
 
 def say(text: str, style: str | None = None, *, stream: TextIO | None = None) -> None:

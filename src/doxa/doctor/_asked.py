@@ -24,10 +24,10 @@ from doxa.logic import (
     Predicate,
     Quantifier,
     Sort,
-    first_forall,
     postorder,
     probs,
 )
+from doxa.logic.syntax._binders import first_forall
 from doxa.pose import PosedAxiom, ProblemBatch, pose
 from doxa.problem import Problem
 

@@ -22,11 +22,11 @@ from doxa.logic import (
     Name,
     Number,
     Quantifier,
-    Signature,
     Sort,
-    fold,
     postorder,
 )
+from doxa.logic.syntax._symbols import Signature
+from doxa.logic.syntax._walk import fold
 
 __all__ = ["Compared", "Place", "compared_values"]
 

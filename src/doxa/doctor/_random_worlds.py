@@ -18,7 +18,6 @@ from doxa.logic import (
     Call,
     Expr,
     Function,
-    Group,
     Interpretation,
     KnowledgeBase,
     Name,
@@ -26,10 +25,11 @@ from doxa.logic import (
     Quantifier,
     Ragged,
     Sort,
-    fold,
     postorder,
     probs,
 )
+from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._walk import fold
 
 __all__ = ["RandomWorlds", "groundings"]
 

@@ -10,7 +10,8 @@ from typing import Any
 from doxa.doctor._observed import Compared, Place, compared_values
 from doxa.doctor._random_worlds import groundings
 from doxa.errors import DoxaError
-from doxa.logic import INT, REAL, Axiom, Group, Implies, KnowledgeBase, Name, Not, Quantifier, postorder, satisfiable
+from doxa.logic import INT, REAL, Axiom, Implies, KnowledgeBase, Name, Not, Quantifier, postorder, satisfiable
+from doxa.logic.syntax._binders import Group
 
 __all__ = ["Emptiness", "emptiness"]
 

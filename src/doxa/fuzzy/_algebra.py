@@ -19,8 +19,8 @@ from doxa.fuzzy.operators._tnorms import TConorm, TNorm
 from doxa.fuzzy.quantifiers._aggregators import Aggregator, LogProduct
 from doxa.fuzzy.quantifiers._contraction import PowerSum, factors, power_sum
 from doxa.fuzzy.quantifiers._folds import Counting, Wrapped, connective_fold, quantifier_fold
-from doxa.logic import Accumulator, Expr, Monoid
-from doxa.logic.tensor._algebra import OuterFold
+from doxa.logic import Expr
+from doxa.logic.tensor._algebra import Accumulator, Monoid, OuterFold
 
 __all__ = ["FuzzyAlgebra"]
 
@@ -52,7 +52,8 @@ class FuzzyAlgebra:
             so do all formulas; else none.
 
     >>> from doxa.fuzzy import logic
-    >>> from doxa.logic import Interpretation, TensorPlan, parse, probs
+    >>> from doxa.logic import Interpretation, parse, probs
+    >>> from doxa.logic.tensor._plan import TensorPlan
     >>> kb = parse("sort Bird; pred raven(Bird); pred black(Bird); forall x: Bird. raven(x) -> black(x)")
     >>> seen = Interpretation(kb, raven=probs(torch.tensor([0.9, 0.2])), black=probs(torch.tensor([0.3, 0.4])))
     >>> TensorPlan(kb["axiom1"], seen, algebra=FuzzyAlgebra(logic("product")))(Bird=2)

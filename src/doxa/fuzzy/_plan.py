@@ -18,7 +18,9 @@ from torch import Tensor
 from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._logic import Logic, logic
 from doxa.fuzzy.quantifiers._aggregators import Aggregator
-from doxa.logic import And, Axiom, Expr, Group, Interpretation, KnowledgeBase, Quantifier, TensorPlan, Truth
+from doxa.logic import And, Axiom, Expr, Interpretation, KnowledgeBase, Quantifier, Truth
+from doxa.logic.syntax._binders import Group
+from doxa.logic.tensor._plan import TensorPlan
 from doxa.logic.tensor._root import outermost as outermost_forall
 
 __all__ = ["FuzzyPlan", "Valuation", "valuation"]

@@ -22,14 +22,9 @@ from doxa.logic.bind._universe import Ragged
 from doxa.logic.sat._cnf import CNF
 from doxa.logic.sat._dimacs import read_dimacs, write_dimacs
 from doxa.logic.sat._encode import to_cnf
-from doxa.logic.sat._evaluate import evaluate as evaluate
-from doxa.logic.sat._nnf import to_nnf as to_nnf
 from doxa.logic.sat._solve import all_models, count, entails, satisfiable
-from doxa.logic.syntax._binders import Group as Group
 from doxa.logic.syntax._binders import Let, Quantifier, leading_foralls
-from doxa.logic.syntax._binders import first_forall as first_forall
 from doxa.logic.syntax._count import Count
-from doxa.logic.syntax._diagnostics import Diagnostic as Diagnostic
 from doxa.logic.syntax._dsl import (
     at_least,
     at_most,
@@ -44,9 +39,7 @@ from doxa.logic.syntax._dsl import (
     within,
 )
 from doxa.logic.syntax._kb import Axiom, Fact, KnowledgeBase
-from doxa.logic.syntax._simplify import atoms_of as atoms_of
 from doxa.logic.syntax._symbols import INT, REAL, Constant, Function, Predicate, Rows, Sort
-from doxa.logic.syntax._symbols import Signature as Signature
 from doxa.logic.syntax._tree import (
     And,
     Arith,
@@ -64,17 +57,10 @@ from doxa.logic.syntax._tree import (
     Truth,
     Xor,
 )
-from doxa.logic.syntax._walk import fold as fold
 from doxa.logic.syntax._walk import postorder
-from doxa.logic.tensor._algebra import Accumulator as Accumulator
-from doxa.logic.tensor._algebra import Monoid as Monoid
-from doxa.logic.tensor._plan import TensorPlan as TensorPlan
-from doxa.logic.tensor._readings import Reading as Reading
-from doxa.logic.tensor._readings import readings as readings
 from doxa.logic.tensor._report import SatisfactionReport, satisfaction
 from doxa.logic.tensor._truth import truth
 from doxa.logic.text._parser import load, parse, parse_formula
-from doxa.logic.unfold._propositional import Propositional as Propositional
 from doxa.logic.unfold._propositional import ground
 
 __all__ = [

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from doxa.logic import Expr, Group, Name, Quantifier, first_forall, postorder
+from doxa.logic import Expr, Name, Quantifier, postorder
+from doxa.logic.syntax._binders import Group, first_forall
 
 __all__ = ["joined", "repeated", "row_by_row"]
 

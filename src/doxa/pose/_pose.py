@@ -10,19 +10,8 @@ import torch
 from torch import Tensor
 
 from doxa.errors import KnowledgeError
-from doxa.logic import (
-    Axiom,
-    Call,
-    Expr,
-    Field,
-    Group,
-    Implies,
-    Interpretation,
-    Name,
-    Quantifier,
-    first_forall,
-    postorder,
-)
+from doxa.logic import Axiom, Call, Expr, Field, Implies, Interpretation, Name, Quantifier, postorder
+from doxa.logic.syntax._binders import Group, first_forall
 from doxa.pose._beliefs import believed, given_values
 from doxa.pose._components import joined, repeated, row_by_row
 from doxa.pose._data import CallData, Indexed, Instances

@@ -14,24 +14,10 @@ from itertools import product
 from typing import Any, Protocol
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic import (
-    INT,
-    REAL,
-    And,
-    Arith,
-    Call,
-    Compare,
-    Expr,
-    Field,
-    Function,
-    Index,
-    Or,
-    Predicate,
-    Signature,
-    Sort,
-)
+from doxa.logic import INT, REAL, And, Arith, Call, Compare, Expr, Field, Function, Index, Or, Predicate, Sort
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
+from doxa.logic.syntax._symbols import Signature
 from doxa.logic.unfold._formulas import Formulas
 from doxa.pose._variables import UNDEFINED, Term, Variables, strict
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
-from doxa.logic import Expr, evaluate
+from doxa.logic import Expr
+from doxa.logic.sat._evaluate import evaluate
 from doxa.problem._factors import Program
 from doxa.problem._logspace import common_batch
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from doxa.errors import KnowledgeError, ProblemError
-from doxa.logic import Expr, atoms_of
+from doxa.logic import Expr
+from doxa.logic.syntax._simplify import atoms_of
 from doxa.problem._check import CheckReport, check, enumerate_dependence
 from doxa.problem._definition import Definition
 from doxa.problem._factors import Factor

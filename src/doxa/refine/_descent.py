@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from doxa._numerics import safe_log
 from doxa.errors import ConfigError
 from doxa.fuzzy import Lukasiewicz, Product
-from doxa.logic import And, atoms_of
+from doxa.logic import And
+from doxa.logic.syntax._simplify import atoms_of
 from doxa.refine._refine import Refine
 from doxa.refine._result import RefineResult
 

@@ -15,7 +15,8 @@ from math import comb
 
 from doxa.errors import ConfigError
 from doxa.fuzzy import STANDARD, Logic, RImplication, SImplication
-from doxa.logic import And, Call, Compare, Count, Expr, Iff, Implies, Not, Or, Truth, Xor, to_nnf
+from doxa.logic import And, Call, Compare, Count, Expr, Iff, Implies, Not, Or, Truth, Xor
+from doxa.logic.sat._nnf import to_nnf
 from doxa.refine._base import Direction, Refinement
 from doxa.refine._catalogue import refinement
 

@@ -12,7 +12,9 @@ from doxa._numerics import truth as as_truth
 from doxa.errors import ConfigError
 from doxa.fuzzy import Learnable, Logic
 from doxa.fuzzy import logic as logic_by_name
-from doxa.logic import CNF, And, Expr, KnowledgeBase, Propositional, atoms_of, ground
+from doxa.logic import CNF, And, Expr, KnowledgeBase, ground
+from doxa.logic.syntax._simplify import atoms_of
+from doxa.logic.unfold._propositional import Propositional
 from doxa.refine._base import Direction, Pick, first, random_pick
 from doxa.refine._combine import COMBINATIONS
 from doxa.refine._engine import Engine, State

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.logic import Axiom, Interpretation, TensorPlan, first_forall
+from doxa.logic import Axiom, Interpretation
+from doxa.logic.syntax._binders import first_forall
+from doxa.logic.tensor._plan import TensorPlan
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics
 
 __all__ = ["Classical"]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.logic import And, Axiom, Expr, Group, Name, Quantifier, first_forall, postorder
+from doxa.logic import And, Axiom, Expr, Name, Quantifier, postorder
+from doxa.logic.syntax._binders import Group, first_forall
 from doxa.semantics._semantics import Reduction
 
 __all__ = ["AxiomLosses", "joint_axiom", "require_unweighted", "together", "weighted_sum"]

@@ -14,7 +14,6 @@ from doxa.logic import (
     Expr,
     Fact,
     Field,
-    Group,
     Interpretation,
     KnowledgeBase,
     Name,
@@ -23,6 +22,7 @@ from doxa.logic import (
     Quantifier,
     Sort,
 )
+from doxa.logic.syntax._binders import Group
 
 __all__ = ["FactRows", "fact_rows"]
 

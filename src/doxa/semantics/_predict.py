@@ -10,20 +10,8 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, ConfigError, KnowledgeError
-from doxa.logic import (
-    INT,
-    REAL,
-    Axiom,
-    Expr,
-    Field,
-    Group,
-    Interpretation,
-    KnowledgeBase,
-    Name,
-    Quantifier,
-    Sort,
-    postorder,
-)
+from doxa.logic import INT, REAL, Axiom, Expr, Field, Interpretation, KnowledgeBase, Name, Quantifier, Sort, postorder
+from doxa.logic.syntax._binders import Group
 from doxa.pose import pose
 from doxa.semantics._semantics import Compiled, Semantics
 

@@ -22,11 +22,10 @@ from doxa.logic import (
     Name,
     Number,
     Predicate,
-    Propositional,
-    Reading,
     ground,
-    readings,
 )
+from doxa.logic.tensor._readings import Reading, readings
+from doxa.logic.unfold._propositional import Propositional
 from doxa.refine import Refine
 
 __all__ = ["RefinedBeliefs", "refine"]

@@ -40,7 +40,7 @@ from doxa.fuzzy.quantifiers._aggregators import (
     UnboundedYager,
     UnboundedYagerSum,
 )
-from doxa.logic import Accumulator, Monoid
+from doxa.logic.tensor._algebra import Accumulator, Monoid
 
 __all__ = ["Pairwise", "connective_fold", "quantifier_fold"]
 

@@ -12,7 +12,8 @@ from doxa.data import MNIST, Batches, SudokuPuzzles, is_sudoku, normalize, visua
 from doxa.data._sudoku import sudoku_pairs
 from doxa.errors import ConfigError
 from doxa.exact import Constraint
-from doxa.logic import And, Constant, Function, Propositional, Sort, ground
+from doxa.logic import And, Constant, Function, Sort, ground
+from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief
 from doxa.reproduce._experiment import Entry, Experiment, by_config, descend, moving_average, run_experiment
 from doxa.reproduce.digits._neural import NEURAL_SUDOKU, NeuralConfig, train_neural
