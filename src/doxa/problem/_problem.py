@@ -107,7 +107,7 @@ class Problem(Definition):
     ) -> Problem:
         """A problem from factors alone; the function looks its outputs up, factor by factor.
 
-        >>> from doxa.problem import tabulate
+        >>> from doxa.problem import Variable, tabulate
         >>> implication = tabulate((2, 2, 2), lambda a, b, y: y == (a <= b))
         >>> w, y = Variable.world, Variable.output
         >>> Problem.from_factors([Factor((w(0), w(1), y(0)), implication)], world=(2, 2), output=(2,))
@@ -224,7 +224,7 @@ class Problem(Definition):
         tried, with all given values, if there are at most ``max_worlds``, else ``samples`` random ones (more if there
         are more outputs).
 
-        >>> from doxa.problem import tabulate
+        >>> from doxa.problem import Variable, tabulate
         >>> wrong = tabulate((2, 2, 2), lambda a, b, y: y == a + b - a * b)
         >>> factor = Factor((Variable.world(0), Variable.world(1), Variable.output(0)), wrong)
         >>> Problem((2, 2), (2,), lambda w: w.prod(-1, keepdim=True), [factor]).check()

@@ -34,4 +34,4 @@ def log_of(probs: Tensor) -> Tensor:
 def contract(probs: Tensor, values: Tensor) -> Tensor:
     """Σ_k probs[..., k] values[k, ...]"""
     rows = probs.reshape(math.prod(probs.shape[:-1]), probs.shape[-1])
-    return (rows @ values.reshape(len(values), -1)).reshape(*probs.shape[:-1], *values.shape[1:])
+    return (rows @ values.reshape(len(values), -1)).reshape((*probs.shape[:-1], *values.shape[1:]))
