@@ -21,13 +21,14 @@ import torch
 from torch import Tensor
 
 from doxa.data import random_ksat
-from doxa.exact import Budget, BudgetError, Elimination
+from doxa.errors import BudgetError
+from doxa.exact import Elimination
 from doxa.exact.circuits import Circuit, cardinality, native_kernel
 from doxa.exact.circuits._backends import Backend, compile_with
 from doxa.exact.circuits._encoding import encode
 from doxa.exact.circuits._layers import evaluate, make_layers
 from doxa.logic import CNF
-from doxa.problem import Belief, addition, exactly
+from doxa.problem import Belief, Budget, addition, exactly
 from exact import klay_module, sudoku
 from harness import RESULTS, Row, cpu_seconds, summary
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from doxa.exact import Budget, Compilation, Constraint, Elimination, plan
+from doxa.exact import Compilation, Constraint, Elimination, plan
 from doxa.exact.circuits import Circuit, compile_cnf, native_kernel
 from doxa.exact.circuits._backends import compile_with
 from doxa.exact.circuits._encoding import encode
@@ -22,7 +22,7 @@ from doxa.exact.circuits._layers import evaluate, make_layers
 from doxa.exact.circuits._native import Kernel
 from doxa.exact.circuits._real import evaluate_positive, evaluate_real, make_real_layers
 from doxa.logic import CNF, And, Or, propositions
-from doxa.problem import Belief, Factor, Problem, Variable, addition
+from doxa.problem import Belief, Budget, Factor, Problem, Variable, addition
 from harness import Row, compare, cpu_seconds, exponent
 
 BATCH = 16

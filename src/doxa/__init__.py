@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         variables,
         within,
     )
-    from doxa.problem import Belief, BruteForce, Problem, Reasoner
+    from doxa.problem import Belief, BruteForce, Budget, Problem, Reasoner
     from doxa.semantics import Amortized, Auto, Classical, Exact, Fuzzy, Model, Refined, Sampled
     from doxa.train import Task
 
@@ -71,6 +71,7 @@ __all__ = [
     "Belief",
     "BindingError",
     "BruteForce",
+    "Budget",
     "Classical",
     "Constant",
     "DoxaError",
@@ -139,7 +140,7 @@ _ROOMS = (
 _HOME = {
     **dict.fromkeys(("BindingError", "DoxaError", "KnowledgeError"), "doxa.errors"),
     "Task": "doxa.train",
-    **dict.fromkeys(("Belief", "BruteForce", "Problem", "Reasoner"), "doxa.problem"),
+    **dict.fromkeys(("Belief", "BruteForce", "Budget", "Problem", "Reasoner"), "doxa.problem"),
     **dict.fromkeys(
         ("Amortized", "Auto", "Classical", "Exact", "Fuzzy", "Model", "Refined", "Sampled"), "doxa.semantics"
     ),

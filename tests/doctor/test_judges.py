@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from doxa.cli import main
 from doxa.doctor import LIMITS, examine, knowledge_shortcuts, shortcuts
-from doxa.exact import Budget
 from doxa.logic import parse
-from doxa.problem import Problem
+from doxa.problem import Budget, Problem
 
 IMAGES = "sort Image\nsort Bit = 0..1\nsort Digit = 0..4\nfunc digit(Image) -> Digit\npred a(Image)\npred b(Image)\n"
 ROWS = "data rows(x: Image, y: Image, u: Bit, v: Bit, n: Int)\n"

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from doxa._native import cache_directory, native_library
-from doxa.errors import ConfigError, DataError, ProblemError
-from doxa.exact import Budget, BudgetError, Compilation, Constraint, Elimination
+from doxa.errors import BudgetError, ConfigError, DataError, ProblemError
+from doxa.exact import Compilation, Constraint, Elimination
 from doxa.exact.circuits import (
     Circuit,
     CircuitBuilder,
@@ -39,7 +39,7 @@ from doxa.exact.circuits._layers import evaluate, make_layers
 from doxa.exact.circuits._real import evaluate_positive, evaluate_real, make_real_layers
 from doxa.exact.circuits._store import key_of, load, pack, save
 from doxa.logic import CNF, count
-from doxa.problem import Belief, BruteForce, addition, cnf
+from doxa.problem import Belief, BruteForce, Budget, addition, cnf
 
 
 @st.composite

@@ -10,9 +10,9 @@ import torch
 from exact_cases import ENGINES, random_belief, seeded
 from torch import Tensor
 
-from doxa.errors import ProblemError
-from doxa.exact import Budget, BudgetError, Elimination, Enumeration, ExactReasoner, counterfactual, describe, plan
-from doxa.problem import Belief, BruteForce, Factor, Problem, Variable
+from doxa.errors import BudgetError, ProblemError
+from doxa.exact import Elimination, Enumeration, ExactReasoner, counterfactual, describe, plan
+from doxa.problem import Belief, BruteForce, Budget, Factor, Problem, Variable
 
 Engine = Callable[..., ExactReasoner]
 engines = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)

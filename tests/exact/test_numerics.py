@@ -10,8 +10,8 @@ import torch
 from exact_cases import ENGINES, random_belief
 from torch import Tensor
 
-from doxa.exact import Budget, Elimination, ExactReasoner
-from doxa.problem import Belief, BruteForce, Problem, addition, exactly, parity
+from doxa.exact import Elimination, ExactReasoner
+from doxa.problem import Belief, BruteForce, Budget, Problem, addition, exactly, parity
 
 Engine = Callable[..., ExactReasoner]
 engines = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)

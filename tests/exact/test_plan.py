@@ -9,13 +9,13 @@ import torch
 from exact_cases import problems, random_belief
 from hypothesis import given, settings
 
-from doxa.errors import ConfigError, ProblemError
-from doxa.exact import Budget, BudgetError, Compilation, Elimination, Enumeration, plan
-from doxa.exact._budget import Meter
+from doxa.errors import BudgetError, ConfigError, ProblemError
+from doxa.exact import Compilation, Elimination, Enumeration, plan
 from doxa.exact.engines._elimination import Schedule
 from doxa.exact.engines._ordering import STRATEGIES, find_order
 from doxa.exact.engines._plan import ENGINES
-from doxa.problem import Belief, BruteForce, Problem, addition, cnf, majority, multiplication, parity
+from doxa.problem import Belief, BruteForce, Budget, Problem, addition, cnf, majority, multiplication, parity
+from doxa.problem._budget import Meter
 
 
 def test_small_spaces_are_enumerated_and_chains_eliminated() -> None:

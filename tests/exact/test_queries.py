@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from doxa.errors import ConfigError, ProblemError
-from doxa.exact import Budget, Elimination, Enumeration, ExactReasoner, condition
+from doxa.exact import Elimination, Enumeration, ExactReasoner, condition
 from doxa.problem import (
     Belief,
     BruteForce,
+    Budget,
     Problem,
     Reasoner,
     addition,

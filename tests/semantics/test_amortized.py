@@ -240,7 +240,7 @@ def test_auto_with_amortized_says_why() -> None:
         "sort Node; pred edge(Node, Node); [any] exists x, y, z: Node. edge(x, y) & edge(y, z) & edge(z, x)",
         edge=doxa.probs(torch.full((5, 5), 0.3)),
     )
-    auto = doxa.Auto(Amortized(hidden=16, samples=20, pretrain=0), budget=doxa.exact.Budget(operations=10))
+    auto = doxa.Auto(Amortized(hidden=16, samples=20, pretrain=0), budget=doxa.Budget(operations=10))
     assert hard.inference_step(semantics=auto, Node=5) == 1
     assert torch.isfinite(hard.loss(semantics=auto, Node=5))
     plan = hard.plan(semantics=auto, Node=5)

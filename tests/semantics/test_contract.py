@@ -351,7 +351,7 @@ def test_a_word_is_its_class_without_arguments(word: str) -> None:
 
 def test_constructors_take_the_same_options() -> None:
     for how in SEMANTICS.values():
-        for name, value in (("quantifier", "logic"), ("impossible", "finite"), ("budget", doxa.exact.Budget(worlds=9))):
+        for name, value in (("quantifier", "logic"), ("impossible", "finite"), ("budget", doxa.Budget(worlds=9))):
             assert getattr(replace(how, **{name: value}), name) == value
         with pytest.raises(ConfigError, match="impossible is 'never', expected 'raise' or 'inf' or 'finite'"):
             replace(how, impossible="never")  # type: ignore[arg-type]

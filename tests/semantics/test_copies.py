@@ -14,7 +14,7 @@ from torch import nn
 
 import doxa
 from doxa.errors import BudgetError
-from doxa.exact import Budget
+from doxa.problem import Budget
 from doxa.stochastic import Score
 
 ALL = [doxa.Classical(), doxa.Fuzzy(), doxa.Refined(), doxa.Exact(), doxa.Sampled(Score(20)), doxa.Auto()]

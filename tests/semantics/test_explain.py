@@ -11,8 +11,8 @@ from tests.semantics.knowledge import ADDITION
 
 import doxa
 from doxa.errors import ConfigError
-from doxa.exact import Budget
 from doxa.logic import parse
+from doxa.problem import Budget
 
 
 def addition(rows: int = 5) -> tuple[doxa.Model, dict[str, torch.Tensor], torch.Tensor]:

@@ -240,7 +240,7 @@ def test_auto_is_exact_where_it_can_be_and_says_why_not() -> None:
         "sort Node; pred edge(Node, Node); [any] exists x, y, z: Node. edge(x, y) & edge(y, z) & edge(z, x)",
         edge=doxa.probs(torch.full((7, 7), 0.3)),
     )
-    auto = doxa.Auto(budget=doxa.exact.Budget(operations=10))
+    auto = doxa.Auto(budget=doxa.Budget(operations=10))
     with pytest.raises(ProblemError):
         hard.truth(semantics=doxa.Exact(budget=auto.budget), Node=7)
     truth = hard.truth(semantics=auto, Node=7, generator=torch.Generator().manual_seed(0))

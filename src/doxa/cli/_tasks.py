@@ -26,16 +26,16 @@ class Tasks:
     """Print JSON."""
 
     def run(self) -> int:
+        from doxa.semantics._words import WORDS
         from doxa.train.tasks._builtin import BUILT_IN
-        from doxa.train.tasks._task import SEMANTICS
 
         if self.json:
-            say_json({"tasks": {name: about for name, (about, _) in BUILT_IN.items()}, "semantics": list(SEMANTICS)})
+            say_json({"tasks": {name: about for name, (about, _) in BUILT_IN.items()}, "semantics": list(WORDS)})
             return 0
         width = max(map(len, BUILT_IN))
         for name, (about, _) in BUILT_IN.items():
             say(f"{name:<{width}}  {about}")
-        say(f"\nsemantics: {', '.join(SEMANTICS)}; also fuzzy:LOGIC and refined:LOGIC, such as fuzzy:godel")
+        say(f"\nsemantics: {', '.join(WORDS)}; also fuzzy:LOGIC and refined:LOGIC, such as fuzzy:godel")
         say("A task of your own is a Python file that defines `task`: doxa train my_task.py --semantics exact")
         return 0
 

@@ -15,8 +15,8 @@ from doxa.doctor._observed import compared_values
 from doxa.doctor._scenes import Explains, Variable
 from doxa.doctor._shortcuts import LIMITS, Shortcuts, search
 from doxa.errors import BudgetError, DataError, KnowledgeError
-from doxa.exact import Budget
 from doxa.logic import INT, REAL, Axiom, Fact, Field, KnowledgeBase, Name, Not, Predicate, Quantifier, Sort, postorder
+from doxa.problem import Budget
 
 __all__ = ["knowledge_shortcuts"]
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from doxa.doctor._scenes import Scene
 from doxa.errors import BudgetError
-from doxa.exact import Budget
-from doxa.exact._budget import Meter
 from doxa.exact.circuits import compile_cnf
 from doxa.logic import CNF
+from doxa.problem import Budget
+from doxa.problem._budget import Meter
 
 __all__ = ["MapSearch", "Moves"]
 

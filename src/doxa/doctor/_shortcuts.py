@@ -12,8 +12,7 @@ from doxa.doctor._maps import MapSearch, Moves
 from doxa.doctor._mixtures import Mixture, mixtures
 from doxa.doctor._scenes import Concept, Explains, Variable, arrange
 from doxa.errors import BudgetError, ConfigError, ProblemError
-from doxa.exact import Budget
-from doxa.problem import Problem
+from doxa.problem import Budget, Problem
 
 __all__ = ["LIMITS", "Shortcut", "Shortcuts", "search", "shortcuts"]
 

@@ -21,7 +21,6 @@ outputs and of the world, the k most probable explanations, exact samples, entro
 >>> loss = reasoner.loss(belief, torch.randint(1, 2, (64, 16))).mean()
 """
 
-from doxa.exact._budget import Budget, BudgetError
 from doxa.exact._constraint import Constraint
 from doxa.exact._projection import ConstrainedLayer
 from doxa.exact.engines._compilation import Compilation
@@ -33,8 +32,6 @@ from doxa.exact.engines._plan import ExactPlan, plan
 from doxa.exact.engines._reasoner import ExactReasoner
 
 __all__ = [
-    "Budget",
-    "BudgetError",
     "Compilation",
     "ConstrainedLayer",
     "Constraint",

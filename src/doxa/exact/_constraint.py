@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from doxa.errors import KnowledgeError, ProblemError
-from doxa.exact._budget import Budget
 from doxa.exact.engines._compilation import Compilation
 from doxa.logic import CNF, Count, Expr, KnowledgeBase, ground
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Impossible, Problem
+from doxa.problem._budget import Budget
 from doxa.problem._functions import Holds
 
 

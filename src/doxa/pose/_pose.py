@@ -240,7 +240,8 @@ class _Poser:
         quantifier = first_forall(self.formula)
         assert quantifier is not None
         rows: dict[str, list[Tensor]] = {}
-        found, sizes, flat = Instances(1, {}, {}), [], False
+        found, flat = Instances(1, {}, {}), False
+        sizes: list[int] = []
         scope: dict[str, Any] = {}
         groups = list(quantifier.groups)
         for number, group in enumerate(groups):

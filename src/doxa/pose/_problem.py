@@ -113,7 +113,9 @@ def _factored(targets: Sequence[tuple[Term, Output]], variables: Variables) -> P
         if number not in needed:
             needed.add(number)
             stack += variable.inputs if isinstance(variable, Auxiliary) else ()
-    world, given, auxiliary = [], [], []
+    world: list[Variable] = []
+    given: list[Variable] = []
+    auxiliary: list[int] = []
     role: dict[int, ProblemVariable] = {}
     for number in sorted(needed):
         variable = variables.all[number]

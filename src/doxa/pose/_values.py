@@ -270,7 +270,9 @@ class InstanceValues(Formulas):
         """A name of an enumeration beside what is known: the data hold its position."""
         if not isinstance(value, str):
             return value
-        return self.signature.value_sorts[value].values.index(value)  # type: ignore[union-attr]
+        names = self.signature.value_sorts[value].values
+        assert isinstance(names, tuple)
+        return names.index(value)
 
     def _against(self, op: str, term: Term, known: Known, *, swapped: bool) -> Any:
         """A term compared with what is known: the data decide where the known value stands among the term's."""

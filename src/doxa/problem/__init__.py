@@ -24,6 +24,7 @@ from doxa.problem._arithmetic import addition, comparison, multiplication, remai
 from doxa.problem._belief import Belief
 from doxa.problem._boolean import cnf, exactly, majority, parity
 from doxa.problem._brute_force import BruteForce
+from doxa.problem._budget import Budget
 from doxa.problem._definition import Impossible
 from doxa.problem._factors import Factor, Variable, tabulate
 from doxa.problem._moves import path_cells, path_moves
@@ -34,6 +35,7 @@ from doxa.problem._reasoner import Explanations, Reasoner
 __all__ = [
     "Belief",
     "BruteForce",
+    "Budget",
     "Explanations",
     "Factor",
     "Impossible",

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from doxa.exact import Budget, ExactPlan, plan
+from doxa.exact import ExactPlan, plan
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.pose._pose import undefined
-from doxa.problem import Problem
+from doxa.problem import Budget, Problem
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
 

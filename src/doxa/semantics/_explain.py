@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError, ProblemError
-from doxa.exact import Budget
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
 from doxa.pose import ProblemBatch, pose
+from doxa.problem import Budget
 from doxa.semantics._exact import planned
 from doxa.semantics._semantics import Semantics
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,7 +63,7 @@ class _Compiled(Compiled):
         self.axioms, self.interpretation, self.how = axioms, interpretation, how
         self.is_log = logic.is_log or logic.forall.is_log or logic.exists.is_log
         chunk = min(CHUNK, how.budget.entries)
-        formulas = [(a.name, a.formula) for a in axioms]
+        formulas: Any = [(a.name, a.formula) for a in axioms]
         mean = LogProduct("mean") if self.is_log else GeneralizedMeanError(1.0)
         self.plan = FuzzyPlan(formulas, interpretation, logic, chunk=chunk)
         self.mean_plan = FuzzyPlan(formulas, interpretation, logic, outermost=mean, chunk=chunk)

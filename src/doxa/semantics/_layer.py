@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError, KnowledgeError
-from doxa.exact import Budget
 from doxa.logic import Interpretation, KnowledgeBase
 from doxa.pose import pose
+from doxa.problem import Budget
 from doxa.semantics._combine import joint_axiom
 from doxa.semantics._exact import planned
 from doxa.semantics._explain import renamed

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.exact import Budget
 from doxa.logic import Axiom, Interpretation
-from doxa.problem import Impossible
+from doxa.problem import Budget, Impossible
 
 __all__ = ["Compiled", "Reduction", "Semantics", "reduced", "require_mean"]
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from doxa.errors import ConfigError
-from doxa.exact._budget import Budget, Meter
 from doxa.exact.circuits._circuit import AND, FALSE, OR, TRUE, Circuit, CircuitBuilder
 from doxa.exact.circuits._compiler import Compiler
 from doxa.logic import CNF
+from doxa.problem._budget import Budget, Meter
 
 Backend = Literal["doxa", "pysdd", "dd"]
 

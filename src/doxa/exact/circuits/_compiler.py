@@ -11,9 +11,10 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from doxa.exact._budget import Budget, BudgetError, Meter
+from doxa.errors import BudgetError
 from doxa.exact.circuits._circuit import AND, FALSE, OR, Circuit, CircuitBuilder
 from doxa.logic import CNF
+from doxa.problem._budget import Budget, Meter
 
 
 @dataclass(slots=True)

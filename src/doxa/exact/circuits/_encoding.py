@@ -15,11 +15,11 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from doxa.errors import ProblemError
-from doxa.exact._budget import Budget, BudgetError
+from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._circuit import Circuit
 from doxa.logic import CNF, Not, postorder, to_cnf
 from doxa.problem import Problem
+from doxa.problem._budget import Budget
 from doxa.problem._factors import Step, compared
 
 CLAUSE = 32  # operations that a clause costs, apart from the search

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from doxa._native import cache_directory
 from doxa.errors import ConfigError
-from doxa.exact._budget import Budget, Meter
 from doxa.exact.circuits._backends import Backend, compile_with
 from doxa.exact.circuits._circuit import Circuit
 from doxa.exact.circuits._encoding import Encoding, encode, encode_formula
@@ -19,6 +18,7 @@ from doxa.exact.circuits._semirings import FLOOR, Drawn, Reduce, best, restore
 from doxa.exact.circuits._store import key_of, load, save
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
+from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import is_traced
 
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from doxa.errors import ProblemError
-from doxa.exact._budget import Budget, BudgetError, Meter
+from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import Reduce, restore
 from doxa.exact.engines._leaves import Index, Leaves, Structure, Weights, indexing, pick
 from doxa.exact.engines._ordering import Order, TooWide, best_order
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
+from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import is_traced
 
 

@@ -7,10 +7,11 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-from doxa.exact._budget import Budget, BudgetError
+from doxa.errors import BudgetError
 from doxa.exact.circuits._semirings import FLOOR, Reduce, restore
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
+from doxa.problem._budget import Budget
 from doxa.problem._logspace import is_traced
 
 

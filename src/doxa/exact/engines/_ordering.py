@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from doxa.exact._budget import BudgetError, Meter
+from doxa.errors import BudgetError
+from doxa.problem._budget import Meter
 
 Strategy = Literal["parallel", "min-fill", "min-weight"]
 STRATEGIES: tuple[Strategy, ...] = ("parallel", "min-fill", "min-weight")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from doxa.errors import ProblemError
-from doxa.exact._budget import Budget, BudgetError
+from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._encoding import count_clauses
 from doxa.exact.engines._compilation import Compilation
 from doxa.exact.engines._elimination import Elimination, Schedule
@@ -14,6 +13,7 @@ from doxa.exact.engines._enumeration import Enumeration, require_few_worlds
 from doxa.exact.engines._ordering import ROWS, STEP
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
+from doxa.problem._budget import Budget
 
 CHEAP = 1000 * STEP  # what costs less is not worth compiling a circuit for
 

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from doxa.errors import ConfigError, ProblemError
-from doxa.exact._budget import Budget, BudgetError, Meter
+from doxa.errors import BudgetError, ConfigError, ProblemError
 from doxa.exact.circuits._semirings import NEG_INF, Drawn, Reduce, best, log_sum
 from doxa.exact.engines._derivatives import contract, derivatives, log_of
 from doxa.exact.engines._search import k_best, most_probable_output
 from doxa.problem import Belief, Explanations, Impossible, Problem
+from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import common_batch, is_traced
 from doxa.problem._reasoner import describe_impossible
 

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from doxa.data import MNIST, digits_task, normalize
 from doxa.errors import DataError
 from doxa.logic import logits
-from doxa.semantics import Amortized, Sampled, Semantics
-from doxa.stochastic import LeaveOneOut
 from doxa.train.tasks._fit import Fitting
 from doxa.train.tasks._network import digit_network
 from doxa.train.tasks._task import Task
@@ -21,11 +19,6 @@ __all__ = ["BUILT_IN", "addition_task", "equation_task", "multiplication_task"]
 
 KNOWLEDGE = Path(__file__).parent / "knowledge"
 FITTING = Fitting(steps=2500, learning_rate=1e-3, schedule="cosine", evaluate_every=250)
-SEMANTICS: dict[str, Semantics] = {
-    "amortized": Amortized(hidden=128, samples=300, pretrain=300),
-    # The expected share of violations does not lead away from the beginning, where all digits are read alike.
-    "sampled": Sampled(LeaveOneOut(100), log=True),
-}
 
 
 class _DigitReader(nn.Module):
@@ -87,7 +80,6 @@ def equation_task(mnist: MNIST) -> Task:
         test,
         concepts={"digit": dict(zip(places, labels.unbind(1), strict=True))},
         images=places,
-        semantics=SEMANTICS,
         fitting=FITTING,
     )
 
@@ -122,7 +114,6 @@ def _told(mnist: MNIST, name: str, field: str, function: Callable[[int, int], in
         values=values,
         concepts={"digit": {"pairs.left": labels[:, 0], "pairs.right": labels[:, 1]}},
         images=("pairs.left", "pairs.right"),
-        semantics=SEMANTICS,
         fitting=FITTING,
     )
 

@@ -15,34 +15,13 @@ from torch import Tensor
 from doxa.data._columns import count_rows, device_of, move_columns, take_rows
 from doxa.errors import ConfigError, DataError
 from doxa.logic import KnowledgeBase, Ragged, load, parse
-from doxa.semantics import Amortized, Auto, Exact, Fuzzy, Model, Refined, Sampled, Semantics
+from doxa.semantics import Model, Semantics
+from doxa.semantics import semantics as by_word
+from doxa.semantics._words import WORDS
 from doxa.train.runs._state import seeded
 from doxa.train.tasks._fit import Fitting
 
-__all__ = ["SEMANTICS", "Task"]
-
-SEMANTICS: Mapping[str, Callable[[], Semantics]] = {
-    "exact": Exact,
-    "amortized": Amortized,
-    "sampled": Sampled,
-    "refined": Refined,
-    "fuzzy": lambda: Fuzzy("log_product"),
-    "auto": Auto,
-}
-"""The words for ways of reasoning, and what they mean where a task does not say otherwise."""
-
-
-def _meaning(word: str) -> Semantics:
-    """The semantics that a word names."""
-    kind, colon, logic = word.partition(":")
-    if kind not in SEMANTICS:
-        raise ConfigError(f"there is no semantics {word!r}; {nearest(kind, SEMANTICS, 'there are')}")
-    if not colon:
-        return SEMANTICS[kind]()
-    if kind not in ("fuzzy", "refined"):
-        raise ConfigError(f"{word!r} names a logic, which only fuzzy and refined have, such as fuzzy:godel")
-    return Fuzzy(logic) if kind == "fuzzy" else Refined(logic)
-
+__all__ = ["Task"]
 
 Data = Mapping[str, Any]
 
@@ -138,8 +117,8 @@ class Task:
                         f"the labels of {symbol} on {place} have shape {tuple(found.shape)}, expected ({objects},)"
                     )
         for word in self.semantics:
-            if word not in SEMANTICS:
-                raise ConfigError(f"semantics names {word!r}; {nearest(word, SEMANTICS, 'the words')}")
+            if word not in WORDS:
+                raise ConfigError(f"semantics names {word!r}; {nearest(word, WORDS, 'the words')}")
 
     @cached_property
     def kb(self) -> KnowledgeBase:
@@ -159,7 +138,7 @@ class Task:
         Raises:
             ConfigError: there is no such word; the message names those there are.
         """
-        return self.semantics[word] if word in self.semantics else _meaning(word)
+        return self.semantics[word] if word in self.semantics else by_word(word)
 
     def model(self, semantics: Semantics | None, *, seed: int = 0) -> Model:
         """The knowledge with new networks, drawn with a seed; the caller's random state is left as it is."""

@@ -96,12 +96,10 @@ class _Objective(nn.Module):
 
     def prepare(self, batch: Mapping[str, Any]) -> None:
         """Let the inference models of an amortised semantics learn; others have none."""
-        learn = getattr(self.model, "inference_step", None)
-        if learn is not None:
-            learn(**self._whole(batch))
+        self.model.inference_step(**self._whole(batch))
 
     def blame(self, /, **batch: Any) -> str:
-        return self.model.blame(**self._whole(batch))
+        return self.model.find_nonfinite(**self._whole(batch))
 
 
 def _loss(returned: Any) -> Tensor:
