@@ -95,8 +95,7 @@ class CallData:
     def object_count(self, sort: str) -> int:
         """How many objects a sort has."""
         if sort not in self._counts:
-            some = sort in self.batch.given or sort in self.interpretation.constants_of
-            self._counts[sort] = self.batch.objects(sort).size if some else 0
+            self._counts[sort] = self.batch.objects(sort).size if self.batch.has_objects(sort) else 0
         return self._counts[sort]
 
     def field(self, rows: str, name: str) -> Column:
