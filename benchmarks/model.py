@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 
@@ -178,8 +179,8 @@ def switches(model: doxa.Model, pairs: dict[str, Tensor]) -> Row:
     finally:
         sys.setprofile(None)
     rooms = [file.parts[0] if len(file.parts) > 1 else "" for file in files]
-    between = sum(a != b for a, b in zip(rooms, rooms[1:], strict=False))
-    modules = sum(a != b for a, b in zip(files, files[1:], strict=False))
+    between = sum(a != b for a, b in pairwise(rooms))
+    modules = sum(a != b for a, b in pairwise(files))
     note = f"{len(files)} calls, {modules} switches between modules; a count, not a ratio"
     return Row("Exact: switches between rooms in a second loss", between, 30, "lower", note=note)
 

@@ -51,4 +51,9 @@ def random_axioms(
         judged = [eval(f"lambda w: bool({python})") for *_, python in axioms]
         worlds = [dict(zip(labels, bits, strict=True)) for bits in product([False, True], repeat=len(labels))]
         if 0 < sum(all(judge(w) for judge in judged) for w in worlds) < len(worlds):
-            return parse(f"sort Thing; {declared}\n{said}", warn=False), lambda w: [judge(w) for judge in judged]
+            break
+
+    def judge_all(world: dict[str, bool]) -> list[bool]:
+        return [judge(world) for judge in judged]
+
+    return parse(f"sort Thing; {declared}\n{said}", warn=False), judge_all

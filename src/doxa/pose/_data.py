@@ -12,6 +12,7 @@ from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic import INT, REAL, Function, Interpretation, Predicate
+from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.tensor._readings import Reading, readings
 from doxa.pose._values import Cell, Known, Object, Row
@@ -72,6 +73,7 @@ class CallData:
         self._blocks: dict[tuple[str, Any], tuple[int, Tensor]] = {}
         self._next: dict[str, int] = {}
         self._checked: set[tuple[str, str]] = set()
+        self._counts: dict[str, int] = {}
 
     @property
     def schema(self) -> Any:
@@ -88,15 +90,24 @@ class CallData:
 
     def row_count(self, name: str) -> int:
         """How many rows there are of a name."""
-        return self.batch.row_set(name).size
+        return self.batch.rows[name].size if name in self.batch.rows else self.batch.row_set(name).size
 
     def object_count(self, sort: str) -> int:
         """How many objects a sort has."""
-        return self.batch.objects(sort).size if self.batch.has_objects(sort) else 0
+        if sort not in self._counts:
+            self._counts[sort] = self.batch.objects(sort).size if self.batch.has_objects(sort) else 0
+        return self._counts[sort]
+
+    def field(self, rows: str, name: str) -> Column:
+        """A field of rows."""
+        found = self.batch.rows.get(rows)
+        if found is None or name not in found.columns:
+            return self.batch.column(rows, name)  # says what there is instead
+        return found.columns[name]
 
     def length(self, cell: Cell, instances: Instances) -> Tensor | None:
         """How long the sequence in a field is, ``(instances,)``; None if it is none."""
-        column = self.batch.column(cell.row.rows, cell.field)
+        column = self.field(cell.row.rows, cell.field)
         if column.lengths is not None:
             return None if cell.path else column.lengths[self._rows(cell.row, instances)]
         if column.values.ndim <= 1 + len(cell.path):
@@ -108,7 +119,7 @@ class CallData:
 
     def _places(self, cell: Cell, instances: Instances) -> Tensor:
         """Where a cell is among the entries of its field, its first axes taken together: ``(instances,)``."""
-        column = self.batch.column(cell.row.rows, cell.field)
+        column = self.field(cell.row.rows, cell.field)
         at = self._rows(cell.row, instances)
         path = [instances.own[i] if isinstance(i, str) else i for i in cell.path]
         if column.starts is not None:
@@ -118,7 +129,7 @@ class CallData:
         return at
 
     def _entries(self, cell: Cell) -> Tensor:
-        column = self.batch.column(cell.row.rows, cell.field)
+        column = self.field(cell.row.rows, cell.field)
         levels = 1 if column.lengths is not None else 1 + len(cell.path)
         return column.values.flatten(0, levels - 1) if levels > 1 else column.values
 
@@ -132,7 +143,7 @@ class CallData:
 
     def _check_values(self, rows: str, field: str) -> None:
         """Refuse a field that holds what is no value of its finite sort."""
-        column = self.batch.column(rows, field)
+        column = self.field(rows, field)
         if (rows, field) in self._checked or column.sort is None or column.sort.values is None:
             return
         self._checked.add((rows, field))

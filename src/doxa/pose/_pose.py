@@ -202,7 +202,11 @@ class _Poser:
     def __init__(self, axiom: Axiom, interpretation: Interpretation, whole: bool, limit: int) -> None:
         self.interpretation, self.limit = interpretation, limit
         self.formula = axiom.formula
-        self.whole = whole or first_forall(axiom.formula) is None
+        outermost = first_forall(axiom.formula)
+        self.whole = whole or outermost is None
+        self.groups: list[Group] = [] if outermost is None else list(outermost.groups)
+        self.over = [g.domain.name if isinstance(g.domain, Name) else None for g in self.groups]
+        self.body, self.guard = (axiom.formula, None) if outermost is None else (outermost.body, outermost.guard)
         quantifiers = [n for n in postorder(axiom.formula) if isinstance(n, Quantifier)]
         self.rows = sorted({g.domain.name for q in quantifiers for g in q.groups if isinstance(g.domain, Name)})
         self._templates: dict[Any, list[Template]] = {}
@@ -215,9 +219,7 @@ class _Poser:
         if self.whole:
             return self._as_whole(axiom, read)
         instances, scope, shape, left = self._instances(read, generator)
-        quantifier = first_forall(self.formula)
-        assert quantifier is not None
-        body, guard = quantifier.body, quantifier.guard
+        body, guard = self.body, self.guard
         passes = torch.ones(instances.count, dtype=torch.bool)
         if left:
             body = Quantifier("forall", left, body, guard=guard)
@@ -237,18 +239,20 @@ class _Poser:
         self, read: CallData, generator: torch.Generator | None
     ) -> tuple[Instances, dict[str, Any], tuple[int, ...], list[Group]]:
         """One instance for each choice of the variables of the outermost ``forall``; and groups that stay inside."""
-        quantifier = first_forall(self.formula)
-        assert quantifier is not None
         rows: dict[str, list[Tensor]] = {}
         found, flat = Instances(1, {}, {}), False
         sizes: list[int] = []
         scope: dict[str, Any] = {}
-        groups = list(quantifier.groups)
-        for number, group in enumerate(groups):
+        for number, (group, over) in enumerate(zip(self.groups, self.over, strict=True)):
             cell = self._sequence(group.domain, scope)
-            members = None if cell is not None else self._members(read, group, generator)
+            members = None if cell is not None else self._members(read, group, over, generator)
             if cell is None and members is None:
-                return self._laid(found, rows), scope, tuple(sizes) if not flat else (found.count,), groups[number:]
+                return (
+                    self._laid(found, rows),
+                    scope,
+                    tuple(sizes) if not flat else (found.count,),
+                    self.groups[number:],
+                )
             for name in group.names:
                 if cell is not None:
                     lengths = read.length(cell, self._laid(found, rows))
@@ -273,9 +277,9 @@ class _Poser:
                     sort = read.batch.signature.sorts[group.sort]
                     scope[name] = (group.sort, Indexed(0, name)) if sort.values is None else Own(name, sort)
                 else:
-                    assert isinstance(group.domain, Name)
-                    rows.setdefault(group.domain.name, []).append(index)
-                    scope[name] = Row(group.domain.name, len(rows[group.domain.name]) - 1)
+                    assert over is not None
+                    rows.setdefault(over, []).append(index)
+                    scope[name] = Row(over, len(rows[over]) - 1)
         return self._laid(found, rows), scope, (found.count,) if flat else tuple(sizes), []
 
     @staticmethod
@@ -291,13 +295,13 @@ class _Poser:
         return None
 
     @staticmethod
-    def _members(read: CallData, group: Group, generator: torch.Generator | None) -> Tensor | None:
+    def _members(read: CallData, group: Group, over: str | None, generator: torch.Generator | None) -> Tensor | None:
         """The indices of what a group ranges over; None if that depends on other variables."""
         if group.sort is not None:
             sort = read.batch.signature.sorts[group.sort]
             size = read.batch.objects(group.sort).size if sort.values is None else len(sort.values)
-        elif isinstance(group.domain, Name):
-            size = read.row_count(group.domain.name)
+        elif over is not None:
+            size = read.row_count(over)
         else:
             return None
         if group.sample is not None and group.sample < size:

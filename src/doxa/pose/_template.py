@@ -108,7 +108,7 @@ class Template:
         return self.lengths[cell]
 
     def sort_of(self, cell: Cell) -> Sort | None:
-        return self.data.batch.column(cell.row.rows, cell.field).sort
+        return self.data.field(cell.row.rows, cell.field).sort
 
     def is_crisp(self, symbol: Predicate | Function) -> bool:
         return self.data.is_crisp(symbol.name)

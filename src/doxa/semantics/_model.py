@@ -157,7 +157,8 @@ class Model(nn.Module):
         """Let the inference models of amortised semantics learn, and say how many updates they made.
 
         ``doxa train`` calls it before each loss; in a loop of your own it is one more line. Nothing happens under other
-        semantics. What is learnt depends on how axioms are combined, as in the loss. In processes that train together, the models stay equal.
+        semantics. Axioms are combined as in the loss that follows. In processes that train together, the models stay
+        equal.
 
         >>> import doxa
         >>> model = Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))

@@ -29,8 +29,9 @@ class Refined(Semantics):
 
     .. math:: t = \max_{w ⊨ φ} T(P_1(w_1), …, P_n(w_n)),
 
-    as in the addition layer of Chapter 4; an instance that no possible world violates is true. The loss of an instance is -log t; `Model.truth` is that of the weakest
-    instance. Learning from it may end in a local minimum: only the best world is made more probable.
+    as in the addition layer of Chapter 4; an instance that no possible world violates is true. The loss of an instance
+    is -log t; `Model.truth` is that of the weakest instance. Learning from it may end in a local minimum: only the best
+    world is made more probable.
 
     Args:
         logic: whose conjunction is T, by name: "godel", "lukasiewicz", "product", …
