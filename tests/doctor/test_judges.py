@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import doxa
 from doxa.cli import main
 from doxa.doctor import LIMITS, examine, knowledge_shortcuts, shortcuts
 from doxa.logic import parse
@@ -24,13 +25,13 @@ def of_one_object(text: str) -> str:
     return IMAGES + ROWS + f"[it] forall r in rows. {text}"
 
 
-# knowledge, and how many maps explain everything: by hand, or None for "many"
-KNOWN: dict[str, tuple[str, int | None]] = {
+# knowledge, and how many maps explain everything, by hand
+KNOWN: dict[str, tuple[str, int]] = {
     "addition": ("digit(r.x) + digit(r.y) = r.n", 1),
     "multiplication": ("digit(r.x) * digit(r.y) = r.n", 1),
     "maximum": ("(digit(r.x) >= digit(r.y) -> digit(r.x) = r.n) & (digit(r.x) < digit(r.y) -> digit(r.y) = r.n)", 1),
     "comparison": ("digit(r.x) < digit(r.y) <-> r.u = 1", 1),
-    "parity": ("(digit(r.x) + digit(r.y)) mod 2 = r.n", 2 * 3**3 * 2**2),  # even ones even, or all swapped
+    "parity": ("(digit(r.x) + digit(r.y)) mod 2 = r.n", 3**3 * 2**2 + 2**3 * 3**2),  # even ones stay even, or all change
     "xor of two objects": ("(a(r.x) xor a(r.y)) <-> r.u = 1", 2),
     "and of two objects": ("(a(r.x) & a(r.y)) <-> r.u = 1", 1),
     "xor and and of one object": ("((a(r.x) xor b(r.x)) <-> r.u = 1) & ((a(r.x) & b(r.x)) <-> r.v = 1)", 4),
@@ -47,17 +48,6 @@ def test_shortcuts_of_known_knowledge(name: str) -> None:
     assert str(found).startswith("no shortcut: ") == (count == 1)
 
 
-def test_parity_by_hand() -> None:
-    """Five digits: each even one to one of 3, each odd one to one of 2; or the other way round."""
-    maps = [m for m in product(range(5), repeat=5) if all((m[x] + m[y] - x - y) % 2 == 0 for x in m for y in range(5))]
-    valid = [
-        m for m in product(range(5), repeat=5)
-        if all((m[x] + m[y]) % 2 == (x + y) % 2 for x in range(5) for y in range(5))
-    ]  # fmt: skip
-    text = of_one_object(KNOWN["parity"][0])
-    assert knowledge_shortcuts(parse(text, warn=False)).count == len(valid) and len(maps) <= 5**5
-
-
 @pytest.mark.parametrize("name", KNOWN)
 def test_one_by_one_is_said(name: str) -> None:
     """What is not mapped together may hide a shortcut: the verdict says under which assumption it stands."""
@@ -65,7 +55,7 @@ def test_one_by_one_is_said(name: str) -> None:
     found = knowledge_shortcuts(parse(of_one_object(text), warn=False), joint=1)
     together = "one object" in name
     assert bool(found.assumption) == together
-    assert found.count <= (count or 0) and str(found).startswith("under the assumption that ") == together
+    assert found.count <= count and str(found).startswith("under the assumption that ") == together
 
 
 def test_a_relation_is_said_to_be_mapped_apart() -> None:
@@ -143,7 +133,8 @@ def test_facts_are_labels() -> None:
 
 def test_a_product_of_two_numbers_is_decided() -> None:
     text = (
-        "sort Image\nsort Digit = 0..9\nfunc digit(Image) -> Digit\ndata rows(a: Image, b: Image, c: Image, d: Image, n: Int)\n"
+        "sort Image\nsort Digit = 0..9\nfunc digit(Image) -> Digit\n"
+        "data rows(a: Image, b: Image, c: Image, d: Image, n: Int)\n"
         "[it] forall r in rows. (10 * digit(r.a) + digit(r.b)) * (10 * digit(r.c) + digit(r.d)) = r.n"
     )
     found = knowledge_shortcuts(parse(text))
@@ -197,11 +188,10 @@ FEW: list[tuple[str, str, str, bool]] = [
     ("forall x: O. p(x) -> q(x)", "log_product", "logic", False),
     ("exists x: O. p(x)", "godel", "mean", True),
     ("exists x: O. p(x)", "product", "mean", False),
-    ("forall x: O. exists y: O. p(x) & q(y)", "godel", "mean", True),  # q of the likeliest y, or p(x)
 ]
 
 
-@pytest.mark.parametrize(("axiom", "chosen", "quantifier", "few"), FEW[:-1])
+@pytest.mark.parametrize(("axiom", "chosen", "quantifier", "few"), FEW)
 def test_few_atoms(axiom: str, chosen: str, quantifier: Any, few: bool) -> None:
     found = examine(parse(f"{RULE}[it] {axiom}", warn=False), chosen, quantifier=quantifier, objects=32, draws=16)
     assert found.of("single-passing") == (["it"] if few else [])
@@ -209,13 +199,10 @@ def test_few_atoms(axiom: str, chosen: str, quantifier: Any, few: bool) -> None:
 
 def test_what_training_minimises_is_what_is_judged() -> None:
     """The derivative of the loss of a model, by hand, beside the verdict: the same 7e-15 or the same 1/n."""
-    import doxa
-
     kb = parse(f"{RULE}[it] forall x: O. p(x) -> q(x)")
     random = torch.rand(2, 64, generator=torch.Generator().manual_seed(3))
     for quantifier, gone in (("mean", False), ("logic", True)):
-        p, q = random.clone().requires_grad_()
-        leaf = [p.detach().requires_grad_(), q.detach().requires_grad_()]
+        leaf = [row.clone().requires_grad_() for row in random]
         model = doxa.Model(kb, p=doxa.probs(leaf[0]), q=doxa.probs(leaf[1]))
         loss = model.loss(O=64, semantics=doxa.Fuzzy("product", quantifier=quantifier))  # type: ignore[arg-type]
         slope = sum(g.abs().sum() for g in torch.autograd.grad(loss, leaf))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa.doctor._random_worlds import groundings
 from doxa.errors import BudgetError, KnowledgeError
 from doxa.logic import (
     INT,
@@ -17,6 +18,7 @@ from doxa.logic import (
     And,
     Axiom,
     Function,
+    Group,
     Interpretation,
     KnowledgeBase,
     Name,
@@ -37,6 +39,7 @@ Observation = dict[tuple[str, str, int], Any]
 """What is observed, by rows, field and the number of the row."""
 _CHUNK = 1 << 18  # worlds at a time
 _TABLE = 1 << 20  # worlds whose outputs are kept
+_INSTANCES = 1 << 16  # of an axiom
 
 
 @dataclass(frozen=True)
@@ -200,6 +203,14 @@ def ask(
         counts: how many rows there are.
         observations: the values of these fields.
     """
+    for axiom in axioms:
+        count = groundings(axiom.formula, lambda group: _count(kb, group, {**counts, **objects}))
+        if count > _INSTANCES:
+            raise BudgetError(
+                "entries",
+                f"could not decide: axiom {axiom.name!r} has {count:,} instances, more than the limit of "
+                f"{_INSTANCES:,}",
+            )
     bound = dict(symbols)
     learned: list[Predicate | Function] = [*kb.signature.predicates.values(), *kb.signature.functions.values()]
     for symbol in learned:
@@ -230,6 +241,14 @@ def ask(
         (found,) = pose([_one_event(axioms)], interpretation, data([seen]), whole=True)
         posed_apart.append((found, torch.full((len(observations),), -1).index_fill(0, torch.tensor(k), 0)))
     return Asked(posed_apart, observations)
+
+
+def _count(kb: KnowledgeBase, group: Group, counts: Mapping[str, int]) -> int:
+    """How many objects or rows a variable ranges over."""
+    if group.sort is not None and (values := kb.signature.sorts[group.sort].values) is not None:
+        return len(values)
+    name = group.sort if group.sort is not None else getattr(group.domain, "name", "")
+    return counts.get(name, 1)
 
 
 def _one_event(axioms: Sequence[Axiom]) -> Axiom:

@@ -241,7 +241,10 @@ def _try(kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, draws: int) -
             totals[name] = totals.get(name, GradientMeasures()) + measures
     return {
         axiom.name: AxiomGradient(
-            sum(gone) / max(1, len(gone)), median_low(some) if some else 0, int(seen.sum()), totals.get(axiom.name)
+            sum(gone) / max(1, len(gone)),
+            median_low(some or [int(seen.sum())]),
+            int(seen.sum()),
+            totals.get(axiom.name),
         )
         for axiom, gone, some, seen in zip(kb.axioms, vanished, reached, occurs, strict=True)
     }
