@@ -125,7 +125,12 @@ def scenes() -> doxa.Task:
     )
 
 
-TASKS = {"addition": lambda: find_task("addition", progress=False), "maximum": maximum, "comparison": comparison, "scenes": scenes}
+TASKS = {
+    "addition": lambda: find_task("addition", progress=False),
+    "maximum": maximum,
+    "comparison": comparison,
+    "scenes": scenes,
+}
 
 
 def run(task: str, word: str, seed: int, out: Path) -> tuple[str, str, int, float, str]:

@@ -18,7 +18,6 @@ from doxa.logic import (
     And,
     Axiom,
     Function,
-    Group,
     Interpretation,
     KnowledgeBase,
     Name,
@@ -29,7 +28,7 @@ from doxa.logic import (
     postorder,
     probs,
 )
-from doxa.logic.syntax._binders import first_forall
+from doxa.logic.syntax._binders import Group, first_forall
 from doxa.pose import PosedAxiom, ProblemBatch, pose
 from doxa.problem import Problem
 
