@@ -3,7 +3,8 @@
     python benchmarks/defaults.py --out runs/defaults --jobs 2
 
 Each run is 2,500 batches of 64 with Adam at 1e-3; three seeds; the accuracy is that of the target on test rows, last
-checkpoint. Runs are resumed. A row is the mean accuracy of a word over that of exact reasoning on the same task; the goal is 0.9.
+checkpoint. Runs are resumed. A row is the mean accuracy of a word over that of exact reasoning on the same task; the goal
+is 0.9.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ def main() -> None:
     for (task, word), accuracies in found.items():
         exact = statistics.mean(found.get((task, "exact"), [float("nan")]))
         ratio = statistics.mean(accuracies) / exact
-        note = f"accuracy {', '.join(f'{100 * a:.1f}' for a in accuracies)} % of {len(accuracies)} seeds; exact {100 * exact:.1f} %"
+        each = ", ".join(f"{100 * a:.1f}" for a in accuracies)
+        note = f"accuracy {each} % of {len(accuracies)} seeds; exact {100 * exact:.1f} %"
         row = {"name": f"{word} on {task}", "ratio": ratio, "goal": 0.9, "better": "higher", "met": ratio >= 0.9}
         rows.append({**row, "note": note})
     RESULTS.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from doxa.amortized import (
     AmortizedReasoner,
@@ -25,7 +25,7 @@ from doxa.amortized.models._model import frozen
 from doxa.errors import ConfigError, DoxaWarning
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
-from doxa.problem import Belief, Problem
+from doxa.problem import Problem
 from doxa.semantics._exact import Exact
 from doxa.semantics._learners import Learners, digest
 from doxa.semantics._probabilistic import Probabilistic
@@ -103,11 +103,8 @@ class Amortized(Semantics):
 
     def learner(self, problem: Problem, device: torch.device) -> Learner:
         """A new inference model for a problem, with its prior and optimiser."""
-        prior: Prior = _PRIORS[self.prior](problem.world)
-        if problem.given:
-            problem, prior = _seeing_given(problem), _PriorWithGiven(prior, problem.given)
         model = _MODELS[self.model](problem, self.hidden, self.layers)
-        engine = AmortizedReasoner(problem, model, prior, impossible="inf")
+        engine = AmortizedReasoner(problem, model, _PRIORS[self.prior](problem.world), impossible="inf")
         return Learner(engine.to(device), self.learning_rate)
 
 
@@ -182,7 +179,7 @@ class AmortizedCompiled(Probabilistic):
     def learn_from(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> int:
         """Updates of the inference model of one batch."""
         learner, how = self._learner(posed.axiom, batch), self.how
-        learner.engine.observe(_seen(batch))
+        learner.engine.observe(batch.belief, given=batch.given)
         steps = how.steps + (0 if learner.updates else how.pretrain)
         learner.learn(steps, how.samples, generator)
         return steps
@@ -198,7 +195,7 @@ class AmortizedCompiled(Probabilistic):
                 stacklevel=2,
             )
         with frozen(learner.engine.model):
-            found = learner.engine.log_prob(_seen(batch), batch.observed)
+            found = learner.engine.log_prob(batch.belief, batch.observed, given=batch.given)
         return found.to(batch.belief.log_probs.dtype)
 
     def _learner(self, axiom: Axiom, batch: ProblemBatch) -> Learner:
@@ -227,49 +224,3 @@ class AmortizedCompiled(Probabilistic):
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
         updates = sum(self.learners.known(self._name(posed.axiom, batch)).values())
         return f"learnt by a model of kind {self.how.model}, so an approximation, after {updates:,} updates"
-
-
-# -- what the data decide is part of what q sees: a variable whose value is certain ------------------------------------
-
-
-def _seeing_given(problem: Problem) -> Problem:
-    """The same problem, where the given variables follow those of the world."""
-    count = len(problem.world)
-    return Problem(
-        (*problem.world, *problem.given),
-        problem.output,
-        lambda worlds: problem(worlds[..., :count], worlds[..., count:]),
-    )
-
-
-def _seen(batch: ProblemBatch) -> Belief:
-    return batch.belief if batch.given is None else _with_given(batch.belief, batch.given, batch.problem.given)
-
-
-def _with_given(belief: Belief, given: Tensor, sizes: tuple[int, ...]) -> Belief:
-    own = belief.log_probs
-    width = max(own.shape[-1], *sizes)
-    own = nn.functional.pad(own, (0, width - own.shape[-1]), value=-torch.inf)
-    certain = own.new_zeros(()).where(nn.functional.one_hot(given, width).bool(), -torch.inf)
-    return Belief(torch.cat([own, certain], -2), (*belief.sizes, *sizes), validate=False)
-
-
-class _PriorWithGiven(Prior):
-    """Beliefs from a prior, beside given values that are all as frequent."""
-
-    def __init__(self, prior: Prior, given: tuple[int, ...]) -> None:
-        super().__init__((*prior.sizes, *given))
-        self.prior, self.given = prior, given
-
-    def observe(self, belief: Belief) -> None:
-        sizes = self.prior.sizes
-        self.prior.observe(Belief(belief.log_probs[..., : len(sizes), :], sizes, validate=False))
-
-    def adapt(self) -> None:
-        self.prior.adapt()
-
-    def sample(self, count: int, *, generator: Generator = None) -> Belief:
-        belief = self.prior.sample(count, generator=generator)
-        device = belief.log_probs.device
-        values = [torch.randint(size, (count,), generator=generator, device=device) for size in self.given]
-        return _with_given(belief, torch.stack(values, -1), self.given)
