@@ -17,7 +17,7 @@ from doxa.problem import Problem
 
 __all__ = ["LIMITS", "Shortcut", "Shortcuts", "search", "shortcuts"]
 
-LIMITS = Budget(worlds=1 << 20, operations=1 << 27)
+LIMITS = Budget(worlds=1 << 20, operations=1 << 25)
 """What the search may cost unless told otherwise: it fits 1 GB, and answers within seconds."""
 _MIXED = 1 << 18  # so many worlds are looked at for mixtures
 
