@@ -279,6 +279,6 @@ def _support(problem: Problem, data: Tensor | None, budget: Budget) -> Tensor:
         raise BudgetError(
             "worlds",
             f"could not decide: the problem has {problem.describe_size()} worlds, more than the limit of "
-            f"{budget.worlds:,}; raise Budget(worlds=...), or give the worlds that occur as data",
+            f"{budget.worlds:,}; raise it (--worlds, Budget(worlds=...)), or give the worlds that occur as data",
         )
     return problem.worlds(0, problem.num_worlds)
