@@ -139,7 +139,7 @@ def test_operators_of_a_formula() -> None:
     }  # fmt: skip
 
 
-def test_made_up_worlds_cover_all_example_files() -> None:
+def test_random_worlds_cover_all_example_files() -> None:
     for file in sorted((Path(__file__).parents[2] / "examples" / "knowledge").glob("*.doxa")):
         kb = load(file)
         found = examine(kb, "log_product", draws=2)

@@ -122,7 +122,7 @@ class Asked:
         """All worlds and the numbers of observations under which they are right."""
         possible = self.possible.nonzero().squeeze(1)
         worlds = math.prod(self.sizes)
-        said = "; raise Budget(worlds=...), or give the worlds that occur as data"
+        said = "; raise it (--worlds, Budget(worlds=...)), or give the worlds that occur as data"
         if worlds > limit:
             size = f"{worlds:,}" if worlds < 10**15 else f"about 10^{len(str(worlds)) - 1}"
             raise BudgetError(
@@ -265,7 +265,9 @@ def _about_rows(axiom: Axiom) -> set[str]:
 def _by_row(axiom: Axiom) -> bool:
     """Does an axiom speak of each row, by a variable of its own?"""
     outermost = first_forall(axiom.formula)
-    return outermost is not None and len(outermost.groups) == 1 and isinstance(outermost.groups[0].domain, Name)
+    if outermost is None or len(outermost.groups) > 1:
+        return False
+    return isinstance(outermost.groups[0].domain, Name) and outermost.groups[0].sample is None
 
 
 def _unsure(symbol: Predicate | Function, objects: Mapping[str, int]) -> Any:

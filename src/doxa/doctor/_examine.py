@@ -221,6 +221,7 @@ def _try(kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, draws: int) -
     compiled = semantics.compile(kb.axioms, world.interpretation)
     smooth = Fuzzy("product", impossible="finite").compile(kb.axioms, world.interpretation)
     occurs = [slope > 0 for _, slope in _slopes(smooth, world)]
+    atoms = [int(seen.sum()) for seen in occurs]
     vanished: list[list[bool]] = [[] for _ in kb.axioms]
     reached: list[list[int]] = [[] for _ in kb.axioms]
     totals: dict[str, GradientMeasures] = {}
@@ -233,20 +234,17 @@ def _try(kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, draws: int) -
                 nearest = smooth.losses(world.data, world.generator, "mean")
             misses = [miss or float(loss) > SATISFIED for miss, loss in zip(misses, nearest, strict=True)]
         for number, (loss, slope) in enumerate(found):
-            if misses[number] and bool(occurs[number].any()):
+            if misses[number] and atoms[number]:
                 vanished[number].append(float(slope.sum()) < SLOPE * max(loss, SATISFIED))
-                average = slope.sum() / occurs[number].sum()
+                average = slope.sum() / atoms[number]
                 reached[number].append(int((slope > REACHED * average).sum()))
         for name, measures in _balance(kb, world.interpretation, semantics.logic, world.data).items():
             totals[name] = totals.get(name, GradientMeasures()) + measures
     return {
         axiom.name: AxiomGradient(
-            sum(gone) / max(1, len(gone)),
-            median_low(some or [int(seen.sum())]),
-            int(seen.sum()),
-            totals.get(axiom.name),
+            sum(gone) / max(1, len(gone)), median_low(some or [about]), about, totals.get(axiom.name)
         )
-        for axiom, gone, some, seen in zip(kb.axioms, vanished, reached, occurs, strict=True)
+        for axiom, gone, some, about in zip(kb.axioms, vanished, reached, atoms, strict=True)
     }
 
 

@@ -24,10 +24,14 @@ COMPILED = 1 << 17
 """So many pairs of a world and a world it may be taken for are written out as clauses, to count by a circuit."""
 LISTED = 200
 """So many maps are listed before a circuit is compiled."""
+CLAUSES = 1 << 22
+"""That say what a map is."""
 CONFLICTS = 20_000
 """Of the solver, for each map it looks for."""
 LEARNED = 64
 """Clauses learned from one wrong map."""
+LEAST = 1 << 10
+"""Operations that looking at one map costs, however few worlds there are."""
 HITTING = 200
 """Shortcuts that are looked at to find the fewest labels."""
 
@@ -45,6 +49,11 @@ class MapSearch:
 
     def __init__(self, sizes: Sequence[int], scenes: Sequence[Scene], budget: Budget) -> None:
         self.sizes, self.scenes, self.budget = sizes, scenes, budget
+        if sum(n**3 for n in sizes) > 2 * CLAUSES:
+            raise BudgetError(
+                "entries",
+                f"could not decide: maps of a concept with {max(sizes):,} values take more than {CLAUSES:,} clauses",
+            )
         self.meter = Meter(budget, "looking for maps of the concepts")
         self.starts = [sum(n * n for n in sizes[:k]) for k in range(len(sizes))]
         # A value that never occurs may be taken for anything; the identity stands for all of that.
@@ -64,9 +73,23 @@ class MapSearch:
         self.identity = [self.variable(k, v, v) for k, size in enumerate(sizes) for v in range(size)]
         self.labelled = {self.variable(k, v, v): (k, v) for k, values in enumerate(occurs) for v in values}
         self.variables = self.top = sum(n * n for n in sizes)
+        self.base += [clause for scene in scenes for clause in self._alike(scene)]
         self.solver = Glucose4(bootstrap_with=self.base)
+        self.solver.set_phases(self.identity)  # maps that move little say most clearly what is wrong with them
         self.shortcut = self.new_variable()  # assumed: the map is not the identity
         self.solver.add_clause([-self.shortcut, *[-v for v in self.identity]])
+
+    def _alike(self, scene: Scene) -> Iterator[list[int]]:
+        """What a value cannot be taken for, from the worlds in which all variables have that value."""
+        if len(set(scene.concepts)) > 1:
+            return
+        size = self.sizes[scene.concepts[0]]
+        rows = (scene.worlds == scene.worlds[:, :1]).all(-1).nonzero().squeeze(1)
+        rows = rows[: self.budget.worlds // size].repeat_interleave(size)
+        taken_for = torch.arange(size).repeat(len(rows) // size)
+        bad = (~scene.explains(taken_for.unsqueeze(-1).expand(-1, scene.worlds.shape[-1]), rows)).nonzero().squeeze(1)
+        for value, other in torch.stack([scene.worlds[rows[bad], 0], taken_for[bad]], -1).tolist():
+            yield [-self.variable(scene.concepts[0], value, other)]
 
     def __enter__(self) -> MapSearch:
         return self
@@ -112,14 +135,14 @@ class MapSearch:
         """Clauses that forbid what the map does to worlds it gets wrong; none if it explains everything."""
         table = self.table(model)
         for scene in self.scenes:
-            self.meter.spend(len(scene.worlds))
+            self.meter.spend(max(len(scene.worlds), LEAST))
             columns = zip(scene.concepts, scene.worlds.unbind(-1), strict=True)
             mapped = torch.stack([table[k][column] for k, column in columns], -1)
             fine = scene.explains(mapped, torch.arange(len(mapped)))
             bad = (~fine).nonzero().flatten()
             if len(bad):
                 # Worlds of few different values forbid more.
-                different = (mapped[bad].sort(-1).values.diff(dim=-1) != 0).sum(-1)
+                different = (scene.worlds[bad].sort(-1).values.diff(dim=-1) != 0).sum(-1)
                 bad = bad[different.argsort(stable=True)[:LEARNED]]
                 pairs = zip(scene.worlds[bad].tolist(), mapped[bad].tolist(), strict=True)
                 return [self.clause(scene, world, taken_for) for world, taken_for in pairs]

@@ -78,7 +78,7 @@ def arrange(
         raise BudgetError(
             "worlds",
             f"could not decide: there are {count:,} worlds to explain, more than the limit of {worlds:,}; raise "
-            "Budget(worlds=...), or give the worlds that occur as data",
+            "it (--worlds, Budget(worlds=...)), or give the worlds that occur as data",
         )
     found = [
         _joined(part, worlds_, explains, outputs, sizes)

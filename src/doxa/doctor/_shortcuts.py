@@ -16,7 +16,7 @@ from doxa.problem import Budget, Problem
 
 __all__ = ["LIMITS", "Shortcut", "Shortcuts", "search", "shortcuts"]
 
-LIMITS = Budget(worlds=1 << 20, operations=1 << 27)
+LIMITS = Budget(worlds=1 << 20, operations=1 << 25)
 """What the search may cost unless told otherwise: it fits 1 GB, and answers within seconds."""
 _MIXED = 1 << 18  # so many worlds are looked at for mixtures
 
@@ -278,6 +278,6 @@ def _support(problem: Problem, data: Tensor | None, budget: Budget) -> Tensor:
         raise BudgetError(
             "worlds",
             f"could not decide: the problem has {problem.describe_size()} worlds, more than the limit of "
-            f"{budget.worlds:,}; raise Budget(worlds=...), or give the worlds that occur as data",
+            f"{budget.worlds:,}; raise it (--worlds, Budget(worlds=...)), or give the worlds that occur as data",
         )
     return problem.worlds(0, problem.num_worlds)
