@@ -3,8 +3,8 @@
     python benchmarks/defaults.py --out runs/defaults --jobs 2
 
 Each run is 2,500 batches of 64 with Adam at 1e-3; three seeds; the accuracy is that of the target on test rows, last
-checkpoint. Runs are resumed. A row is the mean accuracy of a word over that of exact reasoning on the same task; the goal
-is 0.9.
+checkpoint. Runs are resumed. A row is the mean accuracy of a word over that of exact reasoning on the same task; its
+goal is 0.9.
 """
 
 from __future__ import annotations
