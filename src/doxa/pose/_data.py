@@ -264,8 +264,8 @@ class CallData:
             convert: turns what a symbol says, ``(tuples, *finite arguments, ...)``, into what is wanted.
 
         Returns:
-            For each symbol a table ``(entries, ...)``, and for each question where its answers are: ``(instances,)``, and
-            an offset that is the same for all of them.
+            For each symbol a table ``(entries, ...)``, and for each question where its answers are: ``(instances,)``,
+            and an offset that is the same for all of them.
         """
         columns, places = {}, {}
         for symbol, questions in asked.items():
