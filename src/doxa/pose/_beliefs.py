@@ -49,7 +49,13 @@ def believed(data: CallData, groups: Sequence[Asked]) -> list[Belief]:
         parts, order = [], []
         for symbol, variables in here.items():
             table, places = found[symbol]
-            index = torch.stack([places[question] for _, question in variables], -1)
+            own_places = [places[question] for _, question in variables]
+            offsets = torch.tensor([offset for _, offset in own_places])
+            first = own_places[0][0]
+            if all(place is first for place, _ in own_places):
+                index = first.unsqueeze(-1) + offsets
+            else:
+                index = torch.stack([place for place, _ in own_places], -1) + offsets
             picked = table.index_select(0, index.flatten().to(table.device)).to(dtype)
             picked = picked.view(instances.count, len(variables), table.shape[-1])
             parts.append(pad(picked, (0, max(sizes) - table.shape[-1]), value=NEG_INF))

@@ -233,8 +233,8 @@ class CallData:
             return here + values[0] if isinstance(values, range) else here, fine
         if known.op == "call":
             symbol, args = known.args
-            table, (place,) = self.lookup({symbol: [(args, instances, names)]}, _plainly)[symbol]
-            found = table.detach().cpu()[place]
+            table, ((place, offset),) = self.lookup({symbol: [(args, instances, names)]}, _plainly)[symbol]
+            found = table.detach().cpu()[place + offset]
             if found.is_floating_point():
                 return found, ~found.isnan()
             if found.dtype == torch.bool:
@@ -255,7 +255,7 @@ class CallData:
 
     def lookup(
         self, asked: Mapping[Symbol, Sequence[Question]], convert: Callable[[Symbol, Reading], Tensor]
-    ) -> dict[Symbol, tuple[Tensor, list[Tensor]]]:
+    ) -> dict[Symbol, tuple[Tensor, list[tuple[Tensor, int]]]]:
         """What symbols say of arguments in many instances. Every network runs once.
 
         Args:
@@ -264,13 +264,14 @@ class CallData:
             convert: turns what a symbol says, ``(tuples, *finite arguments, ...)``, into what is wanted.
 
         Returns:
-            For each symbol a table ``(entries, ...)``, and for each question where its answers are, ``(instances,)``.
+            For each symbol a table ``(entries, ...)``, and for each question where its answers are: ``(instances,)``,
+            and an offset that is the same for all of them.
         """
         columns, places = {}, {}
         for symbol, questions in asked.items():
             columns[symbol.name], places[symbol] = self._tuples(symbol, questions)
         found = readings(self.interpretation, columns, self.given) if columns else {}
-        answers: dict[Symbol, tuple[Tensor, list[Tensor]]] = {}
+        answers: dict[Symbol, tuple[Tensor, list[tuple[Tensor, int]]]] = {}
         for symbol, questions in asked.items():
             table = convert(symbol, found[symbol.name])
             table = table if columns[symbol.name] else table.unsqueeze(0)
@@ -280,22 +281,32 @@ class CallData:
             answers[symbol] = entries, self._entries_of(symbol, questions, places[symbol])
         return answers
 
-    def _entries_of(self, symbol: Symbol, questions: Sequence[Question], places: Sequence[Tensor]) -> list[Tensor]:
-        """Where each question's answers are in a table ``(tuples * finite arguments, ...)``."""
+    def _entries_of(
+        self, symbol: Symbol, questions: Sequence[Question], places: Sequence[Tensor]
+    ) -> list[tuple[Tensor, int]]:
+        """Where each question's answers are in a table ``(tuples * finite arguments, ...)``: places, and an offset."""
+        sizes = [None if sort.values is None else len(sort.values) for sort in symbol.sorts]
         found = []
+        whole: dict[int, Tensor] = {}  # places times the number of finite arguments, by identity
         for (args, instances, names), place in zip(questions, places, strict=True):
-            fixed = 0
-            for label, sort in zip(args, symbol.sorts, strict=True):
-                if sort.values is None or label is None:
+            fixed, stride = 0, 1
+            moving = None
+            for label, size in zip(reversed(args), reversed(sizes), strict=True):
+                if size is None or label is None:
                     continue
                 reference = names.references[label.label]
                 at = reference[1]
-                place, fixed = place * len(sort.values), fixed * len(sort.values)
                 if isinstance(at, Indexed) and not at.name:  # the same in every instance
-                    fixed += at.index
+                    fixed += at.index * stride
                 else:
-                    place = place + self.identity(reference, instances)
-            found.append(place + fixed if fixed else place)
+                    here = self.identity(reference, instances) * stride
+                    moving = here if moving is None else moving + here
+                stride *= size
+            if id(place) not in whole:
+                whole[id(place)] = place * stride
+            entry = whole[id(place)]
+            entry = entry if moving is None else entry + moving
+            found.append((entry, fixed))
         return found
 
     def _tuples(self, symbol: Symbol, questions: Sequence[Question]) -> tuple[dict[int, Tensor], list[Tensor]]:
@@ -312,7 +323,9 @@ class CallData:
                 entries = [self._argument(args[i], instances, names) for i in places]
                 parts[key] = torch.stack([e.double() for e in entries], -1)
         together = torch.cat(list(parts.values()))
-        if together.shape[-1] == 1:
+        if together.shape[-1] == 1 and bool((together[1:] > together[:-1]).all()):  # all different, and in order
+            distinct, index = together, torch.arange(len(together))
+        elif together.shape[-1] == 1:
             distinct, index = torch.unique(together.squeeze(-1), return_inverse=True)
             distinct = distinct.unsqueeze(-1)
         else:
@@ -329,7 +342,9 @@ class CallData:
 
     def number_of(self, symbol: Symbol, questions: Sequence[Question]) -> list[Tensor]:
         """A number for each question and instance that says which ground atom it is about: ``(instances,)`` each."""
-        return self._entries_of(symbol, questions, self._tuples(symbol, questions)[1])
+        return [
+            place + offset for place, offset in self._entries_of(symbol, questions, self._tuples(symbol, questions)[1])
+        ]
 
     def _argument(self, value: Any, instances: Instances, names: References) -> Tensor:
         if isinstance(value, Object):

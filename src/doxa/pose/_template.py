@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -163,14 +164,30 @@ class Template:
         if not fits.all():  # a reference may lead nowhere in instances of another shape
             where = fits.nonzero().squeeze(1)
             return fits.index_put((where,), self.matches(data, instances.select(where))) if len(where) else fits
-        seen: dict[str, list[tuple[int, Tensor | int]]] = {}  # the different objects so far, by sort
-        for i, reference in enumerate(self.references):
-            at = reference[1]
-            here = at.index if isinstance(at, Indexed) and not at.name else data.identity(reference, instances)
-            others = seen.setdefault(reference[0], [])
-            for label, other in others:
-                if isinstance(here, Tensor) or isinstance(other, Tensor):  # what is fixed stays equal or different
-                    fits &= (here == other) == (label == self.labels[i])
-            if self.labels[i] == i:
-                others.append((i, here))
+        here: dict[int, Tensor | int] = {}
+        for i, j, same in self._comparisons:
+            for k in (i, j):
+                if k not in here:
+                    at = self.references[k][1]
+                    known = at.index if isinstance(at, Indexed) and not at.name else None
+                    here[k] = data.identity(self.references[k], instances) if known is None else known
+            fits &= (here[i] == here[j]) == same
         return fits
+
+    @cached_property
+    def _comparisons(self) -> list[tuple[int, int, bool]]:
+        """Pairs of references that may mean other objects in other instances, and whether they are the same here."""
+        found = []
+        firsts: dict[str, list[int]] = {}  # the different objects so far, by sort
+        for i, (sort, at) in enumerate(self.references):
+            others = firsts.setdefault(sort, [])
+            # what is fixed stays as it is
+            moving = [j for j in others if not (_is_fixed(at) and _is_fixed(self.references[j][1]))]
+            found += [(i, j, self.labels[i] == j) for j in moving]
+            if self.labels[i] == i:
+                others.append(i)
+        return found
+
+
+def _is_fixed(at: Cell | Indexed) -> bool:
+    return isinstance(at, Indexed) and not at.name
