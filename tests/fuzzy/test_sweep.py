@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from doxa import fuzzy as fz
+from doxa.fuzzy.operators._parameters import learnables
 
 SMALL = [5e-324, 1e-300, 1e-45, 1e-20, 1e-8, 1e-3, 0.1, 0.5]
 NEAR_ONE = [0.85, 0.9, 0.99, 1 - 1e-7, 1 - 2**-53, 1.0, 1 + 2**-52, 1 + 1e-7, 1.01, 1.1, 1.17]
@@ -120,7 +121,7 @@ class Sweep:
         if unit:
             self.hold((y >= 0) & (y <= 1), f"range of {what}")
         if y.requires_grad:
-            learns = [p.raw for p in fz.learnables(op).values()]
+            learns = [p.raw for p in learnables(op).values()]
             for grad in torch.autograd.grad(y.sum(), [*x, *learns], allow_unused=True):
                 self.hold(grad is None or torch.isfinite(grad), f"gradient of {what}")
         return y.detach()
@@ -218,7 +219,7 @@ def swept(dtype: torch.dtype, full: bool) -> int:
         for number, member in enumerate(family):
             if not full and number % len(DTYPES) != DTYPES.index(dtype):  # a third of the family for each dtype
                 continue
-            for parameter in fz.learnables(member).values():
+            for parameter in learnables(member).values():
                 parameter.to(torch.promote_types(dtype, torch.float32))
             with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
                 check(member, dtype)

@@ -40,6 +40,7 @@ from doxa.logic import (
 )
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._symbols import Signature
+from doxa.logic.syntax._tree import as_expr
 from doxa.logic.syntax._walk import fold
 from doxa.logic.text._builder import Builder, RuleItem
 from doxa.logic.text._lalr import Unexpected, run, table
@@ -129,9 +130,9 @@ def in_python(root: Expr, signature: Signature) -> Expr:
             case Name():
                 return name(node.name)
             case Number():
-                return logic.as_expr(node.value)
+                return as_expr(node.value)
             case Truth():
-                return logic.as_expr(node.value)
+                return as_expr(node.value)
             case Call():
                 symbol = signature.predicates.get(node.name) or signature.functions[node.name]
                 return logic.fresh(symbol(*below)) if node.fresh else symbol(*below)

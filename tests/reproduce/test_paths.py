@@ -112,7 +112,6 @@ def test_a_run_that_was_stopped_ends_the_same(
     config = replace(
         AMORTISED, method="a-nesi-rloo", pretrain=25, steps=45, maps=100, evaluate_every=5, batch_size=10, beliefs=8
     )
-    monkeypatch.setattr(paths, "SAVE_EVERY", 5)
     whole = paths.train_paths(config, tmp_path / "whole", seed=1, data=None, progress=False)
     original, calls = getattr(owner, name), 0
 

@@ -205,7 +205,7 @@ def test_one_pair_trains_all_of_them() -> None:
     pair = single_pair(learner.inference)
     belief = Belief.from_logits(torch.randn(1, 81, 9))
     before = learner.log_correct(belief).item()
-    pair.pretrain(30, samples=200, lr=1e-2)
+    pair.update(30, samples=200, lr=1e-2)
     assert learner.log_correct(belief).item() != before
     a, b = sudoku_pairs(9)[17].tolist()
     two = Belief(belief.log_probs[:, [a, b]], validate=False)

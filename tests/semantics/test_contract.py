@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import doxa
 from doxa.errors import ConfigError, ProblemError
+from doxa.logic.syntax._binders import first_forall
 from doxa.semantics import Semantics, semantics
 from doxa.stochastic import LeaveOneOut
 
@@ -305,7 +306,7 @@ def test_reductions_are_those_of_torch(name: str, case: str) -> None:
 
 def passing(model: doxa.Model, axiom: doxa.Axiom, data: dict[str, Any], rows: Tensor) -> int:
     """How many instances a guard lets through, counted by classical truth of the guard alone."""
-    outermost = doxa.logic.first_forall(axiom.formula)
+    outermost = first_forall(axiom.formula)
     if outermost is None or outermost.guard is None:
         return rows.numel()
     asked = doxa.logic.Quantifier("forall", outermost.groups, outermost.guard)

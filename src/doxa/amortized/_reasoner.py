@@ -370,14 +370,16 @@ class AmortizedReasoner(nn.Module):
         return self.loss_on(belief, worlds, given=given, generator=generator).mean()
 
     def _drawn_given(self, count: int, generator: torch.Generator | None) -> Tensor | None:
-        """Given values, of those that were observed; before any were, uniformly."""
+        """Given values, half of them as observed, and half uniformly: what was never met is learnt as well."""
         if self.given_seen is None:
             return None
         stored, sizes = self.given_seen.stored(), torch.tensor(self.problem.given, device=self.given_seen.rows.device)
-        if len(stored):
-            return stored[torch.randint(len(stored), (count,), device=stored.device, generator=generator)]
         uniform = torch.rand(count, len(sizes), dtype=torch.float64, device=sizes.device, generator=generator)
-        return (uniform * sizes).long()
+        found = (uniform * sizes).long()
+        half = count // 2 if len(stored) else 0
+        if half:
+            found[:half] = stored[torch.randint(len(stored), (half,), device=stored.device, generator=generator)]
+        return found
 
     def loss_on(
         self,

@@ -30,12 +30,12 @@ class Tasks:
         from doxa.train.tasks._builtin import BUILT_IN
 
         if self.json:
-            say_json({"tasks": {name: about for name, (about, _) in BUILT_IN.items()}, "semantics": list(WORDS)})
+            say_json({"tasks": {name: about for name, (about, _) in BUILT_IN.items()}, "semantics": list(WORDS[1:])})
             return 0
         width = max(map(len, BUILT_IN))
         for name, (about, _) in BUILT_IN.items():
             say(f"{name:<{width}}  {about}")
-        say(f"\nsemantics: {', '.join(WORDS)}; also fuzzy:LOGIC and refined:LOGIC, such as fuzzy:godel")
+        say(f"\nsemantics: {', '.join(WORDS[1:])}; also fuzzy:LOGIC and refined:LOGIC, such as fuzzy:godel")
         say("A task of your own is a Python file that defines `task`: doxa train my_task.py --semantics exact")
         return 0
 

@@ -78,6 +78,12 @@ class PosedAxiom:
         variables: the variables that make an instance.
         joint: whether the instances are independent parts of one event instead.
         field_values: by rows and field, the values of the terms that the axiom says a field equals.
+
+    >>> import doxa
+    >>> kb = doxa.parse("sort Day; pred wet(Day); [dry] forall d: Day. !wet(d)")
+    >>> (posed,) = pose(kb.axioms, doxa.Interpretation(kb, wet=torch.tensor([True, False])), dict(Day=2))
+    >>> posed.shape, posed.holds
+    ((2,), tensor([False,  True]))
     """
 
     axiom: Axiom

@@ -27,7 +27,7 @@ class Budget:
 
     worlds: int = 1 << 14
     join: int = 1 << 20
-    operations: int = 1 << 21
+    operations: int = 1 << 24
     nodes: int = 1 << 20
     entries: int = 1 << 26
     seconds: float | None = None

@@ -29,7 +29,7 @@ class Probabilistic(Compiled):
 
     def batch_losses(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
         """The loss of each instance of a batch, ``(instances,)``; infinite where it cannot be true."""
-        return -self.log_truths(posed, batch, generator)
+        return 0.0 - self.log_truths(posed, batch, generator)  # not -0.0
 
     def together(self, truths: Tensor) -> Tensor:
         """The truth of an axiom, from those of its instances: as if they were independent."""

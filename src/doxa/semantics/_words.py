@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from importlib import import_module
 
 from doxa.errors import ConfigError
@@ -23,9 +24,13 @@ def semantics(word: str | Semantics) -> Semantics:
         return word
     name, _, argument = word.partition(":") if isinstance(word, str) else (word, "", "")
     if name not in WORDS or (argument and name not in _ARGUMENT):
-        known = [f"{w}:{_ARGUMENT[w]}" if w in _ARGUMENT and argument else w for w in WORDS]
+        near = difflib.get_close_matches(str(name), WORDS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near and near[0] != name else ""
+        if name in WORDS:
+            hint = f"only {', '.join(_ARGUMENT)} take something after the colon, such as fuzzy:godel; "
         raise ConfigError(
-            f"semantics is {word!r}, expected one of {', '.join(known)}, or an object such as doxa.Exact()"
+            f"there is no semantics {word!r}; {hint}expected one of {', '.join(WORDS)}, or an object such as "
+            "doxa.Exact()"
         )
     found = getattr(import_module(f"doxa.semantics._{name}"), name.capitalize())
     made: Semantics = found(argument) if argument else found()

@@ -62,7 +62,7 @@ class Task:
     >>> task
     Task('signs': 100 rows to train, 20 to test)
     >>> task.semantics_of("exact"), task.semantics_of("fuzzy:godel").logic
-    (Exact(impossible='raise', budget=None), 'godel')
+    (Exact(quantifier='mean', impossible='raise', budget=Budget(...)), 'godel')
     """
 
     name: str
