@@ -16,6 +16,7 @@ from torch import Tensor
 
 from doxa import fuzzy as fz
 from doxa.fuzzy.operators._parameters import learnables
+from doxa.fuzzy.operators._stable import StableAggregator
 
 SMALL = [5e-324, 1e-300, 1e-45, 1e-20, 1e-8, 1e-3, 0.1, 0.5]
 NEAR_ONE = [0.85, 0.9, 0.99, 1 - 1e-7, 1 - 2**-53, 1.0, 1 + 2**-52, 1 + 1e-7, 1.01, 1.1, 1.17]
@@ -60,7 +61,7 @@ def means() -> Iterator[fz.Aggregator]:
     yield from map(fz.LogExists, [*POSITIVE, *learnt(0.0, None)])
     yield from bends(fz.GeneralizedMeanError(1.0))
     for squeeze in (0.0, 1e-7, 0.1):
-        yield fz.StableAggregator(squeeze, fz.GeneralizedMeanError(2.0))
+        yield StableAggregator(squeeze, fz.GeneralizedMeanError(2.0))
 
 
 def implications() -> Iterator[fz.Implication]:
@@ -191,7 +192,7 @@ class Sweep:
             self.hold(error <= rounding, f"order of {g!r} {dtype}: {float(error / rounding):.3g}")
         steps = value.view(len(few), len(few), len(x)).diff(dim=2)
         self.hold(steps >= -rounding, f"monotony of {g!r} {dtype}: {float(-steps.min() / rounding):.3g}")
-        if g.bounded and not isinstance(g, fz.StableAggregator):
+        if g.bounded and not isinstance(g, StableAggregator):
             ends = self.run(lambda v: g(v, 1), torch.stack([torch.zeros(3), torch.ones(3)]).to(dtype), op=g)
             self.hold((ends - torch.tensor([0.0, 1.0])).abs() <= rounding, f"ends of {g!r} {dtype}: {ends}")
 
