@@ -59,6 +59,12 @@ def test_the_example_is_short_and_does_all(tmp_path: Path, capsys: pytest.Captur
     assert "heights under 2 semantics" in page and "height(p.left) = " in page  # a world that explains a row
 
 
+def test_what_a_method_cannot_do_is_said_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--steps", "2", "--quiet", "--out", str(tmp_path)]
+    assert main(["train", str(MY_TASK), "--semantics", "refined", *options]) == 0
+    assert capsys.readouterr().out.startswith("note: refinement makes only the best world of a row more probable")
+
+
 def test_an_early_end_and_the_checkpoint_that_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """So small a rate changes nothing: the first of equal checkpoints is the best, and patience ends it."""
     settings = ["--set", "validation=200", "patience=2", "evaluate_every=5", "learning_rate=1e-12"]

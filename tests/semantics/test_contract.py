@@ -460,3 +460,45 @@ def test_under_autocast_the_logic_stays_in_float32(name: str) -> None:
         loss = model.loss(semantics=how, generator=seeded(), **data(7))
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(plain.item(), rel=0.1, abs=0.05)
+
+
+@pytest.mark.parametrize("name", LEARN)
+def test_vmap_over_networks(name: str) -> None:
+    """An ensemble of networks at once: the loss and its gradient of each."""
+    model, _, data = network_model()
+    how, batch = LEARN[name], data(5)
+    trained(model, how, batch)
+    many = {key: torch.stack([value, value + 0.1]) for key, value in model.named_parameters()}
+
+    def loss(values: dict[str, Tensor]) -> Tensor:
+        found: Tensor = torch.func.functional_call(model, values, (), {"semantics": how, **batch})
+        return found
+
+    if name.startswith("sampled"):
+        with pytest.raises(ConfigError, match="randomness='different'"):
+            torch.func.vmap(loss)(many)
+        drawn = torch.func.vmap(loss, randomness="different")(many)
+        assert drawn.shape == (2,) and bool(drawn.isfinite().all())
+        return
+    expected = torch.stack([loss({key: value[i] for key, value in many.items()}) for i in range(2)])
+    torch.testing.assert_close(torch.func.vmap(loss)(many), expected)
+    slopes = torch.func.vmap(torch.func.grad(loss))(many)
+    assert all(bool(slope.isfinite().all()) for slope in slopes.values())
+
+
+@pytest.mark.parametrize("name", ["fuzzy", "fuzzy product", "exact"])
+def test_compiled_losses(name: str) -> None:
+    model, _, data = network_model()
+    how, batch = LEARN[name], data(5)
+    plain = model.loss(semantics=how, **batch)
+
+    def loss(a: Tensor, b: Tensor, total: Tensor) -> Tensor:
+        return model.loss(semantics=how, pairs={"a": a, "b": b, "sum": total})
+
+    rows = batch["pairs"]
+    whole = torch.compile(loss, fullgraph=True, backend="eager")
+    if name == "exact":
+        with pytest.raises(Exception, match="posing looks at the data"):
+            whole(rows["a"], rows["b"], rows["sum"])
+    else:
+        torch.testing.assert_close(whole(rows["a"], rows["b"], rows["sum"]), plain)

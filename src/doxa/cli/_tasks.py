@@ -72,6 +72,8 @@ class Train:
             progress = not self.quiet and not self.json
             task = find_task(self.task, data=self.data, progress=progress)
             path = run_folder(self.out, task, self.semantics, seed=self.seed, settings=settings)
+            if not self.json and (caution := task.semantics_of(self.semantics).caution):
+                say(f"note: {caution}")
             run = train_task(
                 task,
                 self.semantics,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from doxa.errors import KnowledgeError
+from doxa.errors import ConfigError, KnowledgeError
 from doxa.logic import Axiom, Call, Expr, Field, Implies, Interpretation, Name, Quantifier, postorder
 from doxa.logic.syntax._binders import Group, first_forall
 from doxa.pose._beliefs import believed, given_values
@@ -151,6 +151,11 @@ def pose(
     >>> batch.problem, batch.belief
     (Problem(world=(10, 10), output=(19,), factors=2), Belief(batch=(8,), sizes=(10, 10), dtype=torch.float32))
     """
+    if torch.compiler.is_compiling():
+        raise ConfigError(
+            "posing looks at the data, which torch.compile cannot trace; compile the networks instead of the loss, or "
+            "use Fuzzy(...), whose loss can be compiled"
+        )
     posers = []
     for axiom in axioms:
         key = ("pose", axiom.formula, whole, limit)

@@ -14,6 +14,7 @@ from doxa.errors import DoxaError
 from doxa.fuzzy import FuzzyPlan, GeneralizedMeanError, Logic, LogProduct
 from doxa.fuzzy import logic as logic_by_name
 from doxa.logic import Axiom, Field, Interpretation, postorder
+from doxa.problem._logspace import is_traced
 from doxa.semantics._classical import outermost
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
 
@@ -96,7 +97,7 @@ class _Compiled(Compiled):
 
     def _possible(self, axiom: Axiom, each: Tensor, data: Data) -> Tensor:
         """What the option ``impossible`` makes of rows that cannot hold, whatever the networks say."""
-        if self.how.impossible == "finite" or torch.compiler.is_compiling():
+        if self.how.impossible == "finite" or is_traced(each):
             return each
         least = -math.log(_SUSPECT) if self.is_log else 1 - _SUSPECT
         if not bool((each.detach() > least).any()):

@@ -79,6 +79,7 @@ class Model(nn.Module):
         self.semantics = semantics
         self._compiled: Cache[Any, Compiled] = Cache(COMPILED)
         self._facts: list[FactRows] | None = None
+        self._words: dict[str, Semantics] = {}
         if semantics is not None:
             self._groups(semantics)  # complains about names that are not axioms
 
@@ -432,7 +433,7 @@ class Model(nn.Module):
         chosen = self.semantics if semantics is None else semantics
         if isinstance(chosen, Mapping):
             chosen = chosen.get(axiom or self.kb.axioms[0].name)
-        return None if chosen is None else by_word(chosen)
+        return None if chosen is None else self._meant(chosen)
 
     def _default(self, semantics: Chosen) -> Semantics:
         """How to reason about facts, which have no name: as about the first axiom where each has its own."""
@@ -441,7 +442,7 @@ class Model(nn.Module):
             return self._groups(semantics)[0][0]
         if chosen is None:
             raise _unsaid()
-        return by_word(chosen)
+        return self._meant(chosen)
 
     def _check_options(self, reduction: Any, combine: Any, data: Mapping[str, Any]) -> None:
         if reduction not in ("mean", "sum", "none"):
@@ -459,7 +460,7 @@ class Model(nn.Module):
         if chosen is None:
             raise _unsaid()
         if not isinstance(chosen, Mapping):
-            return [(by_word(chosen), tuple(range(len(axioms))))] if axioms else []
+            return [(self._meant(chosen), tuple(range(len(axioms))))] if axioms else []
         names = [axiom.name for axiom in axioms]
         if unknown := [name for name in chosen if name not in names]:
             raise ConfigError(f"semantics names {unknown[0]!r}, which is no axiom; the axioms are {', '.join(names)}")
@@ -468,8 +469,16 @@ class Model(nn.Module):
             own = chosen.get(name, None if isinstance(self.semantics, Mapping) else self.semantics)
             if own is None:
                 raise ConfigError(f"no semantics is given for axiom {name!r}; name it too, or give the model a default")
-            groups.setdefault(by_word(own), []).append(i)
+            groups.setdefault(self._meant(own), []).append(i)
         return [(own, tuple(numbers)) for own, numbers in groups.items()]
+
+    def _meant(self, chosen: str | Semantics) -> Semantics:
+        """What a word means, looked up once."""
+        if not isinstance(chosen, str):
+            return by_word(chosen)
+        if chosen not in self._words:
+            self._words[chosen] = by_word(chosen)
+        return self._words[chosen]
 
     def _ready(
         self,

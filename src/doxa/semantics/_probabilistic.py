@@ -12,6 +12,7 @@ from torch import Tensor
 from doxa.errors import ProblemError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch, pose
+from doxa.problem._logspace import is_traced
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
 
 __all__ = ["Probabilistic"]
@@ -71,7 +72,7 @@ class Probabilistic(Compiled):
         dead = each.detach() == math.inf
         if self.how.impossible == "inf":
             return each
-        if self.how.impossible == "raise" and not torch.compiler.is_compiling() and bool(dead.any()):
+        if self.how.impossible == "raise" and not is_traced(each) and bool(dead.any()):
             raise impossible(posed, dead.nonzero().squeeze(1))
         return each.masked_fill(dead, self.worst(each.dtype))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -43,6 +44,11 @@ class Refined(Semantics):
     >>> model.truth(semantics=Refined())                   # the best world: rain and wet, min(.9, .3)
     {'soaked': tensor(0.3000)}
     """
+
+    caution: ClassVar[str] = (
+        "refinement makes only the best world of a row more probable, so learning may end in a local minimum (on sums "
+        "of digits some digits are taken for others); compare with exact or fuzzy"
+    )
 
     logic: str = "godel"
 

@@ -15,6 +15,7 @@ from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.pose._pose import undefined
 from doxa.problem import Belief
+from doxa.problem._logspace import is_traced
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
 from doxa.stochastic import Estimator, LeaveOneOut, Tape
@@ -124,7 +125,7 @@ class _Compiled(Probabilistic):
 
 
 def _drawn(belief: Belief, estimator: Estimator, generator: Generator) -> tuple[Tape, Tensor]:
-    if not torch.compiler.is_compiling() and bool(belief.log_probs.detach().isnan().any()):
+    if not is_traced(belief.log_probs) and bool(belief.log_probs.detach().isnan().any()):
         raise ProblemError("no world can be drawn from NaN (not a number); Model.find_nonfinite(...) says from where")
     tape = Tape(batch_dims=1, generator=generator)
     worlds = Independent(Categorical(logits=belief.log_probs, validate_args=False), 1, validate_args=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -39,6 +39,9 @@ class Semantics(ABC):
     >>> isinstance(Exact(), Semantics), Exact() == Exact()
     (True, True)
     """
+
+    caution: ClassVar[str] = ""
+    """What a user should know before training with it."""
 
     quantifier: Literal["mean", "logic"] = "mean"
     impossible: Impossible = "raise"
