@@ -28,7 +28,7 @@ from doxa.exact.circuits._backends import Backend, compile_with
 from doxa.exact.circuits._encoding import encode
 from doxa.exact.circuits._layers import evaluate, make_layers
 from doxa.logic import CNF
-from doxa.problem import Belief, Budget, addition, exactly
+from doxa.problem import Belief, Budget, addition, exactly_k
 from exact import klay_module, sudoku
 from harness import RESULTS, Row, cpu_seconds, summary
 
@@ -62,7 +62,7 @@ KNOWLEDGE: dict[str, Callable[[], CNF]] = {
     "sudoku 4×4": sudoku,
     **{f"random 3-SAT, n={n}": partial(three_sat, n) for n in (20, 30, 40, 50, 60)},
     **{f"addition N={n}, clauses": partial(sums, n) for n in (1, 2, 3, 4, 8, 15)},
-    **{f"exactly {k} of {n}": lambda k=k, n=n: encode(exactly(k, n)).cnf for k, n in ((5, 10), (10, 20), (20, 40))},  # type: ignore[misc]
+    **{f"exactly {k} of {n}": lambda k=k, n=n: encode(exactly_k(k, n)).cnf for k, n in ((5, 10), (10, 20), (20, 40))},  # type: ignore[misc]
     "hierarchy of 2⁶ leaves": partial(hierarchy, 2, 6),
     "hierarchy of 5³ leaves": partial(hierarchy, 5, 3),
 }

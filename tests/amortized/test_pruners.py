@@ -34,7 +34,7 @@ from doxa.problem import (
     addition,
     cnf,
     comparison,
-    exactly,
+    exactly_k,
     parity,
     path_moves,
     remainder,
@@ -121,7 +121,7 @@ def test_addition_in_other_bases_and_at_any_length() -> None:
 
 @pytest.mark.parametrize(
     "problem",
-    [addition(1), addition(2, 3), comparison(1), parity(4), exactly(2, 4), cnf([[1, 2], [-1, 3], [-2, -3]])],
+    [addition(1), addition(2, 3), comparison(1), parity(4), exactly_k(2, 4), cnf([[1, 2], [-1, 3], [-2, -3]])],
     ids=repr,
 )
 def test_derived_pruners_allow_exactly_the_possible(problem: Problem) -> None:
@@ -260,7 +260,7 @@ def test_what_a_complete_pruner_lets_through_is_valid() -> None:
             10,
             100,
         ),
-        (exactly(2, 6), SupportPruner(Elimination(exactly(2, 6))), 5, 50),
+        (exactly_k(2, 6), SupportPruner(Elimination(exactly_k(2, 6))), 5, 50),
     ]
     for problem, pruner, rows, count in cases:
         engine = AmortizedReasoner(problem, ScanModel(problem, hidden=8), pruner=pruner, guarantee=True)

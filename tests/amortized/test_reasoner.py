@@ -32,7 +32,7 @@ from doxa.problem import (
     addition,
     cnf,
     comparison,
-    exactly,
+    exactly_k,
     multiplication,
     parity,
 )
@@ -128,7 +128,7 @@ def test_impossible_outputs() -> None:
 
 
 def test_losses_of_the_constrained_output_appendix() -> None:
-    problem = exactly(1, 3)
+    problem = exactly_k(1, 3)
     e = engine(problem)
     b = belief(problem, 4)
     ones = torch.ones(4, 1, dtype=torch.int64)

@@ -27,7 +27,7 @@ from doxa.logic import (
     within,
 )
 from doxa.logic.sat._evaluate import evaluate
-from doxa.problem import Belief, BruteForce, Problem, addition, exactly
+from doxa.problem import Belief, BruteForce, Problem, addition, exactly_k
 
 ATOMS = propositions("a b c d e")
 HOLDS, FAILS = torch.tensor([1]), torch.tensor([0])
@@ -216,7 +216,7 @@ def test_clauses_and_atoms_by_name() -> None:
         ConstrainedLayer(constraint, target=0.0)
 
 
-@pytest.mark.parametrize("problem", [addition(2, base=3), exactly(2, 4)], ids=["addition", "exactly"])
+@pytest.mark.parametrize("problem", [addition(2, base=3), exactly_k(2, 4)], ids=["addition", "exactly"])
 def test_counterfactual_finds_the_smallest_change(problem: Problem) -> None:
     reasoner = Elimination(problem)
     worlds, every = problem.worlds(), problem.worlds()

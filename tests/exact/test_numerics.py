@@ -11,11 +11,11 @@ from exact_cases import ENGINES, random_belief
 from torch import Tensor
 
 from doxa.exact import Elimination, ExactReasoner
-from doxa.problem import Belief, BruteForce, Budget, Problem, addition, exactly, parity
+from doxa.problem import Belief, BruteForce, Budget, Problem, addition, exactly_k, parity
 
 Engine = Callable[..., ExactReasoner]
 engines = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
-PROBLEMS = {"addition": addition(2, base=2), "exactly": exactly(2, 3)}
+PROBLEMS = {"addition": addition(2, base=2), "exactly": exactly_k(2, 3)}
 problems = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 
 
@@ -58,7 +58,7 @@ def test_zeros_and_impossible_outputs_have_finite_derivatives(engine: Engine) ->
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tiny_probabilities(engine: Engine, dtype: torch.dtype) -> None:
     """p(y) = 1e-300: 4 bits that are each true with probability 1e-75, in both precisions."""
-    problem = exactly(4, 4)
+    problem = exactly_k(4, 4)
     small = torch.full((4,), math.log(1e-75), dtype=dtype)
     log_probs = torch.stack([torch.zeros_like(small), small], -1).requires_grad_()
     reasoner = engine(problem)

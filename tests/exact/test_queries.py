@@ -21,7 +21,7 @@ from doxa.problem import (
     Reasoner,
     addition,
     comparison,
-    exactly,
+    exactly_k,
     majority,
     parity,
     remainder,
@@ -34,7 +34,7 @@ LIBRARY = {
     "addition": addition(2, base=4),
     "comparison": comparison(2, base=3),
     "remainder": remainder(5, 3, base=4),
-    "exactly": exactly(2, 5),
+    "exactly": exactly_k(2, 5),
     "majority": majority(5),
     "parity": parity(6),
 }
@@ -206,7 +206,7 @@ def test_refusals() -> None:
     with pytest.raises(ProblemError, match="no factors"):
         Elimination(Problem((2,), (2,), lambda worlds: worlds))
     with pytest.raises(ProblemError, match=r"table of .* entries, more than 16: .*entangled. Raise Budget\(join=...\)"):
-        Elimination(exactly(5, 10), budget=Budget(join=16))
+        Elimination(exactly_k(5, 10), budget=Budget(join=16))
     reasoner = Elimination(addition(15))
     with pytest.raises(ProblemError, match="more than max_outputs=4,096; give the function as a tensor"):
         reasoner.expectation(Belief.uniform((10,) * 30), lambda y: y[:, 0])

@@ -22,7 +22,7 @@ from doxa.problem import (
     Reasoner,
     addition,
     comparison,
-    exactly,
+    exactly_k,
     majority,
     multiplication,
     parity,
@@ -411,7 +411,7 @@ def test_bad_queries() -> None:
 
 @pytest.mark.parametrize(
     "problem",
-    [addition(1), multiplication(), comparison(1), parity(4), exactly(2, 4), majority(3), shortest_path(2, 2)],
+    [addition(1), multiplication(), comparison(1), parity(4), exactly_k(2, 4), majority(3), shortest_path(2, 2)],
 )
 def test_wears_the_face_of_a_reasoner(problem: Problem) -> None:
     reasoner = BruteForce(problem)

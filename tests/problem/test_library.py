@@ -18,7 +18,7 @@ from doxa.problem import (
     addition,
     cnf,
     comparison,
-    exactly,
+    exactly_k,
     majority,
     multiplication,
     parity,
@@ -105,9 +105,9 @@ PROBLEMS: dict[str, tuple[Problem, Callable[[World], World]]] = {
     "remainder 1": (remainder(1, digits=2), lambda world: (0,)),
     "parity 1": (parity(1), lambda world: (sum(world) % 2,)),
     "parity 6": (parity(6), lambda world: (sum(world) % 2,)),
-    "exactly 0 of 3": (exactly(0, 3), lambda world: (int(sum(world) == 0),)),
-    "exactly 2 of 5": (exactly(2, 5), lambda world: (int(sum(world) == 2),)),
-    "exactly 4 of 3": (exactly(4, 3), lambda world: (0,)),
+    "exactly 0 of 3": (exactly_k(0, 3), lambda world: (int(sum(world) == 0),)),
+    "exactly 2 of 5": (exactly_k(2, 5), lambda world: (int(sum(world) == 2),)),
+    "exactly 4 of 3": (exactly_k(4, 3), lambda world: (0,)),
     "majority 1": (majority(1), lambda world: (int(sum(world) > 0.5),)),
     "majority 5": (majority(5), lambda world: (int(sum(world) > 2.5),)),
     "majority 6": (majority(6), lambda world: (int(sum(world) > 3),)),
@@ -201,7 +201,7 @@ def test_addition_of_a_thousand_digits_is_a_chain() -> None:
     assert not report.exhaustive and report.factors
 
 
-@pytest.mark.parametrize("problem", [comparison(40), parity(200), exactly(3, 100), majority(101), remainder(13, 60)])
+@pytest.mark.parametrize("problem", [comparison(40), parity(200), exactly_k(3, 100), majority(101), remainder(13, 60)])
 def test_long_chains_agree_with_their_function(problem: Problem) -> None:
     assert problem.check(samples=500, generator=torch.Generator().manual_seed(0)).factors
 
@@ -250,7 +250,7 @@ def test_ties_between_paths_take_the_first_sequence_of_cells() -> None:
         (lambda: remainder(0, 3), "modulus is 0"),
         (lambda: parity(0), "n is 0, expected at least 1 variable"),
         (lambda: majority(0), "n is 0"),
-        (lambda: exactly(-1, 3), "k is -1"),
+        (lambda: exactly_k(-1, 3), "k is -1"),
         (lambda: cnf([[1, 0]]), r"literals are \[0, 1\] for 1 variables"),
         (lambda: cnf([[1, -4]], variables=3), "numbers from 1 to 3"),
         (lambda: cnf([]), "say variables="),

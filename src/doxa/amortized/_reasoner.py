@@ -221,8 +221,8 @@ class AmortizedReasoner(nn.Module):
 
         Outputs say what of the knowledge holds, as those of ``KnowledgeProblem`` do.
 
-        >>> from doxa.problem import exactly
-        >>> AmortizedReasoner(exactly(1, 3)).semantic_loss(Belief.uniform((2, 2, 2))).shape
+        >>> from doxa.problem import exactly_k
+        >>> AmortizedReasoner(exactly_k(1, 3)).semantic_loss(Belief.uniform((2, 2, 2))).shape
         torch.Size([])
         """
         if set(self.problem.output) != {2}:
@@ -233,8 +233,8 @@ class AmortizedReasoner(nn.Module):
     def supervised_loss(self, belief: Belief, worlds: Tensor, *, given: Tensor | None = None) -> Tensor:
         """-log q(w | c(w), P), ``(*batch,)``, for worlds that were observed: the strongly supervised loss.
 
-        >>> from doxa.problem import exactly
-        >>> AmortizedReasoner(exactly(1, 3)).supervised_loss(Belief.uniform((2, 2, 2)), torch.tensor([0, 1, 0])).shape
+        >>> from doxa.problem import exactly_k
+        >>> AmortizedReasoner(exactly_k(1, 3)).supervised_loss(Belief.uniform((2, 2, 2)), torch.tensor([0, 1, 0])).shape
         torch.Size([])
         """
         return supervised_loss(self.model, belief, worlds, self.pruner, given=given)

@@ -22,7 +22,7 @@ worlds far too many to list: the sum of two 1000-digit numbers is a chain of 100
 
 from doxa.problem._arithmetic import addition, comparison, multiplication, remainder
 from doxa.problem._belief import Belief
-from doxa.problem._boolean import cnf, exactly, majority, parity
+from doxa.problem._boolean import cnf, exactly_k, majority, parity
 from doxa.problem._brute_force import BruteForce
 from doxa.problem._budget import Budget
 from doxa.problem._definition import Impossible
@@ -47,7 +47,7 @@ __all__ = [
     "cheapest_paths",
     "cnf",
     "comparison",
-    "exactly",
+    "exactly_k",
     "majority",
     "multiplication",
     "parity",

@@ -25,10 +25,10 @@ def parity(n: int) -> Problem:
     return _counter(n, _odd, [[0, 1], [1, 0]], [0, 1])
 
 
-def exactly(k: int, n: int) -> Problem:
+def exactly_k(k: int, n: int) -> Problem:
     """Whether exactly k of n Boolean variables are true; the factors are a chain that counts to k + 1.
 
-    >>> exactly(1, 3)(torch.tensor([[0, 1, 0], [1, 1, 0]]))
+    >>> exactly_k(1, 3)(torch.tensor([[0, 1, 0], [1, 1, 0]]))
     tensor([[1],
             [0]])
     """

@@ -127,8 +127,8 @@ class BruteForce(nn.Module):
     def joint(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P) of every output that some world gives, ``(*batch, K)``, in the order of ``outputs`` ``(K, Y)``.
 
-        >>> from doxa.problem import exactly
-        >>> reasoner = BruteForce(exactly(1, 2))
+        >>> from doxa.problem import exactly_k
+        >>> reasoner = BruteForce(exactly_k(1, 2))
         >>> reasoner.outputs, reasoner.joint(Belief.uniform((2, 2))).exp()
         (tensor([[0],
                 [1]]), tensor([0.5000, 0.5000]))

@@ -123,9 +123,9 @@ def supervised_loss(
     the constraint. The model is held fixed.
 
     >>> from doxa.amortized import FactorMLPs
-    >>> from doxa.problem import exactly
+    >>> from doxa.problem import exactly_k
     >>> logits = torch.zeros(4, 3, 2, requires_grad=True)
-    >>> model = FactorMLPs(exactly(1, 3), hidden=8)
+    >>> model = FactorMLPs(exactly_k(1, 3), hidden=8)
     >>> supervised_loss(model, Belief.from_logits(logits), torch.tensor([0, 1, 0])).shape
     torch.Size([4])
     """

@@ -21,7 +21,7 @@ from torch import Tensor
 __all__ = ["Reading"]
 
 BINS = 10
-FEW, FAR = 10, 0.2
+MIN_EXAMPLES, MIN_GAIN = 10, 0.2
 """Where a value has fewer objects, it is settled by chance; then a map has to explain this much more than the truth."""
 HARDLY = 0.1
 """A value is missed where it is read right less often than this."""
@@ -99,7 +99,7 @@ class Reading:
         """Words about a reading that is wrong by rule and not by chance; empty if it is not."""
         alpha, moved = self.map, self.moved
         rarest = min((sum(self.counts[i]) for i in moved), default=0)
-        if not moved or (rarest < FEW and self.mapped_accuracy - self.accuracy < FAR):
+        if not moved or (rarest < MIN_EXAMPLES and self.mapped_accuracy - self.accuracy < MIN_GAIN):
             return self._missed()
         facts = (
             f"{self.name}: {100 * self.accuracy:.1f} % are read right, but {100 * self.mapped_accuracy:.1f} % are read"
@@ -114,7 +114,7 @@ class Reading:
         """Words about values that are hardly ever read where they are, and not always taken for the same other one."""
         parts = []
         for i, row in enumerate(self.counts):
-            if sum(row) >= FEW and row[i] < HARDLY * sum(row):
+            if sum(row) >= MIN_EXAMPLES and row[i] < HARDLY * sum(row):
                 others = sorted((j for j in range(len(row)) if j != i), key=row.__getitem__, reverse=True)
                 taken = [self.values[j] for j in others if row[j] >= HARDLY * sum(row)]
                 parts.append(f"{self.values[i]} is taken for {' or '.join(taken) or 'others'}")
