@@ -97,6 +97,8 @@ class PosedAxiom:
 
     def gather(self, parts: Sequence[Tensor], *, true: float, false: float) -> Tensor:
         """A number for every instance, from those of the batches; ``true`` and ``false`` for those that are certain."""
+        if len(parts) == 1 and len(parts[0]) == len(self.holds):
+            return parts[0]
         like = parts[0] if parts else torch.zeros(())
         certain = torch.where(self.holds.to(like.device), like.new_tensor(true), like.new_tensor(false))
         if not parts:

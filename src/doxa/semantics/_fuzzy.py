@@ -83,8 +83,7 @@ class _Compiled(Compiled):
             passes = plan.guard(generator=generator, **data)
             shape = tuple(each.shape)
             each = self._possible(axiom, each.reshape(-1), data)
-            mask = torch.ones(each.shape, dtype=torch.bool) if passes is None else passes.reshape(-1)
-            found.append(reduced(each, mask, shape, reduction))
+            found.append(reduced(each, None if passes is None else passes.reshape(-1), shape, reduction))
         return found
 
     def _losses(self, plan: FuzzyPlan, generator: Generator, data: Data) -> Tensor:

@@ -124,11 +124,13 @@ class Model(nn.Module):
             total = together(values, [*logs, *[log for *_, log in labels]], combine)
         else:
             total = weighted_sum(found, weights, reduction)
-            if reduction != "none":
+            if labels and reduction != "none":
                 total = total + sum([value for _, value, _ in labels])
-        names += tuple([name for name, _, _ in labels])
-        weights = torch.cat([weights, weights.new_ones(len(labels))])
-        return AxiomLosses(total, (*found, *[value for _, value, _ in labels]), weights.to(total.dtype), names)
+        if labels:
+            names += tuple([name for name, _, _ in labels])
+            weights = torch.cat([weights, weights.new_ones(len(labels))])
+            found = [*found, *[value for _, value, _ in labels]]
+        return AxiomLosses(total, tuple(found), weights.to(total.dtype), names)
 
     def loss(
         self,

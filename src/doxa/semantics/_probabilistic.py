@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -55,16 +55,14 @@ class Probabilistic(Compiled):
             require_mean(reduction)
         found = []
         for posed in self.posed(data, generator, whole=whole):
-            parts = []
-            for batch in posed.batches:
-                with torch.autocast(batch.belief.log_probs.device.type, enabled=False):
-                    parts.append(self.batch_losses(posed, batch, generator))
+            parts = self._parts(self.batch_losses, posed, generator)
             each = self._possible(posed, posed.gather(parts, true=0.0, false=math.inf))
             if posed.joint:
                 found.append(each.sum() if self.is_log else 1 - (1 - each).prod())
                 found[-1] = found[-1].reshape(()) if reduction == "none" else found[-1]
             else:
-                found.append(reduced(each, posed.passes, posed.shape, reduction))
+                passes = None if bool(posed.passes.all()) else posed.passes
+                found.append(reduced(each, passes, posed.shape, reduction))
         return found
 
     def _possible(self, posed: PosedAxiom, each: Tensor) -> Tensor:
@@ -72,8 +70,10 @@ class Probabilistic(Compiled):
         dead = each.detach() == math.inf
         if self.how.impossible == "inf":
             return each
-        if self.how.impossible == "raise" and not is_traced(each) and bool(dead.any()):
-            raise impossible(posed, dead.nonzero().squeeze(1))
+        if self.how.impossible == "raise" and not is_traced(each):
+            if bool(dead.any()):
+                raise impossible(posed, dead.nonzero().squeeze(1))
+            return each
         return each.masked_fill(dead, self.worst(each.dtype))
 
     def truths(self, data: Data, generator: Generator) -> Tensor:
@@ -84,11 +84,22 @@ class Probabilistic(Compiled):
         return [self._row_truths(posed, generator).reshape(posed.shape) for posed in self.posed(data, generator)]
 
     def _row_truths(self, posed: PosedAxiom, generator: Generator) -> Tensor:
-        parts = []
+        return posed.gather(self._parts(self.batch_truths, posed, generator), true=1.0, false=0.0)
+
+    @staticmethod
+    def _parts(
+        compute: Callable[[PosedAxiom, ProblemBatch, Generator], Tensor], posed: PosedAxiom, generator: Generator
+    ) -> list[Tensor]:
+        """What is computed for each batch; under autocast the logic stays in the precision of the belief."""
+        found = []
         for batch in posed.batches:
-            with torch.autocast(batch.belief.log_probs.device.type, enabled=False):
-                parts.append(self.batch_truths(posed, batch, generator))
-        return posed.gather(parts, true=1.0, false=0.0)
+            device = batch.belief.log_probs.device.type
+            if torch.is_autocast_enabled(device):
+                with torch.autocast(device, enabled=False):
+                    found.append(compute(posed, batch, generator))
+            else:
+                found.append(compute(posed, batch, generator))
+        return found
 
     def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
         """How true each instance of a batch is, ``(instances,)``."""

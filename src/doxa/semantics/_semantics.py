@@ -98,8 +98,12 @@ class Compiled(ABC):
         return 0
 
 
-def reduced(each: Tensor, passes: Tensor, shape: tuple[int, ...], reduction: Reduction) -> Tensor:
-    """The losses of instances ``(instances,)`` as one number, or laid out by variable."""
+def reduced(each: Tensor, passes: Tensor | None, shape: tuple[int, ...], reduction: Reduction) -> Tensor:
+    """The losses of instances ``(instances,)`` as one number, or laid out by variable; None where all of them count."""
+    if passes is None:
+        if reduction == "none":
+            return each.reshape(shape)
+        return each.sum() if reduction == "sum" or not len(each) else each.mean()
     passes = passes.to(each.device)
     kept = each.masked_fill(~passes, 0.0)
     if reduction == "none":
