@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from doxa.errors import BudgetError, KnowledgeError
+from doxa.errors import KnowledgeError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Ragged, log_probs, logits, parse, probs, truth
 from doxa.pose import PosedAxiom, pose
 from doxa.problem import Belief, BruteForce, addition
@@ -440,7 +440,31 @@ def test_refusals_are_clear() -> None:
     wide = parse("sort I; sort D = 0..1999; func f(I) -> D; data r(a: I, b: I); [r] forall p in r. f(p.a) * f(p.b) = 7")
     world = Interpretation(wide, f=logits(torch.nn.Linear(1, 2000)))
     rows = {"a": torch.zeros(1, 1), "b": torch.zeros(1, 1)}
-    with pytest.raises(BudgetError, match="4,000,000 joint values of 2 variables"):
-        pose(wide.axioms, world, {"r": rows})
     (posed,) = pose(wide.axioms, world, {"r": rows}, limit=1 << 22)
     assert posed.batches[0].problem.world == (2000, 2000)
+
+
+def test_terms_too_large_to_list_are_computed() -> None:
+    """Numbers of fifteen digits: the problem is a program, which sampling calls."""
+    kb = parse("""
+        sort Image
+        sort Digit = 0..9
+        data sums(a: Image*, b: Image*, sum: Int)
+        func digit(Image) -> Digit
+        [product] forall p in sums.
+            (1000 * digit(p.a[0]) + 100 * digit(p.a[1]) + 10 * digit(p.a[2]) + digit(p.a[3]))
+            * (1000 * digit(p.b[0]) + 100 * digit(p.b[1]) + 10 * digit(p.b[2]) + digit(p.b[3])) + 5 = p.sum
+        [less] forall p in sums. digit(p.a[0]) * 7 < digit(p.b[0]) | p.sum > 3
+    """)
+    digits = torch.randint(10, (6, 8), generator=torch.Generator().manual_seed(0))
+    images = torch.nn.functional.one_hot(digits, 10).double()
+    powers = torch.tensor([1000, 100, 10, 1])
+    total = (digits[:, :4] * powers).sum(1) * (digits[:, 4:] * powers).sum(1) + 5
+    total[3:] += torch.tensor([1, -1, 0])
+    world = Interpretation(kb, digit=probs(lambda image: image))
+    data = {"sums": {"a": images[:, :4], "b": images[:, 4:], "sum": total}}
+    (posed,) = pose([kb["product"]], world, data)
+    (batch,) = posed.batches
+    assert batch.problem.world == (10,) * 8 and batch.problem.factors is None
+    holds = (batch.problem(digits, batch.given) == batch.observed).all(-1)
+    assert holds.tolist() == [True, True, True, False, False, True]

@@ -14,7 +14,7 @@ from doxa.errors import KnowledgeError
 from doxa.logic import Function
 from doxa.logic.tensor._readings import Reading
 from doxa.pose._data import CallData, Instances, Question, References, Symbol
-from doxa.pose._variables import UNDEFINED, Variable
+from doxa.pose._variables import NUMBERS, UNDEFINED, Variable
 from doxa.problem import Belief
 
 __all__ = ["believed", "given_values"]
@@ -98,6 +98,12 @@ def _position(data: CallData, variable: Variable, instances: Instances, names: R
     if kind in ("below", "up to"):
         listed = torch.tensor(variable.key[2], dtype=torch.float64)
         return torch.searchsorted(listed, value.double().contiguous(), right=kind == "up to")
+    if kind == "number":
+        if value.is_floating_point() or bool((value.abs() >= 1 << 31).any()):
+            raise KnowledgeError(
+                f"{known}: whole numbers below 2^31 are wanted beside a term that is too large to list"
+            )
+        return value.long() + len(NUMBERS) // 2
     if kind == "place":
         *_, listed, named = variable.key
         if named is not None:  # the data hold positions among all names

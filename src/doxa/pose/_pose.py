@@ -194,7 +194,7 @@ def _batch(part: _Open, belief: Belief | None) -> ProblemBatch:
         part.given.to(device) if posed.given else None,
         part.observed.to(device),
         part.places,
-        tuple([v.values for v in posed.world]),
+        tuple([tuple(v.values) for v in posed.world]),
         tuple([output.values for output in posed.outputs]),
         tuple([_field(output.given) for output in posed.outputs]),
     )

@@ -13,10 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from doxa.logic import And, Call, Count, Expr, Iff, Implies, Not, Or, Truth, Xor
+from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.syntax._simplify import formulas
-from doxa.pose._variables import UNDEFINED, Auxiliary, Term, Variable, Variables, strict
+from doxa.pose._variables import (
+    NUMBERS,
+    UNDEFINED,
+    Auxiliary,
+    Computed,
+    GivenNumber,
+    Term,
+    Variable,
+    Variables,
+    strict,
+)
 from doxa.problem import Factor, Problem
 from doxa.problem import Variable as ProblemVariable
 
@@ -67,7 +79,7 @@ def build(formula: Expr, variables: Variables) -> PosedProblem:
     for term, given in equations:
         known = variables.all[given]
         assert isinstance(known, Variable)
-        targets.append((term, Output(known.values[:-1], known)))
+        targets.append((term, Output(tuple(known.values[:-1]), known)))
     if whole is not None:
         holds = _lowered(whole, variables)
         if not isinstance(holds, Term):
@@ -133,15 +145,29 @@ def _factored(targets: Sequence[tuple[Term, Output]], variables: Variables) -> P
         variable = variables.all[number]
         if isinstance(variable, Auxiliary):
             inputs, target = [role[i] for i in variable.inputs], role[number]
+            if isinstance(variable.table, Computed):
+                continue
             if isinstance(variable.table, str):
                 factors.append(Factor.compare(inputs[0], inputs[1], target, variable.table))
             else:
                 factors.append(Factor.lookup(inputs, target, variable.table))
+    codes_of = []
     for i, (term, output) in enumerate(targets):
         place = {(type(value), value): at for at, value in enumerate(output.values)}
         codes = torch.tensor([place[type(value), value] for value in term.values])
+        codes_of.append((term.variable, codes))
         factors.append(Factor.lookup([role[term.variable]], ProblemVariable.output(i), codes))
+    computed = [n for n in sorted(needed) if _is_computed(variables.all[n])]
     names = ["holds" if output.given is None else output.given.name for _, output in targets]
+    if computed:
+        problem = Problem(
+            tuple([len(v.values) for v in world]),
+            tuple([len(output.values) for _, output in targets]),
+            Program(sorted(needed), role, variables, codes_of),
+            given=tuple([len(v.values) for v in given]),
+            names=tuple(_distinct([*[v.name for v in world], *names, *[v.name for v in given]])),
+        )
+        return PosedProblem(problem, None, tuple(world), tuple(given), tuple([output for _, output in targets]))
     problem = Problem.from_factors(
         factors,
         [len(v.values) for v in world] or [1],
@@ -151,6 +177,57 @@ def _factored(targets: Sequence[tuple[Term, Output]], variables: Variables) -> P
         names=_distinct([*([v.name for v in world] or ["nothing"]), *names, *[v.name for v in given]]),
     )
     return PosedProblem(problem, None, tuple(world), tuple(given), tuple([output for _, output in targets]))
+
+
+def _is_computed(variable: Variable | Auxiliary) -> bool:
+    return isinstance(variable, Auxiliary) and isinstance(variable.table, Computed)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Worlds to outputs, step by step; for terms that depend on too many joint values to be listed in tables.
+
+    Attributes:
+        order: the variables, each after those that decide it.
+        role: which of them are in the world, and which are given.
+        variables: what they are.
+        outputs: for each output the variable that decides it, and its value for each value of that.
+    """
+
+    order: Sequence[int]
+    role: Mapping[int, ProblemVariable]
+    variables: Variables
+    outputs: Sequence[tuple[int, Tensor]]
+
+    def __call__(self, worlds: Tensor, given: Tensor | None = None) -> Tensor:
+        at: dict[int, Tensor] = {}
+        for number in self.order:
+            variable = self.variables.all[number]
+            if not isinstance(variable, Auxiliary):
+                source = worlds if variable.kind == "world" else given
+                assert source is not None
+                at[number] = source[..., self.role[number].index]
+                continue
+            inputs = [at[i] for i in variable.inputs]
+            if isinstance(variable.table, Computed):
+                at[number] = self._computed(variable.table, at).long()
+            elif isinstance(variable.table, str):
+                at[number] = (inputs[0] == inputs[1] if variable.table == "=" else inputs[0] < inputs[1]).long()
+            else:
+                at[number] = variable.table.to(worlds.device)[tuple(torch.broadcast_tensors(*inputs))]  # type: ignore[no-untyped-call]
+        found = [codes.to(worlds.device)[at[number]] for number, codes in self.outputs]
+        return torch.stack(torch.broadcast_tensors(*found), -1)  # type: ignore[no-untyped-call]
+
+    def _computed(self, value: Any, at: Mapping[int, Tensor]) -> Tensor:
+        if isinstance(value, Computed):
+            left, right = [self._computed(a, at) for a in value.args]
+            found: Tensor = (ARITHMETIC.get(value.op) or COMPARISON[value.op])(left, right)
+            return found
+        if isinstance(value, Term):
+            return torch.tensor(value.values, device=at[value.variable].device)[at[value.variable]]
+        if isinstance(value, GivenNumber):
+            return at[value.variable] - len(NUMBERS) // 2
+        return torch.tensor(value)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -13,13 +13,13 @@ from functools import partial
 from itertools import product
 from typing import Any, Protocol
 
-from doxa.errors import BindingError, KnowledgeError
+from doxa.errors import BindingError, BudgetError, KnowledgeError
 from doxa.logic import INT, REAL, And, Arith, Call, Compare, Expr, Field, Function, Index, Or, Predicate, Sort
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.unfold._formulas import Formulas
-from doxa.pose._variables import UNDEFINED, Term, Variables, strict
+from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Variables, strict
 
 __all__ = ["Cell", "InstanceValues", "Known", "Object", "Own", "Row", "Setting"]
 
@@ -231,12 +231,22 @@ class InstanceValues(Formulas):
         if isinstance(value, Expr):
             raise KnowledgeError(f"numbers are wanted in {node}, but there is a formula")
         for one in value.values if isinstance(value, Term) else (value,):
-            if not isinstance(one, int | float | Known) and one is not UNDEFINED:
+            if not isinstance(one, int | float | Known | Computed) and one is not UNDEFINED:
                 raise KnowledgeError(f"numbers are wanted in {node}, but there is {one!r}")
         return value
 
+    def _raw(self, value: Any, limit: int) -> Any:
+        """A number beside computed ones: what is known is given as it is."""
+        return self.variables.given_number(value, limit) if isinstance(value, Known) else value
+
     def arithmetic(self, node: Arith, args: list[Any]) -> Any:
         numbers = [self._number(node, a) for a in ([0, *args] if len(args) == 1 else args)]
+        if any(isinstance(n, Computed) for n in numbers):
+            if node.op in ("//", "mod") or any(n is UNDEFINED for n in numbers):
+                raise BudgetError(
+                    "join", f"{node} depends on too many joint values to be divided; say it digit by digit"
+                )
+            return Computed.of(node.op, [self._raw(n, SMALL) for n in numbers])
         if any(isinstance(n, Known) for n in numbers) and not any(isinstance(n, Term) for n in numbers):
             return UNDEFINED if any(n is UNDEFINED for n in numbers) else Known(node.op, tuple(numbers))
         operate = ARITHMETIC[node.op]
@@ -257,6 +267,8 @@ class InstanceValues(Formulas):
             values = [self._number(node, v) for v in values]
         if any(v is UNDEFINED for v in values):
             return UNDEFINED
+        if any(isinstance(v, Computed) for v in values):
+            return self.variables.test(node.op, [self._raw(v, len(NUMBERS) // 2) for v in values])
         known = [i for i, v in enumerate(values) if isinstance(v, Known)]
         if len(known) == 1 and isinstance(values[1 - known[0]], Term):
             found = self._against(node.op, values[1 - known[0]], values[known[0]], swapped=known[0] == 0)

@@ -26,7 +26,7 @@ from doxa.errors import BudgetError
 from doxa.logic import Call, Expr
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 
-__all__ = ["UNDEFINED", "Auxiliary", "Term", "Variable", "Variables", "strict"]
+__all__ = ["NUMBERS", "UNDEFINED", "Auxiliary", "Computed", "GivenNumber", "Term", "Variable", "Variables", "strict"]
 
 
 class Undefined:
@@ -37,6 +37,14 @@ class Undefined:
 
 
 UNDEFINED = Undefined()
+
+
+NUMBERS = range(1 << 62)
+"""The values of a given variable that may be any whole number; 0 stands at its middle."""
+
+
+SMALL = 1 << 31
+"""Given numbers that are computed with are smaller than this."""
 
 
 class Term:
@@ -65,8 +73,51 @@ class Variable:
 
     kind: Literal["world", "given"]
     key: tuple[Any, ...]
-    values: tuple[Any, ...]
+    values: Sequence[Any]
     name: str
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A whole number that depends on too many joint values to list: how it is computed, and its bounds.
+
+    The arguments are terms, numbers, given variables (by number, as `GivenNumber`) and other computed numbers.
+    """
+
+    op: str
+    args: tuple[Any, ...]
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, op: str, args: Sequence[Any]) -> Computed:
+        """The result of an operation; an error if it may not fit 64 bits."""
+        ends = [bounds(a) for a in args]
+        found = [ARITHMETIC[op](a, b) for a in ends[0] for b in ends[1]]
+        if min(found) < -(1 << 61) or max(found) >= 1 << 61:
+            raise BudgetError(
+                "join", f"a term may be as large as {max(map(abs, found)):,}, beyond 61 bits; say it digit by digit"
+            )
+        return cls(op, tuple(args), min(found), max(found))
+
+
+@dataclass(frozen=True)
+class GivenNumber:
+    """A given whole number, whatever it is: the number of its variable."""
+
+    variable: int
+
+
+def bounds(value: Any) -> tuple[int, int]:
+    """Between which whole numbers a value lies."""
+    if isinstance(value, Computed):
+        return value.low, value.high
+    if isinstance(value, GivenNumber):
+        return -SMALL, SMALL
+    listed = value.values if isinstance(value, Term) else (value,)
+    if not all(type(v) is int for v in listed):
+        raise BudgetError("join", "a term with so many joint values can only be computed with whole numbers")
+    return min(listed), max(listed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +128,12 @@ class Auxiliary:
         inputs: the variables that decide it.
         size: how many values it has.
         table: int64, its position for each choice of positions of the inputs; or "=" or "<", which compares the
-            positions of two inputs.
+            positions of two inputs; or a `Computed` comparison.
     """
 
     inputs: tuple[int, ...]
     size: int
-    table: Tensor | Literal["=", "<"]
+    table: Tensor | Literal["=", "<"] | Computed
 
 
 class Variables:
@@ -108,6 +159,16 @@ class Variables:
             self._known[key] = Term(len(self.all), values)
             self.all.append(Variable(kind, key, tuple(values), name))
         return self._known[key]
+
+    def given_number(self, known: Any, limit: int) -> GivenNumber:
+        """The given variable of a whole number, whatever it is below a limit."""
+        key = ("number", known, limit)
+        if key not in self._made:
+            self._made[key] = GivenNumber(len(self.all))
+            self.all.append(Variable("given", key, NUMBERS, str(known)))
+        found = self._made[key]
+        assert isinstance(found, GivenNumber)
+        return found
 
     def size(self, variable: int) -> int:
         """How many values a variable has."""
@@ -153,6 +214,19 @@ class Variables:
         assert isinstance(found, Term)
         return found
 
+    def test(self, op: str, args: Sequence[Any]) -> Term:
+        """A comparison of computed numbers: a Boolean that no table decides."""
+        inputs: list[int] = []
+        stack = list(args)
+        while stack:
+            value = stack.pop()
+            if isinstance(value, Computed):
+                stack += value.args
+            elif isinstance(value, Term | GivenNumber):
+                inputs.append(value.variable)
+        made = self._add(tuple(dict.fromkeys(inputs)), 2, Computed(op, tuple(args), 0, 1))
+        return Term(made, (False, True))
+
     def apply(self, name: Hashable, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         """A function of values; what it depends on becomes a term, perhaps of an auxiliary variable.
 
@@ -168,6 +242,8 @@ class Variables:
 
     def _apply(self, name: Hashable, function: Callable[..., Any], args: Sequence[Any], variables: list[int]) -> Any:
         sizes = [self.size(v) for v in variables]
+        if prod(sizes) > self.limit and name in ("+", "-", "*"):
+            return Computed.of(str(name), args)
         if prod(sizes) > self.limit:
             raise BudgetError(
                 "join",
@@ -182,7 +258,7 @@ class Variables:
             return Term(variables[0], [values[c] for c in codes.tolist()])
         return Term(self._add(tuple(variables), len(values), torch.from_numpy(codes).reshape(sizes)), values)
 
-    def _add(self, inputs: tuple[int, ...], size: int, table: Tensor | Literal["=", "<"]) -> int:
+    def _add(self, inputs: tuple[int, ...], size: int, table: Tensor | Literal["=", "<"] | Computed) -> int:
         self.all.append(Auxiliary(inputs, size, table))
         return len(self.all) - 1
 

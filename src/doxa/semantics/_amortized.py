@@ -22,7 +22,7 @@ from doxa.amortized import (
     ScanModel,
 )
 from doxa.amortized.models._model import frozen
-from doxa.errors import ConfigError, DoxaWarning
+from doxa.errors import BudgetError, ConfigError, DoxaWarning
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.problem import Problem
@@ -103,6 +103,10 @@ class Amortized(Semantics):
 
     def learner(self, problem: Problem, device: torch.device) -> Learner:
         """A new inference model for a problem, with its prior and optimiser."""
+        if any(size > self.budget.join for size in problem.given):
+            raise BudgetError(
+                "join", "the data decide numbers without bounds, which an inference model cannot see; use Sampled()"
+            )
         model = _MODELS[self.model](problem, self.hidden, self.layers)
         engine = AmortizedReasoner(problem, model, _PRIORS[self.prior](problem.world), impossible="inf")
         return Learner(engine.to(device), self.learning_rate)
