@@ -99,10 +99,9 @@ def _position(data: CallData, variable: Variable, instances: Instances, names: R
         listed = torch.tensor(variable.key[2], dtype=torch.float64)
         return torch.searchsorted(listed, value.double().contiguous(), right=kind == "up to")
     if kind == "number":
-        if value.is_floating_point() or bool((value.abs() >= 1 << 31).any()):
-            raise KnowledgeError(
-                f"{known}: whole numbers below 2^31 are wanted beside a term that is too large to list"
-            )
+        limit = variable.key[2]
+        if value.is_floating_point() or bool((value.abs() >= limit).any()):
+            raise KnowledgeError(f"{known}: whole numbers below {limit:,} are wanted beside a term too large to list")
         return value.long() + len(NUMBERS) // 2
     if kind == "place":
         *_, listed, named = variable.key
