@@ -468,3 +468,19 @@ def test_terms_too_large_to_list_are_computed() -> None:
     assert batch.problem.world == (10,) * 8 and batch.problem.factors is None
     holds = (batch.problem(digits, batch.given) == batch.observed).all(-1)
     assert holds.tolist() == [True, True, True, False, False, True]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    "formula", ["forall x: I. exists y: I. b(y) | a(x)", "forall x, y: I. a(x) | b(y)", "exists x: I. a(x) & b(x)"]
+)
+def test_data_of_other_sizes_pose_other_problems(formula: str, whole: bool) -> None:
+    kb = parse(f"sort I; pred a(I); pred b(I); [r] {formula}")
+    scores = torch.randn(2, 9, generator=torch.Generator().manual_seed(0))
+    bound = {"a": probs(lambda i: scores[0].sigmoid()[i.long()]), "b": probs(lambda i: scores[1].sigmoid()[i.long()])}
+    kept = Interpretation(kb, **bound)
+    for n in (3, 2, 4, 3):
+        new = Interpretation(kb, **bound)
+        objects = {"I": torch.arange(float(n))}
+        found, expected = (log_prob(kb["r"], i, objects, whole=whole) for i in (kept, new))
+        torch.testing.assert_close(found, expected)

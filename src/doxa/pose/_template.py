@@ -34,6 +34,7 @@ class Template:
         references: what the labels of objects refer to.
         labels: for each reference, the first one that is the same object.
         lengths: how long sequences are.
+        counts: how many rows or objects there are, where all of them are ranged over.
         posed: the problem, and what fills its variables.
     """
 
@@ -46,6 +47,7 @@ class Template:
     references: list[Reference] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
     lengths: dict[Cell, int] = field(default_factory=dict)
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
     posed: PosedProblem = field(init=False)
     _place: dict[Reference, int] = field(default_factory=dict)
     _label: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -64,12 +66,14 @@ class Template:
     def rows(self, name: str) -> list[Row]:
         if name in self.rows_of:
             return [Row(name, i) for i in range(self.rows_of[name])]
-        return [Row(name, i, fixed=True) for i in range(self.data.row_count(name))]
+        self.counts["rows", name] = self.data.row_count(name)
+        return [Row(name, i, fixed=True) for i in range(self.counts["rows", name])]
 
     def objects(self, sort: str) -> list[Object]:
         if sort in self.rows_of:
             return [self.refer((sort, Indexed(0, f"{sort}{i}"))) for i in range(self.rows_of[sort])]
-        return [self.refer((sort, Indexed(i))) for i in range(self.data.batch.objects(sort).size)]
+        self.counts["sort", sort] = self.data.batch.objects(sort).size
+        return [self.refer((sort, Indexed(i))) for i in range(self.counts["sort", sort])]
 
     def constant(self, name: str) -> Any:
         sort = self.data.batch.signature.constants[name].sort
@@ -158,6 +162,9 @@ class Template:
     def matches(self, data: CallData, instances: Instances) -> Tensor:
         """Which instances look like this: bool ``(instances,)``."""
         fits = torch.ones(instances.count, dtype=torch.bool)
+        for (kind, name), count in self.counts.items():
+            if count != (data.row_count(name) if kind == "rows" else data.batch.objects(name).size):
+                return ~fits
         for cell, length in self.lengths.items():
             found = data.length(cell, instances)
             fits &= False if found is None else found == length

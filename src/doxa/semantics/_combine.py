@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.logic import And, Axiom, Expr, Name, Quantifier, postorder
+from doxa.logic import And, Axiom, Expr, Implies, Name, Quantifier, postorder
 from doxa.logic.syntax._binders import Group, first_forall
 from doxa.semantics._semantics import Reduction
 
@@ -50,11 +50,13 @@ def joint_axiom(axioms: Sequence[Axiom]) -> Axiom:
     """
     require_unweighted(axioms, "joint")
     firsts = [first_forall(axiom.formula) for axiom in axioms]
-    kinds = {None if q is None else tuple((g.sort, g.domain, len(g.names), g.sample) for g in q.groups) for q in firsts}
-    if len(kinds) > 1 or None in kinds or any(q is not None and q.guard is not None for q in firsts):
-        return Axiom("joint", axioms[0].formula if len(axioms) == 1 else And(*[a.formula for a in axioms]))
+    own = [None if q is None else _over(q, whole=True) for q in firsts]
+    if None in own or len(set(own)) > 1 or any(q is not None and q.guard is not None for q in firsts):
+        own = [None if q is None else _over(q, whole=False) for q in firsts]
+        firsts = [None if q is None else _first_variable(q) for q in firsts]
     first = firsts[0]
-    assert first is not None
+    if first is None or None in own or len(set(own)) > 1:
+        return Axiom("joint", axioms[0].formula if len(axioms) == 1 else And(*[a.formula for a in axioms]))
     names = [f"{name}'" for name in first.names]  # no name of the language ends so
     bodies = [_renamed(q.body, dict(zip(q.names, names, strict=True))) for q in firsts if q is not None]
     fresh = iter(names)
@@ -62,6 +64,28 @@ def joint_axiom(axioms: Sequence[Axiom]) -> Axiom:
         Group([next(fresh) for _ in g.names], sort=g.sort, domain=g.domain, sample=g.sample) for g in first.groups
     ]
     return Axiom("joint", Quantifier("forall", groups, And(*bodies) if len(bodies) > 1 else bodies[0]))
+
+
+def _over(quantifier: Quantifier, *, whole: bool) -> Any:
+    """What the variables of a quantifier range over; of its first one only, unless that is a sample."""
+    groups = [(g.sort, g.domain, len(g.names), g.sample) for g in quantifier.groups]
+    if whole:
+        return tuple(groups)
+    sort, domain, _, sample = groups[0]
+    return None if sample is not None else (sort, domain)
+
+
+def _first_variable(quantifier: Quantifier) -> Quantifier:
+    """The same formula with one quantifier for the first variable, and one inside for the others."""
+    first, *rest = quantifier.groups
+    if first.names[1:]:
+        rest = [Group(first.names[1:], sort=first.sort, domain=first.domain), *rest]
+    body = quantifier.body
+    if rest:
+        body = Quantifier("forall", rest, body, guard=quantifier.guard)
+    elif quantifier.guard is not None:
+        body = Implies(quantifier.guard, body)
+    return Quantifier("forall", [Group(first.names[:1], sort=first.sort, domain=first.domain)], body)
 
 
 def _renamed(root: Expr, names: dict[str, str]) -> Expr:

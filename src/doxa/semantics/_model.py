@@ -452,6 +452,8 @@ class Model(nn.Module):
         if not callable(combine) and combine not in ("sum", "joint"):
             raise ConfigError(f"combine is {combine!r}, expected 'sum', 'joint' or an aggregator of doxa.fuzzy")
         for name in [n for n in data if self.kb.signature.describe(n) is None]:  # misspelt, it would pass for data
+            if name in ("quantifier", "impossible", "budget"):
+                raise ConfigError(f"{name} is an option of the semantics: semantics=doxa.Exact({name}=...)")
             if near := difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.75):
                 raise ConfigError(f"there is no option and no data {name!r}; did you mean {near[0]}=...?")
 
