@@ -21,7 +21,18 @@ from typing import TYPE_CHECKING, Any
 from doxa._version import __version__
 
 if TYPE_CHECKING:
-    from doxa.errors import BindingError, DoxaError, KnowledgeError
+    from doxa.errors import (
+        BindingError,
+        BudgetError,
+        ConfigError,
+        DataError,
+        DoxaError,
+        DoxaWarning,
+        KnowledgeError,
+        KnowledgeWarning,
+        ProblemError,
+        RunError,
+    )
     from doxa.logic import (
         Axiom,
         Constant,
@@ -72,9 +83,13 @@ __all__ = [
     "BindingError",
     "BruteForce",
     "Budget",
+    "BudgetError",
     "Classical",
+    "ConfigError",
     "Constant",
+    "DataError",
     "DoxaError",
+    "DoxaWarning",
     "Exact",
     "Fact",
     "Function",
@@ -82,13 +97,16 @@ __all__ = [
     "Interpretation",
     "KnowledgeBase",
     "KnowledgeError",
+    "KnowledgeWarning",
     "Model",
     "Predicate",
     "Problem",
+    "ProblemError",
     "Ragged",
     "Reasoner",
     "Refined",
     "Rows",
+    "RunError",
     "Sampled",
     "Sort",
     "Task",
@@ -138,7 +156,21 @@ _ROOMS = (
     "train",
 )
 _HOME = {
-    **dict.fromkeys(("BindingError", "DoxaError", "KnowledgeError"), "doxa.errors"),
+    **dict.fromkeys(
+        (
+            "BindingError",
+            "BudgetError",
+            "ConfigError",
+            "DataError",
+            "DoxaError",
+            "DoxaWarning",
+            "KnowledgeError",
+            "KnowledgeWarning",
+            "ProblemError",
+            "RunError",
+        ),
+        "doxa.errors",
+    ),
     "Task": "doxa.train",
     **dict.fromkeys(("Belief", "BruteForce", "Budget", "Problem", "Reasoner"), "doxa.problem"),
     **dict.fromkeys(

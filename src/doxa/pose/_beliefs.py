@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ def believed(data: CallData, groups: Sequence[Asked]) -> list[Belief]:
         return reading.values if data.is_exclusive(symbol.name) else _log_probs(symbol, reading)
 
     found = data.lookup(asked, log_probs)
-    dtype = next(iter(found.values()))[0].dtype if found else torch.get_default_dtype()
+    dtype = reduce(torch.promote_types, [table.dtype for table, _ in found.values()]) if found else torch.float32
     beliefs = []
     for (world, instances, _), here in zip(groups, own, strict=True):
         sizes = tuple([len(v.values) for v in world])
@@ -96,8 +97,8 @@ def _position(data: CallData, variable: Variable, instances: Instances, names: R
     value, fine = data.known(known, instances, names)
     value = value.long() if value.dtype == torch.bool else value
     if kind in ("below", "up to"):
-        listed = torch.tensor(variable.key[2], dtype=torch.float64)
-        return torch.searchsorted(listed, value.double().contiguous(), right=kind == "up to")
+        sorted_values, asked = _comparable(variable.key[2], value)
+        return torch.searchsorted(sorted_values, asked, right=kind == "up to")
     if kind == "number":
         limit = variable.key[2]
         if value.is_floating_point() or bool((value.abs() >= limit).any()):
@@ -120,6 +121,13 @@ def _found(listed: Sequence[Any], value: Tensor, otherwise: Tensor) -> Tensor:
     """The place of each value in a sorted list of numbers."""
     if not listed:
         return otherwise
-    numbers = torch.tensor(listed, dtype=torch.float64)
-    place = torch.searchsorted(numbers, value.double().contiguous()).clamp(max=len(listed) - 1)
-    return torch.where(numbers[place] == value.double(), place, otherwise)
+    numbers, asked = _comparable(listed, value)
+    place = torch.searchsorted(numbers, asked).clamp(max=len(listed) - 1)
+    return torch.where(numbers[place] == asked, place, otherwise)
+
+
+def _comparable(listed: Sequence[Any], value: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers of knowledge and of the data in one precision: whole numbers exactly, others in that of the data."""
+    whole = not value.is_floating_point() and all(isinstance(v, int) for v in listed)
+    dtype = torch.int64 if whole else value.dtype if value.is_floating_point() else torch.float64
+    return torch.tensor(listed, dtype=dtype), value.to(dtype).contiguous()

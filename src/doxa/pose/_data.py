@@ -84,6 +84,11 @@ class CallData:
         """Is a symbol bound to what is certain?"""
         return self.batch.meaning(name).returns in ("bool", "value")
 
+    def may_change(self, name: str) -> bool:
+        """May what a crisp symbol says differ between calls? Python functions and listed facts do not."""
+        meaning = self.batch.meaning(name)
+        return name in self.batch.symbols or next(iter((*meaning.parameters(), *meaning.buffers())), None) is not None
+
     def is_exclusive(self, name: str) -> bool:
         """Do the values of the last argument of a predicate exclude each other?"""
         return bool(getattr(self.batch.meaning(name), "exclusive", False))
@@ -139,7 +144,8 @@ class CallData:
         if values.ndim != 1:
             raise BindingError(f"{cell}: a number is needed, but its entries have shape {tuple(values.shape[1:])}")
         self._check_values(cell.row.rows, cell.field)
-        return values.cpu()[self._places(cell, instances)]
+        found = values.cpu()[self._places(cell, instances)]
+        return found if found.is_floating_point() or found.dtype == torch.bool else found.long()
 
     def _check_values(self, rows: str, field: str) -> None:
         """Refuse a field that holds what is no value of its finite sort."""
@@ -243,15 +249,15 @@ class CallData:
             fine = found >= 0 if finite else found > torch.iinfo(torch.int64).min
             return found + symbol.result.values[0] if isinstance(symbol.result.values, range) else found, fine
         parts = [
-            self.known(a, instances, names) if isinstance(a, Known) else (torch.as_tensor(a), torch.tensor(True))
-            for a in known.args
+            self.known(a, instances, names) if isinstance(a, Known) else (a, torch.tensor(True)) for a in known.args
         ]
-        (a, fine), (b, also) = parts
+        (a, fine), (b, also) = parts  # a plain number takes the precision of what stands beside it
         fine = (fine & also).expand(instances.count)
         if known.op in ("//", "mod"):
+            b = torch.as_tensor(b)
             fine, b = fine & (b != 0), torch.where(b == 0, torch.ones_like(b), b)
         operate = ARITHMETIC.get(known.op) or COMPARISON[known.op]
-        return operate(a, b).expand(instances.count), fine
+        return torch.as_tensor(operate(a, b)).expand(instances.count), fine
 
     def lookup(
         self, asked: Mapping[Symbol, Sequence[Question]], convert: Callable[[Symbol, Reading], Tensor]

@@ -368,6 +368,7 @@ class _Poser:
         """The instances by template, with where they are among all of them."""
         key = (asked.formulas, tuple(asked.scope.items()), tuple(sorted(asked.rows_of.items())), read.schema)
         known = self._templates.setdefault(key, [])
+        everyone = asked.instances.select(left)
         found = []
         for template in list(known):
             if not len(left):
@@ -387,7 +388,7 @@ class _Poser:
             template = Template(
                 read,
                 instances.select(torch.zeros(1, dtype=torch.int64)),
-                asked.instances,
+                everyone,
                 asked.rows_of,
                 self._seen,
                 self.limit,
@@ -399,7 +400,7 @@ class _Poser:
             fits = template.matches(read, instances)
             found.append((instances.select(fits.nonzero().squeeze(1)), template, left[fits]))
             left = left[~fits]
-        return found
+        return sorted(found, key=lambda part: int(part[2][0]))  # whatever earlier calls have met
 
     # -- everything together ----------------------------------------------------------------------------------------
 

@@ -35,6 +35,8 @@ class Template:
         labels: for each reference, the first one that is the same object.
         lengths: how long sequences are.
         counts: how many rows or objects there are, where all of them are ranged over.
+        tables: what crisp symbols said of values and numbers.
+        assumed: the values that known numbers were taken to have.
         posed: the problem, and what fills its variables.
     """
 
@@ -48,6 +50,8 @@ class Template:
     labels: list[int] = field(default_factory=list)
     lengths: dict[Cell, int] = field(default_factory=dict)
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    tables: list[tuple[Predicate | Function, list[tuple[Any, ...]], list[Any]]] = field(default_factory=list)
+    assumed: dict[Known, tuple[Any, ...]] = field(default_factory=dict)
     posed: PosedProblem = field(init=False)
     _place: dict[Reference, int] = field(default_factory=dict)
     _label: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -122,17 +126,25 @@ class Template:
         return self.data.is_exclusive(symbol.name)
 
     def tabulated(self, symbol: Predicate | Function, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """What a crisp symbol says of values and numbers; it is noted, for it may say something else another time."""
         defined = [t for t in tuples if not any(a is UNDEFINED for a in t)]
         found = iter(self.data.tabulated(symbol, defined) if defined else ())
         answers = [UNDEFINED if any(a is UNDEFINED for a in t) else next(found) for t in tuples]
-        return [UNDEFINED if a is None else a for a in answers]
+        answers = [UNDEFINED if a is None else a for a in answers]
+        self.tables.append((symbol, list(tuples), answers))
+        return answers
 
     def seen(self, known: Known) -> tuple[Any, ...]:
-        values, fine = self.data.known(known, self.everyone, self)
+        alike = torch.ones(self.everyone.count, dtype=torch.bool)
+        for cell, length in self.lengths.items():  # elsewhere the sequence may be shorter
+            lengths = self.data.length(cell, self.everyone)
+            alike &= False if lengths is None else lengths.cpu() == length
+        values, fine = self.data.known(known, self.everyone.select(alike.nonzero().squeeze(1)), self)
         earlier = self.values_seen.get(known, ())
         found = {*torch.unique(values[fine]).tolist(), *earlier} - {UNDEFINED}
         partial = not bool(fine.all()) or UNDEFINED in earlier
         self.values_seen[known] = (*sorted(found), *([UNDEFINED] if partial else []))
+        self.assumed[known] = self.values_seen[known]
         return self.values_seen[known]
 
     def named(self, value: Any) -> str:
@@ -147,16 +159,20 @@ class Template:
     # -- other instances --------------------------------------------------------------------------------------------
 
     def covers(self, data: CallData, instances: Instances) -> bool:
-        """Do the known numbers of these instances lie among the values that the problem was made for?"""
-        for variable in self.posed.given:
-            if variable.key[0] != "seen":
-                continue
-            values, fine = data.known(variable.key[1], instances, self)
-            listed = [v for v in variable.values if v is not UNDEFINED]
+        """Are the known numbers of these instances, and what tables say, those that the problem was made for?"""
+        for known, assumed in self.assumed.items():
+            values, fine = data.known(known, instances, self)
+            listed = [v for v in assumed if v is not UNDEFINED]
             values = values.long() if values.dtype == torch.bool else values
             inside = torch.isin(values, torch.tensor(listed, dtype=values.dtype)) | ~fine
-            if not inside.all() or (not fine.all() and UNDEFINED not in variable.values):
+            if not inside.all() or (not fine.all() and UNDEFINED not in assumed):
                 return False
+        for symbol, tuples, answers in self.tables:
+            if data.may_change(symbol.name):
+                defined = [(t, a) for t, a in zip(tuples, answers, strict=True) if not any(x is UNDEFINED for x in t)]
+                now = data.tabulated(symbol, [t for t, _ in defined]) if defined else []
+                if [UNDEFINED if a is None else a for a in now] != [a for _, a in defined]:
+                    return False
         return True
 
     def matches(self, data: CallData, instances: Instances) -> Tensor:

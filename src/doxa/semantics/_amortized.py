@@ -205,6 +205,11 @@ class AmortizedCompiled(Probabilistic):
     def _learner(self, axiom: Axiom, batch: ProblemBatch) -> Learner:
         name = self._name(axiom, batch)
         device = batch.belief.log_probs.device
+        if not self.learners.known(name) and torch._C._functorch.peek_interpreter_stack() is not None:
+            raise ConfigError(
+                f"the inference model of axiom {axiom.name!r} does not exist yet, and torch.func cannot make it; call "
+                "model.inference_step(...) with the data first"
+            )
         found: Learner = self.learners.find(name, lambda: self.how.learner(batch.problem, device))
         return found
 

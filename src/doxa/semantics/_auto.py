@@ -91,6 +91,13 @@ class _Compiled(Probabilistic):
     def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
         return self._chosen(batch).batch_truths(posed, batch, generator)
 
+    def truths(self, data: Data, generator: Generator) -> Tensor:
+        """Of axioms as a whole, where the budget allows it; else as if instances were independent."""
+        whole = self.posed(data, generator, whole=True)
+        if any(self._reason(batch) for posed in whole for batch in posed.batches):
+            return super().truths(data, generator)
+        return self.exact.truths(data, generator)
+
     def learn(self, data: Data, generator: Generator) -> int:
         if not isinstance(self.otherwise, AmortizedCompiled):
             return 0

@@ -3,39 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.logic import And, Axiom, Expr, Implies, Name, Quantifier, postorder
+from doxa.logic import And, Axiom, Expr, Implies, Let, Name, Quantifier, postorder
 from doxa.logic.syntax._binders import Group, first_forall
-from doxa.semantics._semantics import Reduction
 
-__all__ = ["AxiomLosses", "joint_axiom", "require_unweighted", "together", "weighted_sum"]
+__all__ = ["AxiomLosses", "joint_axiom", "require_unweighted", "row_by_row", "together", "weighted_sum"]
 
 
-class AxiomLosses(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class AxiomLosses:
     """The loss of each axiom, its weight, and all of them together.
 
     Facts about a predicate that is bound are labels, and stand beside the axioms: ``facts smokes`` and
     ``facts !smokes`` are the losses of those that say true and false, each with the weights of the facts in it.
 
     Attributes:
-        total: one number to minimise; with ``reduction="none"``, one for each instance.
         values: the loss of each axiom; with ``reduction="none"``, a tensor of the losses of its instances.
         weights: of the axioms.
         names: of the axioms.
 
-    >>> AxiomLosses(torch.tensor(1.0), (torch.tensor(1.0),), torch.ones(1), ("rule",)).by_name()
-    {'rule': tensor(1.)}
+    >>> losses = AxiomLosses((torch.tensor(1.0),), torch.ones(1), ("rule",), torch.tensor(1.0))
+    >>> losses.total, losses.by_name()
+    (tensor(1.), {'rule': tensor(1.)})
     """
 
-    total: Tensor
     values: tuple[Tensor, ...]
     weights: Tensor
     names: tuple[str, ...]
+    whole: Tensor | None
+
+    @property
+    def total(self) -> Tensor:
+        """One number to minimise; with ``reduction="none"``, one for each instance, if the axioms have the same."""
+        if self.whole is None:
+            shapes = ", ".join(str(tuple(loss.shape)) for loss in self.values)
+            raise ConfigError(
+                f"reduction='none': the axioms have instances of shapes {shapes}, which cannot be added; take "
+                "losses(reduction='none').by_name()"
+            )
+        return self.whole
 
     def by_name(self) -> dict[str, Tensor]:
         """The loss of each axiom by its name."""
@@ -49,7 +61,7 @@ def joint_axiom(axioms: Sequence[Axiom]) -> Axiom:
     instances are theirs. Elsewhere it is one event.
     """
     require_unweighted(axioms, "joint")
-    firsts = [first_forall(axiom.formula) for axiom in axioms]
+    firsts = [first_forall(row_by_row(axiom).formula) for axiom in axioms]
     own = [None if q is None else _over(q, whole=True) for q in firsts]
     if None in own or len(set(own)) > 1 or any(q is not None and q.guard is not None for q in firsts):
         own = [None if q is None else _over(q, whole=False) for q in firsts]
@@ -64,6 +76,20 @@ def joint_axiom(axioms: Sequence[Axiom]) -> Axiom:
         Group([next(fresh) for _ in g.names], sort=g.sort, domain=g.domain, sample=g.sample) for g in first.groups
     ]
     return Axiom("joint", Quantifier("forall", groups, And(*bodies) if len(bodies) > 1 else bodies[0]))
+
+
+def row_by_row(axiom: Axiom) -> Axiom:
+    """The axiom with variables over the objects of a row inside: ``forall s in scenes. forall x in s.objects. …``.
+
+    They are part of the row, which is the instance.
+    """
+    first = first_forall(axiom.formula)
+    groups = [] if first is None else list(first.groups)
+    inside = [i for i, g in enumerate(groups) if g.domain is not None and not isinstance(g.domain, Name)]
+    if first is None or not inside or not inside[0]:
+        return axiom
+    body = Quantifier("forall", groups[inside[0] :], first.body, guard=first.guard)
+    return replace(axiom, formula=Quantifier("forall", groups[: inside[0]], body))
 
 
 def _over(quantifier: Quantifier, *, whole: bool) -> Any:
@@ -90,7 +116,7 @@ def _first_variable(quantifier: Quantifier) -> Quantifier:
 
 def _renamed(root: Expr, names: dict[str, str]) -> Expr:
     """The formula with other names for its free variables; binders inside that use one of them keep it."""
-    bound = {n for node in postorder(root) for n in getattr(node, "names", ()) if isinstance(node, Quantifier)}
+    bound = {n for node in postorder(root) for n in getattr(node, "names", ()) if isinstance(node, Quantifier | Let)}
     if bound & set(names):
         raise ConfigError(
             f"a variable {sorted(bound & set(names))[0]!r} is bound twice, one inside the other; rename one of them "
@@ -124,15 +150,11 @@ def together(losses: Sequence[Tensor], is_log: Sequence[bool], aggregate: Callab
     return 1 - aggregate(torch.stack(truths))
 
 
-def weighted_sum(found: list[Tensor], weights: Tensor, reduction: Reduction) -> Tensor:
+def weighted_sum(found: list[Tensor], weights: Tensor) -> Tensor | None:
     """The sum of the losses of axioms, by instance where they are not reduced."""
     if not found:
         return torch.zeros(())
-    if reduction == "none" and len({loss.shape for loss in found}) > 1:
-        shapes = ", ".join(str(tuple(loss.shape)) for loss in found)
-        raise ConfigError(
-            f"reduction='none': the axioms have instances of shapes {shapes}, which cannot be added; take "
-            "losses(reduction='none').by_name()"
-        )
+    if len({loss.shape for loss in found}) > 1:  # instances of different axioms
+        return None
     stacked = torch.stack([loss.to(found[0].dtype) for loss in found], -1)
     return (stacked * weights.to(stacked)).sum(-1)

@@ -50,7 +50,7 @@ class ExactCompiled(Probabilistic):
             asked[:, output] = len(batch.outputs[output]) - 1
             if bool((reasoner.log_prob(batch.belief.detach(), asked, given=batch.given) > -torch.inf).any()):
                 raise undefined(posed.axiom)
-        return reasoner.log_prob(batch.belief, batch.observed, given=batch.given)
+        return reasoner.log_prob(batch.belief, batch.observed, given=batch.given).clamp(max=0.0)  # but for rounding
 
     def truths(self, data: Data, generator: Generator) -> Tensor:
         found = []

@@ -14,6 +14,7 @@ from doxa.errors import ConfigError, ProblemError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
 from doxa.pose import ProblemBatch, pose
 from doxa.problem import Budget
+from doxa.semantics._combine import row_by_row
 from doxa.semantics._exact import planned
 from doxa.semantics._semantics import Semantics
 
@@ -84,7 +85,7 @@ def explain(
     asked = _chosen(kb, axiom)
     budget = Budget() if how is None else how.budget
     with torch.no_grad():
-        (posed,) = pose([asked], interpretation, data, limit=budget.join, generator=generator)
+        (posed,) = pose([row_by_row(asked)], interpretation, data, limit=budget.join, generator=generator)
         found: dict[int, tuple[list[World], str]] = {}
         for batch in posed.batches:
             worlds, probabilities, said = _best(interpretation, batch, k, how, budget, generator)

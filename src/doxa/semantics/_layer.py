@@ -105,6 +105,6 @@ class KnowledgeLayer(nn.Module):
         for i, (name, of) in enumerate(zip(batch.problem.names[: len(batch.values)], batch.values, strict=True)):
             name = renamed(name, self.axiom, posed.variables).replace("'", "")
             own = probs[order, i, : len(of)]
-            found[name] = own[:, 1] if of == (False, True) else own
+            found[name] = own[:, 1] if of[0] is False else own
             values[name] = best[order, i]
         return ConditionedBeliefs(found, values, log_prob[order])

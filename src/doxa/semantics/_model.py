@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,9 +12,11 @@ from torch import Tensor, nn
 from doxa._cache import Cache
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, SatisfactionReport, load, parse, satisfaction
-from doxa.semantics._combine import AxiomLosses, joint_axiom, require_unweighted, together, weighted_sum
+from doxa.problem._logspace import is_traced
+from doxa.semantics._combine import AxiomLosses, joint_axiom, require_unweighted, row_by_row, together, weighted_sum
 from doxa.semantics._facts import FactRows, fact_rows
 from doxa.semantics._learners import Learners
+from doxa.semantics._options import OPTIONS, Chosen, Combine, check_options, unsaid
 from doxa.semantics._semantics import Compiled, Reduction, Semantics
 from doxa.semantics._weights import AxiomWeights
 from doxa.semantics._words import semantics as by_word
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Model"]
 
-Chosen = str | Semantics | Mapping[str, str | Semantics] | None
-Combine = Literal["sum", "joint"] | Callable[[Tensor], Tensor]
-OPTIONS = ("semantics", "generator", "reduction", "combine")
-"""Names in a call that are not data."""
 COMPILED = 32
 """Cache size."""
 
@@ -107,7 +104,7 @@ class Model(nn.Module):
             generator: draws what is sampled.
             data: objects of open sorts and rows, by name.
         """
-        self._check_options(reduction, combine, data)
+        check_options(self.kb, reduction, combine, data)
         if combine == "joint":
             found, weights, logs = self._joint(semantics, reduction, data, generator)
             names: tuple[str, ...] = ("joint",) if found else ()
@@ -116,6 +113,7 @@ class Model(nn.Module):
             names = tuple([axiom.name for axiom in self.kb.axioms])
             weights = self.weights()
         labels = self._label_losses(semantics, data, generator)
+        total: Tensor | None
         if callable(combine):
             require_unweighted(self.kb.axioms, "an aggregator")
             if reduction != "mean":
@@ -123,14 +121,20 @@ class Model(nn.Module):
             values = [*found, *[value for _, value, _ in labels]]
             total = together(values, [*logs, *[log for *_, log in labels]], combine)
         else:
-            total = weighted_sum(found, weights, reduction)
-            if labels and reduction != "none":
+            total = weighted_sum(found, weights)
+            if labels and total is not None and reduction != "none":
                 total = total + sum([value for _, value, _ in labels])
         if labels:
             names += tuple([name for name, _, _ in labels])
             weights = torch.cat([weights, weights.new_ones(len(labels))])
             found = [*found, *[value for _, value, _ in labels]]
-        return AxiomLosses(total, tuple(found), weights.to(total.dtype), names)
+        return AxiomLosses(tuple(found), weights, names, self._with_gradient(total))
+
+    def _with_gradient(self, total: Tensor | None) -> Tensor | None:
+        """A loss without any instance can be differentiated like any other: its derivative is 0."""
+        if total is None or total.requires_grad or not torch.is_grad_enabled() or is_traced(total):
+            return total
+        return total.requires_grad_() if any(p.requires_grad for p in self.parameters()) else total
 
     def loss(
         self,
@@ -168,7 +172,7 @@ class Model(nn.Module):
         >>> model.inference_step(semantics=doxa.Amortized(pretrain=10)), model.inference_step(semantics="exact")
         (11, 0)
         """
-        self._check_options("mean", combine, data)
+        check_options(self.kb, "mean", combine, data)
         if combine == "joint" and self.kb.axioms:
             return self._joint_ready(semantics).learn(data, generator)
         return sum([self._ready(c, n).learn(data, generator) for c, n in self._groups(semantics)])
@@ -194,7 +198,7 @@ class Model(nn.Module):
         >>> model.truth(semantics="exact"), model.truth(semantics="classical")
         ({'wet': tensor(0.3000)}, {'wet': tensor(0.)})
         """
-        self._check_options("mean", "sum", data)
+        check_options(self.kb, "mean", "sum", data)
         found: dict[int, Tensor] = {}
         for chosen, numbers in self._groups(semantics):
             ready = self._ready(chosen, numbers)
@@ -443,26 +447,15 @@ class Model(nn.Module):
         if isinstance(chosen, Mapping):
             return self._groups(semantics)[0][0]
         if chosen is None:
-            raise _unsaid()
+            raise unsaid()
         return self._meant(chosen)
-
-    def _check_options(self, reduction: Any, combine: Any, data: Mapping[str, Any]) -> None:
-        if reduction not in ("mean", "sum", "none"):
-            raise ConfigError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
-        if not callable(combine) and combine not in ("sum", "joint"):
-            raise ConfigError(f"combine is {combine!r}, expected 'sum', 'joint' or an aggregator of doxa.fuzzy")
-        for name in [n for n in data if self.kb.signature.describe(n) is None]:  # misspelt, it would pass for data
-            if name in ("quantifier", "impossible", "budget"):
-                raise ConfigError(f"{name} is an option of the semantics: semantics=doxa.Exact({name}=...)")
-            if near := difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.75):
-                raise ConfigError(f"there is no option and no data {name!r}; did you mean {near[0]}=...?")
 
     def _groups(self, semantics: Chosen) -> list[tuple[Semantics, tuple[int, ...]]]:
         """The axioms of each semantics."""
         chosen = self.semantics if semantics is None else semantics
         axioms = self.kb.axioms
         if chosen is None:
-            raise _unsaid()
+            raise unsaid()
         if not isinstance(chosen, Mapping):
             return [(self._meant(chosen), tuple(range(len(axioms))))] if axioms else []
         names = [axiom.name for axiom in axioms]
@@ -495,7 +488,7 @@ class Model(nn.Module):
 
         def make() -> Compiled:
             axioms = tuple([self.kb.axioms[i] for i in numbers]) if rewritten is None else rewritten()
-            made = chosen.compile(axioms, self.interpretation)
+            made = chosen.compile([row_by_row(a) for a in axioms], self.interpretation)
             if hasattr(made, "adopt"):
                 made.adopt(self.inference)
             return made
@@ -504,7 +497,3 @@ class Model(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_compiled": Cache(COMPILED)}  # plans are closures, and can be made again
-
-
-def _unsaid() -> ConfigError:
-    return ConfigError("say how to reason: loss(semantics='exact', ...), or Model(kb, 'exact', ...)")

@@ -72,8 +72,7 @@ class _Compiled(Probabilistic):
 
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
         truths = self.batch_truths(posed, batch, generator)
-        positive = truths > 0
-        return torch.where(positive, truths.clamp(min=torch.finfo(truths.dtype).tiny).log(), -torch.inf)
+        return torch.where(truths <= 0, -torch.inf, truths.clamp(min=torch.finfo(truths.dtype).tiny).log())
 
     def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
         problem, probs = batch.problem, batch.belief.log_probs.exp()
@@ -94,7 +93,7 @@ class _Compiled(Probabilistic):
             if bool(((outputs[..., output] == len(batch.outputs[output]) - 1) & (truths > 0)).any()):
                 raise undefined(posed.axiom)
         holds = (outputs == batch.observed.unsqueeze(1)).all(-1)
-        violated = (~holds & (columns.detach().amin(0) > 0)).any(-1)  # in a world that is possible
+        violated = (~holds & ~(columns.detach().amin(0) <= 0)).any(-1)  # in a world that is possible
         return torch.where(violated, truths.masked_fill(~holds, 0.0).amax(-1), 1.0)
 
     def together(self, truths: Tensor) -> Tensor:

@@ -60,6 +60,12 @@ class Sampled(Semantics):
         if not isinstance(self.estimator, Estimator):
             raise ConfigError(f"estimator is {self.estimator!r}, expected one of doxa.stochastic: LeaveOneOut(100)")
 
+    def for_labels(self) -> Semantics:
+        """What one network says of one fact needs no sampling."""
+        from doxa.semantics._exact import Exact
+
+        return Exact(impossible=self.impossible, budget=self.budget)
+
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
         return _Compiled(axioms, interpretation, self)
 

@@ -244,7 +244,7 @@ def _direct(
         spread = _spread(run, values, dims)
         flat = [_fed(run, t.reshape(-1), kind, symbol.name) for t, kind in zip(spread, kinds, strict=True)]
         raw = run.direct(symbol.name, flat)
-        return run.present(meaning, raw.reshape(*spread[0].shape, *raw.shape[1:]), view, algebra)
+        return run.present(meaning, raw.reshape((*spread[0].shape, *raw.shape[1:])), view, algebra)
 
     found = block.emit(("direct", symbol.name, tuple(kinds), view, id(algebra)), compute, inputs, axes, kind)
     if value is not None:

@@ -20,7 +20,7 @@ from doxa.errors import BindingError
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Meaning, Named, Network, Table, check_probabilities, is_draw, signature_text
 from doxa.logic.bind._universe import has_values, shape_of
-from doxa.logic.syntax._symbols import Function
+from doxa.logic.syntax._symbols import INT, Function
 from doxa.logic.tensor._algebra import Algebra, Kind
 from doxa.logic.tensor._classical import CLASSICAL
 from doxa.logic.tensor._index import cut, unravel
@@ -294,11 +294,11 @@ class Run(Pools):
             args = [c[number] for c in columns]
             key = tuple([id(a) if isinstance(a, Tensor) else a for a in args])
             if key not in known:
-                known[key] = self._plain(meaning, meaning.call(*args))
+                known[key] = self._plain(meaning, self._call(meaning, meaning.call, args))
             out.append(known[key])
         try:
             return torch.tensor(out, device=self.device, dtype=torch.bool if meaning.returns == "bool" else None)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RuntimeError):
             raise BindingError(
                 f"{name}: the function returned different kinds of values, such as {out[:3]!r}"
             ) from None
@@ -327,14 +327,17 @@ class Run(Pools):
         return value
 
     def _call(self, meaning: Network, call: Callable[..., Any], inputs: Sequence[Tensor]) -> Any:
-        shapes = tuple([shape_of(i) for i in inputs])
+        shapes = tuple([shape_of(i) if isinstance(i, Tensor) else i for i in inputs])
         if self.trace is not None:
             self.trace.calls.append((meaning.symbol.name, shapes))
         try:
             return call(*inputs)
         except Exception as error:
             # The trouble is the network's own; say where it was called.
-            error.add_note(f"in the network bound to {signature_text(meaning.symbol)}, called on shapes {shapes}")
+            single = (
+                "" if meaning.per_object else "; a function of single objects is bound as function(f, per_object=True)"
+            )
+            error.add_note(f"in what {signature_text(meaning.symbol)} is bound to, called on {shapes}{single}")
             raise
 
     # -- checks -----------------------------------------------------------------------------------------------------
@@ -360,6 +363,11 @@ class Run(Pools):
             raise BindingError(
                 f"{symbol.name}: the function returned {str(output.dtype).removeprefix('torch.')}, but a predicate is "
                 "true or false; return bool, or say what it returns with probs(...) or logits(...)"
+            )
+        if isinstance(symbol, Function) and symbol.result == INT and output.dtype.is_floating_point:
+            raise BindingError(
+                f"{symbol.name} yields Int, but what it is bound to returned {str(output.dtype)[6:]}; return whole "
+                "numbers, or declare it with -> Real"
             )
         if meaning.returns in ("prob", "logit", "log_prob") and not output.dtype.is_floating_point:
             raise BindingError(f"{symbol.name}: wanted floating point numbers from the network, got {output.dtype}")
