@@ -194,7 +194,9 @@ def test_instances_of_two_variables_have_two_axes_and_unequal_shapes_are_an_erro
     kb = "sort A; sort B; pred r(A, B); pred s(A); [x] forall a: A, b: B. r(a, b); [y] forall a: A. s(a)"
     model = doxa.Model(kb, r=doxa.probs(torch.full((2, 3), 0.5)), s=doxa.probs(torch.tensor([0.5, 0.5])))
     with pytest.raises(ConfigError, match=r"shapes \(2, 3\), \(2,\), which cannot be added"):
-        model.losses(semantics=semantics, reduction="none", A=2, B=3)
+        model.loss(semantics=semantics, reduction="none", A=2, B=3)
+    both = model.losses(semantics=semantics, reduction="none", A=2, B=3).by_name()
+    assert both["x"].shape == (2, 3) and both["y"].shape == (2,)
     alone = doxa.Model(parse(kb.split(" [y]")[0], warn=False), r=doxa.probs(torch.full((2, 3), 0.5)))
     each = alone.losses(semantics=semantics, reduction="none", A=2, B=3).by_name()["x"]
     assert each.shape == (2, 3) and bool((each > 0).all())

@@ -63,8 +63,11 @@ class Sampled(Semantics):
     def for_labels(self) -> Semantics:
         """What one network says of one fact needs no sampling."""
         from doxa.semantics._exact import Exact
+        from doxa.semantics._fuzzy import Fuzzy
 
-        return Exact(impossible=self.impossible, budget=self.budget)
+        if self.log:
+            return Exact(impossible=self.impossible, budget=self.budget)
+        return Fuzzy("product", impossible=self.impossible, budget=self.budget)  # 1 - p
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
         return _Compiled(axioms, interpretation, self)
