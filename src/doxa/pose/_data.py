@@ -84,10 +84,16 @@ class CallData:
         """Is a symbol bound to what is certain?"""
         return self.batch.meaning(name).returns in ("bool", "value")
 
-    def may_change(self, name: str) -> bool:
-        """May what a crisp symbol says differ between calls? Python functions and listed facts do not."""
+    def state(self, name: str) -> Any:
+        """What a crisp symbol says is the same while this is; None where it may be another at every call.
+
+        Python functions and listed facts stay as they are.
+        """
         meaning = self.batch.meaning(name)
-        return name in self.batch.symbols or next(iter((*meaning.parameters(), *meaning.buffers())), None) is not None
+        if name in self.batch.symbols or next(meaning.parameters(), None) is not None:
+            return None
+        buffers = list(meaning.buffers())
+        return None if any(b.is_inference() for b in buffers) else tuple([(id(b), b._version) for b in buffers])
 
     def is_exclusive(self, name: str) -> bool:
         """Do the values of the last argument of a predicate exclude each other?"""

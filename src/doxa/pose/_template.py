@@ -35,7 +35,7 @@ class Template:
         labels: for each reference, the first one that is the same object.
         lengths: how long sequences are.
         counts: how many rows or objects there are, where all of them are ranged over.
-        tables: what crisp symbols said of values and numbers.
+        tables: what crisp symbols said of values and numbers: the symbol, arguments, answers, and its state then.
         assumed: the values that known numbers were taken to have.
         posed: the problem, and what fills its variables.
     """
@@ -50,7 +50,7 @@ class Template:
     labels: list[int] = field(default_factory=list)
     lengths: dict[Cell, int] = field(default_factory=dict)
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
-    tables: list[tuple[Predicate | Function, list[tuple[Any, ...]], list[Any]]] = field(default_factory=list)
+    tables: list[list[Any]] = field(default_factory=list)
     assumed: dict[Known, tuple[Any, ...]] = field(default_factory=dict)
     posed: PosedProblem = field(init=False)
     _place: dict[Reference, int] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Template:
         found = iter(self.data.tabulated(symbol, defined) if defined else ())
         answers = [UNDEFINED if any(a is UNDEFINED for a in t) else next(found) for t in tuples]
         answers = [UNDEFINED if a is None else a for a in answers]
-        self.tables.append((symbol, list(tuples), answers))
+        self.tables.append([symbol, list(tuples), answers, self.data.state(symbol.name)])
         return answers
 
     def seen(self, known: Known) -> tuple[Any, ...]:
@@ -167,12 +167,15 @@ class Template:
             inside = torch.isin(values, torch.tensor(listed, dtype=values.dtype)) | ~fine
             if not inside.all() or (not fine.all() and UNDEFINED not in assumed):
                 return False
-        for symbol, tuples, answers in self.tables:
-            if data.may_change(symbol.name):
+        for table in self.tables:
+            symbol, tuples, answers, state = table
+            now = data.state(symbol.name)
+            if now is None or now != state:
                 defined = [(t, a) for t, a in zip(tuples, answers, strict=True) if not any(x is UNDEFINED for x in t)]
-                now = data.tabulated(symbol, [t for t, _ in defined]) if defined else []
-                if [UNDEFINED if a is None else a for a in now] != [a for _, a in defined]:
+                said = data.tabulated(symbol, [t for t, _ in defined]) if defined else []
+                if [UNDEFINED if a is None else a for a in said] != [a for _, a in defined]:
                     return False
+                table[3] = now
         return True
 
     def matches(self, data: CallData, instances: Instances) -> Tensor:

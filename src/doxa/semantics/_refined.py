@@ -15,6 +15,7 @@ from doxa.fuzzy import logic as logic_by_name
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.pose._pose import undefined
+from doxa.problem import Problem
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
 
@@ -82,11 +83,12 @@ class _Compiled(Probabilistic):
                 f"refinement lists worlds, and there are {problem.describe_size()}, more than Budget(worlds="
                 f"{self.how.budget.worlds:,}); raise it, or use Fuzzy(...) or Sampled(...) for this axiom",
             )
-        worlds = problem.worlds().to(probs.device)
+        worlds, computed = self._worlds(problem)
+        worlds = worlds.to(probs.device)
         columns = torch.stack([probs[:, i, :].index_select(-1, worlds[:, i]) for i in range(worlds.shape[1])])
         truths = self.how.conjunction().reduce(columns, 0)  # (instances, worlds)
         if batch.given is None:
-            outputs = problem(worlds).unsqueeze(0)
+            outputs = computed.to(probs.device).unsqueeze(0)
         else:
             outputs = problem(worlds.unsqueeze(0), batch.given.unsqueeze(1))
         for output in batch.partial:
@@ -95,6 +97,19 @@ class _Compiled(Probabilistic):
         holds = (outputs == batch.observed.unsqueeze(1)).all(-1)
         violated = (~holds & ~(columns.detach().amin(0) <= 0)).any(-1)  # in a world that is possible
         return torch.where(violated, truths.masked_fill(~holds, 0.0).amax(-1), 1.0)
+
+    def _worlds(self, problem: Problem) -> tuple[Tensor, Tensor]:
+        """All worlds, and their outputs where nothing is given, once for each problem."""
+        plans, key = self.interpretation.plans, ("worlds", id(problem))
+        if key not in plans:
+            worlds = problem.worlds()
+            plans[key] = (
+                problem,
+                worlds,
+                worlds if problem.given else problem(worlds),
+            )  # the problem keeps its identity
+        _, worlds, outputs = plans[key]
+        return worlds, outputs
 
     def together(self, truths: Tensor) -> Tensor:
         """The truth of an axiom is that of its weakest instance."""

@@ -32,6 +32,9 @@ from doxa.logic.syntax._walk import postorder
 
 __all__ = ["Batch", "Interpretation", "row_names"]
 
+PLANS = 1024
+"""Cache size: a knowledge base of a hundred axioms has some hundred plans."""
+
 
 class Interpretation(nn.Module):
     """The meaning of each symbol of a knowledge base, by keyword.
@@ -61,7 +64,7 @@ class Interpretation(nn.Module):
         self.constants = nn.ModuleDict()
         self._bound: dict[str, Meaning] = {}
         self._fixed: dict[str, Fixed] = {}
-        self.plans: Cache[Any, Any] = Cache(64)  # a copy starts with none: they are made of closures over this one
+        self.plans: Cache[Any, Any] = Cache(PLANS)  # a copy starts with none: they are made of closures over this one
         self._rows = row_names([a.formula for a in kb.axioms])
         signature = kb.signature
         self.constants_of: dict[str, list[str]] = {}
