@@ -126,7 +126,7 @@ def test_a_task_that_comes_with_doxa_on_digits_of_ones_own(tmp_path: Path, capsy
     options = ["--data", str(digits), "--out", str(tmp_path / "runs"), "--steps", "2", "--quiet"]
     for task, rows in (("addition", 30), ("multiplication", 30), ("equation", 1)):
         assert main(["train", task, "--semantics", "refined", *options]) == 0
-        run = capsys.readouterr().out.removeprefix("run: ").strip()
+        run = capsys.readouterr().out.splitlines()[-1].removeprefix("run: ")
         assert main(["evaluate", run, "--json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)
         assert row["rows"] >= rows and 0 <= row["satisfaction"][next(iter(row["satisfaction"]))] <= 1

@@ -41,7 +41,7 @@ def test_entangled_knowledge_is_compiled() -> None:
 
 
 def test_variables_with_many_values_are_not_made_into_clauses() -> None:
-    with pytest.raises(BudgetError, match=r"stands for about .* clauses, .* more than 2,097,152"):
+    with pytest.raises(BudgetError, match=r"stands for about .* clauses, .* more than 16,777,216"):
         Compilation(majority(200))
 
 

@@ -346,7 +346,7 @@ def test_tasks_with_mistakes(tmp_path: Path) -> None:
     task = coins()
     with pytest.raises(ConfigError, match="there is no semantics 'exakt'; did you mean 'exact'"):
         task.semantics_of("exakt")
-    with pytest.raises(ConfigError, match="only fuzzy and refined have"):
+    with pytest.raises(ConfigError, match="only fuzzy, refined, amortized take"):
         task.semantics_of("exact:godel")
     with pytest.raises(ConfigError, match="unknown key 'step'; did you mean 'steps'"):
         train_task(task, "exact", tmp_path / "a", settings=["step=3"], progress=False)

@@ -192,7 +192,7 @@ class Template:
             return fits.index_put((where,), self.matches(data, instances.select(where))) if len(where) else fits
         here: dict[int, Tensor | int] = {}
         for i, j, same in self._comparisons:
-            for k in (i, j):
+            for k in (j, i):  # in the order in which they were first met, which numbers objects alike in all calls
                 if k not in here:
                     at = self.references[k][1]
                     known = at.index if isinstance(at, Indexed) and not at.name else None

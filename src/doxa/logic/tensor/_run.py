@@ -334,10 +334,11 @@ class Run(Pools):
             return call(*inputs)
         except Exception as error:
             # The trouble is the network's own; say where it was called.
-            single = (
-                "" if meaning.per_object else "; a function of single objects is bound as function(f, per_object=True)"
-            )
-            error.add_note(f"in what {signature_text(meaning.symbol)} is bound to, called on {shapes}{single}")
+            error.add_note(f"in what {signature_text(meaning.symbol)} is bound to, called on shapes {shapes}")
+            if meaning.bare and not meaning.per_object:
+                error.add_note(
+                    "functions are called with tensors; for one value at a time say function(f, per_object=True)"
+                )
             raise
 
     # -- checks -----------------------------------------------------------------------------------------------------
