@@ -303,7 +303,11 @@ def test_tapes_with_numbers(wrong: bool) -> None:
 NEAR_THE_END: list[Callable[[Tensor], Distribution]] = [lambda p: Bernoulli(probs=p), lambda p: Geometric(probs=p)]
 
 
+@pytest.mark.parametrize("validated", [True, False])  # torch.compile turns torch's own checks off for good
 @pytest.mark.parametrize("make", NEAR_THE_END)
-def test_parameters_near_the_end_of_their_range(make: Callable[[Tensor], Distribution]) -> None:
+def test_parameters_near_the_end_of_their_range(
+    make: Callable[[Tensor], Distribution], validated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Distribution, "_validate_args", validated)
     verdict = check_unbiased(Score(1), make, torch.cos, order=1, at=t(0.02))
     assert verdict.ok, str(verdict)

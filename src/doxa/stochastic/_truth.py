@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.polynomial import chebyshev
 from torch import Tensor
-from torch.distributions import Distribution, Independent
+from torch.distributions import Distribution, Independent, constraints
 
 from doxa.stochastic.estimators._factors import LARGEST_SUPPORT, log_prob, support, total_size
 
@@ -79,8 +79,21 @@ def is_countable(base: Distribution) -> bool:
     return bool(getattr(base.support, "is_discrete", False))
 
 
+def require_valid(distribution: Distribution) -> None:
+    """A ``ValueError`` unless the parameters are allowed. torch says so itself only until torch.compile was used."""
+    while isinstance(distribution, Independent):
+        distribution = distribution.base_dist
+    for name, constraint in distribution.arg_constraints.items():
+        value = vars(distribution).get(name)
+        if not isinstance(value, Tensor) or isinstance(constraint, type(constraints.dependent)):
+            continue
+        if not bool(constraint.check(value).all()):  # type: ignore[no-untyped-call]
+            raise ValueError(f"{name} is not allowed for {type(distribution).__name__}: {value}")
+
+
 def expectation(distribution: Distribution, cost: Callable[[Tensor], Tensor]) -> Tensor:
     """E[cost(x)] of one distribution without batch: a sum, or an integral to all digits there are."""
+    require_valid(distribution)
     shape = distribution.event_shape
     size = total_size(distribution)
     if size is not None:
