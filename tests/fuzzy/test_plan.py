@@ -118,9 +118,10 @@ def test_plans_are_kept_by_structure() -> None:
     fz.valuation(kb, beliefs, fz.logic("yager(2)"), Object=2)
     fz.valuation(kb, beliefs, "yager(2.0)", Object=2)
     assert len(beliefs.plans) == 2
-    for p in range(100):
+    beliefs.plans.size = 8
+    for p in range(20):
         fz.valuation(kb, beliefs, f"yager({p + 1})", Object=2)
-    assert len(beliefs.plans) <= 64
+    assert len(beliefs.plans) <= 8
 
 
 def test_networks_run_once_for_all_axioms() -> None:
