@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,18 +14,34 @@ from doxa._numerics import log1mexp
 from doxa.errors import KnowledgeError
 from doxa.logic import Function
 from doxa.logic.tensor._readings import Reading
-from doxa.pose._data import CallData, Instances, Question, References, Symbol
+from doxa.pose._data import CallData, Instances, Lookup, Question, Reference, Symbol, entries_of
 from doxa.pose._variables import NUMBERS, UNDEFINED, Variable
 from doxa.problem import Belief
 
-__all__ = ["believed", "given_values"]
+__all__ = ["Arranged", "arrange", "believed", "given_values"]
 
 NEG_INF = float("-inf")
-Asked = tuple[tuple[Variable, ...], Instances, References]
+Asked = tuple[tuple[Variable, ...], Instances, Sequence[Reference]]
 
 
-def believed(data: CallData, groups: Sequence[Asked]) -> list[Belief]:
-    """What the networks believe about world variables, one row for each instance; every network runs once."""
+class Arranged(NamedTuple):
+    """How beliefs are put together from what symbols say.
+
+    Attributes:
+        lookup: what the symbols are asked.
+        arguments: for each symbol, the arguments of a question; None for one that stays open.
+        beliefs: for each group the sizes of its variables, how many instances it has, for each symbol how many of the
+            variables are its and their places in what it says (None: the first ones, in order), and the order of the
+            variables among all of these.
+    """
+
+    lookup: Lookup
+    arguments: dict[Symbol, tuple[Any, ...]]
+    beliefs: list[tuple[tuple[int, ...], int, list[tuple[Symbol, int, Tensor | None]], Tensor | None]]
+
+
+def arrange(data: CallData, groups: Sequence[Asked]) -> Arranged:
+    """Where the beliefs about world variables will be, one row for each instance; no network runs."""
     asked: dict[Symbol, list[Question]] = {}
     own: list[dict[Symbol, list[tuple[int, int]]]] = []
     for world, instances, names in groups:
@@ -36,35 +52,44 @@ def believed(data: CallData, groups: Sequence[Asked]) -> list[Belief]:
             here.setdefault(symbol, []).append((w, len(questions)))
             questions.append((args, instances, names))
         own.append(here)
-
-    def log_probs(symbol: Symbol, reading: Reading) -> Tensor:
-        if reading.values.dtype in (torch.float16, torch.bfloat16):  # under autocast the logic stays in float32
-            reading = Reading(reading.values.float(), reading.returns)
-        return reading.values if data.is_exclusive(symbol.name) else _log_probs(symbol, reading)
-
-    found = data.lookup(asked, log_probs)
-    dtype = reduce(torch.promote_types, [table.dtype for table, _ in found.values()]) if found else torch.float32
+    lookup = data.locate(asked)
     beliefs = []
     for (world, instances, _), here in zip(groups, own, strict=True):
-        sizes = tuple([len(v.values) for v in world])
-        parts, order = [], []
+        parts: list[tuple[Symbol, int, Tensor | None]] = []
+        order: list[int] = []
         for symbol, variables in here.items():
-            table, places = found[symbol]
-            own_places = [places[question] for _, question in variables]
-            offsets = torch.tensor([offset for _, offset in own_places])
-            first = own_places[0][0]
-            if all(place is first for place, _ in own_places):
-                index = first.unsqueeze(-1) + offsets
-            else:
-                index = torch.stack([place for place, _ in own_places], -1) + offsets
-            picked = table.index_select(0, index.flatten().to(table.device)).to(dtype)
-            picked = picked.view(instances.count, len(variables), table.shape[-1])
-            parts.append(pad(picked, (0, max(sizes) - table.shape[-1]), value=NEG_INF))
+            places = [lookup.places[symbol][question] for _, question in variables]
+            index = torch.stack([place for place, _ in places], -1) + torch.tensor([offset for _, offset in places])
+            index = index.flatten().to(data.batch.device)
+            in_order = torch.equal(index, torch.arange(len(index), device=index.device))
+            parts.append((symbol, len(variables), None if in_order else index))
             order += [w for w, _ in variables]
+        back = torch.tensor(sorted(range(len(order)), key=order.__getitem__), device=data.batch.device)
+        sizes = tuple([len(v.values) for v in world])
+        beliefs.append((sizes, instances.count, parts, None if order == sorted(order) else back))
+    return Arranged(lookup, {symbol: questions[0][0] for symbol, questions in asked.items()}, beliefs)
+
+
+def believed(data: CallData, arranged: Arranged) -> list[Belief]:
+    """What the networks believe about world variables; every network runs once."""
+    tables = {}
+    for symbol, reading in data.read(arranged.lookup).items():
+        if reading.values.dtype in (torch.float16, torch.bfloat16):  # under autocast the logic stays in float32
+            reading = Reading(reading.values.float(), reading.returns)
+        exclusive = arranged.arguments[symbol][-1:] == (None,)
+        table = reading.values if exclusive else _log_probs(symbol, reading)
+        tables[symbol] = entries_of(symbol, arranged.arguments[symbol], table)
+    dtype = reduce(torch.promote_types, [table.dtype for table in tables.values()]) if tables else torch.float32
+    beliefs = []
+    for sizes, count, own, order in arranged.beliefs:
+        parts = []
+        for symbol, width, index in own:
+            table = tables[symbol]
+            picked = table[: count * width] if index is None else table.index_select(0, index.to(table.device))
+            picked = picked.to(dtype).view(count, width, table.shape[-1])
+            parts.append(pad(picked, (0, max(sizes) - table.shape[-1]), value=NEG_INF))
         together = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-        if order != sorted(order):
-            back = torch.tensor(sorted(range(len(order)), key=order.__getitem__), device=together.device)
-            together = together.index_select(1, back)
+        together = together if order is None else together.index_select(1, order)
         beliefs.append(Belief(together, sizes, validate=False))
     return beliefs
 
@@ -86,13 +111,15 @@ def _log_probs(symbol: Symbol, reading: Reading) -> Tensor:
     return torch.stack([log1mexp(-values), values], -1)
 
 
-def given_values(data: CallData, variables: Sequence[Variable], instances: Instances, names: References) -> Tensor:
+def given_values(
+    data: CallData, variables: Sequence[Variable], instances: Instances, names: Sequence[Reference]
+) -> Tensor:
     """The positions of what the data decide among the values of given variables: int64 ``(instances, variables)``."""
     columns = [_position(data, v, instances, names) for v in variables]
     return torch.stack(columns, -1) if columns else torch.zeros(instances.count, 0, dtype=torch.int64)
 
 
-def _position(data: CallData, variable: Variable, instances: Instances, names: References) -> Tensor:
+def _position(data: CallData, variable: Variable, instances: Instances, names: Sequence[Reference]) -> Tensor:
     kind, known = variable.key[:2]
     value, fine = data.known(known, instances, names)
     value = value.long() if value.dtype == torch.bool else value

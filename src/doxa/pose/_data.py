@@ -3,21 +3,96 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic import INT, REAL, Function, Interpretation, Predicate
+from doxa.logic import INT, REAL, Function, Interpretation, Predicate, Sort
+from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.tensor._readings import Reading, readings
-from doxa.pose._values import Cell, Known, Object, Row
+from doxa.pose._variables import UNDEFINED
 
-__all__ = ["CallData", "Indexed", "Instances", "Reference", "References", "position"]
+__all__ = [
+    "CallData",
+    "Cell",
+    "Indexed",
+    "Instances",
+    "Known",
+    "Lookup",
+    "Object",
+    "Own",
+    "Reference",
+    "Row",
+    "Symbol",
+    "position",
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A data row of an instance: its number among the instance's own rows, or among all of them."""
+
+    rows: str
+    number: int
+    fixed: bool = False
+    """Whether the number is that of the data, the same in every instance."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A field of a row, or an element of the sequence in it; its use decides whether it is an object or a number.
+
+    The path to an element has numbers, or names of variables, whose numbers differ between instances.
+    """
+
+    row: Row
+    field: str
+    path: tuple[int | str, ...] = ()
+
+    def __str__(self) -> str:
+        place = f"{self.row.rows}[{self.row.number}]" if self.row.number else self.row.rows
+        return f"{place}.{self.field}" + "".join([f"[{i}]" for i in self.path])
+
+
+@dataclass(frozen=True)
+class Own:
+    """The value of a variable over a finite sort, one for each instance."""
+
+    name: str
+    sort: Sort
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Object:
+    """An object of an instance, or a value of a finite sort: the same label says that it is the same one."""
+
+    sort: str
+    label: int
+
+
+@dataclass(frozen=True)
+class Known:
+    """A number, a value or a truth that the data alone decide, the same way in every instance."""
+
+    op: str
+    args: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        if self.op in ("cell", "own"):
+            return str(self.args[0])
+        if self.op == "call":
+            return f"{self.args[0].name}({', '.join(map(str, self.args[1]))})"
+        return f"({f' {self.op} '.join(map(str, self.args))})"
 
 
 @dataclass(frozen=True)
@@ -30,12 +105,6 @@ class Indexed:
 
 Reference = tuple[str, Cell | Indexed]
 """How a formula refers to an object or to a value of a finite sort: the sort, and where it is found."""
-
-
-class References(Protocol):
-    """Who knows what the objects of a formula refer to, by their labels."""
-
-    references: list[Reference]
 
 
 @dataclass(eq=False)
@@ -54,31 +123,48 @@ class Instances:
 
 
 Symbol = Predicate | Function
-Question = tuple[tuple[Any, ...], Instances, References]
-"""Arguments of a symbol, and the instances in which they are asked about."""
+Block = tuple[str, Any]
+"""Objects without an index: their sort, and the constant or the field (rows, name, axes of a sequence) they are in."""
+Question = tuple[tuple[Any, ...], Instances, Sequence[Reference]]
+"""Arguments of a symbol, the instances in which they are asked about, and what the labels of objects refer to."""
 
 
-def _plainly(symbol: Symbol, reading: Reading) -> Tensor:
-    return reading.values
+class Lookup(NamedTuple):
+    """What symbols are asked, made out before any of them is.
+
+    Attributes:
+        columns: for each symbol what it is told, by argument: numbers or indices, or the objects of a sort by number.
+        places: for each symbol where each question's answers are in its table: ``(instances,)``, and an offset.
+        blocks: where the objects come from that have no index.
+    """
+
+    columns: dict[Symbol, dict[int, Tensor | tuple[str, Tensor]]]
+    places: dict[Symbol, list[tuple[Tensor, int]]]
+    blocks: tuple[Block, ...]
 
 
 class CallData:
     """Where objects, numbers and sequences are, for many instances at once."""
 
     def __init__(self, interpretation: Interpretation, data: Mapping[str, Any], rows: Sequence[str]) -> None:
-        self.interpretation = interpretation
-        self.batch = interpretation.read(data, rows)
-        # Rows are read cell by cell; a symbol is told only of objects.
-        self.given = {name: value for name, value in data.items() if name not in self.batch.rows}
-        self._blocks: dict[tuple[str, Any], tuple[int, Tensor]] = {}
+        self.interpretation, self._data, self._rows_named = interpretation, data, rows
+        self.looked = False
+        """Was anything looked at besides shapes? Then other data of these shapes may be posed in another way."""
+        self._blocks: dict[Block, tuple[int, Tensor]] = {}
         self._next: dict[str, int] = {}
         self._checked: set[tuple[str, str]] = set()
-        self._counts: dict[str, int] = {}
 
-    @property
-    def schema(self) -> Any:
-        """What a plan depends on."""
-        return self.batch.schema
+    @cached_property
+    def batch(self) -> Batch:
+        """The data, checked."""
+        return self.interpretation.read(self._data, self._rows_named)
+
+    @cached_property
+    def given(self) -> Mapping[str, Any]:
+        """What a symbol is told of besides its arguments: objects; rows are read cell by cell."""
+        if all(isinstance(value, Tensor | int) for value in self._data.values()):
+            return self._data
+        return {name: value for name, value in self._data.items() if name not in self.batch.rows}
 
     def is_crisp(self, name: str) -> bool:
         """Is a symbol bound to what is certain?"""
@@ -89,6 +175,7 @@ class CallData:
 
         Python functions and listed facts stay as they are.
         """
+        self.looked = True
         meaning = self.batch.meaning(name)
         if name in self.batch.symbols or next(meaning.parameters(), None) is not None:
             return None
@@ -105,9 +192,7 @@ class CallData:
 
     def object_count(self, sort: str) -> int:
         """How many objects a sort has."""
-        if sort not in self._counts:
-            self._counts[sort] = self.batch.objects(sort).size if self.batch.has_objects(sort) else 0
-        return self._counts[sort]
+        return self.batch.objects(sort).size if self.batch.has_objects(sort) else 0
 
     def field(self, rows: str, name: str) -> Column:
         """A field of rows."""
@@ -120,6 +205,7 @@ class CallData:
         """How long the sequence in a field is, ``(instances,)``; None if it is none."""
         column = self.field(cell.row.rows, cell.field)
         if column.lengths is not None:
+            self.looked = True
             return None if cell.path else column.lengths[self._rows(cell.row, instances)]
         if column.values.ndim <= 1 + len(cell.path):
             return None
@@ -139,14 +225,15 @@ class CallData:
             at = at * column.values.shape[1 + axis] + i
         return at
 
-    def _entries(self, cell: Cell) -> Tensor:
-        column = self.field(cell.row.rows, cell.field)
-        levels = 1 if column.lengths is not None else 1 + len(cell.path)
-        return column.values.flatten(0, levels - 1) if levels > 1 else column.values
+    def _entries(self, rows: str, field: str, depth: int) -> Tensor:
+        """The entries of a field, or of the sequences in it, on one axis."""
+        column = self.field(rows, field)
+        return column.values.flatten(0, depth) if depth and column.lengths is None else column.values
 
     def numbers(self, cell: Cell, instances: Instances) -> Tensor:
         """The numbers in a field: ``(instances,)``."""
-        values = self._entries(cell)
+        self.looked = True
+        values = self._entries(cell.row.rows, cell.field, len(cell.path))
         if values.ndim != 1:
             raise BindingError(f"{cell}: a number is needed, but its entries have shape {tuple(values.shape[1:])}")
         self._check_values(cell.row.rows, cell.field)
@@ -178,9 +265,11 @@ class CallData:
         if finite is not None:
             found = self.numbers(at, instances).long()
             return found - finite[0] if isinstance(finite, range) else found
-        values = self._entries(at)
+        place = (at.row.rows, at.field, len(at.path))
+        values = self._entries(*place)
         scalar = values.ndim == 1 and not values.dtype.is_floating_point and values.dtype != torch.bool
         if scalar and self.batch.has_objects(sort):
+            self.looked = True
             found = values.cpu().long()[self._places(at, instances)]
             count = self.object_count(sort)
             if ((found < 0) | (found >= count)).any():
@@ -188,29 +277,30 @@ class CallData:
                     f"{at}: it holds {found.min().item()} to {found.max().item()}, but {sort} has {count}"
                 )
             return found
-        return self._block(sort, (at.row.rows, at.field, len(at.path)), values) + self._places(at, instances)
+        return self._block((sort, place)) + self._places(at, instances)
 
-    def _block(self, sort: str, key: Any, values: Tensor) -> int:
+    def _block(self, block: Block) -> int:
         """The number of the first of some objects that come with features."""
-        if (sort, key) not in self._blocks:
+        if block not in self._blocks:
+            sort, where = block
+            fixed = None if isinstance(where, tuple) else self.interpretation.constant(where)
+            values = self._entries(*where) if fixed is None or fixed.tensor is None else fixed.tensor.unsqueeze(0)
             first = self._next.get(sort, self.object_count(sort))
-            self._blocks[sort, key] = (first, values)
+            self._blocks[block] = (first, values)
             self._next[sort] = first + len(values)
-        return self._blocks[sort, key][0]
+        return self._blocks[block][0]
 
     def own_constant(self, name: str) -> Reference:
         """A constant of an open sort."""
         sort = self.batch.signature.constants[name].sort.name
         fixed = self.interpretation.constant(name)
         if sort in self.batch.given and fixed is not None and fixed.tensor is not None:
-            return sort, Indexed(self._block(sort, ("constant", name), fixed.tensor.unsqueeze(0)))
+            return sort, Indexed(self._block((sort, name)))
         return sort, Indexed(self.batch.index_of(name))
 
     def column(self, sort: str, ids: Tensor) -> Tensor:
-        """What a symbol is told of objects: their indices, or their features where some have no index."""
+        """The features of objects, some of which have no index."""
         count = self.object_count(sort)
-        if not len(ids) or int(ids.max()) < count:
-            return ids.to(self.batch.device)
         last = int(ids[-1])
         blocks = [(first, values) for (of, _), (first, values) in self._blocks.items() if of == sort]
         needed = [(first, values) for first, values in blocks if int(ids[0]) < first + len(values) and first <= last]
@@ -234,7 +324,7 @@ class CallData:
         order = torch.cat([inside.nonzero().squeeze(1) for inside, _ in parts])
         return torch.cat([values for _, values in parts]).index_select(0, order.argsort().to(self.batch.device))
 
-    def known(self, known: Known, instances: Instances, names: References) -> tuple[Tensor, Tensor]:
+    def known(self, known: Known, instances: Instances, names: Sequence[Reference]) -> tuple[Tensor, Tensor]:
         """The value of what the data decide, ``(instances,)``, and where it has one."""
         if known.op in ("cell", "own"):
             fine = torch.ones(instances.count, dtype=torch.bool)
@@ -245,8 +335,10 @@ class CallData:
             return here + values[0] if isinstance(values, range) else here, fine
         if known.op == "call":
             symbol, args = known.args
-            table, ((place, offset),) = self.lookup({symbol: [(args, instances, names)]}, _plainly)[symbol]
-            found = table.detach().cpu()[place + offset]
+            self.looked = True
+            lookup = self.locate({symbol: [(args, instances, names)]})
+            ((place, offset),) = lookup.places[symbol]
+            found = entries_of(symbol, args, self.read(lookup)[symbol].values).detach().cpu()[place + offset]
             if found.is_floating_point():
                 return found, ~found.isnan()
             if found.dtype == torch.bool:
@@ -265,38 +357,32 @@ class CallData:
         operate = ARITHMETIC.get(known.op) or COMPARISON[known.op]
         return torch.as_tensor(operate(a, b)).expand(instances.count), fine
 
-    def lookup(
-        self, asked: Mapping[Symbol, Sequence[Question]], convert: Callable[[Symbol, Reading], Tensor]
-    ) -> dict[Symbol, tuple[Tensor, list[tuple[Tensor, int]]]]:
-        """What symbols say of arguments in many instances. Every network runs once.
+    def locate(self, asked: Mapping[Symbol, Sequence[Question]]) -> Lookup:
+        """What symbols will be asked, and where the answer to each question will be.
 
-        Args:
-            asked: for each symbol, arguments and the instances in which they are asked about. An argument that is None
-                is left open: its values are on the last axis.
-            convert: turns what a symbol says, ``(tuples, *finite arguments, ...)``, into what is wanted.
-
-        Returns:
-            For each symbol a table ``(entries, ...)``, and for each question where its answers are: ``(instances,)``,
-            and an offset that is the same for all of them.
+        An argument that is None is left open: its values are on the last axis.
         """
         columns, places = {}, {}
         for symbol, questions in asked.items():
-            columns[symbol.name], places[symbol] = self._tuples(symbol, questions)
-        found = readings(self.interpretation, columns, self.given) if columns else {}
-        answers: dict[Symbol, tuple[Tensor, list[tuple[Tensor, int]]]] = {}
-        for symbol, questions in asked.items():
-            table = convert(symbol, found[symbol.name])
-            table = table if columns[symbol.name] else table.unsqueeze(0)
-            pairs = zip(symbol.sorts, questions[0][0], strict=True)
-            sizes = [len(s.values) for s, argument in pairs if s.values is not None and argument is not None]
-            entries = table.reshape(len(table) * math.prod(sizes), *table.shape[1 + len(sizes) :])
-            answers[symbol] = entries, self._entries_of(symbol, questions, places[symbol])
-        return answers
+            columns[symbol], tuples = self._tuples(symbol, questions)
+            places[symbol] = self._located(symbol, questions, tuples)
+        return Lookup(columns, places, tuple(self._blocks))
 
-    def _entries_of(
+    def read(self, lookup: Lookup) -> dict[Symbol, Reading]:
+        """What symbols say, ``(tuples, *finite arguments, ...)``. Every network runs once."""
+        for block in lookup.blocks:  # number objects as when they were located
+            self._block(block)
+        columns = {
+            symbol.name: {i: told if isinstance(told, Tensor) else self.column(*told) for i, told in own.items()}
+            for symbol, own in lookup.columns.items()
+        }
+        found = readings(self.interpretation, columns, self.given) if columns else {}
+        return {symbol: found[symbol.name] for symbol in lookup.columns}
+
+    def _located(
         self, symbol: Symbol, questions: Sequence[Question], places: Sequence[Tensor]
     ) -> list[tuple[Tensor, int]]:
-        """Where each question's answers are in a table ``(tuples * finite arguments, ...)``: places, and an offset."""
+        """Where each question's answers are among the entries of a table, see `entries_of`: places, and an offset."""
         sizes = [None if sort.values is None else len(sort.values) for sort in symbol.sorts]
         found = []
         whole: dict[int, Tensor] = {}  # places times the number of finite arguments, by identity
@@ -306,7 +392,7 @@ class CallData:
             for label, size in zip(reversed(args), reversed(sizes), strict=True):
                 if size is None or label is None:
                     continue
-                reference = names.references[label.label]
+                reference = names[label.label]
                 at = reference[1]
                 if isinstance(at, Indexed) and not at.name:  # the same in every instance
                     fixed += at.index * stride
@@ -321,7 +407,9 @@ class CallData:
             found.append((entry, fixed))
         return found
 
-    def _tuples(self, symbol: Symbol, questions: Sequence[Question]) -> tuple[dict[int, Tensor], list[Tensor]]:
+    def _tuples(
+        self, symbol: Symbol, questions: Sequence[Question]
+    ) -> tuple[dict[int, Tensor | tuple[str, Tensor]], list[Tensor]]:
         """The different tuples of objects and numbers that are asked about, and where each question's are."""
         places = [i for i, sort in enumerate(symbol.sorts) if sort.values is None]
         if not places:
@@ -342,25 +430,25 @@ class CallData:
             distinct = distinct.unsqueeze(-1)
         else:
             distinct, index = torch.unique(together, dim=0, return_inverse=True)
-        columns = {}
+        columns: dict[int, Tensor | tuple[str, Tensor]] = {}
         for place, values in zip(places, distinct.unbind(-1), strict=True):
             sort = symbol.sorts[place]
             if sort in (INT, REAL):
                 columns[place] = (values if sort == REAL else values.long()).to(self.batch.device)
             else:
-                columns[place] = self.column(sort.name, values.long())
+                ids = values.long()
+                indexed = not len(ids) or int(ids.max()) < self.object_count(sort.name)
+                columns[place] = ids.to(self.batch.device) if indexed else (sort.name, ids)
         found = dict(zip(parts, torch.split(index, [len(p) for p in parts.values()]), strict=True))
         return columns, [found[key] for key in keys]
 
     def number_of(self, symbol: Symbol, questions: Sequence[Question]) -> list[Tensor]:
         """A number for each question and instance that says which ground atom it is about: ``(instances,)`` each."""
-        return [
-            place + offset for place, offset in self._entries_of(symbol, questions, self._tuples(symbol, questions)[1])
-        ]
+        return [place + offset for place, offset in self.locate({symbol: questions}).places[symbol]]
 
-    def _argument(self, value: Any, instances: Instances, names: References) -> Tensor:
+    def _argument(self, value: Any, instances: Instances, names: Sequence[Reference]) -> Tensor:
         if isinstance(value, Object):
-            return self.identity(names.references[value.label], instances)
+            return self.identity(names[value.label], instances)
         if isinstance(value, Known):
             found, fine = self.known(value, instances, names)
             if not fine.all():
@@ -369,7 +457,12 @@ class CallData:
         return torch.full((instances.count,), float(value), dtype=torch.float64)
 
     def tabulated(self, symbol: Symbol, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """What a crisp symbol says of values and numbers: true and false, numbers, names of values; None for none."""
+        """What a crisp symbol says of values and numbers: true and false, numbers, names of values; or undefined."""
+        self.looked = True
+        defined = [t for t in tuples if not any(a is UNDEFINED for a in t)]
+        if len(defined) < len(tuples):
+            found = iter(self.tabulated(symbol, defined) if defined else ())
+            return [UNDEFINED if any(a is UNDEFINED for a in t) else next(found) for t in tuples]
         count = len(tuples)
         columns = {
             i: torch.tensor([t[i] for t in tuples], device=self.batch.device)
@@ -388,8 +481,16 @@ class CallData:
         if isinstance(symbol, Predicate):
             return [bool(v) for v in values]
         if symbol.result.values is not None:
-            return [None if v < 0 else symbol.result.values[int(v)] for v in values]
-        return [None if v != v or v == torch.iinfo(torch.int64).min else v for v in values]
+            return [UNDEFINED if v < 0 else symbol.result.values[int(v)] for v in values]
+        return [UNDEFINED if v != v or v == torch.iinfo(torch.int64).min else v for v in values]
+
+
+def entries_of(symbol: Symbol, args: Sequence[Any], table: Tensor) -> Tensor:
+    """What a symbol says with the arguments of a question on one axis: ``(tuples * finite arguments, ...)``."""
+    tuples = len(table) if any(sort.values is None for sort in symbol.sorts) else 1
+    sizes = [len(s.values) for s, a in zip(symbol.sorts, args, strict=True) if s.values is not None and a is not None]
+    kept = len(sizes) + any(sort.values is None for sort in symbol.sorts)
+    return table.reshape(tuples * math.prod(sizes), *table.shape[kept:])
 
 
 def position(sort: Any, value: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -12,11 +13,11 @@ from torch import Tensor
 from doxa.errors import ConfigError, KnowledgeError
 from doxa.logic import Axiom, Call, Expr, Field, Implies, Interpretation, Name, Quantifier, postorder
 from doxa.logic.syntax._binders import Group, first_forall
-from doxa.pose._beliefs import believed, given_values
+from doxa.pose._beliefs import Arranged, arrange, believed, given_values
 from doxa.pose._components import joined, repeated, row_by_row
-from doxa.pose._data import CallData, Indexed, Instances
+from doxa.pose._data import CallData, Cell, Indexed, Instances, Own, Question, Row
 from doxa.pose._template import Template
-from doxa.pose._values import Cell, Own, Row
+from doxa.pose._values import InstanceValues
 from doxa.pose._variables import UNDEFINED
 from doxa.problem import Belief, Problem
 
@@ -158,19 +159,78 @@ def pose(
             "posing looks at the data, which torch.compile cannot trace; compile the networks instead of the loss, or "
             "use Fuzzy(...), whose loss can be compiled"
         )
+    axioms = list(axioms)
+    plans = interpretation.plans
     posers = []
     for axiom in axioms:
-        key = ("pose", axiom.formula, whole, limit)
-        if key not in interpretation.plans:
-            interpretation.plans[key] = _Poser(axiom, interpretation, whole, limit)
-        posers.append((axiom, interpretation.plans[key]))
-    read = CallData(interpretation, data, sorted({name for _, poser in posers for name in poser.rows}))
-    asked = [poser(axiom, read, generator) for axiom, poser in posers]
-    parts = [(part.template.posed.world, part.instances, part.template) for _, own in asked for part in own]
-    beliefs = iter(believed(read, parts) if believe else ())
-    for posed, own in asked:
-        posed.batches.extend([_batch(part, next(beliefs, None)) for part in own])
-    return [posed for posed, _ in asked]
+        made = ("pose", axiom.formula, whole, limit)
+        if made not in plans:
+            plans[made] = _Poser(axiom, interpretation, whole, limit)
+        posers.append(plans[made])
+    read = CallData(interpretation, data, sorted({name for poser in posers for name in poser.rows}))
+    shapes = _shapes(interpretation, data)
+    key = ("posed", tuple(posers), shapes)
+    plan: _Plan = plans.get(key) if shapes is not None else None
+    if plan is None:
+        plan = _Plan([poser.parts(axiom, read, generator) for axiom, poser in zip(axioms, posers, strict=True)])
+        if shapes is not None and not read.looked and not _is_passing():
+            plans[key] = plan
+    decided = plan.decided
+    if decided is None:
+        read.looked = False
+        decided = [_decided(axiom, read, asked) for axiom, asked in zip(axioms, plan.asked, strict=True)]
+        if not read.looked and plans.get(key) is plan:
+            plan.decided = decided
+    open_ = [part for *_, own in decided for part in own]
+    beliefs: list[Belief] | list[None] = [None] * len(open_)
+    if believe:
+        instances = [part.instances for part in open_]
+        arranged = plan.arranged
+        if arranged is None or not all(map(operator.is_, instances, plan.arranged_for)):
+            read.looked = False
+            arranged = arrange(read, [(p.template.posed.world, p.instances, p.template.references) for p in open_])
+            if not read.looked and plans.get(key) is plan:
+                plan.arranged, plan.arranged_for = arranged, instances
+        beliefs = believed(read, arranged)
+    found, each = [], iter(beliefs)
+    for axiom, asked, (holds, field_values, own) in zip(axioms, plan.asked, decided, strict=True):
+        batches = [_batch(part, next(each)) for part in own]
+        found.append(
+            PosedAxiom(axiom, asked.shape, asked.passes, holds, batches, asked.variables, asked.joint, field_values)
+        )
+    return found
+
+
+def _shapes(interpretation: Interpretation, data: Mapping[str, Any]) -> Any:
+    """What is known of data without a look at its values; None where that is no tensors and numbers of objects."""
+    found: list[Any] = [next((t.device for t in interpretation.tensors()), None)]
+    signature = interpretation.kb.signature
+    for name, value in data.items():
+        if name in signature.predicates or name in signature.functions:
+            return None
+        for part, column in value.items() if isinstance(value, Mapping) else [(None, value)]:
+            if isinstance(column, Tensor):
+                found.append((name, part, column.shape, column.dtype, column.device))
+            elif type(column) is int:
+                found.append((name, part, column))
+            else:
+                return None
+    return tuple(found)
+
+
+def _is_passing() -> bool:
+    """Are tensors made here for this call only: in inference mode, or inside a ``torch.func`` transformation?"""
+    return torch.is_inference_mode_enabled() or torch._C._functorch.peek_interpreter_stack() is not None
+
+
+class _Asked(NamedTuple):
+    """The instances of an axiom: how they are laid out, which a guard lets through, and which look alike."""
+
+    shape: tuple[int, ...]
+    passes: Tensor
+    variables: tuple[str, ...]
+    joint: bool
+    parts: list[tuple[Instances, Template, Tensor]]
 
 
 class _Open(NamedTuple):
@@ -183,21 +243,34 @@ class _Open(NamedTuple):
     observed: Tensor
 
 
+_Decided = tuple[Tensor, dict[tuple[str, str], set[Any]], list[_Open]]
+"""Which instances certainly hold, the values of terms that a field equals, and what networks decide."""
+
+
+@dataclass
+class _Plan:
+    """What was decided for data of some shapes. It is kept where shapes alone decide it, step by step.
+
+    Attributes:
+        asked: for each axiom its instances.
+        decided: for each axiom what is certain and what is open; None where the values of the data say it.
+        arranged: where the beliefs about what is open are found; None where the data say it.
+        arranged_for: the instances that are then open.
+    """
+
+    asked: list[_Asked]
+    decided: list[_Decided] | None = None
+    arranged: Arranged | None = None
+    arranged_for: Sequence[Instances] = ()
+
+
 def _batch(part: _Open, belief: Belief | None) -> ProblemBatch:
     posed = part.template.posed
     assert posed.problem is not None
     belief = Belief.uniform(posed.problem.world, (len(part.places),)) if belief is None else belief
     device = belief.log_probs.device
-    return ProblemBatch(
-        posed.problem,
-        belief,
-        part.given.to(device) if posed.given else None,
-        part.observed.to(device),
-        part.places,
-        tuple([tuple(v.values) for v in posed.world]),
-        tuple([output.values for output in posed.outputs]),
-        tuple([_field(output.given) for output in posed.outputs]),
-    )
+    given = part.given.to(device) if posed.given else None
+    return ProblemBatch(posed.problem, belief, given, part.observed.to(device), part.places, *posed.described)
 
 
 class _Question(NamedTuple):
@@ -206,7 +279,7 @@ class _Question(NamedTuple):
     instances: Instances
     scope: dict[str, Any]
     rows_of: dict[str, int]
-    formulas: tuple[Expr, ...]
+    formula: Expr
 
 
 class _Poser:
@@ -225,23 +298,22 @@ class _Poser:
         self._templates: dict[Any, list[Template]] = {}
         self._seen: dict[Any, Any] = {}
 
-    def __call__(
-        self, axiom: Axiom, read: CallData, generator: torch.Generator | None
-    ) -> tuple[PosedAxiom, list[_Open]]:
-        """What is certain of the axiom, and what networks decide; none of them runs."""
+    def parts(self, axiom: Axiom, read: CallData, generator: torch.Generator | None) -> _Asked:
+        """The instances of the axiom, by template; no network runs."""
         if self.whole:
-            return self._as_whole(axiom, read)
+            return self._as_whole(read)
         instances, scope, shape, left = self._instances(read, generator)
         body, guard = self.body, self.guard
         passes = torch.ones(instances.count, dtype=torch.bool)
         if left:
             body = Quantifier("forall", left, body, guard=guard)
         elif guard is not None and self._is_crisp(guard, read):
-            passes = self._decided(axiom, read, _Question(instances, scope, {}, (guard,)), passes)[0]
+            asked = self._by_template(read, _Question(instances, scope, {}, guard), passes)
+            passes = _decided(axiom, read, _Asked(shape, passes, (), False, asked))[0]
         elif guard is not None:
             body = Implies(guard, body)
-        holds, own, field_values = self._decided(axiom, read, _Question(instances, scope, {}, (body,)), passes)
-        return PosedAxiom(axiom, shape, passes, holds, [], tuple(scope), False, field_values), own
+        parts = self._by_template(read, _Question(instances, scope, {}, body), passes)
+        return _Asked(shape, passes, tuple(scope), False, parts)
 
     def _is_crisp(self, formula: Expr, read: CallData) -> bool:
         return all(read.is_crisp(node.name) for node in postorder(formula) if isinstance(node, Call))
@@ -319,54 +391,18 @@ class _Poser:
             return None
         if group.sample is not None and group.sample < size:
             device = generator.device if generator is not None else None
+            read.looked = True
             return torch.randperm(size, generator=generator, device=device)[: group.sample].cpu()
         return torch.arange(size)
 
     # -- problems ---------------------------------------------------------------------------------------------------
 
-    def _decided(
-        self, axiom: Axiom, read: CallData, asked: _Question, passes: Tensor
-    ) -> tuple[Tensor, list[_Open], dict[tuple[str, str], set[Any]]]:
-        """Which instances certainly hold; those that networks decide; and the values of fields."""
-        holds = torch.ones(asked.instances.count, dtype=torch.bool)
-        uncertain = []
-        field_values: dict[tuple[str, str], set[Any]] = {}
-        for instances, template, at in self._by_template(read, asked, passes.nonzero().squeeze(1)):
-            posed = template.posed
-            for output in posed.outputs:
-                if (place := _field(output.given)) is not None:
-                    field_values.setdefault(place, set()).update(output.values)
-            if posed.problem is None:
-                if posed.certain is UNDEFINED:
-                    raise undefined(axiom)
-                holds[at] = bool(posed.certain)
-                continue
-            given = given_values(read, posed.given, instances, template)
-            observed = torch.ones(instances.count, len(posed.outputs), dtype=torch.int64)
-            possible = torch.ones(instances.count, dtype=torch.bool)
-            for i, output in enumerate(posed.outputs):
-                if output.given is not None:
-                    place_ = given_values(read, [output.given], instances, template).squeeze(1)
-                    possible &= place_ < len(output.values)
-                    observed[:, i] = place_.clamp(max=len(output.values) - 1)
-            if not posed.world:  # what is given decides
-                outputs = posed.problem(torch.zeros(instances.count, 1, dtype=torch.int64), given)
-                for i, output in enumerate(posed.outputs):
-                    if output.values[-1] is UNDEFINED and bool((outputs[:, i] == len(output.values) - 1).any()):
-                        raise undefined(axiom)
-                holds[at] = possible & (outputs == observed).all(-1)
-                continue
-            holds[at] = False
-            where = possible.nonzero().squeeze(1)
-            if len(where) < instances.count:
-                instances, given, observed, at = instances.select(where), given[where], observed[where], at[where]
-            if len(where):
-                uncertain.append(_Open(instances, template, at, given, observed))
-        return holds, uncertain, field_values
-
-    def _by_template(self, read: CallData, asked: _Question, left: Tensor) -> list[tuple[Instances, Template, Tensor]]:
+    def _by_template(
+        self, read: CallData, asked: _Question, passes: Tensor
+    ) -> list[tuple[Instances, Template, Tensor]]:
         """The instances by template, with where they are among all of them."""
-        key = (asked.formulas, tuple(asked.scope.items()), tuple(sorted(asked.rows_of.items())), read.schema)
+        left = passes.nonzero().squeeze(1)
+        key = (asked.formula, tuple(asked.scope.items()), tuple(sorted(asked.rows_of.items())), read.batch.schema)
         known = self._templates.setdefault(key, [])
         everyone = asked.instances.select(left)
         found = []
@@ -385,15 +421,9 @@ class _Poser:
             left = left[~fits]
         while len(left):
             instances = asked.instances.select(left)
-            template = Template(
-                read,
-                instances.select(torch.zeros(1, dtype=torch.int64)),
-                everyone,
-                asked.rows_of,
-                self._seen,
-                self.limit,
-            )
-            template.unfold(asked.formulas, asked.scope)
+            first = instances.select(torch.zeros(1, dtype=torch.int64))
+            values = InstanceValues(read, first, everyone, asked.rows_of, self._seen, self.limit)
+            template = values.unfold(asked.formula, asked.scope)
             known.append(template)
             if len(known) > TEMPLATES:
                 del known[0]
@@ -404,31 +434,29 @@ class _Poser:
 
     # -- everything together ----------------------------------------------------------------------------------------
 
-    def _as_whole(self, axiom: Axiom, read: CallData) -> tuple[PosedAxiom, list[_Open]]:
+    def _as_whole(self, read: CallData) -> _Asked:
         """The parts of an axiom that share no variable, so that their probabilities may be multiplied.
 
         Where the axiom does not go row by row, or object by object of an open sort, the only part is everything.
         """
         over = row_by_row(self.formula)
-        questions = [_Question(Instances(1, {}, {}), {}, {}, (self.formula,))]
+        questions = [_Question(Instances(1, {}, {}), {}, {}, self.formula)]
         if over is not None and (over.sort is None or read.batch.signature.sorts[over.sort].values is None):
             questions = self._components(read, over)
-        holds, own = [], []
-        first = 0
+        parts, count = [], 0
         for asked in questions:
-            passes = torch.ones(asked.instances.count, dtype=torch.bool)
-            certain, uncertain, _ = self._decided(axiom, read, asked, passes)
-            own += [part._replace(places=part.places + first) for part in uncertain]
-            holds.append(certain)
-            first += len(certain)
-        together = torch.cat(holds)
-        return PosedAxiom(axiom, (), torch.ones_like(together), together, [], (), joint=True), own
+            everyone = torch.ones(asked.instances.count, dtype=torch.bool)
+            parts += [(of, template, at + count) for of, template, at in self._by_template(read, asked, everyone)]
+            count += asked.instances.count
+        return _Asked((), torch.ones(count, dtype=torch.bool), (), True, parts)
 
     def _components(self, read: CallData, over: Group) -> list[_Question]:
         """As few rows in each part as can be."""
         count = read.row_count(over.domain.name) if isinstance(over.domain, Name) else read.object_count(str(over.sort))
         alone = self._of_rows(over, torch.arange(count).unsqueeze(1))
-        instance, variable = self._occurrences(read, self._by_template(read, alone, torch.arange(count)))
+        instance, variable = self._occurrences(
+            read, self._by_template(read, alone, torch.ones(count, dtype=torch.bool))
+        )
         shared = repeated(variable)
         if not len(shared):
             return [alone]
@@ -441,21 +469,21 @@ class _Poser:
         """Parts of some rows each, ``(parts, rows)``, or of some objects each."""
         if isinstance(over.domain, Name):
             name = over.domain.name
-            return _Question(Instances(len(rows), {name: rows}, {}), {}, {name: rows.shape[1]}, (self.formula,))
+            return _Question(Instances(len(rows), {name: rows}, {}), {}, {name: rows.shape[1]}, self.formula)
         sort = str(over.sort)
         own = {f"{sort}{i}": column for i, column in enumerate(rows.unbind(1))}
-        return _Question(Instances(len(rows), {}, own), {}, {sort: rows.shape[1]}, (self.formula,))
+        return _Question(Instances(len(rows), {}, own), {}, {sort: rows.shape[1]}, self.formula)
 
     def _occurrences(
         self, read: CallData, parts: Sequence[tuple[Instances, Template, Tensor]]
     ) -> tuple[Tensor, Tensor]:
         """Which world variables occur in which instances: pairs of an instance and a number of a variable."""
-        atoms: dict[Any, list[tuple[tuple[Any, Instances, Template], Tensor]]] = {}
+        atoms: dict[Any, list[tuple[Question, Tensor]]] = {}
         for instances, template, at in parts:
             for variable in template.posed.world:
                 symbol, args, fresh = variable.key
                 if fresh is None:
-                    atoms.setdefault(symbol, []).append(((args, instances, template), at))
+                    atoms.setdefault(symbol, []).append(((args, instances, template.references), at))
         pairs: list[tuple[Tensor, Tensor]] = []
         first = 0
         for symbol, found in atoms.items():
@@ -468,6 +496,45 @@ class _Poser:
         return together[0], together[1]
 
 
+def _decided(axiom: Axiom, read: CallData, asked: _Asked) -> _Decided:
+    """Which instances certainly hold, the values of fields, and the instances that networks decide."""
+    holds = torch.ones(len(asked.passes), dtype=torch.bool)
+    uncertain = []
+    field_values: dict[tuple[str, str], set[Any]] = {}
+    for instances, template, at in asked.parts:
+        posed = template.posed
+        for place, output in zip(posed.described[2], posed.outputs, strict=True):
+            if place is not None:
+                field_values.setdefault(place, set()).update(output.values)
+        if posed.problem is None:
+            if posed.certain is UNDEFINED:
+                raise undefined(axiom)
+            holds[at] = bool(posed.certain)
+            continue
+        given = given_values(read, posed.given, instances, template.references)
+        observed = torch.ones(instances.count, len(posed.outputs), dtype=torch.int64)
+        possible = torch.ones(instances.count, dtype=torch.bool)
+        for i, output in enumerate(posed.outputs):
+            if output.given is not None:
+                (found,) = given_values(read, [output.given], instances, template.references).unbind(1)
+                possible &= found < len(output.values)
+                observed[:, i] = found.clamp(max=len(output.values) - 1)
+        if not posed.world:  # what is given decides
+            outputs = posed.problem(torch.zeros(instances.count, 1, dtype=torch.int64), given)
+            for i, output in enumerate(posed.outputs):
+                if output.values[-1] is UNDEFINED and bool((outputs[:, i] == len(output.values) - 1).any()):
+                    raise undefined(axiom)
+            holds[at] = possible & (outputs == observed).all(-1)
+            continue
+        holds[at] = False
+        if not bool(possible.all()):
+            where = possible.nonzero().squeeze(1)
+            instances, given, observed, at = instances.select(where), given[where], observed[where], at[where]
+        if len(at):
+            uncertain.append(_Open(instances, template, at, given, observed))
+    return holds, field_values, uncertain
+
+
 def undefined(axiom: Axiom) -> KnowledgeError:
     """The error for an axiom some term of which may have no value."""
     return KnowledgeError(
@@ -475,11 +542,3 @@ def undefined(axiom: Axiom) -> KnowledgeError:
         "quotient by zero, a function outside its table, or an index outside its sequence; keep it away from there "
         "with a guard, as in 'where d != 0'"
     )
-
-
-def _field(given: Any) -> tuple[str, str] | None:
-    """The field that a given variable holds, if it is just that."""
-    known = None if given is None else given.key[1]
-    if known is None or known.op != "cell" or known.args[0].path:
-        return None
-    return known.args[0].row.rows, known.args[0].field

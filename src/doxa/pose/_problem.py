@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -57,6 +58,20 @@ class PosedProblem:
     world: tuple[Variable, ...] = ()
     given: tuple[Variable, ...] = ()
     outputs: tuple[Output, ...] = ()
+
+    @cached_property
+    def described(self) -> tuple[Any, Any, tuple[tuple[str, str] | None, ...]]:
+        """The values of each world variable, those of each output, and the field that each output is observed from."""
+        world, outputs = [tuple(v.values) for v in self.world], [output.values for output in self.outputs]
+        return tuple(world), tuple(outputs), tuple([_field(output.given) for output in self.outputs])
+
+
+def _field(given: Variable | None) -> tuple[str, str] | None:
+    """The field that a given variable holds, if it is just that."""
+    known = None if given is None else given.key[1]
+    if known is None or known.op != "cell" or known.args[0].path:
+        return None
+    return known.args[0].row.rows, known.args[0].field
 
 
 def build(formula: Expr, variables: Variables) -> PosedProblem:

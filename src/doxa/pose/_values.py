@@ -7,142 +7,156 @@ world variable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
+
+import torch
 
 from doxa.errors import BindingError, BudgetError, KnowledgeError
 from doxa.logic import INT, REAL, And, Arith, Call, Compare, Expr, Field, Function, Index, Or, Predicate, Sort
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
-from doxa.logic.syntax._symbols import Signature
 from doxa.logic.unfold._formulas import Formulas
+from doxa.logic.unfold._unfolder import Scope, Unfolder
+from doxa.pose._data import CallData, Cell, Indexed, Instances, Known, Object, Own, Reference, Row, Symbol, position
+from doxa.pose._problem import build
+from doxa.pose._template import Template
 from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Variables, strict
 
-__all__ = ["Cell", "InstanceValues", "Known", "Object", "Own", "Row", "Setting"]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A data row of an instance: its number among the instance's own rows, or among all of them."""
-
-    rows: str
-    number: int
-    fixed: bool = False
-    """Whether the number is that of the data, the same in every instance."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A field of a row, or an element of the sequence in it; its use decides whether it is an object or a number.
-
-    The path to an element has numbers, or names of variables, whose numbers differ between instances.
-    """
-
-    row: Row
-    field: str
-    path: tuple[int | str, ...] = ()
-
-    def __str__(self) -> str:
-        place = f"{self.row.rows}[{self.row.number}]" if self.row.number else self.row.rows
-        return f"{place}.{self.field}" + "".join([f"[{i}]" for i in self.path])
-
-
-@dataclass(frozen=True)
-class Own:
-    """The value of a variable over a finite sort, one for each instance."""
-
-    name: str
-    sort: Sort
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True)
-class Object:
-    """An object of an instance, or a value of a finite sort: the same label says that it is the same one."""
-
-    sort: str
-    label: int
-
-
-@dataclass(frozen=True)
-class Known:
-    """A number, a value or a truth that the data alone decide, the same way in every instance."""
-
-    op: str
-    args: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        if self.op in ("cell", "own"):
-            return str(self.args[0])
-        if self.op == "call":
-            return f"{self.args[0].name}({', '.join(map(str, self.args[1]))})"
-        return f"({f' {self.op} '.join(map(str, self.args))})"
-
-
-class Setting(Protocol):
-    """What an instance is made of; `doxa.pose._template` has it from the data."""
-
-    def rows(self, name: str) -> Sequence[Row]: ...
-
-    def objects(self, sort: str) -> Sequence[Any]: ...
-
-    def constant(self, name: str) -> Any: ...
-
-    def length(self, cell: Cell) -> int | None: ...
-
-    def sort_of(self, cell: Cell) -> Sort | None: ...
-
-    def object(self, value: Any, sort: Sort) -> Object: ...
-
-    def is_crisp(self, symbol: Predicate | Function) -> bool: ...
-
-    def is_exclusive(self, symbol: Predicate | Function) -> bool: ...
-
-    def tabulated(self, symbol: Predicate | Function, tuples: Sequence[tuple[Any, ...]]) -> list[Any]: ...
-
-    def seen(self, known: Known) -> Sequence[Any]: ...
-
-    def named(self, value: Any) -> str: ...
+__all__ = ["InstanceValues"]
 
 
 class InstanceValues(Formulas):
     """The values of one instance: see `doxa.logic.unfold._unfolder.Values`."""
 
-    def __init__(self, signature: Signature, setting: Setting, variables: Variables) -> None:
+    def __init__(
+        self,
+        data: CallData,
+        first: Instances,
+        everyone: Instances,
+        rows_of: Mapping[str, int],
+        seen: dict[Known, tuple[Any, ...]],
+        limit: int,
+    ) -> None:
         super().__init__()
-        self.signature = signature
-        self.setting = setting
-        self.variables = variables
+        self.data, self.signature = data, data.batch.signature
+        self.first, self.everyone, self.rows_of = first, everyone, rows_of
+        self.variables, self.template = Variables(limit), Template()
+        self._values_seen = seen
+        self._place: dict[Reference, int] = {}
+        self._label: dict[tuple[str, int], int] = {}
         self._fresh = 0
         self._undefined = self._build.share(Call("undefined", ()))
-        variables.tests[self._undefined] = Term(-1, (UNDEFINED,))
+        self.variables.tests[self._undefined] = Term(-1, (UNDEFINED,))
+
+    def unfold(self, formula: Expr, scope: Scope) -> Template:
+        """Unfold what is asked; what instances that look like the first one have in common."""
+        outer = {name: self._refer(v) if isinstance(v, tuple) else v for name, v in scope.items()}
+        self.template.posed = build(self.conjunction([Unfolder(self, outer).formula(formula)]), self.variables)
+        return self.template
 
     # -- what there is ----------------------------------------------------------------------------------------------
 
-    def objects(self, sort: str) -> Sequence[Any]:
-        declared = self.signature.sorts[sort]
-        return declared.values if declared.values is not None else self.setting.objects(sort)
+    def rows(self, name: str) -> list[Row]:
+        if name in self.rows_of:
+            return [Row(name, i) for i in range(self.rows_of[name])]
+        count = self.template.counts["rows", name] = self.data.row_count(name)
+        return [Row(name, i, fixed=True) for i in range(count)]
 
-    def rows(self, name: str) -> Sequence[Row]:
-        return self.setting.rows(name)
+    def objects(self, sort: str) -> Sequence[Any]:
+        if (finite := self.signature.sorts[sort].values) is not None:
+            return finite
+        if sort in self.rows_of:
+            return [self._refer((sort, Indexed(0, f"{sort}{i}"))) for i in range(self.rows_of[sort])]
+        count = self.template.counts["sort", sort] = self.data.batch.objects(sort).size
+        return [self._refer((sort, Indexed(i))) for i in range(count)]
+
+    def _refer(self, reference: Reference) -> Object:
+        """The object that a reference means in the first instance, known by the first reference to it."""
+        known, labels = self.template.references, self.template.labels
+        if reference not in self._place:
+            here = (reference[0], int(self.data.identity(reference, self.first)))
+            self._place[reference] = len(known)
+            labels.append(self._label.setdefault(here, len(known)))
+            known.append(reference)
+        return Object(reference[0], labels[self._place[reference]])
+
+    def _object(self, value: Any, sort: Sort) -> Object:
+        if isinstance(value, Object):
+            return value
+        if isinstance(value, Own):
+            return self._refer((sort.name, Indexed(0, value.name)))
+        return self._refer((sort.name, value if isinstance(value, Cell) else Indexed(position(sort, value))))
+
+    def _length(self, cell: Any) -> int | None:
+        """How long the sequence in a field is; None if there is none."""
+        lengths = self.template.lengths
+        if isinstance(cell, Cell) and cell not in lengths:
+            found = self.data.length(cell, self.first)
+            if found is not None:
+                lengths[cell] = int(found)
+        return lengths.get(cell) if isinstance(cell, Cell) else None
+
+    def _sort_of(self, cell: Cell) -> Sort | None:
+        return self.data.field(cell.row.rows, cell.field).sort
+
+    def _tabulated(self, symbol: Symbol, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """What a crisp symbol says of values and numbers; it is noted, for it may say something else another time."""
+        answers = self.data.tabulated(symbol, tuples)
+        self.template.tables.append([symbol, list(tuples), answers, self.data.state(symbol.name)])
+        return answers
+
+    def _seen(self, known: Known) -> tuple[Any, ...]:
+        """The values that occur, in these and earlier data."""
+        alike = torch.ones(self.everyone.count, dtype=torch.bool)
+        for cell, length in self.template.lengths.items():  # elsewhere the sequence may be shorter
+            lengths = self.data.length(cell, self.everyone)
+            alike &= False if lengths is None else lengths.cpu() == length
+        some = self.everyone.select(alike.nonzero().squeeze(1))
+        values, fine = self.data.known(known, some, self.template.references)
+        earlier = self._values_seen.get(known, ())
+        found = {*torch.unique(values[fine]).tolist(), *earlier} - {UNDEFINED}
+        partial = not bool(fine.all()) or UNDEFINED in earlier
+        listed = (*sorted(found), *([UNDEFINED] if partial else []))
+        self._values_seen[known] = self.template.assumed[known] = listed
+        return listed
+
+    def _named(self, value: Any) -> str:
+        if not isinstance(value, Object):
+            return str(value)
+        sort, at = self.template.references[value.label]
+        if isinstance(at, Cell):
+            return str(at)
+        finite = self.signature.sorts[sort].values
+        return at.name or (str(finite[at.index]) if finite is not None else f"{sort}#{at.index}")
 
     def members(self, group: Group, value: Any) -> Sequence[Cell]:
-        length = self.setting.length(value) if isinstance(value, Cell) else None
+        length = self._length(value)
         if length is None:
             raise KnowledgeError(f"variables cannot range over {group.domain}; after 'in' stand rows or their fields")
         return [Cell(value.row, value.field, (*value.path, i)) for i in range(length)]
 
     def name(self, name: str) -> Any:
         if name in self.signature.constants:
-            return self.setting.constant(name)
+            return self._constant(name)
         if name in self.signature.value_sorts:
             return name
         raise KnowledgeError(f"unknown name {name!r}: it is neither bound nor declared")
+
+    def _constant(self, name: str) -> Any:
+        sort = self.signature.constants[name].sort
+        fixed = self.data.interpretation.constant(name)
+        if sort.is_open and sort not in (INT, REAL):
+            return self._refer(self.data.own_constant(name))
+        if fixed is None:
+            raise BindingError(f"the constant {name} has no value; bind it: Interpretation(kb, {name}=...)")
+        if sort.values is not None:
+            assert fixed.index is not None
+            return sort.values[fixed.index]
+        assert fixed.tensor is not None
+        return fixed.tensor.item()
 
     def field(self, node: Field, row: Any) -> Cell:
         if not isinstance(row, Row):
@@ -150,7 +164,7 @@ class InstanceValues(Formulas):
         return Cell(row, node.name)
 
     def element(self, node: Index, base: Any, place: Any) -> Any:
-        length = self.setting.length(base) if isinstance(base, Cell) else None
+        length = self._length(base)
         if length is None:
             raise BindingError(f"{node}: only sequences have elements")
 
@@ -197,7 +211,7 @@ class InstanceValues(Formulas):
         """The names that a known value goes by, if it is one of an enumeration."""
         sort = None
         if known.op == "cell":
-            sort = self.setting.sort_of(known.args[0])
+            sort = self._sort_of(known.args[0])
         elif known.op == "own":
             sort = known.args[0].sort
         elif known.op == "call" and isinstance(known.args[0], Function):
@@ -223,7 +237,7 @@ class InstanceValues(Formulas):
         named = self._named_values(value)
         if named is not None:
             return self._given(value, named)
-        listed = tuple(self.setting.seen(value))
+        listed = self._seen(value)
         return self.variables.own("given", ("seen", value), listed, str(value))
 
     def _number(self, node: Expr, value: Any) -> Any:
@@ -255,12 +269,12 @@ class InstanceValues(Formulas):
         return self.variables.apply(node.op, strict(operate), [self._term(n) for n in numbers])
 
     def compare(self, node: Compare, args: list[Any]) -> Any:
-        sorts = [self.setting.sort_of(a) for a in args if isinstance(a, Cell)]
+        sorts = [self._sort_of(a) for a in args if isinstance(a, Cell)]
         opened = next((s for s in sorts if s is not None and s.is_open and s not in (INT, REAL)), None)
         if opened is None:
             opened = next((Sort(a.sort) for a in args if isinstance(a, Object)), None)
         if opened is not None:
-            objects = [self.setting.object(a, opened) for a in args]
+            objects = [self._object(a, opened) for a in args]
             return bool(COMPARISON[node.op](objects[0], objects[1]))
         values = [self._known(a) for a in args]
         if node.op not in ("=", "!="):
@@ -339,8 +353,8 @@ class InstanceValues(Formulas):
             for i, label in zip(uncertain, combination, strict=True):
                 filled[i] = self._argument(node, label, symbol.sorts[i])
             tuples.append(tuple(filled))
-        if self.setting.is_crisp(symbol) and all(_plain(a) for t in tuples for a in t):
-            answers = self.setting.tabulated(symbol, tuples)
+        if self.data.is_crisp(symbol.name) and all(_plain(a) for t in tuples for a in t):
+            answers = self._tabulated(symbol, tuples)
         else:
             answers = [self._apply(symbol, t, fresh) for t in tuples]
         options = dict(zip(combinations, answers, strict=True))
@@ -366,14 +380,14 @@ class InstanceValues(Formulas):
             for term, value in zip(terms, values, strict=True)
         ]
 
-    def _apply(self, symbol: Predicate | Function, args: tuple[Any, ...], fresh: int | None) -> Any:
+    def _apply(self, symbol: Symbol, args: tuple[Any, ...], fresh: int | None) -> Any:
         """What a symbol says of objects, values and numbers."""
         if any(a is UNDEFINED for a in args):
             return UNDEFINED
         result = symbol.result if isinstance(symbol, Function) else None
-        if self.setting.is_crisp(symbol):
+        if self.data.is_crisp(symbol.name):
             if all(_plain(a) for a in args):
-                return self.setting.tabulated(symbol, [args])[0]
+                return self._tabulated(symbol, [args])[0]
             known = Known("call", (symbol, self._references(symbol, args)))
             if result is not None and result in (INT, REAL):
                 return known
@@ -384,12 +398,12 @@ class InstanceValues(Formulas):
         if result is not None:
             self._require_finite(symbol, result)
         referred = self._references(symbol, args)
-        shown = [self.setting.named(a) for a in referred]
+        shown = [self._named(a) for a in referred]
         name = f"{symbol.name}({', '.join(shown)})" if args else symbol.name
         if result is not None:
             assert result.values is not None
             return self.variables.own("world", (symbol, referred, fresh), tuple(result.values), name)
-        if self.setting.is_exclusive(symbol):
+        if self.data.is_exclusive(symbol.name):
             last = symbol.sorts[-1]
             if last.values is None:
                 raise KnowledgeError(f"{symbol.name}: its last argument must be of a finite sort to be exclusive")
@@ -400,17 +414,17 @@ class InstanceValues(Formulas):
             return Term(which.variable, [v == args[-1] for v in which.values])
         return self.variables.own("world", (symbol, referred, fresh), (False, True), name)
 
-    def _require_finite(self, symbol: Predicate | Function, result: Sort) -> None:
+    def _require_finite(self, symbol: Symbol, result: Sort) -> None:
         if result.values is None:
             raise KnowledgeError(
                 f"{symbol.name} yields objects of the open sort {result.name}; probabilities need functions into "
                 "finite sorts or numbers"
             )
 
-    def _references(self, symbol: Predicate | Function, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _references(self, symbol: Symbol, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Arguments by which a symbol is looked up in every instance."""
         pairs = zip(args, symbol.sorts, strict=True)
-        return tuple([a if sort in (INT, REAL) else self.setting.object(a, sort) for a, sort in pairs])
+        return tuple([a if sort in (INT, REAL) else self._object(a, sort) for a, sort in pairs])
 
     def _argument(self, node: Call, value: Any, sort: Sort) -> Any:
         """An argument as a value of its sort: undefined if it is none."""
@@ -426,7 +440,7 @@ class InstanceValues(Formulas):
         elif sort in (INT, REAL):
             return self._number(node, value)
         elif isinstance(value, Cell | Object):
-            return self.setting.object(value, sort)
+            return self._object(value, sort)
         raise KnowledgeError(f"{node}: {value!r} is no {sort.name}")
 
 
