@@ -87,7 +87,8 @@ def believed(data: CallData, arranged: Arranged) -> list[Belief]:
             table = tables[symbol]
             picked = table[: count * width] if index is None else table.index_select(0, index.to(table.device))
             picked = picked.to(dtype).view(count, width, table.shape[-1])
-            parts.append(pad(picked, (0, max(sizes) - table.shape[-1]), value=NEG_INF))
+            missing = max(sizes) - table.shape[-1]
+            parts.append(pad(picked, (0, missing), value=NEG_INF) if missing else picked)
         together = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         together = together if order is None else together.index_select(1, order)
         beliefs.append(Belief(together, sizes, validate=False))
@@ -107,7 +108,7 @@ def _log_probs(symbol: Symbol, reading: Reading) -> Tensor:
     if returns == "prob":
         return Belief.from_bernoulli(probs=values.reshape(-1)).log_probs.reshape(*values.shape, 2)
     if returns == "logit":
-        return torch.stack([logsigmoid(-values), logsigmoid(values)], -1)
+        return logsigmoid(torch.stack([-values, values], -1))
     return torch.stack([log1mexp(-values), values], -1)
 
 

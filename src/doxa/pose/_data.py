@@ -14,6 +14,7 @@ from torch import Tensor
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic import INT, REAL, Function, Interpretation, Predicate, Sort
 from doxa.logic.bind._interpretation import Batch
+from doxa.logic.bind._meanings import Network
 from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.tensor._readings import Reading, readings
@@ -129,16 +130,20 @@ Question = tuple[tuple[Any, ...], Instances, Sequence[Reference]]
 """Arguments of a symbol, the instances in which they are asked about, and what the labels of objects refer to."""
 
 
+Told = Tensor | tuple[str, Tensor | None]
+"""What a symbol is told of an argument: numbers, indices, or the objects of a sort by number; None for all of them."""
+
+
 class Lookup(NamedTuple):
     """What symbols are asked, made out before any of them is.
 
     Attributes:
-        columns: for each symbol what it is told, by argument: numbers or indices, or the objects of a sort by number.
+        columns: for each symbol what it is told, by argument.
         places: for each symbol where each question's answers are in its table: ``(instances,)``, and an offset.
         blocks: where the objects come from that have no index.
     """
 
-    columns: dict[Symbol, dict[int, Tensor | tuple[str, Tensor]]]
+    columns: dict[Symbol, dict[int, Told]]
     places: dict[Symbol, list[tuple[Tensor, int]]]
     blocks: tuple[Block, ...]
 
@@ -363,18 +368,38 @@ class CallData:
         An argument that is None is left open: its values are on the last axis.
         """
         columns, places = {}, {}
+        networks = [self._network(symbol) for symbol in asked]
         for symbol, questions in asked.items():
-            columns[symbol], tuples = self._tuples(symbol, questions)
+            alone = networks.count(self._network(symbol)) == 1  # a network that two symbols share runs once for both
+            columns[symbol], tuples = self._tuples(symbol, questions, alone and self._sees_features(symbol))
             places[symbol] = self._located(symbol, questions, tuples)
         return Lookup(columns, places, tuple(self._blocks))
+
+    def _told(self, told: Told) -> Tensor:
+        if isinstance(told, Tensor):
+            return told
+        sort, ids = told
+        found: Tensor = self._data[sort] if ids is None else self.column(sort, ids)
+        return found
+
+    def _network(self, symbol: Symbol) -> Any:
+        meaning = self.batch.meaning(symbol.name)
+        return self.batch.identity(meaning) if isinstance(meaning, Network) else None
+
+    def _sees_features(self, symbol: Symbol) -> bool:
+        """Is a symbol bound to a network that looks at one object, whose features come with the data?"""
+        meaning = self.batch.meaning(symbol.name)
+        opened = [self.batch.given.get(sort.name) for sort in symbol.sorts if sort.values is None]
+        features = opened[0].features if len(opened) == 1 and opened[0] is not None else None
+        plain = isinstance(meaning, Network) and not meaning.bare and not meaning.per_object
+        return plain and features is not None and features.is_floating_point() and features.ndim > 1
 
     def read(self, lookup: Lookup) -> dict[Symbol, Reading]:
         """What symbols say, ``(tuples, *finite arguments, ...)``. Every network runs once."""
         for block in lookup.blocks:  # number objects as when they were located
             self._block(block)
         columns = {
-            symbol.name: {i: told if isinstance(told, Tensor) else self.column(*told) for i, told in own.items()}
-            for symbol, own in lookup.columns.items()
+            symbol.name: {i: self._told(told) for i, told in own.items()} for symbol, own in lookup.columns.items()
         }
         found = readings(self.interpretation, columns, self.given) if columns else {}
         return {symbol: found[symbol.name] for symbol in lookup.columns}
@@ -408,9 +433,12 @@ class CallData:
         return found
 
     def _tuples(
-        self, symbol: Symbol, questions: Sequence[Question]
-    ) -> tuple[dict[int, Tensor | tuple[str, Tensor]], list[Tensor]]:
-        """The different tuples of objects and numbers that are asked about, and where each question's are."""
+        self, symbol: Symbol, questions: Sequence[Question], features: bool
+    ) -> tuple[dict[int, Told], list[Tensor]]:
+        """The different tuples of objects and numbers that are asked about, and where each question's are.
+
+        With ``features``, all objects of a sort are told by their features, not by their indices.
+        """
         places = [i for i, sort in enumerate(symbol.sorts) if sort.values is None]
         if not places:
             return {}, [torch.zeros(instances.count, dtype=torch.int64) for _, instances, _ in questions]
@@ -430,7 +458,7 @@ class CallData:
             distinct = distinct.unsqueeze(-1)
         else:
             distinct, index = torch.unique(together, dim=0, return_inverse=True)
-        columns: dict[int, Tensor | tuple[str, Tensor]] = {}
+        columns: dict[int, Told] = {}
         for place, values in zip(places, distinct.unbind(-1), strict=True):
             sort = symbol.sorts[place]
             if sort in (INT, REAL):
@@ -438,7 +466,10 @@ class CallData:
             else:
                 ids = values.long()
                 indexed = not len(ids) or int(ids.max()) < self.object_count(sort.name)
-                columns[place] = ids.to(self.batch.device) if indexed else (sort.name, ids)
+                if features and indexed and len(ids) == self.object_count(sort.name):
+                    columns[place] = (sort.name, None)
+                else:
+                    columns[place] = ids.to(self.batch.device) if indexed else (sort.name, ids)
         found = dict(zip(parts, torch.split(index, [len(p) for p in parts.values()]), strict=True))
         return columns, [found[key] for key in keys]
 

@@ -170,8 +170,8 @@ def pose(
     read = CallData(interpretation, data, sorted({name for poser in posers for name in poser.rows}))
     shapes = _shapes(interpretation, data)
     key = ("posed", tuple(posers), shapes)
-    plan: _Plan = plans.get(key) if shapes is not None else None
-    if plan is None:
+    plan = plans.get(key) if shapes is not None else None
+    if not isinstance(plan, _Plan):
         plan = _Plan([poser.parts(axiom, read, generator) for axiom, poser in zip(axioms, posers, strict=True)])
         if shapes is not None and not read.looked and not _is_passing():
             plans[key] = plan
@@ -203,7 +203,7 @@ def pose(
 
 def _shapes(interpretation: Interpretation, data: Mapping[str, Any]) -> Any:
     """What is known of data without a look at its values; None where that is no tensors and numbers of objects."""
-    found: list[Any] = [next((t.device for t in interpretation.tensors()), None)]
+    found: list[Any] = []
     signature = interpretation.kb.signature
     for name, value in data.items():
         if name in signature.predicates or name in signature.functions:
@@ -215,6 +215,8 @@ def _shapes(interpretation: Interpretation, data: Mapping[str, Any]) -> Any:
                 found.append((name, part, column))
             else:
                 return None
+    if not any(len(each) == 5 for each in found):  # no tensor says where the call is
+        found.append(next((t.device for t in interpretation.tensors()), None))
     return tuple(found)
 
 

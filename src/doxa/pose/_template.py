@@ -78,7 +78,8 @@ class Template:
             for k in (j, i):  # in the order in which they were first met, which numbers objects alike in all calls
                 if k not in here:
                     at = self.references[k][1]
-                    here[k] = at.index if _is_fixed(at) else data.identity(self.references[k], instances)
+                    fixed = at.index if isinstance(at, Indexed) and not at.name else None
+                    here[k] = data.identity(self.references[k], instances) if fixed is None else fixed
             fits &= (here[i] == here[j]) == same
         return fits
 

@@ -121,7 +121,7 @@ class Model(nn.Module):
             values = [*found, *[value for _, value, _ in labels]]
             total = together(values, [*logs, *[log for *_, log in labels]], combine)
         else:
-            total = weighted_sum(found, weights)
+            total = found[0] if combine == "joint" and found else weighted_sum(found, weights)
             if labels and total is not None and reduction != "none":
                 total = total + sum([value for _, value, _ in labels])
         if labels:
