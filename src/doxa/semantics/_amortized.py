@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -156,6 +157,14 @@ class Learner:
         self.updates = state["updates"]
 
 
+def _users_line() -> int:
+    """The ``stacklevel`` of the first line that is neither in doxa nor in torch."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("doxa", "torch"):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 class AmortizedCompiled(Probabilistic):
     """Axioms ready for amortised reasoning."""
 
@@ -196,7 +205,7 @@ class AmortizedCompiled(Probabilistic):
                 f"the inference model of axiom {posed.axiom.name!r} has not learnt anything yet; call "
                 "model.inference_step(...) with the data before the loss, or train with doxa train",
                 DoxaWarning,
-                stacklevel=2,
+                stacklevel=_users_line(),
             )
         with frozen(learner.engine.model):
             found = learner.engine.log_prob(batch.belief, batch.observed, given=batch.given)

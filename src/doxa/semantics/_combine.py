@@ -1,19 +1,48 @@
-"""How the losses of axioms are put together."""
+"""How axioms and facts are put together: weights, one axiom that says all of them, facts as rows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from doxa.errors import ConfigError
-from doxa.logic import And, Axiom, Expr, Implies, Let, Name, Quantifier, postorder
+from doxa.logic import (
+    And,
+    Axiom,
+    Call,
+    Expr,
+    Fact,
+    Field,
+    Implies,
+    Interpretation,
+    KnowledgeBase,
+    Let,
+    Name,
+    Not,
+    Number,
+    Quantifier,
+    Sort,
+    postorder,
+)
 from doxa.logic.syntax._binders import Group, first_forall
 
-__all__ = ["AxiomLosses", "joint_axiom", "require_unweighted", "row_by_row", "together", "weighted_sum"]
+__all__ = [
+    "AxiomLosses",
+    "AxiomWeights",
+    "FactRows",
+    "Label",
+    "fact_rows",
+    "joint_axiom",
+    "require_unweighted",
+    "row_by_row",
+    "together",
+    "weighted_sum",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,10 +173,9 @@ def require_unweighted(axioms: Sequence[Axiom], how: str) -> None:
             )
 
 
-def together(losses: Sequence[Tensor], is_log: Sequence[bool], aggregate: Callable[[Tensor], Tensor]) -> Tensor:
-    """1 - A(truths), for an aggregator A such as LTN's p-mean error."""
-    truths = [(-loss).exp() if log else 1 - loss for loss, log in zip(losses, is_log, strict=True)]
-    return 1 - aggregate(torch.stack(truths))
+def together(losses: Sequence[tuple[Tensor, bool]], aggregate: Callable[[Tensor], Tensor]) -> Tensor:
+    """1 - A(truths), for an aggregator A such as LTN's p-mean error; each loss with whether it is a logarithm."""
+    return 1 - aggregate(torch.stack([(-loss).exp() if is_log else 1 - loss for loss, is_log in losses]))
 
 
 def weighted_sum(found: list[Tensor], weights: Tensor) -> Tensor | None:
@@ -158,3 +186,89 @@ def weighted_sum(found: list[Tensor], weights: Tensor) -> Tensor | None:
         return None
     stacked = torch.stack([loss.to(found[0].dtype) for loss in found], -1)
     return (stacked * weights.to(stacked)).sum(-1)
+
+
+class AxiomWeights(nn.Module):
+    """One weight per axiom. Those that learn (``weight ?``) are a softmax over their axioms times the sum they start
+    with: a loss w·l alone would send every weight to 0, or to infinity where l is negative.
+    """
+
+    fixed: Tensor
+
+    def __init__(self, axioms: Sequence[Axiom]) -> None:
+        super().__init__()
+        self.learnt = [i for i, a in enumerate(axioms) if a.learnable]
+        starts = [axioms[i].weight for i in self.learnt]
+        for i in self.learnt:
+            if not axioms[i].weight > 0:
+                raise ConfigError(
+                    f"axiom {axioms[i].name!r} has a weight that learns from {axioms[i].weight}, expected a start "
+                    "above 0; negate the formula instead of its weight"
+                )
+        self.share = sum(starts)
+        self.register_buffer("fixed", torch.tensor([0.0 if a.learnable else a.weight for a in axioms]), False)
+        self.scores = nn.Parameter(torch.tensor([math.log(w) for w in starts])) if starts else None
+
+    def forward(self) -> Tensor:
+        """The weight of each axiom now."""
+        if self.scores is None:
+            return self.fixed
+        at = torch.tensor(self.learnt, device=self.fixed.device)
+        return self.fixed.index_copy(0, at, (self.share * self.scores.softmax(0)).to(self.fixed.dtype))
+
+
+class Label(Axiom):
+    """What facts say, as an axiom."""
+
+
+class FactRows:
+    """The facts with one label about one predicate: an axiom over rows, and what the rows hold."""
+
+    def __init__(self, predicate: str, label: bool, sorts: Sequence[Sort], facts: Sequence[Fact]) -> None:
+        self.rows = f"facts {'' if label else '!'}{predicate}"
+        fields: list[Expr] = [Field(Name("fact"), f"a{i}") for i in range(len(sorts))]
+        atom: Expr = Call(predicate, tuple(fields))
+        body = atom if label else Not(atom)
+        formula = Quantifier("forall", [Group(["fact"], domain=Name(self.rows))], body) if sorts else body
+        self.axiom = Label(self.rows, formula)
+        self.weights = torch.tensor([fact.weight for fact in facts])
+        self.sorts = tuple(sorts)
+        self._columns = [[_plain(fact.atom.children[i]) for fact in facts] for i in range(len(sorts))]
+
+    def data(self, interpretation: Interpretation, given: Any) -> dict[str, Any]:
+        """The rows, as data of a call beside the given data."""
+        if not self.sorts:
+            return {}
+        return {
+            self.rows: {
+                f"a{i}": _column(interpretation, sort, names, given)
+                for i, (sort, names) in enumerate(zip(self.sorts, self._columns, strict=True))
+            }
+        }
+
+
+def fact_rows(kb: KnowledgeBase) -> list[FactRows]:
+    """The facts that are labels: those about predicates that are bound. What is closed is known, and no label."""
+    found: dict[tuple[str, bool], list[Fact]] = {}
+    for fact in kb.facts:
+        if not kb.signature.predicates[fact.atom.name].closed:
+            found.setdefault((fact.atom.name, fact.label), []).append(fact)
+    return [FactRows(name, label, kb.signature.predicates[name].sorts, facts) for (name, label), facts in found.items()]
+
+
+def _plain(node: Expr) -> Any:
+    assert isinstance(node, Name | Number)
+    return node.name if isinstance(node, Name) else node.value
+
+
+def _column(interpretation: Interpretation, sort: Sort, names: list[Any], given: Any) -> Tensor | list[Any]:
+    """Constants of an open sort by index or by their features, values of a finite sort by name, numbers as they are."""
+    if sort.values is not None or not all(isinstance(n, str) for n in names):
+        return names if isinstance(sort.values, tuple) else torch.tensor(names)
+    constants = [interpretation.constant(name) for name in names]
+    if all(c is not None and c.tensor is not None for c in constants):
+        return torch.stack([c.tensor for c in constants if c is not None and c.tensor is not None])
+    if sort.name in given:
+        batch = interpretation.read({sort.name: given[sort.name]})
+        return torch.tensor([batch.index_of(name) for name in names])
+    return names

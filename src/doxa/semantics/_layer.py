@@ -16,6 +16,7 @@ from doxa.semantics._combine import joint_axiom
 from doxa.semantics._exact import planned
 from doxa.semantics._explain import renamed
 from doxa.semantics._probabilistic import impossible
+from doxa.semantics._turns import Turn, one_at_a_time
 
 __all__ = ["ConditionedBeliefs", "KnowledgeLayer"]
 
@@ -70,8 +71,9 @@ class KnowledgeLayer(nn.Module):
         if not kb.axioms:
             raise KnowledgeError("the knowledge base has no axioms to condition on")
         self.interpretation, self.target, self.budget = interpretation, target, budget or Budget()
-        self.axiom = joint_axiom(kb.axioms)
+        self.axiom, self.turn = joint_axiom(kb.axioms), Turn()
 
+    @one_at_a_time
     def forward(self, **data: Any) -> ConditionedBeliefs:
         """The beliefs of every row of the data, given that all axioms hold of it."""
         (posed,) = pose([self.axiom], self.interpretation, data, limit=self.budget.join)

@@ -5,26 +5,14 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from doxa.problem import Problem
 
-__all__ = ["Learner", "Learners", "digest"]
-
-
-class Learner(Protocol):
-    """Something that learns by an optimiser of its own, such as an inference model."""
-
-    updates: int
-
-    def state(self) -> dict[str, Any]:
-        """Everything that changes."""
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+__all__ = ["Learners", "digest"]
 
 
 class Learners(nn.Module):

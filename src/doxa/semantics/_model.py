@@ -13,12 +13,20 @@ from doxa._cache import Cache
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, SatisfactionReport, load, parse, satisfaction
 from doxa.problem._logspace import is_traced
-from doxa.semantics._combine import AxiomLosses, joint_axiom, require_unweighted, row_by_row, together, weighted_sum
-from doxa.semantics._facts import FactRows, fact_rows
+from doxa.semantics._combine import (
+    AxiomLosses,
+    AxiomWeights,
+    fact_rows,
+    joint_axiom,
+    require_unweighted,
+    row_by_row,
+    together,
+    weighted_sum,
+)
 from doxa.semantics._learners import Learners
-from doxa.semantics._options import OPTIONS, Chosen, Combine, check_options, unsaid
-from doxa.semantics._semantics import Compiled, Reduction, Semantics
-from doxa.semantics._weights import AxiomWeights
+from doxa.semantics._semantics import Compiled, Generator, Reduction, Semantics
+from doxa.semantics._turns import Turn, one_at_a_time
+from doxa.semantics._words import OPTIONS, Chosen, Combine, check_options
 from doxa.semantics._words import semantics as by_word
 
 if TYPE_CHECKING:
@@ -47,7 +55,8 @@ class Model(nn.Module):
     find them. What inference models learn (:class:`doxa.Amortized`) is in ``state_dict`` too, but not among
     ``parameters()``: they learn in :meth:`inference_step`.
 
-    The same call with the same data and generator state gives the same number, and changes nothing else.
+    The same call with the same data and generator state gives the same number, and changes nothing else. Several
+    threads may use one model; they take turns.
 
     >>> import doxa
     >>> model = Model('''
@@ -74,19 +83,21 @@ class Model(nn.Module):
         self.weights = AxiomWeights(self.kb.axioms)
         self.inference = Learners()
         self.semantics = semantics
+        self.turn = Turn()
         self._compiled: Cache[Any, Compiled] = Cache(COMPILED)
-        self._facts: list[FactRows] | None = None
+        self._facts = fact_rows(self.kb)
         self._words: dict[str, Semantics] = {}
         if semantics is not None:
             self._groups(semantics)  # complains about names that are not axioms
 
+    @one_at_a_time
     def losses(
         self,
         *,
         semantics: Chosen = None,
         reduction: Reduction = "mean",
         combine: Combine = "sum",
-        generator: torch.Generator | None = None,
+        generator: Generator = None,
         **data: Any,
     ) -> AxiomLosses:
         """The loss of each axiom, and of all of them together.
@@ -106,29 +117,28 @@ class Model(nn.Module):
         """
         check_options(self.kb, reduction, combine, data)
         if combine == "joint":
-            found, weights, logs = self._joint(semantics, reduction, data, generator)
-            names: tuple[str, ...] = ("joint",) if found else ()
+            ready = self._joint_ready(semantics) if self.kb.axioms else None
+            found = [] if ready is None else [(each, ready.is_log) for each in ready.losses(data, generator, reduction)]
+            names, weights = ["joint"] * len(found), torch.ones(len(found))
         else:
-            found, logs = self._axiom_losses(semantics, reduction, data, generator)
-            names = tuple([axiom.name for axiom in self.kb.axioms])
-            weights = self.weights()
+            found = self._axiom_losses(semantics, reduction, data, generator)
+            names, weights = [axiom.name for axiom in self.kb.axioms], self.weights()
         labels = self._label_losses(semantics, data, generator)
         total: Tensor | None
         if callable(combine):
             require_unweighted(self.kb.axioms, "an aggregator")
             if reduction != "mean":
                 raise ConfigError(f"reduction is {reduction!r}, but an aggregator takes one truth of each axiom")
-            values = [*found, *[value for _, value, _ in labels]]
-            total = together(values, [*logs, *[log for *_, log in labels]], combine)
+            total = together([*found, *labels.values()], combine)
         else:
-            total = found[0] if combine == "joint" and found else weighted_sum(found, weights)
+            values = [value for value, _ in found]
+            total = values[0] if combine == "joint" and values else weighted_sum(values, weights)
             if labels and total is not None and reduction != "none":
-                total = total + sum([value for _, value, _ in labels])
+                total = total + sum([value for value, _ in labels.values()])
         if labels:
-            names += tuple([name for name, _, _ in labels])
             weights = torch.cat([weights, weights.new_ones(len(labels))])
-            found = [*found, *[value for _, value, _ in labels]]
-        return AxiomLosses(tuple(found), weights, names, self._with_gradient(total))
+        values = [value for value, _ in (*found, *labels.values())]
+        return AxiomLosses(tuple(values), weights, (*names, *labels), self._with_gradient(total))
 
     def _with_gradient(self, total: Tensor | None) -> Tensor | None:
         """A loss without any instance can be differentiated like any other: its derivative is 0."""
@@ -142,7 +152,7 @@ class Model(nn.Module):
         semantics: Chosen = None,
         reduction: Reduction = "mean",
         combine: Combine = "sum",
-        generator: torch.Generator | None = None,
+        generator: Generator = None,
         **data: Any,
     ) -> Tensor:
         """All axioms and facts as one number to minimise, alone or beside other losses: see :meth:`losses`."""
@@ -153,12 +163,13 @@ class Model(nn.Module):
         """The loss, so that a wrapper around the module (DDP, say) sees it."""
         return self.loss(**call)
 
+    @one_at_a_time
     def inference_step(
         self,
         *,
         semantics: Chosen = None,
         combine: Combine = "sum",
-        generator: torch.Generator | None = None,
+        generator: Generator = None,
         **data: Any,
     ) -> int:
         """Let the inference models of amortised semantics learn, and say how many updates they made.
@@ -177,12 +188,13 @@ class Model(nn.Module):
             return self._joint_ready(semantics).learn(data, generator)
         return sum([self._ready(c, n).learn(data, generator) for c, n in self._groups(semantics)])
 
+    @one_at_a_time
     def truth(
         self,
         *,
         semantics: Chosen = None,
         per_row: bool = False,
-        generator: torch.Generator | None = None,
+        generator: Generator = None,
         **data: Any,
     ) -> dict[str, Tensor]:
         """How true each axiom is, by name: a probability, a truth value, or 1 and 0.
@@ -206,6 +218,7 @@ class Model(nn.Module):
             found.update(zip(numbers, truths, strict=True))
         return {axiom.name: found[i] for i, axiom in enumerate(self.kb.axioms)}
 
+    @one_at_a_time
     def predict(
         self,
         target: str,
@@ -213,7 +226,7 @@ class Model(nn.Module):
         *,
         values: Sequence[Any] | Tensor | None = None,
         semantics: Chosen = None,
-        generator: torch.Generator | None = None,
+        generator: Generator = None,
         **data: Any,
     ) -> Prediction:
         """What a field of rows most likely is: the candidate for which the axioms that mention it are most true.
@@ -248,6 +261,7 @@ class Model(nn.Module):
         groups, ready = self._groups(semantics), self._ready
         return predict(self.kb, self.interpretation, groups, ready, target, values, generator, data)
 
+    @one_at_a_time
     def explain(
         self,
         axiom: str | None = None,
@@ -255,7 +269,7 @@ class Model(nn.Module):
         *,
         k: int = 3,
         semantics: Chosen = None,
-        generator: torch.Generator | None = None,
+        generator: Generator = None,
         **data: Any,
     ) -> list[Explanation]:
         """Why an axiom may hold: for each of its rows the k most probable worlds, given that it does.
@@ -288,8 +302,13 @@ class Model(nn.Module):
         """
         from doxa.semantics._explain import explain
 
-        return explain(self.kb, self.interpretation, axiom, k, self._asked(axiom, semantics), generator, data)
+        how = self.semantics if semantics is None else semantics
+        if isinstance(how, Mapping):
+            how = how.get(axiom or self.kb.axioms[0].name)
+        meant = None if how is None else self._meant(how)
+        return explain(self.kb, self.interpretation, axiom, k, meant, generator, data)
 
+    @one_at_a_time
     def refine(
         self,
         *,
@@ -338,11 +357,12 @@ class Model(nn.Module):
         """
         from doxa.semantics._layer import KnowledgeLayer
 
-        return KnowledgeLayer(self.kb, self.interpretation, target=target, budget=budget)
+        made = KnowledgeLayer(self.kb, self.interpretation, target=target, budget=budget)
+        made.turn = self.turn
+        return made
 
-    def satisfaction(
-        self, *, examples: int = 3, generator: torch.Generator | None = None, **data: Any
-    ) -> SatisfactionReport:
+    @one_at_a_time
+    def satisfaction(self, *, examples: int = 3, generator: Generator = None, **data: Any) -> SatisfactionReport:
         """How far each axiom holds classically, with instances that violate it.
 
         >>> import doxa
@@ -352,6 +372,7 @@ class Model(nn.Module):
         """
         return satisfaction(self.kb, self.interpretation, examples=examples, generator=generator, **data)
 
+    @one_at_a_time
     def plan(self, *, semantics: Chosen = None, **data: Any) -> str:
         """What is computed for the data, axiom by axiom, and which independence is assumed.
 
@@ -366,7 +387,7 @@ class Model(nn.Module):
             parts.append(f"{type(chosen).__name__}: {names}\n{self._ready(chosen, numbers).explain(data)}")
         return "\n".join(parts)
 
-    def find_nonfinite(self, *, semantics: Chosen = None, generator: torch.Generator | None = None, **data: Any) -> str:
+    def find_nonfinite(self, *, semantics: Chosen = None, generator: Generator = None, **data: Any) -> str:
         """Which parameter, symbol or axiom the first number that is not finite comes from.
 
         >>> import doxa
@@ -384,24 +405,15 @@ class Model(nn.Module):
     # -- how it is put together -------------------------------------------------------------------------------------
 
     def _axiom_losses(
-        self, semantics: Chosen, reduction: Reduction, data: Mapping[str, Any], generator: torch.Generator | None
-    ) -> tuple[list[Tensor], list[bool]]:
+        self, semantics: Chosen, reduction: Reduction, data: Mapping[str, Any], generator: Generator
+    ) -> list[tuple[Tensor, bool]]:
         """The loss of each axiom in order, and whether it is a logarithm."""
         found: dict[int, tuple[Tensor, bool]] = {}
         for chosen, numbers in self._groups(semantics):
             ready = self._ready(chosen, numbers)
             for i, loss in zip(numbers, ready.losses(data, generator, reduction), strict=True):
                 found[i] = (loss, ready.is_log)
-        ordered = [found[i] for i in range(len(found))]
-        return [loss for loss, _ in ordered], [is_log for _, is_log in ordered]
-
-    def _joint(
-        self, semantics: Chosen, reduction: Reduction, data: Mapping[str, Any], generator: torch.Generator | None
-    ) -> tuple[list[Tensor], Tensor, list[bool]]:
-        if not self.kb.axioms:
-            return [], self.weights(), []
-        ready = self._joint_ready(semantics)
-        return ready.losses(data, generator, reduction), self.weights().new_ones(1), [ready.is_log]
+        return [found[i] for i in range(len(found))]
 
     def _joint_ready(self, semantics: Chosen) -> Compiled:
         from doxa.semantics._probabilistic import Probabilistic
@@ -419,43 +431,28 @@ class Model(nn.Module):
         return ready
 
     def _label_losses(
-        self, semantics: Chosen, data: Mapping[str, Any], generator: torch.Generator | None
-    ) -> list[tuple[str, Tensor, bool]]:
-        """The losses of facts, each times its weight."""
-        if not self.kb.facts:
-            return []
-        if self._facts is None:
-            self._facts = fact_rows(self.kb, self.interpretation)
-        found = []
+        self, semantics: Chosen, data: Mapping[str, Any], generator: Generator
+    ) -> dict[str, tuple[Tensor, bool]]:
+        """The losses of facts, each times its weight: as about the first axiom where each is treated its own way."""
+        found = {}
         for facts in self._facts:
-            chosen = self._default(semantics).for_labels()
+            groups = self._groups(semantics)
+            chosen = (groups[0][0] if groups else self._meant(self._said(semantics))).for_labels()
             ready = self._ready(chosen, (), lambda facts=facts: (facts.axiom,), facts.rows)  # type: ignore[misc]
             (each,) = ready.losses({**data, **facts.data(self.interpretation, data)}, generator, "none")
-            found.append((facts.rows, (each * facts.weights.to(each)).sum(), ready.is_log))
+            found[facts.rows] = ((each * facts.weights.to(each)).sum(), ready.is_log)
         return found
 
-    def _asked(self, axiom: str | None, semantics: Chosen) -> Semantics | None:
-        """How to reason about one axiom, where that is said."""
+    def _said(self, semantics: Chosen) -> Any:
+        """How to reason, in this call or else always."""
         chosen = self.semantics if semantics is None else semantics
-        if isinstance(chosen, Mapping):
-            chosen = chosen.get(axiom or self.kb.axioms[0].name)
-        return None if chosen is None else self._meant(chosen)
-
-    def _default(self, semantics: Chosen) -> Semantics:
-        """How to reason about facts, which have no name: as about the first axiom where each has its own."""
-        chosen = self.semantics if semantics is None else semantics
-        if isinstance(chosen, Mapping):
-            return self._groups(semantics)[0][0]
         if chosen is None:
-            raise unsaid()
-        return self._meant(chosen)
+            raise ConfigError("say how to reason: loss(semantics='exact', ...), or Model(kb, 'exact', ...)")
+        return chosen
 
     def _groups(self, semantics: Chosen) -> list[tuple[Semantics, tuple[int, ...]]]:
         """The axioms of each semantics."""
-        chosen = self.semantics if semantics is None else semantics
-        axioms = self.kb.axioms
-        if chosen is None:
-            raise unsaid()
+        chosen, axioms = self._said(semantics), self.kb.axioms
         if not isinstance(chosen, Mapping):
             return [(self._meant(chosen), tuple(range(len(axioms))))] if axioms else []
         names = [axiom.name for axiom in axioms]
@@ -494,6 +491,3 @@ class Model(nn.Module):
             return made
 
         return self._compiled.find((chosen, numbers, purpose), make)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_compiled": Cache(COMPILED)}  # plans are closures, and can be made again
