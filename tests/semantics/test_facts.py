@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,12 +164,18 @@ def test_reductions_and_combinations() -> None:
     assert only.names == ("facts rain",) and only.total.item() == pytest.approx(-torch.tensor(0.3).log().item())
 
 
-def test_a_fact_that_cannot_be_is_treated_like_a_row_that_cannot_hold() -> None:
-    model = doxa.Model("pred rain; fact rain", rain=doxa.probs(torch.tensor(0.0)))
-    with pytest.raises(ProblemError, match="cannot hold"):
-        model.loss(semantics="exact")
-    assert model.loss(semantics=doxa.Exact(impossible="inf")) == torch.inf
-    assert torch.isfinite(model.loss(semantics=doxa.Exact(impossible="finite")))
+@pytest.mark.parametrize(
+    "how", [doxa.Exact(), doxa.Fuzzy(), doxa.Fuzzy("product"), doxa.Refined(), doxa.Sampled(log=False), AMORTIZED]
+)
+def test_a_fact_that_cannot_be_is_treated_like_a_row_that_cannot_hold(how: Any) -> None:
+    kb = "sort D = {mon, tue}; pred rain(D); fact rain(mon); fact rain(tue)"
+    model = doxa.Model(kb, rain=doxa.probs(torch.tensor([0.5, 0.0])))
+    with pytest.raises(ProblemError, match=r"'facts rain' cannot hold in rows \(1,\)"):
+        model.loss(semantics=how)
+    assert model.loss(semantics=replace(how, impossible="inf")) == torch.inf
+    assert torch.isfinite(model.loss(semantics=replace(how, impossible="finite")))
+    unlikely = doxa.Model(kb, rain=doxa.logits(torch.tensor([0.0, -80.0])))
+    assert torch.isfinite(unlikely.loss(semantics=how))
 
 
 def test_facts_use_the_semantics_of_the_first_axiom_where_each_has_its_own() -> None:

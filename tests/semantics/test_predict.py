@@ -182,3 +182,59 @@ def test_without_rows_nothing_is_predicted(semantics: Any) -> None:
     assert found.values.shape == (0,) and found.truths.shape == (0, 7)
     assert model.truth(semantics=semantics, pairs=none)["sum"] == 1
     assert model.explain(pairs=none) == []
+
+
+GUARDED = """
+    sort Image; sort Digit = 0..3
+    data pairs(left: Image, right: Image, known: Int, sum: Int)
+    func digit(Image) -> Digit
+"""
+SEES = torch.eye(4) * 0.96 + 0.01
+EVERY = ("classical", "fuzzy", "fuzzy:godel", "refined", "exact", "sampled", "auto")
+
+
+@pytest.mark.parametrize("word", EVERY)
+def test_what_a_guard_excludes_is_no_candidate(word: str) -> None:
+    model = doxa.Model(
+        GUARDED + "[s] forall p in pairs where p.sum < 3. digit(p.left) + digit(p.right) = p.sum",
+        word,
+        digit=doxa.probs(lambda image: image),
+    )
+    rows = {"left": SEES[[1, 0]], "right": SEES[[1, 1]], "known": torch.ones(2, dtype=torch.int64)}
+    found = model.predict("pairs.sum", values=range(7), pairs=rows)
+    assert found.values.tolist() == [2, 1]
+    assert (found.truths[:, 3:] == 0).all()
+
+
+@pytest.mark.parametrize("word", EVERY)
+def test_guards_that_tell_cases_apart_leave_all_candidates(word: str) -> None:
+    model = doxa.Model(
+        GUARDED
+        + """[low] forall p in pairs where p.sum < 3. digit(p.left) + digit(p.right) = p.sum
+        [high] forall p in pairs where p.sum >= 3. digit(p.left) + digit(p.right) = p.sum""",
+        word,
+        digit=doxa.probs(lambda image: image),
+    )
+    rows = {"left": SEES[[1, 3]], "right": SEES[[1, 2]], "known": torch.ones(2, dtype=torch.int64)}
+    assert model.predict("pairs.sum", values=range(7), pairs=rows).values.tolist() == [2, 5]
+
+
+@pytest.mark.parametrize("word", EVERY)
+def test_a_row_that_a_guard_excludes_has_all_candidates(word: str) -> None:
+    model = doxa.Model(
+        GUARDED + "[s] forall p in pairs where p.known = 1. digit(p.left) + digit(p.right) = p.sum",
+        word,
+        digit=doxa.probs(lambda image: image),
+    )
+    rows = {"left": SEES[[1, 3]], "right": SEES[[1, 2]], "known": torch.tensor([1, 0])}
+    found = model.predict("pairs.sum", values=range(7), pairs=rows)
+    assert found.values[0] == 2 and (found.truths[1] == 1).all()
+
+
+def test_a_guard_about_other_variables_excludes_where_none_is_left() -> None:
+    text = GUARDED + "[s] forall p in pairs, n: Digit where n = p.sum. digit(p.left) = n"
+    model = doxa.Model(text, digit=doxa.probs(lambda image: image))
+    rows = {"left": SEES[[2]], "right": SEES[[2]], "known": torch.tensor([1])}
+    for word in ("exact", "fuzzy", "classical"):
+        found = model.predict("pairs.sum", values=range(6), semantics=word, pairs=rows)
+        assert found.values.tolist() == [2] and (found.truths[:, 4:] == 0).all()

@@ -196,3 +196,83 @@ def test_truths_and_losses_stay_within_their_bounds() -> None:
     )
     assert model.truth(semantics="exact", per_row=True, I=1000)["x"].max() <= 1
     assert model.losses(semantics="exact", reduction="none", I=1000).values[0].min() >= 0
+
+
+def test_kept_plans_meet_only_data_they_were_made_for() -> None:
+    """One model asked in turn about data that differ in size, in numbers, in objects, in tables and in type."""
+    text = """sort I; sort D = 0..3; data t(a: I, b: I, n: Int); func d(I) -> D; pred on(D); const k: I
+    [x] forall p in t where p.n > 0. d(p.a) + d(p.b) = p.n
+    [y] forall i: I. on(d(i)) | d(i) = d(k)"""
+    draw = torch.Generator().manual_seed(0)
+
+    def rows(count: int, *, indices: bool, objects: int) -> dict[str, Any]:
+        n = torch.randint(-1, 7, (count,), generator=draw)
+        if not indices:
+            return {"t": {"a": torch.rand(count, 4, generator=draw), "b": torch.rand(count, 4, generator=draw), "n": n}}
+        a, b = torch.randint(objects, (2, count), generator=draw)
+        return {"t": {"a": a, "b": b, "n": n}}
+
+    net, table = nn.Linear(4, 4), torch.tensor([True, False, True, False])
+    used = doxa.Model(text, d=doxa.logits(net), on=table.clone(), k=1)
+    for step in range(24):
+        objects = 2 + step % 3
+        data = rows(1 + step // 2 % 3, indices=bool(step % 2), objects=objects)
+        data["I"] = torch.rand(objects, 4, generator=draw)
+        if step % 5 == 4:
+            table = ~table
+            dict(used.named_buffers())["interpretation.meanings.on.tensor"].copy_(table)
+        new = doxa.Model(text, d=doxa.logits(net), on=table.clone(), k=1)
+        for semantics in (
+            doxa.Exact(impossible="inf"),
+            doxa.Refined(impossible="inf"),
+            doxa.Exact(quantifier="logic", impossible="inf"),
+        ):
+            expected, found = (m.losses(semantics=semantics, **data).by_name() for m in (new, used))
+            torch.testing.assert_close(found, expected)
+        assert torch.equal(*[m.truth(semantics="exact", **data)["x"] for m in (new, used)])
+
+
+def test_numbers_bound_to_constants_are_read_anew() -> None:
+    text = "sort I; sort D = 0..3; const c: Int; func d(I) -> D; [x] forall i: I. d(i) = c"
+    first, other = (doxa.Model(text, d=doxa.probs(DIGITS), c=c) for c in (1, 2))
+    assert first.truth(semantics="exact", per_row=True, I=3)["x"].tolist() == DIGITS[:, 1].tolist()
+    first.load_state_dict(other.state_dict())
+    assert first.truth(semantics="exact", per_row=True, I=3)["x"].tolist() == DIGITS[:, 2].tolist()
+
+
+@pytest.mark.parametrize("word", ["exact", "refined"])
+def test_plans_that_were_made_for_another_purpose_still_give_derivatives(word: str) -> None:
+    text = "sort I; sort D = 0..3; func d(I) -> D; pred q(I); [x] forall i: I. q(i) -> d(i) > 1"
+    nets = {"d": doxa.logits(nn.Linear(2, 4)), "q": doxa.logits(nn.Sequential(nn.Linear(2, 1), nn.Flatten(0)))}
+    things = torch.rand(3, 2)
+    expected = torch.autograd.grad(doxa.Model(text, word, **nets).loss(I=things), nets["d"].thing.weight)
+    model = doxa.Model(text, word, **nets)
+    with torch.inference_mode():
+        model.loss(I=things)
+    model.truth(I=things)
+    torch.func.grad(lambda p: torch.func.functional_call(model, p, (), {"I": things}))(dict(model.named_parameters()))
+    for _ in range(2):
+        found = torch.autograd.grad(model.loss(I=things), nets["d"].thing.weight)
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_network_that_two_symbols_share_sees_each_object_once() -> None:
+    seen: list[int] = []
+
+    def net(things: torch.Tensor) -> torch.Tensor:
+        seen.append(len(things))
+        return things.sum(-1)
+
+    text = "sort I; pred a(I); pred b(I); [x] forall i: I. a(i) -> b(i)"
+    model = doxa.Model(text, a=doxa.logits(net), b=doxa.logits(net))
+    for _ in range(2):
+        model.loss(semantics="exact", I=torch.rand(5, 2))
+    assert seen == [5, 5]
+
+
+def test_warnings_point_at_the_line_of_the_user() -> None:
+    model = doxa.Model("pred a; [x] a", doxa.Amortized(), a=doxa.probs(torch.tensor(0.5)))
+    for ask in (model.loss, model, model.truth):
+        with pytest.warns(doxa.DoxaWarning, match="has not learnt anything yet") as caught:
+            ask()
+        assert {w.filename for w in caught} == {__file__}

@@ -303,6 +303,18 @@ class CallData:
             return sort, Indexed(self._block((sort, name)))
         return sort, Indexed(self.batch.index_of(name))
 
+    def constant(self, name: str) -> Any:
+        """The value or number that a constant stands for."""
+        self.looked = True
+        sort, fixed = self.batch.signature.constants[name].sort, self.interpretation.constant(name)
+        if fixed is None:
+            raise BindingError(f"the constant {name} has no value; bind it: Interpretation(kb, {name}=...)")
+        if sort.values is not None:
+            assert fixed.index is not None
+            return sort.values[fixed.index]
+        assert fixed.tensor is not None
+        return fixed.tensor.item()
+
     def column(self, sort: str, ids: Tensor) -> Tensor:
         """The features of objects, some of which have no index."""
         count = self.object_count(sort)

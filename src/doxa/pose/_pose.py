@@ -159,6 +159,7 @@ def pose(
             "posing looks at the data, which torch.compile cannot trace; compile the networks instead of the loss, or "
             "use Fuzzy(...), whose loss can be compiled"
         )
+    _require_values(interpretation, data)
     axioms = list(axioms)
     plans = interpretation.plans
     posers = []
@@ -199,6 +200,19 @@ def pose(
             PosedAxiom(axiom, asked.shape, asked.passes, holds, batches, asked.variables, asked.joint, field_values)
         )
     return found
+
+
+def _require_values(interpretation: Interpretation, data: Mapping[str, Any]) -> None:
+    """Refuse fake and meta tensors, which have a shape and no values."""
+    fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    given = [v for value in data.values() for v in (value.values() if isinstance(value, Mapping) else (value,))]
+    for tensor in (*given, next(interpretation.tensors(), None)):
+        fake |= isinstance(tensor, Tensor) and (tensor.is_meta or hasattr(tensor, "fake_mode"))
+    if fake:
+        raise ConfigError(
+            "posing looks at the values of data and networks, which fake and meta tensors do not have; use Fuzzy(...) "
+            "or Classical(), which need only shapes, or give real tensors"
+        )
 
 
 def _shapes(interpretation: Interpretation, data: Mapping[str, Any]) -> Any:

@@ -31,6 +31,7 @@ class Template:
         lengths: how long sequences are.
         counts: how many rows or objects there are, where all of them are ranged over.
         tables: what crisp symbols said of values and numbers: the symbol, arguments, answers, and its state then.
+        constants: the values and numbers that constants stood for.
         assumed: the values that known numbers were taken to have.
         posed: the problem, and what fills its variables.
     """
@@ -40,11 +41,14 @@ class Template:
     lengths: dict[Cell, int] = field(default_factory=dict)
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
     tables: list[list[Any]] = field(default_factory=list)
+    constants: dict[str, Any] = field(default_factory=dict)
     assumed: dict[Known, tuple[Any, ...]] = field(default_factory=dict)
     posed: PosedProblem = field(init=False)
 
     def covers(self, data: CallData, instances: Instances) -> bool:
-        """Are the known numbers of these instances, and what tables say, those that the problem was made for?"""
+        """Are the known numbers of these instances, constants and tables those that the problem was made for?"""
+        if any(data.constant(name) != value for name, value in self.constants.items()):
+            return False
         for known, assumed in self.assumed.items():
             values, fine = data.known(known, instances, self.references)
             listed = [v for v in assumed if v is not UNDEFINED]

@@ -147,16 +147,10 @@ class InstanceValues(Formulas):
 
     def _constant(self, name: str) -> Any:
         sort = self.signature.constants[name].sort
-        fixed = self.data.interpretation.constant(name)
         if sort.is_open and sort not in (INT, REAL):
             return self._refer(self.data.own_constant(name))
-        if fixed is None:
-            raise BindingError(f"the constant {name} has no value; bind it: Interpretation(kb, {name}=...)")
-        if sort.values is not None:
-            assert fixed.index is not None
-            return sort.values[fixed.index]
-        assert fixed.tensor is not None
-        return fixed.tensor.item()
+        value = self.template.constants[name] = self.data.constant(name)
+        return value
 
     def field(self, node: Field, row: Any) -> Cell:
         if not isinstance(row, Row):

@@ -58,6 +58,14 @@ class Fuzzy(Semantics):
         return _Compiled(axioms, interpretation, self)
 
 
+def _can_hold(batch: Any) -> Tensor:
+    """Is some value of the only variable of a problem possible, under which it holds? ``(instances,)``."""
+    worlds = batch.problem.worlds().to(batch.observed.device)
+    given = None if batch.given is None else batch.given.unsqueeze(1)
+    holds = (batch.problem(worlds.unsqueeze(0), given) == batch.observed.unsqueeze(1)).all(-1)
+    return (holds & (batch.belief.log_probs[:, 0] > -math.inf)).any(-1)
+
+
 class _Compiled(Compiled):
     def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Fuzzy) -> None:
         logic = logic_by_name(how.logic) if isinstance(how.logic, str) else how.logic
@@ -102,15 +110,18 @@ class _Compiled(Compiled):
         if not bool((each.detach() > least).any()):
             return each
         from doxa.pose import pose
+        from doxa.semantics._combine import Label
         from doxa.semantics._probabilistic import impossible
 
+        label = isinstance(axiom, Label)  # of a fact, what the network says decides
         try:
-            (posed,) = pose([axiom], self.interpretation, data, believe=False, limit=self.how.budget.join)
+            with torch.no_grad():
+                (posed,) = pose([axiom], self.interpretation, data, believe=label, limit=self.how.budget.join)
         except DoxaError:  # it cannot be decided
             return each
         open_ = torch.zeros_like(posed.holds)
         for batch in posed.batches:
-            open_[batch.instances] = True
+            open_[batch.instances] = _can_hold(batch).cpu() if label else True
         dead = posed.passes & ~posed.holds & ~open_
         if not bool(dead.any()):
             return each

@@ -119,7 +119,7 @@ class Model(nn.Module):
         if combine == "joint":
             ready = self._joint_ready(semantics) if self.kb.axioms else None
             found = [] if ready is None else [(each, ready.is_log) for each in ready.losses(data, generator, reduction)]
-            names, weights = ["joint"] * len(found), torch.ones(len(found))
+            names, weights = ["joint"] * len(found), self.weights.fixed.new_ones(len(found))
         else:
             found = self._axiom_losses(semantics, reduction, data, generator)
             names, weights = [axiom.name for axiom in self.kb.axioms], self.weights()

@@ -10,8 +10,22 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, ConfigError, KnowledgeError
-from doxa.logic import INT, REAL, Axiom, Expr, Field, Interpretation, KnowledgeBase, Name, Quantifier, Sort, postorder
+from doxa.logic import (
+    INT,
+    REAL,
+    Axiom,
+    Call,
+    Expr,
+    Field,
+    Interpretation,
+    KnowledgeBase,
+    Name,
+    Quantifier,
+    Sort,
+    postorder,
+)
 from doxa.logic.syntax._binders import Group
+from doxa.logic.tensor._plan import TensorPlan
 from doxa.pose import pose
 from doxa.semantics._semantics import Compiled, Semantics
 
@@ -66,6 +80,7 @@ def predict(
     candidates, column = _candidates(interpretation, target, values, [kb.axioms[i] for i in about], given)
     given[listed] = {VALUE: column}
     truths: Tensor | None = None
+    spoken = torch.zeros((), dtype=torch.bool)
     for chosen, numbers in groups:
         numbers = tuple([i for i in numbers if i in about])
         if not numbers:
@@ -73,10 +88,32 @@ def predict(
         asked = tuple([about[i] for i in numbers])
         compiled = ready(chosen, numbers, lambda asked=asked: asked, target)  # type: ignore[misc]
         with torch.no_grad():
-            for each in compiled.rows(given, generator):
+            for axiom, each in zip(asked, compiled.rows(given, generator), strict=True):
                 truths = each if truths is None else truths * each
+                spoken = spoken.to(each.device) | _speaks(axiom, interpretation, given).to(each.device)
     assert truths is not None
+    # No axiom speaks of a candidate that guards exclude, so it is none; unless they exclude all candidates of a row.
+    truths = truths.masked_fill(~spoken & spoken.any(-1, keepdim=True), 0.0) if spoken.ndim else truths
     return Prediction(candidates.to(truths.device)[truths.argmax(-1)], truths, candidates)
+
+
+def _speaks(axiom: Axiom, interpretation: Interpretation, data: Mapping[str, Any]) -> Tensor:
+    """Of which rows and candidates an axiom says something: bool ``(rows, candidates)``, or one truth for all.
+
+    Guards about what networks say exclude nothing for certain.
+    """
+    formula, inner = axiom.formula, axiom.formula
+    assert isinstance(formula, Quantifier)
+    while isinstance(inner, Quantifier) and inner.kind == "forall" and inner.guard is None:
+        inner = inner.body
+    guard = inner.guard if isinstance(inner, Quantifier) and inner.kind == "forall" else None
+    batch = interpretation.read(data, [g.domain.name for g in formula.groups if isinstance(g.domain, Name)])
+    calls = [node.name for node in postorder(guard) if isinstance(node, Call)] if guard is not None else []
+    if guard is None or any(batch.meaning(name).returns not in ("bool", "value") for name in calls):
+        return torch.ones((), dtype=torch.bool)
+    assert isinstance(inner, Quantifier)
+    some = guard if inner is formula else Quantifier("exists", inner.groups, guard)
+    return TensorPlan(Quantifier("forall", formula.groups, some), interpretation, keep=formula.names)(**data)
 
 
 def _about(axiom: Axiom, rows: str, field: str, listed: str) -> Axiom | None:

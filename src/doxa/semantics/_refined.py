@@ -100,15 +100,13 @@ class _Compiled(Probabilistic):
 
     def _worlds(self, problem: Problem) -> tuple[Tensor, Tensor]:
         """All worlds, and their outputs where nothing is given, once for each problem."""
-        plans, key = self.interpretation.plans, ("worlds", id(problem))
-        if key not in plans:
-            worlds = problem.worlds()
-            plans[key] = (
-                problem,
-                worlds,
-                worlds if problem.given else problem(worlds),
-            )  # the problem keeps its identity
-        _, worlds, outputs = plans[key]
+
+        def make() -> tuple[Problem, Tensor, Tensor]:  # the problem keeps its identity
+            with torch.inference_mode(False):  # so that others may differentiate
+                worlds = problem.worlds()
+                return problem, worlds, worlds if problem.given else problem(worlds)
+
+        _, worlds, outputs = self.interpretation.plans.find(("worlds", id(problem)), make)
         return worlds, outputs
 
     def together(self, truths: Tensor) -> Tensor:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
 __all__ = ["Turn", "one_at_a_time"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Turn:
@@ -25,21 +24,14 @@ class Turn:
         return Turn, ()
 
 
-class _HasTurn(Protocol):
-    turn: Turn
-
-
-S = TypeVar("S", bound=_HasTurn)
-
-
-def one_at_a_time(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+def one_at_a_time(method: F) -> F:
     """A method that one thread at a time is in; ``torch.compile``, which cannot trace a lock, passes it by."""
 
     @wraps(method)
-    def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def guarded(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return method(self, *args, **kwargs)
         with self.turn.lock:
             return method(self, *args, **kwargs)
 
-    return guarded
+    return cast(F, guarded)
