@@ -14,7 +14,8 @@ from doxa._numerics import log1mexp
 from doxa.errors import KnowledgeError
 from doxa.logic import Function
 from doxa.logic.tensor._readings import Reading
-from doxa.pose._data import CallData, Instances, Lookup, Question, Reference, Symbol, entries_of
+from doxa.pose._data import CallData, Lookup, entries_of
+from doxa.pose._references import Instances, Question, Reference, Symbol
 from doxa.pose._variables import NUMBERS, UNDEFINED, Variable
 from doxa.problem import Belief
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,122 +11,15 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic import INT, REAL, Function, Interpretation, Predicate, Sort
+from doxa.logic import INT, REAL, Interpretation, Predicate
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Network
-from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.tensor._readings import Reading, readings
+from doxa.pose._references import Block, Cell, Indexed, Instances, Known, Object, Question, Reference, Row, Symbol
 from doxa.pose._variables import UNDEFINED
 
-__all__ = [
-    "CallData",
-    "Cell",
-    "Indexed",
-    "Instances",
-    "Known",
-    "Lookup",
-    "Object",
-    "Own",
-    "Reference",
-    "Row",
-    "Symbol",
-    "position",
-]
-
-
-@dataclass(frozen=True)
-class Row:
-    """A data row of an instance: its number among the instance's own rows, or among all of them."""
-
-    rows: str
-    number: int
-    fixed: bool = False
-    """Whether the number is that of the data, the same in every instance."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A field of a row, or an element of the sequence in it; its use decides whether it is an object or a number.
-
-    The path to an element has numbers, or names of variables, whose numbers differ between instances.
-    """
-
-    row: Row
-    field: str
-    path: tuple[int | str, ...] = ()
-
-    def __str__(self) -> str:
-        place = f"{self.row.rows}[{self.row.number}]" if self.row.number else self.row.rows
-        return f"{place}.{self.field}" + "".join([f"[{i}]" for i in self.path])
-
-
-@dataclass(frozen=True)
-class Own:
-    """The value of a variable over a finite sort, one for each instance."""
-
-    name: str
-    sort: Sort
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True)
-class Object:
-    """An object of an instance, or a value of a finite sort: the same label says that it is the same one."""
-
-    sort: str
-    label: int
-
-
-@dataclass(frozen=True)
-class Known:
-    """A number, a value or a truth that the data alone decide, the same way in every instance."""
-
-    op: str
-    args: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        if self.op in ("cell", "own"):
-            return str(self.args[0])
-        if self.op == "call":
-            return f"{self.args[0].name}({', '.join(map(str, self.args[1]))})"
-        return f"({f' {self.op} '.join(map(str, self.args))})"
-
-
-@dataclass(frozen=True)
-class Indexed:
-    """An object or value by its index, the same in every instance; or, with a name, each instance's own."""
-
-    index: int
-    name: str = ""
-
-
-Reference = tuple[str, Cell | Indexed]
-"""How a formula refers to an object or to a value of a finite sort: the sort, and where it is found."""
-
-
-@dataclass(eq=False)
-class Instances:
-    """Many instances: which row each of their rows is, and what each of their variables stands for."""
-
-    count: int
-    rows: dict[str, Tensor]  # (instances, rows of an instance) by name of the rows
-    own: dict[str, Tensor]  # (instances,) by variable: the index of an object or of an element, the position of a value
-
-    def select(self, where: Tensor) -> Instances:
-        """Some of them."""
-        return Instances(
-            len(where), {k: v[where] for k, v in self.rows.items()}, {k: v[where] for k, v in self.own.items()}
-        )
-
-
-Symbol = Predicate | Function
-Block = tuple[str, Any]
-"""Objects without an index: their sort, and the constant or the field (rows, name, axes of a sequence) they are in."""
-Question = tuple[tuple[Any, ...], Instances, Sequence[Reference]]
-"""Arguments of a symbol, the instances in which they are asked about, and what the labels of objects refer to."""
+__all__ = ["CallData", "Lookup", "entries_of", "position"]
 
 
 Told = Tensor | tuple[str, Tensor | None]
@@ -151,7 +43,7 @@ class Lookup(NamedTuple):
 class CallData:
     """Where objects, numbers and sequences are, for many instances at once."""
 
-    def __init__(self, interpretation: Interpretation, data: Mapping[str, Any], rows: Sequence[str]) -> None:
+    def __init__(self, interpretation: Interpretation, data: Mapping[str, Any], rows: Iterable[str]) -> None:
         self.interpretation, self._data, self._rows_named = interpretation, data, rows
         self.looked = False
         """Was anything looked at besides shapes? Then other data of these shapes may be posed in another way."""
@@ -191,24 +83,13 @@ class CallData:
         """Do the values of the last argument of a predicate exclude each other?"""
         return bool(getattr(self.batch.meaning(name), "exclusive", False))
 
-    def row_count(self, name: str) -> int:
-        """How many rows there are of a name."""
-        return self.batch.rows[name].size if name in self.batch.rows else self.batch.row_set(name).size
-
     def object_count(self, sort: str) -> int:
         """How many objects a sort has."""
         return self.batch.objects(sort).size if self.batch.has_objects(sort) else 0
 
-    def field(self, rows: str, name: str) -> Column:
-        """A field of rows."""
-        found = self.batch.rows.get(rows)
-        if found is None or name not in found.columns:
-            return self.batch.column(rows, name)  # says what there is instead
-        return found.columns[name]
-
     def length(self, cell: Cell, instances: Instances) -> Tensor | None:
         """How long the sequence in a field is, ``(instances,)``; None if it is none."""
-        column = self.field(cell.row.rows, cell.field)
+        column = self.batch.column(cell.row.rows, cell.field)
         if column.lengths is not None:
             self.looked = True
             return None if cell.path else column.lengths[self._rows(cell.row, instances)]
@@ -221,7 +102,7 @@ class CallData:
 
     def _places(self, cell: Cell, instances: Instances) -> Tensor:
         """Where a cell is among the entries of its field, its first axes taken together: ``(instances,)``."""
-        column = self.field(cell.row.rows, cell.field)
+        column = self.batch.column(cell.row.rows, cell.field)
         at = self._rows(cell.row, instances)
         path = [instances.own[i] if isinstance(i, str) else i for i in cell.path]
         if column.starts is not None:
@@ -232,7 +113,7 @@ class CallData:
 
     def _entries(self, rows: str, field: str, depth: int) -> Tensor:
         """The entries of a field, or of the sequences in it, on one axis."""
-        column = self.field(rows, field)
+        column = self.batch.column(rows, field)
         return column.values.flatten(0, depth) if depth and column.lengths is None else column.values
 
     def numbers(self, cell: Cell, instances: Instances) -> Tensor:
@@ -247,7 +128,7 @@ class CallData:
 
     def _check_values(self, rows: str, field: str) -> None:
         """Refuse a field that holds what is no value of its finite sort."""
-        column = self.field(rows, field)
+        column = self.batch.column(rows, field)
         if (rows, field) in self._checked or column.sort is None or column.sort.values is None:
             return
         self._checked.add((rows, field))
@@ -317,29 +198,18 @@ class CallData:
 
     def column(self, sort: str, ids: Tensor) -> Tensor:
         """The features of objects, some of which have no index."""
-        count = self.object_count(sort)
-        last = int(ids[-1])
-        blocks = [(first, values) for (of, _), (first, values) in self._blocks.items() if of == sort]
-        needed = [(first, values) for first, values in blocks if int(ids[0]) < first + len(values) and first <= last]
-        consecutive = last + 1 == int(ids[0]) + len(ids) and bool((ids.diff() == 1).all())
-        if consecutive and int(ids[0]) == needed[0][0] and last + 1 == needed[-1][0] + len(needed[-1][1]):
-            whole = [values for _, values in needed]  # all objects of some places of the data, in order
-            return whole[0] if len(whole) == 1 else torch.cat(whole)
-        parts = []
-        for (of, _), (first, values) in self._blocks.items():
-            inside = (ids >= first) & (ids < first + len(values))
-            if of == sort and inside.any():
-                parts.append((inside, values.index_select(0, (ids[inside] - first).to(values.device))))
-        inside = ids < count
-        if inside.any():
-            features = self.batch.objects(sort).features
-            if features is None:
-                raise BindingError(f"{sort}: some of its objects have features and some have none")
-            parts.append((inside, features.index_select(0, ids[inside].to(features.device))))
-        if len(parts) == 1:
-            return parts[0][1]
-        order = torch.cat([inside.nonzero().squeeze(1) for inside, _ in parts])
-        return torch.cat([values for _, values in parts]).index_select(0, order.argsort().to(self.batch.device))
+        low, high, count = int(ids.min()), int(ids.max()), self.object_count(sort)
+        features = self.batch.objects(sort).features if low < count else None
+        if low < count and features is None:
+            raise BindingError(f"{sort}: some of its objects have features and some have none")
+        every = [] if features is None else [(0, features)]
+        every += [found for (of, _), found in self._blocks.items() if of == sort]
+        needed = [(first, values) for first, values in every if low < first + len(values) and first <= high]
+        together = needed[0][1] if len(needed) == 1 else torch.cat([values for _, values in needed])
+        at = ids - needed[0][0]  # they are numbered one after the other
+        if torch.equal(at, torch.arange(len(together))):
+            return together
+        return together.index_select(0, at.to(together.device))
 
     def known(self, known: Known, instances: Instances, names: Sequence[Reference]) -> tuple[Tensor, Tensor]:
         """The value of what the data decide, ``(instances,)``, and where it has one."""

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.pose._data import CallData, Cell, Indexed, Instances, Known, Reference
+from doxa.pose._data import CallData
 from doxa.pose._problem import PosedProblem
+from doxa.pose._references import Cell, Indexed, Instances, Known, Reference
 from doxa.pose._variables import UNDEFINED
 
 __all__ = ["Template"]
@@ -69,7 +70,7 @@ class Template:
         """Which instances look like this: bool ``(instances,)``."""
         fits = torch.ones(instances.count, dtype=torch.bool)
         for (kind, name), count in self.counts.items():
-            if count != (data.row_count(name) if kind == "rows" else data.batch.objects(name).size):
+            if count != (data.batch.row_set(name).size if kind == "rows" else data.batch.objects(name).size):
                 return ~fits
         for cell, length in self.lengths.items():
             found = data.length(cell, instances)

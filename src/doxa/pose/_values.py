@@ -20,8 +20,9 @@ from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.unfold._formulas import Formulas
 from doxa.logic.unfold._unfolder import Scope, Unfolder
-from doxa.pose._data import CallData, Cell, Indexed, Instances, Known, Object, Own, Reference, Row, Symbol, position
+from doxa.pose._data import CallData, position
 from doxa.pose._problem import build
+from doxa.pose._references import Cell, Indexed, Instances, Known, Object, Own, Reference, Row, Symbol
 from doxa.pose._template import Template
 from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Variables, strict
 
@@ -62,7 +63,7 @@ class InstanceValues(Formulas):
     def rows(self, name: str) -> list[Row]:
         if name in self.rows_of:
             return [Row(name, i) for i in range(self.rows_of[name])]
-        count = self.template.counts["rows", name] = self.data.row_count(name)
+        count = self.template.counts["rows", name] = self.data.batch.row_set(name).size
         return [Row(name, i, fixed=True) for i in range(count)]
 
     def objects(self, sort: str) -> Sequence[Any]:
@@ -100,7 +101,7 @@ class InstanceValues(Formulas):
         return lengths.get(cell) if isinstance(cell, Cell) else None
 
     def _sort_of(self, cell: Cell) -> Sort | None:
-        return self.data.field(cell.row.rows, cell.field).sort
+        return self.data.batch.column(cell.row.rows, cell.field).sort
 
     def _tabulated(self, symbol: Symbol, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What a crisp symbol says of values and numbers; it is noted, for it may say something else another time."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from doxa.exact import ExactPlan, plan
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
-from doxa.pose._pose import undefined
+from doxa.pose._poser import undefined
 from doxa.problem import Budget, Problem
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Data, Generator, Semantics

@@ -14,7 +14,7 @@ from doxa.fuzzy import TNorm
 from doxa.fuzzy import logic as logic_by_name
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
-from doxa.pose._pose import undefined
+from doxa.pose._poser import undefined
 from doxa.problem import Problem
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics

@@ -13,7 +13,7 @@ from torch.distributions import Categorical, Independent
 from doxa.errors import ConfigError, ProblemError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
-from doxa.pose._pose import undefined
+from doxa.pose._poser import undefined
 from doxa.problem import Belief
 from doxa.problem._logspace import is_traced
 from doxa.semantics._probabilistic import Probabilistic
