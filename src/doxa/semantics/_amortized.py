@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,9 +28,8 @@ from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.problem import Problem
 from doxa.semantics._exact import Exact
-from doxa.semantics._learners import Learners, digest
 from doxa.semantics._probabilistic import Probabilistic
-from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
+from doxa.semantics._semantics import Compiled, Generator, Semantics
 
 __all__ = ["Amortized"]
 
@@ -113,19 +112,13 @@ class Amortized(Semantics):
         return Learner(engine.to(device), self.learning_rate)
 
 
-def _mlp(problem: Problem, hidden: int, layers: int) -> InferenceModel:
-    return FactorMLPs(problem, hidden=hidden, layers=layers, explain=False)
-
-
-def _scan(problem: Problem, hidden: int, layers: int) -> InferenceModel:
-    return ScanModel(problem, hidden=hidden, explain=False)
-
-
-def _transformer(problem: Problem, hidden: int, layers: int) -> InferenceModel:
-    return CausalTransformer(problem, width=hidden, layers=layers, explain=False)
-
-
-_MODELS = {"mlp": _mlp, "scan": _scan, "transformer": _transformer}
+_MODELS: dict[str, Callable[[Problem, int, int], InferenceModel]] = {
+    "mlp": lambda problem, hidden, layers: FactorMLPs(problem, hidden=hidden, layers=layers, explain=False),
+    "scan": lambda problem, hidden, layers: ScanModel(problem, hidden=hidden, explain=False),
+    "transformer": lambda problem, hidden, layers: CausalTransformer(
+        problem, width=hidden, layers=layers, explain=False
+    ),
+}
 _PRIORS: dict[str, type[Prior]] = {"fitted": FittedDirichlet, "mixture": MixtureDirichlet, "replay": Replay}
 
 
@@ -169,25 +162,7 @@ class AmortizedCompiled(Probabilistic):
     """Axioms ready for amortised reasoning."""
 
     how: Amortized
-
-    def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Amortized) -> None:
-        super().__init__(axioms, interpretation, how)
-        self.learners = Learners()
-        self._digests: dict[int, tuple[Problem, str]] = {}
-
-    def adopt(self, learners: Learners) -> None:
-        """Keep all learners there from now on."""
-        self.learners = learners
-
-    def learn(self, data: Data, generator: Generator) -> int:
-        """Tell the priors what is believed, and update the inference models."""
-        updates = 0
-        with torch.no_grad():
-            asked = self.posed(data, generator, whole=self.how.quantifier == "logic")
-        for posed in asked:
-            for batch in posed.batches:
-                updates += self.learn_from(posed, batch, generator)
-        return updates
+    learns = True
 
     def learn_from(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> int:
         """Updates of the inference model of one batch."""
@@ -224,9 +199,7 @@ class AmortizedCompiled(Probabilistic):
 
     def _name(self, axiom: Axiom, batch: ProblemBatch) -> str:
         """A learner is known by its axiom, its kind and its problem."""
-        if id(batch.problem) not in self._digests:
-            self._digests[id(batch.problem)] = (batch.problem, digest(batch.problem, batch.outputs))
-        return f"{self._kind(axiom)}{self._digests[id(batch.problem)][1]}"
+        return f"{self._kind(axiom)}{self.digest(batch)}"
 
     def _kind(self, axiom: Axiom) -> str:
         return f"{axiom.name}/{self.how.model} {self.how.hidden} {self.how.layers} {self.how.prior}/"

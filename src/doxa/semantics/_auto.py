@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from doxa.errors import BudgetError, ConfigError, ProblemError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
-from doxa.problem import Problem
-from doxa.semantics._amortized import AmortizedCompiled
 from doxa.semantics._exact import ExactCompiled, planned
-from doxa.semantics._learners import Learners, digest
+from doxa.semantics._learners import Learners
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._sampled import Sampled
 from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
@@ -53,43 +50,31 @@ class _Compiled(Probabilistic):
         self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Auto, otherwise: Probabilistic
     ) -> None:
         super().__init__(axioms, interpretation, how)
-        self.exact = ExactCompiled(axioms, interpretation, how)
-        self.otherwise = otherwise
-        self.learners = Learners()
-        self._reasons: dict[int, tuple[Problem, str]] = {}
+        self.exact, self.otherwise = ExactCompiled(axioms, interpretation, how), otherwise
+        self.learns = otherwise.learns
 
     def adopt(self, learners: Learners) -> None:
-        """Keep all learners and decisions there from now on."""
         self.learners = learners
-        if isinstance(self.otherwise, AmortizedCompiled):
-            self.otherwise.adopt(learners)
+        self.otherwise.adopt(learners)
 
     def _reason(self, batch: ProblemBatch) -> str:
         """Why a problem is not treated exactly; empty if it is."""
-        if id(batch.problem) not in self._reasons:
-            key = f"{digest(batch.problem, batch.outputs)} within {self.how.budget}"
-            if key not in self.learners.decisions:
-                try:
-                    planned(self.interpretation, batch.problem, self.how.budget)
-                    self.learners.decisions[key] = ""
-                except ProblemError as error:
-                    if isinstance(error, BudgetError) and error.field == "seconds":  # no clock decides
-                        raise
-                    self.learners.decisions[key] = str(error)
-            self._reasons[id(batch.problem)] = (batch.problem, self.learners.decisions[key])
-        return self._reasons[id(batch.problem)][1]
+        key, decisions = f"{self.digest(batch)} within {self.how.budget}", self.learners.decisions
+        if key not in decisions:
+            try:
+                planned(self.interpretation, batch.problem, self.how.budget)
+                decisions[key] = ""
+            except ProblemError as error:
+                if isinstance(error, BudgetError) and error.field == "seconds":  # no clock decides
+                    raise
+                decisions[key] = str(error)
+        return decisions[key]
 
-    def _chosen(self, batch: ProblemBatch) -> Probabilistic:
+    def engine(self, batch: ProblemBatch) -> Probabilistic:
         return self.otherwise if self._reason(batch) else self.exact
 
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
-        return self._chosen(batch).log_truths(posed, batch, generator)
-
-    def batch_losses(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
-        return self._chosen(batch).batch_losses(posed, batch, generator)
-
-    def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
-        return self._chosen(batch).batch_truths(posed, batch, generator)
+        return self.engine(batch).log_truths(posed, batch, generator)
 
     def truths(self, data: Data, generator: Generator) -> Tensor:
         """Of axioms as a whole, where the budget allows it; else as if instances were independent."""
@@ -98,19 +83,10 @@ class _Compiled(Probabilistic):
             return super().truths(data, generator)
         return self.exact.truths(data, generator)
 
-    def learn(self, data: Data, generator: Generator) -> int:
-        if not isinstance(self.otherwise, AmortizedCompiled):
-            return 0
-        updates = 0
-        with torch.no_grad():
-            asked = self.posed(data, generator, whole=self.how.quantifier == "logic")
-        for posed in asked:
-            for batch in posed.batches:
-                if self._reason(batch):
-                    updates += self.otherwise.learn_from(posed, batch, generator)
-        return updates
+    def learn_from(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> int:
+        return self.engine(batch).learn_from(posed, batch, generator)
 
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
         reason = self._reason(batch)
-        said = self._chosen(batch).describe(posed, batch)
+        said = self.engine(batch).describe(posed, batch)
         return f"not exact: {reason}\n{said}" if reason else f"exact, which the budget allows\n{said}"

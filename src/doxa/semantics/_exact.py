@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from doxa._cache import Same
 from doxa.exact import ExactPlan, plan
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
@@ -65,9 +66,6 @@ class ExactCompiled(Probabilistic):
 
 def planned(interpretation: Interpretation, problem: Problem, budget: Budget) -> ExactPlan:
     """The exact plan of a problem, made once and kept by the interpretation."""
-    plans = interpretation.plans
-    key = ("exact", id(problem), budget)
-    if key not in plans:
-        plans[key] = (problem, plan(problem, impossible="inf", budget=budget))  # the problem keeps its identity
-    found: ExactPlan = plans[key][1]
+    key = ("exact", Same(problem), budget)
+    found: ExactPlan = interpretation.plans.find(key, lambda: plan(problem, impossible="inf", budget=budget))
     return found

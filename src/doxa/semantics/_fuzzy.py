@@ -63,7 +63,8 @@ def _can_hold(batch: Any) -> Tensor:
     worlds = batch.problem.worlds().to(batch.observed.device)
     given = None if batch.given is None else batch.given.unsqueeze(1)
     holds = (batch.problem(worlds.unsqueeze(0), given) == batch.observed.unsqueeze(1)).all(-1)
-    return (holds & (batch.belief.log_probs[:, 0] > -math.inf)).any(-1)
+    found: Tensor = (holds & (batch.belief.log_probs[:, 0] > -math.inf)).any(-1)
+    return found
 
 
 class _Compiled(Compiled):

@@ -50,8 +50,9 @@ class Model(nn.Module):
             such as "exact" stands for ``Exact()``.
         symbols: what predicates, functions and constants mean, see :class:`doxa.Interpretation`.
 
-    Data come by keyword, as the knowledge names them; ``semantics``, ``generator``, ``reduction`` and ``combine`` are
-    the names that are not data. All networks are part of this module, so that optimisers, ``.to`` and ``state_dict``
+    Data, the objects of open sorts and rows, come by keyword, as the knowledge names them. Beside them every method
+    takes ``semantics``, how to reason in place of the model's own, and ``generator``, which draws what is sampled;
+    ``reduction`` and ``combine`` are no names for data either. All networks are part of this module, so that optimisers, ``.to`` and ``state_dict``
     find them. What inference models learn (:class:`doxa.Amortized`) is in ``state_dict`` too, but not among
     ``parameters()``: they learn in :meth:`inference_step`.
 
@@ -106,14 +107,11 @@ class Model(nn.Module):
         variables of its outermost ``forall``.
 
         Args:
-            semantics: how to reason, here in place of the model's own.
             reduction: the "mean" of the losses of the instances of an axiom, their "sum", or "none" to have them all.
             combine: how axioms are put together: the weighted "sum" of their losses; "joint", minus the logarithm of
                 the probability that all hold together (of each row, where all speak of the same rows); or an
                 aggregator of truths such as ``doxa.fuzzy.GeneralizedMeanError(2)``, as Logic Tensor Networks do: the
                 loss is then 1 minus the aggregate. Facts are added to the first two.
-            generator: draws what is sampled.
-            data: objects of open sorts and rows, by name.
         """
         check_options(self.kb, reduction, combine, data)
         if combine == "joint":
@@ -200,10 +198,7 @@ class Model(nn.Module):
         """How true each axiom is, by name: a probability, a truth value, or 1 and 0.
 
         Args:
-            semantics: how to reason, here in place of the model's own.
             per_row: for each choice of the variables of the outermost ``forall``, instead of the axiom as a whole.
-            generator: draws what is sampled.
-            data: objects of open sorts and rows, by name.
 
         >>> import doxa
         >>> model = Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
@@ -239,9 +234,6 @@ class Model(nn.Module):
             target: the rows and their field, such as "pairs.sum"; the data may have it or not, it is not looked at.
             values: the candidates. By default those of the field's finite sort; for numbers, the values that the term
                 of an axiom ``term = p.sum`` can have.
-            semantics: how to reason, here in place of the model's own.
-            generator: draws what is sampled.
-            data: objects of open sorts and rows, by name.
 
         >>> import doxa
         >>> model = Model('''
@@ -281,9 +273,6 @@ class Model(nn.Module):
         Args:
             axiom: its name; not needed where there is only one.
             k: how many worlds.
-            semantics: how to reason, here in place of the model's own.
-            generator: draws what is sampled.
-            data: objects of open sorts and rows, by name.
 
         >>> import doxa
         >>> model = Model('''
@@ -328,7 +317,6 @@ class Model(nn.Module):
             target: the wanted truth of every axiom, or of each by its name.
             steps: a fixed number of passes, or None to go on until each target is reached or comes no nearer.
             guarantee: "sat" asks a solver for the nearest satisfying assignment where refinement falls short.
-            data: objects of open sorts and rows, by name.
 
         >>> import doxa
         >>> model = Model("pred rain; pred wet; [soaked] rain -> wet", rain=doxa.probs(torch.tensor(0.9)),

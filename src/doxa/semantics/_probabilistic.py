@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from doxa._cache import Same
 from doxa.errors import ProblemError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch, pose
 from doxa.problem._logspace import is_traced
+from doxa.semantics._learners import Learners, digest
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
 
 __all__ = ["Probabilistic"]
@@ -21,8 +23,26 @@ __all__ = ["Probabilistic"]
 class Probabilistic(Compiled):
     """Axioms posed as problems; a subclass says what it computes for a batch of equal ones."""
 
+    learns = False
+    """Whether there are inference models."""
+
     def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Semantics) -> None:
         self.axioms, self.interpretation, self.how = axioms, interpretation, how
+        self.learners = Learners()
+
+    def adopt(self, learners: Learners) -> None:
+        """Keep all learners and decisions there from now on."""
+        self.learners = learners
+
+    def digest(self, batch: ProblemBatch) -> str:
+        """What a problem is, in a few letters."""
+        key = ("digest", Same(batch.problem), batch.outputs)
+        found: str = self.interpretation.plans.find(key, lambda: digest(batch.problem, batch.outputs))
+        return found
+
+    def engine(self, batch: ProblemBatch) -> Probabilistic:
+        """Who computes for a batch."""
+        return self
 
     @abstractmethod
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
@@ -55,7 +75,7 @@ class Probabilistic(Compiled):
             require_mean(reduction)
         found = []
         for posed in self.posed(data, generator, whole=whole):
-            parts = self._parts(self.batch_losses, posed, generator)
+            parts = self._parts("batch_losses", posed, generator)
             each = self._possible(posed, posed.gather(parts, true=0.0, false=math.inf))
             if posed.joint:
                 found.append(each.sum() if self.is_log else 1 - (1 - each).prod())
@@ -67,9 +87,9 @@ class Probabilistic(Compiled):
 
     def _possible(self, posed: PosedAxiom, each: Tensor) -> Tensor:
         """What the option ``impossible`` makes of instances that cannot hold."""
-        dead = each.detach() == math.inf
         if self.how.impossible == "inf":
             return each
+        dead = each.detach() == math.inf
         if self.how.impossible == "raise" and not is_traced(each):
             if bool(dead.any()):
                 raise impossible(posed, dead.nonzero().squeeze(1))
@@ -84,22 +104,30 @@ class Probabilistic(Compiled):
         return [self._row_truths(posed, generator).reshape(posed.shape) for posed in self.posed(data, generator)]
 
     def _row_truths(self, posed: PosedAxiom, generator: Generator) -> Tensor:
-        return posed.gather(self._parts(self.batch_truths, posed, generator), true=1.0, false=0.0)
+        return posed.gather(self._parts("batch_truths", posed, generator), true=1.0, false=0.0)
 
-    @staticmethod
-    def _parts(
-        compute: Callable[[PosedAxiom, ProblemBatch, Generator], Tensor], posed: PosedAxiom, generator: Generator
-    ) -> list[Tensor]:
+    def _parts(self, what: str, posed: PosedAxiom, generator: Generator) -> list[Tensor]:
         """What is computed for each batch; under autocast the logic stays in the precision of the belief."""
         found = []
         for batch in posed.batches:
-            device = batch.belief.log_probs.device.type
+            compute, device = getattr(self.engine(batch), what), batch.belief.log_probs.device.type
             if torch.is_autocast_enabled(device):
                 with torch.autocast(device, enabled=False):
                     found.append(compute(posed, batch, generator))
             else:
                 found.append(compute(posed, batch, generator))
         return found
+
+    def learn(self, data: Data, generator: Generator) -> int:
+        if not self.learns:
+            return 0
+        with torch.no_grad():
+            asked = self.posed(data, generator, whole=self.how.quantifier == "logic")
+        return sum([self.learn_from(posed, batch, generator) for posed in asked for batch in posed.batches])
+
+    def learn_from(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> int:
+        """Updates of the inference model of one batch."""
+        return 0
 
     def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
         """How true each instance of a batch is, ``(instances,)``."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from doxa._cache import Same
 from doxa.errors import BudgetError, ProblemError
 from doxa.fuzzy import TNorm
 from doxa.fuzzy import logic as logic_by_name
@@ -101,13 +102,13 @@ class _Compiled(Probabilistic):
     def _worlds(self, problem: Problem) -> tuple[Tensor, Tensor]:
         """All worlds, and their outputs where nothing is given, once for each problem."""
 
-        def make() -> tuple[Problem, Tensor, Tensor]:  # the problem keeps its identity
+        def make() -> tuple[Tensor, Tensor]:
             with torch.inference_mode(False):  # so that others may differentiate
                 worlds = problem.worlds()
-                return problem, worlds, worlds if problem.given else problem(worlds)
+                return worlds, worlds if problem.given else problem(worlds)
 
-        _, worlds, outputs = self.interpretation.plans.find(("worlds", id(problem)), make)
-        return worlds, outputs
+        found: tuple[Tensor, Tensor] = self.interpretation.plans.find(("worlds", Same(problem)), make)
+        return found
 
     def together(self, truths: Tensor) -> Tensor:
         """The truth of an axiom is that of its weakest instance."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -115,16 +115,8 @@ class _Compiled(Probabilistic):
             reached = batch.belief.probs.detach()[at][..., : max(problem.world)].cumsum(-1)
             uniform = noise[own.to(device)[at]].to(reached.dtype) * reached[..., -1:]
             worlds = torch.searchsorted(reached, uniform, right=True).minimum(last)  # the inverse of the distribution
-            some = ProblemBatch(
-                problem,
-                batch.belief,
-                None if batch.given is None else batch.given[at],
-                batch.observed[at],
-                at,
-                batch.values,
-                batch.outputs,
-                batch.fields,
-            )
+            given = None if batch.given is None else batch.given[at]
+            some = replace(batch, given=given, observed=batch.observed[at])
             found.append(_holds(posed, some, worlds.movedim(-1, 0)).to(reached.dtype).mean(0))
         return torch.cat(found)
 
