@@ -26,19 +26,14 @@ Asked = tuple[tuple[Variable, ...], Instances, Sequence[Reference]]
 
 
 class Arranged(NamedTuple):
-    """How beliefs are put together from what symbols say.
-
-    Attributes:
-        lookup: what the symbols are asked.
-        arguments: for each symbol, the arguments of a question; None for one that stays open.
-        beliefs: for each group the sizes of its variables, how many instances it has, for each symbol how many of the
-            variables are its and their places in what it says (None: the first ones, in order), and the order of the
-            variables among all of these.
-    """
+    """How beliefs are put together from what symbols say: what they are asked, and where the answers go."""
 
     lookup: Lookup
     arguments: dict[Symbol, tuple[Any, ...]]
+    """Of a question to each symbol; None for one that stays open."""
     beliefs: list[tuple[tuple[int, ...], int, list[tuple[Symbol, int, Tensor | None]], Tensor | None]]
+    """For each group the sizes of its variables, how many instances it has, for each symbol how many variables are its
+    and their places in what it says (None: the first ones, in order), and the order of the variables among these."""
 
 
 def arrange(data: CallData, groups: Sequence[Asked]) -> Arranged:

@@ -27,17 +27,13 @@ Told = Tensor | tuple[str, Tensor | None]
 
 
 class Lookup(NamedTuple):
-    """What symbols are asked, made out before any of them is.
-
-    Attributes:
-        columns: for each symbol what it is told, by argument.
-        places: for each symbol where each question's answers are in its table: ``(instances,)``, and an offset.
-        blocks: where the objects come from that have no index.
-    """
+    """What symbols are asked, made out before any of them is."""
 
     columns: dict[Symbol, dict[int, Told]]
     places: dict[Symbol, list[tuple[Tensor, int]]]
+    """Where each question's answers are in a symbol's table: ``(instances,)``, and an offset."""
     blocks: tuple[Block, ...]
+    """Where the objects come from that have no index."""
 
 
 class CallData:

@@ -46,11 +46,9 @@ class Output:
 
 @dataclass(frozen=True, eq=False)
 class PosedProblem:
-    """A problem and what its variables stand for.
+    """A problem and what its variables stand for; no problem where nothing is uncertain, and ``certain`` says it all.
 
-    Attributes:
-        problem: None where nothing is uncertain and nothing is given: then ``certain`` says whether it holds.
-        world: the world variables; none where the given ones decide everything.
+    It has no world variables where the given ones decide everything.
     """
 
     problem: Problem | None
@@ -140,73 +138,47 @@ def _factored(targets: Sequence[tuple[Term, Output]], variables: Variables) -> P
         if number not in needed:
             needed.add(number)
             stack += variable.inputs if isinstance(variable, Auxiliary) else ()
-    world: list[Variable] = []
-    given: list[Variable] = []
-    auxiliary: list[int] = []
     role: dict[int, ProblemVariable] = {}
-    for number in sorted(needed):
-        variable = variables.all[number]
-        if isinstance(variable, Auxiliary):
-            role[number] = ProblemVariable.auxiliary(len(auxiliary))
-            auxiliary.append(variable.size)
-        elif variable.kind == "world":
-            role[number] = ProblemVariable.world(len(world))
-            world.append(variable)
-        else:
-            role[number] = ProblemVariable.given(len(given))
-            given.append(variable)
+    own: dict[str, list[Any]] = {"world": [], "given": [], "auxiliary": []}
     factors = []
     for number in sorted(needed):
         variable = variables.all[number]
-        if isinstance(variable, Auxiliary):
-            inputs, target = [role[i] for i in variable.inputs], role[number]
-            if isinstance(variable.table, Computed):
-                continue
+        kind = "auxiliary" if isinstance(variable, Auxiliary) else variable.kind
+        role[number] = getattr(ProblemVariable, kind)(len(own[kind]))
+        own[kind].append(variable)
+        if isinstance(variable, Auxiliary) and not isinstance(variable.table, Computed):
+            inputs = [role[i] for i in variable.inputs]
             if isinstance(variable.table, str):
-                factors.append(Factor.compare(inputs[0], inputs[1], target, variable.table))
+                factors.append(Factor.compare(inputs[0], inputs[1], role[number], variable.table))
             else:
-                factors.append(Factor.lookup(inputs, target, variable.table))
+                factors.append(Factor.lookup(inputs, role[number], variable.table))
     codes_of = []
     for i, (term, output) in enumerate(targets):
         place = {(type(value), value): at for at, value in enumerate(output.values)}
         codes = torch.tensor([place[type(value), value] for value in term.values])
         codes_of.append((term.variable, codes))
         factors.append(Factor.lookup([role[term.variable]], ProblemVariable.output(i), codes))
-    computed = [n for n in sorted(needed) if _is_computed(variables.all[n])]
-    names = ["holds" if output.given is None else output.given.name for _, output in targets]
-    if computed:
-        problem = Problem(
-            tuple([len(v.values) for v in world]),
-            tuple([len(output.values) for _, output in targets]),
-            Program(sorted(needed), role, variables, codes_of),
-            given=tuple([len(v.values) for v in given]),
-            names=tuple(_distinct([*[v.name for v in world], *names, *[v.name for v in given]])),
+    world, given = own["world"], own["given"]
+    outputs = [output for _, output in targets]
+    said = ["holds" if output.given is None else output.given.name for output in outputs]
+    names = _distinct([*([v.name for v in world] or ["nothing"]), *said, *[v.name for v in given]])
+    sizes = [[len(v.values) for v in some] for some in (world, outputs, given)]
+    if any(isinstance(aux.table, Computed) for aux in own["auxiliary"]):
+        program = Program(sorted(needed), role, variables, codes_of)
+        problem = Problem(tuple(sizes[0]), tuple(sizes[1]), program, given=tuple(sizes[2]), names=tuple(names))
+    else:
+        auxiliary = [aux.size for aux in own["auxiliary"]]
+        problem = Problem.from_factors(
+            factors, sizes[0] or [1], sizes[1], auxiliary=auxiliary, given=sizes[2], names=names
         )
-        return PosedProblem(problem, None, tuple(world), tuple(given), tuple([output for _, output in targets]))
-    problem = Problem.from_factors(
-        factors,
-        [len(v.values) for v in world] or [1],
-        [len(output.values) for _, output in targets],
-        auxiliary=auxiliary,
-        given=[len(v.values) for v in given],
-        names=_distinct([*([v.name for v in world] or ["nothing"]), *names, *[v.name for v in given]]),
-    )
-    return PosedProblem(problem, None, tuple(world), tuple(given), tuple([output for _, output in targets]))
-
-
-def _is_computed(variable: Variable | Auxiliary) -> bool:
-    return isinstance(variable, Auxiliary) and isinstance(variable.table, Computed)
+    return PosedProblem(problem, None, tuple(world), tuple(given), tuple(outputs))
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
     """Worlds to outputs, step by step; for terms that depend on too many joint values to be listed in tables.
 
-    Attributes:
-        order: the variables, each after those that decide it.
-        role: which of them are in the world, and which are given.
-        variables: what they are.
-        outputs: for each output the variable that decides it, and its value for each value of that.
+    Each output has the variable that decides it, and its value for each value of that.
     """
 
     order: Sequence[int]

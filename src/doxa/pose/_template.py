@@ -24,26 +24,20 @@ __all__ = ["Template"]
 
 @dataclass(eq=False)
 class Template:
-    """What instances that look alike share, noted while the first of them was unfolded.
-
-    Attributes:
-        references: what the labels of objects refer to.
-        labels: for each reference, the first one that is the same object.
-        lengths: how long sequences are.
-        counts: how many rows or objects there are, where all of them are ranged over.
-        tables: what crisp symbols said of values and numbers: the symbol, arguments, answers, and its state then.
-        constants: the values and numbers that constants stood for.
-        assumed: the values that known numbers were taken to have.
-        posed: the problem, and what fills its variables.
-    """
+    """What instances that look alike share, noted while the first of them was unfolded."""
 
     references: list[Reference] = field(default_factory=list)
+    """What the labels of objects refer to."""
     labels: list[int] = field(default_factory=list)
+    """For each reference, the first one that is the same object."""
     lengths: dict[Cell, int] = field(default_factory=dict)
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Of rows or objects, where all of them are ranged over."""
     tables: list[list[Any]] = field(default_factory=list)
+    """What crisp symbols said of values and numbers: the symbol, arguments, answers, and its state then."""
     constants: dict[str, Any] = field(default_factory=dict)
     assumed: dict[Known, tuple[Any, ...]] = field(default_factory=dict)
+    """The values that known numbers were taken to have."""
     posed: PosedProblem = field(init=False)
 
     def covers(self, data: CallData, instances: Instances) -> bool:

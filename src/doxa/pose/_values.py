@@ -175,7 +175,7 @@ class InstanceValues(Formulas):
         if isinstance(value, Expr):
             return value
         if isinstance(value, Cell):
-            value = self._content(value)
+            value = self._known(value)
         if isinstance(value, Known):
             value = self._given(value, (False, True))
         if isinstance(value, bool):
@@ -198,10 +198,6 @@ class InstanceValues(Formulas):
 
     # -- terms ------------------------------------------------------------------------------------------------------
 
-    def _content(self, cell: Cell) -> Any:
-        """What a field holds where no object is wanted: a number, or a value of its sort."""
-        return Known("cell", (cell,))
-
     def _named_values(self, known: Known) -> tuple[str, ...] | None:
         """The names that a known value goes by, if it is one of an enumeration."""
         sort = None
@@ -216,7 +212,7 @@ class InstanceValues(Formulas):
     def _known(self, value: Any) -> Any:
         """A field or the value of a variable as what is known."""
         if isinstance(value, Cell):
-            return self._content(value)
+            return Known("cell", (value,))
         return Known("own", (value,)) if isinstance(value, Own) else value
 
     def _given(self, known: Known, values: Sequence[Any]) -> Term:
@@ -298,7 +294,7 @@ class InstanceValues(Formulas):
     def _against(self, op: str, term: Term, known: Known, *, swapped: bool) -> Any:
         """A term compared with what is known: the data decide where the known value stands among the term's."""
         values = list(dict.fromkeys(term.values))
-        if any(v is UNDEFINED or isinstance(v, Known | Cell) for v in values):
+        if _partial(known) or any(v is UNDEFINED or isinstance(v, Known | Cell) for v in values):
             return None
         numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
         named = self._named_values(known)
@@ -307,20 +303,16 @@ class InstanceValues(Formulas):
         if numbers:
             values.sort()
         if op in ("=", "!="):
-            if _partial(known):
-                return None
             listed = (*values, None)
             place = self.variables.own("given", ("place", known, listed, named), listed, str(known))
-            equal = self._literal(self.variables.equal(term, place.variable, values))
+            equal = self._literal(self.variables.compare("=", term, place.variable, values))
             return equal if op == "=" else self._build.negate(equal)
-        if _partial(known):
-            return None
         if swapped:  # known < term is term > known
             op = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
         strictly = op in ("<", ">=")  # term < known: fewer values than those below the known one
         key = ("below" if strictly else "up to", known, tuple(values))
         count = self.variables.own("given", key, tuple(range(len(values) + 1)), str(known))
-        less = self._literal(self.variables.less(term, count.variable, values))
+        less = self._literal(self.variables.compare("<", term, count.variable, values))
         return less if op in ("<", "<=") else self._build.negate(less)
 
     # -- applications -----------------------------------------------------------------------------------------------

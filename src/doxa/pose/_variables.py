@@ -122,14 +122,7 @@ def bounds(value: Any) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Auxiliary:
-    """A variable that others decide: by a table of positions among its values, or by comparing positions.
-
-    Attributes:
-        inputs: the variables that decide it.
-        size: how many values it has.
-        table: int64, its position for each choice of positions of the inputs; or "=" or "<", which compares the
-            positions of two inputs; or a `Computed` comparison.
-    """
+    """A variable that its inputs decide: by a table of positions among its values, or by comparing two positions."""
 
     inputs: tuple[int, ...]
     size: int
@@ -137,16 +130,11 @@ class Auxiliary:
 
 
 class Variables:
-    """Variables and what decides them, made one by one; equal ones are made once.
-
-    Args:
-        limit: how many joint values of variables a term may depend on.
-    """
+    """Variables and what decides them, made one by one; equal ones are made once, terms of at most ``limit`` values."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.all: list[Variable | Auxiliary] = []
-        self._known: dict[Hashable, Term] = {}
         self._made: dict[Hashable, Any] = {}
         self.tests: dict[Expr, Term] = {}
         """What the atoms of formulas stand for."""
@@ -155,10 +143,11 @@ class Variables:
 
     def own(self, kind: Literal["world", "given"], key: tuple[Any, ...], values: Sequence[Any], name: str) -> Term:
         """The world or given variable of a key."""
-        if key not in self._known:
-            self._known[key] = Term(len(self.all), values)
+        if key not in self._made:
+            self._made[key] = Term(len(self.all), values)
             self.all.append(Variable(kind, key, tuple(values), name))
-        return self._known[key]
+        found: Term = self._made[key]
+        return found
 
     def given_number(self, known: Any, limit: int) -> GivenNumber:
         """The given variable of a whole number, whatever it is below a limit."""
@@ -166,8 +155,7 @@ class Variables:
         if key not in self._made:
             self._made[key] = GivenNumber(len(self.all))
             self.all.append(Variable("given", key, NUMBERS, str(known)))
-        found = self._made[key]
-        assert isinstance(found, GivenNumber)
+        found: GivenNumber = self._made[key]
         return found
 
     def size(self, variable: int) -> int:
@@ -181,37 +169,19 @@ class Variables:
         self.tests[atom] = term
         return atom
 
-    def equal(self, term: Term, given: int, values: Sequence[Any]) -> Term:
-        """Whether a term equals a given value, whose position among ``values`` (or one beyond them) is given."""
-        key = ("equal", term, given)
+    def compare(self, op: Literal["=", "<"], term: Term, given: int, values: Sequence[Any]) -> Term:
+        """Whether the place of a term among ``values`` equals a given place (or lies below it, where they are sorted)."""
+        key = (op, term, given)
         if key not in self._made:
-            place = {value: i for i, value in enumerate(values)}
-            if term.values == tuple(values):
-                made = self._add((term.variable, given), 2, "=")
-            else:
-                table = torch.zeros(len(term.values), self.size(given), dtype=torch.int64)
-                for i, value in enumerate(term.values):
-                    table[i, place[value]] = 1
-                made = self._add((term.variable, given), 2, table)
-            self._made[key] = Term(made, (False, True))
-            self.equations[made] = (term, given)
-        found = self._made[key]
-        assert isinstance(found, Term)
-        return found
-
-    def less(self, term: Term, given: int, values: Sequence[Any]) -> Term:
-        """Whether fewer than the given number of ``values``, which are sorted, lie below a term."""
-        key = ("less", term, given)
-        if key not in self._made:
-            if term.values == tuple(values):
-                made = self._add((term.variable, given), 2, "<")
-            else:
-                places = torch.tensor([values.index(v) for v in term.values])
-                table = (places.unsqueeze(1) < torch.arange(self.size(given))).long()
-                made = self._add((term.variable, given), 2, table)
-            self._made[key] = Term(made, (False, True))
-        found = self._made[key]
-        assert isinstance(found, Term)
+            table: Tensor | Literal["=", "<"] = op
+            if term.values != tuple(values):
+                place = {value: i for i, value in enumerate(values)}
+                here, there = torch.tensor([[place[v]] for v in term.values]), torch.arange(self.size(given))
+                table = (here == there if op == "=" else here < there).long()
+            self._made[key] = Term(self._add((term.variable, given), 2, table), (False, True))
+            if op == "=":
+                self.equations[self._made[key].variable] = (term, given)
+        found: Term = self._made[key]
         return found
 
     def test(self, op: str, args: Sequence[Any]) -> Term:
