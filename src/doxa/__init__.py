@@ -155,36 +155,16 @@ _ROOMS = (
     "stochastic",
     "train",
 )
-_HOME = {
-    **dict.fromkeys(
-        (
-            "BindingError",
-            "BudgetError",
-            "ConfigError",
-            "DataError",
-            "DoxaError",
-            "DoxaWarning",
-            "KnowledgeError",
-            "KnowledgeWarning",
-            "ProblemError",
-            "RunError",
-        ),
-        "doxa.errors",
-    ),
-    "Task": "doxa.train",
-    **dict.fromkeys(("Belief", "BruteForce", "Budget", "Problem", "Reasoner"), "doxa.problem"),
-    **dict.fromkeys(
-        ("Amortized", "Auto", "Classical", "Exact", "Fuzzy", "Model", "Refined", "Sampled"), "doxa.semantics"
-    ),
-}
-"""The room of each public name; those not listed are in ``doxa.logic``."""
+_HOMES = ("errors", "semantics", "logic", "problem", "train")
+"""The rooms of the public names, each after those that it needs."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f"doxa.{name}")
     if name in __all__:
-        value = getattr(import_module(_HOME.get(name, "doxa.logic")), name)
+        homes = (import_module(f"doxa.{room}") for room in _HOMES)
+        value = next(getattr(home, name) for home in homes if name in home.__all__)
         globals()[name] = value  # looked up once
         return value
     raise AttributeError(f"module 'doxa' has no attribute {name!r}")

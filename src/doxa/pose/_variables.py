@@ -170,7 +170,7 @@ class Variables:
         return atom
 
     def compare(self, op: Literal["=", "<"], term: Term, given: int, values: Sequence[Any]) -> Term:
-        """Whether the place of a term among ``values`` equals a given place (or lies below it, where they are sorted)."""
+        """Whether the place of a term among ``values`` is the given one; or, where they are sorted, below it."""
         key = (op, term, given)
         if key not in self._made:
             table: Tensor | Literal["=", "<"] = op

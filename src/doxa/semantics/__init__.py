@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from doxa.semantics._classical import Classical
     from doxa.semantics._combine import AxiomLosses
     from doxa.semantics._exact import Exact
-    from doxa.semantics._explain import Explanation, World
     from doxa.semantics._fuzzy import Fuzzy
-    from doxa.semantics._layer import ConditionedBeliefs, KnowledgeLayer
     from doxa.semantics._model import Model
     from doxa.semantics._predict import Prediction
     from doxa.semantics._refine import RefinedBeliefs
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from doxa.semantics._sampled import Sampled
     from doxa.semantics._semantics import Compiled, Semantics
     from doxa.semantics._words import semantics
+    from doxa.semantics._worlds import ConditionedBeliefs, Explanation, KnowledgeLayer, World
 
 __all__ = [
     "Amortized",
@@ -69,14 +68,11 @@ __all__ = [
 ]
 
 _HOME = {
+    **dict.fromkeys(("ConditionedBeliefs", "Explanation", "KnowledgeLayer", "World"), "_worlds"),
     "AxiomLosses": "_combine",
     "Compiled": "_semantics",
-    "ConditionedBeliefs": "_layer",
-    "Explanation": "_explain",
-    "KnowledgeLayer": "_layer",
     "Prediction": "_predict",
     "RefinedBeliefs": "_refine",
-    "World": "_explain",
     "semantics": "_words",
 }
 """The files of names that are not called like them. A semantics loads the engine that it needs, and no other."""

@@ -85,9 +85,7 @@ class Amortized(Semantics):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in {"model": tuple(_MODELS), "prior": tuple(_PRIORS)}.items():
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}, expected {' or '.join(map(repr, known))}")
+        self._require_one_of(model=tuple(_MODELS), prior=tuple(_PRIORS))
         for name, least in [("hidden", 1), ("layers", 1), ("pretrain", 0), ("steps", 0), ("samples", 1)]:
             if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}, expected a whole number of at least {least}")

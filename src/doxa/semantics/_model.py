@@ -24,16 +24,14 @@ from doxa.semantics._combine import (
     weighted_sum,
 )
 from doxa.semantics._learners import Learners
-from doxa.semantics._semantics import Compiled, Generator, Reduction, Semantics
-from doxa.semantics._turns import Turn, one_at_a_time
+from doxa.semantics._semantics import Compiled, Generator, Reduction, Semantics, Turn, one_at_a_time
 from doxa.semantics._words import OPTIONS, Chosen, Combine, check_options
 from doxa.semantics._words import semantics as by_word
 
 if TYPE_CHECKING:
-    from doxa.semantics._explain import Explanation
-    from doxa.semantics._layer import KnowledgeLayer
     from doxa.semantics._predict import Prediction
     from doxa.semantics._refine import RefinedBeliefs
+    from doxa.semantics._worlds import Explanation, KnowledgeLayer
 
 __all__ = ["Model"]
 
@@ -52,9 +50,9 @@ class Model(nn.Module):
 
     Data, the objects of open sorts and rows, come by keyword, as the knowledge names them. Beside them every method
     takes ``semantics``, how to reason in place of the model's own, and ``generator``, which draws what is sampled;
-    ``reduction`` and ``combine`` are no names for data either. All networks are part of this module, so that optimisers, ``.to`` and ``state_dict``
-    find them. What inference models learn (:class:`doxa.Amortized`) is in ``state_dict`` too, but not among
-    ``parameters()``: they learn in :meth:`inference_step`.
+    ``reduction`` and ``combine`` are no names for data either. All networks are part of this module, so that
+    optimisers, ``.to`` and ``state_dict`` find them. What inference models learn (:class:`doxa.Amortized`) is in
+    ``state_dict`` too, but not among ``parameters()``: they learn in :meth:`inference_step`.
 
     The same call with the same data and generator state gives the same number, and changes nothing else. Several
     threads may use one model; they take turns.
@@ -236,13 +234,8 @@ class Model(nn.Module):
                 of an axiom ``term = p.sum`` can have.
 
         >>> import doxa
-        >>> model = Model('''
-        ...     sort Image
-        ...     sort Digit = 0..9
-        ...     data pairs(left: Image, right: Image, sum: Int)
-        ...     func digit(Image) -> Digit
-        ...     [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
-        ... ''', doxa.Exact(), digit=doxa.probs(lambda image: image))
+        >>> model = Model('''sort I; sort Digit = 0..9; func digit(I) -> Digit; data pairs(left: I, right: I, sum: Int)
+        ... [sum] forall p in pairs. digit(p.left) + digit(p.right) = p.sum''', "exact", digit=doxa.probs(lambda image: image))
         >>> images = torch.eye(10)                                    # these images say which digit they are
         >>> found = model.predict("pairs.sum", pairs=dict(left=images[[3, 5]], right=images[[4, 9]]))
         >>> found.values, found.truths.shape
@@ -275,13 +268,8 @@ class Model(nn.Module):
             k: how many worlds.
 
         >>> import doxa
-        >>> model = Model('''
-        ...     sort Image
-        ...     sort Digit = 0..9
-        ...     data pairs(left: Image, right: Image, sum: Int)
-        ...     func digit(Image) -> Digit
-        ...     [sum] forall p in pairs. d := digit(p.left), e := digit(p.right) (d + e = p.sum)
-        ... ''', digit=doxa.probs(lambda image: image))
+        >>> model = Model('''sort I; sort Digit = 0..9; func digit(I) -> Digit; data pairs(left: I, right: I, sum: Int)
+        ... [sum] forall p in pairs. digit(p.left) + digit(p.right) = p.sum''', digit=doxa.probs(lambda image: image))
         >>> left, right = torch.zeros(2, 1, 10)
         >>> left[0, 4], left[0, 5], right[0, 8], right[0, 9] = 0.4, 0.6, 0.5, 0.5
         >>> print(model.explain("sum", k=2, pairs=dict(left=left, right=right, sum=torch.tensor([13])))[0])
@@ -289,7 +277,7 @@ class Model(nn.Module):
           0.60  digit(p.left) = 5, digit(p.right) = 8
           0.40  digit(p.left) = 4, digit(p.right) = 9
         """
-        from doxa.semantics._explain import explain
+        from doxa.semantics._worlds import explain
 
         how = self.semantics if semantics is None else semantics
         if isinstance(how, Mapping):
@@ -343,7 +331,7 @@ class Model(nn.Module):
         >>> {name: round(p.item(), 3) for name, p in found.probs.items()}         # given that rain implies wet
         {'rain(d)': 0.818, 'wet(d)': 0.909}
         """
-        from doxa.semantics._layer import KnowledgeLayer
+        from doxa.semantics._worlds import KnowledgeLayer
 
         made = KnowledgeLayer(self.kb, self.interpretation, target=target, budget=budget)
         made.turn = self.turn

@@ -1,11 +1,13 @@
-"""What every semantics is, and what it can be asked."""
+"""What every semantics is, and what it can be asked: by one thread at a time, for a model keeps plans and learns."""
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, get_args
+from functools import wraps
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -14,11 +16,12 @@ from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation
 from doxa.problem import Budget, Impossible
 
-__all__ = ["Compiled", "Reduction", "Semantics", "reduced", "require_mean"]
+__all__ = ["Compiled", "Reduction", "Semantics", "Turn", "one_at_a_time", "reduced", "require_mean"]
 
 Reduction = Literal["mean", "sum", "none"]
 Generator = torch.Generator | None
 Data = Mapping[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,10 @@ class Semantics(ABC):
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
-        for name, known in (("quantifier", ("mean", "logic")), ("impossible", get_args(Impossible))):
+        self._require_one_of(quantifier=("mean", "logic"), impossible=get_args(Impossible))
+
+    def _require_one_of(self, **choices: Sequence[str]) -> None:
+        for name, known in choices.items():
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}, expected {' or '.join(map(repr, known))}")
 
@@ -119,3 +125,26 @@ def require_mean(reduction: Reduction) -> None:
             f"reduction is {reduction!r}, but with quantifier='logic' an axiom has one loss as a whole; leave the "
             "reduction out, or say quantifier='mean'"
         )
+
+
+class Turn:
+    """Held by one thread at a time. A copy is another one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Turn, ()
+
+
+def one_at_a_time(method: F) -> F:
+    """A method that one thread at a time is in; ``torch.compile``, which cannot trace a lock, passes it by."""
+
+    @wraps(method)
+    def guarded(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return method(self, *args, **kwargs)
+        with self.turn.lock:
+            return method(self, *args, **kwargs)
+
+    return cast(F, guarded)

@@ -1,4 +1,4 @@
-"""Which worlds explain that an axiom holds: what the networks must have seen, most probable first."""
+"""The worlds in which axioms hold: the most probable ones explain, all of them together condition what is believed."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from doxa.errors import ConfigError, ProblemError
+from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
 from doxa.pose import ProblemBatch, pose
 from doxa.problem import Budget
-from doxa.semantics._combine import row_by_row
+from doxa.semantics._combine import joint_axiom, row_by_row
 from doxa.semantics._exact import planned
-from doxa.semantics._semantics import Semantics
+from doxa.semantics._probabilistic import impossible
+from doxa.semantics._semantics import Semantics, Turn, one_at_a_time
 
-__all__ = ["Explanation", "World", "explain"]
+__all__ = ["ConditionedBeliefs", "Explanation", "KnowledgeLayer", "World", "explain"]
 
 DRAWS = 4096
 """At least so many worlds are drawn where listing the best is too hard."""
@@ -89,7 +90,7 @@ def explain(
         found: dict[int, tuple[list[World], str]] = {}
         for batch in posed.batches:
             worlds, probabilities, said = _best(interpretation, batch, k, how, budget, generator)
-            names = [renamed(name, asked, posed.variables) for name in batch.problem.names[: len(batch.values)]]
+            names = [_renamed(name, asked, posed.variables) for name in batch.problem.names[: len(batch.values)]]
             for at, some, chances in zip(
                 batch.instances.tolist(), worlds.tolist(), probabilities.tolist(), strict=True
             ):
@@ -148,7 +149,7 @@ def _best(
     return best, chances, f"estimated from {draws:,} samples"
 
 
-def renamed(name: str, axiom: Axiom, variables: tuple[str, ...]) -> str:
+def _renamed(name: str, axiom: Axiom, variables: tuple[str, ...]) -> str:
     """A name that speaks of the variables of the axiom instead of their rows."""
     groups = [g for node in postorder(axiom.formula) if isinstance(node, Quantifier) for g in node.groups]
     over = [g.domain.name for g in groups if isinstance(g.domain, Name) for _ in g.names]
@@ -169,3 +170,94 @@ def _instance(number: int, names: tuple[str, ...], sizes: tuple[int, ...]) -> di
     for name, size in zip(reversed(names), reversed(sizes), strict=True):
         number, found[name] = divmod(number, max(size, 1))
     return dict(reversed(found.items()))
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionedBeliefs:
+    """What is believed given that the knowledge holds, for every row.
+
+    Attributes:
+        probs: by variable, such as ``digit(p.left)``: of a predicate its probability ``(rows,)``, of a function the
+            probabilities of its values ``(rows, values)``. Derivatives flow through them.
+        values: by variable, its value in the most probable world in which the knowledge holds, int64 ``(rows,)``: all
+            of them together satisfy the knowledge for certain.
+        log_prob: how probable the knowledge was before, ``(rows,)``.
+
+    >>> ConditionedBeliefs({"rain": torch.tensor([0.3])}, {"rain": torch.tensor([0])}, torch.zeros(1)).probs["rain"]
+    tensor([0.3000])
+    """
+
+    probs: dict[str, Tensor]
+    values: dict[str, Tensor]
+    log_prob: Tensor
+
+
+class KnowledgeLayer(nn.Module):
+    r"""A network's beliefs, conditioned on knowledge: :math:`p(w | φ) = p(w) [φ(w)] / p(φ)`, row by row.
+
+    Made by :meth:`doxa.Model.layer`, for the same knowledge and bindings. All axioms must speak of the same rows or
+    objects. The answer in ``values`` satisfies all of them, whatever the networks say.
+
+    Args:
+        kb: the knowledge.
+        interpretation: the meaning of its symbols.
+        target: how probable the knowledge is to be made: a target t < 1 mixes p(w | φ) and p(w | ¬φ) by t and 1 - t
+            where p(φ) < t.
+        budget: limits of exact reasoning.
+
+    >>> import doxa
+    >>> model = doxa.Model("sort Day; pred rain(Day); pred wet(Day); forall d: Day. rain(d) -> wet(d)",
+    ...                    rain=doxa.probs(torch.tensor([0.9])), wet=doxa.probs(torch.tensor([0.1])))
+    >>> found = model.layer()(Day=1)
+    >>> {name: bool(value) for name, value in found.values.items()}
+    {'rain(d)': False, 'wet(d)': False}
+    """
+
+    def __init__(
+        self, kb: KnowledgeBase, interpretation: Interpretation, *, target: float = 1.0, budget: Budget | None = None
+    ) -> None:
+        super().__init__()
+        if not 0 < target <= 1:
+            raise ConfigError(f"target is {target}, expected a probability above 0")
+        if not kb.axioms:
+            raise KnowledgeError("the knowledge base has no axioms to condition on")
+        self.interpretation, self.target, self.budget = interpretation, target, budget or Budget()
+        self.axiom, self.turn = joint_axiom(kb.axioms), Turn()
+
+    @one_at_a_time
+    def forward(self, **data: Any) -> ConditionedBeliefs:
+        """The beliefs of every row of the data, given that all axioms hold of it."""
+        (posed,) = pose([self.axiom], self.interpretation, data, limit=self.budget.join)
+        certain = posed.holds & posed.passes
+        if len(posed.batches) != 1 or bool((~certain).sum() != len(posed.batches[0].instances)):
+            dead = ~posed.holds
+            for batch in posed.batches:
+                dead[batch.instances] = False
+            if bool(dead.any()):
+                raise impossible(posed, dead.nonzero().squeeze(1))
+            raise KnowledgeError(
+                "the rows of the data do not look alike, so there is no one layer for them; give rows of one shape at "
+                "a time"
+            )
+        (batch,) = posed.batches
+        reasoner = planned(self.interpretation, batch.problem, self.budget).reasoner
+        log_prob = reasoner.log_prob(batch.belief, batch.observed, given=batch.given)
+        dead = log_prob == -torch.inf
+        if bool(dead.any()):
+            raise impossible(posed, batch.instances[dead.cpu()])
+        probs = reasoner.posterior(batch.belief, batch.observed, given=batch.given).probs
+        if self.target < 1:
+            share = self.target
+            p = log_prob.exp().unsqueeze(-1).unsqueeze(-1)
+            denied = (batch.belief.probs - p * probs) / (1 - p).clamp(min=torch.finfo(probs.dtype).eps)
+            probs = torch.where(p < share, share * probs + (1 - share) * denied.clamp(0, 1), batch.belief.probs)
+        best = reasoner.explain(batch.belief, batch.observed, 1, given=batch.given).worlds[..., 0, :]
+        order = batch.instances.argsort().to(probs.device)
+        found: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
+        for i, (name, of) in enumerate(zip(batch.problem.names[: len(batch.values)], batch.values, strict=True)):
+            name = _renamed(name, self.axiom, posed.variables).replace("'", "")
+            own = probs[order, i, : len(of)]
+            found[name] = own[:, 1] if of[0] is False else own
+            values[name] = best[order, i]
+        return ConditionedBeliefs(found, values, log_prob[order])
