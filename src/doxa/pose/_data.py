@@ -14,6 +14,7 @@ from doxa.errors import BindingError, KnowledgeError
 from doxa.logic import INT, REAL, Interpretation, Predicate
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Network
+from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.tensor._readings import Reading, readings
 from doxa.pose._references import Block, Cell, Indexed, Instances, Known, Object, Question, Reference, Row, Symbol
@@ -45,6 +46,7 @@ class CallData:
         """Was anything looked at besides shapes? Then other data of these shapes may be posed in another way."""
         self._blocks: dict[Block, tuple[int, Tensor]] = {}
         self._next: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
         self._checked: set[tuple[str, str]] = set()
 
     @cached_property
@@ -81,11 +83,17 @@ class CallData:
 
     def object_count(self, sort: str) -> int:
         """How many objects a sort has."""
-        return self.batch.objects(sort).size if self.batch.has_objects(sort) else 0
+        if sort not in self._counts:
+            self._counts[sort] = self.batch.objects(sort).size if self.batch.has_objects(sort) else 0
+        return self._counts[sort]
+
+    def _field(self, rows: str, name: str) -> Column:
+        found = self.batch.rows.get(rows)  # `Batch.column` says what there is instead
+        return self.batch.column(rows, name) if found is None or name not in found.columns else found.columns[name]
 
     def length(self, cell: Cell, instances: Instances) -> Tensor | None:
         """How long the sequence in a field is, ``(instances,)``; None if it is none."""
-        column = self.batch.column(cell.row.rows, cell.field)
+        column = self._field(cell.row.rows, cell.field)
         if column.lengths is not None:
             self.looked = True
             return None if cell.path else column.lengths[self._rows(cell.row, instances)]
@@ -98,7 +106,7 @@ class CallData:
 
     def _places(self, cell: Cell, instances: Instances) -> Tensor:
         """Where a cell is among the entries of its field, its first axes taken together: ``(instances,)``."""
-        column = self.batch.column(cell.row.rows, cell.field)
+        column = self._field(cell.row.rows, cell.field)
         at = self._rows(cell.row, instances)
         path = [instances.own[i] if isinstance(i, str) else i for i in cell.path]
         if column.starts is not None:
@@ -109,7 +117,7 @@ class CallData:
 
     def _entries(self, rows: str, field: str, depth: int) -> Tensor:
         """The entries of a field, or of the sequences in it, on one axis."""
-        column = self.batch.column(rows, field)
+        column = self._field(rows, field)
         return column.values.flatten(0, depth) if depth and column.lengths is None else column.values
 
     def numbers(self, cell: Cell, instances: Instances) -> Tensor:
@@ -124,7 +132,7 @@ class CallData:
 
     def _check_values(self, rows: str, field: str) -> None:
         """Refuse a field that holds what is no value of its finite sort."""
-        column = self.batch.column(rows, field)
+        column = self._field(rows, field)
         if (rows, field) in self._checked or column.sort is None or column.sort.values is None:
             return
         self._checked.add((rows, field))

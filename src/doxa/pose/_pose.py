@@ -154,12 +154,11 @@ def pose(
             "posing looks at the data, which torch.compile cannot trace; compile the networks instead of the loss, or "
             "use Fuzzy(...), whose loss can be compiled"
         )
-    _require_values(interpretation, data)
     axioms, plans = list(axioms), interpretation.plans
-    posers: list[Poser] = [
-        plans.find(("pose", a.formula, whole, limit), lambda a=a: Poser(a, whole, limit))  # type: ignore[misc]
-        for a in axioms
-    ]
+    posers: list[Poser] = []
+    for axiom in axioms:
+        made = ("pose", axiom.formula, whole, limit)
+        posers.append(plans.get(made) or plans.find(made, lambda axiom=axiom: Poser(axiom, whole, limit)))  # type: ignore[misc]
     read = CallData(interpretation, data, {name for poser in posers for name in poser.rows})
     shapes = _shapes(interpretation, data)
     key = ("posed", tuple(posers), shapes)
@@ -184,13 +183,10 @@ def pose(
     return found
 
 
-def _require_values(interpretation: Interpretation, data: Mapping[str, Any]) -> None:
+def _require_values(tensor: Any) -> None:
     """Refuse fake and meta tensors, which have a shape and no values."""
     fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
-    given = [v for value in data.values() for v in (value.values() if isinstance(value, Mapping) else (value,))]
-    for tensor in (*given, next(interpretation.tensors(), None)):
-        fake |= isinstance(tensor, Tensor) and (tensor.is_meta or hasattr(tensor, "fake_mode"))
-    if fake:
+    if fake or (isinstance(tensor, Tensor) and (tensor.is_meta or hasattr(tensor, "fake_mode"))):
         raise ConfigError(
             "posing looks at the values of data and networks, which fake and meta tensors do not have; use Fuzzy(...) "
             "or Classical(), which need only shapes, or give real tensors"
@@ -199,21 +195,23 @@ def _require_values(interpretation: Interpretation, data: Mapping[str, Any]) -> 
 
 def _shapes(interpretation: Interpretation, data: Mapping[str, Any]) -> Any:
     """What is known of data without a look at its values; None where that is no tensors and numbers of objects."""
-    found: list[Any] = []
-    signature = interpretation.kb.signature
+    signature, complete, where = interpretation.kb.signature, True, None
+    found: list[tuple[Any, ...]] = []
     for name, value in data.items():
-        if name in signature.predicates or name in signature.functions:
-            return None
+        complete &= name not in signature.predicates and name not in signature.functions
         for part, column in value.items() if isinstance(value, Mapping) else [(None, value)]:
             if isinstance(column, Tensor):
-                found.append((name, part, column.shape, column.dtype, column.device))
-            elif type(column) is int:
-                found.append((name, part, column))
+                _require_values(column)
+                where = column.device
+                found.append((name, part, column.shape, column.dtype, where))
             else:
-                return None
-    if not any(len(each) == 5 for each in found):  # no tensor says where the call is
-        found.append(next((t.device for t in interpretation.tensors()), None))
-    return tuple(found)
+                complete &= type(column) is int
+                found.append((name, part, column))
+    if where is None:  # the networks say where the call is
+        own = next(interpretation.tensors(), None)
+        _require_values(own)
+        found.append((own if own is None else own.device,))
+    return tuple(found) if complete else None
 
 
 @dataclass(eq=False)

@@ -178,14 +178,16 @@ def together(losses: Sequence[tuple[Tensor, bool]], aggregate: Callable[[Tensor]
     return 1 - aggregate(torch.stack([(-loss).exp() if is_log else 1 - loss for loss, is_log in losses]))
 
 
-def weighted_sum(found: list[Tensor], weights: Tensor) -> Tensor | None:
-    """The sum of the losses of axioms, by instance where they are not reduced."""
+def weighted_sum(found: list[Tensor], weights: Tensor | None) -> Tensor | None:
+    """The sum of the losses of axioms, by instance where they are not reduced; without weights, all are 1."""
     if not found:
         return torch.zeros(())
     if len({loss.shape for loss in found}) > 1:  # instances of different axioms
         return None
+    if weights is None and len(found) == 1:
+        return found[0]
     stacked = torch.stack([loss.to(found[0].dtype) for loss in found], -1)
-    return (stacked * weights.to(stacked)).sum(-1)
+    return (stacked if weights is None else stacked * weights.to(stacked)).sum(-1)
 
 
 class AxiomWeights(nn.Module):
@@ -205,6 +207,8 @@ class AxiomWeights(nn.Module):
                     f"axiom {axioms[i].name!r} has a weight that learns from {axioms[i].weight}, expected a start "
                     "above 0; negate the formula instead of its weight"
                 )
+        self.plain = all(a.weight == 1 and not a.learnable for a in axioms)
+        """Whether all weights are 1."""
         self.share = sum(starts)
         self.register_buffer("fixed", torch.tensor([0.0 if a.learnable else a.weight for a in axioms]), False)
         self.scores = nn.Parameter(torch.tensor([math.log(w) for w in starts])) if starts else None

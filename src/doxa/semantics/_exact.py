@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from doxa._cache import Same
 from doxa.exact import ExactPlan, plan
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
@@ -66,6 +65,6 @@ class ExactCompiled(Probabilistic):
 
 def planned(interpretation: Interpretation, problem: Problem, budget: Budget) -> ExactPlan:
     """The exact plan of a problem, made once and kept by the interpretation."""
-    key = ("exact", Same(problem), budget)
-    found: ExactPlan = interpretation.plans.find(key, lambda: plan(problem, impossible="inf", budget=budget))
+    plans, key = interpretation.plans, ("exact", problem, budget)
+    found: ExactPlan = plans.get(key) or plans.find(key, lambda: plan(problem, impossible="inf", budget=budget))
     return found

@@ -128,7 +128,7 @@ class Model(nn.Module):
             total = together([*found, *labels.values()], combine)
         else:
             values = [value for value, _ in found]
-            total = values[0] if combine == "joint" and values else weighted_sum(values, weights)
+            total = weighted_sum(values, None if combine == "joint" or self.weights.plain else weights)
             if labels and total is not None and reduction != "none":
                 total = total + sum([value for value, _ in labels.values()])
         if labels:
@@ -235,7 +235,7 @@ class Model(nn.Module):
 
         >>> import doxa
         >>> model = Model('''sort I; sort Digit = 0..9; func digit(I) -> Digit; data pairs(left: I, right: I, sum: Int)
-        ... [sum] forall p in pairs. digit(p.left) + digit(p.right) = p.sum''', "exact", digit=doxa.probs(lambda image: image))
+        ... [sum] forall p in pairs. digit(p.left) + digit(p.right) = p.sum''', "exact", digit=doxa.probs(lambda x: x))
         >>> images = torch.eye(10)                                    # these images say which digit they are
         >>> found = model.predict("pairs.sum", pairs=dict(left=images[[3, 5]], right=images[[4, 9]]))
         >>> found.values, found.truths.shape
@@ -466,4 +466,5 @@ class Model(nn.Module):
                 made.adopt(self.inference)
             return made
 
-        return self._compiled.find((chosen, numbers, purpose), make)
+        key = (chosen, numbers, purpose)
+        return self._compiled.get(key) or self._compiled.find(key, make)

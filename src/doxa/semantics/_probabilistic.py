@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from doxa._cache import Same
 from doxa.errors import ProblemError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch, pose
@@ -36,7 +35,7 @@ class Probabilistic(Compiled):
 
     def digest(self, batch: ProblemBatch) -> str:
         """What a problem is, in a few letters."""
-        key = ("digest", Same(batch.problem), batch.outputs)
+        key = ("digest", batch.problem, batch.outputs)
         found: str = self.interpretation.plans.find(key, lambda: digest(batch.problem, batch.outputs))
         return found
 

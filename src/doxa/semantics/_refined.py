@@ -9,7 +9,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from doxa._cache import Same
 from doxa.errors import BudgetError, ProblemError
 from doxa.fuzzy import TNorm
 from doxa.fuzzy import logic as logic_by_name
@@ -107,7 +106,7 @@ class _Compiled(Probabilistic):
                 worlds = problem.worlds()
                 return worlds, worlds if problem.given else problem(worlds)
 
-        found: tuple[Tensor, Tensor] = self.interpretation.plans.find(("worlds", Same(problem)), make)
+        found: tuple[Tensor, Tensor] = self.interpretation.plans.find(("worlds", problem), make)
         return found
 
     def together(self, truths: Tensor) -> Tensor:
