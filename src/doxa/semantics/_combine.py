@@ -30,6 +30,7 @@ from doxa.logic import (
     postorder,
 )
 from doxa.logic.syntax._binders import Group, first_forall
+from doxa.logic.syntax._walk import fold
 
 __all__ = [
     "AxiomLosses",
@@ -151,15 +152,13 @@ def _renamed(root: Expr, names: dict[str, str]) -> Expr:
             f"a variable {sorted(bound & set(names))[0]!r} is bound twice, one inside the other; rename one of them "
             "to combine the axioms jointly"
         )
-    made: dict[int, Expr] = {}
-    for node in postorder(root):
-        children = tuple([made[id(c)] for c in node.children])
-        made[id(node)] = (
-            Name(names[node.name])
-            if isinstance(node, Name) and node.name in names
-            else (node.with_children(children) if children else node)
-        )
-    return made[id(root)]
+
+    def renamed(node: Expr, below: tuple[Expr, ...]) -> Expr:
+        if isinstance(node, Name) and node.name in names:
+            return Name(names[node.name])
+        return node.with_children(below) if below else node
+
+    return fold(renamed, root)
 
 
 def require_unweighted(axioms: Sequence[Axiom], how: str) -> None:
@@ -241,14 +240,9 @@ class FactRows:
 
     def data(self, interpretation: Interpretation, given: Any) -> dict[str, Any]:
         """The rows, as data of a call beside the given data."""
-        if not self.sorts:
-            return {}
-        return {
-            self.rows: {
-                f"a{i}": _column(interpretation, sort, names, given)
-                for i, (sort, names) in enumerate(zip(self.sorts, self._columns, strict=True))
-            }
-        }
+        pairs = enumerate(zip(self.sorts, self._columns, strict=True))
+        columns = {f"a{i}": _column(interpretation, sort, names, given) for i, (sort, names) in pairs}
+        return {self.rows: columns} if columns else {}
 
 
 def fact_rows(kb: KnowledgeBase) -> list[FactRows]:

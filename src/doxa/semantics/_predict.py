@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from doxa.logic import (
     postorder,
 )
 from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._walk import fold
 from doxa.logic.tensor._plan import TensorPlan
 from doxa.pose import pose
 from doxa.semantics._semantics import Compiled, Semantics
@@ -118,7 +119,7 @@ def _speaks(axiom: Axiom, interpretation: Interpretation, data: Mapping[str, Any
 
 def _about(axiom: Axiom, rows: str, field: str, listed: str) -> Axiom | None:
     """The axiom for each row and candidate; None if it does not mention the field."""
-    mentions = set(_mentions(axiom.formula, rows, field))
+    mentions = _mentions(axiom.formula, rows, field)
     if not mentions:
         return None
     formula = axiom.formula
@@ -143,31 +144,17 @@ def _about(axiom: Axiom, rows: str, field: str, listed: str) -> Axiom | None:
     if others:
         body, guard = Quantifier("forall", others, body, guard=guard), None
     groups = [Group([row], domain=Name(rows)), Group([candidate], domain=Name(listed))]
-    return replace(axiom, formula=_substituted(Quantifier("forall", groups, body, guard=guard), old, new))
+    asked = Quantifier("forall", groups, body, guard=guard)
+    return replace(axiom, formula=fold(lambda node, below: new if node == old else node.with_children(below), asked))
 
 
-def _mentions(formula: Expr, rows: str, field: str) -> Iterator[str]:
+def _mentions(formula: Expr, rows: str, field: str) -> set[str]:
     """The variables over the rows whose field is mentioned."""
     nodes = list(postorder(formula))
-    over = {
-        name
-        for node in nodes
-        if isinstance(node, Quantifier)
-        for group in node.groups
-        if isinstance(group.domain, Name) and group.domain.name == rows
-        for name in group.names
-    }
-    for node in nodes:
-        base = node.children[0] if isinstance(node, Field) and node.name == field else None
-        if isinstance(base, Name) and base.name in over:
-            yield base.name
-
-
-def _substituted(root: Expr, old: Expr, new: Expr) -> Expr:
-    made: dict[int, Expr] = {}
-    for node in postorder(root):
-        made[id(node)] = new if node == old else node.with_children(tuple([made[id(c)] for c in node.children]))
-    return made[id(root)]
+    groups = [group for node in nodes if isinstance(node, Quantifier) for group in node.groups]
+    over = {n for g in groups if isinstance(g.domain, Name) and g.domain.name == rows for n in g.names}
+    bases = [node.children[0] for node in nodes if isinstance(node, Field) and node.name == field]
+    return {base.name for base in bases if isinstance(base, Name)} & over
 
 
 def _without_field(interpretation: Interpretation, rows: str, field: str, given: Any) -> Any:
@@ -218,9 +205,8 @@ def _computed(
 ) -> list[Any]:
     """The values that a term can have which an axiom says equals the field."""
     rows, _, field = target.partition(".")
-    found: set[Any] = set()
-    for posed in pose(axioms, interpretation, data, believe=False):
-        found |= posed.field_values.get((rows, field), set())
+    asked = pose(axioms, interpretation, data, believe=False)
+    found = {value for posed in asked for value in posed.field_values.get((rows, field), ())}
     if not found:
         raise ConfigError(
             f"the values that {target} may have are not known; say which, as in predict({target!r}, values=range(10))"

@@ -22,6 +22,7 @@ from doxa.logic import (
     Name,
     Number,
     Predicate,
+    Sort,
     ground,
 )
 from doxa.logic.tensor._readings import Reading, readings
@@ -172,11 +173,13 @@ class _Objects:
         self.features[sort.name, name] = value
         return name
 
-    def column(self, sort: str, names: Sequence[str]) -> Tensor:
-        """What a symbol is told of objects: their indices where all have one, else their features."""
-        if all((sort, name) in self.index for name in names):
-            return torch.tensor([self.index[sort, name] for name in names], device=self.batch.device)
-        return torch.stack([self.features[sort, name] for name in names])
+    def column(self, sort: Sort, names: Sequence[Any]) -> Tensor:
+        """What a symbol is told: numbers, the indices of objects where all have one, else their features."""
+        if sort in (INT, REAL):
+            return torch.tensor(names, device=self.batch.device)
+        if all((sort.name, name) in self.index for name in names):
+            return torch.tensor([self.index[sort.name, name] for name in names], device=self.batch.device)
+        return torch.stack([self.features[sort.name, name] for name in names])
 
 
 def _call(atom: Expr) -> Call:
@@ -205,44 +208,30 @@ def _truths(
 ) -> tuple[Tensor, list[Expr]]:
     """How true each atom is, ``(atoms,)``, and the atoms that are certain; each network runs once."""
     signature = interpretation.kb.signature
-    symbols = {
-        c.name: signature.predicates.get(c.name) or signature.functions[c.name] for c in map(_call, theory.atoms)
-    }
+    calls = [_call(atom) for atom in theory.atoms]
+    symbols = {c.name: signature.predicates.get(c.name) or signature.functions[c.name] for c in calls}
     tuples: dict[str, dict[tuple[Any, ...], int]] = {name: {} for name in symbols}
-    for atom in theory.atoms:
-        call = _call(atom)
-        inside = tuple(
-            [_plain(a) for a, s in zip(call.children, symbols[call.name].sorts, strict=True) if not s.values]
-        )
-        tuples[call.name].setdefault(inside, len(tuples[call.name]))
+    at: list[list[int]] = []  # where each atom is in the table of its symbol
+    for atom, call in zip(theory.atoms, calls, strict=True):
+        symbol, own = symbols[call.name], tuples[call.name]
+        args = [(_plain(a), sort.values) for a, sort in zip(call.children, symbol.sorts, strict=True)]
+        place = own.setdefault(tuple([a for a, finite in args if not finite]), len(own))
+        at.append([place] if not all(finite for _, finite in args) else [])
+        at[-1] += [finite.index(a) for a, finite in args if finite]
+        if isinstance(symbol, Function):
+            assert symbol.result.values is not None
+            at[-1].append(symbol.result.values.index(_plain(atom.children[1])))
     asked = {}
     for name, symbol in symbols.items():
-        places = [i for i, sort in enumerate(symbol.sorts) if not sort.values]
-        columns = dict(zip(places, zip(*tuples[name], strict=True), strict=True)) if places else {}
-        asked[name] = {i: _column(objects, symbol.sorts[i], names) for i, names in columns.items()}
-    given = {name: value for name, value in data.items() if name not in objects.batch.rows}
-    said = readings(interpretation, asked, given)
+        opened = [i for i, sort in enumerate(symbol.sorts) if not sort.values]
+        columns = zip(opened, zip(*tuples[name], strict=True), strict=True) if opened else ()
+        asked[name] = {i: objects.column(symbol.sorts[i], names) for i, names in columns}
+    said = readings(interpretation, asked, {n: v for n, v in data.items() if n not in objects.batch.rows})
     tables = {name: _probabilities(symbol, said[name]) for name, symbol in symbols.items()}
-    found = []
-    for atom in theory.atoms:
-        call = _call(atom)
-        symbol, table = symbols[call.name], tables[call.name]
-        inside = tuple([_plain(a) for a, s in zip(call.children, symbol.sorts, strict=True) if not s.values])
-        at = [tuples[call.name][inside]] if asked[call.name] else []
-        at += [s.values.index(_plain(a)) for a, s in zip(call.children, symbol.sorts, strict=True) if s.values]
-        if isinstance(symbol, Function):
-            assert symbol.result.values is not None and isinstance(atom, Compare)
-            at.append(symbol.result.values.index(_plain(atom.children[1])))
-        found.append(table[tuple(at)])
     dtype = next((t.dtype for t in tables.values() if t.requires_grad), torch.get_default_dtype())
-    crisp = [a for a in theory.atoms if said[_call(a).name].returns in ("bool", "value")]
-    return torch.stack([f.to(dtype) for f in found]) if found else torch.zeros(0), crisp
-
-
-def _column(objects: _Objects, sort: Any, names: Sequence[Any]) -> Tensor:
-    if sort in (INT, REAL):
-        return torch.tensor(names, device=objects.batch.device)
-    return objects.column(sort.name, names)
+    found = [tables[call.name][tuple(places)].to(dtype) for call, places in zip(calls, at, strict=True)]
+    crisp = [a for a, call in zip(theory.atoms, calls, strict=True) if said[call.name].returns in ("bool", "value")]
+    return torch.stack(found) if found else torch.zeros(0), crisp
 
 
 def _probabilities(symbol: Predicate | Function, reading: Reading) -> Tensor:
