@@ -159,7 +159,7 @@ def pose(
     for axiom in axioms:
         made = ("pose", axiom.formula, whole, limit)
         posers.append(plans.get(made) or plans.find(made, lambda axiom=axiom: Poser(axiom, whole, limit)))  # type: ignore[misc]
-    read = CallData(interpretation, data, {name for poser in posers for name in poser.rows})
+    read = CallData(interpretation, data, frozenset().union(*[poser.rows for poser in posers]))
     shapes = _shapes(interpretation, data)
     key = ("posed", tuple(posers), shapes)
     plan = plans.get(key)

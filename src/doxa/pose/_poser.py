@@ -10,6 +10,7 @@ from torch import Tensor
 
 from doxa.errors import KnowledgeError
 from doxa.logic import Axiom, Call, Expr, Field, Implies, Name, Quantifier, postorder
+from doxa.logic.bind._interpretation import row_names
 from doxa.logic.syntax._binders import Group, first_forall
 from doxa.pose._beliefs import given_values
 from doxa.pose._data import CallData
@@ -65,10 +66,8 @@ class Poser:
         outermost = first_forall(axiom.formula)
         self.whole = whole or outermost is None
         self.groups: list[Group] = [] if outermost is None else list(outermost.groups)
-        self.over = [g.domain.name if isinstance(g.domain, Name) else None for g in self.groups]
         self.body, self.guard = (axiom.formula, None) if outermost is None else (outermost.body, outermost.guard)
-        quantifiers = [n for n in postorder(axiom.formula) if isinstance(n, Quantifier)]
-        self.rows = {g.domain.name for q in quantifiers for g in q.groups if isinstance(g.domain, Name)}
+        self.rows = row_names([axiom.formula])
         self._templates: dict[Any, list[Template]] = {}
         self._seen: dict[Any, Any] = {}
 
@@ -98,52 +97,43 @@ class Poser:
         self, read: CallData, generator: torch.Generator | None
     ) -> tuple[Instances, dict[str, Any], tuple[int, ...], list[Group]]:
         """One instance for each choice of the variables of the outermost ``forall``; and groups that stay inside."""
-        rows: dict[str, list[Tensor]] = {}
         found, flat = Instances(1, {}, {}), False
         sizes: list[int] = []
         scope: dict[str, Any] = {}
-        for number, (group, over) in enumerate(zip(self.groups, self.over, strict=True)):
+        left = list(self.groups)
+        while left:
+            group = left[0]
             cell = self._sequence(group.domain, scope)
-            members = None if cell is not None else self._members(read, group, over, generator)
+            members = None if cell is not None else self._members(read, group, generator)
             if cell is None and members is None:
-                return (
-                    self._laid(found, rows),
-                    scope,
-                    tuple(sizes) if not flat else (found.count,),
-                    self.groups[number:],
-                )
+                break
+            left.pop(0)
             for name in group.names:
-                if cell is not None:
-                    lengths = read.length(cell, self._laid(found, rows))
-                    if lengths is None:
-                        raise KnowledgeError(f"variables cannot range over {group.domain}: it is no sequence")
-                    lengths = lengths.cpu()
-                    before = torch.arange(found.count).repeat_interleave(lengths)
-                    index = torch.arange(len(before)) - (lengths.cumsum(0) - lengths)[before]
-                    flat = True
-                else:
-                    assert members is not None
-                    before = torch.arange(found.count).repeat_interleave(len(members))
-                    index = members.repeat(found.count)
+                if members is not None:
+                    lengths = torch.full((found.count,), len(members))
                     sizes.append(len(members))
-                rows = {k: [column[before] for column in columns] for k, columns in rows.items()}
-                found = Instances(len(before), {}, {k: v[before] for k, v in found.own.items()})
+                elif cell is not None and (known := read.length(cell, found)) is not None:
+                    lengths, flat = known.cpu(), True
+                else:
+                    raise KnowledgeError(f"variables cannot range over {group.domain}: it is no sequence")
+                before = torch.arange(found.count).repeat_interleave(lengths)
+                index = torch.arange(len(before)) - (lengths.cumsum(0) - lengths)[before]
+                found = found.select(before)
                 if cell is not None:
                     found.own[name] = index
                     scope[name] = Cell(cell.row, cell.field, (*cell.path, name))
-                elif group.sort is not None:
-                    found.own[name] = index
+                    continue
+                assert members is not None
+                if group.sort is not None:
+                    found.own[name] = members[index]
                     sort = read.batch.signature.sorts[group.sort]
                     scope[name] = (group.sort, Indexed(0, name)) if sort.values is None else Own(name, sort)
                 else:
-                    assert over is not None
-                    rows.setdefault(over, []).append(index)
-                    scope[name] = Row(over, len(rows[over]) - 1)
-        return self._laid(found, rows), scope, (found.count,) if flat else tuple(sizes), []
-
-    @staticmethod
-    def _laid(found: Instances, rows: Mapping[str, list[Tensor]]) -> Instances:
-        return Instances(found.count, {k: torch.stack(columns, 1) for k, columns in rows.items()}, found.own)
+                    over = str(_rows_of(group))
+                    columns = [found.rows[over]] if over in found.rows else []
+                    found.rows[over] = torch.cat([*columns, members[index].unsqueeze(1)], 1)
+                    scope[name] = Row(over, found.rows[over].shape[1] - 1)
+        return found, scope, (found.count,) if flat else tuple(sizes), left
 
     @staticmethod
     def _sequence(domain: Expr | None, scope: Mapping[str, Any]) -> Cell | None:
@@ -154,12 +144,12 @@ class Poser:
         return None
 
     @staticmethod
-    def _members(read: CallData, group: Group, over: str | None, generator: torch.Generator | None) -> Tensor | None:
+    def _members(read: CallData, group: Group, generator: torch.Generator | None) -> Tensor | None:
         """The indices of what a group ranges over; None if that depends on other variables."""
         if group.sort is not None:
             sort = read.batch.signature.sorts[group.sort]
             size = read.batch.objects(group.sort).size if sort.values is None else len(sort.values)
-        elif over is not None:
+        elif (over := _rows_of(group)) is not None:
             size = read.batch.row_set(over).size
         else:
             return None
@@ -245,8 +235,7 @@ class Poser:
 
     def _of_rows(self, over: Group, rows: Tensor) -> _Question:
         """Parts of some rows each, ``(parts, rows)``, or of some objects each."""
-        if isinstance(over.domain, Name):
-            name = over.domain.name
+        if (name := _rows_of(over)) is not None:
             return _Question(Instances(len(rows), {name: rows}, {}), {}, {name: rows.shape[1]}, self.formula)
         sort = str(over.sort)
         own = {f"{sort}{i}": column for i, column in enumerate(rows.unbind(1))}
@@ -320,6 +309,11 @@ def undefined(axiom: Axiom) -> KnowledgeError:
         "quotient by zero, a function outside its table, or an index outside its sequence; keep it away from there "
         "with a guard, as in 'where d != 0'"
     )
+
+
+def _rows_of(group: Group) -> str | None:
+    """The rows that a group ranges over."""
+    return group.domain.name if isinstance(group.domain, Name) else None
 
 
 def _row_by_row(formula: Expr) -> Group | None:
