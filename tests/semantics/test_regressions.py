@@ -214,7 +214,7 @@ def test_kept_plans_meet_only_data_they_were_made_for() -> None:
 
     net, table = nn.Linear(4, 4), torch.tensor([True, False, True, False])
     used = doxa.Model(text, d=doxa.logits(net), on=table.clone(), k=1)
-    for step in range(24):
+    for step in range(12):
         objects = 2 + step % 3
         data = rows(1 + step // 2 % 3, indices=bool(step % 2), objects=objects)
         data["I"] = torch.rand(objects, 4, generator=draw)

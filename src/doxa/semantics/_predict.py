@@ -181,8 +181,15 @@ def _candidates(
     device = interpretation.read({}).device
     if values is None and sort is not None and sort.values is not None:
         values = list(sort.values)
-    if values is None:
-        values = _computed(interpretation, target, axioms, data)
+    if values is None:  # those that a term can have which an axiom says equals the field
+        rows, _, field = target.partition(".")
+        asked = pose(axioms, interpretation, data, believe=False)
+        values = sorted({value for posed in asked for value in posed.field_values.get((rows, field), ())})
+        if not values:
+            raise ConfigError(
+                f"the values that {target} may have are not known; say which, as in predict({target!r}, "
+                "values=range(10))"
+            )
     if not len(values):
         raise ConfigError(f"values is empty, expected at least one candidate for {target}")
     if isinstance(values, Tensor):
@@ -198,20 +205,6 @@ def _candidates(
     except (TypeError, ValueError):
         raise ConfigError(f"values is {values!r}, expected numbers, true and false, or names of values") from None
     return numbers, numbers
-
-
-def _computed(
-    interpretation: Interpretation, target: str, axioms: Sequence[Axiom], data: Mapping[str, Any]
-) -> list[Any]:
-    """The values that a term can have which an axiom says equals the field."""
-    rows, _, field = target.partition(".")
-    asked = pose(axioms, interpretation, data, believe=False)
-    found = {value for posed in asked for value in posed.field_values.get((rows, field), ())}
-    if not found:
-        raise ConfigError(
-            f"the values that {target} may have are not known; say which, as in predict({target!r}, values=range(10))"
-        )
-    return sorted(found)
 
 
 def _sort(interpretation: Interpretation, target: str) -> Sort | None:

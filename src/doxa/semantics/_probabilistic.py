@@ -149,14 +149,10 @@ class Probabilistic(Compiled):
 
 def impossible(posed: PosedAxiom, dead: Tensor) -> ProblemError:
     """The error for instances that cannot hold."""
-    named = []
-    for number in dead[:10].tolist():
-        place = []
-        for size in reversed(posed.shape):
-            number, at = divmod(number, max(size, 1))
-            place.append(at)
-        named.append(str(tuple(reversed(place))))
-    where = f" in rows {', '.join(named)}" if posed.shape else ""
+    where = ""
+    if posed.shape:
+        places = zip(*[at.tolist() for at in torch.unravel_index(dead[:10], posed.shape)], strict=True)
+        where = f" in rows {', '.join(map(str, places))}"
     return ProblemError(
         f"axiom {posed.axiom.name!r} cannot hold{where}: every world in which it does has probability 0; correct the "
         "data, or for a loss that passes over them say impossible='finite'"

@@ -104,7 +104,9 @@ def explain(
     for i, (passes, holds) in enumerate(zip(posed.passes.tolist(), posed.holds.tolist(), strict=True)):
         certain = ([World({}, 1.0)], "nothing is uncertain" if passes else "its guard excludes it")
         told = found.get(i, certain if holds else ([], "it cannot hold"))
-        explained.append(Explanation(i, *told, _instance(i, posed.variables, posed.shape)))
+        places = torch.unravel_index(torch.tensor(i), posed.shape) if posed.shape else ()
+        instance = {name: int(at) for name, at in zip(posed.variables, places, strict=True)}
+        explained.append(Explanation(i, *told, instance))
     return explained
 
 
@@ -163,13 +165,6 @@ def _renamed(name: str, axiom: Axiom, variables: tuple[str, ...]) -> str:
                     place = re.escape(f"{rows}[{number}]" if number else rows)
                     name = re.sub(rf"(?<![\w.]){place}\.", f"{variable}.", name)
     return name
-
-
-def _instance(number: int, names: tuple[str, ...], sizes: tuple[int, ...]) -> dict[str, int]:
-    found = {}
-    for name, size in zip(reversed(names), reversed(sizes), strict=True):
-        number, found[name] = divmod(number, max(size, 1))
-    return dict(reversed(found.items()))
 
 
 @dataclass(frozen=True, eq=False)
