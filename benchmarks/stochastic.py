@@ -21,7 +21,7 @@ from torch.distributions import Independent, OneHotCategorical
 from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
 from doxa.stochastic import RELAX, Estimator, LeaveOneOut, Score, Tape, UnorderedSet
-from doxa.stochastic.estimators._sets import set_log_probs
+from doxa.stochastic.estimators._without_replacement import set_log_probs
 from harness import Row, compare, exponent, summary
 
 BATCH, LATENTS, VALUES, PIXELS = 64, 20, 10, 784

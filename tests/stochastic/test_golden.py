@@ -28,7 +28,7 @@ from doxa.stochastic import (
     check_unbiased,
     magic_box,
 )
-from doxa.stochastic.estimators._sets import set_log_probs
+from doxa.stochastic.estimators._without_replacement import set_log_probs
 
 CLOSE = {"abs": 1e-5, "rel": 1e-5}
 

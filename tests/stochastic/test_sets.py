@@ -16,7 +16,7 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 from doxa.errors import ConfigError
 from doxa.stochastic import ScoreWithoutReplacement, SumAndSample, Tape, UnorderedSet
 from doxa.stochastic.estimators._search import outside, stochastic_beam, token_log_probs, tokens_of, top_k
-from doxa.stochastic.estimators._sets import by_quadrature, by_subsets
+from doxa.stochastic.estimators._without_replacement import by_quadrature, by_subsets
 
 
 def brute(p: list[float], members: list[int], given: tuple[int, ...] = ()) -> float:
@@ -55,7 +55,7 @@ def test_set_probabilities_agree_with_all_orders(weights: list[float], k: int) -
 @pytest.mark.parametrize("k", [2, 5, 9, 12, 20])
 def test_weights_in_huge_uniform_spaces(log_size: float, k: int) -> None:
     """All values alike: every weight is 1/k, and every baseline the average of the costs but for O(1/size)."""
-    from doxa.stochastic.estimators._sets import set_log_probs
+    from doxa.stochastic.estimators._without_replacement import set_log_probs
 
     log_p = torch.full((k,), -log_size, dtype=torch.float64)
     whole, first, second = set_log_probs(log_p, torch.log1p(-log_p.exp().sum(-1)))

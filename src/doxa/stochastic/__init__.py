@@ -30,14 +30,21 @@ from doxa.stochastic._profile import profile_variance
 from doxa.stochastic.estimators._antithetic import ARM, ARMS, DisARM
 from doxa.stochastic.estimators._catalogue import catalogue
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._importance import ImportanceSampling
-from doxa.stochastic.estimators._lifted import FromGradient
-from doxa.stochastic.estimators._local import GO, IndeCateR, RaoBlackwell
+from doxa.stochastic.estimators._lifted import GO, FromGradient, IndeCateR, RaoBlackwell
 from doxa.stochastic.estimators._measure_valued import MeasureValued
-from doxa.stochastic.estimators._pathwise import GumbelSoftmax, Implicit, Reparameterise, StraightThrough
+from doxa.stochastic.estimators._pathwise import (
+    IMLE,
+    GumbelSoftmax,
+    Implicit,
+    PerturbAndMAP,
+    Reparameterise,
+    StraightThrough,
+)
 from doxa.stochastic.estimators._relax import LAX, REBAR, RELAX
 from doxa.stochastic.estimators._score import (
+    VIMCO,
     Enumerate,
+    ImportanceSampling,
     LearnedBaseline,
     LeaveOneOut,
     MovingAverage,
@@ -45,10 +52,8 @@ from doxa.stochastic.estimators._score import (
     SelfCritical,
 )
 from doxa.stochastic.estimators._sequences import Sequences
-from doxa.stochastic.estimators._solvers import IMLE, PerturbAndMAP
 from doxa.stochastic.estimators._spsa import SPSA
 from doxa.stochastic.estimators._sum_and_sample import MAPO, SumAndSample
-from doxa.stochastic.estimators._vimco import VIMCO
 from doxa.stochastic.estimators._without_replacement import ScoreWithoutReplacement, UnorderedSet
 from doxa.stochastic.tape._magic import magic_box
 from doxa.stochastic.tape._tape import Tape

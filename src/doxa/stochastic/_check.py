@@ -319,7 +319,7 @@ def _sums(tape: Tape, conditions: bool) -> Tensor:
     (_, f, _) = tape._costs[0]
     box = torch.ones_like(f) if l is None else magic_box(l)
     w = torch.full_like(f, 1 / node.draw.m) if w is None else w
-    a = node.estimator.control(node.draw, None if l is None else box, f.detach()) if node.estimator.controls else None
+    a = node.estimator.control(node.draw, box, f.detach()) if node.estimator.controls else None
     terms = [w * box * f, w * f * 0 if a is None else w * a, w.expand_as(f)]
     parts = [total, *(t.sum(0).double() for t in terms)]
     shape = broadcast(*(p.shape for p in parts))

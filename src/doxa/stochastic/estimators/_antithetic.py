@@ -17,11 +17,9 @@ from torch.nn.functional import softplus
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import Factors, clamped, factors, first_weights, is_bernoulli, repeat_batch
+from doxa.stochastic.estimators._factors import Factors, clamped, factors, is_bernoulli, repeat_batch
 from doxa.stochastic.estimators._lifted import Lifted, padded
 from doxa.stochastic.estimators._random import uniform
-
-__all__ = ["ARM", "ARMS", "DisARM"]
 
 
 def _binary(distribution: Distribution, who: str) -> tuple[Factors, Tensor]:
@@ -66,16 +64,14 @@ class ARM(_Twins):
     """
 
     def weight(self, draw: Draw) -> Tensor:
-        return first_weights(draw.m // 2, draw)
+        return draw.first(draw.m // 2)
 
     def gradient(self, draw: Draw) -> Tensor:
         _, alpha = _binary(draw.distribution, "ARM")
-        n = draw.m // 2
-        x = (alpha.detach() + draw.notes["noise"][:n]) - alpha
+        x = (alpha.detach() + draw.notes["noise"][: draw.m // 2]) - alpha
         return padded((-x - 2 * softplus(-x)).sum(-1), draw.m)
 
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
-        assert box is not None
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
         n = draw.m // 2
         return padded((1 - box[:n]) * (0.5 * (cost[:n] + cost[n:])), draw.m)
 
@@ -159,13 +155,9 @@ class ARMS(Lifted):
         with torch.no_grad():
             p = torch.sigmoid(alpha)
             centred = f.index(main).to(p.dtype) - p
-            slope = (
-                (cost - cost.mean(0, keepdim=True)).unsqueeze(-1) * centred / (1 - correlation(p, n)) * (n / (n - 1))
-            )
+            above = (cost - cost.mean(0, keepdim=True)).unsqueeze(-1)
+            slope = above * centred / (1 - correlation(p, n)) * (n / (n - 1))
         return (alpha * slope).sum(-1), None
-
-    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
-        return None
 
 
 def correlation(p: Tensor, n: int) -> Tensor:

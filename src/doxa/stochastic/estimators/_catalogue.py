@@ -7,40 +7,42 @@ from math import inf
 
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Independent
+from torch.distributions import Categorical, Distribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._antithetic import ARM, ARMS, DisARM
 from doxa.stochastic.estimators._estimator import Estimator
-from doxa.stochastic.estimators._factors import log_prob
-from doxa.stochastic.estimators._importance import ImportanceSampling
-from doxa.stochastic.estimators._lifted import FromGradient
-from doxa.stochastic.estimators._local import GO, IndeCateR, RaoBlackwell
+from doxa.stochastic.estimators._factors import log_prob, plain
+from doxa.stochastic.estimators._lifted import GO, FromGradient, IndeCateR, RaoBlackwell
 from doxa.stochastic.estimators._measure_valued import MeasureValued
 from doxa.stochastic.estimators._parameters import parameters_of, rebuilt
-from doxa.stochastic.estimators._pathwise import GumbelSoftmax, Implicit, Reparameterise, StraightThrough
+from doxa.stochastic.estimators._pathwise import (
+    IMLE,
+    GumbelSoftmax,
+    Implicit,
+    PerturbAndMAP,
+    Reparameterise,
+    StraightThrough,
+)
 from doxa.stochastic.estimators._relax import LAX, REBAR, RELAX
 from doxa.stochastic.estimators._score import (
+    VIMCO,
     Enumerate,
+    ImportanceSampling,
     LearnedBaseline,
     LeaveOneOut,
     MovingAverage,
     Score,
     SelfCritical,
 )
-from doxa.stochastic.estimators._solvers import IMLE, PerturbAndMAP
 from doxa.stochastic.estimators._spsa import SPSA
 from doxa.stochastic.estimators._sum_and_sample import MAPO, SumAndSample
-from doxa.stochastic.estimators._vimco import VIMCO
 from doxa.stochastic.estimators._without_replacement import ScoreWithoutReplacement, UnorderedSet
-
-__all__ = ["ESTIMATORS", "alternatives", "catalogue"]
 
 
 def _smooth(distribution: Distribution) -> Callable[[Tensor], Tensor]:
     """A control variate for the examples: a smooth function of a (relaxed) sample, one number for each."""
-    base = distribution.base_dist if isinstance(distribution, Independent) else distribution
-    trailing = len(distribution.event_shape) + isinstance(base, Categorical)
+    trailing = len(distribution.event_shape) + isinstance(plain(distribution)[0], Categorical)
 
     def function(x: Tensor) -> Tensor:
         y = torch.tanh(x) * 0.5 + 0.2 * x

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
-
-__all__ = ["Draw", "Estimator"]
+from doxa.stochastic.estimators._factors import dtype_of, independent_values, repeat_batch
 
 
 class Draw:
@@ -44,6 +44,12 @@ class Draw:
     def m(self) -> int:
         return self.value.shape[0]
 
+    def first(self, n: int) -> Tensor:
+        """Weights: 1/n for the first n samples, 0 for the others."""
+        weights = torch.zeros(self.m, device=self.value.device, dtype=dtype_of(self.distribution))
+        weights[:n] = 1 / n
+        return weights.reshape(-1, *(1,) * len(self.distribution.batch_shape))
+
     def map(self, function: Callable[[Tensor], Tensor], distribution: Distribution) -> Draw:
         """The same draw with every tensor passed through ``function``."""
         notes = {name: function(tensor) for name, tensor in self.notes.items()}
@@ -51,7 +57,7 @@ class Draw:
 
 
 class Estimator:
-    """Base class: override ``propose`` and what else differs from a plain average without gradient.
+    """Base class: override what differs from a plain average over independent samples, without gradient.
 
     A new estimator is a dozen lines. This one takes antithetic pairs from a Gaussian, and is unbiased at any order:
 
@@ -105,7 +111,8 @@ class Estimator:
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
         """Samples (m, *batch, *event) from the proposal; detached, unless the estimator is pathwise."""
-        raise NotImplementedError
+        count = n * self.draws(distribution)
+        return self.complete(distribution, self.source(distribution).sample(torch.Size([count])))
 
     def weight(self, draw: Draw) -> Tensor | None:
         """The weights (m, *batch); ``None`` is 1/m for every sample."""
@@ -115,9 +122,23 @@ class Estimator:
         """The gradient function l, (m, *batch); ``None`` is 0."""
         return None
 
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor | None:
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor | None:
         """The control variate a, (m, ...), from □(l) and the detached downstream cost (m, ...) of each sample."""
         return None
+
+    # What the proposal is made of, unless ``propose`` is overridden.
+
+    def source(self, distribution: Distribution) -> Distribution:
+        """What is sampled."""
+        return distribution
+
+    def draws(self, distribution: Distribution) -> int:
+        """How many independent draws each of the n samples needs, itself included."""
+        return 1
+
+    def complete(self, distribution: Distribution, drawn: Tensor) -> Draw:
+        """A draw from n · ``draws`` independent values."""
+        return Draw(drawn, distribution)
 
     # Declarations that depend on the distribution, and hooks.
 
@@ -130,7 +151,12 @@ class Estimator:
 
         The draw's tensors are (m, outcomes, *batch, ...), the probabilities (outcomes, *batch).
         """
-        return None
+        if type(self).propose is not Estimator.propose:
+            return None
+        found = independent_values(self.source(distribution), n * self.draws(distribution))
+        if found is None:
+            return None
+        return self.complete(repeat_batch(distribution, found[1].shape[0]), found[0]), found[1]
 
     def observe(self, draw: Draw, cost: Tensor) -> None:
         """Learn from the costs of a draw; called once per tape, after the surrogate was built."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -12,27 +13,12 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 from torch.nn.functional import logsigmoid, one_hot
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw
-
-__all__ = [
-    "Factors",
-    "broadcast",
-    "clamped",
-    "dtype_of",
-    "factors",
-    "first_weights",
-    "has_factors",
-    "is_bernoulli",
-    "log_prob",
-    "mode",
-    "repeat_batch",
-    "support",
-    "total_size",
-]
 
 LARGEST_SUPPORT = 1 << 16
+MOST_OUTCOMES = 1 << 18
 
 
+@dataclass(frozen=True)
 class Factors:
     """A distribution over R independent factors of C values each, in index form.
 
@@ -40,21 +26,12 @@ class Factors:
     what the distribution itself samples.
     """
 
-    def __init__(
-        self,
-        log_probs: Tensor,
-        value: Callable[[Tensor], Tensor],
-        index: Callable[[Tensor], Tensor],
-        soft: Callable[[Tensor], Tensor] | None,
-        sizes: tuple[int, ...],
-        event: tuple[int, ...],
-    ) -> None:
-        self.log_probs = log_probs
-        self.value = value
-        self.index = index
-        self.soft = soft  # from (..., R, C) weights to the shape of a value, where values are vectors; else None
-        self.sizes = sizes
-        self.event = event  # the shape of the factors in a value; its product is R
+    log_probs: Tensor
+    value: Callable[[Tensor], Tensor]
+    index: Callable[[Tensor], Tensor]
+    soft: Callable[[Tensor], Tensor] | None  # from (..., R, C) weights to values, where these are vectors
+    sizes: tuple[int, ...]
+    event: tuple[int, ...]  # the shape of the factors in a value; its product is R
 
     @property
     def size(self) -> int:
@@ -62,7 +39,8 @@ class Factors:
         return prod(self.sizes)
 
 
-def _base(distribution: Distribution) -> tuple[Distribution, int]:
+def plain(distribution: Distribution) -> tuple[Distribution, int]:
+    """The distribution inside of ``Independent``, and how many of its dimensions belong to the event."""
     inner = 0
     while isinstance(distribution, Independent):
         inner += distribution.reinterpreted_batch_ndims
@@ -72,7 +50,7 @@ def _base(distribution: Distribution) -> tuple[Distribution, int]:
 
 def parameters(distribution: Distribution) -> dict[str, Tensor]:
     """The floating-point parameters that a distribution was given, without computing others."""
-    base, _ = _base(distribution)
+    base, _ = plain(distribution)
     base = base._categorical if isinstance(base, OneHotCategorical) else base
     names = ("logits", "probs") if isinstance(base, Bernoulli | Categorical) else base.arg_constraints
     own = getattr(base, "_param", None)
@@ -82,7 +60,7 @@ def parameters(distribution: Distribution) -> dict[str, Tensor]:
 
 def dtype_of(distribution: Distribution) -> torch.dtype:
     """The floating-point type of the parameters, which is that of its log-probabilities."""
-    base, _ = _base(distribution)
+    base, _ = plain(distribution)
     own = getattr(base, "dtype", None)
     if isinstance(own, torch.dtype):
         return own
@@ -95,7 +73,7 @@ def dtype_of(distribution: Distribution) -> torch.dtype:
 
 def log_prob(distribution: Distribution, value: Tensor) -> Tensor:
     """log p(value), finite for infinite logits of Bernoulli variables too, where torch has inf − inf."""
-    base, inner = _base(distribution)
+    base, inner = plain(distribution)
     if not isinstance(base, Bernoulli):
         found: Tensor = distribution.log_prob(value)
         return found
@@ -123,19 +101,12 @@ def has_factors(distribution: Distribution) -> bool:
     own = getattr(distribution, "has_factors", None)
     if own is not None:
         return bool(own)
-    return isinstance(_base(distribution)[0], Bernoulli | Categorical | OneHotCategorical)
-
-
-def first_weights(n: int, draw: Draw) -> Tensor:
-    """1/n for the first n samples of a draw, 0 for the others."""
-    weights = torch.zeros(draw.m, device=draw.value.device, dtype=dtype_of(draw.distribution))
-    weights[:n] = 1 / n
-    return weights.reshape(-1, *(1,) * len(draw.distribution.batch_shape))
+    return isinstance(plain(distribution)[0], Bernoulli | Categorical | OneHotCategorical)
 
 
 def is_bernoulli(distribution: Distribution) -> bool:
     """Whether all factors are Bernoulli variables, with values 0.0 and 1.0."""
-    return isinstance(_base(distribution)[0], Bernoulli)
+    return isinstance(plain(distribution)[0], Bernoulli)
 
 
 def factors(distribution: Distribution, who: str = "this estimator") -> Factors:
@@ -143,49 +114,36 @@ def factors(distribution: Distribution, who: str = "this estimator") -> Factors:
     if not has_factors(distribution):
         raise ConfigError(
             f"{who} needs Bernoulli, Categorical or OneHotCategorical variables (also Independent or joint), "
-            f"got {type(_base(distribution)[0]).__name__}"
+            f"got {type(plain(distribution)[0]).__name__}"
         )
     own = getattr(distribution, "factors", None)
     if own is not None:
         found: Factors = own()
         return found
-    base, inner = _base(distribution)
+    base, inner = plain(distribution)
+    assert isinstance(base, Bernoulli | Categorical | OneHotCategorical)
     shape = tuple(distribution.batch_shape)
     event = tuple(base.batch_shape[len(shape) :])
-    count = prod(event)
-    assert isinstance(base, Bernoulli | Categorical | OneHotCategorical)
-    logits = base.logits
+    logits, count = base.logits, prod(event)
     dtype = logits.dtype
+
+    def shaped(index: Tensor) -> Tensor:
+        return index.reshape((*index.shape[:-1], *event))
+
+    def flat(value: Tensor) -> Tensor:
+        return value.reshape((*value.shape[: value.dim() - inner], count))
+
     if isinstance(base, Bernoulli):
         logits = logits.reshape((*shape, count))
         log_probs = torch.stack([logsigmoid(-logits), logsigmoid(logits)], -1)
-        return Factors(
-            log_probs,
-            lambda i: i.reshape((*i.shape[:-1], *event)).to(dtype),
-            lambda v: v.reshape((*v.shape[: v.dim() - inner], count)).long(),
-            lambda s: s[..., 1].reshape((*s.shape[:-2], *event)),
-            (2,) * count,
-            event,
-        )
-    log_probs = logits.reshape((*shape, count, logits.shape[-1]))
+        value, index = lambda i: shaped(i).to(dtype), lambda v: flat(v).long()
+        return Factors(log_probs, value, index, lambda s: shaped(s[..., 1]), (2,) * count, event)
     size = logits.shape[-1]
+    log_probs = logits.reshape((*shape, count, size))
     if isinstance(base, Categorical):
-        return Factors(
-            log_probs,
-            lambda i: i.reshape((*i.shape[:-1], *event)),
-            lambda v: v.reshape((*v.shape[: v.dim() - inner], count)),
-            None,
-            (size,) * count,
-            event,
-        )
-    return Factors(
-        log_probs,
-        lambda i: one_hot(i.reshape((*i.shape[:-1], *event)), size).to(dtype),
-        lambda v: v.argmax(-1).reshape((*v.shape[: v.dim() - inner - 1], count)),
-        lambda s: s.reshape((*s.shape[:-2], *event, size)),
-        (size,) * count,
-        event,
-    )
+        return Factors(log_probs, shaped, flat, None, (size,) * count, event)
+    value, index = lambda i: one_hot(shaped(i), size).to(dtype), lambda v: flat(v.argmax(-1))
+    return Factors(log_probs, value, index, lambda s: s.reshape((*s.shape[:-2], *event, size)), (size,) * count, event)
 
 
 def all_indices(sizes: tuple[int, ...], device: torch.device) -> Tensor:
@@ -213,7 +171,7 @@ def support(distribution: Distribution, who: str = "enumeration") -> Tensor:
     """Every value of a finite distribution, (S, *batch, *event)."""
     size = total_size(distribution)
     if size is None:
-        raise ConfigError(f"{who} needs a finite distribution, got {type(_base(distribution)[0]).__name__}")
+        raise ConfigError(f"{who} needs a finite distribution, got {type(plain(distribution)[0]).__name__}")
     if size > LARGEST_SUPPORT:
         raise ConfigError(
             f"{who} would go through {size} values, more than {LARGEST_SUPPORT}; "
@@ -243,3 +201,22 @@ def repeat_batch(distribution: Distribution, count: int) -> Distribution:
     """The distribution with one more batch dimension in front."""
     wide: Distribution = distribution.expand(torch.Size((count, *distribution.batch_shape)))
     return wide
+
+
+# Everything a proposal can return, with probabilities: what makes a check a proof.
+
+
+def combine(values: Tensor, log_probs: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """n independent draws from a list: from (S, *batch, *event) and (S, *batch) to (n, S^n, ...) and (S^n, *batch)."""
+    index = all_indices((values.shape[0],) * n, values.device).T  # (n, S^n)
+    return values[index], log_probs[index].sum(0).exp()
+
+
+def independent_values(distribution: Distribution, n: int) -> tuple[Tensor, Tensor] | None:
+    """All tuples of n independent samples of a finite distribution; ``None`` if too many."""
+    size = total_size(distribution)
+    if size is None or size**n > MOST_OUTCOMES:
+        return None
+    values = support(distribution)
+    with torch.no_grad():
+        return combine(values, log_prob(distribution, values).double(), n)

@@ -25,25 +25,23 @@ import math
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Exponential, Gamma, Independent, Normal, Poisson
+from torch.distributions import Distribution, Exponential, Gamma, Normal, Poisson
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._factors import (
+    MOST_OUTCOMES,
     all_indices,
     factors,
-    first_weights,
     has_factors,
     is_bernoulli,
     log_prob,
+    plain,
     repeat_batch,
     support,
 )
 from doxa.stochastic.estimators._lifted import padded
-from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES
-from doxa.stochastic.estimators._random import uniform
-
-__all__ = ["MeasureValued"]
+from doxa.stochastic.estimators._random import gumbel, uniform
 
 
 class MeasureValued(Estimator):
@@ -65,10 +63,10 @@ class MeasureValued(Estimator):
     order = 1
 
     def fits(self, distribution: Distribution) -> bool:
-        return has_factors(distribution) or isinstance(_inner(distribution), Poisson | Exponential | Normal)
+        return has_factors(distribution) or isinstance(plain(distribution)[0], Poisson | Exponential | Normal)
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
-        base = _inner(distribution)
+        base = plain(distribution)[0]
         sample = distribution.sample(torch.Size([n]))
         with torch.no_grad():
             if has_factors(distribution):
@@ -76,13 +74,12 @@ class MeasureValued(Estimator):
             x = _flat(sample, distribution, 1)
             if isinstance(base, Poisson):
                 rate = _flat(base.rate, distribution, 0)
-                pairs = [(x + 1, x)]
-                weights = [rate / (x + 1 + rate), rate / (x + rate)]
-                weights = [torch.where(_usable(rate), w, 0.0) for w in weights]
+                halves = [x + 1, x]
+                weights = [torch.where(_usable(rate), rate / (y + rate), 0.0) for y in halves]
             elif isinstance(base, Exponential):
                 rate = _flat(base.rate, distribution, 0)
                 longer = Gamma(torch.full_like(rate, 2.0), rate).sample(torch.Size([n]))
-                pairs = [(x, longer)]
+                halves = [x, longer]
                 weights = [1 / (1 + rate * x), 1 / (1 + rate * longer)]
             elif isinstance(base, Normal):
                 return self._gaussian(distribution, base, x)
@@ -90,15 +87,10 @@ class MeasureValued(Estimator):
                 raise ConfigError(
                     f"MeasureValued knows {self.distributions} (also Independent), got {type(base).__name__}; use Score"
                 )
-            values = [_placed(x, y) for pair in pairs for y in pair]
-            weight = [w.movedim(-1, 0).flatten(0, 1) for w in weights]
-            return self._pairs(distribution, values, weight, n)
-
-    def _pairs(self, distribution: Distribution, values: list[Tensor], weights: list[Tensor], n: int) -> Draw:
-        """From values (R, n, *batch, R) for each half, and weights (R·n, *batch)."""
-        shape = (-1, *values[0].shape[2:-1], *distribution.event_shape)
-        value = torch.cat([v.flatten(0, 1) for v in values]).reshape(shape)
-        return Draw(value, distribution, weight=torch.cat(weights))
+            value = torch.cat([_placed(x, y).flatten(0, 1) for y in halves])
+            weight = torch.cat([w.movedim(-1, 0).flatten(0, 1) for w in weights])
+            shape = (-1, *distribution.batch_shape, *distribution.event_shape)
+            return Draw(value.reshape(shape), distribution, weight=weight)
 
     def _finite(self, distribution: Distribution, sample: Tensor, below: Tensor | None) -> Draw:
         """All pairs of a finite distribution; ``below`` are the draws from p given x ≠ k, (n, *batch, R, C)."""
@@ -141,20 +133,20 @@ class MeasureValued(Estimator):
             pairs = len(f.sizes) * (1 if is_bernoulli(d) else f.log_probs.shape[-1])
             return draw.m // (2 * pairs), pairs
         pairs = max(1, d.event_shape.numel())
-        if isinstance(_inner(d), Normal):
+        if isinstance(plain(d)[0], Normal):
             return draw.m // (1 + 4 * pairs), 2 * pairs
         return draw.m // (2 * pairs), pairs
 
     def weight(self, draw: Draw) -> Tensor:
         n, pairs = self._split(draw)
-        if isinstance(_inner(draw.distribution), Normal):
-            return first_weights(n, draw)
+        if isinstance(plain(draw.distribution)[0], Normal):
+            return draw.first(n)
         return draw.notes["weight"] / (n * pairs)
 
     def gradient(self, draw: Draw) -> Tensor:
         d = draw.distribution
         n, pairs = self._split(draw)
-        base = _inner(d)
+        base = plain(d)[0]
         if isinstance(base, Normal):
             return padded(log_prob(d, draw.value[:n]), draw.m)
         # l' = ± c ∇θ / w, written without the quotient: a weight may be too small to divide by.
@@ -171,9 +163,8 @@ class MeasureValued(Estimator):
             assert isinstance(base, Poisson | Exponential)
             rate = _flat(base.rate, d, 0)
             log_rate = torch.where(_usable(rate), rate, 1.0).log()
-            x = torch.unflatten(_flat(draw.value, d, 1), 0, (2, pairs, n)).diagonal(
-                dim1=1, dim2=-1
-            )  # (2, n, *batch, R)
+            values = torch.unflatten(_flat(draw.value, d, 1), 0, (2, pairs, n))
+            x = values.diagonal(dim1=1, dim2=-1)  # (2, n, *batch, R)
             ahead = x + rate.detach() if isinstance(base, Poisson) else 1 + rate.detach() * x
             parts = [log_rate * ahead[0], -log_rate * ahead[1]]
         # A value without probability has weight 0, and −inf as its logarithm.
@@ -181,15 +172,10 @@ class MeasureValued(Estimator):
         wide = [part.expand(n, *part.shape[-len(d.batch_shape) - 1 :]).movedim(-1, 0).flatten(0, 1) for part in finite]
         return torch.cat(wide) * torch.where(draw.notes["weight"] > 0, float(pairs), 0.0)
 
-    @property
-    def additive(self) -> bool:
-        return True
-
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor | None:
-        base = _inner(draw.distribution)
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor | None:
+        base = plain(draw.distribution)[0]
         if not isinstance(base, Normal):
             return None
-        assert box is not None
         n, _ = self._split(draw)
         mean, scale = (_flat(t, draw.distribution, 0) for t in (base.loc, base.scale))
         halves = cost[n:].reshape(4, -1, n, *cost.shape[1:]).movedim(1, -1)  # (4, n, …, R)
@@ -225,10 +211,6 @@ class MeasureValued(Estimator):
         return self._finite(wide, values[choice[:, 0]].unsqueeze(0), below.unsqueeze(0)), prob
 
 
-def _inner(distribution: Distribution) -> Distribution:
-    return _inner(distribution.base_dist) if isinstance(distribution, Independent) else distribution
-
-
 def _flat(x: Tensor, distribution: Distribution, leading: int) -> Tensor:
     """(leading, *batch, *event) as (leading, *batch, R)."""
     return x.reshape((*x.shape[: leading + len(distribution.batch_shape)], -1))
@@ -251,5 +233,4 @@ def _others(log_probs: Tensor, n: int) -> Tensor:
     width = log_probs.shape[-1]
     masked = log_probs.unsqueeze(-2).expand(*log_probs.shape[:-1], width, width)
     masked = masked.masked_fill(torch.eye(width, dtype=torch.bool, device=log_probs.device), float("-inf"))
-    noise = -torch.log(-torch.log(uniform(masked.expand(n, *masked.shape))))
-    return (masked + noise).argmax(-1)
+    return (masked + gumbel(masked.expand(n, *masked.shape))).argmax(-1)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, OneHotCategorical, constraints
 
 from doxa.errors import ConfigError
 from doxa.stochastic.tape._joint import Joint
-
-__all__ = ["parameters_of", "rebuilt"]
 
 
 def parameters_of(distribution: Distribution) -> dict[str, Tensor]:
@@ -21,9 +18,8 @@ def parameters_of(distribution: Distribution) -> dict[str, Tensor]:
     if isinstance(distribution, Bernoulli | Categorical | OneHotCategorical):
         return {"logits": distribution.logits}
     if isinstance(distribution, Joint):
-        return {
-            f"{i} {k}": v for i, entry in enumerate(_entries(distribution)) for k, v in parameters_of(entry).items()
-        }
+        entries = enumerate(_entries(distribution))
+        return {f"{i} {k}": v for i, entry in entries for k, v in parameters_of(entry).items()}
     found: dict[str, Tensor] = {}
     for name, constraint in distribution.arg_constraints.items():
         value = getattr(distribution, name, None)
@@ -52,16 +48,10 @@ def rebuilt(distribution: Distribution, parameters: dict[str, Tensor]) -> Distri
             own[int(place)][name] = value
         return Joint([rebuilt(entry, part) for entry, part in zip(_entries(distribution), own, strict=True)])
     kind: Any = type(distribution)
-    rebuilt_one: Distribution
-    if isinstance(distribution, Bernoulli | Categorical | OneHotCategorical):
-        rebuilt_one = kind(logits=parameters["logits"], validate_args=False)
-        return rebuilt_one
-    given = {
-        name: value.exp() if _positive(distribution.arg_constraints[name]) else value
-        for name, value in parameters.items()
-    }
-    rebuilt_one = kind(**given, validate_args=False)
-    return rebuilt_one
+    kinds = {} if "logits" in parameters else distribution.arg_constraints
+    given = {name: value.exp() if _positive(kinds.get(name)) else value for name, value in parameters.items()}
+    found: Distribution = kind(**given, validate_args=False)
+    return found
 
 
 def _entries(joint: Joint) -> list[Distribution]:
@@ -78,13 +68,3 @@ def _positive(constraint: object) -> bool:
     if constraint is constraints.positive or constraint is constraints.nonnegative:
         return True
     return isinstance(constraint, type(constraints.positive)) and getattr(constraint, "lower_bound", None) == 0
-
-
-def flat_sum(x: Tensor, distribution: Distribution, leading: int) -> Tensor:
-    """The sum over everything behind the leading and batch dimensions."""
-    keep = leading + len(distribution.batch_shape)
-    return x.flatten(keep).sum(-1) if x.dim() > keep else x
-
-
-def rademacher(like: Tensor) -> Tensor:
-    return torch.where(torch.rand_like(like) < 0.5, -1.0, 1.0).to(like.dtype)

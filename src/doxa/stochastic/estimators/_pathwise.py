@@ -1,12 +1,17 @@
-r"""Pathwise estimators: reparameterisation, implicit reparameterisation, and the relaxations of discrete variables.
+r"""Pathwise estimators: reparameterisation, implicit or not, relaxations of discrete variables, perturbed solvers.
 
 A reparameterised sample is a differentiable function of the parameters and of noise that does not know them, so the
 cost itself carries the gradient: w = 1/n, l = 0, a = 0 (dissertation, "Gradient Estimation Methods").
+
+A black-box solver maps weights u to a discrete solution z(u), such as a shortest path. Perturbing its input, u ~ q_θ (a
+Normal or Gumbel around θ), makes the expected cost E[f(z(u))] a smooth function of θ.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil, inf, log2
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,11 +19,11 @@ from torch.distributions import Distribution, Independent, TransformedDistributi
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors
+from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, log_prob, plain
 from doxa.stochastic.estimators._random import gumbel, logistic, reparameterised
+from doxa.stochastic.estimators._score import LeaveOneOut
 
-__all__ = ["GumbelSoftmax", "Implicit", "Reparameterise", "StraightThrough"]
-
+Solver = Callable[[Tensor], Tensor]
 # torch differentiates the samples of these once, by the implicit method.
 ONCE = ("Beta", "Chi2", "Dirichlet", "FisherSnedecor", "Gamma", "InverseGamma", "StudentT", "Wishart")
 
@@ -85,18 +90,17 @@ class Implicit(Estimator):
         self.order = order
 
     def fits(self, distribution: Distribution) -> bool:
-        base = distribution.base_dist if isinstance(distribution, Independent) else distribution
+        base, _ = plain(distribution)
         if base.event_shape or has_factors(distribution) or getattr(base, "is_discrete", False):
             return False
         try:
-            return bool(base.cdf(base.sample()).requires_grad) or True
+            base.cdf(base.sample())
         except NotImplementedError:
             return False
+        return True
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
-        base = distribution
-        while isinstance(base, Independent):
-            base = base.base_dist
+        base, _ = plain(distribution)
         if base.event_shape:
             raise ConfigError(f"Implicit needs independent scalars; {type(base).__name__} has vectors as values")
         x = distribution.sample(torch.Size([n]))
@@ -114,7 +118,24 @@ class Implicit(Estimator):
         return Draw(x, distribution)
 
 
-class GumbelSoftmax(Estimator):
+class _Soft(Estimator):
+    distributions = "Bernoulli, OneHotCategorical"
+    biased = True
+
+    def fits(self, distribution: Distribution) -> bool:
+        return has_factors(distribution) and factors(distribution).soft is not None
+
+    def vectors(self, distribution: Distribution) -> tuple[Factors, Callable[[Tensor], Tensor]]:
+        """The factors, and what makes values of weights."""
+        f = factors(distribution, type(self).__name__)
+        if f.soft is None:
+            raise ConfigError(
+                f"{type(self).__name__} relaxes values to vectors, so indices will not do; use OneHotCategorical"
+            )
+        return f, f.soft
+
+
+class GumbelSoftmax(_Soft):
     """The Gumbel-softmax (concrete) relaxation: differentiable samples that are not quite discrete. Biased.
 
     ``hard=True`` returns discrete samples with the gradient of the relaxed ones (straight-through Gumbel).
@@ -128,33 +149,26 @@ class GumbelSoftmax(Estimator):
     True
     """
 
-    distributions = "Bernoulli, OneHotCategorical"
-    biased = True
-
     def __init__(self, temperature: float = 1.0, n: int = 1, hard: bool = False) -> None:
         super().__init__(n)
         if not temperature > 0:
             raise ConfigError(f"temperature is {temperature}, expected a positive number")
         self.temperature, self.hard = temperature, hard
 
-    def fits(self, distribution: Distribution) -> bool:
-        return has_factors(distribution) and factors(distribution).soft is not None
-
     def propose(self, distribution: Distribution, n: int) -> Draw:
-        f = _vectors(distribution, "GumbelSoftmax")
+        f, shaped = self.vectors(distribution)
         z = perturbed(f.log_probs, n)
-        soft = relaxed(z, self.temperature)
+        soft = torch.softmax(z / self.temperature, -1)
         if self.hard:
             hard = torch.nn.functional.one_hot(z.argmax(-1), z.shape[-1]).to(soft.dtype)
             soft = hard + (soft - soft.detach())
-        assert f.soft is not None
-        return Draw(f.soft(soft), distribution)
+        return Draw(shaped(soft), distribution)
 
     def __repr__(self) -> str:
         return f"GumbelSoftmax({self.temperature}, n={self.n}, hard={self.hard})"
 
 
-class StraightThrough(Estimator):
+class StraightThrough(_Soft):
     """Discrete samples that pass the gradient on to the probabilities as if they were the sample. Biased.
 
     >>> import torch
@@ -168,24 +182,101 @@ class StraightThrough(Estimator):
     tensor([5.])
     """
 
-    distributions = "Bernoulli, OneHotCategorical"
-    biased = True
-
-    def fits(self, distribution: Distribution) -> bool:
-        return has_factors(distribution) and factors(distribution).soft is not None
-
     def propose(self, distribution: Distribution, n: int) -> Draw:
-        f = _vectors(distribution, "StraightThrough")
-        assert f.soft is not None
-        p = f.soft(f.log_probs.exp())
+        f, shaped = self.vectors(distribution)
+        p = shaped(f.log_probs.exp())
         return Draw(distribution.sample(torch.Size([n])) + (p - p.detach()), distribution)
 
 
-def _vectors(distribution: Distribution, who: str) -> Factors:
-    f = factors(distribution, who)
-    if f.soft is None:
-        raise ConfigError(f"{who} relaxes values to vectors, so indices will not do; use OneHotCategorical")
-    return f
+class PerturbAndMAP(LeaveOneOut):
+    """Solutions of perturbed inputs, with the score function of the perturbation: unbiased at any order.
+
+    >>> import torch
+    >>> from torch.distributions import Independent, Normal
+    >>> from doxa.stochastic import Tape
+    >>> solver = lambda u: torch.nn.functional.one_hot(u.argmax(-1), u.shape[-1]).float()
+    >>> theta = torch.zeros(3, requires_grad=True)
+    >>> tape = Tape()
+    >>> z = tape.sample(Independent(Normal(theta, 1.0), 1), PerturbAndMAP(solver, n=8))
+    >>> _ = tape.cost(z @ torch.tensor([1.0, 2.0, 4.0]))
+    >>> (g,) = torch.autograd.grad(tape.surrogate(), theta)
+    """
+
+    distributions = "any, as the solver's input"
+
+    def __init__(self, solver: Solver, n: int = 2) -> None:
+        super().__init__(n)
+        self.solver = solver
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        u = distribution.sample(torch.Size([n]))
+        with torch.no_grad():
+            return Draw(self.solver(u), distribution, input=u)
+
+    def gradient(self, draw: Draw) -> Tensor:
+        return log_prob(draw.distribution, draw.notes["input"])
+
+
+class _Solve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, solver: Solver, step: float) -> Tensor:
+        z = solver(u.detach())
+        ctx.solver, ctx.step = solver, step
+        ctx.save_for_backward(u, z)
+        return z
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        u, z = ctx.saved_tensors
+        return (z - ctx.solver(u - ctx.step * grad)) / ctx.step, None, None
+
+
+class IMLE(Estimator):
+    r"""Implicit maximum likelihood (Niepert et al. 2021): solve again where the gradient of the cost points. Biased.
+
+        ∇_θ ≈ ( z(u) − z(u − λ ∇_z f) ) / λ,      u = θ + noise.
+
+    The distribution needs ``rsample``, and the solution the shape of the input. The second solution is computed in
+    the backward pass, so a cost that is never differentiated costs one solution only.
+
+    >>> import torch
+    >>> from torch.distributions import Gumbel, Independent
+    >>> from doxa.stochastic import Tape
+    >>> solver = lambda u: torch.nn.functional.one_hot(u.argmax(-1), u.shape[-1]).float()
+    >>> theta = torch.zeros(3, requires_grad=True)
+    >>> tape = Tape()
+    >>> z = tape.sample(Independent(Gumbel(theta, 1.0), 1), IMLE(solver, step=10.0))
+    >>> _ = tape.cost(z @ torch.tensor([1.0, 2.0, 4.0]))
+    >>> (g,) = torch.autograd.grad(tape.surrogate(allow_biased=True), theta)
+    """
+
+    distributions = "with rsample, as the solver's input"
+    evaluations = "n, and 2n solutions"
+    order = 1
+    biased = True
+
+    def __init__(self, solver: Solver, n: int = 1, step: float = 10.0) -> None:
+        super().__init__(n)
+        if not step > 0:
+            raise ConfigError(f"step is {step}, expected a positive number")
+        self.solver, self.step = solver, step
+
+    def fits(self, distribution: Distribution) -> bool:
+        return bool(distribution.has_rsample)
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        if not distribution.has_rsample:
+            raise ConfigError(
+                f"IMLE needs a distribution with rsample around the weights, got {type(distribution).__name__}"
+            )
+        u = reparameterised(distribution, n)
+        z: Tensor = _Solve.apply(u, self.solver, self.step)  # type: ignore[no-untyped-call]
+        if z.shape != u.shape:
+            raise ConfigError(
+                f"IMLE needs solutions of the shape of the weights; got {tuple(z.shape)} from {tuple(u.shape)}"
+            )
+        return Draw(z, distribution)
 
 
 def perturbed(log_probs: Tensor, n: int) -> Tensor:
@@ -195,7 +286,3 @@ def perturbed(log_probs: Tensor, n: int) -> Tensor:
         noise = logistic(wide[..., 1])
         return torch.stack([torch.zeros_like(noise), clamped(log_probs[..., 1] - log_probs[..., 0]) + noise], -1)
     return log_probs + gumbel(wide)
-
-
-def relaxed(z: Tensor, temperature: float | Tensor) -> Tensor:
-    return torch.softmax(z / temperature, -1)

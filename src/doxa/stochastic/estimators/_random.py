@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent, Normal
+from torch.distributions import Distribution, Normal
 
-__all__ = ["borrowed", "gumbel", "logistic", "reparameterised", "uniform"]
+from doxa.stochastic.estimators._factors import plain
 
 
 @contextmanager
@@ -39,9 +39,7 @@ def uniform(like: Tensor) -> Tensor:
 
 def reparameterised(distribution: Distribution, n: int) -> Tensor:
     """n live samples; those of a Normal as torch makes them, but of noise that torch.func.vmap can draw, too."""
-    base = distribution
-    while isinstance(base, Independent):
-        base = base.base_dist
+    base, _ = plain(distribution)
     if isinstance(base, Normal):
         return base.loc + torch.randn_like(base.loc.detach().expand(n, *base.loc.shape)) * base.scale
     live: Tensor = distribution.rsample(torch.Size([n]))

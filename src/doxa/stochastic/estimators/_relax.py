@@ -17,27 +17,21 @@ from torch.distributions import Distribution
 from torch.nn.functional import logsigmoid
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, is_bernoulli, log_prob
+from doxa.stochastic.estimators._estimator import Draw
+from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, is_bernoulli
 from doxa.stochastic.estimators._random import reparameterised, uniform
+from doxa.stochastic.estimators._score import Score
 
-__all__ = ["LAX", "REBAR", "RELAX"]
 
-
-class _Learnt(nn.Module, Estimator):
+class _Learnt(nn.Module, Score):
     learnable = True
+    additive = False
+    evaluations = "n, and 2n of c"
 
-    def __init__(self, function: Callable[[Tensor], Tensor], n: int) -> None:
+    def __init__(self, function: Callable[[Tensor], Tensor], n: int = 1) -> None:
         nn.Module.__init__(self)
-        Estimator.__init__(self, n)
+        Score.__init__(self, n)
         self.function = function
-
-    def gradient(self, draw: Draw) -> Tensor:
-        return log_prob(draw.distribution, draw.value)
-
-    @property
-    def additive(self) -> bool:
-        return False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({type(self.function).__name__}, n={self.n})"
@@ -59,10 +53,6 @@ class LAX(_Learnt):
     """
 
     distributions = "with rsample"
-    evaluations = "n, and 2n of c"
-
-    def __init__(self, function: Callable[[Tensor], Tensor], n: int = 1) -> None:
-        super().__init__(function, n)
 
     def fits(self, distribution: Distribution) -> bool:
         return bool(distribution.has_rsample)
@@ -73,8 +63,7 @@ class LAX(_Learnt):
         x = reparameterised(distribution, n)
         return Draw(x.detach(), distribution, live=x)
 
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
-        assert box is not None
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
         return self.function(draw.notes["live"]) - box * self.function(draw.value)
 
 
@@ -99,10 +88,6 @@ class RELAX(_Learnt):
     """
 
     distributions = "independent finite factors"
-    evaluations = "n, and 2n of c"
-
-    def __init__(self, function: Callable[[Tensor], Tensor], n: int = 1) -> None:
-        super().__init__(function, n)
 
     def fits(self, distribution: Distribution) -> bool:
         return has_factors(distribution)
@@ -110,13 +95,10 @@ class RELAX(_Learnt):
     def propose(self, distribution: Distribution, n: int) -> Draw:
         f = factors(distribution, type(self).__name__)
         wide = f.log_probs.detach().expand(n, *f.log_probs.shape)
-        if f.log_probs.shape[-1] == 2:
-            wide = wide[..., 1]
-        return self._complete(distribution, f, uniform(wide), uniform(wide))
-
-    def _complete(self, distribution: Distribution, f: Factors, u: Tensor, v: Tensor) -> Draw:
-        """The relaxed sample from noise u, and a second one from noise v with the same discrete value."""
-        if f.log_probs.shape[-1] == 2:
+        binary = f.log_probs.shape[-1] == 2
+        # A relaxed sample from noise u, and a second one from noise v with the same discrete value.
+        u, v = (uniform(wide[..., 1] if binary else wide) for _ in range(2))
+        if binary:
             alpha = clamped(f.log_probs[..., 1] - f.log_probs[..., 0])
             z = alpha + torch.log(u) - torch.log1p(-u)
             index = (z > 0).long()
@@ -131,8 +113,7 @@ class RELAX(_Learnt):
     def control_function(self, z: Tensor, distribution: Distribution) -> Tensor:
         return self.function(z)
 
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
-        assert box is not None
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
         both = torch.cat([draw.notes["z"], draw.notes["other"]])
         c, given = self.control_function(both, draw.distribution).chunk(2)
         return c - c.detach() - box * given + given.detach()

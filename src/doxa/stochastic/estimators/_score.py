@@ -1,7 +1,8 @@
 r"""Exact enumeration, and the score function with its baselines.
 
-    Expectation:      all values,   w = p(x) live,   l = 0,          a = 0
-    Score function:   x_j ~ p,      w = 1/m,         l = log p(⊥x),  a = (1 − □(l)) b
+    Expectation:           all values,   w = p(x) live,   l = 0,          a = 0
+    Score function:        x_j ~ p,      w = 1/m,         l = log p(⊥x),  a = (1 − □(l)) b
+    Importance sampling:   x_j ~ q,      w = ⊥(p/q)/m,    l = log p(⊥x),  a = (1 − □(l)) b
 
 A baseline b must not depend on the sample it is used for; it then has mean zero at every order of differentiation
 (dissertation, "Any-order control variates"; errata 4.2). Downstream costs that enter a baseline are detached.
@@ -9,17 +10,16 @@ A baseline b must not depend on the sample it is used for; it then has mean zero
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from doxa.errors import ConfigError
+from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import first_weights, log_prob, mode, repeat_batch, support, total_size
-from doxa.stochastic.estimators._outcomes import independent_outcomes
-from doxa.stochastic.tape._tracing import is_wrapped
-
-__all__ = ["Enumerate", "LearnedBaseline", "LeaveOneOut", "MovingAverage", "Score", "SelfCritical"]
+from doxa.stochastic.estimators._factors import log_prob, mode, repeat_batch, support, total_size
+from doxa.stochastic.tape._magic import is_wrapped
 
 
 class Enumerate(Estimator):
@@ -88,27 +88,20 @@ class Score(Estimator):
         super().__init__(n)
         self.baseline = baseline
 
-    def propose(self, distribution: Distribution, n: int) -> Draw:
-        return Draw(distribution.sample(torch.Size([n])), distribution)
-
     def gradient(self, draw: Draw) -> Tensor:
         return log_prob(draw.distribution, draw.value)
 
     @property
     def controls(self) -> bool:
-        return type(self) is not Score or isinstance(self.baseline, Tensor) or self.baseline != 0.0
-
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor | None:
-        baseline = self.baseline.detach() if isinstance(self.baseline, Tensor) else self.baseline
-        assert box is not None
-        return (1 - box) * baseline
-
-    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
-        return independent_outcomes(distribution, n)
+        own = type(self).control is not Score.control
+        return own or isinstance(self.baseline, Tensor) or self.baseline != 0.0
 
     @property
     def additive(self) -> bool:
-        return type(self) is not Score  # a constant baseline is subtracted once, however the costs are grouped
+        return type(self).control is not Score.control  # a constant is subtracted once, however the costs are grouped
+
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor | None:
+        return (1 - box) * (self.baseline.detach() if isinstance(self.baseline, Tensor) else self.baseline)
 
 
 class LeaveOneOut(Score):
@@ -131,8 +124,7 @@ class LeaveOneOut(Score):
     def __init__(self, n: int = 2) -> None:
         super().__init__(n)
 
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
-        assert box is not None
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
         return (1 - box) * ((cost.sum(0, keepdim=True) - cost) / (draw.m - 1))
 
 
@@ -153,7 +145,7 @@ class SelfCritical(Score):
     def __init__(self, n: int = 1) -> None:
         super().__init__(n)
 
-    def _complete(self, distribution: Distribution, value: Tensor) -> Draw:
+    def complete(self, distribution: Distribution, drawn: Tensor) -> Draw:
         try:
             greedy = mode(distribution)
         except NotImplementedError:
@@ -161,22 +153,14 @@ class SelfCritical(Score):
                 f"SelfCritical needs the most probable value, and {type(distribution).__name__} has no mode; "
                 "use LeaveOneOut(n)"
             ) from None
-        greedy = greedy.detach().to(value.dtype).expand(value.shape[1:])
-        return Draw(torch.cat([value, greedy.unsqueeze(0)]), distribution)
-
-    def propose(self, distribution: Distribution, n: int) -> Draw:
-        return self._complete(distribution, distribution.sample(torch.Size([n])))
+        greedy = greedy.detach().to(drawn.dtype).expand(drawn.shape[1:])
+        return Draw(torch.cat([drawn, greedy.unsqueeze(0)]), distribution)
 
     def weight(self, draw: Draw) -> Tensor:
-        return first_weights(draw.m - 1, draw)
+        return draw.first(draw.m - 1)
 
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
-        assert box is not None
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
         return (1 - box) * cost[-1:]
-
-    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
-        found = independent_outcomes(distribution, n)
-        return None if found is None else (self._complete(found[0].distribution, found[0].value), found[1])
 
 
 class MovingAverage(nn.Module, Score):
@@ -198,6 +182,7 @@ class MovingAverage(nn.Module, Score):
     """
 
     stateful = True
+    additive = False
 
     def __init__(self, n: int = 1, decay: float = 0.9) -> None:
         nn.Module.__init__(self)
@@ -210,14 +195,9 @@ class MovingAverage(nn.Module, Score):
         self.register_buffer("average", torch.zeros((), dtype=torch.float64))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
-        assert box is not None
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
         # A copy: the graph keeps it, and the buffer changes in place.
         return (1 - box) * self.average.to(box.dtype, copy=True)
-
-    @property
-    def additive(self) -> bool:
-        return False
 
     def observe(self, draw: Draw, cost: Tensor) -> None:
         refuse_tracing(self, cost)
@@ -249,18 +229,87 @@ class LearnedBaseline(Score):
     """
 
     learnable = True
+    additive = False
 
     def __init__(self, prediction: Tensor, n: int = 1) -> None:
         super().__init__(n)
         self.prediction = prediction
 
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
-        assert box is not None
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
         return (1 - box) * self.prediction
 
-    @property
-    def additive(self) -> bool:
-        return False
+
+class ImportanceSampling(Score):
+    """The score function on samples from ``proposal``: w = ⊥(p/q)/n, l = log p, any order (errata 4.2).
+
+    A weight belongs to a whole sample: the dimensions of one draw must be in the event of both distributions.
+
+    >>> import torch
+    >>> from torch.distributions import Categorical
+    >>> from doxa.stochastic import Tape
+    >>> logits = torch.zeros(3, requires_grad=True)
+    >>> tape = Tape()
+    >>> z = tape.sample(Categorical(logits=logits), ImportanceSampling(Categorical(torch.tensor([0.2, 0.5, 0.3])), n=8))
+    >>> _ = tape.cost(z.double())
+    >>> loss = tape.surrogate(order=2)
+    """
+
+    def __init__(self, proposal: Distribution, n: int = 1, baseline: float = 0.0) -> None:
+        super().__init__(n, baseline)
+        self.proposal = proposal
+
+    def source(self, distribution: Distribution) -> Distribution:
+        if self.proposal.event_shape != distribution.event_shape:
+            raise ProblemError(
+                f"the proposal has event shape {tuple(self.proposal.event_shape)}, the distribution "
+                f"{tuple(distribution.event_shape)}; wrap the one with fewer in torch.distributions.Independent"
+            )
+        wide: Distribution = self.proposal.expand(distribution.batch_shape)
+        return wide
+
+    def complete(self, distribution: Distribution, drawn: Tensor) -> Draw:
+        with torch.no_grad():
+            log_weight = log_prob(distribution, drawn) - log_prob(self.source(distribution), drawn)
+        return Draw(drawn, distribution, weight=log_weight.exp() / drawn.shape[0])
+
+    def weight(self, draw: Draw) -> Tensor:
+        return draw.notes["weight"]
+
+
+class VIMCO(Score):
+    r"""The objective −log 1/n Σ_j exp(−c_j) over n samples of total cost c_j, instead of their average.
+
+    With c_j = −log p(x, z_j)/q(z_j) this is the importance-weighted bound. The n samples are one joint draw,
+    credited with one cost, so l = Σ_j log p(z_j); the baseline of sample j is the objective with c_j replaced by the
+    average of the others (Mnih and Rezende 2016). It does not depend on z_j, hence any order. Later nodes need
+    ``n=None``.
+
+    >>> import torch
+    >>> from torch.distributions import Bernoulli
+    >>> from doxa.stochastic import Tape
+    >>> logits = torch.zeros(4, requires_grad=True)
+    >>> tape = Tape(batch_dims=1)
+    >>> z = tape.sample(Bernoulli(logits=logits), VIMCO(5))
+    >>> _ = tape.cost(torch.where(z > 0, 1.0, 2.0))
+    >>> (g,) = torch.autograd.grad(tape.surrogate(), logits)
+    """
+
+    least = 2
+    joins = True
+
+    def __init__(self, n: int = 5) -> None:
+        super().__init__(n)
+
+    def joined(self, cost: Tensor) -> Tensor:
+        """The objective (1, …) from the costs (n, …)."""
+        return math.log(cost.shape[0]) - torch.logsumexp(-cost, 0, keepdim=True)
+
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
+        n = draw.m
+        others = (cost.sum(0, keepdim=True) - cost) / (n - 1)
+        own = torch.eye(n, dtype=torch.bool, device=cost.device).reshape(n, n, *(1,) * (cost.dim() - 1))
+        replaced = torch.where(own, others.unsqueeze(1), cost.unsqueeze(0))
+        return (1 - box) * (math.log(n) - torch.logsumexp(-replaced, 1))
 
 
 def refuse_tracing(estimator: Estimator, cost: Tensor) -> None:

@@ -1,12 +1,11 @@
-"""Searching a space of token sequences without listing it: the best, samples without replacement, samples outside a
-set.
+"""Searching a space of token sequences without listing it: the best, samples without replacement, or outside a set.
 
 Independent factors are sequences whose steps ignore what came before, so the same three searches serve both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -14,20 +13,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._factors import factors, has_factors
-from doxa.stochastic.tape._tracing import is_traced
-
-__all__ = [
-    "NEVER",
-    "FactorTokens",
-    "Tokens",
-    "log_outside",
-    "outside",
-    "stochastic_beam",
-    "token_log_probs",
-    "tokens_of",
-    "top_k",
-]
+from doxa.stochastic.estimators._factors import factors, has_factors, total_size
+from doxa.stochastic.tape._magic import is_traced
 
 NEVER = float("-inf")
 
@@ -78,6 +65,14 @@ class FactorTokens:
 
     def tokens(self, values: Tensor) -> Tensor:
         return self._f.index(values).reshape(values.shape[0], self.rows, self.length).transpose(0, 1)
+
+
+def has_tokens(distribution: Distribution, n: int) -> bool:
+    """Whether a distribution consists of tokens, and has more than n values."""
+    if not (has_factors(distribution) or hasattr(distribution, "as_tokens")):
+        return False
+    size = total_size(distribution)
+    return size is None or size > n
 
 
 def tokens_of(distribution: Distribution, who: str) -> Tokens:
@@ -155,18 +150,21 @@ def _gumbel(like: Tensor) -> Tensor:
     return torch.empty_like(like).exponential_().log_().neg_()
 
 
-def token_log_probs(model: Tokens, tokens: Tensor) -> Tensor:
-    """The log-probability of every token given those before it, (rows, k, T)."""
+def _walk(model: Tokens, tokens: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Along sequences (rows, k, T): the log-probabilities (rows, k, C) of all tokens at each place."""
     rows, k, length = tokens.shape
     row = torch.arange(rows, device=tokens.device).repeat_interleave(k)
     state = model.select(model.start(), row)
     token: Tensor | None = None
-    found = []
     for t in range(length):
         log_p, state = model.step(state, row, t, token)
         token = tokens[..., t].reshape(-1)
-        found.append(log_p.gather(-1, token.unsqueeze(-1)).reshape(rows, k))
-    return torch.stack(found, -1)
+        yield t, log_p.reshape(rows, k, -1)
+
+
+def token_log_probs(model: Tokens, tokens: Tensor) -> Tensor:
+    """The log-probability of every token given those before it, (rows, k, T)."""
+    return torch.cat([log_p.gather(-1, tokens[..., t : t + 1]) for t, log_p in _walk(model, tokens)], -1)
 
 
 def log_outside(model: Tokens, tokens: Tensor, log_p: Tensor) -> Tensor:
@@ -175,31 +173,24 @@ def log_outside(model: Tokens, tokens: Tensor, log_p: Tensor) -> Tensor:
     1 − p(S) loses all digits where S is nearly everything. There it is summed instead: a sequence leaves S at the first
     token that no member with the same beginning has.
     """
-    rows, k, length = tokens.shape
+    rows, k, _ = tokens.shape
     if model.size is not None and k >= model.size:
         return torch.full_like(log_p[:, 0], NEVER)
     total = log_p.exp().sum(-1)
     if is_traced(total) or bool((total < 0.999).all()):
         return torch.log1p(-total.clamp_max(1 - torch.finfo(total.dtype).eps))
-    row = torch.arange(rows, device=tokens.device).repeat_interleave(k)
-    state = model.select(model.start(), row)
-    token: Tensor | None = None
     same = torch.ones(rows, k, k, dtype=torch.bool, device=tokens.device)  # members that begin alike
     begun = torch.zeros_like(log_p)
     terms = []
-    for t in range(length):
-        step, state = model.step(state, row, t, token)
-        step = step.reshape(rows, k, -1)
+    for t, step in _walk(model, tokens):
         here = tokens[..., t]
-        taken = torch.zeros_like(step, dtype=torch.int64).scatter_add_(
-            -1, here.unsqueeze(1).expand(rows, k, k), same.long()
-        )
+        members = here.unsqueeze(1).expand(rows, k, k)
+        taken = torch.zeros_like(step, dtype=torch.int64).scatter_add_(-1, members, same.long())
         first = same.int().argmax(-1) == torch.arange(k, device=tokens.device)  # one member for each beginning
         leaving = step.masked_fill(taken > 0, NEVER).logsumexp(-1) + begun
         terms.append(leaving.masked_fill(~first, NEVER))
         begun = begun + step.gather(-1, here.unsqueeze(-1)).squeeze(-1)
         same = same & (here.unsqueeze(-1) == here.unsqueeze(-2))
-        token = here.reshape(-1)
     return torch.cat(terms, -1).logsumexp(-1)
 
 

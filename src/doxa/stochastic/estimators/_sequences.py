@@ -1,9 +1,9 @@
-"""Sequences of tokens as a distribution: ancestral samples, and samples without replacement by stochastic beam
-search."""
+"""Sequences of tokens as a distribution: ancestral samples, and samples without replacement by beam search."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -13,8 +13,6 @@ from torch.distributions import Distribution, constraints
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._factors import LARGEST_SUPPORT, all_indices, broadcast
 from doxa.stochastic.estimators._search import stochastic_beam, top_k
-
-__all__ = ["Sequences"]
 
 Step = Callable[[Any, Tensor | None], tuple[Tensor, Any]]
 
@@ -63,10 +61,6 @@ class Sequences(Distribution):
             raise ConfigError(f"batch_shape {tuple(shape)} does not match the {rows} rows of the carry")
         self.step, self.carry, self.length, self.end = step, carry, length, end
         self._index = torch.arange(rows, device=first.device).reshape(shape)
-        self._start: tuple[Tensor, Any] | None = None
-        self._setup(shape)
-
-    def _setup(self, shape: torch.Size) -> None:
         with torch.no_grad():
             logits, _ = self.step(self.carry, None)
         self.dtype, self.vocabulary = logits.dtype, logits.shape[-1]
@@ -104,15 +98,18 @@ class Sequences(Distribution):
     def _begin(self, index: Tensor) -> tuple[Any, Tensor]:
         return _select(self.carry, index), torch.zeros(len(index), dtype=torch.bool, device=index.device)
 
+    def _walk(self, rows: Tensor, choose: Callable[[int, Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Token by token: the log-probabilities of all tokens, and the one that is chosen."""
+        state = self._begin(rows.reshape(-1))
+        token: Tensor | None = None
+        for t in range(self.length):
+            log_p, state = self._advance(state, token)
+            token = choose(t, log_p)
+            yield log_p, token
+
     def _ancestral(self, shape: torch.Size, choose: Callable[[Tensor], Tensor]) -> Tensor:
         whole = shape + self.batch_shape
-        state = self._begin(self._index.expand(whole).reshape(-1))
-        token: Tensor | None = None
-        tokens = []
-        for _ in range(self.length):
-            log_p, state = self._advance(state, token)
-            token = choose(log_p)
-            tokens.append(token)
+        tokens = [token for _, token in self._walk(self._index.expand(whole), lambda t, log_p: choose(log_p))]
         return torch.stack(tokens, -1).reshape((*whole, self.length))
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
@@ -128,16 +125,9 @@ class Sequences(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         lead = broadcast(value.shape[:-1], self.batch_shape)
         tokens = value.expand(*lead, self.length).reshape(-1, self.length)
-        state = self._begin(self._index.expand(lead).reshape(-1))
-        token: Tensor | None = None
-        total: Tensor | None = None
-        for t in range(self.length):
-            log_p, state = self._advance(state, token)
-            token = tokens[:, t]
-            term = log_p.gather(-1, token.unsqueeze(-1)).squeeze(-1)
-            total = term if total is None else total + term
-        assert total is not None
-        return total.reshape(lead)
+        steps = self._walk(self._index.expand(lead), lambda t, log_p: tokens[:, t])
+        terms = [log_p.gather(-1, token.unsqueeze(-1)).squeeze(-1) for log_p, token in steps]
+        return reduce(torch.add, terms).reshape(lead)
 
     def support_values(self) -> Tensor:
         """Every sequence, (S, *batch, length); what follows ``end`` is ``end``."""

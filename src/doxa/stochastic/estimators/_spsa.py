@@ -8,11 +8,8 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import all_indices, log_prob, repeat_batch, support, total_size
-from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES
-from doxa.stochastic.estimators._parameters import flat_sum, parameters_of, rademacher, rebuilt
-
-__all__ = ["SPSA"]
+from doxa.stochastic.estimators._factors import MOST_OUTCOMES, all_indices, log_prob, repeat_batch, support, total_size
+from doxa.stochastic.estimators._parameters import parameters_of, rebuilt
 
 
 class SPSA(Estimator):
@@ -51,35 +48,37 @@ class SPSA(Estimator):
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
         with torch.no_grad():
-            theta = parameters_of(distribution)
-            signs = {k: rademacher(t.expand(n, *t.shape)) for k, t in theta.items()}
-            moved = [
-                rebuilt(distribution, {k: theta[k] + c * signs[k] for k in theta}) for c in (self.step, -self.step)
-            ]
-            return self._complete(distribution, [d.sample() for d in moved], moved, signs)
+            theta = {k: t.expand(n, *t.shape) for k, t in parameters_of(distribution).items()}
+            signs = {k: torch.where(torch.rand_like(t) < 0.5, -1.0, 1.0).to(t.dtype) for k, t in theta.items()}
+            moved = self._moved(distribution, signs)
+            return self._complete(distribution, [d.sample() for d in moved], moved, signs)[0]
+
+    def _moved(self, distribution: Distribution, signs: dict[str, Tensor]) -> list[Distribution]:
+        theta = parameters_of(distribution)
+        return [rebuilt(distribution, {k: theta[k] + c * signs[k] for k in theta}) for c in (self.step, -self.step)]
 
     def _complete(
         self, distribution: Distribution, values: list[Tensor], moved: list[Distribution], signs: dict[str, Tensor]
-    ) -> Draw:
+    ) -> tuple[Draw, Tensor]:
+        """The draw, and the log-probabilities of both halves."""
         value = torch.cat(values)
-        log_ratio = log_prob(distribution, value) - torch.cat(
-            [log_prob(d, v) for d, v in zip(moved, values, strict=True)]
-        )
+        logs = torch.cat([log_prob(d, v) for d, v in zip(moved, values, strict=True)])
+        log_ratio = log_prob(distribution, value) - logs
         # ±1/(cε) for the two halves, and 1/ε = ε.
         notes = {k: torch.cat([s, -s]) / self.step for k, s in signs.items()}
         # The gradient function divides by the ratio again, so where it is extreme only the product matters.
-        return Draw(value, distribution, ratio=log_ratio.clamp(-40.0, 40.0).exp(), **notes)
+        return Draw(value, distribution, ratio=log_ratio.clamp(-40.0, 40.0).exp(), **notes), logs
 
     def weight(self, draw: Draw) -> Tensor:
         return draw.notes["ratio"] / draw.m
 
     def gradient(self, draw: Draw) -> Tensor:
-        theta = parameters_of(draw.distribution)
-        # An infinite logit has no derivative.
-        finite = {k: torch.where(t.isinf(), 0.0, t) for k, t in theta.items()}
-        parts = [flat_sum(finite[k] * draw.notes[k], draw.distribution, 1) for k in theta]
-        total = torch.stack(parts).sum(0)
-        return total / draw.notes["ratio"]
+        keep = 1 + len(draw.distribution.batch_shape)
+        parts = []
+        for name, theta in parameters_of(draw.distribution).items():
+            part = torch.where(theta.isinf(), 0.0, theta) * draw.notes[name]  # an infinite logit has no derivative
+            parts.append(part.flatten(keep).sum(-1) if part.dim() > keep else part)
+        return torch.stack(parts).sum(0) / draw.notes["ratio"]
 
     def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
         size = total_size(distribution)
@@ -94,15 +93,9 @@ class SPSA(Estimator):
                 return None
             choice = all_indices((2,) * count + (size, size), logits.device)  # (O, count + 2)
             signs = (choice[:, :count] * 2 - 1).to(logits.dtype)
-            signs = signs.reshape(-1, *(1,) * batch, *logits.shape[batch:]).expand(-1, *logits.shape)
-            values = support(distribution)
-            moved = [rebuilt(distribution, {"logits": logits + c * signs}) for c in (self.step, -self.step)]
-            pair = [values[choice[:, count]], values[choice[:, count + 1]]]
-            logs = torch.stack([log_prob(d, v) for d, v in zip(moved, pair, strict=True)])
-            prob = logs.double().sum(0).exp() / 2**count
+            signs = signs.reshape(1, -1, *(1,) * batch, *logits.shape[batch:]).expand(1, -1, *logits.shape)
+            both = {"logits": signs}
+            pair = [support(distribution)[choice[:, count + i]].unsqueeze(0) for i in (0, 1)]
             wide = repeat_batch(distribution, choice.shape[0])
-            moved = [
-                rebuilt(distribution, {"logits": (logits + c * signs).unsqueeze(0)}) for c in (self.step, -self.step)
-            ]
-            draw = self._complete(wide, [v.unsqueeze(0) for v in pair], moved, {"logits": signs.unsqueeze(0)})
-        return draw, prob
+            draw, logs = self._complete(wide, pair, self._moved(distribution, both), both)
+        return draw, logs.double().sum(0).exp() / 2**count

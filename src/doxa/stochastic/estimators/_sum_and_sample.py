@@ -20,12 +20,9 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import has_factors, log_prob, repeat_batch, support, total_size
-from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES, combine
+from doxa.stochastic.estimators._factors import MOST_OUTCOMES, combine, log_prob, repeat_batch, support, total_size
 from doxa.stochastic.estimators._score import refuse_tracing
-from doxa.stochastic.estimators._search import Tokens, outside, tokens_of, top_k
-
-__all__ = ["MAPO", "SumAndSample"]
+from doxa.stochastic.estimators._search import Tokens, has_tokens, outside, tokens_of, top_k
 
 
 class _Mixed(Estimator):
@@ -35,10 +32,7 @@ class _Mixed(Estimator):
     summed: int
 
     def fits(self, distribution: Distribution) -> bool:
-        if not (has_factors(distribution) or hasattr(distribution, "as_tokens")):
-            return False
-        size = total_size(distribution)
-        return size is None or size > self.n
+        return has_tokens(distribution, self.n)
 
     def chosen(self, model: Tokens, distribution: Distribution) -> tuple[Tensor, Tensor]:
         """The tokens of the values to sum over (rows, s, T), and which of them count (rows, s)."""
@@ -89,12 +83,11 @@ class _Mixed(Estimator):
     def controls(self) -> bool:
         return self.baseline
 
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor | None:
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor | None:
         s = self.summed
         draws = draw.m - s
         if draws < 2:
             return None
-        assert box is not None
         total = cost[s:].sum(0, keepdim=True)
         b = torch.cat([(total / draws).expand_as(cost[:s]), (total - cost[s:]) / (draws - 1)])
         return (1 - box) * b

@@ -1,4 +1,20 @@
-r"""Estimators that sample without replacement: the unordered set, and the score function with Gumbel-top-k weights."""
+r"""Estimators that sample without replacement: the unordered set, and the score function with Gumbel-top-k weights.
+
+The probabilities of sets are right for spaces of any size. Draw k values one after another, never the same twice. With
+S the set drawn, r = 1 − Σ_{s∈S} p_s what is left outside, and G(T) the probability that, T ⊆ S having been drawn, the
+rest of S follows,
+
+    G(S) = 1,      G(T) = Σ_{s∈S∖T} p_s / (r + Σ_{u∈S∖T} p_u) · G(T ∪ {s}),
+
+so that p(U=S) = G(∅), p(U=S | o₁=x) = G({x}) and p(U=S | o₁=x, o₂=y) = G({x, y}). Every summand is positive: this is
+inclusion and exclusion without its cancellation, in log space and float64, over the 2^k subsets. For large k the same
+numbers are integrals (Kool, van Hoof and Welling 2020),
+
+    G(T) = ∫ Π_{s∈S∖T} (1 − exp(−p_s/r · e^{−g})) dGumbel(g),
+
+which the trapezoidal rule computes to full precision, because the integrand is analytic and decays doubly
+exponentially.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +25,31 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import dtype_of, has_factors, log_prob, repeat_batch, support, total_size
-from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES
-from doxa.stochastic.estimators._search import NEVER, log_outside, stochastic_beam, tokens_of
-from doxa.stochastic.estimators._sets import set_log_probs
+from doxa.stochastic.estimators._estimator import Draw
+from doxa.stochastic.estimators._factors import MOST_OUTCOMES, dtype_of, log_prob, repeat_batch, support, total_size
+from doxa.stochastic.estimators._score import Score
+from doxa.stochastic.estimators._search import NEVER, has_tokens, log_outside, stochastic_beam, tokens_of
+from doxa.stochastic.tape._magic import is_traced
 
-__all__ = ["ScoreWithoutReplacement", "UnorderedSet"]
+SUBSETS_UP_TO = 9
 
 
-class _Different(Estimator):
+class _Different(Score):
     distributions = "independent finite factors, Sequences"
     least = 2
 
     def __init__(self, n: int = 2, baseline: bool = True) -> None:
-        super().__init__(n)
-        self.baseline = baseline
+        super().__init__(n, baseline)
 
     @property
     def controls(self) -> bool:
-        return self.baseline
+        return bool(self.baseline)
 
     def fits(self, distribution: Distribution) -> bool:
-        if not (has_factors(distribution) or hasattr(distribution, "as_tokens")):
-            return False
-        size = total_size(distribution)
-        return size is None or size > self.n
+        return has_tokens(distribution, self.n)
 
-    def gradient(self, draw: Draw) -> Tensor:
-        return log_prob(draw.distribution, draw.value)
+    def weight(self, draw: Draw) -> Tensor:
+        return draw.notes["log_weight"].exp().to(dtype_of(draw.distribution))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n}, baseline={self.baseline})"
@@ -82,11 +94,7 @@ class UnorderedSet(_Different):
             log_ratio=ratio.movedim(-2, 0).reshape((*shape, value.shape[0])),
         )
 
-    def weight(self, draw: Draw) -> Tensor:
-        return draw.notes["log_weight"].exp().to(dtype_of(draw.distribution))
-
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
-        assert box is not None
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
         ratio = draw.notes["log_ratio"].exp()
         b = (ratio * cost.double().movedim(0, -1).unsqueeze(0)).sum(-1)
         return (1 - box) * b.to(box.dtype)
@@ -145,11 +153,73 @@ class ScoreWithoutReplacement(_Different):
             notes = [t.movedim(-1, 0).reshape(shape) for t in (weight, log_p[:, :n])]
             return Draw(model.values(tokens[:, :n]), distribution, log_weight=notes[0], log_p=notes[1])
 
-    def weight(self, draw: Draw) -> Tensor:
-        return draw.notes["log_weight"].exp().to(dtype_of(draw.distribution))
-
-    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
-        assert box is not None
+    def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
         w, p = draw.notes["log_weight"].exp(), draw.notes["log_p"].exp()
         b = (w * cost).sum(0, keepdim=True) + (p - w) * cost
         return (1 - box) * b.to(box.dtype)
+
+
+def set_log_probs(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """log p(U), log p(U | o₁) and log p(U | o₁, o₂) of sets (..., k): shapes (...), (..., k), (..., k, k).
+
+    ``log_p`` (float64) holds the log-probabilities of the members, ``log_rest`` that of everything outside. On the
+    diagonal of the last one stands p(U | o₁): a value is not drawn twice, and the ratio of the two is then 1 (errata
+    4.2).
+
+    >>> import torch
+    >>> p = torch.tensor([0.5, 0.3], dtype=torch.float64)
+    >>> u, first, _ = set_log_probs(p.log(), torch.tensor(0.2, dtype=torch.float64).log())
+    >>> u.exp(), (p.log() + first - u).exp()
+    (tensor(0.5143, dtype=torch.float64), tensor([0.5833, 0.4167], dtype=torch.float64))
+    """
+    if log_p.shape[-1] <= SUBSETS_UP_TO:
+        return by_subsets(log_p, log_rest)
+    if is_traced(log_p):
+        raise ConfigError(
+            f"sets of {log_p.shape[-1]} values are integrated over a range that depends on the data, and torch.compile "
+            f"and vmap do not show the data; take at most {SUBSETS_UP_TO} values there"
+        )
+    return by_quadrature(log_p, log_rest)
+
+
+def by_subsets(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """By the recursion over subsets, 2^k · k terms."""
+    k = log_p.shape[-1]
+    full = (1 << k) - 1
+    G: dict[int, Tensor] = {full: torch.zeros_like(log_rest)}
+    left: dict[int, Tensor] = {full: log_rest}
+    for T in reversed(range(full)):  # a larger set is a larger number
+        members = [s for s in range(k) if not T >> s & 1]
+        left[T] = torch.logaddexp(left[T | 1 << members[0]], log_p[..., members[0]])
+        G[T] = torch.logsumexp(torch.stack([log_p[..., s] + G[T | 1 << s] for s in members], -1), -1) - left[T]
+    first = torch.stack([G[1 << s] for s in range(k)], -1)
+    rows = [torch.stack([G[1 << s | 1 << t] for t in range(k)], -1) for s in range(k)]
+    return G[0], first, torch.stack(rows, -2)
+
+
+def by_quadrature(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """By the integral over the largest perturbed log-probability outside the set."""
+    rest = log_rest.clamp_min(-700.0).unsqueeze(-1)
+    log_a = log_p - rest
+    # Where a is large the factors become 1 around g = log a; the integrand ends some 40 after that.
+    high = float(log_a.max().clamp_min(0.0)) + 45.0
+    g = torch.arange(-7.0, high, 0.1, dtype=log_p.dtype, device=log_p.device)
+    log_x = log_a.unsqueeze(-1) - g  # (..., k, nodes)
+    x = log_x.exp()
+    factor = torch.where(x < 1e-6, log_x - x / 2, torch.log(-torch.expm1(-x.clamp_min(1e-6))))
+    density = torch.log(torch.tensor(0.1, dtype=log_p.dtype)) - g - torch.exp(-g)
+    whole = factor.sum(-2) + density
+    u = torch.logsumexp(whole, -1)
+    first = torch.logsumexp(whole.unsqueeze(-2) - factor, -1)
+    second = torch.stack(
+        [torch.logsumexp(whole.unsqueeze(-2) - factor - factor[..., i : i + 1, :], -1) for i in range(log_p.shape[-1])],
+        -2,
+    )
+    second = torch.where(torch.eye(log_p.shape[-1], dtype=torch.bool, device=log_p.device), first.unsqueeze(-1), second)
+    # A set that is all there is comes for certain.
+    sure = torch.isinf(log_rest)
+    return (
+        torch.where(sure, 0.0, u),
+        torch.where(sure.unsqueeze(-1), 0.0, first),
+        torch.where(sure.unsqueeze(-1).unsqueeze(-1), 0.0, second),
+    )

@@ -1,4 +1,4 @@
-r"""The magic box, and the guard that counts derivatives.
+r"""The magic box, the guard that counts derivatives, and whether a function is being traced.
 
 The magic box (DiCE; dissertation, "Formalizing AD libraries and DiCE") is
 
@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-
-__all__ = ["guard", "magic_box"]
 
 
 def magic_box(l: Tensor) -> Tensor:
@@ -112,3 +110,19 @@ def guard(x: Tensor, order: int) -> Tensor:
     if torch.compiler.is_compiling():
         return x
     return _apply(x, None, order)
+
+
+def is_wrapped(x: Tensor) -> bool:
+    """Whether a tensor belongs to a transformation of torch.func."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(x))
+
+
+def is_traced(x: Tensor) -> bool:
+    """Whether a tensor has no values to look at: inside torch.compile, or one of many in vmap."""
+    if torch.compiler.is_compiling():
+        return True
+    while is_wrapped(x):
+        if torch._C._functorch.is_batchedtensor(x):
+            return True
+        x = torch._C._functorch.get_unwrapped(x)
+    return False

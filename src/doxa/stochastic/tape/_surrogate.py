@@ -11,6 +11,7 @@ dependency sets of the tape, parents first, so chains of any length take linear 
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
@@ -143,8 +144,7 @@ class Assembly:
         return term
 
     def _control(self, node: Node, own: Tensor | None, f: Tensor) -> Tensor | None:
-        if node.axis is None:
-            own = None if own is None else own.unsqueeze(0)
+        own = torch.ones(()) if own is None else own.unsqueeze(0) if node.axis is None else own
         a = node.estimator.control(node.draw, own, self.fit(f, node))
         if a is None:
             return None

@@ -14,14 +14,10 @@ from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._factors import parameters
 from doxa.stochastic.estimators._random import borrowed
-from doxa.stochastic.tape._deps import check_axes, check_by_perturbation
 from doxa.stochastic.tape._joint import Joint
-from doxa.stochastic.tape._magic import guard
-from doxa.stochastic.tape._nodes import Forest, Node, Prefix, members
+from doxa.stochastic.tape._magic import guard, is_traced
+from doxa.stochastic.tape._nodes import Forest, Node, Prefix, check_axes, check_by_perturbation, members
 from doxa.stochastic.tape._surrogate import Assembly
-from doxa.stochastic.tape._tracing import is_traced
-
-__all__ = ["Tape"]
 
 MOST_AXES = 48  # torch allows tensors of 64 dimensions
 
@@ -109,14 +105,13 @@ class Tape:
         if axis is not None and axis >= MOST_AXES:
             raise ConfigError(f"the tape already has {axis} axes, the most torch can handle; use n=None in long chains")
         index = len(self.nodes)
-        node = Node(index, name or f"z{index}", estimator, draw, axis, len(self._axes), 0)
+        value = draw.value.squeeze(0) if axis is None else draw.value
+        node = Node(index, name or f"z{index}", estimator, draw, axis, len(self._axes), count, ancestors, (value,))
         if axis is not None:
             self._axes.append(node)
-        node.mask = self._mask(draw.value.shape[: rank + 1] if axis is not None else draw.value.shape[1 : rank + 1])
-        node.count, node.ancestors = count, ancestors
-        node.values = (draw.value if axis is not None else draw.value.squeeze(0),)
+        node.mask = self._mask(value.shape[: rank + (axis is not None)])
         self.nodes.append(node)
-        return node.values[0]
+        return value
 
     def sample_joint(
         self,

@@ -17,8 +17,7 @@ from torch.distributions import Distribution
 
 from doxa.stochastic._truth import gauss_legendre, intervals, is_countable, scalar
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import all_indices, log_prob, repeat_batch, support, total_size
-from doxa.stochastic.estimators._outcomes import MOST_OUTCOMES
+from doxa.stochastic.estimators._factors import MOST_OUTCOMES, all_indices, log_prob, repeat_batch, support, total_size
 from doxa.stochastic.tape._tape import Tape
 
 __all__ = ["TooMany", "TrueTape", "WorldTape"]
