@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Literal
 
@@ -24,8 +24,6 @@ from doxa.stochastic.estimators._parameters import parameters_of, rebuilt
 from doxa.stochastic.tape._magic import magic_box
 from doxa.stochastic.tape._tape import Tape
 from doxa.stochastic.tape._worlds import TooMany, TrueTape, WorldTape
-
-__all__ = ["Verdict", "check_tape", "check_unbiased"]
 
 Model = Callable[[Tape, Tensor], None]
 TOLERANCE = 2e-5  # relative to 1 + |truth|
@@ -161,7 +159,7 @@ def check_unbiased(
             if joins
             else lambda theta: expectation(make(theta), lambda z: with_theta(z, theta))
         )
-    return _check(model, at, order, used.describe(), expected, replicates, not joins)
+    return _Case(model, at, order, used.describe(), not joins).judge(expected, replicates)
 
 
 def check_tape(
@@ -184,223 +182,191 @@ def check_tape(
     >>> print(check_tape(model, torch.tensor(0.4)))
     tape: BIASED at order 1 by -0.432 (enumerated): estimate 0.311393, truth 0.742916
     """
-    return _check(model, at.detach().double(), order, "tape", expected, replicates, conditions=False)
+    return _Case(model, at.detach().double(), order, "tape", conditions=False).judge(expected, replicates)
 
 
-def _check(
-    model: Model,
-    at: Tensor,
-    order: int,
-    name: str,
-    expected: Callable[[Tensor], Tensor] | None,
-    replicates: int,
-    conditions: bool,
-) -> Verdict:
-    direction = _direction(at)
-    try:
-        truth = _truth(model, expected, at, direction, order)
-    except Unknown as why:
-        return Verdict(name, "undecided", reason=f"{why}; pass expected=, a function that computes it")
-    values = tuple(t.value for t in truth)
-    for n, t in enumerate(truth):
-        if not acceptable(t):
-            known = f"the derivative of order {n} of the expected cost is known to ± {t.error:.1g} only"
-            return Verdict(name, "undecided", values, reason=f"{known}; compute the cost in float64, or pass expected=")
-    try:
-        rows, noise = _by_worlds(model, at, direction, order, conditions)
-    except TooMany:
-        return _sampled(model, at, direction, order, name, truth, replicates, conditions)
-    limits = tuple(TOLERANCE * (1 + abs(t.value)) + t.error + noise for t in truth)
-    estimate = tuple(r[0] for r in rows)
-    found = {}
-    if conditions:
-        found[1] = max(_units(r[1], t.value, e) for r, t, e in zip(rows, truth, limits, strict=True))
-        found[2] = max(_units(r[2], 0.0, e) for r, e in zip(rows, limits, strict=True))
-        found[3] = max((_units(r[3], 0.0, e) for r, e in zip(rows[1:], limits[1:], strict=True)), default=0.0)
-        found[4] = _condition_4(model, at)
-    off = max(_units(e, t, limit) for e, t, limit in zip(estimate, values, limits, strict=True))
-    violated = [c for c, v in found.items() if c != 3 and v > CLEARLY]
-    reason = f"condition {violated[0]} of Theorem 1 is violated" if violated else ""
-    kind: Literal["unbiased", "biased", "undecided"] = "unbiased"
-    if not isfinite(off):
-        kind, reason = "undecided", "the estimate is not finite"
-    elif violated:
-        kind = "undecided" if violated == [4] else "biased"
-    elif off > CLEARLY:
-        kind = "biased"
-    elif off > 1 or max((v for c, v in found.items() if c != 3), default=0.0) > 1:
-        kind, reason = (
-            "undecided",
-            f"the difference is {off:.1f} times what is tolerated, too little to call a bias",
-        )
-    return Verdict(name, kind, values, estimate, (0.0,) * len(values), limits, 0, reason, found)
+@dataclass(frozen=True)
+class _Case:
+    """A graph to check at some parameters, along a direction in them; conditions of Theorem 1 need a single node."""
 
+    model: Model
+    at: Tensor
+    order: int
+    name: str
+    conditions: bool
 
-def _sampled(
-    model: Model,
-    at: Tensor,
-    direction: Tensor,
-    order: int,
-    name: str,
-    truth: list[Truth],
-    replicates: int,
-    conditions: bool,
-) -> Verdict:
-    """The test on replicates; what looks like a bias must be one again, on more of them."""
-    values = tuple(t.value for t in truth)
-    verdict = Verdict(name, "undecided", values)
-    for samples in (replicates, AGAIN * replicates):
-        means, errors, reach, heavy = _by_replicates(model, at, direction, order, conditions, samples)
+    def judge(self, expected: Callable[[Tensor], Tensor] | None, replicates: int) -> Verdict:
+        try:
+            truth = self._truth(expected)
+        except Unknown as why:
+            return Verdict(self.name, "undecided", reason=f"{why}; pass expected=, a function that computes it")
+        values = tuple(t.value for t in truth)
+        for n, t in enumerate(truth):
+            if not acceptable(t):
+                known = f"the derivative of order {n} of the expected cost is known to ± {t.error:.1g} only"
+                advice = "compute the cost in float64, or pass expected="
+                return Verdict(self.name, "undecided", values, reason=f"{known}; {advice}")
         floors = [TOLERANCE * (1 + abs(t.value)) + t.error for t in truth]
-        limits = tuple(
-            max(Z * row[0] + UNSEEN / samples * largest, floor)
-            for row, largest, floor in zip(errors, reach, floors, strict=True)
-        )
+        try:
+            rows, noise = self._by_worlds()
+        except TooMany:
+            return self._sampled(values, floors, replicates)
+        limits = tuple(floor + noise for floor in floors)
+        found = self._deviations(rows, values, lambda n, c: limits[n])
+        if self.conditions:
+            found[4] = self._condition_4()
+        off = found.pop(0)
+        violated = [c for c, v in found.items() if c != 3 and v > CLEARLY]
+        reason = f"condition {violated[0]} of Theorem 1 is violated" if violated else ""
+        kind: Literal["unbiased", "biased", "undecided"] = "unbiased"
+        if not isfinite(off):
+            kind, reason = "undecided", "the estimate is not finite"
+        elif violated:
+            kind = "undecided" if violated == [4] else "biased"
+        elif off > CLEARLY:
+            kind = "biased"
+        elif max([off, *(v for c, v in found.items() if c != 3)]) > 1:
+            kind = "undecided"
+            reason = f"the difference is {off:.1f} times what is tolerated, too little to call a bias"
+        estimate = tuple(row[0] for row in rows)
+        return Verdict(self.name, kind, values, estimate, (0.0,) * len(values), limits, 0, reason, found)
+
+    def _deviations(
+        self, rows: list[list[float]], values: tuple[float, ...], limit: Callable[[int, int], float]
+    ) -> dict[int, float]:
+        """The largest deviation of the whole (0), and of the sums in conditions 1, 2 and 3 of Theorem 1."""
         found = {}
-        if conditions:
-            for c in (1, 2, 3):
-                wanted = values if c == 1 else (0.0,) * len(values)
-                found[c] = max(
-                    _units(means[n][c], wanted[n], max(Z * errors[n][c], floors[n])) for n in range(c == 3, order + 1)
-                )
-        estimate = tuple(row[0] for row in means)
-        off = [_units(e, t, limit) for e, t, limit in zip(estimate, values, limits, strict=True)]
-        again = verdict.estimate
-        verdict = Verdict(
-            name, "no bias found", values, estimate, tuple(row[0] for row in errors), limits, samples, "", found
-        )
-        if not all(isfinite(x) for x in off):
-            return _undecided(verdict, "the estimate is not finite")
-        if max(off) <= 1:
-            return verdict
-    n = next(n for n, x in enumerate(off) if x > 1)
-    if heavy[n] > HEAVY:
-        why = f"{heavy[n]:.0%} of the variance at order {n} comes from one replicate"
-        return _undecided(verdict, f"{why}, so its standard error means nothing; take more replicates")
-    if verdict.error[0] == 0:
-        return _undecided(verdict, "all replicates have the same value; what differs may be too rare to be drawn")
-    if (again[n] > values[n]) != (estimate[n] > values[n]):
-        return _undecided(verdict, f"two tests contradict each other at order {n}")
-    return Verdict(**{**verdict.__dict__, "kind": "biased"})
+        for c in range(len(rows[0])):
+            wanted = values if c < 2 else (0.0,) * len(values)
+            off = [_units(rows[n][c], wanted[n], limit(n, c)) for n in range(c == 3, self.order + 1)]
+            found[c] = max(off, default=0.0)
+        return found
 
+    def _sampled(self, values: tuple[float, ...], floors: list[float], replicates: int) -> Verdict:
+        """The test on replicates; what looks like a bias must be one again, on more of them."""
+        verdict = Verdict(self.name, "undecided", values)
+        for samples in (replicates, AGAIN * replicates):
+            means, errors, reach, heavy = self._by_replicates(samples)
+            limits = tuple(
+                max(Z * row[0] + UNSEEN / samples * largest, floor)
+                for row, largest, floor in zip(errors, reach, floors, strict=True)
+            )
+            found = self._deviations(means, values, lambda n, c, e=errors: max(Z * e[n][c], floors[n]))  # type: ignore[misc]
+            del found[0]
+            estimate, again = tuple(row[0] for row in means), verdict.estimate
+            off = [_units(e, t, limit) for e, t, limit in zip(estimate, values, limits, strict=True)]
+            error = tuple(row[0] for row in errors)
+            verdict = Verdict(self.name, "no bias found", values, estimate, error, limits, samples, "", found)
+            if not all(isfinite(x) for x in off):
+                return replace(verdict, kind="undecided", reason="the estimate is not finite")
+            if max(off) <= 1:
+                return verdict
+        n = next(n for n, x in enumerate(off) if x > 1)
+        why = ""
+        if heavy[n] > HEAVY:
+            why = f"{heavy[n]:.0%} of the variance at order {n} comes from one replicate, so its standard error means "
+            why += "nothing; take more replicates"
+        elif verdict.error[0] == 0:
+            why = "all replicates have the same value; what differs may be too rare to be drawn"
+        elif (again[n] > values[n]) != (estimate[n] > values[n]):
+            why = f"two tests contradict each other at order {n}"
+        return replace(verdict, kind="undecided" if why else "biased", reason=why)
 
-def _undecided(verdict: Verdict, reason: str) -> Verdict:
-    return Verdict(**{**verdict.__dict__, "kind": "undecided", "reason": reason})
+    def _truth(self, expected: Callable[[Tensor], Tensor] | None) -> list[Truth]:
+        if expected is not None:
+            return derivatives(expected, self.at, _direction(self.at), self.order)
+
+        def by(panels: int) -> list[Truth]:
+            def value(theta: Tensor) -> Tensor:
+                tape = TrueTape(panels)
+                self.model(tape, theta)
+                return tape._assembly().total().double().reshape(())
+
+            return derivatives(value, self.at, _direction(self.at), self.order)
+
+        return settled(by(20), by(31))
+
+    def _sums(self, tape: Tape) -> Tensor:
+        """The surrogate, and Σ w □(l) f, Σ w a, Σ w of the only node, stacked in front of the batch; in float64."""
+        total = tape._assembly().total().double()
+        if not self.conditions:
+            return total.unsqueeze(0)
+        node = tape.nodes[0]
+        l, w = node.estimator.gradient(node.draw), node.estimator.weight(node.draw)
+        (_, f, _) = tape._costs[0]
+        box = torch.ones_like(f) if l is None else magic_box(l)
+        w = torch.full_like(f, 1 / node.draw.m) if w is None else w
+        a = node.estimator.control(node.draw, box, f.detach()) if node.estimator.controls else None
+        terms = [w * box * f, w * f * 0 if a is None else w * a, w.expand_as(f)]
+        parts = [total, *(t.sum(0).double() for t in terms)]
+        shape = broadcast(*(p.shape for p in parts))
+        return torch.stack([p.expand(shape) for p in parts])
+
+    def _by_worlds(self) -> tuple[list[list[float]], float]:
+        """For each order the expectation of the whole and of the sums in conditions 1, 2, 3; what rounding may do."""
+        dry = Tape()
+        with torch.no_grad():
+            self.model(dry, self.at)
+        s = torch.zeros((), dtype=torch.float64, requires_grad=True)
+        tape = WorldTape(len(dry.nodes))
+        self.model(tape, self.at + s * _direction(self.at))
+        sums = self._sums(tape)
+        assert tape.probability is not None
+        shape = broadcast(sums.shape[1:], tape.probability.shape)
+        weights = tape.probability.detach().expand(shape)
+        # A world that never happens counts nothing, whatever its estimate is.
+        means = torch.where(weights > 0, sums.expand(len(sums), *shape) * weights, 0.0).flatten(1).sum(1)
+        columns = [[float(x) for x in self._derivatives(value, s)] for value in means]
+        costs = [c for _, c, _ in tape._costs]
+        noise = max(100 * torch.finfo(c.dtype).eps * float(c.detach().abs().max()) for c in costs)
+        return [list(row) for row in zip(*columns, strict=True)], noise
+
+    def _by_replicates(self, replicates: int) -> tuple[list[list[float]], list[list[float]], list[float], list[float]]:
+        """The same with standard errors; for each order the largest number up to it, and its share in the variance."""
+        s = torch.zeros(replicates, dtype=torch.float64, requires_grad=True)
+        tape = Tape(batch_dims=1)
+        self.model(tape, self.at + s.reshape(-1, *(1,) * self.at.dim()) * _direction(self.at))
+        columns = [self._derivatives(value.expand(replicates), s) for value in self._sums(tape)]
+        rows = list(zip(*columns, strict=True))
+        means = [[float(x.mean()) for x in row] for row in rows]
+        errors = [[float(x.std()) / replicates**0.5 for x in row] for row in rows]
+        reach: list[float] = []
+        heavy: list[float] = []
+        for x in columns[0]:
+            squares = (x - x.mean()).square()
+            heavy.append(float(squares.max() / squares.sum().clamp_min(1e-300)))
+            reach.append(max(float(x.abs().max()), *reach[-1:], 0.0))
+        return means, errors, reach, heavy
+
+    def _derivatives(self, value: Tensor, s: Tensor) -> list[Tensor]:
+        """A value and its derivatives with respect to s, up to the order."""
+        found = [value.detach()]
+        for _ in range(self.order):
+            slope = None
+            if value.requires_grad:
+                (slope,) = torch.autograd.grad(value.sum(), s, create_graph=True, allow_unused=True)
+            value = torch.zeros_like(s) if slope is None else slope
+            found.append(value.detach())
+        return found
+
+    def _condition_4(self, replicates: int = 4000) -> float:
+        """Does ``propose`` draw what ``outcomes`` lists? Compared by the mean of a random function of the draw."""
+        draws, worlds = Tape(batch_dims=1), WorldTape(1)
+        with torch.no_grad():
+            self.model(draws, self.at.expand(replicates, *self.at.shape))
+            self.model(worlds, self.at)
+            drawn, listed = (_feature(tape.nodes[0].draw.value) for tape in (draws, worlds))
+            assert worlds.probability is not None
+            mean, total = float((listed * worlds.probability).sum()), float(worlds.probability.sum())
+            # A draw that is too rare to be seen may move the mean by 3 / replicates of the range.
+            reach = float(listed.max() - listed.min()) / replicates
+            error = float(drawn.std()) / replicates**0.5
+            off = _units(float(drawn.mean()), mean, Z * error + 5 * reach + 1e-9)
+            return max(off, _units(total, 1.0, TOLERANCE))
 
 
 def _units(estimate: float, truth: float, limit: float) -> float:
     return abs(estimate - truth) / limit if isfinite(estimate) else float("inf")
-
-
-def _truth(
-    model: Model, expected: Callable[[Tensor], Tensor] | None, at: Tensor, direction: Tensor, order: int
-) -> list[Truth]:
-    if expected is not None:
-        return derivatives(expected, at, direction, order)
-
-    def by(panels: int) -> list[Truth]:
-        def value(theta: Tensor) -> Tensor:
-            tape = TrueTape(panels)
-            model(tape, theta)
-            return tape._assembly().total().double().reshape(())
-
-        return derivatives(value, at, direction, order)
-
-    return settled(by(20), by(31))
-
-
-def _sums(tape: Tape, conditions: bool) -> Tensor:
-    """The surrogate, and Σ w □(l) f, Σ w a, Σ w of the only node, stacked in front of the batch; in float64."""
-    total = tape._assembly().total().double()
-    if not conditions:
-        return total.unsqueeze(0)
-    node = tape.nodes[0]
-    l, w = node.estimator.gradient(node.draw), node.estimator.weight(node.draw)
-    (_, f, _) = tape._costs[0]
-    box = torch.ones_like(f) if l is None else magic_box(l)
-    w = torch.full_like(f, 1 / node.draw.m) if w is None else w
-    a = node.estimator.control(node.draw, box, f.detach()) if node.estimator.controls else None
-    terms = [w * box * f, w * f * 0 if a is None else w * a, w.expand_as(f)]
-    parts = [total, *(t.sum(0).double() for t in terms)]
-    shape = broadcast(*(p.shape for p in parts))
-    return torch.stack([p.expand(shape) for p in parts])
-
-
-def _by_worlds(
-    model: Model, at: Tensor, direction: Tensor, order: int, conditions: bool
-) -> tuple[list[list[float]], float]:
-    """For each order the expectation of the whole and of the sums in conditions 1, 2, 3; and what rounding may do."""
-    dry = Tape()
-    with torch.no_grad():
-        model(dry, at)
-    s = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    tape = WorldTape(len(dry.nodes))
-    model(tape, at + s * direction)
-    sums = _sums(tape, conditions)
-    probability = tape.probability
-    assert probability is not None
-    shape = broadcast(sums.shape[1:], probability.shape)
-    weights = probability.detach().expand(shape)
-    # A world that never happens counts nothing, whatever its estimate is.
-    means = torch.where(weights > 0, sums.expand(len(sums), *shape) * weights, 0.0).flatten(1).sum(1)
-    columns: list[list[float]] = []
-    for value in means:
-        column = [float(value.detach())]
-        for _ in range(order):
-            value = _grad(value, s)
-            column.append(float(value.detach()))
-        columns.append(column)
-    costs = [c for _, c, _ in tape._costs]
-    noise = max(100 * torch.finfo(c.dtype).eps * float(c.detach().abs().max()) for c in costs)
-    return [[column[n] for column in columns] for n in range(order + 1)], noise
-
-
-def _by_replicates(
-    model: Model, at: Tensor, direction: Tensor, order: int, conditions: bool, replicates: int
-) -> tuple[list[list[float]], list[list[float]], list[float], list[float]]:
-    """The same with standard errors; for each order the largest number up to it, and its share in the variance."""
-    s = torch.zeros(replicates, dtype=torch.float64, requires_grad=True)
-    tape = Tape(batch_dims=1)
-    model(tape, at + s.reshape(-1, *(1,) * at.dim()) * direction)
-    columns = []
-    for value in _sums(tape, conditions):
-        value = value.expand(replicates)
-        column = [value.detach()]
-        for _ in range(order):
-            value = _grad(value.sum(), s)
-            column.append(value.detach())
-        columns.append(column)
-    means = [[float(c[n].mean()) for c in columns] for n in range(order + 1)]
-    errors = [[float(c[n].std()) / replicates**0.5 for c in columns] for n in range(order + 1)]
-    reach: list[float] = []
-    heavy: list[float] = []
-    for x in columns[0]:
-        squares = (x - x.mean()).square()
-        heavy.append(float(squares.max() / squares.sum().clamp_min(1e-300)))
-        reach.append(max(float(x.abs().max()), *reach[-1:], 0.0))
-    return means, errors, reach, heavy
-
-
-def _grad(value: Tensor, s: Tensor) -> Tensor:
-    if not value.requires_grad:
-        return torch.zeros_like(s)
-    (found,) = torch.autograd.grad(value, s, create_graph=True, allow_unused=True)
-    return torch.zeros_like(s) if found is None else found
-
-
-def _condition_4(model: Model, at: Tensor, replicates: int = 4000) -> float:
-    """Does ``propose`` draw what ``outcomes`` lists? Compared by the mean of a random function of the draw."""
-    draws, worlds = Tape(batch_dims=1), WorldTape(1)
-    with torch.no_grad():
-        model(draws, at.expand(replicates, *at.shape))
-        model(worlds, at)
-        drawn, listed = (_feature(tape.nodes[0].draw.value) for tape in (draws, worlds))
-        assert worlds.probability is not None
-        mean, total = float((listed * worlds.probability).sum()), float(worlds.probability.sum())
-        # A draw that is too rare to be seen may move the mean by 3 / replicates of the range.
-        reach = float(listed.max() - listed.min()) / replicates
-        error = float(drawn.std()) / replicates**0.5
-        return max(_units(float(drawn.mean()), mean, Z * error + 5 * reach + 1e-9), _units(total, 1.0, TOLERANCE))
 
 
 def _feature(value: Tensor) -> Tensor:

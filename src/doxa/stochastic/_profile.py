@@ -15,8 +15,6 @@ from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Estimator
 from doxa.stochastic.tape._tape import Tape
 
-__all__ = ["Profile", "ProfileRow", "profile_variance"]
-
 
 @dataclass(frozen=True)
 class ProfileRow:

@@ -16,11 +16,9 @@ import numpy as np
 import torch
 from numpy.polynomial import chebyshev
 from torch import Tensor
-from torch.distributions import Distribution, Independent, constraints
+from torch.distributions import Distribution, constraints
 
-from doxa.stochastic.estimators._factors import LARGEST_SUPPORT, log_prob, support, total_size
-
-__all__ = ["Truth", "Unknown", "derivatives", "expectation", "intervals", "is_countable", "scalar"]
+from doxa.stochastic.estimators._factors import LARGEST_SUPPORT, log_prob, plain, support, total_size
 
 POINTS, FLOOR = 25, 7  # Chebyshev points, and how many of the last coefficients measure the noise
 RADII = (0.25, 0.05, 0.01, 0.001)
@@ -67,9 +65,7 @@ def derivatives(expected: Callable[[Tensor], Tensor], at: Tensor, direction: Ten
 
 def scalar(distribution: Distribution) -> Distribution:
     """The distribution of the only number in a value."""
-    base = distribution
-    while isinstance(base, Independent):
-        base = base.base_dist
+    base, _ = plain(distribution)
     if base.event_shape or any(size > 1 for size in distribution.event_shape):
         raise Unknown(f"the expected cost under {type(base).__name__} is no integral over one number")
     return base
@@ -81,8 +77,7 @@ def is_countable(base: Distribution) -> bool:
 
 def require_valid(distribution: Distribution) -> None:
     """A ``ValueError`` unless the parameters are allowed. torch says so itself only until torch.compile was used."""
-    while isinstance(distribution, Independent):
-        distribution = distribution.base_dist
+    distribution, _ = plain(distribution)
     for name, constraint in distribution.arg_constraints.items():
         value = vars(distribution).get(name)
         if not isinstance(value, Tensor) or isinstance(constraint, type(constraints.dependent)):

@@ -133,6 +133,7 @@ class ARMS(Lifted):
     distributions = "Bernoulli"
     order = 1
     least = 2
+    independent = False
 
     def __init__(self, n: int = 4) -> None:
         super().__init__(n)

@@ -77,7 +77,8 @@ class Estimator:
     (torch.Size([8]), True)
 
     Class attributes are the declaration: ``order`` (derivatives unbiased up to it, ``inf`` for any), ``distributions``
-    and ``evaluations`` (in words, for the catalogue), ``learnable``, ``biased``, ``stateful``.
+    and ``evaluations`` (in words, for the catalogue), ``learnable``, ``biased``, ``stateful``, and ``independent`` (the
+    proposal draws independent values, so that ``outcomes`` can list all there are).
     """
 
     order: float = inf
@@ -86,6 +87,7 @@ class Estimator:
     learnable: bool = False
     biased: bool = False
     stateful: bool = False
+    independent: bool = False
     least: int = 1
     n: int = 1
 
@@ -151,9 +153,9 @@ class Estimator:
 
         The draw's tensors are (m, outcomes, *batch, ...), the probabilities (outcomes, *batch).
         """
-        if type(self).propose is not Estimator.propose:
-            return None
-        found = independent_values(self.source(distribution), n * self.draws(distribution))
+        found = None
+        if self.independent:
+            found = independent_values(self.source(distribution), n * self.draws(distribution))
         if found is None:
             return None
         return self.complete(repeat_batch(distribution, found[1].shape[0]), found[0]), found[1]

@@ -34,6 +34,8 @@ from doxa.stochastic.tape._magic import magic_box
 class Lifted(Estimator):
     """Base of estimators that replace the score function's gradient by another one."""
 
+    independent = True
+
     def extra(self, distribution: Distribution) -> int:
         """How many more points each of the n samples wants evaluated."""
         return 0

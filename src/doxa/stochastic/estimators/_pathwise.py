@@ -203,6 +203,7 @@ class PerturbAndMAP(LeaveOneOut):
     """
 
     distributions = "any, as the solver's input"
+    independent = False
 
     def __init__(self, solver: Solver, n: int = 2) -> None:
         super().__init__(n)

@@ -26,6 +26,7 @@ from doxa.stochastic.estimators._score import Score
 class _Learnt(nn.Module, Score):
     learnable = True
     additive = False
+    independent = False
     evaluations = "n, and 2n of c"
 
     def __init__(self, function: Callable[[Tensor], Tensor], n: int = 1) -> None:

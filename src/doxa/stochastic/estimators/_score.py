@@ -84,6 +84,8 @@ class Score(Estimator):
     torch.Size([])
     """
 
+    independent = True
+
     def __init__(self, n: int = 1, baseline: float | Tensor = 0.0) -> None:
         super().__init__(n)
         self.baseline = baseline

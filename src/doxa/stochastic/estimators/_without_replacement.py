@@ -37,6 +37,7 @@ SUBSETS_UP_TO = 9
 class _Different(Score):
     distributions = "independent finite factors, Sequences"
     least = 2
+    independent = False
 
     def __init__(self, n: int = 2, baseline: bool = True) -> None:
         super().__init__(n, baseline)

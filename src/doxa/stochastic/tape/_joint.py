@@ -21,8 +21,6 @@ from doxa.stochastic.estimators._factors import (
     total_size,
 )
 
-__all__ = ["Joint"]
-
 Entry = Distribution | Callable[..., Distribution]
 
 

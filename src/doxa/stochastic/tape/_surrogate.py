@@ -18,8 +18,6 @@ from doxa.errors import ConfigError
 from doxa.stochastic.tape._magic import magic_box
 from doxa.stochastic.tape._nodes import Forest, Node, Prefix
 
-__all__ = ["Assembly"]
-
 
 class Assembly:
     """The surrogate of all costs on a tape, built in one pass forwards and one backwards."""

@@ -20,8 +20,6 @@ from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._factors import MOST_OUTCOMES, all_indices, log_prob, repeat_batch, support, total_size
 from doxa.stochastic.tape._tape import Tape
 
-__all__ = ["TooMany", "TrueTape", "WorldTape"]
-
 
 class TooMany(Exception):
     """The proposal cannot be enumerated."""
