@@ -11,8 +11,7 @@ import torch
 
 from doxa.cli import main
 from doxa.doctor import Examination, examine, examine_run
-from doxa.doctor._operators import used
-from doxa.doctor._random_worlds import RandomWorlds
+from doxa.doctor._random_worlds import RandomWorlds, used
 from doxa.errors import BudgetError, ConfigError, KnowledgeError, RunError
 from doxa.logic import Interpretation, load, logits, parse, probs
 from doxa.train import Fitting, Task, train_task

@@ -69,7 +69,7 @@ def unordered(d: Distribution) -> Draw:
 FIXED = [
     (LeaveOneOut(2), plain([0, 2]), (-1.029843, 1.077145, 3.216331)),
     (LeaveOneOut(3), plain([0, 1, 1]), (1.197147, -2.399179, 0.897439)),
-    (IS, lambda d: IS._complete(d, IS.proposal, torch.tensor([2]), 1), (-0.198640, 1.021807, 3.993961)),
+    (IS, lambda d: IS.complete(d, torch.tensor([2])), (-0.198640, 1.021807, 3.993961)),
     (A, lambda d: A._draw(d, torch.tensor([1, 0, 2]), SUMMED), (0.140416, -0.728369, 2.229299)),
     (
         SumAndSample(3, top=1, form="B", baseline=False),
@@ -78,8 +78,8 @@ FIXED = [
     ),
     (BL, lambda d: BL._draw(d, torch.tensor([1, 0, 2]), SUMMED), (0.140416, -0.662906, 2.279240)),
     (USET, unordered, (-1.079165, 1.008233, 3.123903)),
-    (GO(), lambda d: GO()._complete(d, torch.tensor([1])), (2.728048, -2.815211, -0.922651)),
-    (GO(), lambda d: GO()._complete(d, torch.tensor([2])), (-0.195031, 1.097134, 3.906161)),
+    (GO(), lambda d: GO().complete(d, torch.tensor([1])), (2.728048, -2.815211, -0.922651)),
+    (GO(), lambda d: GO().complete(d, torch.tensor([2])), (-0.195031, 1.097134, 3.906161)),
 ]
 
 

@@ -10,29 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.doctor._random_worlds import groundings
+from doxa.doctor._layout import Layout, ranged_rows
+from doxa.doctor._layout import symbols as symbols_of
 from doxa.errors import BudgetError, KnowledgeError
-from doxa.logic import (
-    INT,
-    REAL,
-    And,
-    Axiom,
-    Function,
-    Interpretation,
-    KnowledgeBase,
-    Name,
-    Not,
-    Predicate,
-    Quantifier,
-    Sort,
-    postorder,
-    probs,
-)
-from doxa.logic.syntax._binders import Group, first_forall
+from doxa.logic import INT, REAL, And, Axiom, Function, Interpretation, KnowledgeBase, Name, Not, Predicate, probs
+from doxa.logic.syntax._binders import first_forall
 from doxa.pose import PosedAxiom, ProblemBatch, pose
 from doxa.problem import Problem
-
-__all__ = ["Asked", "Observation", "ask"]
+from doxa.problem._budget import Meter
 
 Observation = dict[tuple[str, str, int], Any]
 """What is observed, by rows, field and the number of the row."""
@@ -118,7 +103,7 @@ class Asked:
             fine = fine & question.asks(worlds, numbers)
         return fine
 
-    def holding(self, limit: int) -> tuple[Tensor, Tensor]:
+    def holding(self, limit: int, clock: Meter) -> tuple[Tensor, Tensor]:
         """All worlds and the numbers of observations under which they are right."""
         possible = self.possible.nonzero().squeeze(1)
         worlds = math.prod(self.sizes)
@@ -140,6 +125,7 @@ class Asked:
         found = []
         total = 0
         for part in _parts(self.sizes, _CHUNK if telling else max(1, _CHUNK // max(1, len(possible)))):
+            clock.check_clock()
             if telling is None:
                 rows = torch.arange(len(part)).repeat_interleave(len(possible))
                 numbers = possible.repeat(len(part))
@@ -181,11 +167,11 @@ def ask(
     kb: KnowledgeBase,
     axioms: Sequence[Axiom],
     symbols: Mapping[str, Any],
-    objects: Mapping[str, int],
-    cells: Mapping[str, Mapping[str, list[int]]],
-    fields: Sequence[tuple[str, str, Sort]],
-    counts: Mapping[str, int],
+    layout: Layout,
     observations: Sequence[Observation],
+    *,
+    clock: Meter,
+    one_row: bool,
 ) -> Asked:
     """Pose axioms about objects and rows under every observation.
 
@@ -196,70 +182,50 @@ def ask(
         kb: what the axioms are written in.
         axioms: what to ask.
         symbols: what is bound; everything else is learned.
-        objects: how many there are of each open sort.
-        cells: by rows and field, the objects in them.
-        fields: the fields that are observed.
-        counts: how many rows there are.
-        observations: the values of these fields.
+        layout: the objects and rows.
+        observations: the values of the fields that are observed.
+        clock: stops work.
+        one_row: whether the axioms speak of one row, and of no other objects.
     """
     for axiom in axioms:
-        count = groundings(axiom.formula, lambda group: _count(kb, group, {**counts, **objects}))
-        if count > _INSTANCES:
+        if (count := layout.instances(axiom.formula)) > _INSTANCES:
             raise BudgetError(
                 "entries",
                 f"could not decide: axiom {axiom.name!r} has {count:,} instances, more than the limit of "
                 f"{_INSTANCES:,}",
             )
     bound = dict(symbols)
-    learned: list[Predicate | Function] = [*kb.signature.predicates.values(), *kb.signature.functions.values()]
-    for symbol in learned:
+    for symbol in symbols_of(kb):
         if symbol.name not in bound and not (isinstance(symbol, Predicate) and symbol.closed):
-            bound[symbol.name] = _unsure(symbol, objects)
+            bound[symbol.name] = _unsure(symbol, layout)
     interpretation = Interpretation(kb, **bound)
 
     def data(some: Sequence[Observation]) -> dict[str, Any]:
-        found: dict[str, Any] = dict(objects)
-        for rows, columns in cells.items():
-            found[rows] = {field: torch.tensor(of * len(some)) for field, of in columns.items()}
-        for rows, field, sort in fields:
-            column = [seen[rows, field, number] for seen in some for number in range(counts[rows])]
-            if isinstance(sort.values, tuple):
-                column = [sort.values.index(v) for v in column]
-            found[rows][field] = torch.tensor(column, dtype=torch.float64 if sort == REAL else None)
-        return found
+        columns = {}
+        for place, sort in layout.observed.items():
+            column = [seen[(*place, number)] for seen in some for number in range(layout.total(*place))]
+            columns[place] = [sort.values.index(v) for v in column] if isinstance(sort.values, tuple) else column
+        return layout.data(columns, len(some))
 
-    alone = {rows for rows in cells if dict(counts) == {rows: 1}}
-    if len(cells) == 1 and all(_about_rows(a) <= alone and (_by_row(a) or not _about_rows(a)) for a in axioms):
+    by_row = [_by_row(axiom) for axiom in axioms]
+    if one_row and all(each or not ranged_rows(a.formula) for a, each in zip(axioms, by_row, strict=True)):
         everyone = torch.arange(len(observations))
-        questions = [a if _by_row(a) else _one_event([a]) for a in axioms]
+        questions = [a if each else _one_event([a]) for a, each in zip(axioms, by_row, strict=True)]
         posed = pose(questions, interpretation, data(observations))
-        instances = [everyone if _by_row(a) else torch.zeros_like(everyone) for a in axioms]
+        instances = [everyone if each else torch.zeros_like(everyone) for each in by_row]
         return Asked(list(zip(posed, instances, strict=True)), observations)
     posed_apart = []
     for k, seen in enumerate(observations):
+        clock.check_clock()
         (found,) = pose([_one_event(axioms)], interpretation, data([seen]), whole=True)
         posed_apart.append((found, torch.full((len(observations),), -1).index_fill(0, torch.tensor(k), 0)))
     return Asked(posed_apart, observations)
-
-
-def _count(kb: KnowledgeBase, group: Group, counts: Mapping[str, int]) -> int:
-    """How many objects or rows a variable ranges over."""
-    if group.sort is not None and (values := kb.signature.sorts[group.sort].values) is not None:
-        return len(values)
-    name = group.sort if group.sort is not None else getattr(group.domain, "name", "")
-    return counts.get(name, 1)
 
 
 def _one_event(axioms: Sequence[Axiom]) -> Axiom:
     """That all axioms hold, as one event; under a negation no quantifier is outermost, and none is split up."""
     formulas = [a.formula for a in axioms]
     return Axiom("all", Not(Not(And(*formulas) if len(formulas) > 1 else formulas[0])))
-
-
-def _about_rows(axiom: Axiom) -> set[str]:
-    """The rows that variables range over."""
-    quantifiers = [node for node in postorder(axiom.formula) if isinstance(node, Quantifier)]
-    return {g.domain.name for q in quantifiers for g in q.groups if isinstance(g.domain, Name)}
 
 
 def _by_row(axiom: Axiom) -> bool:
@@ -270,19 +236,15 @@ def _by_row(axiom: Axiom) -> bool:
     return isinstance(outermost.groups[0].domain, Name) and outermost.groups[0].sample is None
 
 
-def _unsure(symbol: Predicate | Function, objects: Mapping[str, int]) -> Any:
+def _unsure(symbol: Predicate | Function, layout: Layout) -> Any:
     """A meaning under which everything is possible."""
-    shape = []
-    for sort in symbol.sorts:
-        if sort in (INT, REAL):
-            raise KnowledgeError(f"{symbol.name} is about numbers, which cannot all be listed; bind it in symbols")
-        shape.append(objects.get(sort.name, 0) if sort.values is None else len(sort.values))
+    if any(sort in (INT, REAL) for sort in symbol.sorts):
+        raise KnowledgeError(f"{symbol.name} is about numbers, which cannot all be listed; bind it in symbols")
     if isinstance(symbol, Predicate):
-        return probs(torch.full(shape, 0.5))
+        return probs(torch.full(layout.shape(symbol), 0.5))
     if symbol.result.values is None:
         raise KnowledgeError(
             f"{symbol.name} yields {symbol.result.name}, whose values cannot all be listed; give it a finite sort, "
             "or bind it in symbols if it is not learned"
         )
-    size = len(symbol.result.values)
-    return probs(torch.full((*shape, size), 1 / size))
+    return probs(torch.full(layout.shape(symbol), 1 / len(symbol.result.values)))

@@ -12,15 +12,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from doxa.doctor._operators import weakest
-from doxa.doctor._random_worlds import LIMIT, RandomWorlds
+from doxa.doctor._random_worlds import ENTRIES, RandomWorlds, weakest
 from doxa.doctor._vacuous import emptiness
 from doxa.errors import BudgetError, ConfigError, KnowledgeError
 from doxa.fuzzy import GradientMeasures, Logic, logic, measure
 from doxa.logic import Call, Expr, Implies, Interpretation, KnowledgeBase, Quantifier, postorder, satisfaction
 from doxa.semantics import Compiled, Fuzzy
-
-__all__ = ["AxiomGradient", "Examination", "Finding", "examine", "on_data"]
 
 SLOPE = 0.01
 """A gradient vanishes where Σ |∂L/∂a| over all atoms is less than this share of the loss L."""
@@ -134,7 +131,7 @@ def examine(
     data: Mapping[str, Any] | None = None,
     draws: int = 64,
     objects: int | None = None,
-    limit: int = LIMIT,
+    entries: int = ENTRIES,
     generator: torch.Generator | None = None,
 ) -> Examination:
     r"""Find out what may go wrong with knowledge under a logic, by trying.
@@ -155,7 +152,7 @@ def examine(
         data: objects and rows, by name.
         draws: so many random truth values are tried.
         objects: of each open sort, and rows of each kind, on which they are tried; by default 64, or as many as fit.
-        limit: instances of an axiom, at most.
+        entries: instances of an axiom, at most.
         generator: draws them; by default the same ones every time.
 
     Raises:
@@ -175,7 +172,7 @@ def examine(
     semantics = Fuzzy(chosen, quantifier=quantifier, impossible="finite")
     operators = logic(chosen) if isinstance(chosen, str) else chosen
     generator = generator or torch.Generator().manual_seed(0)
-    world, objects = _random_worlds(kb, objects, generator, limit)
+    world, objects = _random_worlds(kb, objects, generator, entries)
     if draws * world.entries > WORK:
         raise BudgetError(
             "entries",
@@ -203,13 +200,13 @@ def examine(
 
 
 def _random_worlds(
-    kb: KnowledgeBase, objects: int | None, generator: torch.Generator, limit: int
+    kb: KnowledgeBase, objects: int | None, generator: torch.Generator, entries: int
 ) -> tuple[RandomWorlds, int]:
     """Worlds of so many objects; where nothing is said, of as many as fit."""
     size = OBJECTS if objects is None else objects
     while True:
         try:
-            return RandomWorlds(kb, size, generator, limit), size
+            return RandomWorlds(kb, size, generator, entries), size
         except BudgetError:
             if objects is not None or size == 1:
                 raise

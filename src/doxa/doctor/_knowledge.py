@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -11,14 +12,14 @@ import torch
 from torch import Tensor
 
 from doxa.doctor._asked import Asked, Observation, ask
-from doxa.doctor._observed import compared_values
-from doxa.doctor._scenes import Explains, Variable
-from doxa.doctor._shortcuts import LIMITS, Shortcuts, search
-from doxa.errors import BudgetError, DataError, KnowledgeError
-from doxa.logic import INT, REAL, Axiom, Fact, Field, KnowledgeBase, Name, Not, Predicate, Quantifier, Sort, postorder
+from doxa.doctor._layout import Layout, fields_of, ranged_rows, ranges
+from doxa.doctor._observed import Place, compared_values
+from doxa.doctor._scenes import Scene, Variable
+from doxa.doctor._shortcuts import LIMITS, Search, Shortcuts, by_number
+from doxa.errors import BudgetError, ConfigError, DataError, KnowledgeError
+from doxa.logic import INT, REAL, Axiom, Fact, Field, KnowledgeBase, Name, Not, Predicate, Sort, postorder
 from doxa.problem import Budget
-
-__all__ = ["knowledge_shortcuts"]
+from doxa.problem._budget import Meter
 
 _APART = 512  # so many observations are posed one by one, where rows are compared with rows
 
@@ -31,7 +32,9 @@ def knowledge_shortcuts(
     show: int = 5,
     limit: int = 10_000,
     joint: int = 64,
+    length: int = 3,
     budget: Budget = LIMITS,
+    seconds: float | None = None,
 ) -> Shortcuts:
     """Find the maps of concepts under which all axioms still hold, whatever is observed.
 
@@ -44,16 +47,21 @@ def knowledge_shortcuts(
 
         φ(w, y)  ⟹  φ(α(w), y)    for all worlds w and observations y, or for those in the data.
 
+    Where a field is a sequence, rows of every length up to ``length`` are looked at, each with its own objects, and the
+    answer says so; with data, rows as long as those. Longer rows can rule out more maps, and never allow more.
+
     Args:
         kb: the knowledge, about single rows of data, objects of open sorts, or finite sorts.
         data: columns of true concepts that occur together, by name: ``digit(left)``, or just ``left`` where one concept
-            is read off that field; also observed fields, if they are known. By default all worlds in which the
-            knowledge holds.
+            is read off that field; also observed fields, if they are known. A field that is a sequence has a list in
+            each row. By default all worlds in which the knowledge holds.
         symbols: symbols that are not learned, bound as in an :class:`~doxa.logic.Interpretation`.
         show: how many of the simplest shortcuts to list.
         limit: list no more maps than this to count them.
         joint: concepts of one object with more joint values than this are mapped one by one; the answer says so.
+        length: of fields that are sequences, at most, where there are no data.
         budget: its ``worlds`` have to be explained at most, and ``operations`` worlds are looked at, for all maps.
+        seconds: stop after this time; what is then not known is said to be undecided.
 
     Raises:
         KnowledgeError: what a symbol or field can be cannot be listed.
@@ -74,44 +82,58 @@ def knowledge_shortcuts(
     labels for digit = ... rule out all of them
     1 of 1 outputs have worlds that an independent belief cannot mix: ...
     """
-    unit = _Unit(kb, dict(symbols or {}))
+    search = Search(show, limit, joint, budget, seconds)
+    if length < 0:
+        raise ConfigError(f"length is {length}, expected at least 0")
+    bound = dict(symbols or {})
     columns = {name.replace(" ", ""): list(values) for name, values in (data or {}).items()}
-    asked = unit.ask({} if data is None else unit.observed(columns), budget)
-    if not asked.variables:
+    rows = sorted(ranged_rows(*[axiom.formula for axiom in kb.axioms]))
+    sequences = [(name, field) for name in rows for field, _, many in fields_of(kb.signature, name) if many]
+    assumption = ""
+    if data is not None:
+        parts = _by_length(columns, sequences)
+    else:
+        choices = product(range(length, -1, -1), repeat=len(sequences))
+        parts = [(dict(zip(sequences, sizes, strict=True)), {}, []) for sizes in choices]
+        if sequences:
+            where = " and ".join(f"{name}.{field}" for name, field in sequences)
+            assumption = f"rows of every length up to {length} occur in {where}, and none longer"
+    scenes: list[Scene] = []
+    for lengths, part, lines in parts:
+        unit = _Unit(kb, bound, lengths, search.meter)
+        if (scene := unit.scene(None if data is None else part, lines, budget)) is not None:
+            scenes.append(scene)
+    if not scenes:
         raise KnowledgeError(
             "nothing here is learned: every predicate is closed and there is no function into a finite sort, or the "
             "knowledge is always true, or never; shortcuts are about what networks say"
         )
-    variables = _variables(kb, asked.variables)
-    right: list[Tensor] = []
-    if data is None:
-        worlds, numbers = asked.holding(budget.worlds)
-        right = _by_observation(worlds, numbers)
-    else:
-        worlds, numbers = _occurring(asked, kb, variables, columns)
-        if math.prod(asked.sizes) <= budget.worlds:  # what is right does not depend on what else occurs
-            every, which = asked.holding(budget.worlds)
-            occurs = torch.isin(which, numbers)
-            right = _by_observation(every[occurs], which[occurs])
-    scenes: list[tuple[Tensor, Explains]] = [(worlds, lambda taken, rows: asked.holds(taken, numbers[rows]))]
-    parts_of = [variables]
-    for about in unit.fact_scenes():
-        labelled = about.ask({}, budget)
-        if labelled.variables:
-            known, which = labelled.holding(budget.worlds)
-            scenes.append((known, _keeps(labelled, which)))
-            parts_of.append(_variables(kb, labelled.variables))
-    return search(parts_of, scenes, right, show, limit, joint, budget)
+    facts = [about.scene(None, [], budget) for about in unit.fact_scenes()]
+    return search([*scenes, *[scene._replace(right=()) for scene in facts if scene is not None]], assumption)
 
 
-def _by_observation(worlds: Tensor, numbers: Tensor) -> list[Tensor]:
-    """The worlds of each observation that has any."""
-    order = numbers.argsort(stable=True)
-    return [part for part in torch.split(worlds[order], numbers.bincount().tolist()) if len(part)]
+_Part = tuple[dict[Place, int], dict[str, list[Any]], list[int]]
+"""Lengths of sequences, the columns of data that have them, and the numbers of these rows."""
 
 
-def _keeps(asked: Asked, numbers: Tensor) -> Explains:
-    return lambda taken, rows: asked.holds(taken, numbers[rows])
+def _by_length(columns: dict[str, list[Any]], sequences: Sequence[Place]) -> list[_Part]:
+    """The rows of the data that have equally long sequences."""
+    count = max([len(column) for column in columns.values()], default=0)
+    lengths: list[tuple[int, ...]] = [()] * count
+    for rows, field in sequences:
+        names = [c for c in columns if re.sub(r".*\(|\)|.*\.", "", c) == field]
+        if not names or not all(isinstance(cell, list | tuple | Tensor) for name in names for cell in columns[name]):
+            raise DataError(f"{rows}.{field} is a sequence; the data need a column for it, with a list in each row")
+        for name in names:
+            if [len(cell) for cell in columns[name]] != [len(cell) for cell in columns[names[0]]]:
+                raise DataError(f"the columns {names[0]} and {name} have lists of different lengths")
+        lengths = [(*so_far, len(cell)) for so_far, cell in zip(lengths, columns[names[0]], strict=True)]
+    found = []
+    for sizes in sorted(set(lengths), reverse=True) or [(0,) * len(sequences)]:
+        lines = [line for line, own in enumerate(lengths) if own == sizes]
+        part = {name: [column[line] for line in lines] for name, column in columns.items()}
+        found.append((dict(zip(sequences, sizes, strict=True)), part if sequences else columns, lines))
+    return found
 
 
 class _Unit:
@@ -120,37 +142,31 @@ class _Unit:
     Args:
         kb: the knowledge.
         symbols: what is bound.
+        lengths: of the fields that are sequences.
+        clock: stops work.
         constants: the only objects there are, and no rows; by default all that the axioms name or range over.
     """
 
-    def __init__(self, kb: KnowledgeBase, symbols: dict[str, Any], constants: Sequence[str] = ()) -> None:
-        self.kb, self.symbols = kb, symbols
+    def __init__(
+        self,
+        kb: KnowledgeBase,
+        symbols: Mapping[str, Any],
+        lengths: Mapping[Place, int],
+        clock: Meter,
+        constants: Sequence[str] = (),
+    ) -> None:
+        self.kb, self.symbols, self.clock = kb, symbols, clock
         self.signature = signature = kb.signature
         alone = bool(constants)
-        self.axioms = [a for a in kb.axioms if not (alone and self._ranges(a, rows=True))]
-        self.counts: dict[str, int] = {}  # of objects and rows, by sort and name
+        self.axioms = [a for a in kb.axioms if not (alone and ranged_rows(a.formula))]
+        self.counts: dict[str, int] = {}  # of objects and rows that axioms range over, by sort and name
         for axiom in () if alone else self.axioms:
-            here = self._ranges(axiom, rows=True) + self._ranges(axiom, rows=False)
+            here = list(self._ranged(axiom))
             for name in here:
                 self.counts[name] = max(here.count(name), self.counts.get(name, 0))
-        self.rows = [name for name in self.counts if name not in signature.sorts]
-        self.fields: list[tuple[str, str, Sort]] = []  # observed ones
-        self.cells: dict[str, dict[str, list[int]]] = {name: {} for name in self.rows}  # objects in rows
+        rows = {name: count for name, count in self.counts.items() if name not in signature.sorts}
         objects = {name: count for name, count in self.counts.items() if name in signature.sorts}
-        for name in self.rows:
-            if name not in signature.rows:
-                raise KnowledgeError(
-                    f"the fields of {name} are not declared; declare them: data {name}(field: Sort, …)"
-                )
-            for field, sort, many in signature.rows[name].fields:
-                if many:
-                    raise KnowledgeError(f"{name}.{field} is a sequence; shortcuts need rows of a fixed shape")
-                if sort.is_open and sort not in (INT, REAL):
-                    start = objects.get(sort.name, 0)
-                    objects[sort.name] = start + self.counts[name]
-                    self.cells[name][field] = list(range(start, start + self.counts[name]))
-                else:
-                    self.fields.append((name, field, sort))
+        self.layout = Layout(signature, rows, objects, lengths)
         open_ = {c.name: c.sort for c in signature.constants.values() if c.sort.is_open and c.name not in symbols}
         if not alone:
             used = {n.name for a in self.axioms for n in postorder(a.formula) if isinstance(n, Name)}
@@ -159,10 +175,10 @@ class _Unit:
                 raise KnowledgeError(f"the constant {missing[0]} is a number that is not known; bind it in symbols")
             constants = [name for name in open_ if name in used]
         self.constants: dict[str, int] = {}
+        objects = self.layout.objects
         for name in constants:
             self.constants[name] = objects.get(open_[name].name, 0)
             objects[open_[name].name] = self.constants[name] + 1
-        self.objects = objects
         self.facts = [f for f in kb.facts if self._is_label(f) and self._named(f) <= set(self.constants)]
 
     def fact_scenes(self) -> list[_Unit]:
@@ -170,7 +186,7 @@ class _Unit:
         groups = dict.fromkeys(
             tuple(sorted(self._named(f))) for f in self.kb.facts if self._is_label(f) and f not in self.facts
         )
-        return [_Unit(self.kb, dict(self.symbols), group) for group in groups]
+        return [_Unit(self.kb, self.symbols, {}, self.clock, group) for group in groups]
 
     def _is_label(self, fact: Fact) -> bool:
         return not self.signature.predicates[fact.atom.name].closed and fact.atom.name not in self.symbols
@@ -180,36 +196,58 @@ class _Unit:
         names = {node.name for node in fact.atom.children if isinstance(node, Name)}
         return {n for n in names if n in self.signature.constants and self.signature.constants[n].sort.is_open}
 
-    def _ranges(self, axiom: Axiom, *, rows: bool) -> list[str]:
-        """What the variables of an axiom range over, one for each: rows, or open sorts."""
-        found = []
-        for node in postorder(axiom.formula):
-            for group in node.groups if isinstance(node, Quantifier) else ():
-                if rows and isinstance(group.domain, Name):
-                    found += [group.domain.name] * len(group.names)
-                elif not rows and group.sort and self.signature.sorts[group.sort].is_open:
-                    found += [group.sort] * len(group.names)
-        return found
+    def _ranged(self, axiom: Axiom) -> Iterator[str]:
+        """The rows and open sorts that an axiom's variables range over, one for each variable."""
+        for group in ranges(axiom.formula):
+            if isinstance(group.domain, Name):
+                yield from [group.domain.name] * len(group.names)
+            elif group.sort and self.signature.sorts[group.sort].is_open:
+                yield from [group.sort] * len(group.names)
+
+    def scene(self, columns: Mapping[str, list[Any]] | None, lines: Sequence[int], budget: Budget) -> Scene | None:
+        """What has to be explained: the worlds in the columns, or all in which the knowledge holds; None if nothing."""
+        asked = self.ask({} if columns is None else self.observed(columns), budget)
+        if not asked.variables:
+            return None
+        variables = _variables(self.kb, asked.variables)
+        right: list[Tensor] = []
+        if columns is None:
+            worlds, numbers = asked.holding(budget.worlds, self.clock)
+            right = by_number(worlds, numbers)
+        else:
+            worlds, numbers = _occurring(asked, next(iter(self.layout.rows)), variables, columns, lines)
+            if math.prod(asked.sizes) <= budget.worlds:  # what is right does not depend on what else occurs
+                every, which = asked.holding(budget.worlds, self.clock)
+                occurs = torch.isin(which, numbers)
+                right = by_number(every[occurs], which[occurs])
+        return Scene(variables, worlds, lambda taken, rows: asked.holds(taken, numbers[rows]), right)
 
     def observed(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         """The values of observed fields in the data, by the name of the field."""
-        if len(self.rows) != 1 or self.counts[self.rows[0]] != 1:
+        if list(self.layout.rows.values()) != [1]:
             raise DataError(
                 "data are rows, so they need knowledge that begins with 'forall p in rows', one row at a time and "
                 f"one kind of rows; this is about {', '.join(self.counts) or 'no rows'}"
             )
-        return {field: columns[field] for _, field, _ in self.fields if field in columns}
+        found = {}
+        for rows, field in self.layout.observed:
+            if field in columns:
+                many = (rows, field) in self.layout.lengths
+                found[field] = [tuple(cell) if many else cell for cell in columns[field]]
+        return found
 
     def ask(self, observed: Mapping[str, Sequence[Any]], budget: Budget) -> Asked:
         """Every combination of observations, and which worlds are right under it."""
         given = [tuple(row) for row in zip(*observed.values(), strict=True)] if observed else [()]
-        compared = compared_values(
-            self.axioms, self.signature, given=observed, constants=self.symbols, rows=self.counts
-        )
+        layout, known = self.layout, {f: [v for c in cells for v in _cells(c)] for f, cells in observed.items()}
+        copies: dict[str, int] = {}
+        for rows, field in layout.sorts:
+            copies[rows] = max(layout.total(rows, field), copies.get(rows, 1))
+        compared = compared_values(self.axioms, self.signature, given=known, constants=self.symbols, rows=copies)
         used = {node.name for axiom in self.axioms for node in postorder(axiom.formula) if isinstance(node, Field)}
         choices: list[Sequence[Any]] = [list(dict.fromkeys(given))]
         free = []
-        for rows, field, sort in self.fields:
+        for (rows, field), sort in layout.observed.items():
             if field in observed:
                 continue
             values: Sequence[Any]
@@ -221,11 +259,11 @@ class _Unit:
                 raise KnowledgeError(self._endless(rows, field, sort, numbers.unclear))
             else:
                 values = numbers.values(sort)
-            for number in range(self.counts[rows]):
+            for number in range(layout.total(rows, field)):
                 free.append((rows, field, number))
                 choices.append(values)
         labels = [Axiom(str(f), f.atom if f.label else Not(f.atom)) for f in self.facts]
-        one_row = len(self.rows) == 1 and self.counts == {self.rows[0]: 1}
+        one_row = list(self.counts.values()) == [1] and len(layout.rows) == 1
         most = budget.worlds if one_row else min(budget.worlds, _APART)
         if (count := math.prod([len(c) for c in choices])) > most:
             raise BudgetError(
@@ -235,12 +273,13 @@ class _Unit:
             )
         observations: list[Observation] = []
         for first, *rest in product(*choices):
-            seen = {(self.rows[0], name, 0): v for name, v in zip(observed, first, strict=True)}
+            seen: Observation = {}
+            for name, cell in zip(observed, first, strict=True):
+                seen |= {(next(iter(layout.rows)), name, i): v for i, v in enumerate(_cells(cell))}
             observations.append(seen | dict(zip(free, rest, strict=True)))
-        return ask(
-            self.kb, [*self.axioms, *labels], self.symbols | self.constants, self.objects, self.cells, self.fields,
-            self.counts, observations,
-        )  # fmt: skip
+        axioms = [*self.axioms, *labels]
+        bound = {**self.symbols, **self.constants}
+        return ask(self.kb, axioms, bound, layout, observations, clock=self.clock, one_row=one_row)
 
     def _endless(self, rows: str, field: str, sort: Sort, where: str) -> str:
         name = field.capitalize()
@@ -269,40 +308,38 @@ def _variables(kb: KnowledgeBase, names: Sequence[str]) -> list[Variable]:
     return found
 
 
+def _cells(cell: Any) -> Sequence[Any]:
+    """What stands in a cell: a sequence, or one value."""
+    return cell if isinstance(cell, tuple) else (cell,)
+
+
 def _occurring(
-    asked: Asked, kb: KnowledgeBase, variables: Sequence[Variable], columns: Mapping[str, list[Any]]
+    asked: Asked, rows: str, variables: Sequence[Variable], columns: Mapping[str, list[Any]], lines: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """The worlds of the data, each with the observations that it fits."""
-    rows = next(name for name in kb.signature.rows if any(f"({name}." in v.name for v in variables))
     fields = {field for _, field, _ in asked.observations[0]}
     read, used = [], set(fields)
     for variable in variables:
-        short = variable.name.replace(f"{rows}.", "").replace(" ", "")
-        field = short.partition("(")[2].removesuffix(")")
-        alone = sum(v.name.replace(f"{rows}.", "").endswith(f"({field})") for v in variables) == 1
-        names = [n for n in (variable.name.replace(" ", ""), short, *([field] if alone else [])) if n in columns]
-        if not names:
-            raise DataError(
-                f"the data have no column for {variable.name}; wanted one named {short}"
-                + (f" or {field}" if alone else "")
-            )
-        used.add(names[0])
+        values, name = _column(rows, variable, variables, columns)
+        used.add(name)
         places = {value.lower(): i for i, value in enumerate(variable.values)}
-        for line, value in enumerate(columns[names[0]], 1):
+        for line, value in zip(lines, values, strict=False):
             if str(value).strip().lower() not in places:
                 raise DataError(
-                    f"row {line}, column {names[0]}: {value!r} is no value of {variable.output}; it has "
+                    f"row {line + 1}, column {name}: {value!r} is no value of {variable.output}; it has "
                     f"{', '.join(variable.values)}"
                 )
-        read.append([places[str(value).strip().lower()] for value in columns[names[0]]])
+        read.append([places[str(value).strip().lower()] for value in values])
     if unknown := sorted(set(columns) - used):
         raise DataError(f"the data have a column {unknown[0]}, which is no concept and is not observed")
     worlds = torch.tensor(read).T
     given = [field for field in fields if field in columns]
     fitting: dict[tuple[Any, ...], list[int]] = {}
     for k, observation in enumerate(asked.observations):
-        fitting.setdefault(tuple(observation[rows, field, 0] for field in given), []).append(k)
-    seen = list(zip(*[columns[field] for field in given], strict=True)) if given else [()] * len(worlds)
+        key = tuple(tuple(v for (_, f, _), v in observation.items() if f == field) for field in given)
+        fitting.setdefault(key, []).append(k)
+    cells = [[tuple(c) if isinstance(c, list | tuple | Tensor) else (c,) for c in columns[field]] for field in given]
+    seen = list(zip(*cells, strict=True)) if given else [()] * len(worlds)
     pairs = [(row, k) for row, values in enumerate(seen) for k in fitting[tuple(values)]]
     row, number = torch.tensor(pairs).T
     right = asked.holds(worlds[row], number)
@@ -310,6 +347,29 @@ def _occurring(
     if not bool(explained.all()):
         line = int((~explained).nonzero()[0])
         shown = ", ".join(f"{name} = {column[line]}" for name, column in columns.items())
-        raise DataError(f"row {line + 1} contradicts the knowledge: {shown}")
+        raise DataError(f"row {lines[line] + 1} contradicts the knowledge: {shown}")
     occurring = torch.unique(torch.cat([worlds[row], number.unsqueeze(-1)], -1)[right], dim=0)
     return occurring[:, :-1], occurring[:, -1]
+
+
+def _column(
+    rows: str, variable: Variable, variables: Sequence[Variable], columns: Mapping[str, list[Any]]
+) -> tuple[list[Any], str]:
+    """What the data say of a variable, and the name of their column; ``digit(images[2])`` is in ``digit(images)``."""
+    full, short, field, element = _read_off(rows, variable)
+    alone = len({v.output for v in variables if _read_off(rows, v)[2] == field}) == 1
+    names = [n for n in (full, short, *([field] if alone else [])) if n in columns]
+    if not names:
+        wanted = f"wanted one named {short}" + (f" or {field}" if alone else "")
+        raise DataError(f"the data have no column for {variable.name}; {wanted}")
+    cells = columns[names[0]]
+    return [cell[element] for cell in cells] if element is not None else cells, names[0]
+
+
+def _read_off(rows: str, variable: Variable) -> tuple[str, str, str, int | None]:
+    """The name of a variable, in full and without the rows; the field it is read off, and which element of it."""
+    full = variable.name.replace(" ", "")
+    element = None if "," in full else re.fullmatch(r"(.*)\[(\d+)\]\)", full)
+    full = f"{element[1]})" if element else full
+    short = full.replace(f"{rows}.", "")
+    return full, short, short.partition("(")[2].removesuffix(")"), int(element[2]) if element else None

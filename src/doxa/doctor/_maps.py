@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -11,14 +12,12 @@ from pysat.examples.hitman import Hitman
 from pysat.solvers import Glucose4
 from torch import Tensor
 
-from doxa.doctor._scenes import Scene
+from doxa.doctor._scenes import Mapped
 from doxa.errors import BudgetError
 from doxa.exact.circuits import compile_cnf
 from doxa.logic import CNF
 from doxa.problem import Budget
 from doxa.problem._budget import Meter
-
-__all__ = ["MapSearch", "Moves"]
 
 COMPILED = 1 << 17
 """So many pairs of a world and a world it may be taken for are written out as clauses, to count by a circuit."""
@@ -28,6 +27,8 @@ CLAUSES = 1 << 22
 """That say what a map is."""
 CONFLICTS = 20_000
 """Of the solver, for each map it looks for."""
+BLOCK = 1 << 16
+"""Worlds that are looked at together."""
 LEARNED = 64
 """Clauses learned from one wrong map."""
 LEAST = 1 << 10
@@ -44,17 +45,16 @@ class MapSearch:
     Args:
         sizes: how many values each concept has.
         scenes: what has to be explained.
-        budget: its operations are worlds looked at, for all maps together.
+        meter: counts the worlds that are looked at, for all maps together, and has the clock.
     """
 
-    def __init__(self, sizes: Sequence[int], scenes: Sequence[Scene], budget: Budget) -> None:
-        self.sizes, self.scenes, self.budget = sizes, scenes, budget
+    def __init__(self, sizes: Sequence[int], scenes: Sequence[Mapped], meter: Meter) -> None:
+        self.sizes, self.scenes, self.meter = sizes, scenes, meter
         if sum(n**3 for n in sizes) > 2 * CLAUSES:
             raise BudgetError(
                 "entries",
                 f"could not decide: maps of a concept with {max(sizes):,} values take more than {CLAUSES:,} clauses",
             )
-        self.meter = Meter(budget, "looking for maps of the concepts")
         self.starts = [sum(n * n for n in sizes[:k]) for k in range(len(sizes))]
         # A value that never occurs may be taken for anything; the identity stands for all of that.
         occurs: list[set[int]] = [set() for _ in sizes]
@@ -79,15 +79,15 @@ class MapSearch:
         self.shortcut = self.new_variable()  # assumed: the map is not the identity
         self.solver.add_clause([-self.shortcut, *[-v for v in self.identity]])
 
-    def _alike(self, scene: Scene) -> Iterator[list[int]]:
+    def _alike(self, scene: Mapped) -> Iterator[list[int]]:
         """What a value cannot be taken for, from the worlds in which all variables have that value."""
         if len(set(scene.concepts)) > 1:
             return
         size = self.sizes[scene.concepts[0]]
         rows = (scene.worlds == scene.worlds[:, :1]).all(-1).nonzero().squeeze(1)
-        rows = rows[: self.budget.worlds // size].repeat_interleave(size)
+        rows = rows[: self.meter.budget.worlds // size].repeat_interleave(size)
         taken_for = torch.arange(size).repeat(len(rows) // size)
-        bad = (~scene.explains(taken_for.unsqueeze(-1).expand(-1, scene.worlds.shape[-1]), rows)).nonzero().squeeze(1)
+        bad = self.mistaken(scene, taken_for.unsqueeze(-1).expand(-1, scene.worlds.shape[-1]), rows)
         for value, other in torch.stack([scene.worlds[rows[bad], 0], taken_for[bad]], -1).tolist():
             yield [-self.variable(scene.concepts[0], value, other)]
 
@@ -104,14 +104,34 @@ class MapSearch:
         self.top += 1
         return self.top
 
+    def mistaken(self, scene: Mapped, taken_for: Tensor, rows: Tensor) -> Tensor:
+        """Which of these worlds do not explain the rows that they are taken for; looked at in blocks."""
+        found = []
+        for start in range(0, len(rows), BLOCK):
+            self.meter.check_clock()
+            fine = scene.explains(taken_for[start : start + BLOCK], rows[start : start + BLOCK])
+            found.append((~fine).nonzero().squeeze(1) + start)
+        return torch.cat(found) if found else rows
+
+    def solve(self, assumptions: Sequence[int]) -> bool:
+        """Is there a model? Asked a few conflicts at a time, so that the clock is seen."""
+        for _ in range(CONFLICTS // 1000):
+            self.meter.check_clock()
+            self.solver.conf_budget(1000)
+            try:
+                answer = self.solver.solve_limited(assumptions=assumptions)
+            except Exception as error:  # the solver catches Ctrl-C by itself
+                if "keyboard interrupt" in str(error).lower():
+                    raise KeyboardInterrupt from None
+                raise
+            if answer is not None:
+                return bool(answer)
+        raise BudgetError("operations", f"the SAT solver met more than {CONFLICTS:,} conflicts")
+
     def find(self, *assumptions: int) -> list[int] | None:
         """A map that explains everything, as its true variables; None if there is none."""
         while True:
-            self.solver.conf_budget(CONFLICTS)
-            answer = self.solver.solve_limited(assumptions=assumptions)
-            if answer is None:
-                raise BudgetError("operations", f"the SAT solver met more than {CONFLICTS:,} conflicts")
-            if not answer:
+            if not self.solve(assumptions):
                 return None
             model = [v for v in self.solver.get_model()[: self.variables] if v > 0]
             forbidden = self.wrong(model)
@@ -138,8 +158,7 @@ class MapSearch:
             self.meter.spend(max(len(scene.worlds), LEAST))
             columns = zip(scene.concepts, scene.worlds.unbind(-1), strict=True)
             mapped = torch.stack([table[k][column] for k, column in columns], -1)
-            fine = scene.explains(mapped, torch.arange(len(mapped)))
-            bad = (~fine).nonzero().flatten()
+            bad = self.mistaken(scene, mapped, torch.arange(len(mapped)))
             if len(bad):
                 # Worlds of few different values forbid more.
                 different = (scene.worlds[bad].sort(-1).values.diff(dim=-1) != 0).sum(-1)
@@ -148,7 +167,7 @@ class MapSearch:
                 return [self.clause(scene, world, taken_for) for world, taken_for in pairs]
         return []
 
-    def clause(self, scene: Scene, world: Sequence[int], taken_for: Sequence[int]) -> list[int]:
+    def clause(self, scene: Mapped, world: Sequence[int], taken_for: Sequence[int]) -> list[int]:
         """Not all values of a world are taken for these."""
         triples = zip(scene.concepts, world, taken_for, strict=True)
         return sorted({-self.variable(k, v, u) for k, v, u in triples})
@@ -203,15 +222,18 @@ class MapSearch:
             return None
         clauses = [*self.base, *[clause for scene in self.scenes for clause in self._forbidden(scene)]]
         try:
-            return compile_cnf(CNF.from_clauses(clauses, self.variables), Budget(seconds=self.budget.seconds)).count()
+            seconds = self.meter.budget.seconds
+            left = None if seconds is None else max(1e-3, seconds + self.meter._start - time.monotonic())
+            return compile_cnf(CNF.from_clauses(clauses, self.variables), Budget(seconds=left)).count()
         except BudgetError:
             return None
 
-    def _forbidden(self, scene: Scene) -> Iterator[list[int]]:
+    def _forbidden(self, scene: Mapped) -> Iterator[list[int]]:
         """Every way in which a world is taken for one with another output."""
         ranges = [torch.arange(self.sizes[k]) for k in scene.concepts]
         everything = torch.cartesian_prod(*ranges).reshape(-1, len(ranges))
         for number, world in enumerate(scene.worlds.tolist()):
+            self.meter.check_clock()
             # two variables of one concept with one value are taken for one value
             key = list(zip(scene.concepts, world, strict=True))
             first = [key.index(k) for k in key]

@@ -28,8 +28,6 @@ from doxa.logic import (
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._walk import fold
 
-__all__ = ["Compared", "Place", "compared_values"]
-
 _MOST = 4096  # values of a term
 _TRIED = 1 << 16  # combinations of values, where something occurs twice in a term
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {

@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from doxa.doctor._layout import Layout, has_objects, ranged_rows, symbols
 from doxa.doctor._observed import Compared, compared_values
 from doxa.errors import BudgetError, KnowledgeError
+from doxa.fuzzy import Logic, nonvanishing_fraction
 from doxa.logic import (
     INT,
     REAL,
+    And,
     Call,
     Expr,
     Function,
+    Iff,
+    Implies,
     Interpretation,
     KnowledgeBase,
-    Name,
+    Let,
+    Not,
+    Or,
     Predicate,
     Quantifier,
-    Ragged,
-    Sort,
+    Xor,
     postorder,
     probs,
 )
-from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._walk import fold
 
-__all__ = ["RandomWorlds", "groundings"]
-
-
-LIMIT = 1 << 22
+ENTRIES = 1 << 22
 """Numbers in a tensor: with what is kept for derivatives, this fits 4 GB."""
 LENGTH = 3
 """Of a field that is a sequence."""
+_MOST = 50  # arguments, beyond which a fraction says no more
+_SIGNS = {"neg": "¬", "conj": "∧", "disj": "∨", "implies": "→", "forall": "∀", "exists": "∃"}
 
 
 class RandomWorlds:
@@ -49,43 +52,40 @@ class RandomWorlds:
         kb: the knowledge.
         objects: how many objects an open sort has, and how many rows there are.
         generator: draws everything.
-        limit: numbers in a tensor, at most.
+        entries: numbers in a tensor, at most.
 
     Raises:
-        BudgetError: an axiom would have more instances than the limit, or a symbol more truth values.
+        BudgetError: an axiom would have more instances than that, or a symbol more truth values.
     """
 
-    def __init__(self, kb: KnowledgeBase, objects: int, generator: torch.Generator, limit: int = LIMIT) -> None:
+    def __init__(self, kb: KnowledgeBase, objects: int, generator: torch.Generator, entries: int = ENTRIES) -> None:
         self.kb, self.generator = kb, generator
         signature = kb.signature
-        self.entries = _check_size(kb, objects, limit)
+        names = {s.name: [] for s in signature.sorts.values() if has_objects(s)}
+        for constant in signature.constants.values():
+            if has_objects(constant.sort):
+                names[constant.sort.name].append(constant.name)
+        rows = sorted(ranged_rows(*[axiom.formula for axiom in kb.axioms]))
+        every = {name: max(objects, len(constants)) for name, constants in names.items()}
+        self.layout = Layout(signature, dict.fromkeys(rows, objects), every, LENGTH)
+        self.entries = self._check_size(objects, entries)
         self.atoms: dict[str, nn.Parameter] = {}
-        self.data: dict[str, Any] = {}
-        sizes = {s.name: objects for s in signature.sorts.values() if s.is_open and s not in (INT, REAL)}
-        names = {name: [c.name for c in signature.constants.values() if c.sort.name == name] for name in sizes}
-        sizes = {name: max(size, len(names[name])) for name, size in sizes.items()}
-        self._rows(sizes, objects)
+        self.data = self.layout.data(self._columns())
         facts = {fact.atom.name for fact in kb.facts}
         bound: dict[str, Any] = {n: i for group in names.values() for i, n in enumerate(group)}
-        symbols: list[Predicate | Function] = [*signature.predicates.values(), *signature.functions.values()]
-        for symbol in symbols:
-            shape = [self._size(symbol, sort, sizes) for sort in symbol.sorts]
+        for symbol in symbols(kb):
+            if any(sort in (INT, REAL) for sort in symbol.sorts):
+                raise KnowledgeError(f"{symbol.name} is about numbers, so no truth values can be drawn; give a run")
             if isinstance(symbol, Predicate) and symbol.closed:
                 continue
             endless = isinstance(symbol, Function) and symbol.result.values is None
             if endless or (symbol.name in _in_guards(kb) and symbol.name not in facts):
-                bound[symbol.name] = self._certain(symbol, shape, sizes)
+                bound[symbol.name] = self._certain(symbol)
             else:
-                last = [len(symbol.result.values or ())] if isinstance(symbol, Function) else []
-                self.atoms[symbol.name] = nn.Parameter(torch.zeros([*shape, *last]))
+                self.atoms[symbol.name] = nn.Parameter(torch.zeros(self.layout.shape(symbol)))
                 bound[symbol.name] = probs(self.atoms[symbol.name])
         self.draw()
         self.interpretation = Interpretation(kb, **bound)
-        self.data |= sizes
-
-    def count(self, group: Group) -> int:
-        """How many objects or rows a variable ranges over."""
-        return _count(self.kb, group, self.data)
 
     def draw(self) -> None:
         """Other truth values, uniform in (0, 1); other distributions, uniform among all."""
@@ -108,102 +108,44 @@ class RandomWorlds:
         for name, atom in self.atoms.items():
             atom.data.copy_(kept[name])
 
-    def _size(self, symbol: Predicate | Function, sort: Sort, sizes: dict[str, int]) -> int:
-        if sort in (INT, REAL):
-            raise KnowledgeError(f"{symbol.name} is about numbers, so no truth values can be drawn; give a run")
-        return sizes[sort.name] if sort.values is None else len(sort.values)
-
-    def _certain(self, symbol: Predicate | Function, shape: list[int], sizes: dict[str, int]) -> Tensor:
+    def _certain(self, symbol: Predicate | Function) -> Tensor:
+        shape = self.layout.shape(symbol)[: len(symbol.sorts)]
         random = torch.rand(shape, generator=self.generator)
         if isinstance(symbol, Predicate):
             return random < 0.5
         if symbol.result == REAL:
             return random
         values = symbol.result.values
-        high = 10 if symbol.result == INT else sizes[symbol.result.name] if values is None else len(values)
+        high = self.layout.objects.get(symbol.result.name, 10) if values is None else len(values)
         place = (random * high).long()
         return place + values[0] if isinstance(values, range) else place
 
-    def _rows(self, sizes: dict[str, int], count: int) -> None:
-        signature = self.kb.signature
-        compared = compared_values(self.kb.axioms, signature)
-        for name in sorted(_ranged_rows(self.kb)):
-            if name not in signature.rows:
-                raise KnowledgeError(f"the fields of {name} are not declared; declare them: data {name}(field: Sort)")
-            self.data[name] = {}
-            for field, sort, many in signature.rows[name].fields:
-                total = LENGTH * count if many else count
-                if sort.is_open and sort not in (INT, REAL):
-                    start = sizes[sort.name]
-                    sizes[sort.name] = start + total
-                    column = torch.arange(start, start + total)
-                elif sort == REAL:
-                    column = torch.rand(total, generator=self.generator)
-                else:
-                    values = sort.values or _likely(compared.get((name, field)))
-                    places = torch.randint(len(values), (total,), generator=self.generator)
-                    column = places if isinstance(values, tuple) else torch.tensor(list(values))[places]
-                self.data[name][field] = Ragged(column, torch.full((count,), LENGTH)) if many else column
+    def _columns(self) -> dict[tuple[str, str], Tensor]:
+        """What is observed in the rows."""
+        compared = compared_values(self.kb.axioms, self.kb.signature)
+        found = {}
+        for place, sort in self.layout.observed.items():
+            total = self.layout.total(*place)
+            if sort == REAL:
+                found[place] = torch.rand(total, generator=self.generator)
+                continue
+            values = sort.values or _likely(compared.get(place))
+            places = torch.randint(len(values), (total,), generator=self.generator)
+            found[place] = places if isinstance(values, tuple) else torch.tensor(list(values))[places]
+        return found
 
-
-def groundings(formula: Expr, count: Callable[[Group], int]) -> int:
-    """How many choices of variables a formula has where it has the most, by how many a variable ranges over."""
-
-    def inside(node: Expr, children: tuple[int, ...]) -> int:
-        own = [count(group) ** len(group.names) for group in node.groups] if isinstance(node, Quantifier) else []
-        return int(math.prod(own)) * max(children, default=1)
-
-    return fold(inside, formula)
-
-
-def _count(kb: KnowledgeBase, group: Group, data: Mapping[str, Any]) -> int:
-    if group.sort is not None:
-        values = kb.signature.sorts[group.sort].values
-        size = data.get(group.sort, 1) if values is None else len(values)
-    elif isinstance(group.domain, Name):
-        rows = data.get(group.domain.name, 1)
-        size = rows if isinstance(rows, int) else len(next(iter(rows.values())))
-    else:
-        size = LENGTH
-    return int(size if group.sample is None else min(group.sample, size))
-
-
-def _check_size(kb: KnowledgeBase, objects: int, limit: int) -> int:
-    """The numbers in the largest tensor of all axioms; an error if they are too many."""
-    signature = kb.signature
-    every = dict.fromkeys((*signature.sorts, *signature.rows), objects)
-    for name in _ranged_rows(kb):
-        fields = signature.rows[name].fields if name in signature.rows else ()
-        for _, sort, many in fields:
-            if sort.name in every:
-                every[sort.name] += objects * (LENGTH if many else 1)
-    most = 0
-    for axiom in kb.axioms:
-        most = max(most, found := groundings(axiom.formula, lambda group: _count(kb, group, every)))
-        if found > limit:
-            raise BudgetError(
-                "entries",
-                f"axiom {axiom.name!r} has {found:,} instances with {objects:,} objects or rows of each kind, more "
-                f"than the limit of {limit:,}; take fewer objects, or 'sample' in the axiom",
-            )
-    symbols: list[Predicate | Function] = [*signature.predicates.values(), *signature.functions.values()]
-    for symbol in symbols:
-        last = [len(symbol.result.values or ())] if isinstance(symbol, Function) else []
-        sizes = [every[s.name] if s.values is None else len(s.values) for s in symbol.sorts if s not in (INT, REAL)]
-        most = max(most, found := math.prod([*sizes, *last]))
-        if found > limit:
-            raise BudgetError(
-                "entries",
-                f"{symbol.name} has {found:,} values with {objects:,} objects or rows of each kind, more than the "
-                f"limit of {limit:,}; take fewer objects",
-            )
-    return most
-
-
-def _ranged_rows(kb: KnowledgeBase) -> set[str]:
-    """The rows that variables range over."""
-    quantifiers = [node for axiom in kb.axioms for node in postorder(axiom.formula) if isinstance(node, Quantifier)]
-    return {g.domain.name for q in quantifiers for g in q.groups if isinstance(g.domain, Name)}
+    def _check_size(self, objects: int, limit: int) -> int:
+        """The numbers in the largest tensor of all axioms; an error if they are too many."""
+        sizes = {f"axiom {a.name!r} has {{:,}} instances": self.layout.instances(a.formula) for a in self.kb.axioms}
+        sizes |= {f"{s.name} has {{:,}} values": math.prod(self.layout.shape(s)) for s in symbols(self.kb)}
+        for said, size in sizes.items():
+            if size > limit:
+                raise BudgetError(
+                    "entries",
+                    f"{said.format(size)} with {objects:,} objects or rows of each kind, more than the limit of "
+                    f"{limit:,}; take fewer objects, or 'sample' in the axiom",
+                )
+        return max(sizes.values())
 
 
 def _likely(numbers: Compared | None) -> list[int]:
@@ -218,3 +160,56 @@ def _in_guards(kb: KnowledgeBase) -> set[str]:
     """The symbols of guards."""
     nodes = [node for axiom in kb.axioms for node in postorder(axiom.formula) if isinstance(node, Quantifier)]
     return {c.name for node in nodes if node.guard is not None for c in postorder(node.guard) if isinstance(c, Call)}
+
+
+# Which operators a formula uses, with how many arguments, and on how much of the cube they pass a gradient on.
+
+
+def used(formula: Expr, world: RandomWorlds) -> set[tuple[str, int]]:
+    """The operators of a formula: which of a logic's six, and of how many arguments."""
+    found: set[tuple[str, int]] = set()
+    for node in postorder(formula):
+        match node:
+            case Not():
+                found.add(("neg", 1))
+            case And() | Or():
+                found.add(("conj" if isinstance(node, And) else "disj", len(node.children)))
+            case Implies():
+                found.add(("implies", 2))
+            case Iff() | Xor():
+                found |= {("implies", 2), ("conj", 2)} | ({("neg", 1)} if isinstance(node, Xor) else set())
+            case Quantifier() if node.kind in ("forall", "exists"):
+                found.add((node.kind, math.prod([world.layout.size(g) ** len(g.names) for g in node.groups])))
+            case Let():
+                for value in node.values:
+                    function = world.kb.signature.functions.get(getattr(value, "name", ""))
+                    if function is not None and function.result.values is not None:
+                        found |= {("exists", len(function.result.values)), ("conj", 2)}
+    return found
+
+
+def weakest(formula: Expr, logic: Logic, world: RandomWorlds, *, outermost: bool = True) -> str:
+    """The operator of a formula whose gradient vanishes most often, in words; nothing if none does.
+
+    Args:
+        formula: the formula.
+        logic: its operators.
+        world: says how many arguments quantifiers have.
+        outermost: whether the outermost ∀ counts.
+    """
+    while not outermost and isinstance(formula, Quantifier) and formula.kind == "forall":
+        formula, outermost = formula.body, True
+    if logic.is_log:
+        return ""
+    found = []
+    for slot, arity in sorted(used(formula, world)):
+        n = min(arity, _MOST)
+        if n < 1:
+            continue
+        fraction = nonvanishing_fraction(getattr(logic, slot), n=n, generator=torch.Generator().manual_seed(0))
+        found.append((fraction.value, slot, n))
+    if not found or min(found)[0] >= 1:
+        return ""
+    value, slot, n = min(found)
+    arguments = "" if slot == "neg" else f" of {n} truth values"
+    return f"{_SIGNS[slot]}{arguments} ({getattr(logic, slot)}) passes a gradient on {value:.2g} of them"

@@ -11,8 +11,6 @@ from doxa.semantics import Fuzzy, Semantics
 if TYPE_CHECKING:
     from doxa.train import Task
 
-__all__ = ["examine_run"]
-
 
 def examine_run(
     path: str | Path, logic: str | None = None, *, task: Task | None = None, rows: int = 256

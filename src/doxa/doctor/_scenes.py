@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -13,10 +13,14 @@ from torch import Tensor
 
 from doxa.errors import BudgetError
 
-__all__ = ["Concept", "Scene", "Variable", "arrange"]
+_PLACES = 8  # so many variables are tried on both sides of a mixture
+_PAIRS = 4096  # so many pairs of worlds are tried for an example of one
 
 Explains = Callable[[Tensor, Tensor], Tensor]
 """Worlds ``(n, W)`` and the rows ``(n,)`` that are taken for them, to whether the conclusions stay, bool ``(n,)``."""
+World = tuple[int, ...]
+Mixture = tuple[World, World, World]
+"""Two worlds that are right, and one between them that is not."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,15 @@ class Variable(NamedTuple):
 
 
 class Scene(NamedTuple):
+    """Worlds that have to be explained, ``(n, W)``, and the worlds of each output: those that are equally right."""
+
+    variables: Sequence[Variable]
+    worlds: Tensor
+    explains: Explains
+    right: Sequence[Tensor] = ()
+
+
+class Mapped(NamedTuple):
     """Worlds that have to be explained, ``(n, W)``; each variable has a concept, by number."""
 
     concepts: tuple[int, ...]
@@ -49,53 +62,48 @@ class Scene(NamedTuple):
     explains: Explains
 
 
-def arrange(
-    variables: Sequence[Sequence[Variable]], scenes: Sequence[tuple[Tensor, Explains]], joint: int, worlds: int
-) -> tuple[list[Concept], list[Scene], str]:
+Outputs = Sequence[tuple[str, ...]]
+"""For each concept the outputs that it consists of."""
+
+
+def arrange(scenes: Sequence[Scene], joint: int, worlds: int) -> tuple[list[Concept], list[Mapped], str]:
     """Concepts and scenes in which all that is read from one object is one variable; and the assumption made.
 
     Outputs that are read from the same object are one concept, whose values are combinations. An output that is not
     asked for in a scene may have any value there. Where that would be more than ``joint`` values, or more than
-    ``worlds`` worlds, outputs are mapped one by one.
-
-    Args:
-        variables: for each scene the variables of its worlds.
-        scenes: the worlds of each, and what explains them.
-        joint: the most values of a concept of several outputs.
-        worlds: the most worlds of all scenes.
+    ``worlds`` worlds of all scenes, outputs are mapped one by one.
     """
-    groups = _read_together(variables)
-    sizes = {v.output: len(v.values) for scene in variables for v in scene}
-    apart = [g for g in groups if len(g) > 1 and math.prod([sizes[o] for o in g]) > joint]
-    kept = [g for g in groups if g not in apart]
-    alone = [(o,) for g in apart for o in g]
-    if _expanded(variables, scenes, [*kept, *alone], sizes) > worlds:
-        apart = [g for g in groups if len(g) > 1]
-        kept, alone = [g for g in groups if len(g) == 1], [(o,) for g in apart for o in g]
+    groups = _read_together(scenes)
+    sizes = {v.output: len(v.values) for scene in scenes for v in scene.variables}
     order = list(sizes)
-    outputs = sorted([*kept, *alone], key=lambda g: order.index(g[0]))
-    if (count := _expanded(variables, scenes, outputs, sizes)) > worlds:
+
+    def split(apart: Outputs) -> Outputs:
+        every = [*[g for g in groups if g not in apart], *[(o,) for g in apart for o in g]]
+        return sorted(every, key=lambda g: order.index(g[0]))
+
+    apart = [g for g in groups if len(g) > 1 and math.prod([sizes[o] for o in g]) > joint]
+    if _expanded(scenes, split(apart), sizes) > worlds:
+        apart = [g for g in groups if len(g) > 1]
+    outputs = split(apart)
+    if (count := _expanded(scenes, outputs, sizes)) > worlds:
         raise BudgetError(
             "worlds",
             f"could not decide: there are {count:,} worlds to explain, more than the limit of {worlds:,}; raise "
             "it (--worlds, Budget(worlds=...)), or give the worlds that occur as data",
         )
-    found = [
-        _joined(part, worlds_, explains, outputs, sizes)
-        for part, (worlds_, explains) in zip(variables, scenes, strict=True)
-    ]
     assumed = [f"{_listed(g)} are mapped one by one" for g in apart]
-    if several := _about_several(variables):
+    if several := _about_several(scenes):
         assumed.append(f"what is said of several objects ({', '.join(several)}) is mapped apart from the rest")
-    return [_concept(g, variables) for g in outputs], found, " and ".join(assumed)
+    concepts = [_concept(group, scenes) for group in outputs]
+    return concepts, [_joined(scene, outputs, sizes) for scene in scenes], " and ".join(assumed)
 
 
-def _about_several(variables: Sequence[Sequence[Variable]]) -> list[str]:
+def _about_several(scenes: Sequence[Scene]) -> list[str]:
     """Outputs of several objects, where anything else is said of one of these objects."""
     found = {}
-    for scene in variables:
-        objects = {v.object for v in scene}
-        for v in scene:
+    for scene in scenes:
+        objects = {v.object for v in scene.variables}
+        for v in scene.variables:
             if isinstance(v.object, tuple) and len(set(v.object)) > 1:
                 others = [o for o in objects if o != v.object and isinstance(o, tuple) and set(o) & set(v.object)]
                 if others:
@@ -108,12 +116,12 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _read_together(variables: Sequence[Sequence[Variable]]) -> list[tuple[str, ...]]:
+def _read_together(scenes: Sequence[Scene]) -> list[tuple[str, ...]]:
     """Outputs that are read from one object, directly or through others."""
     together: dict[str, list[str]] = {}
-    for scene in variables:
+    for scene in scenes:
         objects: dict[Hashable, str] = {}
-        for variable in scene:
+        for variable in scene.variables:
             own = together.setdefault(variable.output, [variable.output])
             other = together[objects.setdefault(variable.object, variable.output)]
             if own is not other:
@@ -122,23 +130,17 @@ def _read_together(variables: Sequence[Sequence[Variable]]) -> list[tuple[str, .
     return [tuple(group) for group in {id(g): g for g in together.values()}.values()]
 
 
-def _expanded(
-    variables: Sequence[Sequence[Variable]],
-    scenes: Sequence[tuple[Tensor, Explains]],
-    outputs: Sequence[tuple[str, ...]],
-    sizes: dict[str, int],
-) -> int:
+def _expanded(scenes: Sequence[Scene], outputs: Outputs, sizes: dict[str, int]) -> int:
     """How many worlds there are with every value of what is not asked for."""
     total = 0
-    for part, (worlds, _) in zip(variables, scenes, strict=True):
-        hidden = [sizes[o] for _, group, asked in _objects(part, outputs) for o in group if o not in asked]
-        total += len(worlds) * math.prod(hidden)
+    for scene in scenes:
+        objects = _objects(scene.variables, outputs)
+        hidden = [sizes[o] for _, group, asked in objects for o in group if o not in asked]
+        total += len(scene.worlds) * math.prod(hidden)
     return total
 
 
-def _objects(
-    variables: Sequence[Variable], outputs: Sequence[tuple[str, ...]]
-) -> list[tuple[int, tuple[str, ...], dict[str, int]]]:
+def _objects(variables: Sequence[Variable], outputs: Outputs) -> list[tuple[int, tuple[str, ...], dict[str, int]]]:
     """The number of the concept, its outputs, and where among the variables each output that is asked for is."""
     found: dict[Hashable, tuple[int, tuple[str, ...], dict[str, int]]] = {}
     for place, variable in enumerate(variables):
@@ -148,15 +150,10 @@ def _objects(
     return list(found.values())
 
 
-def _joined(
-    variables: Sequence[Variable],
-    worlds: Tensor,
-    explains: Explains,
-    outputs: Sequence[tuple[str, ...]],
-    sizes: dict[str, int],
-) -> Scene:
+def _joined(scene: Scene, outputs: Outputs, sizes: dict[str, int]) -> Mapped:
     """A scene with one variable for each object."""
-    objects = _objects(variables, outputs)
+    worlds = scene.worlds
+    objects = _objects(scene.variables, outputs)
     rows = torch.arange(len(worlds))
     columns: list[Tensor] = []
     decode: dict[int, tuple[int, int, int]] = {}  # of each variable its object, and how to find it in a joint value
@@ -176,16 +173,59 @@ def _joined(
 
     def explained(taken_for: Tensor, numbers: Tensor) -> Tensor:
         parts = [taken_for[:, at] // stride % size for _, (at, stride, size) in sorted(decode.items())]
-        return explains(torch.stack(parts, -1), rows[numbers])
+        return scene.explains(torch.stack(parts, -1), rows[numbers])
 
     concepts = tuple(number for number, _, _ in objects)
-    return Scene(concepts, torch.stack(columns, -1) if columns else worlds, explained)
+    return Mapped(concepts, torch.stack(columns, -1) if columns else worlds, explained)
 
 
-def _concept(group: tuple[str, ...], variables: Sequence[Sequence[Variable]]) -> Concept:
-    every = {v.name: v for scene in variables for v in scene if v.output in group}
+def _concept(group: tuple[str, ...], scenes: Sequence[Scene]) -> Concept:
+    every = {v.name: v for scene in scenes for v in scene.variables if v.output in group}
     if len(group) == 1:
         return Concept(group[0], tuple(every), next(iter(every.values())).values)
     parts = [next(v.values for v in every.values() if v.output == output) for output in group]
     values = [f"({', '.join(choice)})" for choice in product(*parts)]
     return Concept(f"({', '.join(group)})", tuple(every), tuple(values))
+
+
+def mixtures(right: Iterable[Tensor]) -> tuple[int, Mixture | None]:
+    """How many sets of worlds are no box, and an example.
+
+    An independent belief that holds two worlds possible holds everything between them possible: every world that has
+    each of its values from one of the two. A set of worlds can be mixed freely only if it is a product of sets.
+
+    Args:
+        right: sets of different worlds, int64 ``(n, W)``, such as the worlds that give one output.
+    """
+    count, example = 0, None
+    for members in right:
+        spread = 1
+        for column in members.unbind(-1):
+            spread *= len(torch.unique(column))
+        if spread == len(members) or not len(members):
+            continue
+        count += 1
+        if example is None:
+            example = _between(members)
+    return count, example
+
+
+def _between(members: Tensor) -> Mixture | None:
+    """Two worlds that differ in as few variables as possible, and one between them that is not right."""
+    right = set(map(tuple, members.tolist()))
+    tried = 0
+    for first in members:
+        distance = (members != first).sum(-1)
+        for second in members[distance.argsort(stable=True)]:
+            tried += 1
+            if tried > _PAIRS:
+                return None
+            places = (first != second).nonzero().flatten().tolist()[:_PLACES]
+            for choice in range(1, 2 ** len(places) - 1):
+                between = first.clone()
+                for bit, place in enumerate(places):
+                    if choice >> bit & 1:
+                        between[place] = second[place]
+                if tuple(between.tolist()) not in right:
+                    return tuple(first.tolist()), tuple(second.tolist()), tuple(between.tolist())
+    return None

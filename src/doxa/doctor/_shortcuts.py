@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from doxa.doctor._maps import MapSearch, Moves
-from doxa.doctor._mixtures import Mixture, mixtures
-from doxa.doctor._scenes import Concept, Explains, Variable, arrange
+from doxa.doctor._scenes import Concept, Mixture, Scene, Variable, arrange, mixtures
 from doxa.errors import BudgetError, ConfigError, ProblemError
 from doxa.problem import Budget, Problem
-
-__all__ = ["LIMITS", "Shortcut", "Shortcuts", "search", "shortcuts"]
+from doxa.problem._budget import Meter
 
 LIMITS = Budget(worlds=1 << 20, operations=1 << 25)
 """What the search may cost unless told otherwise: it fits 1 GB, and answers within seconds."""
@@ -141,6 +139,7 @@ def shortcuts(
     limit: int = 10_000,
     joint: int = 64,
     budget: Budget = LIMITS,
+    seconds: float | None = None,
 ) -> Shortcuts:
     """Find the maps of concepts that leave all conclusions as they are.
 
@@ -161,6 +160,7 @@ def shortcuts(
         limit: list no more maps than this to count them.
         joint: concepts of one object with more joint values than this are mapped one by one.
         budget: its ``worlds`` have to be explained at most, and ``operations`` worlds are looked at, for all maps.
+        seconds: stop after this time; what is then not known is said to be undecided.
 
     Raises:
         ProblemError: the concepts or the data do not fit the problem.
@@ -174,6 +174,7 @@ def shortcuts(
     >>> shortcuts(of_one, concepts=[0, 1], objects=[0, 0]).count
     4
     """
+    search = Search(show, limit, joint, budget, seconds)
     groups = _groups(problem, concepts)
     if objects is not None and len(objects) != len(problem.world):
         raise ProblemError(f"objects has {len(objects)} numbers, expected one for each variable: {len(problem.world)}")
@@ -193,56 +194,74 @@ def shortcuts(
     right: list[Tensor] = []
     if problem.num_worlds <= _MIXED:
         everything = problem.worlds(0, problem.num_worlds)
-        values, numbers = torch.unique(problem(everything), dim=0, return_inverse=True)
-        right = [everything[numbers == number] for number in range(len(values))]
+        right = by_number(everything, torch.unique(problem(everything), dim=0, return_inverse=True)[1])
     assumption = "no two concepts are read from the same object" if objects is None and len(titles) > 1 else ""
-    scene = (worlds, lambda taken_for, rows: (problem(taken_for) == outputs[rows]).all(-1))
-    return search([variables], [scene], right, show, limit, joint, budget, assumption)
+    scene = Scene(variables, worlds, lambda taken_for, rows: (problem(taken_for) == outputs[rows]).all(-1), right)
+    return search([scene], assumption)
 
 
-def search(
-    variables: Sequence[Sequence[Variable]],
-    scenes: Sequence[tuple[Tensor, Explains]],
-    right: Sequence[Tensor],
-    show: int,
-    limit: int,
-    joint: int,
-    budget: Budget,
-    assumption: str = "",
-) -> Shortcuts:
-    """Look for maps; ``right`` has the worlds of each output, of the variables of the first scene."""
-    if show < 0 or limit < 1 or joint < 1:
-        raise ConfigError(f"show is {show}, limit {limit} and joint {joint}, expected at least 0, 1 and 1")
-    concepts, arranged, one_by_one = arrange(variables, scenes, joint, budget.worlds)
-    unmixable, mixture = mixtures(right)
-    found: list[Shortcut] = []
-    count, complete = 1, False
-    labels: tuple[tuple[int, int], ...] = ()
-    step = "whether there are shortcuts"
-    undecided = ""
-    with MapSearch([len(c.values) for c in concepts], arranged, budget) as maps:
+def by_number(worlds: Tensor, numbers: Tensor) -> list[Tensor]:
+    """The worlds of each number that has any, such as those of each output."""
+    order = numbers.argsort(stable=True)
+    return [part for part in torch.split(worlds[order], numbers.bincount().tolist()) if len(part)]
+
+
+class Search:
+    """A search for maps, with the options of `shortcuts`; its clock starts when it is made."""
+
+    def __init__(self, show: int, limit: int, joint: int, budget: Budget, seconds: float | None) -> None:
+        if show < 0 or limit < 1 or joint < 1:
+            raise ConfigError(f"show is {show}, limit {limit} and joint {joint}, expected at least 0, 1 and 1")
+        self.show, self.limit, self.joint = show, limit, joint
+        self.budget = budget if seconds is None else replace(budget, seconds=seconds)
+        self.meter = Meter(self.budget, "looking for shortcuts")
+
+    def __call__(self, scenes: Sequence[Scene], assumption: str = "") -> Shortcuts:
+        concepts, arranged, one_by_one = arrange(scenes, self.joint, self.budget.worlds)
+        found: list[Shortcut] = []
+        count, complete = 1, False
+        labels: tuple[tuple[int, int], ...] = ()
+        step = "whether there are shortcuts"
+        undecided = ""
         try:
-            if (some := maps.find(maps.shortcut)) is None:
-                complete = True
-            else:
-                count = 2
-                step = "which shortcuts are the simplest"
-                found = [Shortcut(maps.moves(some))]
-                found = [Shortcut(maps.moves(model)) for model in maps.simplest(show)]
-                count = max(count, len(found) + 1)
-                step = "how many maps there are"
-                count, complete = maps.count(limit)
-                step = "which labels rule them out"
-                labels = maps.labels()
+            with MapSearch([len(c.values) for c in concepts], arranged, self.meter) as maps:
+                if (some := maps.find(maps.shortcut)) is None:
+                    complete = True
+                else:
+                    count = 2
+                    step = "which shortcuts are the simplest"
+                    found = [Shortcut(maps.moves(some))]
+                    found = [Shortcut(maps.moves(model)) for model in maps.simplest(self.show)]
+                    count = max(count, len(found) + 1)
+                    step = "how many maps there are"
+                    count, complete = maps.count(self.limit)
+                    step = "which labels rule them out"
+                    labels = maps.labels()
         except BudgetError as error:
-            undecided = f"{step}: {error}"
-    assumption = " and ".join(filter(None, [assumption, one_by_one]))
-    worlds = sum(len(scene.worlds) for scene in arranged)
-    named = tuple((v.name, v.values) for v in variables[0])
-    return Shortcuts(
-        count, complete, worlds, tuple(concepts), tuple(found), labels, unmixable, len(right), mixture, named,
-        assumption, undecided,
-    )  # fmt: skip
+            if error.field == "entries":  # a concept of too many values
+                raise
+            late = error.field == "seconds"
+            undecided = f"{step} within {self.budget.seconds:g} seconds" if late else f"{step}: {error}"
+        unmixable, mixture, named = 0, None, scenes[0].variables
+        for scene in scenes:
+            here, example = mixtures(scene.right)
+            unmixable += here
+            if mixture is None and example is not None:
+                mixture, named = example, scene.variables
+        return Shortcuts(
+            count,
+            complete,
+            sum(len(scene.worlds) for scene in arranged),
+            tuple(concepts),
+            tuple(found),
+            labels,
+            unmixable,
+            sum(len(scene.right) for scene in scenes),
+            mixture,
+            tuple((v.name, v.values) for v in named),
+            " and ".join(filter(None, [assumption, one_by_one])),
+            undecided,
+        )
 
 
 def _groups(problem: Problem, concepts: Sequence[int] | None) -> list[int]:

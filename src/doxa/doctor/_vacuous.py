@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from doxa.doctor._layout import Layout, has_objects, ranged_rows
 from doxa.doctor._observed import Compared, Place, compared_values
-from doxa.doctor._random_worlds import groundings
 from doxa.errors import DoxaError
-from doxa.logic import INT, REAL, Axiom, Implies, KnowledgeBase, Name, Not, Quantifier, postorder, satisfiable
-from doxa.logic.syntax._binders import Group
-
-__all__ = ["Emptiness", "emptiness"]
+from doxa.logic import Axiom, Implies, KnowledgeBase, Not, Quantifier, satisfiable
+from doxa.logic.syntax._binders import leading_foralls
 
 _OBSERVATIONS = 256
 _OBJECTS = 3
@@ -29,16 +27,21 @@ def emptiness(kb: KnowledgeBase) -> tuple[Emptiness, str]:
     Looked for over a few objects of each open sort and one row of each kind, under every observation. The second
     result says what was looked at, or why nothing could be decided.
     """
-    compared = compared_values(kb.axioms, kb.signature)
+    signature = kb.signature
+    compared = compared_values(kb.axioms, signature)
     for (rows, field), numbers in compared.items():
         if numbers.unclear is not None:
             undecided = f"the numbers of {rows}.{field} that `{numbers.unclear}` tells apart cannot be listed"
             return {}, f"whether axioms are vacuous is not decided: {undecided}"
-    domains = list(_domains(kb, compared))
+    constants = [c.sort.name for c in signature.constants.values()]
+    objects = {s.name: max(_OBJECTS, constants.count(s.name)) for s in signature.sorts.values() if has_objects(s)}
+    rows_ = sorted(ranged_rows(*[axiom.formula for axiom in kb.axioms]) & set(signature.rows))
+    layout = Layout(signature, dict.fromkeys(rows_, 1), objects, _OBJECTS)
+    domains = list(_domains(layout, compared))
     if not domains:
         return {}, "whether axioms are vacuous is not decided: there are too many different observations"
     for axiom in kb.axioms:
-        if (count := groundings(axiom.formula, lambda group: _count(kb, group))) > _INSTANCES:
+        if (count := layout.instances(axiom.formula)) > _INSTANCES:
             return {}, f"whether axioms are vacuous is not decided: {axiom.name!r} has {count:,} instances"
     looked = f"with {_OBJECTS} objects of each open sort and one row of each kind"
     try:
@@ -56,12 +59,6 @@ def emptiness(kb: KnowledgeBase) -> tuple[Emptiness, str]:
         return {}, f"whether axioms are vacuous is not decided: {error}"
 
 
-def _count(kb: KnowledgeBase, group: Group) -> int:
-    """How many objects or rows a variable ranges over; rows have up to so many objects in each field."""
-    values = None if group.sort is None else kb.signature.sorts[group.sort].values
-    return 1 if isinstance(group.domain, Name) else _OBJECTS if values is None else len(values)
-
-
 def _possible(kb: KnowledgeBase, domains: list[dict[str, Any]]) -> bool:
     return any(satisfiable(kb, domains=domain) is not None for domain in domains)
 
@@ -72,10 +69,8 @@ def _only(kb: KnowledgeBase, axioms: list[Axiom], facts: bool = False) -> Knowle
 
 def _active(axiom: Axiom) -> Axiom | None:
     """That some instance of an implication has a true antecedent."""
-    binders, formula = [], axiom.formula
-    while isinstance(formula, Quantifier) and formula.kind == "forall":
-        binders.append(formula)
-        formula = formula.body
+    binders = leading_foralls(axiom.formula)
+    formula = binders[-1].body if binders else axiom.formula
     if not isinstance(formula, Implies):
         return None
     formula = formula.children[0]
@@ -84,38 +79,18 @@ def _active(axiom: Axiom) -> Axiom | None:
     return Axiom("active", formula)
 
 
-def _domains(kb: KnowledgeBase, compared: dict[Place, Compared]) -> Iterator[dict[str, Any]]:
+def _domains(layout: Layout, compared: dict[Place, Compared]) -> Iterator[dict[str, Any]]:
     """Objects and one row, for every observation; nothing where there are too many."""
-    signature = kb.signature
-    constants = [c.sort.name for c in signature.constants.values()]
-    objects: dict[str, Any] = {
-        s.name: max(_OBJECTS, constants.count(s.name))
-        for s in signature.sorts.values()
-        if s.is_open and s not in (INT, REAL)
-    }
-    rows: dict[str, int] = {}
-    for axiom in kb.axioms:
-        for node in postorder(axiom.formula):
-            for group in node.groups if isinstance(node, Quantifier) else ():
-                if isinstance(group.domain, Name) and group.domain.name in signature.rows:
-                    rows[group.domain.name] = 1
-    fields, choices, fixed = [], [], {}
-    for name in rows:
-        for field, sort, many in signature.rows[name].fields:
-            if sort.is_open and sort not in (INT, REAL):
-                listed = [f"{name}_{field}{i}" for i in range(_OBJECTS if many else 1)]
-                fixed[name, field] = listed if many else listed[0]
-                total = objects[sort.name]
-                known = [f"{sort.name}{i}" for i in range(total)] if isinstance(total, int) else total
-                objects[sort.name] = [*known, *listed] if sort.name not in constants else total
-            else:
-                fields.append((name, field, many))
-                numbers = compared.get((name, field))
-                values = sort.values or ([0] if numbers is None else numbers.values(sort))
-                choices.append(list(values))
+    choices: list[list[Any]] = []
+    for place, sort in layout.observed.items():
+        numbers = compared.get(place)
+        choices.append(list(sort.values or ([0] if numbers is None else numbers.values(sort))))
     if math.prod([len(c) for c in choices]) > _OBSERVATIONS:
         return
+    known = {place: [f"{layout.sorts[place].name}{i}" for i in cells] for place, cells in layout.cells.items()}
     for values in product(*choices):
-        seen = {(n, f): [v] * _OBJECTS if many else v for (n, f, many), v in zip(fields, values, strict=True)}
-        everything = fixed | seen
-        yield objects | {n: [{f: v for (m, f), v in everything.items() if m == n}] for n in rows}
+        seen = {place: [v] * layout.total(*place) for place, v in zip(layout.observed, values, strict=True)}
+        rows: dict[str, dict[str, Any]] = {name: {} for name in layout.rows}
+        for place, column in (known | seen).items():
+            rows[place[0]][place[1]] = column if place in layout.lengths else column[0]
+        yield layout.objects | {name: [row] for name, row in rows.items()}
