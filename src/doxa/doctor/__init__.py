@@ -20,9 +20,9 @@ labels for concept 1 = 1 rule out all of them
 ...
 """
 
-from doxa.doctor._examine import AxiomGradient, Examination, Finding, examine
+from doxa.doctor._examine import AxiomGradient, Examination, examine, examine_run
+from doxa.doctor._findings import Finding
 from doxa.doctor._knowledge import knowledge_shortcuts
-from doxa.doctor._runs import examine_run
 from doxa.doctor._scenes import Concept
 from doxa.doctor._shortcuts import LIMITS, Shortcut, Shortcuts, shortcuts
 

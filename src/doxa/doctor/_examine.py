@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from pathlib import Path
 from statistics import median_low
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
+from doxa.doctor._findings import Finding, empty_axioms, on_data
 from doxa.doctor._random_worlds import ENTRIES, RandomWorlds, weakest
-from doxa.doctor._vacuous import emptiness
 from doxa.errors import BudgetError, ConfigError, KnowledgeError
 from doxa.fuzzy import GradientMeasures, Logic, logic, measure
-from doxa.logic import Call, Expr, Implies, Interpretation, KnowledgeBase, Quantifier, postorder, satisfaction
-from doxa.semantics import Compiled, Fuzzy
+from doxa.logic import Call, Expr, Implies, Interpretation, KnowledgeBase, postorder
+from doxa.logic.syntax._binders import leading_foralls
+from doxa.problem import Budget
+from doxa.problem._budget import Meter
+from doxa.semantics import Compiled, Fuzzy, Semantics
+
+if TYPE_CHECKING:
+    from doxa.train import Task
 
 SLOPE = 0.01
 """A gradient vanishes where Σ |∂L/∂a| over all atoms is less than this share of the loss L."""
@@ -33,32 +38,12 @@ OBJECTS = 64
 """Of each open sort, and rows of each kind, unless told otherwise: the usual batch."""
 WORK = 1 << 28
 """Instances of an axiom in all random worlds together, at most."""
+OVERHEAD = 1 << 14
+"""A draw costs as much as so many instances, however few there are."""
 ONE_SIDED = 0.9
 """More than this share of the derivatives goes to the antecedents, or to the consequents."""
-EDGE = 1e-3
-"""A truth value this near to 0 or 1 is saturated."""
-SATURATED = 0.9
-"""More than this share of what a symbol says is saturated, while an axiom does not hold."""
 ALTERNATIVES = ("log_product", "recommended", "product", "ltn")
 """Logics that are tried in place of one that has findings."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that was found, where, and what to change.
-
-    >>> print(Finding("vanishing", "rule", "no atom gets a derivative", "take product"))
-    [rule] vanishing: no atom gets a derivative
-        take product
-    """
-
-    kind: str
-    where: str
-    says: str
-    change: str
-
-    def __str__(self) -> str:
-        return f"[{self.where}] {self.kind}: {self.says}\n    {self.change}"
 
 
 @dataclass(frozen=True)
@@ -132,6 +117,7 @@ def examine(
     draws: int = 64,
     objects: int | None = None,
     entries: int = ENTRIES,
+    seconds: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Examination:
     r"""Find out what may go wrong with knowledge under a logic, by trying.
@@ -153,10 +139,12 @@ def examine(
         draws: so many random truth values are tried.
         objects: of each open sort, and rows of each kind, on which they are tried; by default 64, or as many as fit.
         entries: instances of an axiom, at most.
+        seconds: stop after this time.
         generator: draws them; by default the same ones every time.
 
     Raises:
-        BudgetError: the axioms have more instances than the limit, or there are too many draws of them.
+        BudgetError: the axioms have more instances than ``entries``, the draws are too many, or time is over before it
+            is known what the gradients do.
 
     >>> from doxa.logic import parse
     >>> kb = parse("sort Bird; pred raven(Bird); pred black(Bird); [rule] forall x: Bird. raven(x) -> black(x)")
@@ -171,15 +159,12 @@ def examine(
         raise KnowledgeError("the knowledge has no axioms, so there is nothing to examine")
     semantics = Fuzzy(chosen, quantifier=quantifier, impossible="finite")
     operators = logic(chosen) if isinstance(chosen, str) else chosen
+    clock = Meter(Budget(seconds=seconds), "examining")
     generator = generator or torch.Generator().manual_seed(0)
     world, objects = _random_worlds(kb, objects, generator, entries)
-    if draws * world.entries > WORK:
-        raise BudgetError(
-            "entries",
-            f"{draws:,} draws of {world.entries:,} instances are more than the limit of {WORK:,} together; take fewer "
-            "draws, or fewer objects",
-        )
-    tried = _try(kb, semantics, world, draws)
+    if draws > (most := WORK // max(world.entries, OVERHEAD)):
+        raise BudgetError("draws", f"draws is {draws:,}, more than the {most:,} that are possible here; take fewer")
+    tried = _try(kb, semantics, world, draws, clock)
     by = "the mean of the instances" if quantifier == "mean" else "the logic's own ∀"
     notes = [f"tried on {draws} random worlds of {objects} objects or rows of each kind, by {by}"]
     if interpretation is not None:
@@ -188,15 +173,68 @@ def examine(
         if measured:
             notes.append("modus ponens and tollens are those on the data")
     findings = _gradients(kb, semantics, world, tried)
-    if findings and (better := _better(kb, semantics, world, draws, findings)):
-        notes.append(f"without these gradients: {better}")
+    try:
+        if findings and (better := _better(kb, semantics, world, draws, findings, clock)):
+            notes.append(f"without these gradients: {better}")
+    except BudgetError:
+        notes.append(f"could not decide within {seconds:g} seconds what would be without these gradients")
     if interpretation is None:
-        found, looked = emptiness(kb)
-        findings += [_empty(name, says) for name, says in found.items()]
-        notes.append(looked if looked.startswith("whether") else f"vacuous axioms were looked for {looked}")
+        found, looked = empty_axioms(kb, clock)
+        findings += found
+        notes.append(looked)
     else:
         findings += on_data(kb, interpretation, data or {})
     return Examination(operators.name or str(operators), tried, tuple(findings), tuple(notes))
+
+
+def examine_run(
+    path: str | Path,
+    logic: str | None = None,
+    *,
+    task: Task | None = None,
+    rows: int = 256,
+    seconds: float | None = None,
+) -> Examination:
+    """Examine a run of ``doxa train``: its knowledge, its networks and its test data.
+
+    The gradients are those of the logic that it was trained with, or of another; a run that was trained without one is
+    examined without, unless a logic is named. Concepts that were read wrongly by rule are findings too.
+
+    Args:
+        path: the run folder.
+        logic: the name of a fuzzy logic, in place of the run's own.
+        task: the task, where the folder cannot tell how to find it: one that was trained from Python.
+        rows: so many test rows are looked at.
+        seconds: stop examining the knowledge after this time.
+
+    >>> examine_run("nowhere")
+    Traceback (most recent call last):
+    doxa.errors.RunError: ...
+    """
+    from doxa.train import evaluate_run, open_run
+
+    run, task, model = open_run(path, task)
+    data = task.part(0, min(rows, task.size()))
+    semantics = model.semantics
+    chosen = logic if logic is not None else semantics.logic if isinstance(semantics, Fuzzy) else None
+    if chosen is None:
+        name = type(semantics).__name__
+        note = f"trained under {name}, which has no operators to examine; --logic says under which ones to look at it"
+        found = Examination("", {}, tuple(on_data(model.kb, model.interpretation, data)), (note,))
+    else:
+        found = examine(
+            model.kb,
+            chosen,
+            quantifier=semantics.quantifier if isinstance(semantics, Semantics) else "mean",
+            interpretation=model.interpretation,
+            data=data,
+            objects=run.config.get("batch_size", task.batch_size),
+            seconds=seconds,
+        )
+    change = "train longer; or the knowledge cannot tell: doxa shortcuts lists such maps, and labels that rule them out"
+    warned = [text.partition(": ") for text in evaluate_run(path, task).warnings]
+    concepts = [Finding("concepts", symbol, says, change) for symbol, _, says in warned]
+    return Examination(found.logic, found.axioms, (*found.findings, *concepts), found.notes)
 
 
 def _random_worlds(
@@ -207,13 +245,17 @@ def _random_worlds(
     while True:
         try:
             return RandomWorlds(kb, size, generator, entries), size
-        except BudgetError:
-            if objects is not None or size == 1:
+        except BudgetError as error:
+            if objects is not None:
+                raise BudgetError("objects", str(error)) from None
+            if size == 1:
                 raise
             size //= 2
 
 
-def _try(kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, draws: int) -> dict[str, AxiomGradient]:
+def _try(
+    kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, draws: int, clock: Meter
+) -> dict[str, AxiomGradient]:
     """The derivatives of each axiom on random truth values."""
     compiled = semantics.compile(kb.axioms, world.interpretation)
     smooth = Fuzzy("product", impossible="finite").compile(kb.axioms, world.interpretation)
@@ -223,6 +265,7 @@ def _try(kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, draws: int) -
     reached: list[list[int]] = [[] for _ in kb.axioms]
     totals: dict[str, GradientMeasures] = {}
     for _ in range(draws):
+        clock.check_clock()
         world.draw()
         found = list(_slopes(compiled, world))
         misses = [loss > SATISFIED for loss, _ in found]
@@ -266,8 +309,8 @@ def _balance(
 
 def _rule(formula: Expr) -> Implies | None:
     """The implication behind the outermost ``forall``."""
-    while isinstance(formula, Quantifier) and formula.kind == "forall":
-        formula = formula.body
+    binders = leading_foralls(formula)
+    formula = binders[-1].body if binders else formula
     return formula if isinstance(formula, Implies) else None
 
 
@@ -306,7 +349,9 @@ def _gradients(
     return found
 
 
-def _better(kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, draws: int, findings: list[Finding]) -> str:
+def _better(
+    kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, draws: int, findings: list[Finding], clock: Meter
+) -> str:
     """What to minimise instead, so that none of the axioms would have its finding."""
     troubled = {finding.where for finding in findings}
     good = []
@@ -318,70 +363,12 @@ def _better(kb: KnowledgeBase, semantics: Fuzzy, world: RandomWorlds, draws: int
         if other == semantics:
             continue
         try:
-            found = _gradients(kb, other, world, _try(kb, other, world, draws))
+            found = _gradients(kb, other, world, _try(kb, other, world, draws, clock))
         except KnowledgeError:  # a log-space ∀ inside a formula
             continue
         if not troubled & {finding.where for finding in found}:
             good.append("the mean of the instances" if quantifier != semantics.quantifier else str(chosen))
     return ", ".join(good)
-
-
-def _empty(name: str, says: str) -> Finding:
-    if not name:
-        return Finding("contradiction", "all axioms", says, "doxa solve with fewer of them shows which contradict")
-    return Finding("vacuous", name, says, "leave it out, or say what was meant")
-
-
-def on_data(kb: KnowledgeBase, interpretation: Interpretation, data: Mapping[str, Any]) -> list[Finding]:
-    """Vacuous axioms and saturated symbols."""
-    with _heard(interpretation, kb) as said, torch.no_grad():
-        report = satisfaction(kb, interpretation, generator=torch.Generator().manual_seed(0), **data)
-    found = []
-    for axiom in report.axioms:
-        if axiom.vacuous:
-            says = "it has no instances" if not axiom.instances else "its antecedent is never true"
-            change = "on these data it teaches nothing; look at the data, the guard and the networks of the antecedent"
-            found.append(Finding("vacuous", axiom.name, f"{says} in these data", change))
-    broken = [axiom for axiom in report.axioms if axiom.name in kb and axiom.rate < 0.99]
-    if not broken:
-        return found
-    worst = min(broken, key=lambda axiom: axiom.rate)
-    for symbol, truths in said.items():
-        values = torch.cat([t.reshape(-1) for t in truths])
-        share = float((torch.minimum(values, 1 - values) < EDGE).double().mean()) if len(values) else 0.0
-        if share > SATURATED:
-            says = (
-                f"{share:.0%} of what it says is within {EDGE} of 0 or 1, while [{worst.name}] holds for only "
-                f"{worst.rate:.0%}: sure and wrong, with next to no derivative left"
-            )
-            change = "train from the start with a smaller learning rate or weight decay, or by a loss in log space"
-            found.append(Finding("saturated", symbol, says, change))
-    return found
-
-
-@contextmanager
-def _heard(interpretation: Interpretation, kb: KnowledgeBase) -> Iterator[dict[str, list[Tensor]]]:
-    """The probabilities that each symbol gives while this is open; what is crisp by nature is left out."""
-    said: dict[str, list[Tensor]] = {}
-
-    def listen(name: str, returns: str, one_of_many: bool, output: Any) -> None:
-        if not isinstance(output, Tensor) or not output.is_floating_point():
-            return
-        if returns == "logit":
-            output = output.softmax(-1) if one_of_many else output.sigmoid()
-        elif returns == "log_prob":
-            output = output.exp()
-        said.setdefault(name, []).append(output.detach())
-
-    with ExitStack() as undo:
-        for name in (*kb.signature.predicates, *kb.signature.functions):
-            meaning = interpretation.meaning(name)
-            returns = getattr(meaning, "returns", "")
-            if returns not in ("prob", "logit", "log_prob"):
-                continue
-            one_of_many = name in kb.signature.functions or getattr(meaning, "exclusive", False)
-            undo.callback(interpretation.listen(name, partial(listen, name, returns, one_of_many)))
-        yield said
 
 
 def _cells(tried: AxiomGradient) -> tuple[str, ...]:

@@ -99,16 +99,22 @@ def knowledge_shortcuts(
             where = " and ".join(f"{name}.{field}" for name, field in sequences)
             assumption = f"rows of every length up to {length} occur in {where}, and none longer"
     scenes: list[Scene] = []
-    for lengths, part, lines in parts:
-        unit = _Unit(kb, bound, lengths, search.meter)
-        if (scene := unit.scene(None if data is None else part, lines, budget)) is not None:
+    unasked: list[_Part] = []
+    for found in parts:
+        unit = _Unit(kb, bound, found[0], search.meter)
+        if (scene := unit.scene(None if data is None else found, budget)) is not None:
             scenes.append(scene)
+        else:
+            unasked.append(found)
     if not scenes:
         raise KnowledgeError(
             "nothing here is learned: every predicate is closed and there is no function into a finite sort, or the "
             "knowledge is always true, or never; shortcuts are about what networks say"
         )
-    facts = [about.scene(None, [], budget) for about in unit.fact_scenes()]
+    if data is not None:
+        variables = [v for scene in scenes for v in scene.variables]
+        scenes += [scene for found in unasked for scene in _seen(rows[0], variables, found)]
+    facts = [about.scene(None, budget) for about in unit.fact_scenes()]
     return search([*scenes, *[scene._replace(right=()) for scene in facts if scene is not None]], assumption)
 
 
@@ -204,18 +210,18 @@ class _Unit:
             elif group.sort and self.signature.sorts[group.sort].is_open:
                 yield from [group.sort] * len(group.names)
 
-    def scene(self, columns: Mapping[str, list[Any]] | None, lines: Sequence[int], budget: Budget) -> Scene | None:
-        """What has to be explained: the worlds in the columns, or all in which the knowledge holds; None if nothing."""
-        asked = self.ask({} if columns is None else self.observed(columns), budget)
+    def scene(self, data: _Part | None, budget: Budget) -> Scene | None:
+        """What has to be explained: the worlds in the data, or all in which the knowledge holds; None if nothing."""
+        asked = self.ask({} if data is None else self.observed(data[1]), budget)
         if not asked.variables:
             return None
         variables = _variables(self.kb, asked.variables)
         right: list[Tensor] = []
-        if columns is None:
+        if data is None:
             worlds, numbers = asked.holding(budget.worlds, self.clock)
             right = by_number(worlds, numbers)
         else:
-            worlds, numbers = _occurring(asked, next(iter(self.layout.rows)), variables, columns, lines)
+            worlds, numbers = _occurring(asked, next(iter(self.layout.rows)), variables, data)
             if math.prod(asked.sizes) <= budget.worlds:  # what is right does not depend on what else occurs
                 every, which = asked.holding(budget.worlds, self.clock)
                 occurs = torch.isin(which, numbers)
@@ -310,26 +316,19 @@ def _variables(kb: KnowledgeBase, names: Sequence[str]) -> list[Variable]:
 
 def _cells(cell: Any) -> Sequence[Any]:
     """What stands in a cell: a sequence, or one value."""
-    return cell if isinstance(cell, tuple) else (cell,)
+    return tuple(cell) if isinstance(cell, list | tuple | Tensor) else (cell,)
 
 
-def _occurring(
-    asked: Asked, rows: str, variables: Sequence[Variable], columns: Mapping[str, list[Any]], lines: Sequence[int]
-) -> tuple[Tensor, Tensor]:
+def _occurring(asked: Asked, rows: str, variables: Sequence[Variable], data: _Part) -> tuple[Tensor, Tensor]:
     """The worlds of the data, each with the observations that it fits."""
+    _, columns, lines = data
     fields = {field for _, field, _ in asked.observations[0]}
     read, used = [], set(fields)
     for variable in variables:
-        values, name = _column(rows, variable, variables, columns)
+        name, element = _column(rows, variable, variables, columns)
         used.add(name)
-        places = {value.lower(): i for i, value in enumerate(variable.values)}
-        for line, value in zip(lines, values, strict=False):
-            if str(value).strip().lower() not in places:
-                raise DataError(
-                    f"row {line + 1}, column {name}: {value!r} is no value of {variable.output}; it has "
-                    f"{', '.join(variable.values)}"
-                )
-        read.append([places[str(value).strip().lower()] for value in values])
+        cells = columns[name] if element is None else [cell[element] for cell in columns[name]]
+        read.append([_place(variable, name, line, cell) for line, cell in zip(lines, cells, strict=True)])
     if unknown := sorted(set(columns) - used):
         raise DataError(f"the data have a column {unknown[0]}, which is no concept and is not observed")
     worlds = torch.tensor(read).T
@@ -338,8 +337,7 @@ def _occurring(
     for k, observation in enumerate(asked.observations):
         key = tuple(tuple(v for (_, f, _), v in observation.items() if f == field) for field in given)
         fitting.setdefault(key, []).append(k)
-    cells = [[tuple(c) if isinstance(c, list | tuple | Tensor) else (c,) for c in columns[field]] for field in given]
-    seen = list(zip(*cells, strict=True)) if given else [()] * len(worlds)
+    seen = list(zip(*[map(_cells, columns[field]) for field in given], strict=True)) if given else [()] * len(worlds)
     pairs = [(row, k) for row, values in enumerate(seen) for k in fitting[tuple(values)]]
     row, number = torch.tensor(pairs).T
     right = asked.holds(worlds[row], number)
@@ -352,18 +350,46 @@ def _occurring(
     return occurring[:, :-1], occurring[:, -1]
 
 
+def _seen(rows: str, variables: Sequence[Variable], data: _Part) -> Iterator[Scene]:
+    """Values that occur where the knowledge asks for nothing: anything may be taken for them."""
+    _, columns, lines = data
+    by_field: dict[str, dict[str, tuple[Variable, str]]] = {}
+    for v in variables:
+        name, _ = _column(rows, v, variables, columns)
+        by_field.setdefault(_read_off(rows, v)[2], {})[v.output] = (v, name)
+    for field, outputs in by_field.items():
+        read = [
+            [_place(v, name, i, x) for i, cell in zip(lines, columns[name], strict=True) for x in _cells(cell)]
+            for v, name in outputs.values()
+        ]
+        worlds = torch.unique(torch.tensor(read, dtype=torch.int64).T, dim=0)
+        if len(worlds):
+            here = [v._replace(object=("seen", field)) for v, _ in outputs.values()]
+            yield Scene(here, worlds, lambda taken_for, _: torch.ones(len(taken_for), dtype=torch.bool))
+
+
+def _place(variable: Variable, column: str, line: int, value: Any) -> int:
+    """The number of a value."""
+    places = {known.lower(): i for i, known in enumerate(variable.values)}
+    if (said := str(value).strip().lower()) not in places:
+        raise DataError(
+            f"row {line + 1}, column {column}: {value!r} is no value of {variable.output}; it has "
+            f"{', '.join(variable.values)}"
+        )
+    return places[said]
+
+
 def _column(
     rows: str, variable: Variable, variables: Sequence[Variable], columns: Mapping[str, list[Any]]
-) -> tuple[list[Any], str]:
-    """What the data say of a variable, and the name of their column; ``digit(images[2])`` is in ``digit(images)``."""
+) -> tuple[str, int | None]:
+    """The column of the data with a variable, and which element: ``digit(images[2])`` is in ``digit(images)``."""
     full, short, field, element = _read_off(rows, variable)
     alone = len({v.output for v in variables if _read_off(rows, v)[2] == field}) == 1
-    names = [n for n in (full, short, *([field] if alone else [])) if n in columns]
-    if not names:
-        wanted = f"wanted one named {short}" + (f" or {field}" if alone else "")
-        raise DataError(f"the data have no column for {variable.name}; {wanted}")
-    cells = columns[names[0]]
-    return [cell[element] for cell in cells] if element is not None else cells, names[0]
+    for name in (full, short, *([field] if alone else [])):
+        if name in columns:
+            return name, element
+    wanted = f"wanted one named {short}" + (f" or {field}" if alone else "")
+    raise DataError(f"the data have no column for {variable.name}; {wanted}")
 
 
 def _read_off(rows: str, variable: Variable) -> tuple[str, str, str, int | None]:

@@ -110,7 +110,8 @@ class Layout:
 
         def inside(node: Expr, children: tuple[int, ...]) -> int:
             groups = node.groups if isinstance(node, Quantifier) else ()
-            return math.prod([self.size(group) ** len(group.names) for group in groups]) * max(children, default=1)
+            own = math.prod([self.size(group) ** len(group.names) for group in groups])
+            return int(own) * max(children, default=1)
 
         return fold(inside, formula)
 

@@ -94,8 +94,10 @@ class MapSearch:
     def __enter__(self) -> MapSearch:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.solver.delete()
+        if "keyboard interrupt" in str(error):  # Ctrl-C, caught and renamed by the solver
+            raise KeyboardInterrupt from None
 
     def variable(self, concept: int, value: int, taken_for: int) -> int:
         return 1 + self.starts[concept] + value * self.sizes[concept] + taken_for
@@ -118,12 +120,7 @@ class MapSearch:
         for _ in range(CONFLICTS // 1000):
             self.meter.check_clock()
             self.solver.conf_budget(1000)
-            try:
-                answer = self.solver.solve_limited(assumptions=assumptions)
-            except Exception as error:  # the solver catches Ctrl-C by itself
-                if "keyboard interrupt" in str(error).lower():
-                    raise KeyboardInterrupt from None
-                raise
+            answer = self.solver.solve_limited(assumptions=assumptions)
             if answer is not None:
                 return bool(answer)
         raise BudgetError("operations", f"the SAT solver met more than {CONFLICTS:,} conflicts")

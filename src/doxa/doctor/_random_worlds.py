@@ -61,7 +61,7 @@ class RandomWorlds:
     def __init__(self, kb: KnowledgeBase, objects: int, generator: torch.Generator, entries: int = ENTRIES) -> None:
         self.kb, self.generator = kb, generator
         signature = kb.signature
-        names = {s.name: [] for s in signature.sorts.values() if has_objects(s)}
+        names: dict[str, list[str]] = {s.name: [] for s in signature.sorts.values() if has_objects(s)}
         for constant in signature.constants.values():
             if has_objects(constant.sort):
                 names[constant.sort.name].append(constant.name)
@@ -138,6 +138,7 @@ class RandomWorlds:
         """The numbers in the largest tensor of all axioms; an error if they are too many."""
         sizes = {f"axiom {a.name!r} has {{:,}} instances": self.layout.instances(a.formula) for a in self.kb.axioms}
         sizes |= {f"{s.name} has {{:,}} values": math.prod(self.layout.shape(s)) for s in symbols(self.kb)}
+        sizes |= {f"{r}.{f} has {{:,}} values": self.layout.total(r, f) for r, f in self.layout.sorts}
         for said, size in sizes.items():
             if size > limit:
                 raise BudgetError(
