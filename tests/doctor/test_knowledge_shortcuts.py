@@ -245,7 +245,7 @@ def test_data_leave_more_shortcuts() -> None:
         (ADDITION.replace("= p.sum", "= p.sum * p.sum"), {}, KnowledgeError, "`d [+] e = p.sum [*] p.sum` tells apart"),
         ("sort A; func f(A) -> Int; [a] forall x: A. f(x) > 0", {}, KnowledgeError, "f yields Int"),
         ("closed pred a; fact a; [b] a", {}, KnowledgeError, "nothing here is learned"),
-        (HEAD + "data s(o: Image*)\n[a] forall t in s. forall x in t.o. digit(x) > 0", {"data": {"o": [1]}}, DataError, "sequence"),
+        (HEAD + "data s(o: Image*)\n[a] forall t in s, x in t.o. digit(x)=0", {"data": {"o": [1]}}, DataError, "list"),
         ("sort L = 0..4; pred cell(L, L); [a] forall x: L. exactly 1 y: L. cell(x, y)", {}, BudgetError, "33,554,432"),
     ],
 )  # fmt: skip

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, pairwise, product
 from typing import Any
@@ -25,18 +24,12 @@ from doxa.logic import (
     Sort,
     postorder,
 )
+from doxa.logic.syntax._operations import ARITHMETIC
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._walk import fold
 
 _MOST = 4096  # values of a term
 _TRIED = 1 << 16  # combinations of values, where something occurs twice in a term
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "mod": operator.mod,
-}
 
 Values = set[Any] | None
 """All numbers that a term may be; None where that is not known."""
@@ -109,8 +102,6 @@ def compared_values(
     """What each field of type Int or Real is compared with, wherever it is used.
 
     Args:
-        axioms: the knowledge.
-        signature: what it is written in.
         given: fields whose numbers are known.
         constants: the values of constants.
         rows: how many rows there are, by name; by default one of each.
@@ -322,7 +313,7 @@ def _computed(term: Expr, leaves: Mapping[Expr, Values]) -> Values:
         if len(sides) != 2 or len(sides[0]) * len(sides[1]) > _MOST * _MOST:
             return None
         divides = node.op in ("//", "mod")
-        values = {_ARITHMETIC[node.op](a, b) for a, b in product(*sides) if b or not divides}
+        values = {ARITHMETIC[node.op](a, b) for a, b in product(*sides) if b or not divides}
         return values if len(values) <= _MOST else None
 
     return fold(computed, term)

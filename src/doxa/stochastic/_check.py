@@ -42,7 +42,6 @@ class Verdict:
     what was tolerated. ``conditions`` has, for each condition of Theorem 1 that was looked at, the largest deviation in
     units of what is tolerated; condition 3 is not needed for unbiasedness.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import LeaveOneOut
     >>> print(check_unbiased(LeaveOneOut(2), Bernoulli(torch.tensor(0.3)), lambda z: z * 2.0, order=1))
@@ -122,7 +121,6 @@ def check_unbiased(
         expected: the expected cost as a function of the parameters, where it cannot be summed or integrated.
         replicates: of the test, if the proposal cannot be enumerated.
 
-    >>> import torch
     >>> from torch.distributions import Categorical
     >>> from doxa.stochastic import FromGradient
     >>> wrong = FromGradient(lambda d, x, f: 2 * d.log_prob(x) * f)          # twice the score function
@@ -172,7 +170,6 @@ def check_tape(
 ) -> Verdict:
     """Check a whole graph: ``model(tape, theta)`` samples and adds costs, and theta may have extra dimensions in front.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import LeaveOneOut, Score
     >>> def model(tape, theta):

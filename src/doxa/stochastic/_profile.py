@@ -102,7 +102,6 @@ def profile_variance(
         batch_dims: of the tape.
         replicates: gradients for each estimator.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli, Independent
     >>> from doxa.stochastic import LeaveOneOut, Score
     >>> logits = torch.zeros(3, requires_grad=True)

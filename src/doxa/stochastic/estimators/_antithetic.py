@@ -54,7 +54,6 @@ class _Twins(Estimator):
 class ARM(_Twins):
     """Augment-REINFORCE-merge: the score of the logistic noise, with the average of a sample and its twin as baseline.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> tape = Tape(batch_dims=1)
@@ -79,7 +78,6 @@ class ARM(_Twins):
 class DisARM(_Twins):
     """DisARM: ARM with the noise integrated out given the pair of samples.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> logits = torch.zeros(3, requires_grad=True)
@@ -121,7 +119,6 @@ class ARMS(Lifted):
 
     is unbiased. It enters as a control variate of the score function.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> tape = Tape(batch_dims=1)

@@ -27,7 +27,6 @@ class Draw:
 
     Every tensor begins with the axis of the m samples, followed by the batch shape of the distribution.
 
-    >>> import torch
     >>> from torch.distributions import Normal
     >>> from doxa.stochastic import Score
     >>> draw = Score().propose(Normal(torch.zeros(4), 1.0), 3)
@@ -61,7 +60,6 @@ class Estimator:
 
     A new estimator is a dozen lines. This one takes antithetic pairs from a Gaussian, and is unbiased at any order:
 
-    >>> import torch
     >>> from torch.distributions import Normal
     >>> from doxa.stochastic import Tape
     >>> class Antithetic(Estimator):

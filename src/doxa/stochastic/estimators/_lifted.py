@@ -87,7 +87,6 @@ class FromGradient(Lifted):
             then passed as a fourth argument.
         extra: how many points ``points`` returns for each sample.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> def score(distribution, value, cost):
@@ -170,7 +169,6 @@ class GO(_Local):
     not matter. Its average over x_j is ``RaoBlackwell``'s term, Σ_v ⊥f_{j,v} ∇p_{j,v}, by summation by parts; that one
     costs as many evaluations as there are values.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> logit = torch.tensor(0.5, requires_grad=True)
@@ -208,7 +206,6 @@ class RaoBlackwell(_Local):
     One sample is shared by all factors. See ``SumAndSample`` for the Rao-Blackwellisation over the most probable
     values.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli, Independent
     >>> from doxa.stochastic import Tape
     >>> tape = Tape()
@@ -249,7 +246,6 @@ class RaoBlackwell(_Local):
 class IndeCateR(RaoBlackwell):
     """Sums each factor out exactly, with a fresh sample of the other factors for each (IndeCateR).
 
-    >>> import torch
     >>> from torch.distributions import Categorical, Independent
     >>> from doxa.stochastic import Tape
     >>> tape = Tape()

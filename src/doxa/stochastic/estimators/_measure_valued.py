@@ -47,7 +47,6 @@ from doxa.stochastic.estimators._random import gumbel, uniform
 class MeasureValued(Estimator):
     """The measure-valued (weak) derivative, by 2n evaluations for each parameter.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> p = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)

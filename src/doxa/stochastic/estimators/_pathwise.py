@@ -33,7 +33,6 @@ class Reparameterise(Estimator):
 
     For Gamma, Beta, Dirichlet and their relatives torch knows the first derivative only.
 
-    >>> import torch
     >>> from torch.distributions import Normal
     >>> from doxa.stochastic import Tape
     >>> mean = torch.tensor(1.0, requires_grad=True)
@@ -71,7 +70,6 @@ class Implicit(Estimator):
 
         x ← x − (F_θ(x) − u) / p_θ(x),      starting from ⊥x,      u = ⊥F_θ(x).
 
-    >>> import torch
     >>> from torch.distributions import Categorical, MixtureSameFamily, Normal
     >>> from doxa.stochastic import Tape
     >>> means = torch.tensor([-1.0, 1.0], requires_grad=True)
@@ -140,7 +138,6 @@ class GumbelSoftmax(_Soft):
 
     ``hard=True`` returns discrete samples with the gradient of the relaxed ones (straight-through Gumbel).
 
-    >>> import torch
     >>> from torch.distributions import OneHotCategorical
     >>> from doxa.stochastic import Tape
     >>> tape = Tape(batch_dims=1)
@@ -171,7 +168,6 @@ class GumbelSoftmax(_Soft):
 class StraightThrough(_Soft):
     """Discrete samples that pass the gradient on to the probabilities as if they were the sample. Biased.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> p = torch.tensor([0.3], requires_grad=True)
@@ -191,7 +187,6 @@ class StraightThrough(_Soft):
 class PerturbAndMAP(LeaveOneOut):
     """Solutions of perturbed inputs, with the score function of the perturbation: unbiased at any order.
 
-    >>> import torch
     >>> from torch.distributions import Independent, Normal
     >>> from doxa.stochastic import Tape
     >>> solver = lambda u: torch.nn.functional.one_hot(u.argmax(-1), u.shape[-1]).float()
@@ -241,7 +236,6 @@ class IMLE(Estimator):
     The distribution needs ``rsample``, and the solution the shape of the input. The second solution is computed in
     the backward pass, so a cost that is never differentiated costs one solution only.
 
-    >>> import torch
     >>> from torch.distributions import Gumbel, Independent
     >>> from doxa.stochastic import Tape
     >>> solver = lambda u: torch.nn.functional.one_hot(u.argmax(-1), u.shape[-1]).float()

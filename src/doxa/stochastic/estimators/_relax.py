@@ -41,7 +41,6 @@ class _Learnt(nn.Module, Score):
 class LAX(_Learnt):
     """The score function with a reparameterised control variate, for continuous variables.
 
-    >>> import torch
     >>> from torch.distributions import Normal
     >>> from doxa.stochastic import Tape
     >>> mean = torch.tensor(0.5, requires_grad=True)
@@ -75,7 +74,6 @@ class RELAX(_Learnt):
     value, for (one-hot) categorical ones the Gumbel-perturbed log-probabilities, with one entry for each category in
     the last dimension.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli, Independent
     >>> from doxa.stochastic import Tape
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1), torch.nn.Flatten(-2))
@@ -125,7 +123,6 @@ class REBAR(RELAX):
 
     ``cost`` computes the cost of values (2n, *batch, *event) that need not be discrete.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> f = lambda z: (z - 0.45) ** 2

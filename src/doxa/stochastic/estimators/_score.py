@@ -25,7 +25,6 @@ from doxa.stochastic.tape._magic import is_wrapped
 class Enumerate(Estimator):
     """The exact expectation: every value, weighted by its probability. Nothing is random, at any order.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> p = torch.tensor(0.3, requires_grad=True)
@@ -73,7 +72,6 @@ class Enumerate(Estimator):
 class Score(Estimator):
     """The score function (REINFORCE) on n independent samples, with no baseline or a constant one.
 
-    >>> import torch
     >>> from torch.distributions import Categorical
     >>> from doxa.stochastic import Tape
     >>> logits = torch.zeros(3, requires_grad=True)
@@ -111,7 +109,6 @@ class LeaveOneOut(Score):
 
     b_j = ⊥ 1/(m−1) Σ_{j'≠j} f(x_{j'}), unbiased at any order (errata 4.2: the summand's index is j').
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> tape = Tape()
@@ -133,7 +130,6 @@ class LeaveOneOut(Score):
 class SelfCritical(Score):
     """The score function with the cost of the most probable value as baseline: one more evaluation, of weight 0.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> tape = Tape(batch_dims=1)
@@ -170,7 +166,6 @@ class MovingAverage(nn.Module, Score):
 
     The average is a buffer, so it is saved with ``state_dict``; it is updated once per tape, after its use.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> estimator = MovingAverage(n=5, decay=0.9)
@@ -220,7 +215,6 @@ class LearnedBaseline(Score):
     connected: the loss gives it no first derivative, and ``Tape.variance_objective`` or a regression on the costs
     trains it.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> logits, b = torch.zeros(4, requires_grad=True), torch.nn.Parameter(torch.tensor(0.0))
@@ -246,7 +240,6 @@ class ImportanceSampling(Score):
 
     A weight belongs to a whole sample: the dimensions of one draw must be in the event of both distributions.
 
-    >>> import torch
     >>> from torch.distributions import Categorical
     >>> from doxa.stochastic import Tape
     >>> logits = torch.zeros(3, requires_grad=True)
@@ -286,7 +279,6 @@ class VIMCO(Score):
     average of the others (Mnih and Rezende 2016). It does not depend on z_j, hence any order. Later nodes need
     ``n=None``.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> logits = torch.zeros(4, requires_grad=True)

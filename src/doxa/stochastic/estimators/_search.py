@@ -5,8 +5,9 @@ Independent factors are sequences whose steps ignore what came before, so the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,52 +20,50 @@ from doxa.stochastic.tape._magic import is_traced
 NEVER = float("-inf")
 
 
-class Tokens(Protocol):
-    """A model of token sequences, one for each of ``rows`` rows, that can be asked step by step."""
+class Tokens:
+    """A model of token sequences, one for each of ``rows`` rows, that can be asked step by step.
 
-    rows: int
-    length: int
-    size: int | None
+    Values are (k, *shape, length), and tokens (rows, k, length).
+    """
 
-    def start(self) -> Any: ...
+    def __init__(self, shape: Sequence[int], length: int, size: int | None) -> None:
+        self.shape, self.rows, self.length, self.size = tuple(shape), prod(shape), length, size
+
+    def start(self) -> Any:
+        """The state before the first token."""
+        return None
+
     def step(self, state: Any, row: Tensor, t: int, token: Tensor | None) -> tuple[Tensor, Any]:
         """Log-probabilities (N, C), float64, of token t for N beams standing in rows ``row``, and the next state."""
+        raise NotImplementedError
 
     def select(self, state: Any, index: Tensor) -> Any:
         """The state of the beams at ``index``."""
+        return None
 
     def values(self, tokens: Tensor) -> Tensor:
-        """From tokens (rows, k, length) to values (k, *batch, *event)."""
+        return tokens.transpose(0, 1).reshape(tokens.shape[1], *self.shape, self.length)
 
     def tokens(self, values: Tensor) -> Tensor:
-        """The inverse: (k, *batch, *event) to (rows, k, length)."""
+        return values.reshape(values.shape[0], self.rows, self.length).transpose(0, 1)
 
 
-class FactorTokens:
+class FactorTokens(Tokens):
     """Independent factors as tokens."""
 
     def __init__(self, distribution: Distribution) -> None:
-        f = factors(distribution)
-        self.shape = tuple(distribution.batch_shape)
-        self._f = f
+        self._f = f = factors(distribution)
         self.table = f.log_probs.detach().double().reshape(-1, *f.log_probs.shape[-2:])
-        self.rows, self.length = self.table.shape[:2]
-        self.size: int | None = f.size
-
-    def start(self) -> None:
-        return None
+        super().__init__(distribution.batch_shape, self.table.shape[1], f.size)
 
     def step(self, state: None, row: Tensor, t: int, token: Tensor | None) -> tuple[Tensor, None]:
         return self.table[:, t].index_select(0, row), None
 
-    def select(self, state: None, index: Tensor) -> None:
-        return None
-
     def values(self, tokens: Tensor) -> Tensor:
-        return self._f.value(tokens.transpose(0, 1).reshape(tokens.shape[1], *self.shape, self.length))
+        return self._f.value(super().values(tokens))
 
     def tokens(self, values: Tensor) -> Tensor:
-        return self._f.index(values).reshape(values.shape[0], self.rows, self.length).transpose(0, 1)
+        return super().tokens(self._f.index(values))
 
 
 def has_tokens(distribution: Distribution, n: int) -> bool:

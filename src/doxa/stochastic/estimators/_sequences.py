@@ -12,7 +12,7 @@ from torch.distributions import Distribution, constraints
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._factors import LARGEST_SUPPORT, all_indices, broadcast
-from doxa.stochastic.estimators._search import stochastic_beam, top_k
+from doxa.stochastic.estimators._search import Tokens, stochastic_beam, top_k
 
 Step = Callable[[Any, Tensor | None], tuple[Tensor, Any]]
 
@@ -31,7 +31,6 @@ class Sequences(Distribution):
     ``LeaveOneOut`` sample ancestrally, ``UnorderedSet`` and ``ScoreWithoutReplacement`` by stochastic beam search,
     ``SumAndSample`` by beam search.
 
-    >>> import torch
     >>> from doxa.stochastic import Tape, UnorderedSet
     >>> table = torch.zeros(4, 3, requires_grad=True)               # next given last; row 3: start
     >>> def step(carry, token):
@@ -155,18 +154,15 @@ class Sequences(Distribution):
         return SequenceTokens(self)
 
 
-class SequenceTokens:
+class SequenceTokens(Tokens):
     """Sequences, asked step by step for a search."""
 
     def __init__(self, distribution: Sequences) -> None:
         self._d = distribution
-        self._index = distribution._index.reshape(-1)
-        self.rows = len(self._index)
-        self.length = distribution.length
-        self.size: int | None = distribution.size
+        super().__init__(distribution.batch_shape, distribution.length, distribution.size)
 
     def start(self) -> tuple[Any, Tensor]:
-        return self._d._begin(self._index)
+        return self._d._begin(self._d._index.reshape(-1))
 
     def step(self, state: Any, row: Tensor, t: int, token: Tensor | None) -> tuple[Tensor, Any]:
         with torch.no_grad():
@@ -175,12 +171,6 @@ class SequenceTokens:
 
     def select(self, state: tuple[Any, Tensor], index: Tensor) -> tuple[Any, Tensor]:
         return _select(state[0], index), state[1][index]
-
-    def values(self, tokens: Tensor) -> Tensor:
-        return tokens.transpose(0, 1).reshape(tokens.shape[1], *self._d.batch_shape, self.length)
-
-    def tokens(self, values: Tensor) -> Tensor:
-        return values.reshape(values.shape[0], self.rows, self.length).transpose(0, 1)
 
 
 def _select(carry: Any, index: Tensor) -> Any:

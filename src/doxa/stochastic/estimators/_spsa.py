@@ -19,7 +19,6 @@ class SPSA(Estimator):
 
     θ are logits, locations, and logarithms of positive parameters.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
     >>> logits = torch.zeros(3, requires_grad=True)

@@ -123,7 +123,6 @@ class SumAndSample(_Mixed):
 
     With ``top=n-1`` this is the Rao-Blackwellised estimator of Liu et al. (2019).
 
-    >>> import torch
     >>> from torch.distributions import Categorical
     >>> from doxa.stochastic import Tape
     >>> tape = Tape()
@@ -162,7 +161,6 @@ class MAPO(nn.Module, _Mixed):
     from tape to tape. The memory grows after each surrogate, is saved with ``state_dict``, and is given to the next
     tape.
 
-    >>> import torch
     >>> from torch.distributions import Categorical
     >>> from doxa.stochastic import Tape
     >>> estimator = MAPO(capacity=1, draws=2)

@@ -65,7 +65,6 @@ class UnorderedSet(_Different):
     unbiased at any order (errata 4.2). The weights sum to 1. Set probabilities are computed in float64 log space, so
     spaces of 2^40 or 10^20 values are as good as small ones.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli, Independent
     >>> from doxa.stochastic import Tape
     >>> tape = Tape()
@@ -129,7 +128,6 @@ class ScoreWithoutReplacement(_Different):
     and the baseline of x is Σ_{x'≠x} w(x') f(x') + p(x) f(x): given κ the values enter independently, so it has the
     expectation E[f] for every x, and its control variate is zero on average at any order.
 
-    >>> import torch
     >>> from torch.distributions import Categorical
     >>> from doxa.stochastic import Tape
     >>> tape = Tape()
@@ -167,7 +165,6 @@ def set_log_probs(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tens
     diagonal of the last one stands p(U | o₁): a value is not drawn twice, and the ratio of the two is then 1 (errata
     4.2).
 
-    >>> import torch
     >>> p = torch.tensor([0.5, 0.3], dtype=torch.float64)
     >>> u, first, _ = set_log_probs(p.log(), torch.tensor(0.2, dtype=torch.float64).log())
     >>> u.exp(), (p.log() + first - u).exp()

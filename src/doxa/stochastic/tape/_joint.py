@@ -27,7 +27,6 @@ Entry = Distribution | Callable[..., Distribution]
 class Joint(Distribution):
     """The joint distribution of several variables; its value holds all of them side by side.
 
-    >>> import torch
     >>> from torch.distributions import Bernoulli, Categorical
     >>> joint = Joint([Bernoulli(torch.tensor(0.3)), lambda a: Categorical(torch.stack([1 + a, 2 - a], -1))])
     >>> a, b = joint.split(joint.sample((4,)))

@@ -20,7 +20,6 @@ from doxa.errors import ConfigError
 def magic_box(l: Tensor) -> Tensor:
     """□(l) = exp(l − ⊥l): the value is 1, the derivative that of l.
 
-    >>> import torch
     >>> x = torch.tensor(3.0, requires_grad=True)
     >>> y = magic_box(2 * x) * x ** 2                     # ∇[□(2x) f] = □(2x) (f' + 2 f)
     >>> y.item(), torch.autograd.grad(y, x)[0].item()
@@ -98,7 +97,6 @@ def guard(x: Tensor, order: int) -> Tensor:
 
     Compiled graphs are left alone: torch itself refuses their second derivative.
 
-    >>> import torch
     >>> x = torch.tensor(3.0, requires_grad=True)
     >>> (slope,) = torch.autograd.grad(guard(x ** 3, 1), x, create_graph=True)
     >>> slope.item()

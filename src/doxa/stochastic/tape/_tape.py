@@ -33,7 +33,6 @@ class Tape:
     A cost is credited to the nodes it can depend on: those sampled before it whose axes it has. ``deps`` narrows this
     down. With ``check_deps`` every such claim is verified by perturbation.
 
-    >>> import torch
     >>> from torch.distributions import OneHotCategorical
     >>> from doxa.stochastic import LeaveOneOut
     >>> logits = torch.zeros(4, 3, requires_grad=True)               # a batch of 4
@@ -125,7 +124,6 @@ class Tape:
 
         An entry may be a function of the values of the earlier entries that returns its distribution.
 
-        >>> import torch
         >>> from torch.distributions import Bernoulli, Categorical
         >>> from doxa.stochastic import Enumerate
         >>> tape = Tape()
@@ -210,7 +208,6 @@ class Tape:
         Nothing is trained behind the back: take ``torch.autograd.grad(objective, estimator.parameters())``, and keep
         the parameters of estimators out of the optimiser of the loss.
 
-        >>> import torch
         >>> from torch.distributions import Bernoulli
         >>> from doxa.stochastic import RELAX
         >>> logits = torch.tensor([0.2], requires_grad=True)
@@ -275,7 +272,6 @@ class Tape:
     def explain(self) -> str:
         """Who was sampled, with which axis and estimator, and which costs are credited to whom.
 
-        >>> import torch
         >>> from torch.distributions import Bernoulli
         >>> from doxa.stochastic import LeaveOneOut
         >>> tape = Tape()
