@@ -94,10 +94,12 @@ class RELAX(_Learnt):
     def propose(self, distribution: Distribution, n: int) -> Draw:
         f = factors(distribution, type(self).__name__)
         wide = f.log_probs.detach().expand(n, *f.log_probs.shape)
-        binary = f.log_probs.shape[-1] == 2
-        # A relaxed sample from noise u, and a second one from noise v with the same discrete value.
-        u, v = (uniform(wide[..., 1] if binary else wide) for _ in range(2))
-        if binary:
+        wide = wide[..., 1] if wide.shape[-1] == 2 else wide
+        return self._complete(distribution, f, uniform(wide), uniform(wide))
+
+    def _complete(self, distribution: Distribution, f: Factors, u: Tensor, v: Tensor) -> Draw:
+        """The relaxed sample from noise u, and a second one from noise v with the same discrete value."""
+        if f.log_probs.shape[-1] == 2:
             alpha = clamped(f.log_probs[..., 1] - f.log_probs[..., 0])
             z = alpha + torch.log(u) - torch.log1p(-u)
             index = (z > 0).long()
