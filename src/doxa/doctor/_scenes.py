@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BudgetError
+from doxa.problem._budget import Meter
 
 _PLACES = 8  # so many variables are tried on both sides of a mixture
 _PAIRS = 4096  # so many pairs of worlds are tried for an example of one
@@ -188,7 +189,7 @@ def _concept(group: tuple[str, ...], scenes: Sequence[Scene]) -> Concept:
     return Concept(f"({', '.join(group)})", tuple(every), tuple(values))
 
 
-def mixtures(right: Iterable[Tensor]) -> tuple[int, Mixture | None]:
+def mixtures(right: Iterable[Tensor], clock: Meter) -> tuple[int, Mixture | None]:
     """How many sets of worlds are no box, and an example.
 
     An independent belief that holds two worlds possible holds everything between them possible: every world that has
@@ -196,9 +197,11 @@ def mixtures(right: Iterable[Tensor]) -> tuple[int, Mixture | None]:
 
     Args:
         right: sets of different worlds, int64 ``(n, W)``, such as the worlds that give one output.
+        clock: stops work.
     """
     count, example = 0, None
     for members in right:
+        clock.check_clock()
         spread = 1
         for column in members.unbind(-1):
             spread *= len(torch.unique(column))
@@ -206,17 +209,18 @@ def mixtures(right: Iterable[Tensor]) -> tuple[int, Mixture | None]:
             continue
         count += 1
         if example is None:
-            example = _between(members)
+            example = _between(members, clock)
     return count, example
 
 
-def _between(members: Tensor) -> Mixture | None:
+def _between(members: Tensor, clock: Meter) -> Mixture | None:
     """Two worlds that differ in as few variables as possible, and one between them that is not right."""
     right = set(map(tuple, members.tolist()))
     tried = 0
     for first in members:
         distance = (members != first).sum(-1)
         for second in members[distance.argsort(stable=True)]:
+            clock.check_clock()
             tried += 1
             if tried > _PAIRS:
                 return None

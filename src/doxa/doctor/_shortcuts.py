@@ -243,11 +243,15 @@ class Search:
             late = error.field == "seconds"
             undecided = f"{step} within {self.budget.seconds:g} seconds" if late else f"{step}: {error}"
         unmixable, mixture, named = 0, None, scenes[0].variables
-        for scene in scenes:
-            here, example = mixtures(scene.right)
-            unmixable += here
-            if mixture is None and example is not None:
-                mixture, named = example, scene.variables
+        try:
+            for scene in scenes:
+                here, example = mixtures(scene.right, self.meter)
+                unmixable += here
+                if mixture is None and example is not None:
+                    mixture, named = example, scene.variables
+        except BudgetError:
+            unmixable, mixture = 0, None
+            undecided = undecided or f"which worlds a belief can mix within {self.budget.seconds:g} seconds"
         return Shortcuts(
             count,
             complete,
