@@ -96,7 +96,7 @@ def test_go_averaged_over_a_factor_is_rao_blackwell() -> None:
 
     def gradients_of(estimator: GO | RaoBlackwell) -> Tensor:
         wide = logits.expand(9, 2, 3).clone().requires_grad_()
-        draw = estimator._complete(Independent(Categorical(logits=wide), 1), index.unsqueeze(0))
+        draw = estimator.complete(Independent(Categorical(logits=wide), 1), index.unsqueeze(0))
         cost, box = table[draw.value[..., 0], draw.value[..., 1]], magic_box(estimator.gradient(draw))
         weight = estimator.weight(draw)
         assert weight is not None
