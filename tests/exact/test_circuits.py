@@ -36,7 +36,6 @@ from doxa.exact.circuits import (
     write_nnf,
 )
 from doxa.exact.circuits._layers import evaluate, make_layers
-from doxa.exact.circuits._real import evaluate_positive, evaluate_real, make_real_layers
 from doxa.exact.circuits._store import key_of, load, pack, save
 from doxa.logic import CNF, count
 from doxa.problem import Belief, BruteForce, Budget, addition, cnf
@@ -415,7 +414,7 @@ def test_semirings(formula: CNF, seed: int) -> None:
 @given(formula=formulas(6), seed=st.integers(0, 99))
 def test_plain_numbers_and_their_derivatives(native: bool, formula: CNF, seed: int) -> None:
     kernel = native_kernel() if native else None
-    layers = make_real_layers(compile_cnf(formula).smooth())
+    layers = make_layers(compile_cnf(formula).smooth(), real=True)
     generator = torch.Generator().manual_seed(seed)
     weights = torch.randn(2 * formula.variables, 3, dtype=torch.float64, generator=generator)
     weights[torch.rand(weights.shape, generator=generator) < 0.2] = 0.0
@@ -424,7 +423,7 @@ def test_plain_numbers_and_their_derivatives(native: bool, formula: CNF, seed: i
     for bits in itertools.product((True, False), repeat=formula.variables):
         if all(any(bits[abs(x) - 1] == (x > 0) for x in clause) for clause in formula.clauses):
             expected = expected + weights[[2 * v + (not bit) for v, bit in enumerate(bits)]].prod(0)
-    value = evaluate_real(layers, weights, kernel=kernel)
+    value = evaluate(layers, weights, kernel=kernel)
     torch.testing.assert_close(value, expected)
     for graph in (False, True):
         slopes = [
@@ -441,14 +440,14 @@ def test_kernel_and_layers_agree_on_plain_numbers() -> None:
     if kernel is None:
         pytest.skip("no C compiler")
     circuit = compile_cnf(sudoku()).smooth()
-    layers, by_logs = make_real_layers(circuit), make_layers(circuit)
+    layers, by_logs = make_layers(circuit, real=True), make_layers(circuit)
     for dtype, tolerance in ((torch.float32, 1e-4), (torch.float64, 1e-11)):
         for rows in (0, 1, 127, 300):
             weights = torch.rand(128, rows, dtype=dtype).requires_grad_()
             values = [
-                evaluate_real(layers, weights),
-                evaluate_real(layers, weights, kernel=kernel),
-                evaluate_positive(by_logs, weights),
+                evaluate(layers, weights),
+                evaluate(layers, weights, kernel=kernel),
+                evaluate(by_logs, weights.log()).exp(),
             ]
             answers = [(value, *torch.autograd.grad(value.sum(), weights)) for value in values]
             torch.testing.assert_close(answers[0], answers[1], rtol=tolerance, atol=tolerance)

@@ -34,32 +34,19 @@ class Kernel:
         """Whether these are numbers that the kernel computes with: on the CPU, in single or double precision."""
         return weights.device.type == "cpu" and weights.dtype in NAMES
 
-    def values(self, circuit: Circuit, weights: Tensor) -> Tensor:
-        """The log-weight of every node ``(nodes, R)`` from those of the literals ``(2 · variables, R)``."""
+    def values(self, circuit: Circuit, weights: Tensor, *, real: bool = False) -> Tensor:
+        """The (log-)weight of every node ``(nodes, R)`` from those of the literals ``(2 · variables, R)``."""
         values = torch.empty(circuit.literals + len(circuit), weights.shape[1], dtype=weights.dtype)
         values[: circuit.literals] = weights
-        self._call("values", circuit, values)
+        self._call("products" if real else "values", circuit, values)
         return values
 
-    def derivatives(self, circuit: Circuit, values: Tensor, grad: Tensor) -> Tensor:
+    def derivatives(self, circuit: Circuit, values: Tensor, grad: Tensor, *, real: bool = False) -> Tensor:
         """The derivative of the root, times ``grad`` ``(R,)``, with respect to the literals."""
         slopes = torch.zeros_like(values)
         slopes[-1] = grad
-        self._call("slopes", circuit, values, slopes)
-        return slopes[: circuit.literals]
-
-    def products(self, circuit: Circuit, weights: Tensor) -> Tensor:
-        """The weight of every node ``(nodes, R)`` from those of the literals: plain numbers, not logarithms."""
-        values = torch.empty(circuit.literals + len(circuit), weights.shape[1], dtype=weights.dtype)
-        values[: circuit.literals] = weights
-        self._call("products", circuit, values)
-        return values
-
-    def product_derivatives(self, circuit: Circuit, values: Tensor, grad: Tensor) -> Tensor:
-        """The derivative of the root's weight, times ``grad`` ``(R,)``, with respect to those of the literals."""
-        slopes = torch.zeros_like(values)
-        slopes[-1] = grad
-        if not self._call("product_slopes", circuit, values, slopes):
+        found = self._call("product_slopes" if real else "slopes", circuit, values, slopes)
+        if real and not found:
             raise MemoryError("no memory for the products of a conjunction")
         return slopes[: circuit.literals]
 
