@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from doxa.amortized.pruners._sat import SatPruner, one_of_each
+from doxa.amortized.pruners._sat import SatPruner
 from doxa.errors import ConfigError, KnowledgeError
+from doxa.exact.circuits._encoding import Booleans
 from doxa.logic import (
     And,
     Call,
     Compare,
     Constant,
-    Count,
     Expr,
     Iff,
     KnowledgeBase,
@@ -34,12 +34,13 @@ from doxa.logic import (
 from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.unfold._propositional import Propositional
-from doxa.problem import Belief, Problem
+from doxa.problem import Problem
+from doxa.problem._functions import Atoms, OverAtoms
 
 By = Literal["whole", "axiom", "clause", "object"]
 
 
-class KnowledgeProblem:
+class KnowledgeProblem(OverAtoms):
     """A problem whose world is the atoms of knowledge and whose outputs say what of it holds.
 
     A single output "it holds" tells an inference model little, and for much knowledge it is nearly always 0. The
@@ -83,15 +84,9 @@ class KnowledgeProblem:
         if not theory.atoms or not self.outputs:
             raise KnowledgeError("the knowledge has no atoms or says nothing, so there is nothing to infer")
         self.theory = theory
-        families = {atom: c.children for c in theory.constraints if isinstance(c, Count) for atom in c.children}
-        self.variables = list(dict.fromkeys(families.get(atom, (atom,)) for atom in theory.atoms))
-        sizes = tuple(len(atoms) if atoms[0] in families else 2 for atoms in self.variables)
-        self.value_of = {
-            atom: (i, value if atom in families else 1)
-            for i, atoms in enumerate(self.variables)
-            for value, atom in enumerate(atoms)
-        }
-        self.problem = Problem(sizes, tuple(len(row) for row in self.outputs), self._evaluate)
+        atoms = Atoms.of(theory)
+        self.variables, self.value_of = atoms.variables, atoms.places
+        self.problem = Problem(atoms.sizes, tuple(len(row) for row in self.outputs), self._evaluate)
 
     def _evaluate(self, worlds: Tensor) -> Tensor:
         flat = worlds.reshape(-1, worlds.shape[-1]).cpu().numpy()
@@ -108,39 +103,6 @@ class KnowledgeProblem:
             columns.append(torch.from_numpy(held.argmax(-1)))
         return torch.stack(columns, -1).reshape(*worlds.shape[:-1], len(columns)).to(worlds.device)
 
-    def belief(self, probs: Mapping[Expr, Tensor]) -> Belief:
-        """A belief from the probability of each atom, by atom; the values of a function must sum to 1.
-
-        >>> from doxa.logic import propositions
-        >>> a, b = propositions("a b")
-        >>> KnowledgeProblem(a | b).belief({a: torch.tensor([0.5, 0.1]), b: torch.tensor([0.5, 0.2])})
-        Belief(batch=(2,), sizes=(2, 2), dtype=torch.float32)
-        """
-        missing = [atom for atom in self.value_of if atom not in probs]
-        unknown = [atom for atom in probs if atom not in self.value_of]
-        if missing or unknown:
-            raise KnowledgeError(
-                f"the belief lacks {', '.join(map(str, missing[:5])) or 'nothing'} and has "
-                f"{', '.join(map(str, unknown[:5])) or 'nothing'} that the knowledge does not mention; give one "
-                f"probability for each of its {len(self.value_of)} atoms"
-            )
-        columns = []
-        for atoms, size in zip(self.variables, self.problem.world, strict=True):
-            parts = [probs[atom] for atom in atoms]
-            columns.append(torch.stack(parts if len(parts) == size else [1 - parts[0], parts[0]], -1))
-        return Belief.from_probs(columns)
-
-    def true_atoms(self, world: Tensor) -> tuple[Expr, ...]:
-        """The atoms that are true in a world ``(W,)``.
-
-        >>> from doxa.logic import propositions
-        >>> a, b = propositions("a b")
-        >>> KnowledgeProblem(a | b).true_atoms(torch.tensor([0, 1]))
-        (<Call b>,)
-        """
-        values = world.tolist()
-        return tuple(atom for atom, (variable, value) in self.value_of.items() if values[variable] == value)
-
     def pruner(self) -> SatPruner:
         """The complete pruner of this problem, by a SAT solver.
 
@@ -149,36 +111,16 @@ class KnowledgeProblem:
         >>> KnowledgeProblem(a & b).pruner()(torch.tensor([1, 1]))              # it holds, and a is true: so b is
         tensor([False,  True])
         """
-        sizes = self.problem.world
-        literals, clauses, count = one_of_each(sizes)
+        booleans = Booleans(self.problem.world)
         # An atom named here stands for "output j has value v"; equivalences tie it to its formula.
         named = [[Call(f"_output_{j}_{v}") for v in range(len(row))] for j, row in enumerate(self.outputs)]
-        ties = [
-            Iff(name, formula)
-            for names, row in zip(named, self.outputs, strict=True)
-            for name, formula in zip(names, row, strict=True)
-        ]
-        atoms = tuple(self.value_of)
-        outputs = tuple(name for row in named for name in row)
-        cnf = to_cnf(And(*ties), method="tseitin", atoms=(*atoms, *outputs))
-        number: list[int | None] = []
-        for atom in cnf.atoms:
-            if atom is not None and atom in self.value_of:
-                variable, value = self.value_of[atom]
-                number.append(literals[variable][value])
-            else:
-                count += 1
-                number.append(count)
-        for clause in cnf.clauses:
-            known = [(number[abs(x) - 1], x > 0) for x in clause]
-            if not any(literal is None and positive for literal, positive in known):
-                clauses.append(
-                    [literal if positive else -literal for literal, positive in known if literal is not None]
-                )
-        place = {name: number[len(atoms) + i] for i, name in enumerate(outputs)}
-        return SatPruner(
-            self.problem.output + sizes, [[place[name] for name in row] for row in named] + literals, clauses
-        )
+        ties = [Iff(*pair) for row in zip(named, self.outputs, strict=True) for pair in zip(*row, strict=True)]
+        atoms = (*self.value_of, *(name for row in named for name in row))
+        numbers, clauses = booleans.translated(to_cnf(And(*ties), method="tseitin", atoms=atoms), self.value_of)
+        literal = dict(zip(atoms, numbers, strict=False))
+        outputs = [[literal[name] for name in row] for row in named]
+        sizes = self.problem.output + self.problem.world
+        return SatPruner(sizes, outputs + booleans.literals, booleans.clauses + clauses)
 
 
 def _outputs(

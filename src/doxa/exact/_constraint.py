@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from doxa.errors import KnowledgeError, ProblemError
 from doxa.exact.engines._compilation import Compilation
-from doxa.logic import CNF, Count, Expr, KnowledgeBase, ground
+from doxa.logic import CNF, Expr, KnowledgeBase, ground
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Impossible, Problem
 from doxa.problem._budget import Budget
-from doxa.problem._functions import Holds
+from doxa.problem._functions import Atoms, Holds, OverAtoms
 
 
-class Constraint(Compilation):
+class Constraint(OverAtoms, Compilation):
     """Exact inference for knowledge: does it hold, in which worlds, and how probable is that?
 
     The knowledge is grounded, and its atoms are taken to be independent. An atom is a world variable with two values;
@@ -59,7 +59,7 @@ class Constraint(Compilation):
         problem, variables = _posed(theory, set(given))
         super().__init__(problem, budget=budget, native=native, cache=cache, impossible=impossible)
         self.variables = variables
-        self._places = {x: place for x, place in problem.formula.places.items() if place[0] < len(variables)}  # type: ignore[union-attr]
+        self.value_of = {x: place for x, place in problem.formula.places.items() if place[0] < len(variables)}  # type: ignore[union-attr]
 
     @property
     def formula(self) -> Expr:
@@ -72,28 +72,6 @@ class Constraint(Compilation):
         """In how many worlds the knowledge holds, over all values of given atoms."""
         return self.circuit.total()
 
-    def belief(self, probs: Mapping[Expr, Tensor]) -> Belief:
-        """A belief from the probability of each atom, by atom; the values of a function must sum to 1.
-
-        >>> from doxa.logic import propositions
-        >>> a, b = propositions("a b")
-        >>> Constraint(a | b).belief({a: torch.tensor([0.5, 0.1]), b: torch.tensor([0.5, 0.2])})
-        Belief(batch=(2,), sizes=(2, 2), dtype=torch.float32)
-        """
-        missing = [atom for atom in self._places if atom not in probs]
-        unknown = [atom for atom in probs if atom not in self._places]
-        if missing or unknown:
-            raise KnowledgeError(
-                f"the belief lacks {', '.join(map(str, missing[:5])) or 'nothing'} and has "
-                f"{', '.join(map(str, unknown[:5])) or 'nothing'} that the knowledge does not mention; give one "
-                f"probability for each of its {len(self._places)} atoms"
-            )
-        columns = []
-        for atoms, size in zip(self.variables, self.problem.world, strict=True):
-            parts = [probs[atom] for atom in atoms]
-            columns.append(torch.stack(parts if len(parts) == size else [1 - parts[0], parts[0]], -1))
-        return Belief.from_probs(columns)
-
     def world(self, atoms: Iterable[Expr]) -> Tensor:
         """The world in which exactly these atoms are true, int64 ``(W,)``.
 
@@ -104,22 +82,11 @@ class Constraint(Compilation):
         """
         world = torch.zeros(len(self.variables), dtype=torch.int64)
         for atom in atoms:
-            if atom not in self._places:
-                raise KnowledgeError(f"the knowledge has no atom {atom}; it has {', '.join(map(str, self._places))}")
-            variable, value = self._places[atom]
+            if atom not in self.value_of:
+                raise KnowledgeError(f"the knowledge has no atom {atom}; it has {', '.join(map(str, self.value_of))}")
+            variable, value = self.value_of[atom]
             world[variable] = value
         return world
-
-    def true_atoms(self, world: Tensor) -> tuple[Expr, ...]:
-        """The atoms that are true in a world ``(W,)``.
-
-        >>> from doxa.logic import propositions
-        >>> a, b = propositions("a b")
-        >>> Constraint(a | b).true_atoms(torch.tensor([0, 1]))
-        (<Call b>,)
-        """
-        values = world.tolist()
-        return tuple(atom for atom, (variable, value) in self._places.items() if values[variable] == value)
 
     def probability(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """p(knowledge holds | P), ``(*batch,)``.
@@ -171,26 +138,20 @@ def _grounded(
     return theory
 
 
-def _posed(theory: Propositional, given: set[Expr]) -> tuple[Problem, list[tuple[Expr, ...]]]:
-    """The problem whether the knowledge holds, and the atoms of each world variable in order of appearance.
-
-    The atoms of a variable are the values of a function, or one atom alone, which has the values false and true.
-    """
+def _posed(theory: Propositional, given: set[Expr]) -> tuple[Problem, Sequence[tuple[Expr, ...]]]:
+    """The problem whether the knowledge holds, and the atoms of each world variable in order of appearance."""
     unknown = given.difference(theory.atoms)
     if unknown:
         raise KnowledgeError(f"the knowledge has no atom {', '.join(map(str, unknown))}, which was said to be given")
-    family = {atom: c.children for c in theory.constraints if isinstance(c, Count) for atom in c.children}
-    every = list(dict.fromkeys(family.get(atom, (atom,)) for atom in theory.atoms))
-    every.sort(key=lambda atoms: not given.isdisjoint(atoms))  # the world first
-    count = sum(given.isdisjoint(atoms) for atoms in every)
-    sizes = [len(atoms) if atoms[0] in family else 2 for atoms in every]
-    places = {x: (v, i if x in family else 1) for v, atoms in enumerate(every) for i, x in enumerate(atoms)}
-    names = [str(atoms[0]).rsplit(" = ", 1)[0] if atoms[0] in family else str(atoms[0]) for atoms in every]
+    atoms = Atoms.of(theory)
+    both = sorted(zip(*atoms, strict=True), key=lambda pair: not given.isdisjoint(pair[0]))  # the world first
+    atoms = Atoms([variable for variable, _ in both], tuple(size for _, size in both))
+    count = sum(given.isdisjoint(variable) for variable in atoms.variables)
     problem = Problem(
-        tuple(sizes[:count]),
+        atoms.sizes[:count],
         (2,),
-        Holds(theory.formula, places),
-        names=(*names[:count], "holds", *names[count:]),
-        given=tuple(sizes[count:]),
+        Holds(theory.formula, atoms.places),
+        names=(*atoms.names[:count], "holds", *atoms.names[count:]),
+        given=atoms.sizes[count:],
     )
-    return problem, every[:count]
+    return problem, atoms.variables[:count]

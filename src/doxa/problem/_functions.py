@@ -6,17 +6,19 @@ Each takes worlds ``(..., W)`` and, where the problem has given variables, their
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from doxa.errors import ProblemError
-from doxa.logic import Expr
+from doxa.errors import KnowledgeError, ProblemError
+from doxa.logic import Count, Expr
 from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.unfold._propositional import Propositional
+from doxa.problem._belief import Belief
 from doxa.problem._factors import Program
 from doxa.problem._logspace import common_batch
 
@@ -119,3 +121,72 @@ class Holds(Columns):
         values = [*worlds.unbind(-1), *([] if given is None else given.unbind(-1))]
         truth = evaluate(self.formula, {atom: values[v] == value for atom, (v, value) in self.places.items()})
         return [truth if isinstance(truth, Tensor) else torch.tensor(bool(truth), device=worlds.device)]
+
+
+class Atoms(NamedTuple):
+    """Ground atoms as variables: an atom alone has the values false and true, the atoms f(t) = v are values of f(t)."""
+
+    variables: Sequence[tuple[Expr, ...]]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, theory: Propositional) -> Atoms:
+        """The variables of ground knowledge, in order of appearance."""
+        family = {atom: c.children for c in theory.constraints if isinstance(c, Count) for atom in c.children}
+        variables = list(dict.fromkeys(family.get(atom, (atom,)) for atom in theory.atoms))
+        return cls(variables, tuple(len(atoms) if atoms[0] in family else 2 for atoms in variables))
+
+    @property
+    def places(self) -> dict[Expr, tuple[int, int]]:
+        """For each atom its variable, and the value at which it is true."""
+        both = enumerate(zip(self.variables, self.sizes, strict=True))
+        return {x: (v, i if len(atoms) == size else 1) for v, (atoms, size) in both for i, x in enumerate(atoms)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the functions and of the other atoms."""
+        both = zip(self.variables, self.sizes, strict=True)
+        return tuple(str(x[0]).rsplit(" = ", 1)[0] if len(x) == size else str(x[0]) for x, size in both)
+
+
+class OverAtoms:
+    """What has ground atoms for a world: beliefs and worlds in terms of them."""
+
+    variables: Sequence[tuple[Expr, ...]]
+    value_of: Mapping[Expr, tuple[int, int]]
+
+    def belief(self, probs: Mapping[Expr, Tensor]) -> Belief:
+        """A belief from the probability of each atom, by atom; the values of a function must sum to 1.
+
+        >>> from doxa.exact import Constraint
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> Constraint(a | b).belief({a: torch.tensor([0.5, 0.1]), b: torch.tensor([0.5, 0.2])})
+        Belief(batch=(2,), sizes=(2, 2), dtype=torch.float32)
+        """
+        missing = [atom for atom in self.value_of if atom not in probs]
+        unknown = [atom for atom in probs if atom not in self.value_of]
+        if missing or unknown:
+            raise KnowledgeError(
+                f"the belief lacks {', '.join(map(str, missing[:5])) or 'nothing'} and has "
+                f"{', '.join(map(str, unknown[:5])) or 'nothing'} that the knowledge does not mention; give one "
+                f"probability for each of its {len(self.value_of)} atoms"
+            )
+        columns = []
+        for atoms in self.variables:
+            parts = [probs[atom] for atom in atoms]
+            alone = len(atoms) == 1 and self.value_of[atoms[0]][1] == 1
+            columns.append(torch.stack([1 - parts[0], parts[0]] if alone else parts, -1))
+        return Belief.from_probs(columns)
+
+    def true_atoms(self, world: Tensor) -> tuple[Expr, ...]:
+        """The atoms that are true in a world ``(W,)``.
+
+        >>> from doxa.exact import Constraint
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> Constraint(a | b).true_atoms(torch.tensor([0, 1]))
+        (<Call b>,)
+        """
+        values = world.tolist()
+        return tuple(atom for atom, (variable, value) in self.value_of.items() if values[variable] == value)

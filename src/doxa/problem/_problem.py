@@ -15,7 +15,7 @@ from doxa.logic.syntax._simplify import atoms_of
 from doxa.problem._check import CheckReport, check, enumerate_dependence
 from doxa.problem._definition import Definition
 from doxa.problem._factors import Factor
-from doxa.problem._functions import EachArgument, EachWorld, FromProgram, Holds
+from doxa.problem._functions import Atoms, EachArgument, EachWorld, FromProgram, Holds
 from doxa.problem._machine import machine_parts
 
 
@@ -186,22 +186,20 @@ class Problem(Definition):
                 [0]])
         """
         every = [tuple(atoms) for atoms in (*variables, *given)]
-        sizes = [max(2, len(atoms)) for atoms in every]
-        places = {x: (v, i if len(atoms) > 1 else 1) for v, atoms in enumerate(every) for i, x in enumerate(atoms)}
+        atoms, count = Atoms(every, tuple(max(2, len(row)) for row in every)), len(variables)
+        places = atoms.places
         unknown = [atom for atom in atoms_of(formula) if atom not in places]
         if unknown or len(places) != sum(map(len, every)) or not all(every):
             raise KnowledgeError(
                 f"the variables lack {', '.join(map(str, unknown[:5])) or 'nothing'} of the formula; expected every "
                 "atom once, among those of a world variable or of a given one"
             )
-        own = [str(atoms[0]).rsplit(" = ", 1)[0] if len(atoms) > 1 else str(atoms[0]) for atoms in every]
-        count = len(variables)
         return cls(
-            tuple(sizes[:count]),
+            atoms.sizes[:count],
             (2,),
             Holds(formula, places),
-            names=tuple(names) or (*own[:count], "holds", *own[count:]),
-            given=tuple(sizes[count:]),
+            names=tuple(names) or (*atoms.names[:count], "holds", *atoms.names[count:]),
+            given=atoms.sizes[count:],
         )
 
     def evaluate_factors(self, worlds: Tensor, given: Tensor | None = None) -> Tensor:

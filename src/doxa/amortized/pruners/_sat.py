@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ProblemError
+from doxa.exact.circuits._encoding import Booleans
 from doxa.problem import Problem
 
 MOST_REMEMBERED = 100_000
@@ -57,7 +57,8 @@ class SatPruner(Pruner):
         """
         if problem.factors is None:
             raise ProblemError("the problem has no factors to make clauses of; use SupportPruner or a function")
-        literals, clauses, _ = one_of_each(problem.sizes)
+        booleans = Booleans(problem.sizes)
+        literals, clauses = booleans.literals, booleans.clauses
         for factor in problem.factors:
             scope = [problem.index(variable) for variable in factor.scope]
             for values in (~factor.table).nonzero().tolist():
@@ -97,29 +98,3 @@ class SatPruner(Pruner):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_solver": None}  # a copy reads the clauses again
-
-
-def one_of_each(sizes: Sequence[int]) -> tuple[list[list[int | None]], list[list[int]], int]:
-    """Literals for variables with several values, the clauses that give each exactly one, and how many Booleans.
-
-    A variable with two values is one Boolean; one with more has a Boolean for each value; one with a single value none.
-
-    >>> one_of_each((2, 1))
-    ([[-1, 1], [None]], [], 1)
-    """
-    literals: list[list[int | None]] = []
-    clauses: list[list[int]] = []
-    count = 0
-    for size in sizes:
-        if size == 1:
-            literals.append([None])
-        elif size == 2:
-            count += 1
-            literals.append([-count, count])
-        else:
-            own = list(range(count + 1, count + size + 1))
-            count += size
-            literals.append(list(own))
-            clauses.append(own)
-            clauses += [[-a, -b] for a, b in combinations(own, 2)]
-    return literals, clauses, count

@@ -8,7 +8,7 @@ which weigh 1 can be left out of the circuit. Variables with one value need no B
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._circuit import Circuit
-from doxa.logic import CNF, Not, postorder, to_cnf
+from doxa.logic import CNF, Expr, Not, postorder, to_cnf
 from doxa.problem import Problem
 from doxa.problem._budget import Budget
 from doxa.problem._factors import Step, compared
@@ -47,7 +47,7 @@ class Encoding:
 
 
 @dataclass
-class Atoms:
+class Booleans:
     """Booleans for variables with several values, and their literals."""
 
     sizes: Sequence[int]
@@ -68,6 +68,28 @@ class Atoms:
         """The literal that says ``variable = value``; None if it always is."""
         size, first = self.sizes[variable], self.first[variable]
         return None if size == 1 else (first if value else -first) if size == 2 else first + value
+
+    @property
+    def literals(self) -> list[list[int | None]]:
+        """The literals of all values of all variables."""
+        return [[self.literal(v, value) for value in range(size)] for v, size in enumerate(self.sizes)]
+
+    def translated(self, cnf: CNF, places: Mapping[Expr, tuple[int, int]]) -> tuple[list[int | None], list[list[int]]]:
+        """Clauses in these literals, and the literal of each of their variables; those without a place get new ones."""
+        numbers: list[int | None] = []
+        extra = self.count
+        for atom in cnf.atoms:
+            if atom is not None and atom in places:
+                numbers.append(self.literal(*places[atom]))
+            else:
+                extra += 1
+                numbers.append(extra)
+        clauses = []
+        for clause in cnf.clauses:
+            known = [(numbers[abs(literal) - 1], literal > 0) for literal in clause]
+            if not any(mine is None and positive for mine, positive in known):  # None is always true
+                clauses.append([mine if positive else -mine for mine, positive in known if mine is not None])
+        return numbers, clauses
 
     def encoding(self, clauses: list[list[int]], variables: int, places: dict[int, int], zero: int) -> Encoding:
         """An encoding; ``places`` says where the log-weights of each weighted variable begin."""
@@ -99,19 +121,19 @@ def encode(problem: Problem, budget: Budget | None = None) -> Encoding:
             "use Enumeration if its worlds are few"
         )
     count_clauses(problem, budget or Budget())
-    atoms = Atoms(problem.sizes)
-    clauses = list(atoms.clauses)
+    booleans = Booleans(problem.sizes)
+    clauses = list(booleans.clauses)
 
     def forbid(variables: Sequence[int], number: int, target: tuple[int, int] | None) -> None:
         """Not these values, given as a number, unless the target has its value."""
         clause = []
         for v in reversed(variables):
-            literal = atoms.literal(v, number % problem.sizes[v])
+            literal = booleans.literal(v, number % problem.sizes[v])
             number //= problem.sizes[v]
             if literal is not None:
                 clause.append(-literal)
         if target is not None:
-            literal = atoms.literal(*target)
+            literal = booleans.literal(*target)
             if literal is None:
                 return
             clause.append(literal)
@@ -125,7 +147,7 @@ def encode(problem: Problem, budget: Budget | None = None) -> Encoding:
             for number, allowed in enumerate(check[1].tolist()):
                 if not allowed:
                     forbid(check[0], number, None)
-    return atoms.encoding(clauses, atoms.count, *_places((problem.world, problem.output, problem.given)))
+    return booleans.encoding(clauses, booleans.count, *_places((problem.world, problem.output, problem.given)))
 
 
 def count_clauses(problem: Problem, budget: Budget) -> int:
@@ -157,34 +179,16 @@ def encode_formula(problem: Problem, holds: bool, budget: Budget, *, breaking: b
     assert problem.formula is not None
     count_clauses(problem, budget)
     formula, places = problem.formula.formula, problem.formula.places
-    atoms = Atoms(problem.world + problem.given)
+    booleans = Booleans(problem.world + problem.given)
     cnf = to_cnf(formula, method="tseitin", atoms=tuple(places))
     broken = breaking and not holds and not cnf.auxiliary
     if not holds and not broken:
         cnf = to_cnf(Not(formula), method="tseitin", atoms=tuple(places))
-    number: list[int | None] = [None]
-    extra = atoms.count
-    for atom in cnf.atoms:
-        if atom is None:
-            extra += 1
-            number.append(extra)
-        else:
-            number.append(atoms.literal(*places[atom]))
-    clauses = []
-    for clause in cnf.clauses:
-        new, satisfied = [], False
-        for literal in clause:
-            mine = number[abs(literal)]
-            if mine is None:  # always true
-                satisfied |= literal > 0
-            else:
-                new.append(mine if literal > 0 else -mine)
-        if not satisfied:
-            clauses.append(new)
+    numbers, clauses = booleans.translated(cnf, places)
+    every, where = max([booleans.count, *(n for n in numbers if n)]), _places((problem.world, problem.given))
     if broken:
-        encoding = atoms.encoding(atoms.clauses, extra, *_places((problem.world, problem.given)))
-        return replace(encoding, broken=tuple(map(tuple, clauses)))
-    return atoms.encoding(atoms.clauses + clauses, extra, *_places((problem.world, problem.given)))
+        return replace(booleans.encoding(booleans.clauses, every, *where), broken=tuple(map(tuple, clauses)))
+    return booleans.encoding(booleans.clauses + clauses, every, *where)
 
 
 def _places(blocks: Sequence[Sequence[int]]) -> tuple[dict[int, int], int]:
