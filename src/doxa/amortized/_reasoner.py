@@ -6,7 +6,7 @@ import math
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from doxa.amortized._decoding import Decoded, beam_search, draw
 from doxa.amortized._logspace import NEG_INF, pick
@@ -20,12 +20,11 @@ from doxa.amortized.training._priors import MixtureDirichlet, Prior
 from doxa.amortized.training._processes import average, gathered, start_equal
 from doxa.amortized.training._ring import Ring
 from doxa.errors import ConfigError, ProblemError
-from doxa.problem import Belief, Explanations, Problem
+from doxa.problem import Belief, Explanations, Impossible, Problem
+from doxa.problem._reasoner import Probabilistic
 
-Impossible = Literal["raise", "inf", "finite"]
 
-
-class AmortizedReasoner(nn.Module):
+class AmortizedReasoner(Probabilistic):
     """A-NeSI: q(y | P) and q(w | y, P) are learnt from data that the problem itself generates.
 
         P ~ p(P),   w ~ p(w | P),   y = c(w);     q learns to tell y and w from P      (dissertation, chapter 6)
@@ -68,8 +67,7 @@ class AmortizedReasoner(nn.Module):
         impossible: Impossible = "raise",
         guarantee: bool = False,
     ) -> None:
-        super().__init__()
-        self.problem = problem
+        super().__init__(problem, impossible)
         self.model = ScanModel(problem) if model is None else model
         self.prior = MixtureDirichlet(problem.world) if prior is None else prior
         if pruner is None and problem.pruner is not None:
@@ -87,9 +85,7 @@ class AmortizedReasoner(nn.Module):
             raise ConfigError(f"beams is {beams} and on_policy {on_policy}, expected at least 1, and a share of 0 to 1")
         if on_policy and not self.model.explains:
             raise ConfigError("on_policy needs worlds to sample; make the model with explain=True")
-        if impossible not in ("raise", "inf", "finite"):
-            raise ConfigError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
-        self.beams, self.on_policy, self.objective, self.impossible = beams, on_policy, objective, impossible
+        self.beams, self.on_policy, self.objective = beams, on_policy, objective
         self.updates: Tensor
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         if guarantee:
@@ -140,17 +136,10 @@ class AmortizedReasoner(nn.Module):
         torch.Size([3])
         """
         with frozen(self.model):
-            log_prob = self.log_prob(belief, output, given=given)
-        dead = log_prob == NEG_INF
-        if self.impossible == "finite":
-            return -log_prob.masked_fill(dead, math.log(torch.finfo(log_prob.dtype).tiny))
-        if self.impossible == "raise" and dead.any():
-            rows = ", ".join(str(tuple(row.tolist())) for row in dead.nonzero()[:10])
-            raise ProblemError(
-                f"impossible outputs in rows {rows}: the pruner forbids them; correct the rows, or make the reasoner "
-                "with impossible='finite'"
-            )
-        return -log_prob
+            return super().loss(belief, output, given=given)
+
+    def _why_impossible(self, output: Tensor, given: Tensor | None) -> str:
+        return "the pruner forbids them"
 
     def output_log_probs(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """log q(y = v | P) of every value v of the only output, ``(*batch, size)``; the model is held fixed.

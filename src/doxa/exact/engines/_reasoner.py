@@ -11,23 +11,22 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor
 
-from doxa.errors import BudgetError, ConfigError, ProblemError
+from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import NEG_INF, Drawn, Reduce, best, log_sum
 from doxa.exact.engines._derivatives import contract, derivatives, log_of
 from doxa.exact.engines._search import k_best, most_probable_output
 from doxa.problem import Belief, Explanations, Impossible, Problem
-from doxa.problem._budget import Budget, Meter
-from doxa.problem._logspace import common_batch, is_traced
-from doxa.problem._reasoner import describe_impossible
+from doxa.problem._budget import Budget
+from doxa.problem._logspace import common_batch
+from doxa.problem._reasoner import Probabilistic
 
 
-class ExactReasoner(nn.Module, ABC):
+class ExactReasoner(Probabilistic, ABC):
     """Exact inference: p(y | P) and all that follows from it, batched and differentiable any number of times.
 
     ``Enumeration``, ``Elimination`` and ``Compilation`` are its engines; ``plan`` picks one. Outputs are int64
@@ -44,13 +43,9 @@ class ExactReasoner(nn.Module, ABC):
     exactness: Literal["exact"] = "exact"
 
     def __init__(self, problem: Problem, *, impossible: Impossible, budget: Budget | None, entries: int) -> None:
-        super().__init__()
-        if impossible not in get_args(Impossible):
-            raise ConfigError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
-        self.problem = problem
-        self.impossible: Impossible = impossible
-        self.budget = budget or Budget()
-        self._rows_at_once = self.budget.entries // max(entries, 1)
+        limits = budget or Budget()
+        super().__init__(problem, impossible, limits.entries // max(entries, 1))
+        self.budget = limits
         if not self._rows_at_once:
             raise BudgetError(
                 "entries",
@@ -81,22 +76,6 @@ class ExactReasoner(nn.Module, ABC):
 
         return self._by_rows(query, belief, output, given, recompute=True)[0]
 
-    def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
-        """-log p(y | P), ``(*batch,)``. What happens to impossible outputs is an option of the reasoner.
-
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
-        >>> Elimination(addition(1)).loss(Belief.uniform((10, 10), batch=(2,)), torch.tensor([[1, 8], [1, 9]]))
-        Traceback (most recent call last):
-        doxa.errors.ProblemError: impossible outputs in rows (1,): no world gives (1, 9), ...
-        """
-        log_prob = self.log_prob(belief, output, given=given)
-        if self.impossible == "finite":
-            return -log_prob.masked_fill(log_prob == NEG_INF, math.log(torch.finfo(log_prob.dtype).tiny))
-        if self.impossible == "raise":
-            self._require_possible(log_prob, output, given)
-        return -log_prob
-
     def possible(self, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """Whether some world gives the (observed part of the) output: bool ``(*batch,)``.
 
@@ -120,15 +99,14 @@ class ExactReasoner(nn.Module, ABC):
         >>> Elimination(addition(1)).marginals(Belief.uniform((10, 10))).probs[0, :2]         # is there a carry?
         tensor([0.5500, 0.4500])
         """
-        observed = self._unobserved(belief) if output is None else output
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             agreeing = self._agreeing(out, rows.dtype)
             total, (_, shares) = derivatives(lambda w, y: self._log_weight(w, y, seen, log_sum), rows, agreeing)
             return log_of(shares), total
 
-        log_probs, total = self._by_rows(query, belief, observed, given)
-        self._require_possible(total, observed, given)
+        log_probs, total = self._by_rows(query, belief, output, given)
+        self._require_possible(total, self._observed(belief, output), given)
         return Belief(log_probs, self.problem.output, validate=False)
 
     def posterior(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Belief:
@@ -172,7 +150,7 @@ class ExactReasoner(nn.Module, ABC):
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             return most_probable_output(self._next_value, rows, seen, self.problem.output, width)
 
-        output, proven = self._by_rows(query, belief.detach(), self._unobserved(belief), given, shrink=width)
+        output, proven = self._by_rows(query, belief.detach(), None, given, shrink=width)
         return output, proven
 
     def explain(self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
@@ -369,58 +347,3 @@ class ExactReasoner(nn.Module, ABC):
         seen = output.unsqueeze(-1)
         agrees = (values == seen) | ((seen < 0) & (values < sizes))
         return torch.zeros(agrees.shape, dtype=dtype, device=output.device).masked_fill(~agrees, NEG_INF)
-
-    def _unobserved(self, belief: Belief) -> Tensor:
-        return torch.full((len(self.problem.output),), -1, device=belief.log_probs.device)
-
-    def _by_rows(
-        self,
-        query: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, ...]],
-        belief: Belief,
-        output: Tensor,
-        given: Tensor | None,
-        *,
-        recompute: bool = False,
-        shrink: int = 1,
-        checked: bool = False,
-    ) -> tuple[Tensor, ...]:
-        """Answer a query about rows, outputs and given values of a flat batch, in parts that fit in memory."""
-        if not checked:
-            self.problem.require(belief, output, given)
-        if torch.is_inference_mode_enabled():  # questions are answered by derivatives, which that mode forbids
-            with torch.inference_mode(False), torch.no_grad():
-                fresh = Belief(belief.log_probs.clone(), belief.sizes, validate=False)
-                seen = None if given is None else given.clone()
-                return self._by_rows(query, fresh, output.clone(), seen, shrink=shrink, checked=True)
-        batch = belief.batch_shape
-        width = max(self.problem.world)
-        widest = belief.log_probs if belief.log_probs.shape[-1] == width else belief.log_probs[..., :width]
-        flat = [widest if len(batch) == 1 else widest.reshape(math.prod(batch), *widest.shape[-2:])]
-        for values in (output,) if given is None else (output, given):
-            every = values if len(batch) == 1 and values.ndim == 2 else values.expand(*batch, -1)
-            flat.append(every if len(batch) == 1 else every.reshape(len(flat[0]), values.shape[-1]))
-
-        def ask(rows: Tensor, out: Tensor, seen: Tensor | None = None) -> tuple[Tensor, ...]:
-            return query(rows, out, seen)
-
-        step = max(1, self._rows_at_once // shrink)
-        if len(flat[0]) == 0:  # the shapes of the answers are those for one row
-            one = [x.new_zeros(1, *x.shape[1:]) for x in flat]
-            one[1] = one[1] - 1
-            answers = tuple(x[:0] + flat[0].sum() if x.is_floating_point() else x[:0] for x in ask(*one))
-        elif len(flat[0]) <= step:
-            answers = ask(*flat)
-        else:
-            meter = Meter(self.budget, f"a question about {len(flat[0]):,} rows")
-            # Recomputing a part in its backward pass keeps only one part's numbers alive; torch.func cannot do it.
-            again = recompute and torch.is_grad_enabled() and flat[0].requires_grad and not is_traced(flat[0])
-            chunks = []
-            for part in zip(*(torch.split(x, step) for x in flat), strict=True):
-                meter.check_clock()
-                chunks.append(checkpoint(ask, *part, use_reentrant=False) if again else ask(*part))
-            answers = tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
-        return answers if len(batch) == 1 else tuple(x.reshape((*batch, *x.shape[1:])) for x in answers)
-
-    def _require_possible(self, log_prob: Tensor, output: Tensor, given: Tensor | None) -> None:
-        if not is_traced(log_prob) and bool((log_prob == NEG_INF).any()):
-            raise ProblemError(describe_impossible(log_prob, output, given, self.possible))
