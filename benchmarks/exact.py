@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from doxa.exact import Compilation, Constraint, Elimination, plan
 from doxa.exact.circuits import Circuit, compile_cnf, native_kernel
-from doxa.exact.circuits._backends import compile_with
+from doxa.exact.circuits._compiler import compile_with
 from doxa.exact.circuits._encoding import encode
 from doxa.exact.circuits._layers import Layers, evaluate, make_layers
 from doxa.exact.circuits._native import Kernel

@@ -35,8 +35,8 @@ from doxa.exact.circuits import (
     weigh,
     write_nnf,
 )
+from doxa.exact.circuits._files import key_of, load, pack, save
 from doxa.exact.circuits._layers import evaluate, make_layers
-from doxa.exact.circuits._store import key_of, load, pack, save
 from doxa.logic import CNF, count
 from doxa.problem import Belief, BruteForce, Budget, addition, cnf
 
@@ -294,7 +294,7 @@ def available() -> list[str]:
 @settings(deadline=None, max_examples=25)
 @given(formula=formulas(6))
 def test_other_compilers_count_the_same(formula: CNF) -> None:
-    from doxa.exact.circuits._backends import compile_with
+    from doxa.exact.circuits._compiler import compile_with
 
     for backend in available():
         assert compile_with(backend, formula, Budget())[0].count() == count(formula)  # type: ignore[arg-type]

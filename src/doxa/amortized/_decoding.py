@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from doxa.amortized._logspace import NEG_INF, log_softmax
-from doxa.amortized.models._model import InferenceModel
+from doxa.amortized.models._model import NEG_INF, InferenceModel, log_softmax
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from doxa.amortized.pruners._sat import SatPruner
+from doxa.amortized.pruners._derived import SatPruner
 from doxa.errors import ConfigError, KnowledgeError
 from doxa.exact.circuits._encoding import Booleans
 from doxa.logic import (

@@ -9,16 +9,21 @@ import torch
 from torch import Tensor
 
 from doxa.amortized._decoding import Decoded, beam_search, draw
-from doxa.amortized._logspace import NEG_INF, pick
-from doxa.amortized.models._model import InferenceModel, frozen
+from doxa.amortized.models._model import NEG_INF, InferenceModel, frozen, pick
 from doxa.amortized.models._scan import ScanModel
 from doxa.amortized.pruners._pruner import FunctionPruner, Pruner
-from doxa.amortized.training._calibration import Calibration, HasLogProb, calibrate
-from doxa.amortized.training._divergences import Divergence
-from doxa.amortized.training._losses import joint_matching_loss, on_policy_loss, prediction_loss, supervised_loss
-from doxa.amortized.training._priors import MixtureDirichlet, Prior
+from doxa.amortized.training._losses import (
+    Calibration,
+    Divergence,
+    HasLogProb,
+    calibrate,
+    joint_matching_loss,
+    on_policy_loss,
+    prediction_loss,
+    supervised_loss,
+)
+from doxa.amortized.training._priors import MixtureDirichlet, Prior, Ring
 from doxa.amortized.training._processes import average, gathered, start_equal
-from doxa.amortized.training._ring import Ring
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Explanations, Impossible, Problem
 from doxa.problem._reasoner import Probabilistic

@@ -15,8 +15,7 @@ from doxa.logic.syntax._simplify import atoms_of
 from doxa.problem._check import CheckReport, check, enumerate_dependence
 from doxa.problem._definition import Definition
 from doxa.problem._factors import Factor
-from doxa.problem._functions import Atoms, EachArgument, EachWorld, FromProgram, Holds
-from doxa.problem._machine import machine_parts
+from doxa.problem._functions import Atoms, EachArgument, EachWorld, FromProgram, Holds, machine_parts
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,17 +1,78 @@
-"""What an inference model is trained on, and what it trains a perception network with."""
+"""How far q is from p: divergences, the losses that an inference model is trained on, and what is left after it."""
 
 from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from doxa.amortized._decoding import draw
-from doxa.amortized._logspace import NEG_INF, log_world
-from doxa.amortized.models._model import InferenceModel, frozen
+from doxa.amortized.models._model import NEG_INF, InferenceModel, frozen, log_world
 from doxa.amortized.pruners._pruner import Pruner
-from doxa.amortized.training._divergences import Divergence, sampled_divergence
 from doxa.errors import ConfigError
-from doxa.problem import Belief
+from doxa.problem import Belief, BruteForce, Problem
+
+Divergence = Literal["matching", "forward-kl", "reverse-kl", "hellinger"]
+Policy = Literal["off", "on"]
+
+
+def divergence(log_p: Tensor, log_q: Tensor, kind: Divergence = "forward-kl") -> Tensor:
+    """The divergence of two distributions, given by the log-probabilities of all outcomes on the last axis.
+
+        forward KL    KL(p ‖ q) = Σ p log(p / q)
+        reverse KL    KL(q ‖ p) = Σ q log(q / p)
+        Hellinger     H² = ½ Σ (√p - √q)² = 1 - Σ √(p q)                            (errata 5.3)
+        matching      E_p[log²(q / p)], the pseudo-divergence of f(t) = t log² t
+
+    Outcomes of probability 0 on the left of a logarithm count 0.
+
+    >>> p, q = torch.tensor([0.5, 0.5]).log(), torch.tensor([0.9, 0.1]).log()
+    >>> [round(divergence(p, q, kind).item(), 6) for kind in ("hellinger", "matching", "reverse-kl")]
+    [0.105573, 1.467892, 0.368064]
+    """
+    if kind == "hellinger":
+        both = (0.5 * (log_p + log_q)).exp()
+        return 1 - both.sum(-1)
+    if kind == "reverse-kl":
+        log_p, log_q = log_q, log_p
+    elif kind not in ("forward-kl", "matching"):
+        raise ConfigError(f"kind is {kind!r}, expected 'matching', 'forward-kl', 'reverse-kl' or 'hellinger'")
+    counts = log_p > NEG_INF
+    ratio = torch.where(counts, log_p, 0.0) - torch.where(counts, log_q, 0.0)
+    return (log_p.exp() * (ratio.square() if kind == "matching" else ratio)).sum(-1)
+
+
+def sampled_divergence(log_q: Tensor, log_p: Tensor, kind: Divergence = "matching", policy: Policy = "off") -> Tensor:
+    """One loss per sample, whose expectation has the gradient of the divergence with respect to the parameters of q.
+
+    ``"off"``: the samples came from p. ``"on"``: they came from q, and the gradient through the sampling is accounted
+    for, as ∇ Σ q f = E_q[f ∇ log q] + E_q[∇ f] demands. The exception is ``"matching"``, which the dissertation
+    takes on policy without it: its gradient is then 2 ∇ KL(q ‖ p) ("Relation to common divergences").
+
+    >>> log_q = torch.tensor([0.9, 0.1]).log().requires_grad_()
+    >>> log_p = torch.tensor([0.5, 0.5]).log()
+    >>> sampled_divergence(log_q, log_p).detach()                          # (log q - log p)²
+    tensor([0.3455, 2.5903])
+    """
+    ratio = log_q - log_p
+    fixed = ratio.detach()
+    if policy not in ("off", "on"):
+        raise ConfigError(f"policy is {policy!r}, expected 'off' or 'on'")
+    off = policy == "off"
+    if kind == "matching":
+        return ratio.square()
+    if kind == "forward-kl":
+        # On policy: weights p/q, and E_q[(p/q) ∇ log q] is minus the gradient.
+        return -ratio if off else (-fixed).exp() * -ratio
+    if kind == "reverse-kl":
+        # Off policy: E_p[(q/p) log(q/p)]. On policy: the gradient of ½ log²(q/p), at the value log(q/p).
+        return ratio.exp() * ratio if off else fixed + 0.5 * (ratio.square() - fixed.square())
+    if kind == "hellinger":
+        # Off policy: 1 - E_p √(q/p). On policy: 1 - E_q √(p/q), and ∇ Σ √(pq) = ½ E_q[√(p/q) ∇ log q].
+        return 1 - (0.5 * ratio).exp() if off else 1 - (-0.5 * fixed).exp() * (1 + 0.5 * (ratio - fixed))
+    raise ConfigError(f"kind is {kind!r}, expected 'matching', 'forward-kl', 'reverse-kl' or 'hellinger'")
 
 
 def prediction_loss(
@@ -142,3 +203,82 @@ def supervised_loss(
 def _explaining(model: InferenceModel) -> None:
     if not model.explains:
         raise ConfigError("the model predicts outputs only; make it with explain=True to have it explain them")
+
+
+MOST_WORLDS = 1 << 16  # up to here all worlds are summed where no exact reasoner is given
+
+
+class HasLogProb(Protocol):
+    """A reasoner with probabilities: anything whose ``log_prob`` is log p(y | P), or an estimate of it."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor: ...
+
+
+class Calibration(NamedTuple):
+    """KL(p(y | P) ‖ q(y | P)) in nats: by so much the expected loss is above the exact one.
+
+    Where one output is certain under P, this is the loss itself, whose exact value is 0.
+
+    Attributes:
+        kl: one number per belief, ``(*batch,)``.
+        error: its standard error, 0 where it was summed and not estimated.
+
+    >>> Calibration(torch.tensor([0.25, 0.75]), torch.zeros(2)).mean
+    0.5
+    """
+
+    kl: Tensor
+    error: Tensor
+
+    @property
+    def mean(self) -> float:
+        """The average over the beliefs."""
+        return float(self.kl.mean())
+
+    @property
+    def largest(self) -> float:
+        """That of the worst belief."""
+        return float(self.kl.max())
+
+
+@torch.no_grad()
+def calibrate(
+    engine: HasLogProb,
+    belief: Belief,
+    exact: HasLogProb | None,
+    samples: int,
+    given: Tensor | None,
+    generator: torch.Generator | None,
+) -> Calibration:
+    """KL(p ‖ q) on beliefs ``(*batch,)``; see ``AmortizedReasoner.divergence``."""
+    engine.problem.require(belief, given=given)
+    if samples < 2:
+        raise ConfigError(f"samples is {samples}, expected at least 2")
+    batch = belief.batch_shape
+    if exact is None and math.prod(engine.problem.world + engine.problem.given) <= MOST_WORLDS:
+        exact = BruteForce(engine.problem)
+    if isinstance(exact, BruteForce):
+        outputs = exact.outputs
+        many = belief.log_probs.unsqueeze(-3).expand(*batch, len(outputs), *belief.log_probs.shape[-2:])
+        repeated = Belief(many, belief.sizes, validate=False)
+        seen = None if given is None else given.expand(*batch, -1).unsqueeze(-2).expand(*batch, len(outputs), -1)
+        log_q = engine.log_prob(repeated, outputs.expand(*batch, *outputs.shape), given=seen)
+        kl = divergence(exact.joint(belief, given=given), log_q.to(belief.log_probs))
+        return Calibration(kl, torch.zeros_like(kl))
+    rows = belief.log_probs.reshape(-1, *belief.log_probs.shape[-2:])
+    seen_rows = [None] * len(rows) if given is None else list(given.expand(*batch, -1).reshape(len(rows), -1))
+    found = []
+    for row, seen in zip(rows, seen_rows, strict=True):
+        one = Belief(row, belief.sizes, validate=False)
+        drawn = engine.problem(one.sample(samples, generator=generator), seen)
+        outputs, number, count = torch.unique(drawn, dim=0, return_inverse=True, return_counts=True)
+        repeated = Belief(row.expand(len(outputs), *row.shape), belief.sizes, validate=False)
+        log_q = engine.log_prob(repeated, outputs, given=seen)
+        log_p = (count / samples).log() if exact is None else exact.log_prob(repeated, outputs, given=seen)
+        gap = (log_p.to(row) - log_q.to(row))[number]
+        found.append(torch.stack([gap.mean(), gap.std() / samples**0.5]))
+    kl, error = torch.stack(found).unbind(-1) if found else rows.new_zeros(2, 0)
+    return Calibration(kl.reshape(batch), error.reshape(batch))

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from doxa._native import cache_directory
 from doxa.errors import ConfigError
-from doxa.exact.circuits._backends import Backend, compile_with
 from doxa.exact.circuits._circuit import Circuit
+from doxa.exact.circuits._compiler import Backend, compile_with
 from doxa.exact.circuits._encoding import Encoding, encode, encode_formula
+from doxa.exact.circuits._files import key_of, load, save
 from doxa.exact.circuits._layers import Mode, evaluate, make_layers
 from doxa.exact.circuits._native import Kernel, native_kernel
 from doxa.exact.circuits._semirings import FLOOR, Drawn, Reduce, best, restore
-from doxa.exact.circuits._store import key_of, load, save
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget, Meter

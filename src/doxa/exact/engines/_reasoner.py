@@ -18,8 +18,7 @@ from torch import Tensor
 
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import NEG_INF, Drawn, Reduce, best, log_sum
-from doxa.exact.engines._derivatives import contract, derivatives, log_of
-from doxa.exact.engines._search import k_best, most_probable_output
+from doxa.exact.engines._search import contract, derivatives, k_best, log_of, most_probable_output
 from doxa.problem import Belief, Explanations, Impossible, Problem
 from doxa.problem._budget import Budget
 from doxa.problem._logspace import common_batch

@@ -1,4 +1,4 @@
-"""A pruner derived from knowledge by asking a SAT solver whether a prefix can be completed."""
+"""Pruners that are derived: by a SAT solver from clauses, from exact inference, or from a model that has learnt."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa.amortized.models._model import InferenceModel
 from doxa.amortized.pruners._pruner import Pruner
-from doxa.errors import ProblemError
+from doxa.errors import ConfigError, ProblemError
+from doxa.exact import ExactReasoner
 from doxa.exact.circuits._encoding import Booleans
-from doxa.problem import Problem
+from doxa.problem import Belief, BruteForce, Problem
 
 MOST_REMEMBERED = 100_000
 
@@ -98,3 +100,71 @@ class SatPruner(Pruner):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_solver": None}  # a copy reads the clauses again
+
+
+class SupportPruner(Pruner):
+    """Allows the values with p(prefix, value | P) > 0 for the uniform belief P. Complete.
+
+    As costly as exact inference without a belief; useful where that is possible, and to test other pruners.
+
+    >>> from doxa.exact import Elimination
+    >>> from doxa.problem import addition
+    >>> SupportPruner(Elimination(addition(2)))(torch.tensor([1, 4, 9])).nonzero().flatten()
+    tensor([5, 6, 7, 8, 9])
+    """
+
+    def __init__(self, reasoner: ExactReasoner | BruteForce) -> None:
+        problem = reasoner.problem
+        super().__init__(problem.output + problem.world, complete=True)
+        self.reasoner = reasoner
+
+    def allowed(self, prefix: Tensor) -> Tensor:
+        problem = self.reasoner.problem
+        outputs, world = len(problem.output), len(problem.world)
+        k, size = prefix.shape[-1], self.sizes[prefix.shape[-1]]
+        rows = len(prefix)
+        if rows == 0:
+            return torch.ones(0, size, dtype=torch.bool, device=prefix.device)
+        # All prefixes with all next values, and -1 for what comes after.
+        tokens = prefix.new_full((rows, size, outputs + world), -1)
+        tokens[..., :k] = prefix.unsqueeze(1)
+        tokens[..., k] = torch.arange(size, device=prefix.device)
+        tokens = tokens.reshape(rows * size, -1)
+        uniform = Belief.uniform(problem.world, (rows * size,), device=prefix.device)
+        known = tokens[:, outputs:].unsqueeze(-1)
+        agrees = (known < 0) | (torch.arange(max(problem.world), device=prefix.device) == known)
+        restricted = Belief(uniform.log_probs.masked_fill(~agrees, float("-inf")), problem.world, validate=False)
+        possible = self.reasoner.log_prob(restricted, tokens[:, :outputs]) > float("-inf")
+        return possible.reshape(rows, size)
+
+
+class LearnedPruner(Pruner):
+    """Allows the values to which a model gives at least ``threshold``, at the uniform belief, and always the best one.
+
+    (Dissertation, "Learn the pruner": reuse the inference model trained on the belief that distributes mass uniformly
+    over all worlds.) It may allow too much and forbid too much, so it is not complete and guarantees nothing.
+
+    >>> from doxa.amortized import FactorMLPs
+    >>> from doxa.problem import parity
+    >>> pruner = LearnedPruner(FactorMLPs(parity(3), hidden=8), threshold=0.9)
+    >>> pruner.complete, pruner(torch.tensor([1])).sum() >= 1
+    (False, tensor(True))
+    """
+
+    def __init__(self, model: InferenceModel, threshold: float = 1e-3) -> None:
+        if not model.explains:
+            raise ConfigError("the model does not explain, so it knows nothing of worlds; make it with explain=True")
+        if not 0 < threshold < 1:
+            raise ConfigError(f"threshold is {threshold}, expected a probability between 0 and 1")
+        super().__init__(model.sizes, complete=False)
+        self.model = model
+        self.threshold = threshold
+
+    @torch.no_grad()
+    def allowed(self, prefix: Tensor) -> Tensor:
+        k, size = prefix.shape[-1], self.sizes[prefix.shape[-1]]
+        tokens = torch.cat([prefix, torch.zeros_like(prefix[:, :1]) if k else prefix.new_zeros(len(prefix), 1)], -1)
+        belief = Belief.uniform(self.model.problem.world, (len(prefix),), device=prefix.device)
+        probs = self.model.log_probs(belief, tokens)[:, -1, :size].exp()
+        best = torch.arange(size, device=prefix.device) == probs.argmax(-1, keepdim=True)
+        return (probs >= self.threshold) | best
