@@ -288,8 +288,7 @@ class AmortizedReasoner(Probabilistic):
         """
         if k < 1:
             raise ConfigError(f"k is {k}, expected at least 1")
-        if not self.model.explains:
-            raise ConfigError("the model predicts outputs only; make it with explain=True to have it explain them")
+        self.model.require_explaining()
         self.problem.require(belief, output, given)
         width = max(k, self.beams if beams is None else beams)
         found = beam_search(self.model, belief, width, prefix=output, given=given, pruner=self.pruner)
@@ -397,9 +396,8 @@ class AmortizedReasoner(Probabilistic):
         if share < 1:
             loss = (1 - share) * joint_matching_loss(self.model, belief, worlds, self.pruner, kind=kind, given=given)
         if share > 0:
-            loss = loss + share * on_policy_loss(
-                self.model, belief, self.pruner, kind=kind, given=given, generator=generator
-            )
+            drawn = on_policy_loss(self.model, belief, self.pruner, kind=kind, given=given, generator=generator)
+            loss = loss + share * drawn
         return loss
 
     def start_equal(self) -> None:

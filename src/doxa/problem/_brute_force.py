@@ -258,7 +258,7 @@ class BruteForce(Probabilistic):
         return self._priors(rows) + mask.gather(1, self._numbers(given).expand(len(mask), -1))
 
     def _numbers(self, given: Tensor | None) -> Tensor:
-        """For each row ``(..., G)`` and world the number of its output, ``(..., worlds)``; the same if nothing is given."""
+        """For each row ``(..., G)`` and world the number of its output, ``(..., worlds)``."""
         if given is None:
             return self.numbers[0]
         code = torch.zeros_like(given[..., 0])

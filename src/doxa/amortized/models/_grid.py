@@ -10,10 +10,7 @@ from torch import Tensor, nn
 from doxa.amortized.models._model import Carry, InferenceModel, from_given
 from doxa.errors import ConfigError
 from doxa.problem import Problem
-
-MOVES = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1), (0, 0))
-"""Row and column of each move: the eight neighbours in the order of their cells, and last, staying where one is."""
-STAY = 8
+from doxa.problem._paths import MOVES
 
 
 def moved(cell: Tensor, move: Tensor, height: int, width: int) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from doxa.amortized.pruners._pruner import Pruner
-from doxa.errors import ProblemError
+from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Problem
 
 NEG_INF = float("-inf")
@@ -184,6 +184,11 @@ class InferenceModel(nn.Module, ABC):
         """
         log_probs = self.log_probs(belief, tokens, pruner, given=given)
         return pick(log_probs, tokens.expand(log_probs.shape[:-1])).sum(-1)
+
+    def require_explaining(self) -> None:
+        """A ``ConfigError`` unless the model explains."""
+        if not self.explains:
+            raise ConfigError("the model predicts outputs only; make it with explain=True to have it explain them")
 
     def _existing(self, position: int) -> Tensor | None:
         return self.values[position] if self._ragged else None

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from doxa._cache import Cache
 from doxa.amortized.models._model import InferenceModel
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
 from doxa.exact import ExactReasoner
 from doxa.exact.circuits._encoding import Booleans
 from doxa.problem import Belief, BruteForce, Problem
+from doxa.problem._logspace import NEG_INF
 
 MOST_REMEMBERED = 100_000
 
@@ -47,7 +51,7 @@ class SatPruner(Pruner):
             )
         self.clauses = [list(clause) for clause in clauses]
         self._solver: Any = None
-        self._remembered: dict[tuple[int, ...], tuple[bool, ...]] = {}
+        self._remembered: Cache[tuple[int, ...], tuple[bool, ...]] = Cache(MOST_REMEMBERED)
 
     @classmethod
     def of(cls, problem: Problem) -> SatPruner:
@@ -72,31 +76,19 @@ class SatPruner(Pruner):
 
     def allowed(self, prefix: Tensor) -> Tensor:
         size = self.sizes[prefix.shape[-1]]
-        rows = [self._answer(tuple(row)) for row in prefix.tolist()]
+        asked = [tuple(row) for row in prefix.tolist()]
+        rows = [self._remembered.find(row, partial(self._ask, row)) for row in asked]
         return torch.tensor(rows, dtype=torch.bool, device=prefix.device).reshape(len(prefix), size)
 
-    def _answer(self, prefix: tuple[int, ...]) -> tuple[bool, ...]:
-        if prefix not in self._remembered:
-            if len(self._remembered) >= MOST_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[prefix] = self._ask(prefix)
-        return self._remembered[prefix]
-
     def _ask(self, prefix: tuple[int, ...]) -> tuple[bool, ...]:
-        solver = self._engine()
-        given = [self.literals[i][value] for i, value in enumerate(prefix)]
-        assumed = [literal for literal in given if literal is not None]
-        values = self.literals[len(prefix)]
-        return tuple(
-            bool(solver.solve(assumptions=assumed + ([] if literal is None else [literal]))) for literal in values
-        )
-
-    def _engine(self) -> Any:
         if self._solver is None:
             from pysat.solvers import Solver
 
             self._solver = Solver("cadical195", bootstrap_with=self.clauses)
-        return self._solver
+        given = [self.literals[i][value] for i, value in enumerate(prefix)]
+        assumed = [literal for literal in given if literal is not None]
+        values = [[] if literal is None else [literal] for literal in self.literals[len(prefix)]]
+        return tuple(bool(self._solver.solve(assumptions=assumed + value)) for value in values)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_solver": None}  # a copy reads the clauses again
@@ -120,21 +112,18 @@ class SupportPruner(Pruner):
 
     def allowed(self, prefix: Tensor) -> Tensor:
         problem = self.reasoner.problem
-        outputs, world = len(problem.output), len(problem.world)
-        k, size = prefix.shape[-1], self.sizes[prefix.shape[-1]]
-        rows = len(prefix)
-        if rows == 0:
-            return torch.ones(0, size, dtype=torch.bool, device=prefix.device)
+        rows, k, outputs = *prefix.shape, len(problem.output)
+        size = self.sizes[k]
         # All prefixes with all next values, and -1 for what comes after.
-        tokens = prefix.new_full((rows, size, outputs + world), -1)
+        tokens = prefix.new_full((rows, size, len(self.sizes)), -1)
         tokens[..., :k] = prefix.unsqueeze(1)
         tokens[..., k] = torch.arange(size, device=prefix.device)
-        tokens = tokens.reshape(rows * size, -1)
+        tokens = tokens.flatten(0, 1)
         uniform = Belief.uniform(problem.world, (rows * size,), device=prefix.device)
         known = tokens[:, outputs:].unsqueeze(-1)
         agrees = (known < 0) | (torch.arange(max(problem.world), device=prefix.device) == known)
-        restricted = Belief(uniform.log_probs.masked_fill(~agrees, float("-inf")), problem.world, validate=False)
-        possible = self.reasoner.log_prob(restricted, tokens[:, :outputs]) > float("-inf")
+        restricted = Belief(uniform.log_probs.masked_fill(~agrees, NEG_INF), problem.world, validate=False)
+        possible = self.reasoner.log_prob(restricted, tokens[:, :outputs]) > NEG_INF
         return possible.reshape(rows, size)
 
 
@@ -162,8 +151,8 @@ class LearnedPruner(Pruner):
 
     @torch.no_grad()
     def allowed(self, prefix: Tensor) -> Tensor:
-        k, size = prefix.shape[-1], self.sizes[prefix.shape[-1]]
-        tokens = torch.cat([prefix, torch.zeros_like(prefix[:, :1]) if k else prefix.new_zeros(len(prefix), 1)], -1)
+        size = self.sizes[prefix.shape[-1]]
+        tokens = pad(prefix, (0, 1))
         belief = Belief.uniform(self.model.problem.world, (len(prefix),), device=prefix.device)
         probs = self.model.log_probs(belief, tokens)[:, -1, :size].exp()
         best = torch.arange(size, device=prefix.device) == probs.argmax(-1, keepdim=True)

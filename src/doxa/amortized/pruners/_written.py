@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from doxa.amortized.models._grid import MOVES, STAY, moved
+from doxa.amortized.models._grid import moved
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError
+from doxa.problem._paths import MOVES, STAY
 
 
 class AdditionPruner(Pruner):
@@ -38,24 +39,19 @@ class AdditionPruner(Pruner):
         if digits < 1 or base < 2:
             raise ConfigError(f"digits is {digits} and base is {base}, expected at least 1 digit and base 2")
         super().__init__((2,) + (base,) * (3 * digits), complete=True)
-        self.digits = digits
-        self.base = base
+        self.digits, self.base = digits, base
 
     def allowed(self, prefix: Tensor) -> Tensor:
         digits, base, k = self.digits, self.base, prefix.shape[-1]
         values = torch.arange(self.sizes[k], device=prefix.device)
         if k <= digits:  # a digit of the sum
-            allowed = torch.ones(len(prefix), self.sizes[k], dtype=torch.bool, device=prefix.device)
-            if k == digits:
-                full = (prefix[:, 0] == 1) & (prefix[:, 1:] == base - 1).all(-1)
-                allowed[:, -1] = ~full
-            return allowed
+            full = (prefix[:, :1] == 1).all(-1) & (prefix[:, 1:] == base - 1).all(-1) & (k == digits)
+            return (values < self.sizes[k] - 1) | ~full.unsqueeze(-1)
         carry, sums = prefix[:, :1], prefix[:, 1 : digits + 1]
         known = prefix[:, digits + 1 :]
         place = known.shape[-1]
         if place < digits:  # a digit of the first number
-            difference = known - sums[:, :place]
-            agree, direction = _first_difference(difference)
+            agree, direction = _first_difference(known - sums[:, :place])
             rest = (sums[:, place + 1 :] == base - 1).all(-1, keepdim=True)
             digit = sums[:, place : place + 1]
             while_equal = torch.where(carry == 0, values <= digit, values >= digit + rest)
@@ -63,10 +59,8 @@ class AdditionPruner(Pruner):
             return torch.where(agree.unsqueeze(-1), while_equal, possible.unsqueeze(-1))
         first, second = known[:, :digits], known[:, digits:]
         difference = sums - first
-        agree, direction = _first_difference(difference)
-        borrows = (direction < 0) & ~agree
-        wanted = self._remainder(difference)
-        here = second.shape[-1]
+        borrows = _first_difference(difference)[1] < 0
+        wanted, here = self._remainder(difference), second.shape[-1]
         valid = (borrows == (carry.squeeze(-1) == 1)) & (second == wanted[:, :here]).all(-1)
         return (values == wanted[:, here : here + 1]) & valid.unsqueeze(-1)
 
@@ -86,9 +80,8 @@ class AdditionPruner(Pruner):
 def _first_difference(difference: Tensor) -> tuple[Tensor, Tensor]:
     """Whether all entries ``(R, n)`` are 0, and the sign of the first that is not."""
     if difference.shape[-1] == 0:
-        return torch.ones(len(difference), dtype=torch.bool, device=difference.device), difference.new_zeros(
-            len(difference)
-        )
+        none = difference.new_zeros(len(difference))
+        return none == 0, none
     first = (difference != 0).to(torch.int8).argmax(-1, keepdim=True)
     sign = difference.gather(-1, first).squeeze(-1).sign()
     return sign == 0, sign

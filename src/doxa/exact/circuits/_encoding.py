@@ -139,14 +139,10 @@ def encode(problem: Problem, budget: Budget | None = None) -> Encoding:
             clause.append(literal)
         clauses.append(clause)
 
-    for step in (*problem.program.steps, *(c for c in problem.program.checks if isinstance(c, Step))):
+    for step in (*problem.program.steps, *problem.program.checks):
         for number, value in enumerate(_codes(step, problem.sizes).tolist()):
-            forbid(step.inputs, number, None if value < 0 else (step.target, value))
-    for check in problem.program.checks:
-        if not isinstance(check, Step):
-            for number, allowed in enumerate(check[1].tolist()):
-                if not allowed:
-                    forbid(check[0], number, None)
+            if value < 0 or step.target is not None:
+                forbid(step.inputs, number, None if value < 0 or step.target is None else (step.target, value))
     return booleans.encoding(clauses, booleans.count, *_places((problem.world, problem.output, problem.given)))
 
 
@@ -155,9 +151,8 @@ def count_clauses(problem: Problem, budget: Budget) -> int:
     sizes = problem.world + problem.given if problem.program is None else problem.sizes
     estimate = sum(1 + size * (size - 1) // 2 for size in sizes if size > 2)
     if problem.program is not None:
-        for check in (*problem.program.steps, *problem.program.checks):
-            inputs = check.inputs if isinstance(check, Step) else check[0]
-            estimate += math.prod(problem.sizes[v] for v in inputs)
+        for step in (*problem.program.steps, *problem.program.checks):
+            estimate += math.prod(problem.sizes[v] for v in step.inputs)
     elif problem.formula is not None:
         estimate += sum(1 + len(node.children) for node in postorder(problem.formula.formula))
     if estimate * CLAUSE > budget.operations:

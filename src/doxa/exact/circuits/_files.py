@@ -1,4 +1,4 @@
-"""Circuits in files: the ``.nnf`` text of compilers such as c2d and dsharp, and doxa's own cache of compiled circuits."""
+"""Circuits in files: the ``.nnf`` text of compilers such as c2d and dsharp, and doxa's own cache of circuits."""
 
 from __future__ import annotations
 
