@@ -63,12 +63,7 @@ class AmortizedControl(LeaveOneOut):
     distributions = "Categorical"
 
     def __init__(
-        self,
-        surrogate: Callable[[Belief], Tensor],
-        n: int = 10,
-        *,
-        scale: float = 1.0,
-        sizes: tuple[int, ...] = (),
+        self, surrogate: Callable[[Belief], Tensor], n: int = 10, *, scale: float = 1.0, sizes: tuple[int, ...] = ()
     ) -> None:
         super().__init__(n)
         self.surrogate = surrogate

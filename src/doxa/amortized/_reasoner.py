@@ -375,12 +375,7 @@ class AmortizedReasoner(Probabilistic):
         return found
 
     def loss_on(
-        self,
-        belief: Belief,
-        worlds: Tensor,
-        *,
-        given: Tensor | None = None,
-        generator: torch.Generator | None = None,
+        self, belief: Belief, worlds: Tensor, *, given: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Tensor:
         """The loss of the inference model on given beliefs and worlds, ``(*batch,)``.
 

@@ -246,12 +246,7 @@ class ConstrainedLayer(nn.Module):
         return Certified(worlds, self._valid(worlds, given), best.scores.squeeze(-1))
 
     def sample(
-        self,
-        belief: Belief,
-        count: int = 1,
-        *,
-        given: Tensor | None = None,
-        generator: torch.Generator | None = None,
+        self, belief: Belief, count: int = 1, *, given: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Certified:
         """Worlds drawn from p(w | knowledge, P): all of them valid.
 

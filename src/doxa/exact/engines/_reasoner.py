@@ -227,13 +227,7 @@ class ExactReasoner(Probabilistic, ABC):
         return total - (shares * log_probs.masked_fill(log_probs == NEG_INF, 0.0)).sum((-1, -2))
 
     def kl(
-        self,
-        belief: Belief,
-        output: Tensor,
-        other: Belief,
-        *,
-        given: Tensor | None = None,
-        posterior: bool = False,
+        self, belief: Belief, output: Tensor, other: Belief, *, given: Tensor | None = None, posterior: bool = False
     ) -> Tensor:
         """KL(p(w | y, P) ‖ p(w | Q)) in nats, ``(*batch,)``; with ``posterior=True`` KL(p(w | y, P) ‖ p(w | y, Q)).
 
