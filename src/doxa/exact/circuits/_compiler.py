@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -127,7 +127,7 @@ class Compiler:
             if frame.parts and frame.parts[-1] == FALSE:
                 node = FALSE
             else:
-                leaves = [2 * abs(literal) - 2 + (literal < 0) for literal in frame.literals]
+                leaves = [_leaf_of(literal) for literal in frame.literals]
                 node = self.builder.add(AND, leaves + frame.parts)
             self.undo(frame.mark)
             if frame is bottom:
@@ -285,13 +285,12 @@ def _import(name: str, package: str) -> Any:
 def _pysdd(cnf: CNF) -> Circuit:
     """By sentential decision diagrams, with automatic minimisation."""
     sdd = _import("pysdd.sdd", "PySDD")
-    builder = CircuitBuilder(cnf.variables)
     if cnf.variables == 0:
-        return builder.finish(TRUE if len(cnf) == 0 else FALSE)
+        return CircuitBuilder(0).finish(TRUE if len(cnf) == 0 else FALSE)
     manager = sdd.SddManager(var_count=cnf.variables, auto_gc_and_minimize=True)
     root = manager.true()
     root.ref()
-    for clause in sorted(cnf.clauses, key=lambda c: max(map(abs, c), default=0)):
+    for clause in _by_last_variable(cnf):
         part = manager.false()
         for literal in clause:
             part = part | manager.literal(literal)
@@ -299,27 +298,13 @@ def _pysdd(cnf: CNF) -> Circuit:
         joined.ref()
         root.deref()
         root = joined
-    done: dict[int, int] = {}
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node.id in done:
-            stack.pop()
-        elif node.is_true():
-            done[node.id] = TRUE
-        elif node.is_false():
-            done[node.id] = FALSE
-        elif node.is_literal():
-            done[node.id] = 2 * abs(node.literal) - 2 + (node.literal < 0)
-        else:
-            elements = node.elements()
-            missing = [part for pair in elements for part in pair if part.id not in done]
-            if missing:
-                stack += missing
-            else:
-                pairs = [builder.add(AND, [done[prime.id], done[sub.id]]) for prime, sub in elements]
-                done[node.id] = builder.add(OR, pairs)
-    return builder.finish(done[root.id])
+
+    def cases(node: Any) -> int | list[tuple[Any, Any]]:
+        if node.is_true() or node.is_false():
+            return TRUE if node.is_true() else FALSE
+        return _leaf_of(node.literal) if node.is_literal() else node.elements()
+
+    return _from_diagram(cnf.variables, root, lambda node: node.id, cases)
 
 
 def _dd(cnf: CNF) -> Circuit:
@@ -333,27 +318,56 @@ def _dd(cnf: CNF) -> Circuit:
     bdd.declare(*names)
     bdd.configure(reordering=True)
     root = bdd.true
-    for clause in sorted(cnf.clauses, key=lambda c: max(map(abs, c), default=0)):
+    for clause in _by_last_variable(cnf):
         part = bdd.false
         for literal in clause:
             variable = bdd.var(names[abs(literal) - 1])
             part |= variable if literal > 0 else ~variable
         root &= part
-    builder = CircuitBuilder(cnf.variables)
-    done: dict[int, int] = {int(bdd.true): TRUE, int(bdd.false): FALSE}
+
+    def cases(node: Any) -> int | list[tuple[Any, Any]]:
+        if node in (bdd.true, bdd.false):
+            return TRUE if node == bdd.true else FALSE
+        # A complemented edge negates both branches.
+        low, high = (~node.low, ~node.high) if node.negated else (node.low, node.high)
+        variable = bdd.var(node.var)
+        if low == bdd.false and high == bdd.true:
+            return _leaf_of(int(node.var[1:]))
+        if low == bdd.true and high == bdd.false:
+            return _leaf_of(-int(node.var[1:]))
+        return [(variable, high), (~variable, low)]
+
+    return _from_diagram(cnf.variables, root, int, cases)
+
+
+def _by_last_variable(cnf: CNF) -> list[list[int]]:
+    return sorted(map(list, cnf.clauses), key=lambda clause: max(map(abs, clause), default=0))
+
+
+def _leaf_of(literal: int) -> int:
+    return 2 * abs(literal) - 2 + (literal < 0)
+
+
+def _from_diagram(
+    variables: int,
+    root: Any,
+    name: Callable[[Any], int],
+    cases: Callable[[Any], int | list[tuple[Any, Any]]],
+) -> Circuit:
+    """The circuit of a diagram, whose nodes are leaves or pairs of conjuncts that exclude each other."""
+    builder = CircuitBuilder(variables)
+    done: dict[int, int] = {}
     stack = [root]
     while stack:
         node = stack[-1]
-        if int(node) in done:
+        found = cases(node)
+        if name(node) in done:
             stack.pop()
-            continue
-        # A complemented edge negates both branches.
-        low, high = (~node.low, ~node.high) if node.negated else (node.low, node.high)
-        missing = [part for part in (low, high) if int(part) not in done]
-        if missing:
+        elif isinstance(found, int):
+            done[name(node)] = found
+        elif missing := [part for pair in found for part in pair if name(part) not in done]:
             stack += missing
         else:
-            v = int(node.var[1:]) - 1
-            branches = [builder.add(AND, [2 * v, done[int(high)]]), builder.add(AND, [2 * v + 1, done[int(low)]])]
-            done[int(node)] = builder.add(OR, branches)
-    return builder.finish(done[int(root)])
+            pairs = [builder.add(AND, [done[name(one)], done[name(two)]]) for one, two in found]
+            done[name(node)] = builder.add(OR, pairs)
+    return builder.finish(done[name(root)])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from doxa._files import write_atomic
 from doxa.errors import DataError
 from doxa.exact.circuits._circuit import AND, OR, Circuit, CircuitBuilder
 from doxa.logic import CNF
@@ -88,35 +87,22 @@ def key_of(cnf: CNF, *more: str) -> str:
 
 def load(key: str, folder: Path) -> tuple[Circuit, int] | None:
     """The circuit under this name and how many operations it took, or None; a damaged file counts as none."""
-    try:
-        content = (folder / f"{key}.circuit").read_bytes()
-    except OSError:
-        return None
-    return unpack(content, key)
+    with contextlib.suppress(OSError):
+        return unpack((folder / f"{key}.circuit").read_bytes(), key)
+    return None
 
 
 def save(key: str, circuit: Circuit, operations: int, folder: Path) -> None:
     """Keep a circuit; a full or read-only disk is no reason to fail."""
     with contextlib.suppress(OSError):
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(pack(circuit, operations, key))
-            os.replace(name, folder / f"{key}.circuit")
-        except OSError:
-            os.unlink(name)
-            raise
+        write_atomic(folder / f"{key}.circuit", pack(circuit, operations, key), private=True)
 
 
 def pack(circuit: Circuit, operations: int, key: str) -> bytes:
     """A circuit as bytes: what it is, a checksum that includes its name, three arrays."""
     sizes = np.array([circuit.variables, len(circuit.kinds), len(circuit.children), operations], "<i8").tobytes()
-    arrays = [
-        circuit.kinds.astype("<i1").tobytes(),
-        circuit.offsets.astype("<i8").tobytes(),
-        circuit.children.astype("<i8").tobytes(),
-    ]
-    body = b"".join([sizes, *arrays])
+    arrays = ((circuit.kinds, "<i1"), (circuit.offsets, "<i8"), (circuit.children, "<i8"))
+    body = b"".join([sizes, *(array.astype(kind).tobytes() for array, kind in arrays)])
     return FORMAT + hashlib.sha256(key.encode() + body).digest() + body
 
 
