@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,11 +30,10 @@ from doxa.logic import (
     postorder,
     to_cnf,
 )
-from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Problem
-from doxa.problem._functions import Atoms, OverAtoms
+from doxa.problem._functions import Atoms, Holds, OverAtoms
 
 By = Literal["whole", "axiom", "clause", "object"]
 
@@ -89,19 +87,18 @@ class KnowledgeProblem(OverAtoms):
         self.problem = Problem(atoms.sizes, tuple(len(row) for row in self.outputs), self._evaluate)
 
     def _evaluate(self, worlds: Tensor) -> Tensor:
-        flat = worlds.reshape(-1, worlds.shape[-1]).cpu().numpy()
-        truth = {atom: flat[:, i] == value for atom, (i, value) in self.value_of.items()}
         columns = []
         for row in self.outputs:
-            held = np.stack([np.broadcast_to(np.asarray(evaluate(formula, truth)), len(flat)) for formula in row], -1)
-            if (held.sum(-1) != 1).any():
-                world = tuple(flat[int((held.sum(-1) != 1).argmax())].tolist())
+            held = torch.stack([Holds(formula, self.value_of)(worlds) for formula in row], -1).squeeze(-2)
+            times = held.sum(-1)
+            if (times != 1).any():
+                world = tuple(worlds[times != 1][0].tolist())
                 raise KnowledgeError(
-                    f"in world {world} the formulas for the values of an output hold {held.sum(-1).min()} to "
-                    f"{held.sum(-1).max()} times, expected exactly one of them in every world"
+                    f"in world {world} the formulas for the values of an output hold {times.min()} to "
+                    f"{times.max()} times, expected exactly one of them in every world"
                 )
-            columns.append(torch.from_numpy(held.argmax(-1)))
-        return torch.stack(columns, -1).reshape(*worlds.shape[:-1], len(columns)).to(worlds.device)
+            columns.append(held.argmax(-1))
+        return torch.stack(columns, -1)
 
     def pruner(self) -> SatPruner:
         """The complete pruner of this problem, by a SAT solver.

@@ -26,6 +26,8 @@ from doxa.amortized.training._priors import MixtureDirichlet, Prior, Ring
 from doxa.amortized.training._processes import average, gathered, start_equal
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Explanations, Impossible, Problem
+from doxa.problem._definition import values_of
+from doxa.problem._logspace import logsumexp
 from doxa.problem._reasoner import Probabilistic
 
 
@@ -256,8 +258,7 @@ class AmortizedReasoner(Probabilistic):
             return self.problem(belief.mode(), given)
         if method != "neural":
             raise ConfigError(f"method is {method!r}, expected 'neural' or 'symbolic'")
-        found = self.predictions(belief, beams, given=given)
-        return found.tokens[..., 0, :]
+        return self.predictions(belief, beams, given=given).tokens[..., 0, :]
 
     def predictions(self, belief: Belief, beams: int | None = None, *, given: Tensor | None = None) -> Decoded:
         """The best outputs with log q(y | P), best first: ``(*batch, beams, Y)``.
@@ -292,13 +293,11 @@ class AmortizedReasoner(Probabilistic):
         self.problem.require(belief, output, given)
         width = max(k, self.beams if beams is None else beams)
         found = beam_search(self.model, belief, width, prefix=output, given=given, pruner=self.pruner)
-        outputs = len(self.problem.output)
-        worlds, scores = found.tokens[..., outputs:], found.scores
+        worlds, scores = found.tokens[..., len(self.problem.output) :], found.scores
         wanted = output.expand(*belief.batch_shape, -1).unsqueeze(-2)
         seen = None if given is None else given.unsqueeze(-2)
         valid = (self.problem(worlds.clamp(min=0), seen) == wanted).all(-1) & (scores > NEG_INF)
-        scores = scores.masked_fill(~valid, NEG_INF)
-        scores, order = scores.sort(dim=-1, descending=True, stable=True)
+        scores, order = scores.masked_fill(~valid, NEG_INF).sort(dim=-1, descending=True, stable=True)
         worlds = worlds.masked_fill(~valid.unsqueeze(-1), -1)
         worlds = worlds.gather(-2, order.unsqueeze(-1).expand(worlds.shape))
         return Explanations(worlds[..., :k, :], scores[..., :k])
@@ -461,14 +460,9 @@ def _marginal(engine: AmortizedReasoner, belief: Belief, tokens: Tensor, given: 
                 "so that they come last"
             )
         filled = flat[chosen, :length].unsqueeze(1).repeat(1, combinations, 1)
-        if free:
-            grids = torch.meshgrid(*(torch.arange(size, device=flat.device) for size in sizes), indexing="ij")
-            filled[..., free] = torch.stack([grid.flatten() for grid in grids], -1)
+        filled[..., free] = values_of(torch.arange(combinations, device=flat.device), sizes)
         many = rows[chosen].unsqueeze(1).expand(-1, combinations, -1, -1)
         known = None if seen is None else seen[chosen].unsqueeze(1).expand(-1, combinations, -1)
         terms = engine.model.log_prob(Belief(many, belief.sizes, validate=False), filled, engine.pruner, given=known)
-        alive = (terms > NEG_INF).any(-1)
-        safe = torch.where(alive.unsqueeze(-1), terms, torch.zeros_like(terms)).logsumexp(-1)
-        total = torch.where(alive, safe, torch.full_like(safe, NEG_INF))
-        result = result.index_put((chosen,), total.to(result))
+        result = result.index_put((chosen,), logsumexp(terms, -1).to(result))
     return result.reshape(batch)

@@ -126,15 +126,11 @@ def _grounded(
                 f"the clauses have {len(knowledge.auxiliary)} auxiliary variables, which have no probability; give the "
                 "formula that they encode"
             )
-        knowledge = Propositional(
-            {"clauses": knowledge.formula()}, (), (), tuple(a for a in knowledge.atoms if a is not None)
-        )
-    if isinstance(knowledge, Propositional):
-        if domains is not None:
-            raise KnowledgeError("domains are the objects of a KnowledgeBase; ground knowledge has all it speaks of")
-        theory = knowledge
-    else:
-        theory = ground(knowledge, domains=domains)
+        atoms = tuple(atom for atom in knowledge.atoms if atom is not None)
+        knowledge = Propositional({"clauses": knowledge.formula()}, (), (), atoms)
+    if isinstance(knowledge, Propositional) and domains is not None:
+        raise KnowledgeError("domains are the objects of a KnowledgeBase; ground knowledge has all it speaks of")
+    theory = knowledge if isinstance(knowledge, Propositional) else ground(knowledge, domains=domains)
     if not theory.atoms:
         raise ProblemError("the knowledge has no atoms, so there is nothing to believe about")
     return theory
@@ -224,8 +220,7 @@ class ConstrainedLayer(nn.Module):
         >>> layer.log_prob(Belief.uniform((2, 2)), torch.tensor([[1, 1], [0, 0]])).exp()
         tensor([0.3333, 0.0000])
         """
-        holds = self.constraint.problem(worlds, given).squeeze(-1) == 1
-        prior = belief.log_prob(worlds)
+        holds, prior = self._valid(worlds, given), belief.log_prob(worlds)
         held = math.log(self.target) - self.constraint.log_prob(belief, truth(belief, 1), given=given)
         if self.target == 1.0:
             return (prior + held).masked_fill(~holds, -math.inf)
@@ -241,9 +236,9 @@ class ConstrainedLayer(nn.Module):
         Certified(worlds=tensor([0, 1]), valid=tensor(True), log_probs=tensor(-0.4418))
         """
         best = self.constraint.explain(belief, truth(belief, 1), given=given)
-        worlds = best.worlds.squeeze(-2)
-        self.constraint._require_possible(best.scores.squeeze(-1), truth(belief, 1), given)
-        return Certified(worlds, self._valid(worlds, given), best.scores.squeeze(-1))
+        worlds, scores = best.worlds.squeeze(-2), best.scores.squeeze(-1)
+        self.constraint._require_possible(scores, truth(belief, 1), given)
+        return Certified(worlds, self._valid(worlds, given), scores)
 
     def sample(
         self, belief: Belief, count: int = 1, *, given: Tensor | None = None, generator: torch.Generator | None = None

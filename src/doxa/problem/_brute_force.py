@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from doxa.errors import ProblemError
 from doxa.problem._belief import Belief
 from doxa.problem._definition import Impossible, values_of
-from doxa.problem._logspace import NEG_INF, common_batch, draw, logsumexp, segment_logsumexp
+from doxa.problem._logspace import NEG_INF, added_pairwise, common_batch, draw, logsumexp, segment_logsumexp
 from doxa.problem._problem import Problem
 from doxa.problem._reasoner import Explanations, Probabilistic
 
@@ -82,12 +82,7 @@ class BruteForce(Probabilistic):
         >>> BruteForce(parity(2)).log_prob(belief, torch.tensor([1])).exp()
         tensor(0.5000)
         """
-
-        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
-            return (logsumexp(self._table(rows, out, seen), -1),)
-
-        (result,) = self._by_rows(query, belief, output, given, recompute=True)
-        return result
+        return self._rowwise(lambda *rows: logsumexp(self._table(*rows), -1), belief, output, given)
 
     def possible(self, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """Whether some world gives the (observed part of the) output: bool ``(*batch,)``.
@@ -111,10 +106,7 @@ class BruteForce(Probabilistic):
         (tensor([[0],
                 [1]]), tensor([0.5000, 0.5000]))
         """
-        (result,) = self._by_rows(
-            lambda rows, out, seen: (self._joint(rows, seen),), belief, None, given, recompute=True
-        )
-        return result
+        return self._rowwise(lambda rows, _, seen: self._joint(rows, seen), belief, None, given)
 
     def marginals(self, belief: Belief, *, given: Tensor | None = None) -> Belief:
         """p(y_j | P) for each output variable, as a belief over the output.
@@ -125,13 +117,11 @@ class BruteForce(Probabilistic):
         """
         width = max(self.problem.output)
 
-        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
+        def query(rows: Tensor, _: Tensor, seen: Tensor | None) -> Tensor:
             joint = self._joint(rows, seen)
-            columns = self.outputs.unbind(-1)
-            return (torch.stack([segment_logsumexp(joint, column, width) for column in columns], -2),)
+            return torch.stack([segment_logsumexp(joint, column, width) for column in self.outputs.unbind(-1)], -2)
 
-        (result,) = self._by_rows(query, belief, None, given, recompute=True)
-        return Belief(result, self.problem.output, validate=False)
+        return Belief(self._rowwise(query, belief, None, given), self.problem.output, validate=False)
 
     def predict(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """The most probable output, int64 ``(*batch, Y)``: argmax over y of the sum of the worlds that give y.
@@ -142,12 +132,7 @@ class BruteForce(Probabilistic):
         >>> BruteForce(majority(3)).predict(Belief.from_bernoulli(probs=torch.tensor([0.9, 0.2, 0.6])))
         tensor([1])
         """
-
-        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
-            return (self._joint(rows, seen).argmax(-1),)
-
-        (best,) = self._by_rows(query, belief.detach(), None, given, recompute=True)
-        return self.outputs[best]
+        return self.outputs[self.joint(belief.detach(), given=given).argmax(-1)]
 
     def expectation(
         self, belief: Belief, function: Callable[[Tensor], Tensor], *, given: Tensor | None = None
@@ -165,8 +150,7 @@ class BruteForce(Probabilistic):
                 f"the function returned shape {tuple(values.shape)} for outputs of shape {tuple(self.outputs.shape)}, "
                 f"expected one value for each of the {len(self.outputs)} outputs, on the first axis"
             )
-        values = values.to(belief.log_probs)
-        result: Tensor = torch.tensordot(self.joint(belief, given=given).exp(), values, dims=1)
+        result: Tensor = torch.tensordot(self.joint(belief, given=given).exp(), values.to(belief.log_probs), dims=1)
         return result
 
     def explain(self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
@@ -249,8 +233,12 @@ class BruteForce(Probabilistic):
         >>> BruteForce(parity(2)).world_log_probs(Belief.uniform((2, 2)), torch.tensor([1])).exp()
         tensor([0.0000, 0.2500, 0.2500, 0.0000])
         """
-        (result,) = self._by_rows(lambda *rows: (self._table(*rows),), belief, output, given, recompute=True)
-        return result
+        return self._rowwise(self._table, belief, output, given)
+
+    def _rowwise(
+        self, query: Callable[..., Tensor], belief: Belief, output: Tensor | None, given: Tensor | None
+    ) -> Tensor:
+        return self._by_rows(lambda *rows: (query(*rows),), belief, output, given, recompute=True)[0]
 
     def _table(self, rows: Tensor, output: Tensor, given: Tensor | None) -> Tensor:
         """log p(w, y | P) for rows ``(R, W, D)`` and outputs ``(R, Y)``: ``(R, worlds)``, -inf where c(w) is not y."""
@@ -276,13 +264,8 @@ class BruteForce(Probabilistic):
         return segment_logsumexp(self._priors(rows), self._numbers(given), len(self.outputs))
 
     def _priors(self, rows: Tensor) -> Tensor:
-        """log p(w | P) of all worlds, ``(R, worlds)``, by adding neighbouring variables pairwise."""
-        terms = [row[:, :size] for row, size in zip(rows.unbind(1), self.problem.world, strict=True)]
-        while len(terms) > 1:
-            pairs = zip(terms[::2], terms[1::2], strict=False)
-            unpaired = terms[-1:] if len(terms) % 2 else []
-            terms = [(a.unsqueeze(2) + b.unsqueeze(1)).flatten(1) for a, b in pairs] + unpaired
-        return terms[0]
+        """log p(w | P) of all worlds, ``(R, worlds)``."""
+        return added_pairwise([row[:, :size] for row, size in zip(rows.unbind(1), self.problem.world, strict=True)])
 
     def _matches(self, output: Tensor) -> Tensor:
         """Which of the distinct outputs agree with ``(..., Y)`` where it is observed: bool ``(..., K)``."""

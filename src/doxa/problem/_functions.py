@@ -211,26 +211,17 @@ class Run:
         return self.labels.to(worlds.device)[torch.stack(states if self.every_step else states[-1:], -1)]
 
 
-class Parts(NamedTuple):
-    """The parts of the problem that a machine makes."""
-
-    world: tuple[int, ...]
-    output: tuple[int, ...]
-    function: Run
-    factors: tuple[Factor, ...]
-    auxiliary: tuple[int, ...]
-
-
 def machine_parts(
     transitions: Tensor | Sequence[Sequence[int]],
     steps: int,
     start: int,
     labels: Tensor | Sequence[int] | None,
     every_step: bool,
-) -> Parts:
-    """See ``Problem.from_machine``. Auxiliary variable t is the state after symbol t."""
+) -> tuple[Any, ...]:
+    """The parts of ``Problem.from_machine``. Auxiliary variable t is the state after symbol t; their sizes are last."""
     table = torch.as_tensor(transitions)
-    if table.dtype.is_floating_point or table.ndim != 2 or 0 in table.shape or not _within(table, table.shape[0]):
+    fits = not table.dtype.is_floating_point and table.ndim == 2 and 0 not in table.shape
+    if not fits or bool(((table < 0) | (table >= len(table))).any()):
         raise ProblemError(
             f"transitions has shape {tuple(table.shape)} and values {table.tolist()}, expected integers "
             "(states, symbols), each the number of a state"
@@ -248,19 +239,12 @@ def machine_parts(
     move = table.unsqueeze(-1) == states  # (state, symbol, next state)
     emit = label.unsqueeze(-1) == torch.arange(int(label.max()) + 1)  # (state, output)
     finish = emit[table]  # (state, symbol, output)
+    between = steps if every_step else steps - 1  # states that are variables
+    factors = [Factor((w(0), state(0)), move[start])] if between else [Factor((w(0), y(0)), finish[start])]
+    factors += [Factor((state(t - 1), w(t), state(t)), move) for t in range(1, between)]
     if every_step:
-        factors = [Factor((w(0), state(0)), move[start])]
-        factors += [Factor((state(t - 1), w(t), state(t)), move) for t in range(1, steps)]
         factors += [Factor((state(t), y(t)), emit) for t in range(steps)]
-    else:
-        factors = [Factor((w(0), state(0)), move[start])] if steps > 1 else [Factor((w(0), y(0)), finish[start])]
-        factors += [Factor((state(t - 1), w(t), state(t)), move) for t in range(1, steps - 1)]
-        factors += [Factor((state(steps - 2), w(steps - 1), y(0)), finish)] if steps > 1 else []
-    outputs = steps if every_step else 1
-    auxiliary = (count,) * (steps if every_step else steps - 1)
-    function = Run(table, start, label, every_step)
-    return Parts((symbols,) * steps, (emit.shape[1],) * outputs, function, tuple(factors), auxiliary)
-
-
-def _within(table: Tensor, bound: int) -> bool:
-    return bool(((table >= 0) & (table < bound)).all())
+    elif between:
+        factors.append(Factor((state(steps - 2), w(steps - 1), y(0)), finish))
+    output = (emit.shape[1],) * (steps if every_step else 1)
+    return (symbols,) * steps, output, Run(table, start, label, every_step), tuple(factors), (count,) * between

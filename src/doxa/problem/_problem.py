@@ -84,14 +84,9 @@ class Problem(Definition):
         >>> divmod_(torch.tensor([7, 1]))                                  # 7 divided by 1 + 1
         tensor([3, 1])
         """
-        return cls(
-            tuple(world),
-            tuple(output),
-            EachArgument(function) if vectorized else EachWorld(function, len(world), len(output), spread=True),
-            depends=None if depends is None else tuple(tuple(variables) for variables in depends),
-            names=tuple(names),
-            given=tuple(given),
-        )
+        each = EachArgument(function) if vectorized else EachWorld(function, len(world), len(output), spread=True)
+        chosen = None if depends is None else tuple(map(tuple, depends))
+        return cls(tuple(world), tuple(output), each, depends=chosen, names=tuple(names), given=tuple(given))
 
     @classmethod
     def from_factors(
@@ -112,16 +107,9 @@ class Problem(Definition):
         >>> Problem.from_factors([Factor((w(0), w(1), y(0)), implication)], world=(2, 2), output=(2,))
         Problem(world=(2, 2), output=(2,), factors=1)
         """
-        problem = cls(
-            tuple(world),
-            tuple(output),
-            _unset,
-            tuple(factors),
-            auxiliary=tuple(auxiliary),
-            names=tuple(names),
-            given=tuple(given),
-        )
-        assert problem.program is not None
+        more = tuple(auxiliary), tuple(names), tuple(given)
+        problem = cls(tuple(world), tuple(output), torch.neg, tuple(factors), None, None, *more)
+        assert problem.program is not None  # and the function is that of the program, not torch.neg
         object.__setattr__(problem, "function", FromProgram(problem.program, len(output)))
         return problem
 
@@ -152,10 +140,8 @@ class Problem(Definition):
         >>> Problem.from_machine(light, steps=3, every_step=True)(torch.tensor([0, 0, 1]))
         tensor([1, 2, 0])
         """
-        parts = machine_parts(transitions, steps, start, labels, every_step)
-        return cls(
-            parts.world, parts.output, parts.function, parts.factors, auxiliary=parts.auxiliary, names=tuple(names)
-        )
+        *parts, auxiliary = machine_parts(transitions, steps, start, labels, every_step)
+        return cls(*parts, auxiliary=auxiliary, names=tuple(names))
 
     @classmethod
     def from_formula(
@@ -251,7 +237,3 @@ class Problem(Definition):
             f"which of {len(self.world)} variables the outputs depend on cannot be enumerated over "
             f"{self.describe_size()} worlds; declare it with depends="
         )
-
-
-def _unset(worlds: Tensor) -> Tensor:
-    raise AssertionError("replaced before use")

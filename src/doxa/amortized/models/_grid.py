@@ -84,9 +84,8 @@ class GridCNN(InferenceModel):
         height, width = self.shape
         cells = probs[:, : len(self.problem.world), : max(self.problem.world)]
         grid = torch.unflatten(cells.transpose(1, 2), -1, self.shape)
-        rows = torch.linspace(-1, 1, height, device=probs.device, dtype=probs.dtype).reshape(-1, 1).expand(self.shape)
-        columns = torch.linspace(-1, 1, width, device=probs.device, dtype=probs.dtype).expand(self.shape)
-        place = torch.stack([rows, columns]).expand(len(probs), 2, height, width)
+        sides = [torch.linspace(-1, 1, side, device=probs.device, dtype=probs.dtype) for side in self.shape]
+        place = torch.stack(torch.meshgrid(*sides, indexing="ij")).expand(len(probs), 2, height, width)
         x: Tensor = self.inwards(torch.cat([grid, place], 1))
         if self.from_given is not None:
             x = x + self.from_given(probs[:, len(self.problem.world) :].flatten(1)).unsqueeze(-1).unsqueeze(-1)

@@ -110,6 +110,9 @@ class CausalTransformer(InferenceModel):
         self.blocks = nn.ModuleList([_Block(width, heads) for _ in range(layers)])
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, self.width))
 
+    def _each(self) -> list[_Block]:
+        return [block for block in self.blocks if isinstance(block, _Block)]
+
     def _beliefs(self, probs: Tensor) -> Tensor:
         x: Tensor = self.from_belief(probs) + self.variables
         return x
@@ -123,10 +126,8 @@ class CausalTransformer(InferenceModel):
     def start(self, probs: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         rows = torch.arange(len(probs), device=probs.device)
         x = self._beliefs(probs)
-        shared: list[Tensor] = []
-        state: list[Tensor] = [rows]
-        for block in self.blocks:
-            assert isinstance(block, _Block)
+        shared, state = list[Tensor](), [rows]
+        for block in self._each():
             keys, values = block.remember(x)
             shared += [keys, values]
             state += [keys[:, :, :0], values[:, :, :0]]
@@ -138,8 +139,7 @@ class CausalTransformer(InferenceModel):
         before = torch.full_like(rows, -1) if token is None else token
         x = self._values(before.unsqueeze(-1), carry.position)
         state = [rows]
-        for i, block in enumerate(self.blocks):
-            assert isinstance(block, _Block)
+        for i, block in enumerate(self._each()):
             keys, values = block.remember(x)
             keys, values = torch.cat([caches[2 * i], keys], 2), torch.cat([caches[2 * i + 1], values], 2)
             state += [keys, values]
@@ -154,8 +154,7 @@ class CausalTransformer(InferenceModel):
         total = world + length
         sees = torch.ones(total, total, dtype=torch.bool, device=probs.device).tril()
         sees[:world, :world] = True
-        for block in self.blocks:
-            assert isinstance(block, _Block)
+        for block in self._each():
             x = block(x, *block.remember(x), sees)
         logits: Tensor = self.head(x[:, world:])
         return logits

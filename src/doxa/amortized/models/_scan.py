@@ -158,11 +158,10 @@ class ScanModel(InferenceModel):
         self.hidden = hidden
         # A distribution over features is an average of their embeddings, which should differ from the start; kinds and
         # passes should not drown them.
-        with torch.no_grad():
-            torch.nn.init.normal_(self.from_belief.weight)
-            torch.nn.init.normal_(self.from_known.weight)
-            for table in (self.kinds, self.passes):
-                table.weight.mul_(0.1)
+        for layer in (self.from_belief, self.from_known):
+            nn.init.normal_(layer.weight)
+        for table in (self.kinds, self.passes):
+            table.weight.data.mul_(0.1)
 
     def _features(self, probs: Tensor) -> Tensor:
         """What the belief says of each column: ``(R, C, F)``."""
@@ -177,9 +176,8 @@ class ScanModel(InferenceModel):
                 part = probs[:, list(column)].flatten(1)
             parts.append(part)
         widest = max(part.shape[-1] for part in parts)
-        if all(part.shape[-1] == widest for part in parts):
-            return torch.stack(parts, 1)
-        return torch.stack([pad(part, (0, widest - part.shape[-1])) for part in parts], 1)
+        wide = [part if part.shape[-1] == widest else pad(part, (0, widest - part.shape[-1])) for part in parts]
+        return torch.stack(wide, 1)
 
     def _described(self, probs: Tensor) -> Tensor:
         """The part of x that the belief and the place of a column decide: ``(R, C, H)``."""

@@ -8,10 +8,12 @@ It is *smooth* if the children of each disjunction mention the same variables.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,10 +70,7 @@ class Circuit:
         """For each node, inner or not, the variables that it mentions, as bits: bit v - 1 for variable v."""
         scopes = [1 << (i >> 1) for i in range(self.literals)]
         for children in self.arguments:
-            scope = 0
-            for child in children:
-                scope |= scopes[child]
-            scopes.append(scope)
+            scopes.append(reduce(or_, (scopes[child] for child in children), 0))
         return scopes
 
     def count(self) -> int:
@@ -90,10 +89,7 @@ class Circuit:
         """
         values = [1] * self.literals
         for kind, children in zip(self.kinds.tolist(), self.arguments, strict=True):
-            value = 0 if kind == OR else 1
-            for child in children:
-                value = value + values[child] if kind == OR else value * values[child]
-            values.append(value)
+            values.append((sum if kind == OR else math.prod)(values[child] for child in children))
         return values[-1]
 
     def smooth(self, variables: Iterable[int] | None = None) -> Circuit:
@@ -178,17 +174,12 @@ class CircuitBuilder:
     def add(self, kind: int, parts: Iterable[int]) -> int:
         """The number of a node, given the numbers of its children; TRUE and FALSE are numbers too."""
         neutral, absorbing = (TRUE, FALSE) if kind == AND else (FALSE, TRUE)
-        kept = []
-        for part in parts:
-            if part == absorbing:
-                return absorbing
-            if part != neutral:
-                kept.append(part)
-        if not kept:
-            return neutral
-        if len(kept) == 1:
-            return kept[0]
-        key = kind, tuple(sorted(kept))
+        kept = sorted(part for part in parts if part != neutral)
+        if absorbing in kept:
+            return absorbing
+        if len(kept) < 2:
+            return kept[0] if kept else neutral
+        key = kind, tuple(kept)
         number = self._known.get(key)
         if number is None:
             number = self._known[key] = 2 * self.variables + len(self.kinds)
@@ -213,8 +204,8 @@ class CircuitBuilder:
         for i in range(root - literals, -1, -1):
             if i + literals in needed:
                 needed.update(c for c in self.arguments[i] if c >= literals)
-        new = {old: literals + i for i, old in enumerate(sorted(needed))}
         order = sorted(needed)
+        new = {old: literals + i for i, old in enumerate(order)}
         arguments = [tuple(new.get(c, c) for c in self.arguments[old - literals]) for old in order]
         return _flat(self.variables, [self.kinds[old - literals] for old in order], arguments)
 
@@ -288,9 +279,8 @@ def machine(
     # From the last bit on: which node accepts the rest of the word, for each state.
     below = [TRUE if state in accepted else FALSE for state in range(len(transitions))]
     for bit in reversed(range(count)):
-        new = []
-        for row in transitions:
-            branches = [builder.add(AND, [2 * bit + 1 - value, below[row[value]]]) for value in range(2)]
-            new.append(builder.add(OR, branches))
-        below = new
+        ways = [
+            [builder.add(AND, [2 * bit + 1 - value, below[row[value]]]) for value in range(2)] for row in transitions
+        ]
+        below = [builder.add(OR, branches) for branches in ways]
     return builder.finish(below[start])

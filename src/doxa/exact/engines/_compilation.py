@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
 
 import torch
 from torch import Tensor, nn
@@ -58,9 +58,11 @@ class Compilation(ExactReasoner):
     ) -> None:
         limits = budget or Budget()
         encoding = encode(problem, limits) if problem.formula is None else encode_formula(problem, True, limits)
-        kernel = choose_kernel(native)
+        kernel = None if native is False else native_kernel()
+        if native and kernel is None:
+            raise ConfigError("native=True, but there is no working C compiler; install one, or say native=None")
         compiled = Compiled(encoding, limits, backend, cache, kernel)
-        super().__init__(problem, impossible=impossible, budget=budget, entries=compiled.layers.entries)
+        super().__init__(problem, impossible=impossible, budget=limits, entries=compiled.layers.entries)
         self._compiled = compiled
         self._negated: Compiled | None = None
         self._options = backend, cache, kernel
@@ -82,11 +84,11 @@ class Compilation(ExactReasoner):
         asked = torch.unique(output).tolist()
         if len(asked) == 1:
             return self._truth(world, given, asked[0], reduce)
-        rows = [(output.squeeze(1) == value).nonzero().squeeze(1) for value in asked]
-        parts = [
-            self._truth(world[own], None if given is None else given[own], value, reduce)
-            for own, value in zip(rows, asked, strict=True)
-        ]
+        rows, parts = [], []
+        for value in asked:
+            own = (output.squeeze(1) == value).nonzero().squeeze(1)
+            parts.append(self._truth(world[own], None if given is None else given[own], value, reduce))
+            rows.append(own)
         return torch.cat(parts)[torch.cat(rows).argsort()]
 
     def _truth(self, world: Tensor, given: Tensor | None, value: int, reduce: Reduce) -> Tensor:
@@ -136,7 +138,10 @@ class Compiled(nn.Module):
 def find_circuit(encoding: Encoding, budget: Budget, backend: Backend, cache: bool) -> Circuit:
     """The finished circuit of an encoding, from disk if it is there; a budget means the same in both cases."""
     key = key_of(encoding.cnf, encoding.name, backend)
-    folder = _folder() if cache else None
+    folder = None
+    if cache:
+        with contextlib.suppress(OSError):  # on a disk that cannot be written to
+            folder = cache_directory()
     found = None if folder is None else load(key, folder)
     if found is not None:
         Meter(budget, f"compiling {len(encoding.cnf):,} clauses").check_operations(found[1])
@@ -146,19 +151,3 @@ def find_circuit(encoding: Encoding, budget: Budget, backend: Backend, cache: bo
     if folder is not None:
         save(key, circuit, operations, folder)
     return circuit
-
-
-def _folder() -> Path | None:
-    """Where circuits are kept; None on a disk that cannot be written to."""
-    try:
-        return cache_directory()
-    except OSError:
-        return None
-
-
-def choose_kernel(native: bool | None) -> Kernel | None:
-    """The kernel, if it is wanted and there is one."""
-    kernel = None if native is False else native_kernel()
-    if native and kernel is None:
-        raise ConfigError("native=True, but there is no working C compiler; install one, or say native=None")
-    return kernel

@@ -69,11 +69,8 @@ class ExactReasoner(Probabilistic, ABC):
         >>> Enumeration(parity(2)).log_prob(belief, torch.tensor([1])).exp()
         tensor(0.5000)
         """
-
-        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
-            return (self._log_prob(rows, out, seen, log_sum),)
-
-        return self._by_rows(query, belief, output, given, recompute=True)[0]
+        query = self._log_prob
+        return self._by_rows(lambda *rows: (query(*rows, log_sum),), belief, output, given, recompute=True)[0]
 
     def possible(self, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """Whether some world gives the (observed part of the) output: bool ``(*batch,)``.
@@ -117,9 +114,7 @@ class ExactReasoner(Probabilistic, ABC):
         tensor([[0.5000, 0.5000, 0.0000],
                 [0.5000, 0.5000, 0.0000]])
         """
-        shares, total = self._shares(belief, output, given)
-        self._require_possible(total, output, given)
-        return Belief(log_of(shares), self.problem.world, validate=False)
+        return Belief(log_of(self._shares(belief, output, given)[0]), self.problem.world, validate=False)
 
     def predict(self, belief: Belief, *, given: Tensor | None = None, width: int = 8) -> Tensor:
         """The most probable output, int64 ``(*batch, Y)``: argmax over y of p(y | P), found by ``most_probable``.
@@ -168,12 +163,11 @@ class ExactReasoner(Probabilistic, ABC):
         """
         if k < 1:
             raise ProblemError(f"k is {k}, expected at least 1")
-
-        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
-            return (k_best(self._best_world, rows, out, seen, self.problem.world, k),)
-
-        many = len(self.problem.world) if k > 1 else 1
-        (worlds,) = self._by_rows(query, belief.detach(), output, given, shrink=many)
+        sizes, find = self.problem.world, self._best_world
+        many = len(sizes) if k > 1 else 1
+        (worlds,) = self._by_rows(
+            lambda *rows: (k_best(find, *rows, sizes, k),), belief.detach(), output, given, shrink=many
+        )
         missing = worlds[..., 0] < 0
         prior = belief.log_prob(worlds.clamp(min=0).movedim(-2, 0)).movedim(0, -1)
         total = self.log_prob(belief, output, given=given).unsqueeze(-1)
@@ -222,7 +216,6 @@ class ExactReasoner(Probabilistic, ABC):
         tensor(6.)
         """
         shares, total = self._shares(belief, output, given)
-        self._require_possible(total, output, given)
         log_probs = belief.log_probs[..., : shares.shape[-1]]
         return total - (shares * log_probs.masked_fill(log_probs == NEG_INF, 0.0)).sum((-1, -2))
 
@@ -242,7 +235,6 @@ class ExactReasoner(Probabilistic, ABC):
         """
         self.problem.require(other, output, given)
         shares, total = self._shares(belief, output, given)
-        self._require_possible(total, output, given)
         width = shares.shape[-1]
         ours, theirs = belief.log_probs[..., :width], other.log_probs[..., :width]
         excluded = (shares > 0) & (theirs == NEG_INF)
@@ -308,13 +300,14 @@ class ExactReasoner(Probabilistic, ABC):
         return contract(probs.movedim(0, -1), values.to(belief.log_probs))
 
     def _shares(self, belief: Belief, output: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
-        """p(w_i = v | y, P), ``(*batch, W, D)``, and log p(y | P)."""
+        """p(w_i = v | y, P), ``(*batch, W, D)``, and log p(y | P); an error for impossible outputs."""
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             total, (shares,) = derivatives(lambda w: self._log_prob(w, out, seen, log_sum), rows)
             return shares, total
 
         shares, total = self._by_rows(query, belief, output, given)
+        self._require_possible(total, output, given)
         return shares, total
 
     def _best_world(self, rows: Tensor, out: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
