@@ -35,7 +35,7 @@ from doxa.exact.circuits import (
     weigh,
     write_nnf,
 )
-from doxa.exact.circuits._files import key_of, load, pack, save
+from doxa.exact.circuits._files import Kept, key_of, load, pack, save
 from doxa.exact.circuits._layers import evaluate, make_layers
 from doxa.logic import CNF, count
 from doxa.problem import Belief, BruteForce, Budget, addition, cnf
@@ -335,7 +335,7 @@ def _compile_in_a_process(folder: str, barrier: object) -> None:
     formula = random_cnf(30, 90)
     barrier.wait()  # type: ignore[attr-defined]
     for _ in range(5):
-        save(key_of(formula), compile_cnf(formula), 7, Path(folder))
+        save(key_of(formula), Kept(compile_cnf(formula), 7, 3), Path(folder))
 
 
 def test_two_processes_leave_a_valid_cache(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_two_processes_leave_a_valid_cache(tmp_path: Path) -> None:
     formula = random_cnf(30, 90)
     found = load(key_of(formula), tmp_path)
     assert found is not None
-    assert pack(*found, "") == pack(compile_cnf(formula), 7, "")
+    assert pack(found, "") == pack(Kept(compile_cnf(formula), 7, 3), "")
     assert [file.suffix for file in tmp_path.iterdir()] == [".circuit"]
 
 

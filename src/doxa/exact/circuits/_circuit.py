@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doxa.errors import ProblemError
+from doxa.problem._budget import Meter
 
 AND, OR = 0, 1
 TRUE, FALSE = -1, -2  # in a CircuitBuilder
@@ -92,7 +93,7 @@ class Circuit:
             values.append((sum if kind == OR else math.prod)(values[child] for child in children))
         return values[-1]
 
-    def smooth(self, variables: Iterable[int] | None = None) -> Circuit:
+    def smooth(self, variables: Iterable[int] | None = None, meter: Meter | None = None) -> Circuit:
         """The same circuit in which, for the given variables (all by default), alternatives mention the same ones.
 
         A variable that an alternative does not mention is free there: it is added as v ∨ ¬v, which weighs w⁺ + w⁻.
@@ -108,6 +109,8 @@ class Circuit:
         new = list(range(self.literals))
         for number, (kind, children) in enumerate(zip(self.kinds.tolist(), self.arguments, strict=True)):
             scope = scopes[self.literals + number] & wanted
+            if meter is not None:
+                meter.tick(len(children))
             if kind == OR:
                 parts = [builder.add(AND, [new[c], builder.free(scope & ~scopes[c])]) for c in children]
             else:
@@ -116,7 +119,7 @@ class Circuit:
         missing = wanted & ~scopes[-1] if len(self) else 0
         return builder.finish(builder.add(AND, [new[-1], builder.free(missing)]))
 
-    def forget(self, literals: Iterable[int]) -> Circuit:
+    def forget(self, literals: Iterable[int], meter: Meter | None = None) -> Circuit:
         """The circuit without these literals: as if each were true, or weighed 1.
 
         Right where the variables are determined by the others, as auxiliary variables of an encoding are.
@@ -128,6 +131,8 @@ class Circuit:
         builder = CircuitBuilder(self.variables)
         new = [TRUE if i in gone else i for i in range(self.literals)]
         for kind, children in zip(self.kinds.tolist(), self.arguments, strict=True):
+            if meter is not None:
+                meter.tick(len(children))
             new.append(builder.add(kind, [new[c] for c in children]))
         return builder.finish(new[-1])
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from doxa.errors import BudgetError, ConfigError
+from doxa.errors import ConfigError
 from doxa.exact.circuits._circuit import AND, FALSE, OR, TRUE, Circuit, CircuitBuilder
 from doxa.logic import CNF
 from doxa.problem._budget import Budget, Meter
@@ -67,13 +67,14 @@ class Compiler:
     ) -> None:
         self.variables = variables
         self.meter = meter
-        self.clauses = _distinct(clauses)
+        self.clauses = self.distinct(clauses)
         self.holding = len(self.clauses)
         self.negated = broken is not None
-        self.clauses += _distinct(broken or ())
+        self.clauses += self.distinct(broken or ())
         self.value = [0] * (variables + 1)  # 1, -1, or 0 while unassigned
         self.true_in: list[list[int]] = [[] for _ in range(2 * variables + 1)]  # by literal, negative ones from the end
         for number, clause in enumerate(self.clauses):
+            meter.tick(len(clause))
             for literal in clause:
                 self.true_in[literal].append(number)
         self.left = [len(clause) for clause in self.clauses]  # literals that are not false
@@ -117,7 +118,7 @@ class Compiler:
                 key, variables, variable = frame.pending.pop()
                 result = self.known.get(key)
                 if result is None:
-                    self.check_size()
+                    self.meter.check_nodes(len(self.builder.kinds) + len(self.known))
                     stack.append(_Frame(key, variables, variable, len(self.trail), [], [], [], []))
                     self.branch(stack[-1], variable)
                 else:
@@ -239,39 +240,37 @@ class Compiler:
         found.sort(key=lambda component: len(component[1]))
         return list(reversed(found))  # the smallest is taken first: if it is false, the others need no work
 
-    def check_size(self) -> None:
-        size, limit = len(self.builder.kinds) + len(self.known), self.meter.budget.nodes
-        if size > limit:
-            raise BudgetError(
-                "nodes",
-                f"{self.meter.task} takes more than {limit:,} nodes and components: the clauses are too entangled. "
-                "Raise Budget(nodes=...), split the knowledge, or use an approximate engine: sampled or amortized",
-            )
-
-
-def _distinct(clauses: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The clauses, each once, without those that always hold."""
-    unique = dict.fromkeys(tuple(sorted(set(clause))) for clause in clauses)
-    return [list(c) for c in unique if not any(-literal in c for literal in c)]
+    def distinct(self, clauses: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The clauses, each once, without those that always hold."""
+        unique = dict[tuple[int, ...], None]()
+        for clause in clauses:
+            self.meter.tick(len(clause))
+            unique[tuple(sorted(set(clause)))] = None
+        return [list(c) for c in unique if not any(-literal in c for literal in c)]
 
 
 Backend = Literal["doxa", "pysdd", "dd"]
 
 
 def compile_with(
-    backend: Backend, cnf: CNF, budget: Budget, broken: Sequence[Sequence[int]] | None = None
-) -> tuple[Circuit, int]:
-    """A d-DNNF circuit of the clauses by one of the compilers, and its operations.
+    backend: Backend,
+    cnf: CNF,
+    budget: Budget,
+    broken: Sequence[Sequence[int]] | None = None,
+    meter: Meter | None = None,
+) -> tuple[Circuit, Meter]:
+    """A d-DNNF circuit of the clauses by one of the compilers, and the meter that counted its cost.
 
-    Only doxa's own counts them, keeps to the budget, and knows clauses of which one must be ``broken``.
+    Only doxa's own counts it, keeps to the budget, and knows clauses of which one must be ``broken``.
     """
+    meter = meter or Meter(budget, "")
+    meter.task = f"compiling {len(cnf) + len(broken or ()):,} clauses over {cnf.variables:,} variables"
     if backend == "doxa":
-        meter = Meter(budget, f"compiling {len(cnf) + len(broken or ()):,} clauses over {cnf.variables:,} variables")
-        return Compiler(cnf.variables, cnf.clauses, meter, broken).run(), meter.operations
+        return Compiler(cnf.variables, cnf.clauses, meter, broken).run(), meter
     if backend == "pysdd":
-        return _pysdd(cnf), 0
+        return _pysdd(cnf), meter
     if backend == "dd":
-        return _dd(cnf), 0
+        return _dd(cnf), meter
     raise ConfigError(f"backend is {backend!r}, expected 'doxa', 'pysdd' or 'dd'")
 
 

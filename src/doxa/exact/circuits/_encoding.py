@@ -19,7 +19,7 @@ from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._circuit import Circuit
 from doxa.logic import CNF, Expr, Not, postorder, to_cnf
 from doxa.problem import Problem
-from doxa.problem._budget import Budget
+from doxa.problem._budget import Budget, Meter
 from doxa.problem._factors import Step, compared
 
 CLAUSE = 32  # operations that a clause costs, apart from the search
@@ -36,9 +36,9 @@ class Encoding:
     always: tuple[int, ...]  # places of log-weights that every world has
     broken: tuple[tuple[int, ...], ...] | None = None  # clauses of which at least one does not hold
 
-    def finish(self, circuit: Circuit) -> Circuit:
+    def finish(self, circuit: Circuit, meter: Meter) -> Circuit:
         """What remains of a circuit for the clauses."""
-        return circuit.forget(self.forget).smooth(self.smooth)
+        return circuit.forget(self.forget, meter).smooth(self.smooth, meter)
 
     @property
     def name(self) -> str:
@@ -51,6 +51,7 @@ class Booleans:
     """Booleans for variables with several values, and their literals."""
 
     sizes: Sequence[int]
+    meter: Meter | None = None
     first: list[int] = field(default_factory=list)
     count: int = 0
     clauses: list[list[int]] = field(default_factory=list)
@@ -62,6 +63,8 @@ class Booleans:
             if size > 2:
                 own = [self.first[-1] + v for v in range(size)]
                 self.clauses.append(own)
+                if self.meter is not None:
+                    self.meter.tick(size * size)
                 self.clauses += [[-a, -b] for a, b in combinations(own, 2)]
 
     def literal(self, variable: int, value: int) -> int | None:
@@ -113,19 +116,21 @@ class Booleans:
         return Encoding(cnf, torch.tensor(sources, dtype=torch.int64), tuple(forget), tuple(smooth), tuple(always))
 
 
-def encode(problem: Problem, budget: Budget | None = None) -> Encoding:
+def encode(problem: Problem, meter: Meter | None = None) -> Encoding:
     """The factors of a problem as clauses; the log-weights are of world, output, given, and a 0."""
     if problem.program is None:
         raise ProblemError(
             "the problem has no factors to encode as clauses; pass factors= or build it with Problem.from_factors, or "
             "use Enumeration if its worlds are few"
         )
-    count_clauses(problem, budget or Budget())
-    booleans = Booleans(problem.sizes)
+    meter = meter or Meter(Budget(), "encoding factors as clauses")
+    count_clauses(problem, meter.budget)
+    booleans = Booleans(problem.sizes, meter)
     clauses = list(booleans.clauses)
 
     def forbid(variables: Sequence[int], number: int, target: tuple[int, int] | None) -> None:
         """Not these values, given as a number, unless the target has its value."""
+        meter.tick(len(variables))
         clause = []
         for v in reversed(variables):
             literal = booleans.literal(v, number % problem.sizes[v])
@@ -165,21 +170,23 @@ def count_clauses(problem: Problem, budget: Budget) -> int:
     return estimate
 
 
-def encode_formula(problem: Problem, holds: bool, budget: Budget, *, breaking: bool = True) -> Encoding:
+def encode_formula(problem: Problem, holds: bool, meter: Meter, *, breaking: bool = True) -> Encoding:
     """A formula or its negation as clauses; auxiliary variables are determined by the others, so they weigh 1.
 
     Where the formula needs no auxiliary variables, its negation is that one of its clauses is broken (if the compiler
     knows ``breaking``), which is much less work than the clauses of the negated formula.
     """
     assert problem.formula is not None
-    count_clauses(problem, budget)
+    count_clauses(problem, meter.budget)
     formula, places = problem.formula.formula, problem.formula.places
-    booleans = Booleans(problem.world + problem.given)
+    booleans = Booleans(problem.world + problem.given, meter)
     cnf = to_cnf(formula, method="tseitin", atoms=tuple(places))
     broken = breaking and not holds and not cnf.auxiliary
     if not holds and not broken:
         cnf = to_cnf(Not(formula), method="tseitin", atoms=tuple(places))
+    meter.check_clock()
     numbers, clauses = booleans.translated(cnf, places)
+    meter.check_clock()
     every, where = max([booleans.count, *(n for n in numbers if n)]), _places((problem.world, problem.given))
     if broken:
         return replace(booleans.encoding(booleans.clauses, every, *where), broken=tuple(map(tuple, clauses)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,7 +77,7 @@ def read_nnf(path: str | Path) -> Circuit:
     return builder.finish(numbers[-1])
 
 
-FORMAT = b"doxa circuit 2\n"
+FORMAT = b"doxa circuit 3\n"
 
 
 def key_of(cnf: CNF, *more: str) -> str:
@@ -85,35 +86,44 @@ def key_of(cnf: CNF, *more: str) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
-def load(key: str, folder: Path) -> tuple[Circuit, int] | None:
-    """The circuit under this name and how many operations it took, or None; a damaged file counts as none."""
+class Kept(NamedTuple):
+    """A circuit, and how many operations and nodes at a time it took to compile it."""
+
+    circuit: Circuit
+    operations: int
+    nodes: int
+
+
+def load(key: str, folder: Path) -> Kept | None:
+    """What is kept under this name, or None; a damaged file counts as none."""
     with contextlib.suppress(OSError):
         return unpack((folder / f"{key}.circuit").read_bytes(), key)
     return None
 
 
-def save(key: str, circuit: Circuit, operations: int, folder: Path) -> None:
+def save(key: str, kept: Kept, folder: Path) -> None:
     """Keep a circuit; a full or read-only disk is no reason to fail."""
     with contextlib.suppress(OSError):
-        write_atomic(folder / f"{key}.circuit", pack(circuit, operations, key), private=True)
+        write_atomic(folder / f"{key}.circuit", pack(kept, key), private=True)
 
 
-def pack(circuit: Circuit, operations: int, key: str) -> bytes:
+def pack(kept: Kept, key: str) -> bytes:
     """A circuit as bytes: what it is, a checksum that includes its name, three arrays."""
-    sizes = np.array([circuit.variables, len(circuit.kinds), len(circuit.children), operations], "<i8").tobytes()
+    circuit = kept.circuit
+    sizes = np.array([circuit.variables, len(circuit), circuit.edges, kept.operations, kept.nodes], "<i8").tobytes()
     arrays = ((circuit.kinds, "<i1"), (circuit.offsets, "<i8"), (circuit.children, "<i8"))
     body = b"".join([sizes, *(array.astype(kind).tobytes() for array, kind in arrays)])
     return FORMAT + hashlib.sha256(key.encode() + body).digest() + body
 
 
-def unpack(content: bytes, key: str) -> tuple[Circuit, int] | None:
+def unpack(content: bytes, key: str) -> Kept | None:
     """The circuit, or None unless every byte is as it was written."""
     start = len(FORMAT)
     body = content[start + 32 :]
     if content[:start] != FORMAT or hashlib.sha256(key.encode() + body).digest() != content[start : start + 32]:
         return None
-    variables, nodes, edges, operations = np.frombuffer(body, "<i8", 4).tolist()
-    kinds = np.frombuffer(body, "<i1", nodes, 32).astype(np.int8)
-    offsets = np.frombuffer(body, "<i8", nodes + 1, 32 + nodes).astype(np.int64)
-    children = np.frombuffer(body, "<i8", edges, 32 + nodes + 8 * (nodes + 1)).astype(np.int64)
-    return Circuit(variables, kinds, offsets, children), operations
+    variables, nodes, edges, *cost = np.frombuffer(body, "<i8", 5).tolist()
+    kinds = np.frombuffer(body, "<i1", nodes, 40).astype(np.int8)
+    offsets = np.frombuffer(body, "<i8", nodes + 1, 40 + nodes).astype(np.int64)
+    children = np.frombuffer(body, "<i8", edges, 40 + nodes + 8 * (nodes + 1)).astype(np.int64)
+    return Kept(Circuit(variables, kinds, offsets, children), *cost)

@@ -26,6 +26,7 @@ from doxa.errors import ConfigError, ProblemError
 from doxa.exact.circuits._circuit import AND, OR, Circuit
 from doxa.exact.circuits._native import Kernel, native_kernel
 from doxa.exact.circuits._semirings import FLOOR, NEG_INF, restore
+from doxa.problem._budget import Meter
 from doxa.problem._logspace import is_traced
 
 Mode = Literal["sum", "best", "drawn"]
@@ -147,7 +148,7 @@ def _sums(x: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
     return embedding_bag(rows, x, offsets, mode="sum")
 
 
-def make_layers(circuit: Circuit, *, real: bool = False) -> Layers:
+def make_layers(circuit: Circuit, *, real: bool = False, meter: Meter | None = None) -> Layers:
     """Order the nodes of a circuit by layer."""
     literals, joined = circuit.literals, AND if real else OR
     kinds, arguments, level = [], [], [0] * literals
@@ -161,6 +162,8 @@ def make_layers(circuit: Circuit, *, real: bool = False) -> Layers:
 
     for kind, children in zip(circuit.kinds.tolist(), circuit.arguments, strict=True):
         parts = [number[c] for c in children]
+        if meter is not None:
+            meter.tick(len(children))
         while kind == joined and len(parts) > 2:
             pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
             parts = [add(kind, pair) if len(pair) == 2 else pair[0] for pair in pairs]
@@ -175,6 +178,8 @@ def make_layers(circuit: Circuit, *, real: bool = False) -> Layers:
     seen, first = 0, literals
     for (_, kind), group in groupby(order, key=lambda i: (level[literals + i], kinds[i])):
         listed = [[place[c] for c in arguments[old]] for old in group]
+        if meter is not None:
+            meter.check_clock()
         for i, children in enumerate(listed):
             for side, child in enumerate(children):
                 above[child].append(nodes + side * joins + seen + i if kind == joined else first + i)

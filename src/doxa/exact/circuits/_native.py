@@ -57,7 +57,8 @@ class Kernel:
         rows = tensors[0].shape[1]
         pointers = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
         function = getattr(self._library, f"{what}_{NAMES[tensors[0].dtype]}")
-        step = BLOCK * max(1, WORK // (BLOCK * max(circuit.edges, 1)))
+        edges = max(circuit.edges, 1)
+        step = BLOCK * max(1, WORK // (BLOCK * edges)) if BLOCK * edges < 4 * WORK else max(1, 4 * WORK // edges)
         found = 1
         for first in range(0, rows, step):
             part = (ctypes.c_int64(x) for x in (rows, first, min(first + step, rows)))

@@ -12,7 +12,7 @@ from doxa.errors import ConfigError
 from doxa.exact.circuits._circuit import Circuit
 from doxa.exact.circuits._compiler import Backend, compile_with
 from doxa.exact.circuits._encoding import Encoding, encode, encode_formula
-from doxa.exact.circuits._files import key_of, load, save
+from doxa.exact.circuits._files import Kept, key_of, load, save
 from doxa.exact.circuits._layers import Mode, evaluate, make_layers
 from doxa.exact.circuits._native import Kernel, native_kernel
 from doxa.exact.circuits._semirings import FLOOR, Drawn, Reduce, best, restore
@@ -57,11 +57,12 @@ class Compilation(ExactReasoner):
         impossible: Impossible = "raise",
     ) -> None:
         limits = budget or Budget()
-        encoding = encode(problem, limits) if problem.formula is None else encode_formula(problem, True, limits)
+        meter = Meter(limits, f"encoding {problem} as clauses")
+        encoding = encode(problem, meter) if problem.formula is None else encode_formula(problem, True, meter)
         kernel = None if native is False else native_kernel()
         if native and kernel is None:
             raise ConfigError("native=True, but there is no working C compiler; install one, or say native=None")
-        compiled = Compiled(encoding, limits, backend, cache, kernel)
+        compiled = Compiled(encoding, meter, backend, cache, kernel)
         super().__init__(problem, impossible=impossible, budget=limits, entries=compiled.layers.entries)
         self._compiled = compiled
         self._negated: Compiled | None = None
@@ -97,9 +98,9 @@ class Compilation(ExactReasoner):
             return self._compiled.value(self._weights(given, world), reduce)
         if value == 0:
             if self._negated is None:
-                breaking = self._options[0] == "doxa"
-                encoding = encode_formula(self.problem, False, self.budget, breaking=breaking)
-                self._negated = Compiled(encoding, self.budget, *self._options)
+                meter = Meter(self.budget, f"encoding the negation of {self.problem} as clauses")
+                encoding = encode_formula(self.problem, False, meter, breaking=self._options[0] == "doxa")
+                self._negated = Compiled(encoding, meter, *self._options)
             return self._negated.value(self._weights(given, world), reduce)
         return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
 
@@ -117,11 +118,9 @@ class Compiled(nn.Module):
     sources: Tensor
     always: Tensor
 
-    def __init__(
-        self, encoding: Encoding, budget: Budget, backend: Backend, cache: bool, kernel: Kernel | None
-    ) -> None:
+    def __init__(self, encoding: Encoding, meter: Meter, backend: Backend, cache: bool, kernel: Kernel | None) -> None:
         super().__init__()
-        self.layers = make_layers(find_circuit(encoding, budget, backend, cache))
+        self.layers = make_layers(find_circuit(encoding, meter, backend, cache), meter=meter)
         self.kernel = kernel
         self.register_buffer("sources", encoding.sources, persistent=False)
         self.register_buffer("always", torch.tensor(encoding.always, dtype=torch.int64), persistent=False)
@@ -135,7 +134,7 @@ class Compiled(nn.Module):
         return root + weights.index_select(0, self.always.to(weights.device)).sum(0) if len(self.always) else root
 
 
-def find_circuit(encoding: Encoding, budget: Budget, backend: Backend, cache: bool) -> Circuit:
+def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool) -> Circuit:
     """The finished circuit of an encoding, from disk if it is there; a budget means the same in both cases."""
     key = key_of(encoding.cnf, encoding.name, backend)
     folder = None
@@ -144,10 +143,12 @@ def find_circuit(encoding: Encoding, budget: Budget, backend: Backend, cache: bo
             folder = cache_directory()
     found = None if folder is None else load(key, folder)
     if found is not None:
-        Meter(budget, f"compiling {len(encoding.cnf):,} clauses").check_operations(found[1])
-        return found[0]
-    circuit, operations = compile_with(backend, encoding.cnf, budget, encoding.broken)
-    circuit = encoding.finish(circuit)
+        meter.task = f"compiling {len(encoding.cnf):,} clauses"
+        meter.check_operations(found.operations)
+        meter.check_nodes(found.nodes)
+        return found.circuit
+    circuit, meter = compile_with(backend, encoding.cnf, meter.budget, encoding.broken, meter)
+    circuit = encoding.finish(circuit, meter)
     if folder is not None:
-        save(key, circuit, operations, folder)
+        save(key, Kept(circuit, meter.operations, meter.nodes), folder)
     return circuit

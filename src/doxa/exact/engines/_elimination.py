@@ -131,6 +131,7 @@ class Schedule:
     structure: Structure
     unary: Mapping[int, Sequence[int]]  # size, and the shared variables with that many values
     order: Order
+    meter: Meter
 
     @classmethod
     def of(cls, problem: Problem, budget: Budget, *, observed: bool) -> Schedule:
@@ -140,7 +141,8 @@ class Schedule:
                 "the problem has no factors to eliminate variables from; pass factors= or build it with "
                 "Problem.from_factors, or use Enumeration if its worlds are few"
             )
-        structure = Structure.of(problem, observed)
+        meter = Meter(budget, f"finding an order of elimination for {len(problem.sizes):,} variables")
+        structure = Structure.of(problem, observed, meter)
         if structure.tables > budget.entries:
             raise BudgetError(
                 "entries",
@@ -152,12 +154,11 @@ class Schedule:
             unary.setdefault(problem.sizes[v], []).append(v)
         batches: list[Sequence[tuple[int, ...]]] = [shape.part("shared") for shape in structure.shapes]
         batches += [[(v,) for v in variables] for variables in unary.values()]
-        meter = Meter(budget, f"finding an order of elimination for {len(problem.sizes):,} variables")
         try:
             order = best_order(batches, problem.sizes, budget.join, meter)
         except TooWide as error:
             raise BudgetError("join", _too_wide(problem, error, budget.join)) from None
-        found = cls(structure, unary, order)
+        found = cls(structure, unary, order, meter)
         if found.entries > budget.entries:
             raise BudgetError(
                 "entries",
@@ -178,6 +179,7 @@ def compile_program(schedule: Schedule) -> Program:
     counts += [len(variables) for variables in schedule.unary.values()]
     steps = []
     for step in schedule.order.steps:
+        schedule.meter.check_clock()
         operands = []
         for batch, numbers, labels in step.operands:
             axes = sorted(range(len(labels)), key=labels.__getitem__)  # the eliminated variable, -1, comes first
@@ -194,7 +196,7 @@ def compile_program(schedule: Schedule) -> Program:
         counts.append(step.variables)
         steps.append(tuple(operands))
     unary = tuple((size, indexing([v + 1 for v in variables])) for size, variables in schedule.unary.items())
-    return Program(tuple(schedule.structure.leaves()), unary, tuple(steps), schedule.order)
+    return Program(tuple(schedule.structure.leaves(schedule.meter)), unary, tuple(steps), schedule.order)
 
 
 def _too_wide(problem: Problem, error: TooWide, limit: int) -> str:

@@ -23,6 +23,7 @@ from torch.nn.functional import pad
 
 from doxa.exact.circuits._semirings import FLOOR, Reduce
 from doxa.problem import Problem
+from doxa.problem._budget import Meter
 from doxa.problem._factors import Relation
 
 Index = slice | Tensor
@@ -183,19 +184,21 @@ class Structure:
     none: int  # the value whose weight is that of the impossible
 
     @classmethod
-    def of(cls, problem: Problem, observed: bool) -> Structure:
+    def of(cls, problem: Problem, observed: bool, meter: Meter) -> Structure:
         """The given variables are known, and so are the outputs if they are ``observed``."""
         assert problem.factors is not None
         world, outputs = len(problem.world), len(problem.output)
         first = world if observed else world + outputs
         known = {v: i for i, v in enumerate(range(first, world + outputs + len(problem.given)))}
-        scopes = [tuple(problem.index(variable) for variable in factor.scope) for factor in problem.factors]
-        mentions = [0] * len(problem.sizes)
-        for scope in scopes:
-            for v in scope:
+        scopes, mentions = list[Scope](), [0] * len(problem.sizes)
+        for factor in problem.factors:
+            meter.tick(len(factor.scope))
+            scopes.append(tuple(problem.index(variable) for variable in factor.scope))
+            for v in scopes[-1]:
                 mentions[v] += 1
         alike: dict[tuple[int, tuple[str, ...]], list[int]] = {}
         for number, scope in enumerate(scopes):
+            meter.tick(len(scope))
             roles = tuple(
                 "known" if v in known else "shared" if mentions[v] > 1 else "weighted" if v < first else "free"
                 for v in scope
@@ -213,10 +216,11 @@ class Structure:
         """Entries of the tables that must be made."""
         return sum({id(s.relation): math.prod(s.relation.shape or ()) for s in self.shapes}.values())
 
-    def leaves(self) -> list[Leaves]:
+    def leaves(self, meter: Meter) -> list[Leaves]:
         """Everything about the tables that does not depend on weights."""
         groups: dict[tuple[int, bool], list[tuple[int, Batch]]] = {}
         for number, shape in enumerate(self.shapes):
+            meter.check_clock()
             batch = _batch(shape.relation.table, shape, self.known)
             groups.setdefault((batch.places.shape[1].bit_length(), batch.in_order), []).append((number, batch))
         return [_together([b for _, b in group], tuple(n for n, _ in group), self.none) for group in groups.values()]

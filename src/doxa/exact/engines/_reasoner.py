@@ -20,7 +20,7 @@ from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import NEG_INF, Drawn, Reduce, best, log_sum
 from doxa.exact.engines._search import contract, derivatives, k_best, log_of, most_probable_output
 from doxa.problem import Belief, Explanations, Impossible, Problem
-from doxa.problem._budget import Budget
+from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import common_batch
 from doxa.problem._reasoner import Probabilistic
 
@@ -141,8 +141,14 @@ class ExactReasoner(Probabilistic, ABC):
         if width < 1:
             raise ProblemError(f"width is {width}, expected at least 1")
 
+        meter = Meter(self.budget, "finding the most probable output")
+
+        def next_value(rows: Tensor, out: Tensor, seen: Tensor | None, variable: int) -> Tensor:
+            meter.check_clock()
+            return self._next_value(rows, out, seen, variable)
+
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
-            return most_probable_output(self._next_value, rows, seen, self.problem.output, width)
+            return most_probable_output(next_value, rows, seen, self.problem.output, width)
 
         output, proven = self._by_rows(query, belief.detach(), None, given, shrink=width)
         return output, proven
@@ -163,7 +169,12 @@ class ExactReasoner(Probabilistic, ABC):
         """
         if k < 1:
             raise ProblemError(f"k is {k}, expected at least 1")
-        sizes, find = self.problem.world, self._best_world
+        sizes, meter = self.problem.world, Meter(self.budget, f"finding the {k:,} best worlds")
+
+        def find(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+            meter.check_clock()
+            return self._best_world(rows, out, seen)
+
         many = len(sizes) if k > 1 else 1
         (worlds,) = self._by_rows(
             lambda *rows: (k_best(find, *rows, sizes, k),), belief.detach(), output, given, shrink=many
