@@ -17,8 +17,6 @@ from doxa.problem._definition import Impossible
 from doxa.problem._logspace import NEG_INF, is_traced
 from doxa.problem._problem import Problem
 
-QUICK = 1 << 20  # numbers that are computed with in some hundredths of a second
-
 
 class Explanations(NamedTuple):
     """The best worlds that explain an output, best first.
@@ -168,10 +166,7 @@ class Probabilistic(nn.Module):
         def ask(rows: Tensor, out: Tensor, seen: Tensor | None = None) -> tuple[Tensor, ...]:
             return query(rows, out, seen)
 
-        most = self._rows_at_once
-        if self.budget.seconds is not None:  # small parts, so that the clock is looked at often
-            most = most * QUICK // max(QUICK, self.budget.entries)
-        step = max(1, most // shrink)
+        step = max(1, self._rows_at_once // shrink)
         if len(flat[0]) == 0:  # the shapes of the answers are those for one row
             one = [x.new_zeros(1, *x.shape[1:]) for x in flat]
             one[1] = one[1] - 1

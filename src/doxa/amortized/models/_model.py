@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -117,6 +118,7 @@ class InferenceModel(nn.Module, ABC):
         self.values: Tensor
         self.register_buffer("values", value_mask(self.sizes), persistent=False)
         self._ragged = min(self.sizes) < self.width
+        self.frozen = _Depth()
 
     @abstractmethod
     def start(self, probs: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -158,7 +160,7 @@ class InferenceModel(nn.Module, ABC):
         """log q(next value | tokens so far, P), ``(R, D)``, given the token ``(R,)`` that was chosen last."""
         if carry.position >= len(self.sizes):
             raise ProblemError(f"the sequence has {len(self.sizes)} tokens, there is no step after the last")
-        logits, carry = self.advance(carry, token)
+        logits, carry = self._current().advance(carry, token)
         return log_softmax(logits, self._existing(carry.position - 1)), carry
 
     def log_probs(
@@ -167,7 +169,7 @@ class InferenceModel(nn.Module, ABC):
         """log q(v | tokens before, P) of every value at every position: ``(*batch, L, D)``, for ``(*batch, L)``."""
         tokens = self._checked(belief, tokens)
         flat = tokens.reshape(-1, tokens.shape[-1])
-        logits = self.scores(self.probs(belief, given), flat)
+        logits = self._current().scores(self.probs(belief, given), flat)
         allowed = self.values[: flat.shape[-1]].expand(logits.shape) if self._ragged else None
         if pruner is not None:
             known = pruner.masks(flat, self.width)
@@ -184,6 +186,9 @@ class InferenceModel(nn.Module, ABC):
         """
         log_probs = self.log_probs(belief, tokens, pruner, given=given)
         return pick(log_probs, tokens.expand(log_probs.shape[:-1])).sum(-1)
+
+    def _current(self) -> InferenceModel:
+        return fixed(self) if self.frozen.depth else self
 
     def require_explaining(self) -> None:
         """A ``ConfigError`` unless the model explains."""
@@ -206,26 +211,52 @@ class InferenceModel(nn.Module, ABC):
         return tokens.expand(*belief.batch_shape, length)
 
 
-@contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
-    """Inside the block, the parameters of a module are constants: derivatives pass through it but not into it.
+class _Depth(threading.local):
+    """How often the current thread has frozen a model; each thread has its own number, and so has a copy."""
 
-    >>> layer = nn.Linear(2, 1)
-    >>> x = torch.ones(2, requires_grad=True)
-    >>> with frozen(layer):
-    ...     y = layer(x)
-    >>> y.backward(); x.grad is not None, layer.weight.grad is None
+    depth = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Depth, ()
+
+
+@contextmanager
+def frozen(model: InferenceModel) -> Iterator[None]:
+    """Inside the block, and in this thread alone, the parameters of a model are constants; see ``fixed``.
+
+    >>> from doxa.amortized import FactorMLPs
+    >>> from doxa.problem import parity
+    >>> model, logits = FactorMLPs(parity(2), hidden=4), torch.zeros(2, 2, requires_grad=True)
+    >>> with frozen(model):
+    ...     value = model.log_prob(Belief.from_logits(logits), torch.tensor([1]))
+    >>> value.backward(); logits.grad is not None, next(model.parameters()).grad is None
     (True, True)
     """
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None  # torch.func differentiates what it is given
-    live = [p for p in module.parameters() if p.requires_grad and not transformed]
-    for parameter in live:
-        parameter.requires_grad_(False)
+    model.frozen.depth += 1
     try:
         yield
     finally:
-        for parameter in live:
-            parameter.requires_grad_(True)
+        model.frozen.depth -= 1
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def fixed(module: Module) -> Module:
+    """A module with the same parameters as constants: derivatives pass through it but not into it.
+
+    The module itself is left alone, so that other threads may use and train it meanwhile.
+    """
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # torch.func differentiates what it is given
+        return module
+    replica = type(module).__new__(type(module))
+    replica.__dict__.update(module.__dict__)
+    own = {name: None if p is None else p.detach() for name, p in module._parameters.items()}
+    parts = {name: None if part is None else fixed(part) for name, part in module._modules.items()}
+    replica.__dict__.update(_parameters=own, _modules=parts)
+    if isinstance(module, nn.RNNBase):
+        replica.__dict__["_flat_weights"] = [own[name] for name in module._flat_weights_names]
+    return replica
 
 
 def dense(inputs: int, hidden: int, layers: int, outputs: int) -> nn.Sequential:

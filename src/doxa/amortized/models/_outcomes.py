@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Normal
 from torch.nn.functional import softplus
 
-from doxa.amortized.models._model import dense, frozen
+from doxa.amortized.models._model import dense, fixed
 from doxa.errors import ConfigError, ProblemError
 
 
@@ -61,8 +61,7 @@ class OutcomeModel(nn.Module, ABC):
 
     def expected(self, parameters: Tensor) -> Tensor:
         """E_q[r], ``(*batch,)``, with q held fixed: a cost whose derivatives reach the parameters only."""
-        with frozen(self):
-            return self.mean(parameters)
+        return fixed(self).mean(parameters)
 
     def _checked(self, parameters: Tensor) -> Tensor:
         if parameters.shape[-1:] != (self.inputs,):

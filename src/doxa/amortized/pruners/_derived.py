@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from doxa._cache import Cache
+from doxa._cache import Cache, Lock
 from doxa.amortized.models._model import InferenceModel
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
@@ -51,6 +51,7 @@ class SatPruner(Pruner):
             )
         self.clauses = [list(clause) for clause in clauses]
         self._solver: Any = None
+        self._lock = Lock()
         self._remembered: Cache[tuple[int, ...], tuple[bool, ...]] = Cache(MOST_REMEMBERED)
 
     @classmethod
@@ -81,14 +82,15 @@ class SatPruner(Pruner):
         return torch.tensor(rows, dtype=torch.bool, device=prefix.device).reshape(len(prefix), size)
 
     def _ask(self, prefix: tuple[int, ...]) -> tuple[bool, ...]:
-        if self._solver is None:
-            from pysat.solvers import Solver
-
-            self._solver = Solver("cadical195", bootstrap_with=self.clauses)
         given = [self.literals[i][value] for i, value in enumerate(prefix)]
         assumed = [literal for literal in given if literal is not None]
         values = [[] if literal is None else [literal] for literal in self.literals[len(prefix)]]
-        return tuple(bool(self._solver.solve(assumptions=assumed + value)) for value in values)
+        with self._lock:  # there is one solver for all threads
+            if self._solver is None:
+                from pysat.solvers import Solver
+
+                self._solver = Solver("cadical195", bootstrap_with=self.clauses)
+            return tuple(bool(self._solver.solve(assumptions=assumed + value)) for value in values)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_solver": None}  # a copy reads the clauses again

@@ -7,6 +7,7 @@ import contextlib
 import torch
 from torch import Tensor, nn
 
+from doxa._cache import Lock
 from doxa._native import cache_directory
 from doxa.errors import ConfigError
 from doxa.exact.circuits._circuit import Circuit
@@ -65,7 +66,8 @@ class Compilation(ExactReasoner):
         compiled = Compiled(encoding, meter, backend, cache, kernel)
         super().__init__(problem, impossible=impossible, budget=limits, entries=compiled.layers.entries)
         self._compiled = compiled
-        self._negated: Compiled | None = None
+        self._negated = nn.ModuleDict()  # made when it is first asked for
+        self._lock = Lock()
         self._options = backend, cache, kernel
 
     @property
@@ -97,12 +99,18 @@ class Compilation(ExactReasoner):
         if value == 1:
             return self._compiled.value(self._weights(given, world), reduce)
         if value == 0:
-            if self._negated is None:
+            negated = self._negated["it"] if "it" in self._negated else self._negation()
+            assert isinstance(negated, Compiled)
+            return negated.value(self._weights(given, world), reduce)
+        return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
+
+    def _negation(self) -> nn.Module:
+        with self._lock:  # one thread makes it, the others wait
+            if "it" not in self._negated:
                 meter = Meter(self.budget, f"encoding the negation of {self.problem} as clauses")
                 encoding = encode_formula(self.problem, False, meter, breaking=self._options[0] == "doxa")
-                self._negated = Compiled(encoding, meter, *self._options)
-            return self._negated.value(self._weights(given, world), reduce)
-        return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
+                self._negated["it"] = Compiled(encoding, meter, *self._options)
+            return self._negated["it"]
 
     def _weights(self, given: Tensor | None, *weights: Tensor) -> Tensor:
         """All log-weights, ``(n, R)``: those given are evidence; the last one is 0."""

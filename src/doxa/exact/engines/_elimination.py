@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from doxa._cache import Lock
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import Reduce, restore
 from doxa.exact.engines._leaves import Index, Leaves, Structure, Weights, indexing, pick
@@ -95,6 +96,7 @@ class Elimination(ExactReasoner):
         observed = compile_program(Schedule.of(problem, budget or Budget(), observed=True))
         super().__init__(problem, impossible=impossible, budget=budget, entries=observed.entries)
         self._programs: dict[bool, Program] = {True: observed}
+        self._lock = Lock()
 
     @property
     def order(self) -> Order:
@@ -108,8 +110,10 @@ class Elimination(ExactReasoner):
 
     def _program(self, observed: bool) -> Program:
         if observed not in self._programs:
-            schedule = Schedule.of(self.problem, self.budget, observed=observed)
-            self._programs[observed] = compile_program(schedule)
+            with self._lock:  # one thread makes it, the others wait
+                if observed not in self._programs:
+                    schedule = Schedule.of(self.problem, self.budget, observed=observed)
+                    self._programs[observed] = compile_program(schedule)
         return self._programs[observed]
 
     def _log_weight(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
