@@ -279,9 +279,8 @@ class AmortizedReasoner(Probabilistic):
         Worlds are checked with the problem's function; those that do not give the output are left out, so there may
         be fewer than k. With a complete pruner none has to be.
 
-        >>> from doxa.amortized import AdditionPruner
-        >>> from doxa.problem import addition
-        >>> engine = AmortizedReasoner(addition(1), pruner=AdditionPruner(1))
+        >>> from doxa import amortized, problem
+        >>> engine = AmortizedReasoner(problem.addition(1), pruner=amortized.AdditionPruner(1))
         >>> engine.explain(Belief.uniform((10, 10)), torch.tensor([1, 7]), k=3).worlds.sort(0).values
         tensor([[-1, -1],
                 [ 8,  8],

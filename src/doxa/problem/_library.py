@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count as count_from
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from doxa.errors import ProblemError
 from doxa.problem._factors import Factor, Variable, tabulate
@@ -32,9 +34,7 @@ def addition(digits: int, base: int = 10) -> Problem:
     inner = tabulate((base, base, 2, 2, base), lambda a, b, into, out, s: a + b + into == base * out + s)
     factors = []
     for i in range(digits):
-        out = y(0) if i == 0 else carry(i - 1)
-        ends = (out, y(i + 1))
-        pair = w(i), w(digits + i)
+        pair, ends = (w(i), w(digits + i)), (y(0) if i == 0 else carry(i - 1), y(i + 1))
         factors.append(Factor((*pair, *ends), last) if i == digits - 1 else Factor((*pair, carry(i), *ends), inner))
     return Problem(
         world=(base,) * (2 * digits),
@@ -125,15 +125,11 @@ def _multiply(worlds: Tensor, base: int) -> Tensor:
 
 def _carried(columns: Tensor, base: int, length: int) -> Tensor:
     """The digits of Σ_i columns_i · base^(n-1-i): whatever exceeds a digit is carried to the left."""
-    carry = torch.zeros_like(columns[..., 0])
-    digits = []
-    for column in reversed(columns.unbind(-1)):
-        total = column + carry
+    total, digits = torch.zeros_like(columns[..., 0]), []
+    for column in reversed(pad(columns, (length - columns.shape[-1], 0)).unbind(-1)):
+        total = total + column
         digits.append(total % base)
-        carry = total // base
-    while len(digits) < length:
-        digits.append(carry % base)
-        carry = carry // base
+        total = total // base
     return torch.stack(digits[::-1], -1)
 
 
@@ -185,8 +181,7 @@ def majority(n: int) -> Problem:
             [1]])
     """
     enough = n // 2 + 1
-    labels = [0] * enough + [1]
-    return _counter(n, partial(_counts, low=enough, high=n), _saturating(enough), labels)
+    return _counter(n, partial(_counts, low=enough, high=n), _saturating(enough), [0] * enough + [1])
 
 
 def cnf(clauses: Sequence[Sequence[int]], variables: int | None = None) -> Problem:
@@ -210,18 +205,13 @@ def cnf(clauses: Sequence[Sequence[int]], variables: int | None = None) -> Probl
         )
     factors: list[Factor] = []
     w, y, auxiliary = Variable.world, Variable.output, Variable.auxiliary
-    used = 0
-
-    def fresh() -> Variable:
-        nonlocal used
-        used += 1
-        return auxiliary(used - 1)
+    numbers = count_from()
 
     def one_of(inputs: list[tuple[Variable, bool]]) -> Variable:
         """A variable that says whether one of the inputs has the wanted value."""
         while len(inputs) > WIDEST:
             inputs = [(one_of(inputs[:WIDEST]), True), *inputs[WIDEST:]]
-        holds = fresh()
+        holds = auxiliary(next(numbers))
         scope = tuple(dict.fromkeys(variable for variable, _ in inputs))
         table = torch.zeros(*[2] * len(scope), 2, dtype=torch.bool)
         table[..., 0] = True
@@ -234,7 +224,7 @@ def cnf(clauses: Sequence[Sequence[int]], variables: int | None = None) -> Probl
     holding = [one_of([(w(abs(literal) - 1), literal > 0) for literal in row]) for row in rows]
     conjunction = tabulate((2, 2, 2), lambda a, b, both: both == a * b)
     while len(holding) > 1:
-        both = y(0) if len(holding) == 2 else fresh()
+        both = y(0) if len(holding) == 2 else auxiliary(next(numbers))
         factors.append(Factor((holding[0], holding[1], both), conjunction))
         holding[:2] = [both]
     if not rows:
@@ -246,7 +236,7 @@ def cnf(clauses: Sequence[Sequence[int]], variables: int | None = None) -> Probl
         output=(2,),
         function=partial(_satisfied, clauses=rows),
         factors=tuple(factors),
-        auxiliary=(2,) * used,
+        auxiliary=(2,) * next(numbers),
         names=(*(f"x{i + 1}" for i in range(count)), "satisfied"),
     )
 

@@ -46,8 +46,7 @@ def path_moves(cells: Tensor, length: int | None = None) -> Tensor:
     if cells.ndim < 2 or 0 in cells.shape[-2:]:
         raise ProblemError(f"cells have shape {tuple(cells.shape)}, expected (*batch, H, W) with at least one cell")
     height, width = cells.shape[-2:]
-    if length is None:
-        length = height * width - 1
+    length = height * width - 1 if length is None else length
     if length < 0:
         raise ProblemError(f"length is {length}, expected 0 or more moves")
     left = pad(cells.to(torch.uint8).reshape(-1, height, width), (1, 1, 1, 1)).flatten(1)  # cells still to be visited
@@ -151,8 +150,7 @@ def cheapest_paths(costs: Tensor, *, native: bool | None = None) -> Paths:
     """
     if costs.ndim < 2 or 0 in costs.shape[-2:]:
         raise ProblemError(f"costs have shape {tuple(costs.shape)}, expected (*batch, H, W) with at least one cell")
-    height, width = costs.shape[-2:]
-    batch = costs.shape[:-2]
+    *batch, height, width = costs.shape
     grids = costs.detach().to(torch.float64).reshape(-1, height, width)
     if not len(grids):
         return Paths(grids.new_zeros(batch), torch.zeros(costs.shape, dtype=torch.uint8, device=costs.device))
@@ -202,7 +200,7 @@ def _in_torch(grids: Tensor) -> Paths:
             break
         inner.copy_(found)
     row = width + 2
-    around = torch.tensor([-row - 1, -row, -row + 1, -1, 1, row - 1, row, row + 1], device=grids.device)
+    around = torch.tensor([dr * row + dc for dr, dc in MOVES[:STAY]], device=grids.device)
     flat = rest.reshape(-1, maps).t()
     goal = row * height + width
     at = torch.full((maps, 1), row + 1, device=grids.device)

@@ -94,9 +94,8 @@ class InferenceModel(nn.Module, ABC):
     ``start(probs)`` returns what is shared and the state, ``advance(carry, token)`` the raw scores ``(R, D)`` of the
     next variable and the new carry, and ``scores(probs, tokens)`` the same for all positions at once, ``(R, L, D)``.
 
-    >>> from doxa.amortized import FactorMLPs
-    >>> from doxa.problem import addition
-    >>> model = FactorMLPs(addition(1), hidden=32)
+    >>> from doxa import amortized, problem
+    >>> model = amortized.FactorMLPs(problem.addition(1), hidden=32)
     >>> model.sizes                                               # two digits of the sum, then both summands
     (2, 10, 10, 10)
     >>> belief = Belief.uniform((10, 10), batch=(5,))
@@ -224,9 +223,8 @@ class _Depth(threading.local):
 def frozen(model: InferenceModel) -> Iterator[None]:
     """Inside the block, and in this thread alone, the parameters of a model are constants; see ``fixed``.
 
-    >>> from doxa.amortized import FactorMLPs
-    >>> from doxa.problem import parity
-    >>> model, logits = FactorMLPs(parity(2), hidden=4), torch.zeros(2, 2, requires_grad=True)
+    >>> from doxa import amortized, problem
+    >>> model, logits = amortized.FactorMLPs(problem.parity(2), hidden=4), torch.zeros(2, 2, requires_grad=True)
     >>> with frozen(model):
     ...     value = model.log_prob(Belief.from_logits(logits), torch.tensor([1]))
     >>> value.backward(); logits.grad is not None, next(model.parameters()).grad is None

@@ -101,9 +101,8 @@ class SupportPruner(Pruner):
 
     As costly as exact inference without a belief; useful where that is possible, and to test other pruners.
 
-    >>> from doxa.exact import Elimination
-    >>> from doxa.problem import addition
-    >>> SupportPruner(Elimination(addition(2)))(torch.tensor([1, 4, 9])).nonzero().flatten()
+    >>> from doxa import exact, problem
+    >>> SupportPruner(exact.Elimination(problem.addition(2)))(torch.tensor([1, 4, 9])).nonzero().flatten()
     tensor([5, 6, 7, 8, 9])
     """
 
@@ -135,9 +134,8 @@ class LearnedPruner(Pruner):
     (Dissertation, "Learn the pruner": reuse the inference model trained on the belief that distributes mass uniformly
     over all worlds.) It may allow too much and forbid too much, so it is not complete and guarantees nothing.
 
-    >>> from doxa.amortized import FactorMLPs
-    >>> from doxa.problem import parity
-    >>> pruner = LearnedPruner(FactorMLPs(parity(3), hidden=8), threshold=0.9)
+    >>> from doxa import amortized, problem
+    >>> pruner = LearnedPruner(amortized.FactorMLPs(problem.parity(3), hidden=8), threshold=0.9)
     >>> pruner.complete, pruner(torch.tensor([1])).sum() >= 1
     (False, tensor(True))
     """

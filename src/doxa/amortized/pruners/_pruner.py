@@ -59,9 +59,8 @@ class Pruner(ABC):
 
         A complete pruner must allow exactly the prefixes of (c(w), w); any other must allow at least these.
 
-        >>> from doxa.amortized import AdditionPruner
-        >>> from doxa.problem import addition
-        >>> AdditionPruner(2).verify(addition(2))
+        >>> from doxa import amortized, problem
+        >>> amortized.AdditionPruner(2).verify(problem.addition(2))
         """
         worlds = problem.worlds()
         tokens = torch.cat([problem(worlds), worlds], -1)

@@ -45,12 +45,12 @@ class Kernel:
         """The derivative of the root, times ``grad`` ``(R,)``, with respect to the literals."""
         slopes = torch.zeros_like(values)
         slopes[-1] = grad
-        found = self._call("product_slopes" if real else "slopes", circuit, values, slopes)
-        if real and not found:
+        done = self._call("product_slopes" if real else "slopes", circuit, values, slopes)
+        if real and not done:
             raise MemoryError("no memory for the products of a conjunction")
         return slopes[: circuit.literals]
 
-    def _call(self, what: str, circuit: Circuit, *tensors: Tensor) -> int:
+    def _call(self, what: str, circuit: Circuit, *tensors: Tensor) -> bool:
         arrays = (circuit.kinds, circuit.offsets, circuit.children)
         kinds, offsets, children = (ctypes.c_void_p(np.ascontiguousarray(a).ctypes.data) for a in arrays)
         sizes = (ctypes.c_int64(circuit.literals), ctypes.c_int64(len(circuit)))
@@ -59,11 +59,11 @@ class Kernel:
         function = getattr(self._library, f"{what}_{NAMES[tensors[0].dtype]}")
         edges = max(circuit.edges, 1)
         step = BLOCK * max(1, WORK // (BLOCK * edges)) if BLOCK * edges < 4 * WORK else max(1, 4 * WORK // edges)
-        found = 1
+        done = []
         for first in range(0, rows, step):
             part = (ctypes.c_int64(x) for x in (rows, first, min(first + step, rows)))
-            found = function(*sizes, kinds, offsets, children, *part, *pointers)
-        return found
+            done.append(function(*sizes, kinds, offsets, children, *part, *pointers))
+        return all(done)
 
 
 @cache

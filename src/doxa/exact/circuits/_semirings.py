@@ -32,8 +32,7 @@ class _Best(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (place,) = ctx.saved_tensors
-        return _one_hot(grads[0], place, ctx.size)
+        return _one_hot(grads[0], *ctx.saved_tensors, ctx.size)
 
 
 class _Drawn(torch.autograd.Function):

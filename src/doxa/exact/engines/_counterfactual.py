@@ -140,9 +140,8 @@ def describe(
 ) -> str:
     """The k most probable explanations of one output in words, with their probabilities.
 
-    >>> from doxa.exact import Elimination
-    >>> from doxa.problem import addition
-    >>> print(describe(Elimination(addition(1)), Belief.uniform((10, 10)), torch.tensor([0, 1])))
+    >>> from doxa import exact, problem
+    >>> print(describe(exact.Elimination(problem.addition(1)), Belief.uniform((10, 10)), torch.tensor([0, 1])))
     50.0 %  (a0=0, b0=1)
     50.0 %  (a0=1, b0=0)
     """

@@ -33,9 +33,8 @@ class ExactReasoner(Probabilistic, ABC):
     into the belief by ``condition``. Values of the problem's given variables, if it has such, are int64 ``(*batch, G)``
     or ``(G,)``; they come with every question. An *impossible* output has ``log_prob`` -inf with derivative 0.
 
-    >>> from doxa.exact import Elimination
-    >>> from doxa.problem import addition
-    >>> isinstance(Elimination(addition(15)), ExactReasoner)
+    >>> from doxa import exact, problem
+    >>> isinstance(exact.Elimination(problem.addition(15)), ExactReasoner)
     True
     """
 
@@ -63,10 +62,9 @@ class ExactReasoner(Probabilistic, ABC):
     def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P), ``(*batch,)``; -inf with derivative 0 for an impossible output.
 
-        >>> from doxa.exact import Enumeration
-        >>> from doxa.problem import parity
+        >>> from doxa import exact, problem
         >>> belief = Belief.from_bernoulli(probs=torch.tensor([0.5, 0.9]))
-        >>> Enumeration(parity(2)).log_prob(belief, torch.tensor([1])).exp()
+        >>> exact.Enumeration(problem.parity(2)).log_prob(belief, torch.tensor([1])).exp()
         tensor(0.5000)
         """
         query = self._log_prob
@@ -75,9 +73,8 @@ class ExactReasoner(Probabilistic, ABC):
     def possible(self, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """Whether some world gives the (observed part of the) output: bool ``(*batch,)``.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
-        >>> Elimination(addition(1)).possible(torch.tensor([[1, 8], [1, 9], [-1, 9]]))
+        >>> from doxa import exact, problem
+        >>> exact.Elimination(problem.addition(1)).possible(torch.tensor([[1, 8], [1, 9], [-1, 9]]))
         tensor([ True, False,  True])
         """
         self.problem.require_output(output)
@@ -119,9 +116,8 @@ class ExactReasoner(Probabilistic, ABC):
     def predict(self, belief: Belief, *, given: Tensor | None = None, width: int = 8) -> Tensor:
         """The most probable output, int64 ``(*batch, Y)``: argmax over y of p(y | P), found by ``most_probable``.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import majority
-        >>> Elimination(majority(3)).predict(Belief.from_bernoulli(probs=torch.tensor([0.9, 0.2, 0.6])))
+        >>> from doxa import exact, problem
+        >>> exact.Elimination(problem.majority(3)).predict(Belief.from_bernoulli(probs=torch.tensor([0.9, 0.2, 0.6])))
         tensor([1])
         """
         return self.most_probable(belief, given=given, width=width)[0]
@@ -133,9 +129,8 @@ class ExactReasoner(Probabilistic, ABC):
         exact, and no output is more probable than its beginning. When no dropped beginning was more probable
         than the output that was found, this output is the best of all. Raise ``width`` where that fails.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
-        >>> Elimination(addition(1)).most_probable(Belief.uniform((10, 10)))
+        >>> from doxa import exact, problem
+        >>> exact.Elimination(problem.addition(1)).most_probable(Belief.uniform((10, 10)))
         (tensor([0, 9]), tensor(True))
         """
         if width < 1:
@@ -197,9 +192,8 @@ class ExactReasoner(Probabilistic, ABC):
     ) -> Tensor:
         """Worlds drawn from p(w | y, P), int64 ``(count, *batch, W)``; impossible outputs are an error.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
-        >>> Elimination(addition(1)).sample(Belief.uniform((10, 10)), torch.tensor([1, 8]))
+        >>> from doxa import exact, problem
+        >>> exact.Elimination(problem.addition(1)).sample(Belief.uniform((10, 10)), torch.tensor([1, 8]))
         tensor([[9, 9]])
         """
         reduce = Drawn(generator)
@@ -237,10 +231,9 @@ class ExactReasoner(Probabilistic, ABC):
 
         For Q = P it is -log p(y | P), or 0. It is +inf, with derivative 0, where Q excludes a world that P and y allow.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
+        >>> from doxa import exact, problem
         >>> belief = Belief.uniform((10, 10))
-        >>> reasoner = Elimination(addition(1))
+        >>> reasoner = exact.Elimination(problem.addition(1))
         >>> torch.allclose(reasoner.kl(belief, torch.tensor([1, 3]), belief), torch.tensor(100 / 6).log())
         True
         """
@@ -273,9 +266,8 @@ class ExactReasoner(Probabilistic, ABC):
             given: values of the given variables.
             max_outputs: refuse a function when there are more outputs than this.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
-        >>> reasoner, belief = Elimination(addition(1)), Belief.uniform((10, 10))
+        >>> from doxa import exact, problem
+        >>> reasoner, belief = exact.Elimination(problem.addition(1)), Belief.uniform((10, 10))
         >>> round(reasoner.expectation(belief, lambda y: 10 * y[:, 0] + y[:, 1]).item(), 4)
         9.0
         >>> round(reasoner.expectation(belief, torch.arange(10.0) * torch.tensor([[10.0], [1.0]])).item(), 4)

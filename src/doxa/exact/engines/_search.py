@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from doxa.problem._logspace import is_traced
+from doxa.problem._logspace import NEG_INF, is_traced
 
 
 def derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -38,9 +38,6 @@ def contract(probs: Tensor, values: Tensor) -> Tensor:
     return (rows @ values.reshape(len(values), -1)).reshape((*probs.shape[:-1], *values.shape[1:]))
 
 
-NEG_INF = float("-inf")
-
-
 def k_best(
     best_world: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]],
     rows: Tensor,
@@ -52,15 +49,8 @@ def k_best(
     """The k best worlds of each row ``(R, W, D)``, int64 ``(R, k, W)``, best first; -1 where there are fewer.
 
     Lawler 1972: when the best world of a set is known, the others are those that agree with it on variables before i
-    and differ at i, for each i. The best of each such part competes with the best of the other parts.
-
-    Args:
-        best_world: from log-weights, outputs and given values to the best world and its score, -inf if there is none.
-        rows: log-weights.
-        output: the outputs to explain.
-        given: the given values, if any.
-        sizes: of the domains.
-        k: how many.
+    and differ at i, for each i. The best of each such part competes with the best of the other parts. ``best_world``
+    goes from log-weights, outputs and given values to the best world and its score, -inf if there is none.
     """
     count, width = len(rows), rows.shape[1]
     found = torch.full((count, k, width), -1, dtype=torch.int64, device=rows.device)
@@ -78,15 +68,13 @@ def k_best(
                 continue
             _, _, world, free, excluded = heapq.heappop(heap)
             found[row, rank] = world
-            if rank == k - 1:
-                continue
             values = world.tolist()
             for i in range(free, width):
                 without = (excluded if i == free else frozenset()) | {values[i]}
                 if len(without) < sizes[i]:
                     parts.append((row, world, i, without))
-        if not parts:
-            continue
+        if not parts or rank == k - 1:
+            break
         source = torch.tensor([part[0] for part in parts], device=rows.device)
         limited = rows[source] + _restriction(parts, rows)
         worlds, scores = best_world(limited, output[source], None if given is None else given[source])
@@ -119,12 +107,8 @@ def most_probable_output(
 ) -> tuple[Tensor, Tensor]:
     """The best output found by a beam of exact probabilities, int64 ``(R, Y)``, and whether it is the best of all.
 
-    Args:
-        next_value: from log-weights, outputs, given values and a variable to log p(observed part, variable = v).
-        rows: log-weights ``(R, W, D)``.
-        given: the given values, if any.
-        sizes: of the output domains.
-        width: how many beginnings are kept for each row.
+    ``next_value`` goes from log-weights ``(R, W, D)``, outputs, given values and a variable to log p(observed part,
+    variable = v). For each row ``width`` beginnings are kept.
     """
     count = len(rows)
     beam = torch.full((count, 1, len(sizes)), -1, dtype=torch.int64, device=rows.device)
