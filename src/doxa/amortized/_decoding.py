@@ -21,9 +21,6 @@ class Decoded(NamedTuple):
     Attributes:
         tokens: int64 ``(*batch, k, L)``, best first; -1 throughout where there are fewer than k.
         scores: ``(*batch, k)``, log q(tokens | P, given tokens); -inf where there are fewer than k.
-
-    >>> Decoded(torch.tensor([[1, 3]]), torch.tensor([-0.5])).tokens
-    tensor([[1, 3]])
     """
 
     tokens: Tensor

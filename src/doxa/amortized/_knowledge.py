@@ -30,10 +30,11 @@ from doxa.logic import (
     postorder,
     to_cnf,
 )
+from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Problem
-from doxa.problem._functions import Atoms, Holds, OverAtoms
+from doxa.problem._functions import Atoms, OverAtoms
 
 By = Literal["whole", "axiom", "clause", "object"]
 
@@ -87,9 +88,11 @@ class KnowledgeProblem(OverAtoms):
         self.problem = Problem(atoms.sizes, tuple(len(row) for row in self.outputs), self._evaluate)
 
     def _evaluate(self, worlds: Tensor) -> Tensor:
-        columns = []
+        values, batch, columns = worlds.unbind(-1), worlds.shape[:-1], []
+        truth = {atom: values[i] == value for atom, (i, value) in self.value_of.items()}
         for row in self.outputs:
-            held = torch.stack([Holds(formula, self.value_of)(worlds) for formula in row], -1).squeeze(-2)
+            found = [torch.as_tensor(evaluate(formula, truth), device=worlds.device) for formula in row]
+            held = torch.stack([holds.expand(batch) for holds in found], -1).long()
             times = held.sum(-1)
             if (times != 1).any():
                 world = tuple(worlds[times != 1][0].tolist())
@@ -125,7 +128,7 @@ def _outputs(
 ) -> tuple[Propositional, list[Expr]]:
     """The ground knowledge, and the formula of each output."""
     if by == "object":
-        parts = list(_instances(knowledge, domains))
+        parts = list(_instances(knowledge, domains or {}))
         return _together(*parts), [part.formula for part in parts]
     theory = knowledge if isinstance(knowledge, Propositional) else ground(knowledge, domains=domains)
     if by == "whole":
@@ -149,9 +152,7 @@ def _together(*parts: Propositional) -> Propositional:
     )
 
 
-def _instances(
-    knowledge: KnowledgeBase | Propositional | Expr, domains: Mapping[str, Any] | None
-) -> Iterator[Propositional]:
+def _instances(knowledge: KnowledgeBase | Propositional | Expr, domains: Mapping[str, Any]) -> Iterator[Propositional]:
     """Ground formulas; a universal one as many times as its first variable has values."""
     if isinstance(knowledge, Propositional):
         raise ConfigError("ground knowledge has no objects left; give the knowledge base, or use by='clause'")
@@ -169,20 +170,20 @@ def _instances(
         group = formula.groups[0]
         if group.sort is None:  # data rows: one at a time
             rows = group.domain.name if isinstance(group.domain, Name) else ""
-            if rows not in (domains or {}) or len(group.names) > 1:
+            if rows not in domains or len(group.names) > 1:
                 raise ConfigError(f"by='object' needs one variable over data rows first, got {formula}")
-            yield from (ground(formula, signature, domains={**(domains or {}), rows: [row]}) for row in domains[rows])  # type: ignore[index]
+            yield from (ground(formula, signature, domains={**domains, rows: [row]}) for row in domains[rows])
             continue
         terms = _objects(group.sort, formula, signature, domains)
-        if group.sort in (domains or {}):  # a number of objects stands for their names
-            domains = {**(domains or {}), group.sort: [term.name for term in terms if isinstance(term, Name)]}
+        if group.sort in domains:  # a number of objects stands for their names
+            domains = {**domains, group.sort: [term.name for term in terms if isinstance(term, Name)]}
         for thing in terms:
             here = Compare("=", Name(group.names[0]), thing)
             guard = here if formula.guard is None else And(here, formula.guard)
             yield ground(Quantifier("forall", formula.groups, formula.body, guard=guard), signature, domains=domains)
 
 
-def _objects(name: str, formula: Expr, signature: Signature | None, domains: Mapping[str, Any] | None) -> list[Expr]:
+def _objects(name: str, formula: Expr, signature: Signature | None, domains: Mapping[str, Any]) -> list[Expr]:
     """The objects of a sort as terms; those that only ``domains`` names become constants."""
     if signature is not None:
         sort = signature.sorts[name]
@@ -195,7 +196,7 @@ def _objects(name: str, formula: Expr, signature: Signature | None, domains: Map
     if sort.values is not None:
         return [Name(v, hint=sort) if isinstance(v, str) else Number(v) for v in sort.values]
     declared = [c.name for c in signature.constants.values() if c.sort == sort] if signature is not None else []
-    given = (domains or {}).get(name, declared)
+    given = domains.get(name, declared)
     if isinstance(given, int):
         given = [*declared, *(f"{name}{i}" for i in range(len(declared), given))]
     terms: list[Expr] = []

@@ -162,9 +162,6 @@ class Certified(NamedTuple):
         worlds: int64 ``(*batch, W)``, or ``(count, *batch, W)`` for samples.
         valid: bool, whether the knowledge holds, found by evaluating the formula itself, not the circuit.
         log_probs: log p(w | knowledge, P).
-
-    >>> Certified(torch.tensor([1, 0]), torch.tensor(True), torch.tensor(0.0)).valid
-    tensor(True)
     """
 
     worlds: Tensor

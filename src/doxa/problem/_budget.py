@@ -40,12 +40,7 @@ class Budget:
 
 
 class Meter:
-    """Counts the work of one task against a budget.
-
-    Args:
-        budget: the limits.
-        task: what is being done, for the error: "ordering 12 variables".
-    """
+    """Counts the work of one task, named as in "ordering 12 variables", against a budget."""
 
     def __init__(self, budget: Budget, task: str) -> None:
         self.budget = budget

@@ -23,9 +23,6 @@ class CheckReport(NamedTuple):
         exhaustive: whether those were all.
         factors: whether there were factors to compare with the function.
         depends: whether there was a declared dependence to test.
-
-    >>> CheckReport(worlds=100, exhaustive=True, factors=True, depends=False).exhaustive
-    True
     """
 
     worlds: int

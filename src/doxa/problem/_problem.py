@@ -140,8 +140,8 @@ class Problem(Definition):
         >>> Problem.from_machine(light, steps=3, every_step=True)(torch.tensor([0, 0, 1]))
         tensor([1, 2, 0])
         """
-        *parts, auxiliary = machine_parts(transitions, steps, start, labels, every_step)
-        return cls(*parts, auxiliary=auxiliary, names=tuple(names))
+        world, output, *more, auxiliary = machine_parts(transitions, steps, start, labels, every_step)
+        return cls(world, output, more[0], more[1], auxiliary=auxiliary, names=tuple(names))
 
     @classmethod
     def from_formula(

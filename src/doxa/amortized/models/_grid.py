@@ -14,11 +14,7 @@ from doxa.problem._paths import MOVES
 
 
 def moved(cell: Tensor, move: Tensor, height: int, width: int) -> Tensor:
-    """Where a move leads from a cell (numbered row by row); at the border, as far as the grid reaches.
-
-    >>> moved(torch.tensor([0, 4]), torch.tensor([7, 8]), height=3, width=3)      # down and right; stay
-    tensor([4, 4])
-    """
+    """Where a move leads from a cell (numbered row by row); at the border, as far as the grid reaches."""
     steps = torch.tensor(MOVES, device=cell.device)[move.clamp(min=0)]
     row = (cell // width + steps[..., 0]).clamp(0, height - 1)
     column = (cell % width + steps[..., 1]).clamp(0, width - 1)

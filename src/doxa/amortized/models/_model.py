@@ -160,7 +160,7 @@ class InferenceModel(nn.Module, ABC):
         if carry.position >= len(self.sizes):
             raise ProblemError(f"the sequence has {len(self.sizes)} tokens, there is no step after the last")
         logits, carry = self._current().advance(carry, token)
-        return log_softmax(logits, self._existing(carry.position - 1)), carry
+        return log_softmax(logits, self.values[carry.position - 1] if self._ragged else None), carry
 
     def log_probs(
         self, belief: Belief, tokens: Tensor, pruner: Pruner | None = None, *, given: Tensor | None = None
@@ -193,9 +193,6 @@ class InferenceModel(nn.Module, ABC):
         """A ``ConfigError`` unless the model explains."""
         if not self.explains:
             raise ConfigError("the model predicts outputs only; make it with explain=True to have it explain them")
-
-    def _existing(self, position: int) -> Tensor | None:
-        return self.values[position] if self._ragged else None
 
     def _checked(self, belief: Belief, tokens: Tensor) -> Tensor:
         length = tokens.shape[-1] if tokens.ndim else 0

@@ -162,9 +162,6 @@ class Calibration(NamedTuple):
     Attributes:
         kl: one number per belief, ``(*batch,)``.
         error: its standard error, 0 where it was summed and not estimated.
-
-    >>> Calibration(torch.tensor([0.25, 0.75]), torch.zeros(2)).mean
-    0.5
     """
 
     kl: Tensor

@@ -20,12 +20,7 @@ WORK = 1 << 24  # about as many edges times rows as take a tenth of a second: so
 
 
 class Kernel:
-    """A compiled kernel.
-
-    >>> kernel = native_kernel()
-    >>> kernel is None or kernel.accepts(torch.zeros(2, 3))
-    True
-    """
+    """A compiled kernel."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library

@@ -58,9 +58,6 @@ class Counterfactual(NamedTuple):
         worlds: int64 ``(*batch, W)``, the changed worlds; -1 throughout where nothing helps.
         outputs: int64 ``(*batch, Y)``, what they give; -1 where nothing helps.
         changes: int64 ``(*batch,)``, how many variables differ; -1 where nothing helps.
-
-    >>> Counterfactual(torch.tensor([1, 8]), torch.tensor([0, 9]), torch.tensor(1)).changes
-    tensor(1)
     """
 
     worlds: Tensor
@@ -114,10 +111,8 @@ def counterfactual(
         found, score = reasoner._best_world(weights, wanted, seen) if len(flat) else (flat, weights.new_zeros(0))
     else:
         found, score = _any_other(reasoner, weights, old, seen)
-    hopeless = score == NEG_INF
-    outputs = problem(found, seen).masked_fill(hopeless.unsqueeze(-1), -1)
-    changes = (found != flat).sum(-1).masked_fill(hopeless, -1)
-    found = found.masked_fill(hopeless.unsqueeze(-1), -1)
+    answers = found, problem(found, seen), (found != flat).sum(-1, keepdim=True)
+    found, outputs, changes = (x.masked_fill((score == NEG_INF).unsqueeze(-1), -1) for x in answers)
     return Counterfactual(found.reshape(worlds.shape), outputs.reshape(current.shape), changes.reshape(batch))
 
 

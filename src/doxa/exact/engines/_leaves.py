@@ -69,12 +69,11 @@ def _wider(x: Tensor, width: int) -> Tensor:
 class Batch:
     """K factors with one table and the same roles."""
 
-    scopes: tuple[Scope, ...]  # the shared variables of each factor
-    shape: tuple[int, ...]  # their sizes
+    count: int  # K
+    shape: tuple[int, ...]  # the sizes of the shared variables
     privates: tuple[Scope, ...]  # the weighted private variables of each factor
     given: tuple[Scope, ...]  # the known variables of each factor, by their place among the known ones
     given_sizes: tuple[int, ...]
-    counts: Tensor  # (given values, cells): how many tuples there are
     places: Tensor  # (privates, tuples, given values, cells): the values of each private variable; -1 = no tuple
     in_order: bool  # whether the first private variable has the values 0, 1, 2, ..., so that it needs no lookup
 
@@ -121,9 +120,7 @@ class Leaves:
         assert joint is not None
         reduced = reduce(joint)
         cells = torch.split_with_sizes(reduced, self.splits) if len(self.splits) > 1 else (reduced,)
-        return [
-            part.view(*batch.shape, len(batch.scopes), rows) for part, batch in zip(cells, self.batches, strict=True)
-        ]
+        return [part.view(*batch.shape, batch.count, rows) for part, batch in zip(cells, self.batches, strict=True)]
 
     @cached_property
     def zero(self) -> bool:
@@ -252,12 +249,11 @@ def _batch(table: Tensor, shape: Shape, known: Mapping[int, int]) -> Batch:
     for i, value in enumerate(values or [torch.zeros_like(group)]):
         places[i, position, group] = value
     return Batch(
-        tuple(shape.part("shared")),
+        len(shape.scopes),
         tuple(sizes[i] for i in axes["shared"]),
         tuple(shape.part("weighted")),
         tuple(tuple(known[v] for v in scope) for scope in shape.part("known")),
         tuple(sizes[i] for i in axes["known"]),
-        counts.reshape(numbers, cells),
         places.reshape(len(places), most, numbers, cells),
         in_order,
     )
@@ -271,8 +267,7 @@ def _together(batches: list[Batch], order: tuple[int, ...], none: int) -> Leaves
     columns, variables, starts, given, strides, splits = [], [], [], [], [], []
     begin = 0
     for batch in batches:
-        count, cells = len(batch.scopes), batch.counts.shape[1]
-        used, listed, numbers, _ = batch.places.shape
+        count, (used, listed, numbers, cells) = batch.count, batch.places.shape
         # Cells come first, then given values: a cell's row of columns is one stretch. Missing variables have weight 0.
         column = torch.zeros(privates, tuples, cells, numbers, dtype=torch.int64)
         column[:used] = none

@@ -67,8 +67,11 @@ class ExactReasoner(Probabilistic, ABC):
         >>> exact.Enumeration(problem.parity(2)).log_prob(belief, torch.tensor([1])).exp()
         tensor(0.5000)
         """
-        query = self._log_prob
-        return self._by_rows(lambda *rows: (query(*rows, log_sum),), belief, output, given, recompute=True)[0]
+
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
+            return (self._log_prob(rows, out, seen, log_sum),)
+
+        return self._by_rows(query, belief, output, given, recompute=True)[0]
 
     def possible(self, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """Whether some world gives the (observed part of the) output: bool ``(*batch,)``.
@@ -170,10 +173,10 @@ class ExactReasoner(Probabilistic, ABC):
             meter.check_clock()
             return self._best_world(rows, out, seen)
 
-        many = len(sizes) if k > 1 else 1
-        (worlds,) = self._by_rows(
-            lambda *rows: (k_best(find, *rows, sizes, k),), belief.detach(), output, given, shrink=many
-        )
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
+            return (k_best(find, rows, out, seen, sizes, k),)
+
+        (worlds,) = self._by_rows(query, belief.detach(), output, given, shrink=len(sizes) if k > 1 else 1)
         missing = worlds[..., 0] < 0
         prior = belief.log_prob(worlds.clamp(min=0).movedim(-2, 0)).movedim(0, -1)
         total = self.log_prob(belief, output, given=given).unsqueeze(-1)
