@@ -140,8 +140,9 @@ class Problem(Definition):
         >>> Problem.from_machine(light, steps=3, every_step=True)(torch.tensor([0, 0, 1]))
         tensor([1, 2, 0])
         """
-        world, output, *more, auxiliary = machine_parts(transitions, steps, start, labels, every_step)
-        return cls(world, output, more[0], more[1], auxiliary=auxiliary, names=tuple(names))
+        parts = machine_parts(transitions, steps, start, labels, every_step)
+        world, output, function, factors, auxiliary = parts
+        return cls(world, output, function, factors, auxiliary=auxiliary, names=tuple(names))
 
     @classmethod
     def from_formula(

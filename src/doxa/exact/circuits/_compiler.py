@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,9 +47,7 @@ def compile_cnf(cnf: CNF, budget: Budget | None = None) -> Circuit:
     >>> compile_cnf(CNF.from_clauses([(1, 2), (-2, 3), (-1, -3)], 3)).count()
     2
     """
-    budget = budget or Budget()
-    meter = Meter(budget, f"compiling {len(cnf):,} clauses over {cnf.variables:,} variables")
-    return Compiler(cnf.variables, cnf.clauses, meter).run()
+    return compile_with("doxa", cnf, budget or Budget())[0]
 
 
 class Compiler:
@@ -128,7 +126,7 @@ class Compiler:
             if frame.parts and frame.parts[-1] == FALSE:
                 node = FALSE
             else:
-                leaves = [_leaf_of(literal) for literal in frame.literals]
+                leaves = [2 * abs(literal) - 2 + (literal < 0) for literal in frame.literals]
                 node = self.builder.add(AND, leaves + frame.parts)
             self.undo(frame.mark)
             if frame is bottom:
@@ -284,12 +282,13 @@ def _import(name: str, package: str) -> Any:
 def _pysdd(cnf: CNF) -> Circuit:
     """By sentential decision diagrams, with automatic minimisation."""
     sdd = _import("pysdd.sdd", "PySDD")
+    builder = CircuitBuilder(cnf.variables)
     if cnf.variables == 0:
-        return CircuitBuilder(0).finish(TRUE if len(cnf) == 0 else FALSE)
+        return builder.finish(TRUE if len(cnf) == 0 else FALSE)
     manager = sdd.SddManager(var_count=cnf.variables, auto_gc_and_minimize=True)
     root = manager.true()
     root.ref()
-    for clause in _by_last_variable(cnf):
+    for clause in sorted(cnf.clauses, key=lambda c: max(map(abs, c), default=0)):
         part = manager.false()
         for literal in clause:
             part = part | manager.literal(literal)
@@ -297,13 +296,27 @@ def _pysdd(cnf: CNF) -> Circuit:
         joined.ref()
         root.deref()
         root = joined
-
-    def cases(node: Any) -> int | list[tuple[Any, Any]]:
-        if node.is_true() or node.is_false():
-            return TRUE if node.is_true() else FALSE
-        return _leaf_of(node.literal) if node.is_literal() else node.elements()
-
-    return _from_diagram(cnf.variables, root, lambda node: node.id, cases)
+    done: dict[int, int] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node.id in done:
+            stack.pop()
+        elif node.is_true():
+            done[node.id] = TRUE
+        elif node.is_false():
+            done[node.id] = FALSE
+        elif node.is_literal():
+            done[node.id] = 2 * abs(node.literal) - 2 + (node.literal < 0)
+        else:
+            elements = node.elements()
+            missing = [part for pair in elements for part in pair if part.id not in done]
+            if missing:
+                stack += missing
+            else:
+                pairs = [builder.add(AND, [done[prime.id], done[sub.id]]) for prime, sub in elements]
+                done[node.id] = builder.add(OR, pairs)
+    return builder.finish(done[root.id])
 
 
 def _dd(cnf: CNF) -> Circuit:
@@ -317,56 +330,27 @@ def _dd(cnf: CNF) -> Circuit:
     bdd.declare(*names)
     bdd.configure(reordering=True)
     root = bdd.true
-    for clause in _by_last_variable(cnf):
+    for clause in sorted(cnf.clauses, key=lambda c: max(map(abs, c), default=0)):
         part = bdd.false
         for literal in clause:
             variable = bdd.var(names[abs(literal) - 1])
             part |= variable if literal > 0 else ~variable
         root &= part
-
-    def cases(node: Any) -> int | list[tuple[Any, Any]]:
-        if node in (bdd.true, bdd.false):
-            return TRUE if node == bdd.true else FALSE
-        # A complemented edge negates both branches.
-        low, high = (~node.low, ~node.high) if node.negated else (node.low, node.high)
-        variable = bdd.var(node.var)
-        if low == bdd.false and high == bdd.true:
-            return _leaf_of(int(node.var[1:]))
-        if low == bdd.true and high == bdd.false:
-            return _leaf_of(-int(node.var[1:]))
-        return [(variable, high), (~variable, low)]
-
-    return _from_diagram(cnf.variables, root, int, cases)
-
-
-def _by_last_variable(cnf: CNF) -> list[list[int]]:
-    return sorted(map(list, cnf.clauses), key=lambda clause: max(map(abs, clause), default=0))
-
-
-def _leaf_of(literal: int) -> int:
-    return 2 * abs(literal) - 2 + (literal < 0)
-
-
-def _from_diagram(
-    variables: int,
-    root: Any,
-    name: Callable[[Any], int],
-    cases: Callable[[Any], int | list[tuple[Any, Any]]],
-) -> Circuit:
-    """The circuit of a diagram, whose nodes are leaves or pairs of conjuncts that exclude each other."""
-    builder = CircuitBuilder(variables)
-    done: dict[int, int] = {}
+    builder = CircuitBuilder(cnf.variables)
+    done: dict[int, int] = {int(bdd.true): TRUE, int(bdd.false): FALSE}
     stack = [root]
     while stack:
         node = stack[-1]
-        found = cases(node)
-        if name(node) in done:
+        if int(node) in done:
             stack.pop()
-        elif isinstance(found, int):
-            done[name(node)] = found
-        elif missing := [part for pair in found for part in pair if name(part) not in done]:
+            continue
+        # A complemented edge negates both branches.
+        low, high = (~node.low, ~node.high) if node.negated else (node.low, node.high)
+        missing = [part for part in (low, high) if int(part) not in done]
+        if missing:
             stack += missing
         else:
-            pairs = [builder.add(AND, [done[name(one)], done[name(two)]]) for one, two in found]
-            done[name(node)] = builder.add(OR, pairs)
-    return builder.finish(done[name(root)])
+            v = int(node.var[1:]) - 1
+            branches = [builder.add(AND, [2 * v, done[int(high)]]), builder.add(AND, [2 * v + 1, done[int(low)]])]
+            done[int(node)] = builder.add(OR, branches)
+    return builder.finish(done[int(root)])

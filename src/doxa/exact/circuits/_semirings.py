@@ -32,7 +32,8 @@ class _Best(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return _one_hot(grads[0], *ctx.saved_tensors, ctx.size)
+        (place,) = ctx.saved_tensors
+        return _one_hot(grads[0], place, ctx.size)
 
 
 class _Drawn(torch.autograd.Function):
