@@ -179,12 +179,15 @@ class CircuitBuilder:
     def add(self, kind: int, parts: Iterable[int]) -> int:
         """The number of a node, given the numbers of its children; TRUE and FALSE are numbers too."""
         neutral, absorbing = (TRUE, FALSE) if kind == AND else (FALSE, TRUE)
-        kept = sorted(part for part in parts if part != neutral)
-        if absorbing in kept:
-            return absorbing
+        kept = []
+        for part in parts:
+            if part == absorbing:
+                return absorbing
+            if part != neutral:
+                kept.append(part)
         if len(kept) < 2:
             return kept[0] if kept else neutral
-        key = kind, tuple(kept)
+        key = kind, tuple(sorted(kept))
         number = self._known.get(key)
         if number is None:
             number = self._known[key] = 2 * self.variables + len(self.kinds)
