@@ -56,7 +56,7 @@ class PairsModel(InferenceModel):
         if closed_form and set(problem.output) != {2}:
             raise ConfigError(f"outputs are {problem.output[:4]}..., expected 0 and 1 (they differ) for closed_form")
         if closed_form and problem.given:
-            raise ConfigError("closed_form says whether two values differ, whatever is given; use hidden layers")
+            raise ConfigError("closed_form: whether two values differ, nothing given decides; use hidden layers")
         self.pairs: Tensor
         self.register_buffer("pairs", torch.tensor(chosen), persistent=False)
         inputs = 2 * max(problem.world) + len(problem.given) * max(self.seen)

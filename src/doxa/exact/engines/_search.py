@@ -74,7 +74,7 @@ def k_best(
                 if len(without) < sizes[i]:
                     parts.append((row, world, i, without))
         if not parts or rank == k - 1:
-            break
+            continue
         source = torch.tensor([part[0] for part in parts], device=rows.device)
         limited = rows[source] + _restriction(parts, rows)
         worlds, scores = best_world(limited, output[source], None if given is None else given[source])
