@@ -24,7 +24,7 @@ from doxa.data import random_ksat
 from doxa.errors import BudgetError
 from doxa.exact import Elimination
 from doxa.exact.circuits import Circuit, cardinality, native_kernel
-from doxa.exact.circuits._backends import Backend, compile_with
+from doxa.exact.circuits._compiler import Backend, compile_with
 from doxa.exact.circuits._encoding import encode
 from doxa.exact.circuits._layers import evaluate, make_layers
 from doxa.logic import CNF

@@ -16,11 +16,10 @@ from torch.nn.functional import pad
 
 from doxa.exact import Compilation, Constraint, Elimination, plan
 from doxa.exact.circuits import Circuit, compile_cnf, native_kernel
-from doxa.exact.circuits._backends import compile_with
+from doxa.exact.circuits._compiler import compile_with
 from doxa.exact.circuits._encoding import encode
-from doxa.exact.circuits._layers import evaluate, make_layers
+from doxa.exact.circuits._layers import Layers, evaluate, make_layers
 from doxa.exact.circuits._native import Kernel
-from doxa.exact.circuits._real import evaluate_positive, evaluate_real, make_real_layers
 from doxa.logic import CNF, And, Or, propositions
 from doxa.problem import Belief, Budget, Factor, Problem, Variable, addition
 from harness import Row, compare, cpu_seconds, exponent
@@ -169,6 +168,10 @@ def klay_module(circuit: Circuit, semiring: str) -> Callable[[Tensor, Tensor], T
     return lambda positive, negative: module(positive, negative)
 
 
+def by_logs(layers: Layers, weights: Tensor) -> Tensor:
+    return evaluate(layers, weights.log()).exp()
+
+
 def circuit_rows() -> list[Row]:
     if importlib.util.find_spec("klay") is None:
         print("no rows against KLay: the package klaycircuits is not installed")
@@ -182,7 +185,7 @@ def circuit_rows() -> list[Row]:
         ("addition N=3", compile_cnf(encode(addition(3)).cnf)),
     ):
         smooth = circuit.smooth()
-        layers, real_layers = make_layers(smooth), make_real_layers(smooth)
+        layers, real_layers = make_layers(smooth), make_layers(smooth, real=True)
         for semiring, batch in product(("log", "real"), (64, 1024)):
             peer = klay_module(smooth, semiring)
             weights = torch.randn(2, smooth.variables, batch).log_softmax(0)
@@ -195,12 +198,10 @@ def circuit_rows() -> list[Row]:
             engines: list[tuple[str, Kernel | None, float]] = [("pure torch", None, 1.3 if batch == 64 else 3.0)]
             engines += [("native kernel", kernel, 4.0)] if kernel is not None else []
             for engine, used, goal in engines:
-                if semiring == "log":
-                    run = partial(evaluate, layers, kernel=used)
-                elif used is None:  # these weights are positive
-                    run = partial(evaluate_positive, layers)
+                if semiring == "real" and used is None:  # these weights are positive
+                    run = partial(by_logs, layers)
                 else:
-                    run = partial(evaluate_real, real_layers, kernel=used)
+                    run = partial(evaluate, layers if semiring == "log" else real_layers, kernel=used)
 
                 def ours(weights: Tensor = weights, run: Callable[[Tensor], Tensor] = run) -> Tensor:
                     flat = weights.transpose(0, 1).reshape(-1, weights.shape[2])

@@ -1,14 +1,37 @@
-"""A dictionary that forgets."""
+"""A dictionary that forgets, a key for what cannot be hashed, and a lock: safe to use from several threads."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-__all__ = ["Cache", "Same"]
+__all__ = ["Cache", "Lock", "Same"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+class Lock:
+    """A lock that its thread may take again; a copy is a lock of its own, so that what has one can be copied.
+
+    >>> lock = Lock()
+    >>> with lock, lock:
+    ...     print("inside")
+    inside
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Lock, ()
 
 
 class Cache(dict[K, V]):
@@ -22,17 +45,22 @@ class Cache(dict[K, V]):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = size
+        self._lock = Lock()
 
     def __setitem__(self, key: K, value: V) -> None:
-        if key not in self and len(self) >= self.size:
-            del self[next(iter(self))]
-        super().__setitem__(key, value)
+        with self._lock:
+            if key not in self and len(self) >= self.size:
+                del self[next(iter(self))]
+            super().__setitem__(key, value)
 
     def find(self, key: K, make: Callable[[], V]) -> V:
         """The value under a key; made and kept if there is none."""
-        if key not in self:
-            self[key] = make()
-        return self[key]
+        try:
+            return self[key]
+        except KeyError:
+            pass
+        self[key] = value = make()  # another thread may do the same, or push it out again
+        return value
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Cache, (self.size,)

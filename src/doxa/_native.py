@@ -13,6 +13,7 @@ import stat
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +25,7 @@ __all__ = ["cache_directory", "native_library"]
 # that nobody looks at errno or at floating-point traps.
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC", "-shared")
 SECONDS = 10  # that a compiler may take
+PROBE = 3  # seconds in which a compiler must say who it is: one that hangs costs no more, and only once
 DAY = 86_400
 
 
@@ -73,40 +75,58 @@ def native_library(source: Path) -> ctypes.CDLL | None:
     if compiler is None:
         return None
     try:
-        target = cache_directory() / f"{source.stem.lstrip('_')}-{_fingerprint(compiler, source)}.so"
-        failed = target.with_suffix(".failed")  # a compiler that hangs or fails is not asked again for a day
-        tried = failed.exists() and time.time() - failed.stat().st_mtime < DAY
-        if not target.exists() and not tried:
-            try:
-                _build(compiler, source, target)
-            except subprocess.SubprocessError:
-                failed.touch(0o600)
+        folder = cache_directory()
+        target = folder / f"{source.stem.lstrip('_')}-{_fingerprint(compiler, source)}.so"
+        if not target.exists():
+            program = folder / f"compiler-{_fingerprint(compiler)}.failed"
+            if _attempt(program, lambda: _run([compiler, "--version"], min(PROBE, SECONDS))):
+                _attempt(target.with_suffix(".failed"), lambda: _build(compiler, source, target))
         return ctypes.CDLL(str(target)) if target.exists() and _own(target) else None
     except (OSError, ConfigError):
         return None
 
 
+def _attempt(failed: Path, work: Callable[[], None]) -> bool:
+    """Whether work was done; what hangs or fails leaves a file, and is not tried again for a day."""
+    if failed.exists() and time.time() - failed.stat().st_mtime < DAY:
+        return False
+    try:
+        work()
+    except subprocess.SubprocessError:
+        failed.touch(0o600)
+        return False
+    return True
+
+
+def _run(command: list[str], seconds: float) -> None:
+    null = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True) as process:
+        try:
+            code = process.wait(seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)  # the compiler and whatever it started
+            raise
+    if code:
+        raise subprocess.CalledProcessError(code, command)
+
+
 def _build(compiler: str, source: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / "library.so"
-        command = [compiler, *FLAGS, str(source), "-o", str(made)]
-        null = subprocess.DEVNULL
-        with subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True) as process:
-            try:
-                code = process.wait(SECONDS)
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)  # the compiler and whatever it started
-                raise
-        if code:
-            raise subprocess.CalledProcessError(code, command)
+        _run([compiler, *FLAGS, str(source), "-o", str(made)], SECONDS)
         made.chmod(0o700)
         os.replace(made, target)  # whole or not at all, also when two processes build it at once
 
 
-def _fingerprint(compiler: str, source: Path) -> str:
+def _fingerprint(compiler: str, source: Path | None = None) -> str:
     """Of everything that decides what the library is: source, flags, compiler, processor; nothing is run."""
     program = Path(compiler).resolve()
-    facts = [source.read_bytes(), " ".join(FLAGS).encode(), platform.machine().encode(), str(program).encode()]
+    facts = [
+        b"" if source is None else source.read_bytes(),
+        " ".join(FLAGS).encode(),
+        platform.machine().encode(),
+        str(program).encode(),
+    ]
     facts.append(f"{program.stat().st_size} {program.stat().st_mtime_ns}".encode())
     processor = Path("/proc/cpuinfo")
     if processor.exists():

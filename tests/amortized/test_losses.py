@@ -16,8 +16,14 @@ from doxa.amortized import (
     ScanModel,
 )
 from doxa.amortized import SatPruner as Sat
-from doxa.amortized.training._divergences import divergence, sampled_divergence
-from doxa.amortized.training._losses import joint_matching_loss, on_policy_loss, prediction_loss, supervised_loss
+from doxa.amortized.training._losses import (
+    divergence,
+    joint_matching_loss,
+    on_policy_loss,
+    prediction_loss,
+    sampled_divergence,
+    supervised_loss,
+)
 from doxa.errors import ConfigError
 from doxa.problem import Belief, BruteForce, Problem, addition, cnf, parity
 

@@ -7,7 +7,7 @@ import torch
 from amortized_cases import MODELS, belief, enumerate_tokens, model, repeated, tokens
 
 from doxa.amortized import Columns, FactorMLPs, GridCNN, InferenceModel, PairsModel, ScanModel
-from doxa.amortized.models._model import frozen
+from doxa.amortized.models._model import fixed, frozen
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, BruteForce, Problem, addition, parity, shortest_path
 
@@ -142,11 +142,27 @@ def test_scan_weights_do_not_grow_with_the_sum() -> None:
 
 
 def test_frozen_restores_what_was_trainable() -> None:
-    layer = torch.nn.Linear(2, 2)
-    layer.bias.requires_grad_(False)
-    with pytest.raises(ValueError), frozen(layer):
+    m = ScanModel(addition(1), hidden=4)
+    b, tokens = Belief.uniform((10, 10)), torch.tensor([1, 3])
+    next(m.parameters()).requires_grad_(False)
+    trainable = [p.requires_grad for p in m.parameters()]
+    with pytest.raises(ValueError), frozen(m):
+        assert not m.log_prob(b, tokens).requires_grad
         raise ValueError
-    assert layer.weight.requires_grad and not layer.bias.requires_grad
+    assert [p.requires_grad for p in m.parameters()] == trainable
+    assert m.log_prob(b, tokens).requires_grad
+
+
+def test_fixed_modules_have_the_same_values_and_follow_updates() -> None:
+    for layer in (torch.nn.Linear(3, 3), torch.nn.GRU(3, 3), torch.nn.Sequential(torch.nn.Linear(3, 2))):
+        x = torch.randn(4, 3, requires_grad=True)
+        same = fixed(layer)
+        with torch.no_grad():
+            next(layer.parameters()).add_(1.0)
+        one, two = (found[0] if isinstance(found, tuple) else found for found in (layer(x), same(x)))
+        assert torch.equal(one, two)
+        two.sum().backward()
+        assert x.grad is not None and all(p.grad is None for p in layer.parameters())
 
 
 def test_errors_say_what_was_wanted() -> None:

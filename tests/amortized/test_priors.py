@@ -19,8 +19,7 @@ from doxa.amortized import (
     Prior,
     Replay,
 )
-from doxa.amortized.training._dirichlet import DirichletFit, dirichlet_log_sample
-from doxa.amortized.training._ring import Ring
+from doxa.amortized.training._priors import DirichletFit, Ring, dirichlet_log_sample
 from doxa.errors import ConfigError
 from doxa.problem import Belief
 

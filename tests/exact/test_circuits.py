@@ -35,9 +35,8 @@ from doxa.exact.circuits import (
     weigh,
     write_nnf,
 )
+from doxa.exact.circuits._files import Kept, key_of, load, pack, save
 from doxa.exact.circuits._layers import evaluate, make_layers
-from doxa.exact.circuits._real import evaluate_positive, evaluate_real, make_real_layers
-from doxa.exact.circuits._store import key_of, load, pack, save
 from doxa.logic import CNF, count
 from doxa.problem import Belief, BruteForce, Budget, addition, cnf
 
@@ -295,7 +294,7 @@ def available() -> list[str]:
 @settings(deadline=None, max_examples=25)
 @given(formula=formulas(6))
 def test_other_compilers_count_the_same(formula: CNF) -> None:
-    from doxa.exact.circuits._backends import compile_with
+    from doxa.exact.circuits._compiler import compile_with
 
     for backend in available():
         assert compile_with(backend, formula, Budget())[0].count() == count(formula)  # type: ignore[arg-type]
@@ -336,7 +335,7 @@ def _compile_in_a_process(folder: str, barrier: object) -> None:
     formula = random_cnf(30, 90)
     barrier.wait()  # type: ignore[attr-defined]
     for _ in range(5):
-        save(key_of(formula), compile_cnf(formula), 7, Path(folder))
+        save(key_of(formula), Kept(compile_cnf(formula), 7, 3), Path(folder))
 
 
 def test_two_processes_leave_a_valid_cache(tmp_path: Path) -> None:
@@ -351,7 +350,7 @@ def test_two_processes_leave_a_valid_cache(tmp_path: Path) -> None:
     formula = random_cnf(30, 90)
     found = load(key_of(formula), tmp_path)
     assert found is not None
-    assert pack(*found, "") == pack(compile_cnf(formula), 7, "")
+    assert pack(found, "") == pack(Kept(compile_cnf(formula), 7, 3), "")
     assert [file.suffix for file in tmp_path.iterdir()] == [".circuit"]
 
 
@@ -415,7 +414,7 @@ def test_semirings(formula: CNF, seed: int) -> None:
 @given(formula=formulas(6), seed=st.integers(0, 99))
 def test_plain_numbers_and_their_derivatives(native: bool, formula: CNF, seed: int) -> None:
     kernel = native_kernel() if native else None
-    layers = make_real_layers(compile_cnf(formula).smooth())
+    layers = make_layers(compile_cnf(formula).smooth(), real=True)
     generator = torch.Generator().manual_seed(seed)
     weights = torch.randn(2 * formula.variables, 3, dtype=torch.float64, generator=generator)
     weights[torch.rand(weights.shape, generator=generator) < 0.2] = 0.0
@@ -424,7 +423,7 @@ def test_plain_numbers_and_their_derivatives(native: bool, formula: CNF, seed: i
     for bits in itertools.product((True, False), repeat=formula.variables):
         if all(any(bits[abs(x) - 1] == (x > 0) for x in clause) for clause in formula.clauses):
             expected = expected + weights[[2 * v + (not bit) for v, bit in enumerate(bits)]].prod(0)
-    value = evaluate_real(layers, weights, kernel=kernel)
+    value = evaluate(layers, weights, kernel=kernel)
     torch.testing.assert_close(value, expected)
     for graph in (False, True):
         slopes = [
@@ -441,14 +440,14 @@ def test_kernel_and_layers_agree_on_plain_numbers() -> None:
     if kernel is None:
         pytest.skip("no C compiler")
     circuit = compile_cnf(sudoku()).smooth()
-    layers, by_logs = make_real_layers(circuit), make_layers(circuit)
+    layers, by_logs = make_layers(circuit, real=True), make_layers(circuit)
     for dtype, tolerance in ((torch.float32, 1e-4), (torch.float64, 1e-11)):
         for rows in (0, 1, 127, 300):
             weights = torch.rand(128, rows, dtype=dtype).requires_grad_()
             values = [
-                evaluate_real(layers, weights),
-                evaluate_real(layers, weights, kernel=kernel),
-                evaluate_positive(by_logs, weights),
+                evaluate(layers, weights),
+                evaluate(layers, weights, kernel=kernel),
+                evaluate(by_logs, weights.log()).exp(),
             ]
             answers = [(value, *torch.autograd.grad(value.sum(), weights)) for value in values]
             torch.testing.assert_close(answers[0], answers[1], rtol=tolerance, atol=tolerance)

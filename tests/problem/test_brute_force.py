@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from doxa.errors import ProblemError
+from doxa.errors import ConfigError, ProblemError
 from doxa.problem import (
     Belief,
     BruteForce,
@@ -315,7 +315,7 @@ def test_impossible_outputs() -> None:
     certain = Belief.from_probs(torch.eye(10)[[3, 4]])
     with pytest.raises(ProblemError, match=r"belief gives probability 0 to every world that gives \(0, 8\)"):
         BruteForce(problem).loss(certain, torch.tensor([0, 8]))
-    with pytest.raises(ProblemError, match="impossible is 'ignore', expected 'raise', 'inf' or 'finite'"):
+    with pytest.raises(ConfigError, match="impossible is 'ignore', expected 'raise', 'inf' or 'finite'"):
         BruteForce(problem, impossible="ignore")  # type: ignore[arg-type]
 
 

@@ -31,20 +31,15 @@ torch.Size([16, 2])
 from doxa.amortized._control import AmortizedControl, with_sampling, worlds_of
 from doxa.amortized._knowledge import KnowledgeProblem
 from doxa.amortized._reasoner import AmortizedReasoner
-from doxa.amortized.models._columns import Columns
-from doxa.amortized.models._factor_mlps import FactorMLPs
 from doxa.amortized.models._grid import GridCNN
 from doxa.amortized.models._model import Carry, InferenceModel
+from doxa.amortized.models._networks import CausalTransformer, FactorMLPs
 from doxa.amortized.models._outcomes import CategoricalOutcomes, GaussianOutcomes
 from doxa.amortized.models._pairs import PairsModel
-from doxa.amortized.models._scan import ScanModel
-from doxa.amortized.models._transformer import CausalTransformer
-from doxa.amortized.pruners._addition import AdditionPruner
-from doxa.amortized.pruners._learned import LearnedPruner
-from doxa.amortized.pruners._path import PathPruner
+from doxa.amortized.models._scan import Columns, ScanModel
+from doxa.amortized.pruners._derived import LearnedPruner, SatPruner, SupportPruner
 from doxa.amortized.pruners._pruner import FunctionPruner, Pruner
-from doxa.amortized.pruners._sat import SatPruner
-from doxa.amortized.pruners._support import SupportPruner
+from doxa.amortized.pruners._written import AdditionPruner, PathPruner
 from doxa.amortized.training._priors import FittedDirichlet, FixedDirichlet, MixtureDirichlet, Prior, Replay
 from doxa.amortized.training._training import JointTraining
 

@@ -23,8 +23,7 @@ def worlds_of(belief: Belief) -> Independent[Categorical]:
     """
     # Values that do not exist get the smallest log-probability there is instead of -inf: never drawn, and no 0 · inf.
     logits = belief.log_probs.clamp(min=torch.finfo(belief.log_probs.dtype).min)
-    base = Categorical(logits=logits, validate_args=False)
-    return Independent(base, 1, validate_args=False)
+    return Independent(Categorical(logits=logits, validate_args=False), 1, validate_args=False)
 
 
 class AmortizedControl(LeaveOneOut):
@@ -63,17 +62,10 @@ class AmortizedControl(LeaveOneOut):
     distributions = "Categorical"
 
     def __init__(
-        self,
-        surrogate: Callable[[Belief], Tensor],
-        n: int = 10,
-        *,
-        scale: float = 1.0,
-        sizes: tuple[int, ...] = (),
+        self, surrogate: Callable[[Belief], Tensor], n: int = 10, *, scale: float = 1.0, sizes: tuple[int, ...] = ()
     ) -> None:
         super().__init__(n)
-        self.surrogate = surrogate
-        self.scale = scale
-        self.sizes = sizes
+        self.surrogate, self.scale, self.sizes = surrogate, scale, sizes
 
     def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
         assert box is not None
@@ -90,9 +82,8 @@ class AmortizedControl(LeaveOneOut):
         """h(P) and ∇h(P), detached."""
         with torch.enable_grad():
             point = probs.detach().requires_grad_()
-            sizes = self.sizes or (probs.shape[-1],) * probs.shape[-2]
-            floor = torch.finfo(point.dtype).tiny
-            level = self.surrogate(Belief(point.clamp(min=floor).log(), sizes, validate=False))
+            positive = point.clamp(min=torch.finfo(point.dtype).tiny)
+            level = self.surrogate(Belief(positive.log(), self.sizes, validate=False))
             if level.shape != point.shape[:-2]:
                 raise ConfigError(
                     f"the surrogate returned shape {tuple(level.shape)}, expected one cost for each row, "

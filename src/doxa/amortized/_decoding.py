@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from doxa.amortized._logspace import NEG_INF, log_softmax
-from doxa.amortized.models._model import InferenceModel
+from doxa.amortized.models._model import NEG_INF, InferenceModel, log_softmax
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief
@@ -21,9 +21,6 @@ class Decoded(NamedTuple):
     Attributes:
         tokens: int64 ``(*batch, k, L)``, best first; -1 throughout where there are fewer than k.
         scores: ``(*batch, k)``, log q(tokens | P, given tokens); -inf where there are fewer than k.
-
-    >>> Decoded(torch.tensor([[1, 3]]), torch.tensor([-0.5])).tokens
-    tensor([[1, 3]])
     """
 
     tokens: Tensor
@@ -54,19 +51,11 @@ def beam_search(
         given: what the data decide, int64 ``(*batch, G)``.
         length: how many variables in all; by default all of the model's.
         pruner: what may come next.
-
-    >>> from doxa.amortized import AdditionPruner, FactorMLPs
-    >>> from doxa.problem import addition
-    >>> model = FactorMLPs(addition(1), hidden=16)
-    >>> best = beam_search(model, Belief.uniform((10, 10)), 3, prefix=torch.tensor([1, 3]), pruner=AdditionPruner(1))
-    >>> best.tokens[:, 2:].sum(-1)                                     # whatever the model thinks, they sum to 13
-    tensor([13, 13, 13])
     """
     if beams < 1:
         raise ConfigError(f"beams is {beams}, expected at least 1")
     search = _Search(model, belief, prefix, given, length, pruner)
-    rows = search.rows
-    kept, logits = 1, search.begin()
+    rows, kept, logits = search.rows, 1, search.begin()
     total = logits.new_zeros(rows, 1)
     for position in range(search.known, search.length):
         # Rows of the search are (query, beam), the beams of a query side by side.
@@ -78,14 +67,8 @@ def beam_search(
         first = kept * torch.arange(rows, device=order.device).unsqueeze(-1)
         logits = search.extend((first + order // size).flatten(), (order % size).flatten(), position)
         kept = count
-    tokens = search.tokens.reshape(rows, kept, search.length)
-    missing = beams - kept
-    if missing:
-        tokens = torch.cat([tokens, tokens.new_zeros(rows, missing, search.length)], 1)
-        total = torch.cat([total, total.new_full((rows, missing), NEG_INF)], 1)
-    tokens = tokens.masked_fill((total == NEG_INF).unsqueeze(-1), -1)
-    batch = belief.batch_shape
-    return Decoded(tokens.reshape(*batch, beams, search.length), total.reshape(*batch, beams))
+    tokens = pad(search.tokens.reshape(rows, kept, search.length), (0, 0, 0, beams - kept))
+    return search.finish(tokens, pad(total, (0, beams - kept), value=NEG_INF), beams)
 
 
 def draw(
@@ -104,13 +87,6 @@ def draw(
 
     Below temperature 1 probable values are drawn more often, above it less often; the scores are log q itself. A sample
     that runs into a dead end of an incomplete pruner has tokens -1 and score -inf.
-
-    >>> from doxa.amortized import AdditionPruner, FactorMLPs
-    >>> from doxa.problem import addition
-    >>> samples = draw(FactorMLPs(addition(1), hidden=8), Belief.uniform((10, 10)), 100, pruner=AdditionPruner(1))
-    >>> y, w = samples.tokens[:, :2], samples.tokens[:, 2:]
-    >>> bool((10 * y[:, 0] + y[:, 1] == w.sum(-1)).all())
-    True
     """
     if count < 1 or not temperature > 0:
         raise ConfigError(f"count is {count} and temperature {temperature}, expected at least 1 and above 0")
@@ -129,9 +105,7 @@ def draw(
         total = total + table.gather(-1, token).squeeze(-1)
         same = rows if position == search.known else torch.arange(len(rows), device=rows.device)
         logits = search.extend(same, token.squeeze(-1), position)
-    tokens = search.tokens.masked_fill((total == NEG_INF).unsqueeze(-1), -1)
-    batch = belief.batch_shape
-    return Decoded(tokens.reshape(*batch, count, search.length), total.reshape(*batch, count))
+    return search.finish(search.tokens, total, count)
 
 
 class _Search:
@@ -183,6 +157,11 @@ class _Search:
             return token.new_zeros(0)
         logits, self.carry = self.model.step(self.carry, token)
         return logits
+
+    def finish(self, tokens: Tensor, total: Tensor, count: int) -> Decoded:
+        """``count`` sequences for each row of the belief; impossible ones are -1."""
+        tokens, batch = tokens.masked_fill((total == NEG_INF).unsqueeze(-1), -1), self.belief.batch_shape
+        return Decoded(tokens.reshape(*batch, count, self.length), total.reshape(*batch, count))
 
     def masked(self, logits: Tensor, position: int) -> Tensor:
         """log q_v s_v / (q · s) for the values of a position."""

@@ -6,18 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from doxa.amortized.pruners._sat import SatPruner, one_of_each
+from doxa.amortized.pruners._derived import SatPruner
 from doxa.errors import ConfigError, KnowledgeError
+from doxa.exact.circuits._encoding import Booleans
 from doxa.logic import (
     And,
     Call,
     Compare,
     Constant,
-    Count,
     Expr,
     Iff,
     KnowledgeBase,
@@ -34,12 +33,13 @@ from doxa.logic import (
 from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.unfold._propositional import Propositional
-from doxa.problem import Belief, Problem
+from doxa.problem import Problem
+from doxa.problem._functions import Atoms, OverAtoms
 
 By = Literal["whole", "axiom", "clause", "object"]
 
 
-class KnowledgeProblem:
+class KnowledgeProblem(OverAtoms):
     """A problem whose world is the atoms of knowledge and whose outputs say what of it holds.
 
     A single output "it holds" tells an inference model little, and for much knowledge it is nearly always 0. The
@@ -83,63 +83,25 @@ class KnowledgeProblem:
         if not theory.atoms or not self.outputs:
             raise KnowledgeError("the knowledge has no atoms or says nothing, so there is nothing to infer")
         self.theory = theory
-        families = {atom: c.children for c in theory.constraints if isinstance(c, Count) for atom in c.children}
-        self.variables = list(dict.fromkeys(families.get(atom, (atom,)) for atom in theory.atoms))
-        sizes = tuple(len(atoms) if atoms[0] in families else 2 for atoms in self.variables)
-        self.value_of = {
-            atom: (i, value if atom in families else 1)
-            for i, atoms in enumerate(self.variables)
-            for value, atom in enumerate(atoms)
-        }
-        self.problem = Problem(sizes, tuple(len(row) for row in self.outputs), self._evaluate)
+        atoms = Atoms.of(theory)
+        self.variables, self.value_of = atoms.variables, atoms.places
+        self.problem = Problem(atoms.sizes, tuple(len(row) for row in self.outputs), self._evaluate)
 
     def _evaluate(self, worlds: Tensor) -> Tensor:
-        flat = worlds.reshape(-1, worlds.shape[-1]).cpu().numpy()
-        truth = {atom: flat[:, i] == value for atom, (i, value) in self.value_of.items()}
-        columns = []
+        values, batch, columns = worlds.unbind(-1), worlds.shape[:-1], []
+        truth = {atom: values[i] == value for atom, (i, value) in self.value_of.items()}
         for row in self.outputs:
-            held = np.stack([np.broadcast_to(np.asarray(evaluate(formula, truth)), len(flat)) for formula in row], -1)
-            if (held.sum(-1) != 1).any():
-                world = tuple(flat[int((held.sum(-1) != 1).argmax())].tolist())
+            found = [torch.as_tensor(evaluate(formula, truth), device=worlds.device) for formula in row]
+            held = torch.stack([holds.expand(batch) for holds in found], -1).long()
+            times = held.sum(-1)
+            if (times != 1).any():
+                world = tuple(worlds[times != 1][0].tolist())
                 raise KnowledgeError(
-                    f"in world {world} the formulas for the values of an output hold {held.sum(-1).min()} to "
-                    f"{held.sum(-1).max()} times, expected exactly one of them in every world"
+                    f"in world {world} the formulas for the values of an output hold {times.min()} to "
+                    f"{times.max()} times, expected exactly one of them in every world"
                 )
-            columns.append(torch.from_numpy(held.argmax(-1)))
-        return torch.stack(columns, -1).reshape(*worlds.shape[:-1], len(columns)).to(worlds.device)
-
-    def belief(self, probs: Mapping[Expr, Tensor]) -> Belief:
-        """A belief from the probability of each atom, by atom; the values of a function must sum to 1.
-
-        >>> from doxa.logic import propositions
-        >>> a, b = propositions("a b")
-        >>> KnowledgeProblem(a | b).belief({a: torch.tensor([0.5, 0.1]), b: torch.tensor([0.5, 0.2])})
-        Belief(batch=(2,), sizes=(2, 2), dtype=torch.float32)
-        """
-        missing = [atom for atom in self.value_of if atom not in probs]
-        unknown = [atom for atom in probs if atom not in self.value_of]
-        if missing or unknown:
-            raise KnowledgeError(
-                f"the belief lacks {', '.join(map(str, missing[:5])) or 'nothing'} and has "
-                f"{', '.join(map(str, unknown[:5])) or 'nothing'} that the knowledge does not mention; give one "
-                f"probability for each of its {len(self.value_of)} atoms"
-            )
-        columns = []
-        for atoms, size in zip(self.variables, self.problem.world, strict=True):
-            parts = [probs[atom] for atom in atoms]
-            columns.append(torch.stack(parts if len(parts) == size else [1 - parts[0], parts[0]], -1))
-        return Belief.from_probs(columns)
-
-    def true_atoms(self, world: Tensor) -> tuple[Expr, ...]:
-        """The atoms that are true in a world ``(W,)``.
-
-        >>> from doxa.logic import propositions
-        >>> a, b = propositions("a b")
-        >>> KnowledgeProblem(a | b).true_atoms(torch.tensor([0, 1]))
-        (<Call b>,)
-        """
-        values = world.tolist()
-        return tuple(atom for atom, (variable, value) in self.value_of.items() if values[variable] == value)
+            columns.append(held.argmax(-1))
+        return torch.stack(columns, -1)
 
     def pruner(self) -> SatPruner:
         """The complete pruner of this problem, by a SAT solver.
@@ -149,36 +111,16 @@ class KnowledgeProblem:
         >>> KnowledgeProblem(a & b).pruner()(torch.tensor([1, 1]))              # it holds, and a is true: so b is
         tensor([False,  True])
         """
-        sizes = self.problem.world
-        literals, clauses, count = one_of_each(sizes)
+        booleans = Booleans(self.problem.world)
         # An atom named here stands for "output j has value v"; equivalences tie it to its formula.
         named = [[Call(f"_output_{j}_{v}") for v in range(len(row))] for j, row in enumerate(self.outputs)]
-        ties = [
-            Iff(name, formula)
-            for names, row in zip(named, self.outputs, strict=True)
-            for name, formula in zip(names, row, strict=True)
-        ]
-        atoms = tuple(self.value_of)
-        outputs = tuple(name for row in named for name in row)
-        cnf = to_cnf(And(*ties), method="tseitin", atoms=(*atoms, *outputs))
-        number: list[int | None] = []
-        for atom in cnf.atoms:
-            if atom is not None and atom in self.value_of:
-                variable, value = self.value_of[atom]
-                number.append(literals[variable][value])
-            else:
-                count += 1
-                number.append(count)
-        for clause in cnf.clauses:
-            known = [(number[abs(x) - 1], x > 0) for x in clause]
-            if not any(literal is None and positive for literal, positive in known):
-                clauses.append(
-                    [literal if positive else -literal for literal, positive in known if literal is not None]
-                )
-        place = {name: number[len(atoms) + i] for i, name in enumerate(outputs)}
-        return SatPruner(
-            self.problem.output + sizes, [[place[name] for name in row] for row in named] + literals, clauses
-        )
+        ties = [Iff(*pair) for row in zip(named, self.outputs, strict=True) for pair in zip(*row, strict=True)]
+        atoms = (*self.value_of, *(name for row in named for name in row))
+        numbers, clauses = booleans.translated(to_cnf(And(*ties), method="tseitin", atoms=atoms), self.value_of)
+        literal = dict(zip(atoms, numbers, strict=False))
+        outputs = [[literal[name] for name in row] for row in named]
+        sizes = self.problem.output + self.problem.world
+        return SatPruner(sizes, outputs + booleans.literals, booleans.clauses + clauses)
 
 
 def _outputs(
@@ -186,7 +128,7 @@ def _outputs(
 ) -> tuple[Propositional, list[Expr]]:
     """The ground knowledge, and the formula of each output."""
     if by == "object":
-        parts = list(_instances(knowledge, domains))
+        parts = list(_instances(knowledge, domains or {}))
         return _together(*parts), [part.formula for part in parts]
     theory = knowledge if isinstance(knowledge, Propositional) else ground(knowledge, domains=domains)
     if by == "whole":
@@ -210,9 +152,7 @@ def _together(*parts: Propositional) -> Propositional:
     )
 
 
-def _instances(
-    knowledge: KnowledgeBase | Propositional | Expr, domains: Mapping[str, Any] | None
-) -> Iterator[Propositional]:
+def _instances(knowledge: KnowledgeBase | Propositional | Expr, domains: Mapping[str, Any]) -> Iterator[Propositional]:
     """Ground formulas; a universal one as many times as its first variable has values."""
     if isinstance(knowledge, Propositional):
         raise ConfigError("ground knowledge has no objects left; give the knowledge base, or use by='clause'")
@@ -230,20 +170,20 @@ def _instances(
         group = formula.groups[0]
         if group.sort is None:  # data rows: one at a time
             rows = group.domain.name if isinstance(group.domain, Name) else ""
-            if rows not in (domains or {}) or len(group.names) > 1:
+            if rows not in domains or len(group.names) > 1:
                 raise ConfigError(f"by='object' needs one variable over data rows first, got {formula}")
-            yield from (ground(formula, signature, domains={**(domains or {}), rows: [row]}) for row in domains[rows])  # type: ignore[index]
+            yield from (ground(formula, signature, domains={**domains, rows: [row]}) for row in domains[rows])
             continue
         terms = _objects(group.sort, formula, signature, domains)
-        if group.sort in (domains or {}):  # a number of objects stands for their names
-            domains = {**(domains or {}), group.sort: [term.name for term in terms if isinstance(term, Name)]}
+        if group.sort in domains:  # a number of objects stands for their names
+            domains = {**domains, group.sort: [term.name for term in terms if isinstance(term, Name)]}
         for thing in terms:
             here = Compare("=", Name(group.names[0]), thing)
             guard = here if formula.guard is None else And(here, formula.guard)
             yield ground(Quantifier("forall", formula.groups, formula.body, guard=guard), signature, domains=domains)
 
 
-def _objects(name: str, formula: Expr, signature: Signature | None, domains: Mapping[str, Any] | None) -> list[Expr]:
+def _objects(name: str, formula: Expr, signature: Signature | None, domains: Mapping[str, Any]) -> list[Expr]:
     """The objects of a sort as terms; those that only ``domains`` names become constants."""
     if signature is not None:
         sort = signature.sorts[name]
@@ -256,7 +196,7 @@ def _objects(name: str, formula: Expr, signature: Signature | None, domains: Map
     if sort.values is not None:
         return [Name(v, hint=sort) if isinstance(v, str) else Number(v) for v in sort.values]
     declared = [c.name for c in signature.constants.values() if c.sort == sort] if signature is not None else []
-    given = (domains or {}).get(name, declared)
+    given = domains.get(name, declared)
     if isinstance(given, int):
         given = [*declared, *(f"{name}{i}" for i in range(len(declared), given))]
     terms: list[Expr] = []

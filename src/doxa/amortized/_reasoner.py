@@ -6,26 +6,32 @@ import math
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from doxa.amortized._decoding import Decoded, beam_search, draw
-from doxa.amortized._logspace import NEG_INF, pick
-from doxa.amortized.models._model import InferenceModel, frozen
+from doxa.amortized.models._model import NEG_INF, InferenceModel, frozen, pick
 from doxa.amortized.models._scan import ScanModel
 from doxa.amortized.pruners._pruner import FunctionPruner, Pruner
-from doxa.amortized.training._calibration import Calibration, HasLogProb, calibrate
-from doxa.amortized.training._divergences import Divergence
-from doxa.amortized.training._losses import joint_matching_loss, on_policy_loss, prediction_loss, supervised_loss
-from doxa.amortized.training._priors import MixtureDirichlet, Prior
+from doxa.amortized.training._losses import (
+    Calibration,
+    Divergence,
+    HasLogProb,
+    calibrate,
+    joint_matching_loss,
+    on_policy_loss,
+    prediction_loss,
+    supervised_loss,
+)
+from doxa.amortized.training._priors import MixtureDirichlet, Prior, Ring
 from doxa.amortized.training._processes import average, gathered, start_equal
-from doxa.amortized.training._ring import Ring
 from doxa.errors import ConfigError, ProblemError
-from doxa.problem import Belief, Explanations, Problem
+from doxa.problem import Belief, Explanations, Impossible, Problem
+from doxa.problem._definition import values_of
+from doxa.problem._logspace import logsumexp
+from doxa.problem._reasoner import Probabilistic
 
-Impossible = Literal["raise", "inf", "finite"]
 
-
-class AmortizedReasoner(nn.Module):
+class AmortizedReasoner(Probabilistic):
     """A-NeSI: q(y | P) and q(w | y, P) are learnt from data that the problem itself generates.
 
         P ~ p(P),   w ~ p(w | P),   y = c(w);     q learns to tell y and w from P      (dissertation, chapter 6)
@@ -68,8 +74,7 @@ class AmortizedReasoner(nn.Module):
         impossible: Impossible = "raise",
         guarantee: bool = False,
     ) -> None:
-        super().__init__()
-        self.problem = problem
+        super().__init__(problem, impossible)
         self.model = ScanModel(problem) if model is None else model
         self.prior = MixtureDirichlet(problem.world) if prior is None else prior
         if pruner is None and problem.pruner is not None:
@@ -87,9 +92,7 @@ class AmortizedReasoner(nn.Module):
             raise ConfigError(f"beams is {beams} and on_policy {on_policy}, expected at least 1, and a share of 0 to 1")
         if on_policy and not self.model.explains:
             raise ConfigError("on_policy needs worlds to sample; make the model with explain=True")
-        if impossible not in ("raise", "inf", "finite"):
-            raise ConfigError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
-        self.beams, self.on_policy, self.objective, self.impossible = beams, on_policy, objective, impossible
+        self.beams, self.on_policy, self.objective = beams, on_policy, objective
         self.updates: Tensor
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         if guarantee:
@@ -140,17 +143,10 @@ class AmortizedReasoner(nn.Module):
         torch.Size([3])
         """
         with frozen(self.model):
-            log_prob = self.log_prob(belief, output, given=given)
-        dead = log_prob == NEG_INF
-        if self.impossible == "finite":
-            return -log_prob.masked_fill(dead, math.log(torch.finfo(log_prob.dtype).tiny))
-        if self.impossible == "raise" and dead.any():
-            rows = ", ".join(str(tuple(row.tolist())) for row in dead.nonzero()[:10])
-            raise ProblemError(
-                f"impossible outputs in rows {rows}: the pruner forbids them; correct the rows, or make the reasoner "
-                "with impossible='finite'"
-            )
-        return -log_prob
+            return super().loss(belief, output, given=given)
+
+    def _why_impossible(self, output: Tensor, given: Tensor | None) -> str:
+        return "the pruner forbids them"
 
     def output_log_probs(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """log q(y = v | P) of every value v of the only output, ``(*batch, size)``; the model is held fixed.
@@ -262,8 +258,7 @@ class AmortizedReasoner(nn.Module):
             return self.problem(belief.mode(), given)
         if method != "neural":
             raise ConfigError(f"method is {method!r}, expected 'neural' or 'symbolic'")
-        found = self.predictions(belief, beams, given=given)
-        return found.tokens[..., 0, :]
+        return self.predictions(belief, beams, given=given).tokens[..., 0, :]
 
     def predictions(self, belief: Belief, beams: int | None = None, *, given: Tensor | None = None) -> Decoded:
         """The best outputs with log q(y | P), best first: ``(*batch, beams, Y)``.
@@ -284,9 +279,8 @@ class AmortizedReasoner(nn.Module):
         Worlds are checked with the problem's function; those that do not give the output are left out, so there may
         be fewer than k. With a complete pruner none has to be.
 
-        >>> from doxa.amortized import AdditionPruner
-        >>> from doxa.problem import addition
-        >>> engine = AmortizedReasoner(addition(1), pruner=AdditionPruner(1))
+        >>> from doxa import amortized, problem
+        >>> engine = AmortizedReasoner(problem.addition(1), pruner=amortized.AdditionPruner(1))
         >>> engine.explain(Belief.uniform((10, 10)), torch.tensor([1, 7]), k=3).worlds.sort(0).values
         tensor([[-1, -1],
                 [ 8,  8],
@@ -294,18 +288,15 @@ class AmortizedReasoner(nn.Module):
         """
         if k < 1:
             raise ConfigError(f"k is {k}, expected at least 1")
-        if not self.model.explains:
-            raise ConfigError("the model predicts outputs only; make it with explain=True to have it explain them")
+        self.model.require_explaining()
         self.problem.require(belief, output, given)
         width = max(k, self.beams if beams is None else beams)
         found = beam_search(self.model, belief, width, prefix=output, given=given, pruner=self.pruner)
-        outputs = len(self.problem.output)
-        worlds, scores = found.tokens[..., outputs:], found.scores
+        worlds, scores = found.tokens[..., len(self.problem.output) :], found.scores
         wanted = output.expand(*belief.batch_shape, -1).unsqueeze(-2)
         seen = None if given is None else given.unsqueeze(-2)
         valid = (self.problem(worlds.clamp(min=0), seen) == wanted).all(-1) & (scores > NEG_INF)
-        scores = scores.masked_fill(~valid, NEG_INF)
-        scores, order = scores.sort(dim=-1, descending=True, stable=True)
+        scores, order = scores.masked_fill(~valid, NEG_INF).sort(dim=-1, descending=True, stable=True)
         worlds = worlds.masked_fill(~valid.unsqueeze(-1), -1)
         worlds = worlds.gather(-2, order.unsqueeze(-1).expand(worlds.shape))
         return Explanations(worlds[..., :k, :], scores[..., :k])
@@ -382,12 +373,7 @@ class AmortizedReasoner(nn.Module):
         return found
 
     def loss_on(
-        self,
-        belief: Belief,
-        worlds: Tensor,
-        *,
-        given: Tensor | None = None,
-        generator: torch.Generator | None = None,
+        self, belief: Belief, worlds: Tensor, *, given: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Tensor:
         """The loss of the inference model on given beliefs and worlds, ``(*batch,)``.
 
@@ -403,9 +389,8 @@ class AmortizedReasoner(nn.Module):
         if share < 1:
             loss = (1 - share) * joint_matching_loss(self.model, belief, worlds, self.pruner, kind=kind, given=given)
         if share > 0:
-            loss = loss + share * on_policy_loss(
-                self.model, belief, self.pruner, kind=kind, given=given, generator=generator
-            )
+            drawn = on_policy_loss(self.model, belief, self.pruner, kind=kind, given=given, generator=generator)
+            loss = loss + share * drawn
         return loss
 
     def start_equal(self) -> None:
@@ -474,14 +459,9 @@ def _marginal(engine: AmortizedReasoner, belief: Belief, tokens: Tensor, given: 
                 "so that they come last"
             )
         filled = flat[chosen, :length].unsqueeze(1).repeat(1, combinations, 1)
-        if free:
-            grids = torch.meshgrid(*(torch.arange(size, device=flat.device) for size in sizes), indexing="ij")
-            filled[..., free] = torch.stack([grid.flatten() for grid in grids], -1)
+        filled[..., free] = values_of(torch.arange(combinations, device=flat.device), sizes)
         many = rows[chosen].unsqueeze(1).expand(-1, combinations, -1, -1)
         known = None if seen is None else seen[chosen].unsqueeze(1).expand(-1, combinations, -1)
         terms = engine.model.log_prob(Belief(many, belief.sizes, validate=False), filled, engine.pruner, given=known)
-        alive = (terms > NEG_INF).any(-1)
-        safe = torch.where(alive.unsqueeze(-1), terms, torch.zeros_like(terms)).logsumexp(-1)
-        total = torch.where(alive, safe, torch.full_like(safe, NEG_INF))
-        result = result.index_put((chosen,), total.to(result))
+        result = result.index_put((chosen,), logsumexp(terms, -1).to(result))
     return result.reshape(batch)

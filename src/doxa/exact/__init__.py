@@ -21,11 +21,9 @@ outputs and of the world, the k most probable explanations, exact samples, entro
 >>> loss = reasoner.loss(belief, torch.randint(1, 2, (64, 16))).mean()
 """
 
-from doxa.exact._constraint import Constraint
-from doxa.exact._projection import ConstrainedLayer
+from doxa.exact._constraint import ConstrainedLayer, Constraint
 from doxa.exact.engines._compilation import Compilation
-from doxa.exact.engines._condition import condition
-from doxa.exact.engines._counterfactual import counterfactual, describe
+from doxa.exact.engines._counterfactual import condition, counterfactual, describe
 from doxa.exact.engines._elimination import Elimination
 from doxa.exact.engines._enumeration import Enumeration
 from doxa.exact.engines._plan import ExactPlan, plan

@@ -1,23 +1,25 @@
-"""Knowledge as a problem: the world is its atoms, the output is whether it holds."""
+"""Knowledge as a problem, and as a layer: the world is its atoms, the output is whether it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from doxa.errors import KnowledgeError, ProblemError
+from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.exact.engines._compilation import Compilation
-from doxa.logic import CNF, Count, Expr, KnowledgeBase, ground
+from doxa.exact.engines._search import log_of
+from doxa.logic import CNF, Expr, KnowledgeBase, ground
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Impossible, Problem
 from doxa.problem._budget import Budget
-from doxa.problem._functions import Holds
+from doxa.problem._functions import Atoms, Holds, OverAtoms
 
 
-class Constraint(Compilation):
+class Constraint(OverAtoms, Compilation):
     """Exact inference for knowledge: does it hold, in which worlds, and how probable is that?
 
     The knowledge is grounded, and its atoms are taken to be independent. An atom is a world variable with two values;
@@ -59,7 +61,7 @@ class Constraint(Compilation):
         problem, variables = _posed(theory, set(given))
         super().__init__(problem, budget=budget, native=native, cache=cache, impossible=impossible)
         self.variables = variables
-        self._places = {x: place for x, place in problem.formula.places.items() if place[0] < len(variables)}  # type: ignore[union-attr]
+        self.value_of = {x: place for x, place in problem.formula.places.items() if place[0] < len(variables)}  # type: ignore[union-attr]
 
     @property
     def formula(self) -> Expr:
@@ -72,28 +74,6 @@ class Constraint(Compilation):
         """In how many worlds the knowledge holds, over all values of given atoms."""
         return self.circuit.total()
 
-    def belief(self, probs: Mapping[Expr, Tensor]) -> Belief:
-        """A belief from the probability of each atom, by atom; the values of a function must sum to 1.
-
-        >>> from doxa.logic import propositions
-        >>> a, b = propositions("a b")
-        >>> Constraint(a | b).belief({a: torch.tensor([0.5, 0.1]), b: torch.tensor([0.5, 0.2])})
-        Belief(batch=(2,), sizes=(2, 2), dtype=torch.float32)
-        """
-        missing = [atom for atom in self._places if atom not in probs]
-        unknown = [atom for atom in probs if atom not in self._places]
-        if missing or unknown:
-            raise KnowledgeError(
-                f"the belief lacks {', '.join(map(str, missing[:5])) or 'nothing'} and has "
-                f"{', '.join(map(str, unknown[:5])) or 'nothing'} that the knowledge does not mention; give one "
-                f"probability for each of its {len(self._places)} atoms"
-            )
-        columns = []
-        for atoms, size in zip(self.variables, self.problem.world, strict=True):
-            parts = [probs[atom] for atom in atoms]
-            columns.append(torch.stack(parts if len(parts) == size else [1 - parts[0], parts[0]], -1))
-        return Belief.from_probs(columns)
-
     def world(self, atoms: Iterable[Expr]) -> Tensor:
         """The world in which exactly these atoms are true, int64 ``(W,)``.
 
@@ -104,22 +84,11 @@ class Constraint(Compilation):
         """
         world = torch.zeros(len(self.variables), dtype=torch.int64)
         for atom in atoms:
-            if atom not in self._places:
-                raise KnowledgeError(f"the knowledge has no atom {atom}; it has {', '.join(map(str, self._places))}")
-            variable, value = self._places[atom]
+            if atom not in self.value_of:
+                raise KnowledgeError(f"the knowledge has no atom {atom}; it has {', '.join(map(str, self.value_of))}")
+            variable, value = self.value_of[atom]
             world[variable] = value
         return world
-
-    def true_atoms(self, world: Tensor) -> tuple[Expr, ...]:
-        """The atoms that are true in a world ``(W,)``.
-
-        >>> from doxa.logic import propositions
-        >>> a, b = propositions("a b")
-        >>> Constraint(a | b).true_atoms(torch.tensor([0, 1]))
-        (<Call b>,)
-        """
-        values = world.tolist()
-        return tuple(atom for atom, (variable, value) in self._places.items() if values[variable] == value)
 
     def probability(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """p(knowledge holds | P), ``(*batch,)``.
@@ -157,40 +126,144 @@ def _grounded(
                 f"the clauses have {len(knowledge.auxiliary)} auxiliary variables, which have no probability; give the "
                 "formula that they encode"
             )
-        knowledge = Propositional(
-            {"clauses": knowledge.formula()}, (), (), tuple(a for a in knowledge.atoms if a is not None)
-        )
-    if isinstance(knowledge, Propositional):
-        if domains is not None:
-            raise KnowledgeError("domains are the objects of a KnowledgeBase; ground knowledge has all it speaks of")
-        theory = knowledge
-    else:
-        theory = ground(knowledge, domains=domains)
+        atoms = tuple(atom for atom in knowledge.atoms if atom is not None)
+        knowledge = Propositional({"clauses": knowledge.formula()}, (), (), atoms)
+    if isinstance(knowledge, Propositional) and domains is not None:
+        raise KnowledgeError("domains are the objects of a KnowledgeBase; ground knowledge has all it speaks of")
+    theory = knowledge if isinstance(knowledge, Propositional) else ground(knowledge, domains=domains)
     if not theory.atoms:
         raise ProblemError("the knowledge has no atoms, so there is nothing to believe about")
     return theory
 
 
-def _posed(theory: Propositional, given: set[Expr]) -> tuple[Problem, list[tuple[Expr, ...]]]:
-    """The problem whether the knowledge holds, and the atoms of each world variable in order of appearance.
-
-    The atoms of a variable are the values of a function, or one atom alone, which has the values false and true.
-    """
+def _posed(theory: Propositional, given: set[Expr]) -> tuple[Problem, Sequence[tuple[Expr, ...]]]:
+    """The problem whether the knowledge holds, and the atoms of each world variable in order of appearance."""
     unknown = given.difference(theory.atoms)
     if unknown:
         raise KnowledgeError(f"the knowledge has no atom {', '.join(map(str, unknown))}, which was said to be given")
-    family = {atom: c.children for c in theory.constraints if isinstance(c, Count) for atom in c.children}
-    every = list(dict.fromkeys(family.get(atom, (atom,)) for atom in theory.atoms))
-    every.sort(key=lambda atoms: not given.isdisjoint(atoms))  # the world first
-    count = sum(given.isdisjoint(atoms) for atoms in every)
-    sizes = [len(atoms) if atoms[0] in family else 2 for atoms in every]
-    places = {x: (v, i if x in family else 1) for v, atoms in enumerate(every) for i, x in enumerate(atoms)}
-    names = [str(atoms[0]).rsplit(" = ", 1)[0] if atoms[0] in family else str(atoms[0]) for atoms in every]
+    atoms = Atoms.of(theory)
+    both = sorted(zip(*atoms, strict=True), key=lambda pair: not given.isdisjoint(pair[0]))  # the world first
+    atoms = Atoms([variable for variable, _ in both], tuple(size for _, size in both))
+    count = sum(given.isdisjoint(variable) for variable in atoms.variables)
     problem = Problem(
-        tuple(sizes[:count]),
+        atoms.sizes[:count],
         (2,),
-        Holds(theory.formula, places),
-        names=(*names[:count], "holds", *names[count:]),
-        given=tuple(sizes[count:]),
+        Holds(theory.formula, atoms.places),
+        names=(*atoms.names[:count], "holds", *atoms.names[count:]),
+        given=atoms.sizes[count:],
     )
-    return problem, every[:count]
+    return problem, atoms.variables[:count]
+
+
+class Certified(NamedTuple):
+    """Worlds with a certificate.
+
+    Attributes:
+        worlds: int64 ``(*batch, W)``, or ``(count, *batch, W)`` for samples.
+        valid: bool, whether the knowledge holds, found by evaluating the formula itself, not the circuit.
+        log_probs: log p(w | knowledge, P).
+    """
+
+    worlds: Tensor
+    valid: Tensor
+    log_probs: Tensor
+
+
+class ConstrainedLayer(nn.Module):
+    """The belief, projected onto the knowledge.
+
+    Of all distributions q over worlds under which the knowledge holds with probability t, the one nearest to the
+    belief, min KL(q ‖ p), is Jeffrey's rule:
+
+        q(w) = t · p(w | knowledge, P) + (1 - t) · p(w | ¬knowledge, P)
+
+    With t = 1 it is conditioning: no world that breaks the knowledge is left (dissertation, appendix "Constrained
+    structured output prediction").
+
+    Args:
+        constraint: the knowledge.
+        target: t, the probability with which the knowledge is to hold.
+
+    >>> from doxa.logic import propositions
+    >>> a, b = propositions("a b")
+    >>> layer = ConstrainedLayer(Constraint(a ^ b))
+    >>> belief = Belief.from_bernoulli(probs=torch.tensor([0.9, 0.8]))
+    >>> layer.decode(belief).worlds, layer(belief).probs[:, 1]
+    (tensor([1, 0]), tensor([0.6923, 0.3077]))
+    """
+
+    def __init__(self, constraint: Constraint, *, target: float = 1.0) -> None:
+        super().__init__()
+        if not 0.0 < target <= 1.0:
+            raise ConfigError(f"target is {target}, expected a probability above 0 and at most 1")
+        self.constraint = constraint
+        self.target = target
+
+    def forward(self, belief: Belief, *, given: Tensor | None = None) -> Belief:
+        """q(w_i) for each world variable, as a belief: a differentiable layer that knows."""
+        held = self.constraint.posterior(belief, truth(belief, 1), given=given)
+        if self.target == 1.0:
+            return held
+        broken = self.constraint.posterior(belief, truth(belief, 0), given=given)
+        mixed = self.target * held.probs + (1 - self.target) * broken.probs
+        return Belief(log_of(mixed), held.sizes, validate=False)
+
+    def log_prob(self, belief: Belief, worlds: Tensor, *, given: Tensor | None = None) -> Tensor:
+        """log q(w), ``(*sample, *batch)``, -inf for worlds that q excludes: its negative is a loss for labelled worlds.
+
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> layer = ConstrainedLayer(Constraint(a | b))
+        >>> layer.log_prob(Belief.uniform((2, 2)), torch.tensor([[1, 1], [0, 0]])).exp()
+        tensor([0.3333, 0.0000])
+        """
+        holds, prior = self._valid(worlds, given), belief.log_prob(worlds)
+        held = math.log(self.target) - self.constraint.log_prob(belief, truth(belief, 1), given=given)
+        if self.target == 1.0:
+            return (prior + held).masked_fill(~holds, -math.inf)
+        broken = math.log1p(-self.target) - self.constraint.log_prob(belief, truth(belief, 0), given=given)
+        return prior + torch.where(holds, held, broken)
+
+    def decode(self, belief: Belief, *, given: Tensor | None = None) -> Certified:
+        """The most probable world in which the knowledge holds, with a certificate.
+
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> ConstrainedLayer(Constraint(a | b)).decode(Belief.from_bernoulli(probs=torch.tensor([0.1, 0.2])))
+        Certified(worlds=tensor([0, 1]), valid=tensor(True), log_probs=tensor(-0.4418))
+        """
+        best = self.constraint.explain(belief, truth(belief, 1), given=given)
+        worlds, scores = best.worlds.squeeze(-2), best.scores.squeeze(-1)
+        self.constraint._require_possible(scores, truth(belief, 1), given)
+        return Certified(worlds, self._valid(worlds, given), scores)
+
+    def sample(
+        self, belief: Belief, count: int = 1, *, given: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> Certified:
+        """Worlds drawn from p(w | knowledge, P): all of them valid.
+
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> ConstrainedLayer(Constraint(a & ~b)).sample(Belief.uniform((2, 2)), 2).worlds
+        tensor([[1, 0],
+                [1, 0]])
+        """
+        worlds = self.constraint.sample(belief, truth(belief, 1), count, given=given, generator=generator)
+        total = self.constraint.log_prob(belief, truth(belief, 1), given=given)
+        return Certified(worlds, self._valid(worlds, given), belief.log_prob(worlds) - total)
+
+    def entropy(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
+        """H(w | knowledge, P) in nats, ``(*batch,)``: how undecided the belief is among the valid worlds.
+
+        Made small, it is neurosymbolic entropy regularisation (Ahmed et al. 2022, "Neuro-symbolic entropy
+        regularization"): a network should be sure of one of the worlds that the knowledge allows.
+
+        >>> from doxa.logic import propositions
+        >>> a, b = propositions("a b")
+        >>> ConstrainedLayer(Constraint(a | b)).entropy(Belief.uniform((2, 2))).exp()
+        tensor(3.)
+        """
+        return self.constraint.entropy(belief, truth(belief, 1), given=given)
+
+    def _valid(self, worlds: Tensor, given: Tensor | None) -> Tensor:
+        return self.constraint.problem(worlds, given).squeeze(-1) == 1

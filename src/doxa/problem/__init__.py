@@ -20,15 +20,13 @@ worlds far too many to list: the sum of two 1000-digit numbers is a chain of 100
 >>> loss = BruteForce(problem).loss(belief, torch.tensor([1, 3])).mean()         # all these pairs sum to 13
 """
 
-from doxa.problem._arithmetic import addition, comparison, multiplication, remainder
 from doxa.problem._belief import Belief
-from doxa.problem._boolean import cnf, exactly_k, majority, parity
 from doxa.problem._brute_force import BruteForce
 from doxa.problem._budget import Budget
 from doxa.problem._definition import Impossible
 from doxa.problem._factors import Factor, Variable, tabulate
-from doxa.problem._moves import path_cells, path_moves
-from doxa.problem._paths import Paths, cheapest_paths, shortest_path
+from doxa.problem._library import addition, cnf, comparison, exactly_k, majority, multiplication, parity, remainder
+from doxa.problem._paths import Paths, cheapest_paths, path_cells, path_moves, shortest_path
 from doxa.problem._problem import Problem
 from doxa.problem._reasoner import Explanations, Reasoner
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass
 from types import EllipsisType
 
@@ -60,15 +60,9 @@ class Belief:
         log_probs = self.log_probs.detach()
         if self._ragged and (log_probs[..., ~self.mask] != NEG_INF).any():
             raise ProblemError(f"log_probs must be -inf for values that do not exist; the sizes are {self.sizes}")
-        total = log_probs.logsumexp(-1).abs()
-        bad = ~(total <= _tolerance(log_probs.dtype))
-        if bad.any():
-            *row, variable = bad.nonzero()[0].tolist()
-            values = log_probs[(*row, variable)].exp().tolist()
-            raise ProblemError(
-                f"the probabilities of variable {variable} in row {tuple(row)} are {values}, expected numbers that sum "
-                "to 1; use Belief.from_logits to normalise"
-            )
+        bad = ~(log_probs.logsumexp(-1).abs() <= _tolerance(log_probs.dtype))
+        wanted = "numbers that sum to 1; use Belief.from_logits to normalise"
+        _refuse("the probabilities", bad, log_probs.exp, wanted)
 
     @classmethod
     def from_logits(
@@ -88,12 +82,9 @@ class Belief:
         padded, sizes = _padded("logits", logits, sizes, NEG_INF)
         belief = cls(padded.log_softmax(-1), sizes, validate=False)
         # A distribution is normalised by construction, or else not a number.
-        if validate and not is_traced(padded) and belief.log_probs.detach().isnan().any():
-            *row, variable = belief.log_probs.isnan().any(-1).nonzero()[0].tolist()
-            raise ProblemError(
-                f"the logits of variable {variable} in row {tuple(row)} are {padded[(*row, variable)].tolist()}, "
-                "expected numbers below +inf, not all of them -inf"
-            )
+        if validate and not is_traced(padded):
+            bad = belief.log_probs.detach().isnan().any(-1)
+            _refuse("the logits", bad, padded.detach, "numbers below +inf, not all of them -inf")
         return belief
 
     @classmethod
@@ -126,13 +117,7 @@ class Belief:
         if validate and not is_traced(padded):
             given = padded.detach()
             bad = ~((given >= 0).all(-1) & ((given.sum(-1) - 1).abs() <= _tolerance(given.dtype)))
-            if bad.any():
-                *row, variable = bad.nonzero()[0].tolist()
-                values = given[(*row, variable)].tolist()
-                raise ProblemError(
-                    f"the probabilities of variable {variable} in row {tuple(row)} are {values}, expected numbers "
-                    "from 0 to 1 that sum to 1"
-                )
+            _refuse("the probabilities", bad, given.detach, "numbers from 0 to 1 that sum to 1")
         log_probs = capped_log(padded, eps)
         if min(sizes) < padded.shape[-1]:
             log_probs = log_probs.masked_fill(~_mask(sizes, padded), NEG_INF)
@@ -187,10 +172,8 @@ class Belief:
         tensor([[0.5000, 0.5000, 0.0000, 0.0000],
                 [0.2500, 0.2500, 0.2500, 0.2500]])
         """
-        width = max(sizes, default=0)
-        return cls.from_logits(
-            torch.zeros(*batch, len(sizes), width, dtype=dtype, device=device), sizes, validate=False
-        )
+        logits = torch.zeros(*batch, len(sizes), max(sizes, default=0), dtype=dtype, device=device)
+        return cls.from_logits(logits, sizes, validate=False)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -299,6 +282,14 @@ class Belief:
 
     def __repr__(self) -> str:
         return f"Belief(batch={self.batch_shape}, sizes={self.sizes}, dtype={self.log_probs.dtype})"
+
+
+def _refuse(what: str, bad: Tensor, values: Callable[[], Tensor], expected: str) -> None:
+    """A ``ProblemError`` that names the first bad variable ``(*batch, W)``, if there is one."""
+    if bad.any():
+        *row, variable = bad.nonzero()[0].tolist()
+        got = values()[(*row, variable)].tolist()
+        raise ProblemError(f"{what} of variable {variable} in row {tuple(row)} are {got}, expected {expected}")
 
 
 def _tolerance(dtype: torch.dtype) -> float:

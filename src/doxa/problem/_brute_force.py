@@ -7,19 +7,18 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad
-from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ProblemError
 from doxa.problem._belief import Belief
 from doxa.problem._definition import Impossible, values_of
-from doxa.problem._logspace import NEG_INF, common_batch, draw, is_traced, logsumexp, segment_logsumexp
+from doxa.problem._logspace import NEG_INF, added_pairwise, common_batch, draw, logsumexp, segment_logsumexp
 from doxa.problem._problem import Problem
-from doxa.problem._reasoner import Explanations, describe_impossible
+from doxa.problem._reasoner import Explanations, Probabilistic
 
 
-class BruteForce(nn.Module):
+class BruteForce(Probabilistic):
     """Exact inference by enumerating all worlds: the oracle that other engines are tested against.
 
         p(y | P) = Σ_w p(w | P) [c(w) = y]         (dissertation, chapter 6, "Weighted Model Counting")
@@ -61,9 +60,7 @@ class BruteForce(nn.Module):
         impossible: Impossible = "raise",
         max_entries: int = 1 << 24,
     ) -> None:
-        super().__init__()
-        if impossible not in ("raise", "inf", "finite"):
-            raise ProblemError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
+        super().__init__(problem, impossible, max_entries // problem.num_worlds)
         if problem.num_worlds * math.prod(problem.given) > max_worlds:
             times = f" times {math.prod(problem.given):,} given values" if problem.given else ""
             raise ProblemError(
@@ -71,9 +68,6 @@ class BruteForce(nn.Module):
                 "max_worlds if memory allows, or use an engine that does not enumerate worlds: exact inference over "
                 "factors, or an approximate engine"
             )
-        self.problem = problem
-        self.impossible = impossible
-        self.max_entries = max_entries
         numbers, outputs = _distinct_outputs(problem)
         # numbers[g, n] is the row of ``outputs`` that world n gives for joint given values g; rows are distinct and in
         # lexicographic order.
@@ -88,28 +82,7 @@ class BruteForce(nn.Module):
         >>> BruteForce(parity(2)).log_prob(belief, torch.tensor([1])).exp()
         tensor(0.5000)
         """
-
-        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor]:
-            return (logsumexp(self._table(rows, out, seen), -1),)
-
-        (result,) = self._by_rows(query, belief, output, given)
-        return result
-
-    def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
-        """-log p(y | P), ``(*batch,)``. What happens to impossible outputs is an option of the reasoner.
-
-        >>> from doxa.problem import addition
-        >>> BruteForce(addition(1)).loss(Belief.uniform((10, 10), batch=(2,)), torch.tensor([[1, 8], [1, 9]]))
-        Traceback (most recent call last):
-        doxa.errors.ProblemError: impossible outputs in rows (1,): no world gives (1, 9), ...
-        """
-        log_prob = self.log_prob(belief, output, given=given)
-        if self.impossible == "finite":
-            smallest = math.log(torch.finfo(log_prob.dtype).tiny)
-            return -log_prob.masked_fill(log_prob == NEG_INF, smallest)
-        if self.impossible == "raise":
-            self._require_possible(log_prob, output, given)
-        return -log_prob
+        return self._rowwise(lambda *rows: logsumexp(self._table(*rows), -1), belief, output, given)
 
     def possible(self, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """Whether some world gives the (observed part of the) output: bool ``(*batch,)``.
@@ -120,7 +93,7 @@ class BruteForce(nn.Module):
         """
         self.problem.require_output(output)
         self.problem.require_given(given)
-        numbers = self._numbers(output[..., :0] if given is None else given)
+        numbers = self._numbers(given)
         batch = common_batch(output, numbers)
         return self._matches(output).expand(*batch, -1).gather(-1, numbers.expand(*batch, -1)).any(-1)
 
@@ -133,8 +106,7 @@ class BruteForce(nn.Module):
         (tensor([[0],
                 [1]]), tensor([0.5000, 0.5000]))
         """
-        (result,) = self._by_rows(lambda rows, out, seen: (self._joint(rows, seen),), belief, None, given)
-        return result
+        return self._rowwise(lambda rows, _, seen: self._joint(rows, seen), belief, None, given)
 
     def marginals(self, belief: Belief, *, given: Tensor | None = None) -> Belief:
         """p(y_j | P) for each output variable, as a belief over the output.
@@ -145,13 +117,11 @@ class BruteForce(nn.Module):
         """
         width = max(self.problem.output)
 
-        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor]:
+        def query(rows: Tensor, _: Tensor, seen: Tensor | None) -> Tensor:
             joint = self._joint(rows, seen)
-            columns = self.outputs.unbind(-1)
-            return (torch.stack([segment_logsumexp(joint, column, width) for column in columns], -2),)
+            return torch.stack([segment_logsumexp(joint, column, width) for column in self.outputs.unbind(-1)], -2)
 
-        (result,) = self._by_rows(query, belief, None, given)
-        return Belief(result, self.problem.output, validate=False)
+        return Belief(self._rowwise(query, belief, None, given), self.problem.output, validate=False)
 
     def predict(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """The most probable output, int64 ``(*batch, Y)``: argmax over y of the sum of the worlds that give y.
@@ -162,12 +132,7 @@ class BruteForce(nn.Module):
         >>> BruteForce(majority(3)).predict(Belief.from_bernoulli(probs=torch.tensor([0.9, 0.2, 0.6])))
         tensor([1])
         """
-
-        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor]:
-            return (self._joint(rows, seen).argmax(-1),)
-
-        (best,) = self._by_rows(query, belief.detach(), None, given)
-        return self.outputs[best]
+        return self.outputs[self.joint(belief.detach(), given=given).argmax(-1)]
 
     def expectation(
         self, belief: Belief, function: Callable[[Tensor], Tensor], *, given: Tensor | None = None
@@ -185,8 +150,7 @@ class BruteForce(nn.Module):
                 f"the function returned shape {tuple(values.shape)} for outputs of shape {tuple(self.outputs.shape)}, "
                 f"expected one value for each of the {len(self.outputs)} outputs, on the first axis"
             )
-        values = values.to(belief.log_probs)
-        result: Tensor = torch.tensordot(self.joint(belief, given=given).exp(), values, dims=1)
+        result: Tensor = torch.tensordot(self.joint(belief, given=given).exp(), values.to(belief.log_probs), dims=1)
         return result
 
     def explain(self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
@@ -207,12 +171,12 @@ class BruteForce(nn.Module):
         if k < 1:
             raise ProblemError(f"k is {k}, expected at least 1")
 
-        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             scores, numbers = self._conditioned(rows, out, seen)[0].sort(dim=-1, descending=True, stable=True)
             missing = (0, max(k - self.problem.num_worlds, 0))
             return pad(scores[:, :k], missing, value=NEG_INF), pad(numbers[:, :k], missing)
 
-        scores, numbers = self._by_rows(query, belief, output, given)
+        scores, numbers = self._by_rows(query, belief, output, given, recompute=True)
         worlds = self.problem.world_of(numbers)
         return Explanations(worlds.masked_fill((scores == NEG_INF).unsqueeze(-1), -1), scores)
 
@@ -226,7 +190,7 @@ class BruteForce(nn.Module):
         """
         sizes, width = self.problem.world, belief.log_probs.shape[-1]
 
-        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             table, total = self._conditioned(rows, out, seen)
             columns = []
             for i, size in enumerate(sizes):
@@ -234,7 +198,7 @@ class BruteForce(nn.Module):
                 columns.append(pad(logsumexp(blocks, (1, 3)), (0, width - size), value=NEG_INF))
             return torch.stack(columns, -2), total
 
-        log_probs, total = self._by_rows(query, belief, output, given)
+        log_probs, total = self._by_rows(query, belief, output, given, recompute=True)
         self._require_possible(total, output, given)
         return Belief(log_probs, sizes, validate=False)
 
@@ -254,11 +218,11 @@ class BruteForce(nn.Module):
         tensor([[9, 9]])
         """
 
-        def query(rows: Tensor, out: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             table, total = self._conditioned(rows, out, seen)
             return draw(table.exp(), count, generator).movedim(0, -1), total
 
-        numbers, total = self._by_rows(query, belief.detach(), output, given)
+        numbers, total = self._by_rows(query, belief.detach(), output, given, recompute=True)
         self._require_possible(total, output, given)
         return self.problem.world_of(numbers.movedim(-1, 0))
 
@@ -269,40 +233,39 @@ class BruteForce(nn.Module):
         >>> BruteForce(parity(2)).world_log_probs(Belief.uniform((2, 2)), torch.tensor([1])).exp()
         tensor([0.0000, 0.2500, 0.2500, 0.0000])
         """
-        (result,) = self._by_rows(lambda *rows: (self._table(*rows),), belief, output, given)
-        return result
+        return self._rowwise(self._table, belief, output, given)
 
-    def _table(self, rows: Tensor, output: Tensor, given: Tensor) -> Tensor:
+    def _rowwise(
+        self, query: Callable[..., Tensor], belief: Belief, output: Tensor | None, given: Tensor | None
+    ) -> Tensor:
+        return self._by_rows(lambda *rows: (query(*rows),), belief, output, given, recompute=True)[0]
+
+    def _table(self, rows: Tensor, output: Tensor, given: Tensor | None) -> Tensor:
         """log p(w, y | P) for rows ``(R, W, D)`` and outputs ``(R, Y)``: ``(R, worlds)``, -inf where c(w) is not y."""
         mask = self._matches(output).to(rows.dtype).log()
-        return self._priors(rows) + mask.gather(1, self._numbers(given))
+        return self._priors(rows) + mask.gather(1, self._numbers(given).expand(len(mask), -1))
 
-    def _numbers(self, given: Tensor) -> Tensor:
+    def _numbers(self, given: Tensor | None) -> Tensor:
         """For each row ``(..., G)`` and world the number of its output, ``(..., worlds)``."""
-        if not self.problem.given:
-            return self.numbers[0].expand(*given.shape[:-1], -1)
+        if given is None:
+            return self.numbers[0]
         code = torch.zeros_like(given[..., 0])
         for size, value in zip(self.problem.given, given.unbind(-1), strict=True):
             code = code * size + value
         return self.numbers[code]
 
-    def _conditioned(self, rows: Tensor, output: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
+    def _conditioned(self, rows: Tensor, output: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
         """log p(w | y, P), ``(R, worlds)``, all -inf for an impossible output; and log p(y | P), ``(R,)``."""
         table = self._table(rows, output, given)
         total = logsumexp(table, -1)
         return table - total.masked_fill(total == NEG_INF, 0.0).unsqueeze(-1), total
 
-    def _joint(self, rows: Tensor, given: Tensor) -> Tensor:
+    def _joint(self, rows: Tensor, given: Tensor | None) -> Tensor:
         return segment_logsumexp(self._priors(rows), self._numbers(given), len(self.outputs))
 
     def _priors(self, rows: Tensor) -> Tensor:
-        """log p(w | P) of all worlds, ``(R, worlds)``, by adding neighbouring variables pairwise."""
-        terms = [row[:, :size] for row, size in zip(rows.unbind(1), self.problem.world, strict=True)]
-        while len(terms) > 1:
-            pairs = zip(terms[::2], terms[1::2], strict=False)
-            unpaired = terms[-1:] if len(terms) % 2 else []
-            terms = [(a.unsqueeze(2) + b.unsqueeze(1)).flatten(1) for a, b in pairs] + unpaired
-        return terms[0]
+        """log p(w | P) of all worlds, ``(R, worlds)``."""
+        return added_pairwise([row[:, :size] for row, size in zip(rows.unbind(1), self.problem.world, strict=True)])
 
     def _matches(self, output: Tensor) -> Tensor:
         """Which of the distinct outputs agree with ``(..., Y)`` where it is observed: bool ``(..., K)``."""
@@ -310,35 +273,6 @@ class BruteForce(nn.Module):
         for value, column in zip(output.unsqueeze(-2).unbind(-1), self.outputs.unbind(-1), strict=True):
             matches = matches & ((value == column) | (value < 0))
         return matches
-
-    def _by_rows(
-        self,
-        query: Callable[..., tuple[Tensor, ...]],
-        belief: Belief,
-        output: Tensor | None,
-        given: Tensor | None,
-    ) -> tuple[Tensor, ...]:
-        """Answer a query about rows, outputs and given values of a flat batch, in parts that fit in memory."""
-        self.problem.require(belief, output, given)
-        batch, count = belief.batch_shape, math.prod(belief.batch_shape)
-        unobserved = torch.full((len(self.problem.output),), -1, device=belief.log_probs.device)
-        values = (unobserved if output is None else output, unobserved[:0] if given is None else given)
-        flat = [x.expand(*batch, -1).reshape(count, x.shape[-1]) for x in values]
-        flat.insert(0, belief.log_probs.reshape(count, *belief.log_probs.shape[-2:]))
-        step = max(1, self.max_entries // self.problem.num_worlds)
-        if count <= step:
-            answers = query(*flat)
-        else:
-            parts = zip(*(torch.split(x, step) for x in flat), strict=True)
-            # Recomputing a part in its backward pass keeps only one part's worlds alive; torch.func cannot do it.
-            again = torch.is_grad_enabled() and flat[0].requires_grad and not is_traced(flat[0])
-            chunks = [checkpoint(query, *part, use_reentrant=False) if again else query(*part) for part in parts]
-            answers = tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
-        return tuple(answer.reshape((*batch, *answer.shape[1:])) for answer in answers)
-
-    def _require_possible(self, log_prob: Tensor, output: Tensor, given: Tensor | None) -> None:
-        if not is_traced(log_prob) and bool((log_prob == NEG_INF).any()):
-            raise ProblemError(describe_impossible(log_prob, output, given, self.possible))
 
 
 def _distinct_outputs(problem: Problem) -> tuple[Tensor, Tensor]:

@@ -40,19 +40,23 @@ class Budget:
 
 
 class Meter:
-    """Counts the work of one task against a budget.
-
-    Args:
-        budget: the limits.
-        task: what is being done, for the error: "ordering 12 variables".
-    """
+    """Counts the work of one task, named as in "ordering 12 variables", against a budget."""
 
     def __init__(self, budget: Budget, task: str) -> None:
         self.budget = budget
         self.task = task
         self.operations = 0
+        self.nodes = 0  # the most at a time
         self._start = time.monotonic()
         self._look = 0  # at the clock, when so many operations are done
+        self._uncounted = 0
+
+    def tick(self, work: int = 1) -> None:
+        """Some work is done that takes time but no operations: look at the clock now and then."""
+        self._uncounted += work
+        if self._uncounted > 1000:
+            self._uncounted = 0
+            self.check_clock()
 
     def spend(self, operations: int) -> None:
         """Some operations are done."""
@@ -69,6 +73,17 @@ class Meter:
             raise BudgetError(
                 "operations",
                 f"{self.task} takes more than {self.budget.operations:,} operations; raise Budget(operations=...)",
+            )
+
+    def check_nodes(self, nodes: int) -> None:
+        """An error if these are too many."""
+        self.nodes = max(self.nodes, nodes)
+        if nodes > self.budget.nodes:
+            raise BudgetError(
+                "nodes",
+                f"{self.task} takes more than {self.budget.nodes:,} nodes and components: the clauses are too "
+                "entangled. Raise Budget(nodes=...), split the knowledge, or use an approximate engine: sampled or "
+                "amortized",
             )
 
     def check_clock(self) -> None:

@@ -23,9 +23,6 @@ class CheckReport(NamedTuple):
         exhaustive: whether those were all.
         factors: whether there were factors to compare with the function.
         depends: whether there was a declared dependence to test.
-
-    >>> CheckReport(worlds=100, exhaustive=True, factors=True, depends=False).exhaustive
-    True
     """
 
     worlds: int
@@ -42,10 +39,7 @@ def check(problem: Definition, max_worlds: int, samples: int, generator: torch.G
     count = total if exhaustive else max(samples, len(problem.output))
     for start in range(0, count, CHUNK):
         stop = min(start + CHUNK, count)
-        if exhaustive:
-            worlds, given = _listed(problem, start, stop)
-        else:
-            worlds, given = _drawn(problem, stop - start, generator)
+        worlds, given = _listed(problem, start, stop) if exhaustive else _drawn(problem, stop - start, generator)
         kept = worlds.clone()
         outputs = problem(worlds, given)
         if not torch.equal(kept, worlds):
@@ -60,9 +54,11 @@ def check(problem: Definition, max_worlds: int, samples: int, generator: torch.G
         if problem.depends is not None and not exhaustive:
             _check_perturbed(problem, worlds, given, outputs, start, generator)
     if problem.depends is not None and exhaustive:
-        missing = enumerate_dependence(problem) & ~problem.declared()
-        if missing.any():
-            _fail_dependence(problem, *missing.nonzero()[0].tolist())
+        for output, variable in (enumerate_dependence(problem) & ~problem.declared()).nonzero().tolist():
+            raise ProblemError(
+                f"output {problem.names[len(problem.world) + output]} depends on {problem.names[variable]} (world "
+                f"variable {variable}), which depends= does not list; it lists {problem.depends[output]}"
+            )
     return CheckReport(count, exhaustive, problem.factors is not None, problem.depends is not None)
 
 
@@ -130,11 +126,3 @@ def _check_perturbed(
             f"{problem.describe(worlds[row])} and {changed[row, turn[row]]} for world {problem.describe(other[row])}, "
             "which differ only in variables that it is declared not to depend on"
         )
-
-
-def _fail_dependence(problem: Definition, output: int, variable: int) -> None:
-    name = problem.names[len(problem.world) + output]
-    raise ProblemError(
-        f"output {name} depends on {problem.names[variable]} (world variable {variable}), which depends= does not "
-        f"list; it lists {problem.depends[output] if problem.depends else ()}"
-    )

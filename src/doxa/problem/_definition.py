@@ -19,6 +19,7 @@ from doxa.problem._logspace import common_batch, is_traced
 
 Impossible = Literal["raise", "inf", "finite"]
 """What a loss does with an output that no world of positive probability gives: an error, +inf, or a finite number."""
+KINDS = ("world", "output", "given", "auxiliary")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,10 +39,10 @@ class Definition:
     program: Program | None = field(init=False, default=None)  # the factors in the order of computing
 
     def __post_init__(self, vectorized: bool) -> None:
-        for kind in ("world", "output", "given", "auxiliary"):
+        for kind in KINDS:
             sizes = tuple(getattr(self, kind))
-            needed = kind in ("world", "output")
-            if (needed and not sizes) or not all(type(size) is int and size >= 1 for size in sizes):
+            missing = kind in ("world", "output") and not sizes
+            if missing or not all(type(size) is int and size >= 1 for size in sizes):
                 raise ProblemError(
                     f"{kind} is {sizes}, expected the number of values of each variable, such as (10, 10)"
                 )
@@ -54,7 +55,7 @@ class Definition:
                 f"names is {names}, expected {expected} different ones: world variables, then outputs, then given ones"
             )
         object.__setattr__(self, "names", names)
-        for what in (self.function, *([] if self.pruner is None else [self.pruner])):
+        for what in (self.function, self.pruner or self.function):
             if not callable(what):
                 raise ProblemError(f"function and pruner must be callable, got {what!r}")
         if not vectorized:
@@ -93,16 +94,17 @@ class Definition:
         >>> Problem((10, 10), (2, 10), torch.neg).index(Variable.output(1))
         3
         """
-        first, known = 0, []
-        for kind in ("world", "output", "given", "auxiliary"):
-            sizes = getattr(self, kind)
-            if variable.kind == kind and 0 <= variable.index < len(sizes):
-                return first + variable.index
-            first += len(sizes)
-            known.append(f"{len(sizes)} {kind}")
-        raise ProblemError(
-            f"there is no {variable.kind} variable {variable.index}; the problem has {', '.join(known)} variables"
-        )
+        first, count = self._blocks.get(variable.kind, (0, 0))
+        if 0 <= variable.index < count:
+            return first + variable.index
+        known = ", ".join(f"{count} {kind}" for kind, (_, count) in self._blocks.items())
+        raise ProblemError(f"there is no {variable.kind} variable {variable.index}; the problem has {known} variables")
+
+    @cached_property
+    def _blocks(self) -> dict[str, tuple[int, int]]:
+        """Where the variables of each kind begin in ``sizes``, and how many there are."""
+        counts = [len(getattr(self, kind)) for kind in KINDS]
+        return {kind: (sum(counts[:i]), counts[i]) for i, kind in enumerate(KINDS)}
 
     def __call__(self, worlds: Tensor, given: Tensor | None = None) -> Tensor:
         """The outputs of worlds: ``function``, with its result checked.
@@ -185,10 +187,8 @@ class Definition:
         >>> Problem((2, 2), (2,), torch.neg, depends=[[1]]).declared()
         tensor([[False,  True]])
         """
-        if self.depends is None:
-            return torch.ones(len(self.output), len(self.world), dtype=torch.bool)
-        table = torch.zeros(len(self.output), len(self.world), dtype=torch.bool)
-        for row, variables in zip(table, self.depends, strict=True):
+        table = torch.full((len(self.output), len(self.world)), self.depends is None)
+        for row, variables in zip(table, self.depends or (), strict=False):
             row[list(variables)] = True
         return table
 
@@ -269,15 +269,13 @@ class Definition:
         >>> Problem((2, 2), (2,), torch.neg, names=("rain", "sun", "bow")).describe(torch.tensor([1, 0]))
         '(rain=1, sun=0)'
         """
-        values = world.tolist()
-        if len(values) > 8:
-            text = str(tuple(values))
-        else:
-            text = f"({', '.join(f'{name}={value}' for name, value in zip(self.names, values, strict=False))})"
-        if given is None:
-            return text
-        named = zip(self.names[len(self.world) + len(self.output) :], given.tolist(), strict=True)
-        return f"{text} given ({', '.join(f'{name}={value}' for name, value in named)})"
+
+        def named(names: Sequence[str], values: Tensor) -> str:
+            return ", ".join(f"{name}={value}" for name, value in zip(names, values.tolist(), strict=False))
+
+        text = str(tuple(world.tolist())) if len(world) > 8 else f"({named(self.names, world)})"
+        seen = self.names[len(self.world) + len(self.output) :]
+        return text if given is None else f"{text} given ({named(seen, given)})"
 
     def describe_size(self) -> str:
         """The number of worlds in words.

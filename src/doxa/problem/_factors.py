@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -208,7 +208,7 @@ def _names(scope: Sequence[Variable]) -> str:
 class Step(NamedTuple):
     """Find variable ``target`` from the values of ``inputs``: look it up, or compare two of them."""
 
-    target: int
+    target: int | None  # None for a mere check
     inputs: tuple[int, ...]
     rule: Tensor | Comparison  # a flat tensor of codes, -1 where nothing is allowed
     total: bool  # whether there always is a value
@@ -216,7 +216,10 @@ class Step(NamedTuple):
     def __call__(self, sizes: Sequence[int], values: Sequence[Tensor]) -> Tensor:
         if isinstance(self.rule, str):
             return compared(self.rule, *(values[v] for v in self.inputs))
-        return _entry(self.rule, self.inputs, sizes, values)
+        index: Tensor | None = None
+        for v in self.inputs:
+            index = values[v].long() if index is None else index * sizes[v] + values[v]
+        return self.rule[0].to(values[0].device) if index is None else self.rule.to(index.device)[index]
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +233,7 @@ class Program:
     sizes: tuple[int, ...]
     worlds: int
     steps: tuple[Step, ...]
-    checks: tuple[Step | tuple[tuple[int, ...], Tensor], ...]  # factors that no step accounts for
+    checks: tuple[Step, ...]  # factors that no step accounts for
 
     def run(self, known: dict[int, Tensor]) -> tuple[list[Tensor], Tensor | None]:
         """Values of all variables, and whether the factors allow them (None: they do).
@@ -246,32 +249,21 @@ class Program:
             if not step.total:
                 allowed.append(value >= 0)
                 value = value.clamp(min=0)
+            assert step.target is not None
             values[step.target] = value
         for check in self.checks:
-            if isinstance(check, Step):
-                allowed.append(check(self.sizes, values) == values[check.target])
-            else:
-                allowed.append(_entry(check[1], check[0], self.sizes, values))
-        every = None
-        for holds in allowed:
-            every = holds if every is None else every & holds
-        return values, every
+            found = check(self.sizes, values)
+            allowed.append(found >= 0 if check.target is None else found == values[check.target])
+        return values, reduce(torch.logical_and, allowed) if allowed else None
 
     def ancestors(self) -> Tensor:
         """Bool ``(V, worlds)``: which world variables each variable is computed from."""
         found = torch.zeros(len(self.sizes), self.worlds, dtype=torch.bool)
         found[: self.worlds] = torch.eye(self.worlds, dtype=torch.bool)
         for step in self.steps:
-            if step.inputs:
+            if step.inputs and step.target is not None:
                 found[step.target] = found[list(step.inputs)].any(0)
         return found
-
-
-def _entry(table: Tensor, inputs: Sequence[int], sizes: Sequence[int], values: Sequence[Tensor]) -> Tensor:
-    index: Tensor | None = None
-    for v in inputs:
-        index = values[v].long() if index is None else index * sizes[v] + values[v]
-    return table[0].to(values[0].device) if index is None else table.to(index.device)[index]
 
 
 def compile_factors(
@@ -321,18 +313,16 @@ def compile_factors(
             f"the factors do not determine {named} from the world: each output and auxiliary variable "
             "needs a factor that leaves it one value, given the world and variables determined before it"
         )
-    checks = tuple(
-        _rule(scope, relation) if relation.dense is None else (scope, relation.dense.reshape(-1))
-        for number, (scope, relation) in enumerate(factors)
-        if number not in accounted
-    )
+    checks = tuple(_rule(*factor) for number, factor in enumerate(factors) if number not in accounted)
     return Program(sizes, worlds, tuple(steps), checks)
 
 
 def _rule(scope: tuple[int, ...], relation: Relation) -> Step:
-    if relation.codes is None:
-        assert relation.comparison is not None
+    if relation.dense is not None:  # only whether the values are allowed
+        return Step(None, scope, relation.dense.reshape(-1).long() - 1, False)
+    if relation.comparison is not None:
         return Step(scope[-1], scope[:-1], relation.comparison, True)
+    assert relation.codes is not None
     return Step(scope[-1], scope[:-1], relation.codes.reshape(-1), bool((relation.codes >= 0).all()))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 import torch
 from torch import Tensor
 
@@ -59,6 +61,14 @@ def draw(probs: Tensor, count: int, generator: torch.Generator | None) -> Tensor
     uniform = torch.rand(shape, dtype=torch.float64, device=probs.device, generator=generator)
     index = torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True)
     return index.clamp(max=probs.shape[-1] - 1).movedim(-1, 0)
+
+
+def added_pairwise(terms: list[Tensor]) -> Tensor:
+    """Sums of all combinations of an entry from each term ``(R, n)``, in lexicographic order: neighbours first."""
+    while len(terms) > 1:
+        pairs = zip_longest(terms[::2], terms[1::2])
+        terms = [a if b is None else (a.unsqueeze(2) + b.unsqueeze(1)).flatten(1) for a, b in pairs]
+    return terms[0]
 
 
 def common_batch(*tensors: Tensor | None) -> tuple[int, ...]:

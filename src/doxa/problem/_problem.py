@@ -15,8 +15,7 @@ from doxa.logic.syntax._simplify import atoms_of
 from doxa.problem._check import CheckReport, check, enumerate_dependence
 from doxa.problem._definition import Definition
 from doxa.problem._factors import Factor
-from doxa.problem._functions import EachArgument, EachWorld, FromProgram, Holds
-from doxa.problem._machine import machine_parts
+from doxa.problem._functions import Atoms, EachArgument, EachWorld, FromProgram, Holds, machine_parts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,14 +84,9 @@ class Problem(Definition):
         >>> divmod_(torch.tensor([7, 1]))                                  # 7 divided by 1 + 1
         tensor([3, 1])
         """
-        return cls(
-            tuple(world),
-            tuple(output),
-            EachArgument(function) if vectorized else EachWorld(function, len(world), len(output), spread=True),
-            depends=None if depends is None else tuple(tuple(variables) for variables in depends),
-            names=tuple(names),
-            given=tuple(given),
-        )
+        each = EachArgument(function) if vectorized else EachWorld(function, len(world), len(output), spread=True)
+        chosen = None if depends is None else tuple(map(tuple, depends))
+        return cls(tuple(world), tuple(output), each, depends=chosen, names=tuple(names), given=tuple(given))
 
     @classmethod
     def from_factors(
@@ -113,16 +107,9 @@ class Problem(Definition):
         >>> Problem.from_factors([Factor((w(0), w(1), y(0)), implication)], world=(2, 2), output=(2,))
         Problem(world=(2, 2), output=(2,), factors=1)
         """
-        problem = cls(
-            tuple(world),
-            tuple(output),
-            _unset,
-            tuple(factors),
-            auxiliary=tuple(auxiliary),
-            names=tuple(names),
-            given=tuple(given),
-        )
-        assert problem.program is not None
+        more = tuple(auxiliary), tuple(names), tuple(given)
+        problem = cls(tuple(world), tuple(output), torch.neg, tuple(factors), None, None, *more)
+        assert problem.program is not None  # and the function is that of the program, not torch.neg
         object.__setattr__(problem, "function", FromProgram(problem.program, len(output)))
         return problem
 
@@ -154,9 +141,8 @@ class Problem(Definition):
         tensor([1, 2, 0])
         """
         parts = machine_parts(transitions, steps, start, labels, every_step)
-        return cls(
-            parts.world, parts.output, parts.function, parts.factors, auxiliary=parts.auxiliary, names=tuple(names)
-        )
+        world, output, function, factors, auxiliary = parts
+        return cls(world, output, function, factors, auxiliary=auxiliary, names=tuple(names))
 
     @classmethod
     def from_formula(
@@ -186,22 +172,20 @@ class Problem(Definition):
                 [0]])
         """
         every = [tuple(atoms) for atoms in (*variables, *given)]
-        sizes = [max(2, len(atoms)) for atoms in every]
-        places = {x: (v, i if len(atoms) > 1 else 1) for v, atoms in enumerate(every) for i, x in enumerate(atoms)}
+        atoms, count = Atoms(every, tuple(max(2, len(row)) for row in every)), len(variables)
+        places = atoms.places
         unknown = [atom for atom in atoms_of(formula) if atom not in places]
         if unknown or len(places) != sum(map(len, every)) or not all(every):
             raise KnowledgeError(
                 f"the variables lack {', '.join(map(str, unknown[:5])) or 'nothing'} of the formula; expected every "
                 "atom once, among those of a world variable or of a given one"
             )
-        own = [str(atoms[0]).rsplit(" = ", 1)[0] if len(atoms) > 1 else str(atoms[0]) for atoms in every]
-        count = len(variables)
         return cls(
-            tuple(sizes[:count]),
+            atoms.sizes[:count],
             (2,),
             Holds(formula, places),
-            names=tuple(names) or (*own[:count], "holds", *own[count:]),
-            given=tuple(sizes[count:]),
+            names=tuple(names) or (*atoms.names[:count], "holds", *atoms.names[count:]),
+            given=atoms.sizes[count:],
         )
 
     def evaluate_factors(self, worlds: Tensor, given: Tensor | None = None) -> Tensor:
@@ -254,7 +238,3 @@ class Problem(Definition):
             f"which of {len(self.world)} variables the outputs depend on cannot be enumerated over "
             f"{self.describe_size()} worlds; declare it with depends="
         )
-
-
-def _unset(worlds: Tensor) -> Tensor:
-    raise AssertionError("replaced before use")

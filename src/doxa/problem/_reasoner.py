@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from doxa.errors import ConfigError, ProblemError
 from doxa.problem._belief import Belief
-from doxa.problem._logspace import NEG_INF
+from doxa.problem._budget import Budget, Meter
+from doxa.problem._definition import Impossible
+from doxa.problem._logspace import NEG_INF, is_traced
 from doxa.problem._problem import Problem
 
 
@@ -68,18 +74,112 @@ class Reasoner(Protocol):
         ...
 
 
-def describe_impossible(log_prob: Tensor, output: Tensor, given: Tensor | None, possible: Callable[..., Tensor]) -> str:
-    """Which rows are impossible, why, and what to do."""
-    rows = (log_prob == NEG_INF).nonzero()
-    first, *more = (
-        None if x is None else x.expand(*log_prob.shape, x.shape[-1])[tuple(rows[0])] for x in (output, given)
-    )
-    assert first is not None
-    fits = possible(first, given=more[0])
-    why = "the belief gives probability 0 to every world that gives" if fits else "no world gives"
-    named = ", ".join(str(tuple(row.tolist())) for row in rows[:10]) + (" ..." if len(rows) > 10 else "")
-    wanted = f"{tuple(first.tolist())}" + (f" with {tuple(more[0].tolist())} given" if more[0] is not None else "")
-    return (
-        f"impossible outputs in rows {named}: {why} {wanted}, for one; correct the rows, or for a loss that passes "
-        "over them make the reasoner with impossible='finite'"
-    )
+class Probabilistic(nn.Module):
+    """What reasoners with a ``log_prob`` share: the loss, and answering in parts that fit in memory."""
+
+    budget: Budget = Budget()
+
+    def __init__(self, problem: Problem, impossible: Impossible, rows_at_once: int = 1) -> None:
+        super().__init__()
+        if impossible not in get_args(Impossible):
+            raise ConfigError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
+        self.problem = problem
+        self.impossible: Impossible = impossible
+        self._rows_at_once = rows_at_once
+
+    def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+        """log p(y | P), ``(*batch,)``."""
+        raise NotImplementedError
+
+    def possible(self, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+        """Whether some world gives the (observed part of the) output: bool ``(*batch,)``."""
+        raise NotImplementedError
+
+    def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+        """-log p(y | P), ``(*batch,)``. What happens to impossible outputs is an option of the reasoner.
+
+        >>> from doxa.problem import BruteForce, addition
+        >>> BruteForce(addition(1)).loss(Belief.uniform((10, 10), batch=(2,)), torch.tensor([[1, 8], [1, 9]]))
+        Traceback (most recent call last):
+        doxa.errors.ProblemError: impossible outputs in rows (1,): no world gives (1, 9), ...
+        """
+        log_prob = self.log_prob(belief, output, given=given)
+        if self.impossible == "finite":
+            return -log_prob.masked_fill(log_prob == NEG_INF, math.log(torch.finfo(log_prob.dtype).tiny))
+        if self.impossible == "raise":
+            self._require_possible(log_prob, output, given)
+        return -log_prob
+
+    def _require_possible(self, log_prob: Tensor, output: Tensor, given: Tensor | None) -> None:
+        """A ``ProblemError`` that says which rows are impossible, why, and what to do."""
+        if is_traced(log_prob) or not bool((log_prob == NEG_INF).any()):
+            return
+        rows = (log_prob == NEG_INF).nonzero()
+        named = ", ".join(str(tuple(row.tolist())) for row in rows[:10]) + (" ..." if len(rows) > 10 else "")
+        first = output.expand(*log_prob.shape, output.shape[-1])[tuple(rows[0])]
+        seen = None if given is None else given.expand(*log_prob.shape, given.shape[-1])[tuple(rows[0])]
+        raise ProblemError(
+            f"impossible outputs in rows {named}: {self._why_impossible(first, seen)}; correct the rows, or for a loss "
+            "that passes over them make the reasoner with impossible='finite'"
+        )
+
+    def _why_impossible(self, output: Tensor, given: Tensor | None) -> str:
+        fits = self.possible(output, given=given)
+        why = "the belief gives probability 0 to every world that gives" if fits else "no world gives"
+        wanted = f"{tuple(output.tolist())}" + ("" if given is None else f" with {tuple(given.tolist())} given")
+        return f"{why} {wanted}, for one"
+
+    def _observed(self, belief: Belief, output: Tensor | None) -> Tensor:
+        """The output; without one, nothing is observed."""
+        none = torch.full((len(self.problem.output),), -1, device=belief.log_probs.device)
+        return none if output is None else output
+
+    def _by_rows(
+        self,
+        query: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, ...]],
+        belief: Belief,
+        output: Tensor | None,
+        given: Tensor | None,
+        *,
+        recompute: bool = False,
+        shrink: int = 1,
+        checked: bool = False,
+    ) -> tuple[Tensor, ...]:
+        """Answer a query about rows, outputs and given values of a flat batch, in parts that fit in memory."""
+        if not checked:
+            self.problem.require(belief, output, given)
+        output = self._observed(belief, output)
+        if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
+            # Questions are answered by derivatives, which that mode forbids.
+            with torch.inference_mode(False), torch.no_grad():
+                fresh = Belief(belief.log_probs.clone(), belief.sizes, validate=False)
+                seen = None if given is None else given.clone()
+                return self._by_rows(query, fresh, output.clone(), seen, shrink=shrink, checked=True)
+        batch = belief.batch_shape
+        width = max(self.problem.world)
+        widest = belief.log_probs if belief.log_probs.shape[-1] == width else belief.log_probs[..., :width]
+        flat = [widest if len(batch) == 1 else widest.reshape(math.prod(batch), *widest.shape[-2:])]
+        for values in (output,) if given is None else (output, given):
+            every = values if len(batch) == 1 and values.ndim == 2 else values.expand(*batch, -1)
+            flat.append(every if len(batch) == 1 else every.reshape(len(flat[0]), values.shape[-1]))
+
+        def ask(rows: Tensor, out: Tensor, seen: Tensor | None = None) -> tuple[Tensor, ...]:
+            return query(rows, out, seen)
+
+        step = max(1, self._rows_at_once // shrink)
+        if len(flat[0]) == 0:  # the shapes of the answers are those for one row
+            one = [x.new_zeros(1, *x.shape[1:]) for x in flat]
+            one[1] = one[1] - 1
+            answers = tuple(x[:0] + flat[0].sum() if x.is_floating_point() else x[:0] for x in ask(*one))
+        elif len(flat[0]) <= step:
+            answers = ask(*flat)
+        else:
+            meter = Meter(self.budget, f"a question about {len(flat[0]):,} rows")
+            # Recomputing a part in its backward pass keeps only one part's numbers alive; torch.func cannot do it.
+            again = recompute and torch.is_grad_enabled() and flat[0].requires_grad and not is_traced(flat[0])
+            chunks = []
+            for part in zip(*(torch.split(x, step) for x in flat), strict=True):
+                meter.check_clock()
+                chunks.append(checkpoint(ask, *part, use_reentrant=False) if again else ask(*part))
+            answers = tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
+        return answers if len(batch) == 1 else tuple(x.reshape((*batch, *x.shape[1:])) for x in answers)

@@ -10,18 +10,11 @@ from torch import Tensor, nn
 from doxa.amortized.models._model import Carry, InferenceModel, from_given
 from doxa.errors import ConfigError
 from doxa.problem import Problem
-
-MOVES = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1), (0, 0))
-"""Row and column of each move: the eight neighbours in the order of their cells, and last, staying where one is."""
-STAY = 8
+from doxa.problem._paths import MOVES
 
 
 def moved(cell: Tensor, move: Tensor, height: int, width: int) -> Tensor:
-    """Where a move leads from a cell (numbered row by row); at the border, as far as the grid reaches.
-
-    >>> moved(torch.tensor([0, 4]), torch.tensor([7, 8]), height=3, width=3)      # down and right; stay
-    tensor([4, 4])
-    """
+    """Where a move leads from a cell (numbered row by row); at the border, as far as the grid reaches."""
     steps = torch.tensor(MOVES, device=cell.device)[move.clamp(min=0)]
     row = (cell // width + steps[..., 0]).clamp(0, height - 1)
     column = (cell % width + steps[..., 1]).clamp(0, width - 1)
@@ -87,9 +80,8 @@ class GridCNN(InferenceModel):
         height, width = self.shape
         cells = probs[:, : len(self.problem.world), : max(self.problem.world)]
         grid = torch.unflatten(cells.transpose(1, 2), -1, self.shape)
-        rows = torch.linspace(-1, 1, height, device=probs.device, dtype=probs.dtype).reshape(-1, 1).expand(self.shape)
-        columns = torch.linspace(-1, 1, width, device=probs.device, dtype=probs.dtype).expand(self.shape)
-        place = torch.stack([rows, columns]).expand(len(probs), 2, height, width)
+        sides = [torch.linspace(-1, 1, side, device=probs.device, dtype=probs.dtype) for side in self.shape]
+        place = torch.stack(torch.meshgrid(*sides, indexing="ij")).expand(len(probs), 2, height, width)
         x: Tensor = self.inwards(torch.cat([grid, place], 1))
         if self.from_given is not None:
             x = x + self.from_given(probs[:, len(self.problem.world) :].flatten(1)).unsqueeze(-1).unsqueeze(-1)

@@ -3,18 +3,60 @@
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from doxa.amortized._logspace import log_softmax, one_hot, pick, value_mask
 from doxa.amortized.pruners._pruner import Pruner
-from doxa.errors import ProblemError
+from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Problem
+
+NEG_INF = float("-inf")
+
+
+def value_mask(sizes: Sequence[int], width: int | None = None) -> Tensor:
+    """Bool ``(T, D)``: which values each variable has."""
+    widest = max(sizes) if width is None else width
+    return torch.arange(widest) < torch.tensor(sizes).unsqueeze(-1)
+
+
+def log_softmax(logits: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """log of q_v s_v / (q · s) over the last axis, for q = softmax(logits) and the 0/1 mask s = ``allowed``.
+
+    Values that are not allowed get -inf, with derivative 0. Where nothing is allowed, everything is -inf.
+    """
+    if allowed is None:
+        return logits.log_softmax(-1)
+    alive = allowed.any(-1, keepdim=True)
+    kept = logits.masked_fill(~allowed & alive, NEG_INF)
+    return kept.log_softmax(-1).masked_fill(~allowed, NEG_INF)
+
+
+def pick(log_probs: Tensor, tokens: Tensor) -> Tensor:
+    """The entries of the last axis that belong to ``tokens``; -1 stands for nothing, which has log-probability 0."""
+    seen = tokens >= 0
+    chosen = log_probs.gather(-1, tokens.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return torch.where(seen, chosen, torch.zeros_like(chosen))
+
+
+def one_hot(tokens: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """``(..., D)`` with a 1 at the token; -1 gives zeros."""
+    return (tokens.unsqueeze(-1) == torch.arange(width, device=tokens.device)).to(dtype)
+
+
+def log_world(log_probs: Tensor, worlds: Tensor) -> Tensor:
+    """log p(w | P) with each factor capped, Σ_i log max(P[i, w_i], ε), for ε the smallest normal number of the dtype.
+
+    A model may propose worlds that the belief excludes: those are very improbable here, not impossible.
+    """
+    floor = math.log(torch.finfo(log_probs.dtype).tiny)
+    table = log_probs.clamp(min=floor)
+    return table.gather(-1, worlds.unsqueeze(-1)).squeeze(-1).sum(-1)
 
 
 class Carry(NamedTuple):
@@ -52,9 +94,8 @@ class InferenceModel(nn.Module, ABC):
     ``start(probs)`` returns what is shared and the state, ``advance(carry, token)`` the raw scores ``(R, D)`` of the
     next variable and the new carry, and ``scores(probs, tokens)`` the same for all positions at once, ``(R, L, D)``.
 
-    >>> from doxa.amortized import FactorMLPs
-    >>> from doxa.problem import addition
-    >>> model = FactorMLPs(addition(1), hidden=32)
+    >>> from doxa import amortized, problem
+    >>> model = amortized.FactorMLPs(problem.addition(1), hidden=32)
     >>> model.sizes                                               # two digits of the sum, then both summands
     (2, 10, 10, 10)
     >>> belief = Belief.uniform((10, 10), batch=(5,))
@@ -76,6 +117,7 @@ class InferenceModel(nn.Module, ABC):
         self.values: Tensor
         self.register_buffer("values", value_mask(self.sizes), persistent=False)
         self._ragged = min(self.sizes) < self.width
+        self.frozen = _Depth()
 
     @abstractmethod
     def start(self, probs: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -117,8 +159,8 @@ class InferenceModel(nn.Module, ABC):
         """log q(next value | tokens so far, P), ``(R, D)``, given the token ``(R,)`` that was chosen last."""
         if carry.position >= len(self.sizes):
             raise ProblemError(f"the sequence has {len(self.sizes)} tokens, there is no step after the last")
-        logits, carry = self.advance(carry, token)
-        return log_softmax(logits, self._existing(carry.position - 1)), carry
+        logits, carry = self._current().advance(carry, token)
+        return log_softmax(logits, self.values[carry.position - 1] if self._ragged else None), carry
 
     def log_probs(
         self, belief: Belief, tokens: Tensor, pruner: Pruner | None = None, *, given: Tensor | None = None
@@ -126,7 +168,7 @@ class InferenceModel(nn.Module, ABC):
         """log q(v | tokens before, P) of every value at every position: ``(*batch, L, D)``, for ``(*batch, L)``."""
         tokens = self._checked(belief, tokens)
         flat = tokens.reshape(-1, tokens.shape[-1])
-        logits = self.scores(self.probs(belief, given), flat)
+        logits = self._current().scores(self.probs(belief, given), flat)
         allowed = self.values[: flat.shape[-1]].expand(logits.shape) if self._ragged else None
         if pruner is not None:
             known = pruner.masks(flat, self.width)
@@ -144,8 +186,13 @@ class InferenceModel(nn.Module, ABC):
         log_probs = self.log_probs(belief, tokens, pruner, given=given)
         return pick(log_probs, tokens.expand(log_probs.shape[:-1])).sum(-1)
 
-    def _existing(self, position: int) -> Tensor | None:
-        return self.values[position] if self._ragged else None
+    def _current(self) -> InferenceModel:
+        return fixed(self) if self.frozen.depth else self
+
+    def require_explaining(self) -> None:
+        """A ``ConfigError`` unless the model explains."""
+        if not self.explains:
+            raise ConfigError("the model predicts outputs only; make it with explain=True to have it explain them")
 
     def _checked(self, belief: Belief, tokens: Tensor) -> Tensor:
         length = tokens.shape[-1] if tokens.ndim else 0
@@ -160,26 +207,51 @@ class InferenceModel(nn.Module, ABC):
         return tokens.expand(*belief.batch_shape, length)
 
 
-@contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
-    """Inside the block, the parameters of a module are constants: derivatives pass through it but not into it.
+class _Depth(threading.local):
+    """How often the current thread has frozen a model; each thread has its own number, and so has a copy."""
 
-    >>> layer = nn.Linear(2, 1)
-    >>> x = torch.ones(2, requires_grad=True)
-    >>> with frozen(layer):
-    ...     y = layer(x)
-    >>> y.backward(); x.grad is not None, layer.weight.grad is None
+    depth = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Depth, ()
+
+
+@contextmanager
+def frozen(model: InferenceModel) -> Iterator[None]:
+    """Inside the block, and in this thread alone, the parameters of a model are constants; see ``fixed``.
+
+    >>> from doxa import amortized, problem
+    >>> model, logits = amortized.FactorMLPs(problem.parity(2), hidden=4), torch.zeros(2, 2, requires_grad=True)
+    >>> with frozen(model):
+    ...     value = model.log_prob(Belief.from_logits(logits), torch.tensor([1]))
+    >>> value.backward(); logits.grad is not None, next(model.parameters()).grad is None
     (True, True)
     """
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None  # torch.func differentiates what it is given
-    live = [p for p in module.parameters() if p.requires_grad and not transformed]
-    for parameter in live:
-        parameter.requires_grad_(False)
+    model.frozen.depth += 1
     try:
         yield
     finally:
-        for parameter in live:
-            parameter.requires_grad_(True)
+        model.frozen.depth -= 1
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def fixed(module: Module) -> Module:
+    """A module with the same parameters as constants: derivatives pass through it but not into it.
+
+    The module itself is left alone, so that other threads may use and train it meanwhile.
+    """
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # torch.func differentiates what it is given
+        return module
+    replica = type(module).__new__(type(module))
+    replica.__dict__.update(module.__dict__)
+    own = {name: None if p is None else p.detach() for name, p in module._parameters.items()}
+    parts = {name: None if part is None else fixed(part) for name, part in module._modules.items()}
+    replica.__dict__.update(_parameters=own, _modules=parts)
+    if isinstance(module, nn.RNNBase):
+        replica.__dict__["_flat_weights"] = [own[name] for name in module._flat_weights_names]
+    return replica
 
 
 def dense(inputs: int, hidden: int, layers: int, outputs: int) -> nn.Sequential:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Normal
 from torch.nn.functional import softplus
 
-from doxa.amortized.models._model import dense, frozen
+from doxa.amortized.models._model import dense, fixed
 from doxa.errors import ConfigError, ProblemError
 
 
@@ -39,9 +39,10 @@ class OutcomeModel(nn.Module, ABC):
     def forward(self, parameters: Tensor) -> Distribution:
         """q(r | P) for parameters ``(*batch, inputs)``, a distribution of batch shape ``(*batch,)``."""
 
-    @abstractmethod
     def loss(self, parameters: Tensor, outcomes: Tensor) -> Tensor:
         """-log q(r | P), ``(*batch,)``, for outcomes r = g(z) of samples z; the parameters are held fixed."""
+        log_prob: Tensor = self(parameters.detach()).log_prob(outcomes)
+        return -log_prob
 
     @abstractmethod
     def mean(self, parameters: Tensor) -> Tensor:
@@ -61,14 +62,14 @@ class OutcomeModel(nn.Module, ABC):
 
     def expected(self, parameters: Tensor) -> Tensor:
         """E_q[r], ``(*batch,)``, with q held fixed: a cost whose derivatives reach the parameters only."""
-        with frozen(self):
-            return self.mean(parameters)
+        return fixed(self).mean(parameters)
 
-    def _checked(self, parameters: Tensor) -> Tensor:
+    def scores(self, parameters: Tensor) -> Tensor:
+        """What the network says of parameters ``(*batch, inputs)``."""
         if parameters.shape[-1:] != (self.inputs,):
             raise ProblemError(f"parameters has shape {tuple(parameters.shape)}, expected (*batch, {self.inputs})")
-        weight = next(self.network.parameters())
-        return parameters.to(weight.dtype)
+        found: Tensor = self.network(parameters.to(next(self.network.parameters()).dtype))
+        return found
 
 
 class GaussianOutcomes(OutcomeModel):
@@ -82,16 +83,11 @@ class GaussianOutcomes(OutcomeModel):
         super().__init__(inputs, 2, hidden, layers)
 
     def forward(self, parameters: Tensor) -> Normal:
-        mean, raw = self.network(self._checked(parameters)).unbind(-1)
+        mean, raw = self.scores(parameters).unbind(-1)
         return Normal(mean, softplus(raw) + 1e-3, validate_args=False)
 
-    def loss(self, parameters: Tensor, outcomes: Tensor) -> Tensor:
-        log_prob: Tensor = self(parameters.detach()).log_prob(outcomes)
-        return -log_prob
-
     def mean(self, parameters: Tensor) -> Tensor:
-        found: Tensor = self.network(self._checked(parameters))[..., 0]
-        return found
+        return self.scores(parameters)[..., 0]
 
 
 class CategoricalOutcomes(OutcomeModel):
@@ -117,16 +113,15 @@ class CategoricalOutcomes(OutcomeModel):
 
     def forward(self, parameters: Tensor) -> Categorical:
         """q over the places of the outcomes in ``values``."""
-        return Categorical(logits=self.network(self._checked(parameters)), validate_args=False)
+        return Categorical(logits=self.scores(parameters), validate_args=False)
 
     def loss(self, parameters: Tensor, outcomes: Tensor) -> Tensor:
         same = outcomes.unsqueeze(-1) == self.values.to(outcomes)
         if not same.any(-1).all():
             wrong = outcomes[~same.any(-1)].flatten()[0].item()
             raise ProblemError(f"the outcome {wrong} is none of the values {self.values.tolist()[:10]}; add it")
-        log_prob: Tensor = self(parameters.detach()).log_prob(same.int().argmax(-1))
-        return -log_prob
+        return super().loss(parameters, same.int().argmax(-1))
 
     def mean(self, parameters: Tensor) -> Tensor:
-        probs: Tensor = self.network(self._checked(parameters)).softmax(-1)
+        probs = self.scores(parameters).softmax(-1)
         return probs @ self.values.to(probs)

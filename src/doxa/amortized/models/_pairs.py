@@ -55,12 +55,10 @@ class PairsModel(InferenceModel):
             raise ConfigError(f"pairs has {len(chosen)} entries, expected two world variables for each output")
         if closed_form and set(problem.output) != {2}:
             raise ConfigError(f"outputs are {problem.output[:4]}..., expected 0 and 1 (they differ) for closed_form")
+        if closed_form and problem.given:
+            raise ConfigError("closed_form: whether two values differ, nothing given decides; use hidden layers")
         self.pairs: Tensor
         self.register_buffer("pairs", torch.tensor(chosen), persistent=False)
-        if closed_form and problem.given:
-            raise ConfigError(
-                "closed_form says whether two values differ, which nothing given decides; use hidden layers"
-            )
         inputs = 2 * max(problem.world) + len(problem.given) * max(self.seen)
         self.network = None if closed_form else dense(inputs, hidden, layers, self.width)
 
@@ -82,9 +80,8 @@ class PairsModel(InferenceModel):
         count = len(self.problem.world)
         world = probs[:, :count, : max(self.problem.world)]
         left, right = world[:, self.pairs[:, 0]], world[:, self.pairs[:, 1]]
-        if not self.problem.given:
-            return self.on_pairs(left, right)
-        return self.on_pairs(left, right, probs[:, count:].flatten(1).unsqueeze(1).expand(-1, len(self.pairs), -1))
+        given = probs[:, count:].flatten(1).unsqueeze(1).expand(-1, len(self.pairs), -1)
+        return self.on_pairs(left, right, *([given] if self.problem.given else []))
 
     def start(self, probs: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         return (self._all(probs),), (torch.arange(len(probs), device=probs.device),)

@@ -43,8 +43,7 @@ class Pruner(ABC):
                 f"below {len(self.sizes)}"
             )
         batch, k = prefix.shape[:-1], prefix.shape[-1]
-        flat = prefix.reshape(batch.numel(), k)
-        return self.allowed(flat).reshape(*batch, self.sizes[k])
+        return self.allowed(prefix.reshape(batch.numel(), k)).reshape(*batch, self.sizes[k])
 
     def masks(self, tokens: Tensor, width: int) -> Tensor:
         """The allowed values at every position of tokens ``(R, L)``, given those before: bool ``(R, L, width)``."""
@@ -59,9 +58,8 @@ class Pruner(ABC):
 
         A complete pruner must allow exactly the prefixes of (c(w), w); any other must allow at least these.
 
-        >>> from doxa.amortized import AdditionPruner
-        >>> from doxa.problem import addition
-        >>> AdditionPruner(2).verify(addition(2))
+        >>> from doxa import amortized, problem
+        >>> amortized.AdditionPruner(2).verify(problem.addition(2))
         """
         worlds = problem.worlds()
         tokens = torch.cat([problem(worlds), worlds], -1)
@@ -69,8 +67,9 @@ class Pruner(ABC):
         if self.sizes != sizes:
             raise ProblemError(f"the pruner is over variables of sizes {self.sizes}, the problem has {sizes}")
         for k, size in enumerate(sizes):
-            prefixes, index = torch.unique(tokens[:, :k], dim=0, return_inverse=True) if k else (tokens[:1, :0], None)
-            rows = torch.zeros(len(tokens), dtype=torch.int64) if index is None else index
+            prefixes, rows = tokens[:1, :0], torch.zeros(len(tokens), dtype=torch.int64)
+            if k:
+                prefixes, rows = torch.unique(tokens[:, :k], dim=0, return_inverse=True)
             possible = torch.zeros(len(prefixes), size, dtype=torch.bool)
             possible[rows, tokens[:, k]] = True
             found = self.allowed(prefixes)

@@ -1,36 +1,78 @@
-"""What an inference model is trained on, and what it trains a perception network with."""
+"""How far q is from p: divergences, the losses that an inference model is trained on, and what is left after it."""
 
 from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from doxa.amortized._decoding import draw
-from doxa.amortized._logspace import NEG_INF, log_world
-from doxa.amortized.models._model import InferenceModel, frozen
+from doxa.amortized.models._model import NEG_INF, InferenceModel, frozen, log_world, pick
 from doxa.amortized.pruners._pruner import Pruner
-from doxa.amortized.training._divergences import Divergence, sampled_divergence
 from doxa.errors import ConfigError
-from doxa.problem import Belief
+from doxa.problem import Belief, BruteForce, Problem
+
+Divergence = Literal["matching", "forward-kl", "reverse-kl", "hellinger"]
+Policy = Literal["off", "on"]
+WRONG_KIND = "kind is {!r}, expected 'matching', 'forward-kl', 'reverse-kl' or 'hellinger'"
+
+
+def divergence(log_p: Tensor, log_q: Tensor, kind: Divergence = "forward-kl") -> Tensor:
+    """The divergence of two distributions, given by the log-probabilities of all outcomes on the last axis.
+
+        forward KL    KL(p ‖ q) = Σ p log(p / q)
+        reverse KL    KL(q ‖ p) = Σ q log(q / p)
+        Hellinger     H² = ½ Σ (√p - √q)² = 1 - Σ √(p q)                            (errata 5.3)
+        matching      E_p[log²(q / p)], the pseudo-divergence of f(t) = t log² t
+
+    Outcomes of probability 0 on the left of a logarithm count 0.
+    """
+    if kind == "hellinger":
+        both = (0.5 * (log_p + log_q)).exp()
+        return 1 - both.sum(-1)
+    if kind == "reverse-kl":
+        log_p, log_q = log_q, log_p
+    elif kind not in ("forward-kl", "matching"):
+        raise ConfigError(WRONG_KIND.format(kind))
+    counts = log_p > NEG_INF
+    ratio = torch.where(counts, log_p, 0.0) - torch.where(counts, log_q, 0.0)
+    return (log_p.exp() * (ratio.square() if kind == "matching" else ratio)).sum(-1)
+
+
+def sampled_divergence(log_q: Tensor, log_p: Tensor, kind: Divergence = "matching", policy: Policy = "off") -> Tensor:
+    """One loss per sample, whose expectation has the gradient of the divergence with respect to the parameters of q.
+
+    ``"off"``: the samples came from p. ``"on"``: they came from q, and the gradient through the sampling is accounted
+    for, as ∇ Σ q f = E_q[f ∇ log q] + E_q[∇ f] demands. The exception is ``"matching"``, which the dissertation
+    takes on policy without it: its gradient is then 2 ∇ KL(q ‖ p) ("Relation to common divergences").
+    """
+    ratio = log_q - log_p
+    fixed = ratio.detach()
+    if policy not in ("off", "on"):
+        raise ConfigError(f"policy is {policy!r}, expected 'off' or 'on'")
+    off = policy == "off"
+    if kind == "matching":
+        return ratio.square()
+    if kind == "forward-kl":
+        # On policy: weights p/q, and E_q[(p/q) ∇ log q] is minus the gradient.
+        return -ratio if off else (-fixed).exp() * -ratio
+    if kind == "reverse-kl":
+        # Off policy: E_p[(q/p) log(q/p)]. On policy: the gradient of ½ log²(q/p), at the value log(q/p).
+        return ratio.exp() * ratio if off else fixed + 0.5 * (ratio.square() - fixed.square())
+    if kind == "hellinger":
+        # Off policy: 1 - E_p √(q/p). On policy: 1 - E_q √(p/q), and ∇ Σ √(pq) = ½ E_q[√(p/q) ∇ log q].
+        return 1 - (0.5 * ratio).exp() if off else 1 - (-0.5 * fixed).exp() * (1 + 0.5 * (ratio - fixed))
+    raise ConfigError(WRONG_KIND.format(kind))
 
 
 def prediction_loss(
-    model: InferenceModel,
-    belief: Belief,
-    worlds: Tensor,
-    pruner: Pruner | None = None,
-    *,
-    given: Tensor | None = None,
+    model: InferenceModel, belief: Belief, worlds: Tensor, pruner: Pruner | None = None, *, given: Tensor | None = None
 ) -> Tensor:
     """-log q(c(w) | P), ``(*batch,)``, for worlds ``(*batch, W)`` drawn from the belief (dissertation, "L_Pred").
 
     Its expectation is the cross entropy of p(y | P) and q(y | P), smallest where they are equal.
-
-    >>> from doxa.amortized import FactorMLPs
-    >>> from doxa.problem import addition
-    >>> belief = Belief.uniform((10, 10), batch=(4,))
-    >>> prediction_loss(FactorMLPs(addition(1), hidden=8), belief, belief.sample()[0]).shape
-    torch.Size([4])
     """
     return -model.log_prob(belief, model.problem(worlds, given), pruner, given=given)
 
@@ -47,14 +89,8 @@ def joint_matching_loss(
     """(log q(w, c(w) | P) - log p(w | P))², ``(*batch,)``, for worlds drawn from the belief (dissertation, "L_Expl").
 
     This is off policy. ``kind`` chooses another divergence of p(w, y | P) and q(w, y | P).
-
-    >>> from doxa.amortized import FactorMLPs
-    >>> from doxa.problem import addition
-    >>> belief = Belief.uniform((10, 10), batch=(4,))
-    >>> joint_matching_loss(FactorMLPs(addition(1), hidden=8), belief, belief.sample()[0]).shape
-    torch.Size([4])
     """
-    _explaining(model)
+    model.require_explaining()
     log_q = model.log_prob(belief, torch.cat([model.problem(worlds, given), worlds], -1), pruner, given=given)
     return sampled_divergence(log_q, log_world(belief.log_probs, worlds).to(log_q), kind, "off")
 
@@ -65,80 +101,118 @@ def on_policy_loss(
     pruner: Pruner | None = None,
     *,
     output: Tensor | None = None,
-    samples: int = 1,
     kind: Divergence = "matching",
     given: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """E_q[(log q(w, y | P) - log p(w, y | P))²], ``(*batch,)``, estimated by sampling the model itself.
+    """(log q(w, y | P) - log p(w, y | P))², ``(*batch,)``, for a sample of the model itself.
 
     For knowledge that hardly ever holds, worlds drawn from the belief are of little use, and a complete pruner makes
     the model draw only worlds that give their output (dissertation, "on-policy joint matching loss"). Samples that do
-    not, which an incomplete pruner lets pass, have p = 0 and are left out: q learns to avoid them off policy.
-
-    Args:
-        model: which explains.
-        belief: what to condition on; detached.
-        pruner: for the sampling and for the probabilities.
-        output: sample worlds of these outputs only, such as 1 for "the knowledge holds"; by default outputs too.
-        samples: per belief.
-        kind: the divergence.
-        given: what the data decide, int64 ``(*batch, G)``.
-        generator: of the sampling.
-
-    >>> from doxa.amortized import AdditionPruner, FactorMLPs
-    >>> from doxa.problem import addition
-    >>> model, belief = FactorMLPs(addition(1), hidden=8), Belief.uniform((10, 10), batch=(4,))
-    >>> on_policy_loss(model, belief, AdditionPruner(1)).shape
-    torch.Size([4])
+    not, which an incomplete pruner lets pass, have p = 0 and are left out: q learns to avoid them off policy. With an
+    ``output``, such as 1 for "the knowledge holds", only worlds are sampled.
     """
-    _explaining(model)
+    model.require_explaining()
     belief = belief.detach()
-    problem, outputs = model.problem, len(model.problem.output)
-    tokens = draw(model, belief, samples, prefix=output, given=given, pruner=pruner, generator=generator).tokens
-    tokens = tokens.movedim(-2, 0)  # (samples, *batch, T)
+    outputs = len(model.problem.output)
+    tokens = draw(model, belief, prefix=output, given=given, pruner=pruner, generator=generator).tokens.squeeze(-2)
     worlds = tokens[..., outputs:].clamp(min=0)
-    valid = (problem(worlds, given) == tokens[..., :outputs]).all(-1)
-    repeated = Belief(belief.log_probs.expand(samples, *belief.log_probs.shape), belief.sizes, validate=False)
-    seen = None if given is None else given.expand(*repeated.batch_shape, -1)
-    log_q = model.log_prob(repeated, tokens.clamp(min=0), pruner, given=seen)
-    log_p = log_world(repeated.log_probs, worlds).to(log_q)
+    valid = (model.problem(worlds, given) == tokens[..., :outputs]).all(-1)
+    log_q = model.log_prob(belief, tokens.clamp(min=0), pruner, given=given)
+    log_p = log_world(belief.log_probs, worlds).to(log_q)
     usable = valid & (log_q > NEG_INF)
     log_q = torch.where(usable, log_q, log_p)  # a difference of 0: no loss, no gradient
     loss = sampled_divergence(log_q, log_p, kind, "on")
-    return torch.where(usable, loss, torch.zeros_like(loss)).mean(0)
+    return torch.where(usable, loss, torch.zeros_like(loss))
 
 
 def supervised_loss(
-    model: InferenceModel,
-    belief: Belief,
-    worlds: Tensor,
-    pruner: Pruner | None = None,
-    *,
-    given: Tensor | None = None,
+    model: InferenceModel, belief: Belief, worlds: Tensor, pruner: Pruner | None = None, *, given: Tensor | None = None
 ) -> Tensor:
     """-log q(w | c(w), P), ``(*batch,)``, for structured outputs w that were observed themselves.
 
     The strongly supervised loss of "Constrained structured output prediction", where y = c(w) = 1 says that w satisfies
     the constraint. The model is held fixed.
-
-    >>> from doxa.amortized import FactorMLPs
-    >>> from doxa.problem import exactly_k
-    >>> logits = torch.zeros(4, 3, 2, requires_grad=True)
-    >>> model = FactorMLPs(exactly_k(1, 3), hidden=8)
-    >>> supervised_loss(model, Belief.from_logits(logits), torch.tensor([0, 1, 0])).shape
-    torch.Size([4])
     """
-    _explaining(model)
-    outputs = len(model.problem.output)
+    model.require_explaining()
     worlds = worlds.expand(*belief.batch_shape, worlds.shape[-1])
     tokens = torch.cat([model.problem(worlds, given), worlds], -1)
     with frozen(model):
         log_probs = model.log_probs(belief, tokens, pruner, given=given)
-    chosen = log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-    return -chosen[..., outputs:].sum(-1)
+    return -pick(log_probs, tokens)[..., len(model.problem.output) :].sum(-1)
 
 
-def _explaining(model: InferenceModel) -> None:
-    if not model.explains:
-        raise ConfigError("the model predicts outputs only; make it with explain=True to have it explain them")
+MOST_WORLDS = 1 << 16  # up to here all worlds are summed where no exact reasoner is given
+
+
+class HasLogProb(Protocol):
+    """A reasoner with probabilities: anything whose ``log_prob`` is log p(y | P), or an estimate of it."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor: ...
+
+
+class Calibration(NamedTuple):
+    """KL(p(y | P) ‖ q(y | P)) in nats: by so much the expected loss is above the exact one.
+
+    Where one output is certain under P, this is the loss itself, whose exact value is 0.
+
+    Attributes:
+        kl: one number per belief, ``(*batch,)``.
+        error: its standard error, 0 where it was summed and not estimated.
+    """
+
+    kl: Tensor
+    error: Tensor
+
+    @property
+    def mean(self) -> float:
+        """The average over the beliefs."""
+        return float(self.kl.mean())
+
+    @property
+    def largest(self) -> float:
+        """That of the worst belief."""
+        return float(self.kl.max())
+
+
+@torch.no_grad()
+def calibrate(
+    engine: HasLogProb,
+    belief: Belief,
+    exact: HasLogProb | None,
+    samples: int,
+    given: Tensor | None,
+    generator: torch.Generator | None,
+) -> Calibration:
+    """KL(p ‖ q) on beliefs ``(*batch,)``; see ``AmortizedReasoner.divergence``."""
+    engine.problem.require(belief, given=given)
+    if samples < 2:
+        raise ConfigError(f"samples is {samples}, expected at least 2")
+    batch = belief.batch_shape
+    if exact is None and math.prod(engine.problem.world + engine.problem.given) <= MOST_WORLDS:
+        exact = BruteForce(engine.problem)
+    if isinstance(exact, BruteForce):
+        outputs = exact.outputs
+        many = belief.log_probs.unsqueeze(-3).expand(*batch, len(outputs), *belief.log_probs.shape[-2:])
+        repeated = Belief(many, belief.sizes, validate=False)
+        seen = None if given is None else given.expand(*batch, -1).unsqueeze(-2).expand(*batch, len(outputs), -1)
+        log_q = engine.log_prob(repeated, outputs.expand(*batch, *outputs.shape), given=seen)
+        kl = divergence(exact.joint(belief, given=given), log_q.to(belief.log_probs))
+        return Calibration(kl, torch.zeros_like(kl))
+    rows = belief.log_probs.reshape(-1, *belief.log_probs.shape[-2:])
+    seen_rows = [None] * len(rows) if given is None else list(given.expand(*batch, -1).reshape(len(rows), -1))
+    found = []
+    for row, seen in zip(rows, seen_rows, strict=True):
+        one = Belief(row, belief.sizes, validate=False)
+        drawn = engine.problem(one.sample(samples, generator=generator), seen)
+        outputs, number, count = torch.unique(drawn, dim=0, return_inverse=True, return_counts=True)
+        repeated = Belief(row.expand(len(outputs), *row.shape), belief.sizes, validate=False)
+        log_q = engine.log_prob(repeated, outputs, given=seen)
+        log_p = (count / samples).log() if exact is None else exact.log_prob(repeated, outputs, given=seen)
+        gap = (log_p.to(row) - log_q.to(row))[number]
+        found.append(torch.stack([gap.mean(), gap.std() / samples**0.5]))
+    kl, error = torch.stack(found).unbind(-1) if found else rows.new_zeros(2, 0)
+    return Calibration(kl.reshape(batch), error.reshape(batch))

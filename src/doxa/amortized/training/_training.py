@@ -93,9 +93,7 @@ class JointTraining:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes in training."""
-        state: dict[str, Any] = {"engine": self.engine.state_dict(), "optimizer": self.optimizer.state_dict()}
-        if isinstance(self.perception, nn.Module):
-            state["perception"] = self.perception.state_dict()
+        state = {name: part.state_dict() for name, part in self._parts().items()}
         if self.generator is not None:
             state["generator"] = self.generator.get_state()
         return state
@@ -105,9 +103,11 @@ class JointTraining:
         expected = set(self.state_dict())
         if set(state) != expected:
             raise ConfigError(f"the state is of {sorted(state)}, expected {sorted(expected)}")
-        self.engine.load_state_dict(state["engine"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if isinstance(self.perception, nn.Module):
-            self.perception.load_state_dict(state["perception"])
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
         if self.generator is not None:
             self.generator.set_state(state["generator"])
+
+    def _parts(self) -> dict[str, Any]:
+        parts: dict[str, Any] = {"engine": self.engine, "optimizer": self.optimizer}
+        return {**parts, "perception": self.perception} if isinstance(self.perception, nn.Module) else parts

@@ -8,15 +8,18 @@ It is *smooth* if the children of each disjunction mention the same variables.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
 
 from doxa.errors import ProblemError
+from doxa.problem._budget import Meter
 
 AND, OR = 0, 1
 TRUE, FALSE = -1, -2  # in a CircuitBuilder
@@ -68,10 +71,7 @@ class Circuit:
         """For each node, inner or not, the variables that it mentions, as bits: bit v - 1 for variable v."""
         scopes = [1 << (i >> 1) for i in range(self.literals)]
         for children in self.arguments:
-            scope = 0
-            for child in children:
-                scope |= scopes[child]
-            scopes.append(scope)
+            scopes.append(reduce(or_, (scopes[child] for child in children), 0))
         return scopes
 
     def count(self) -> int:
@@ -90,13 +90,10 @@ class Circuit:
         """
         values = [1] * self.literals
         for kind, children in zip(self.kinds.tolist(), self.arguments, strict=True):
-            value = 0 if kind == OR else 1
-            for child in children:
-                value = value + values[child] if kind == OR else value * values[child]
-            values.append(value)
+            values.append((sum if kind == OR else math.prod)(values[child] for child in children))
         return values[-1]
 
-    def smooth(self, variables: Iterable[int] | None = None) -> Circuit:
+    def smooth(self, variables: Iterable[int] | None = None, meter: Meter | None = None) -> Circuit:
         """The same circuit in which, for the given variables (all by default), alternatives mention the same ones.
 
         A variable that an alternative does not mention is free there: it is added as v ∨ ¬v, which weighs w⁺ + w⁻.
@@ -112,6 +109,8 @@ class Circuit:
         new = list(range(self.literals))
         for number, (kind, children) in enumerate(zip(self.kinds.tolist(), self.arguments, strict=True)):
             scope = scopes[self.literals + number] & wanted
+            if meter is not None:
+                meter.tick(len(children))
             if kind == OR:
                 parts = [builder.add(AND, [new[c], builder.free(scope & ~scopes[c])]) for c in children]
             else:
@@ -120,7 +119,7 @@ class Circuit:
         missing = wanted & ~scopes[-1] if len(self) else 0
         return builder.finish(builder.add(AND, [new[-1], builder.free(missing)]))
 
-    def forget(self, literals: Iterable[int]) -> Circuit:
+    def forget(self, literals: Iterable[int], meter: Meter | None = None) -> Circuit:
         """The circuit without these literals: as if each were true, or weighed 1.
 
         Right where the variables are determined by the others, as auxiliary variables of an encoding are.
@@ -132,6 +131,8 @@ class Circuit:
         builder = CircuitBuilder(self.variables)
         new = [TRUE if i in gone else i for i in range(self.literals)]
         for kind, children in zip(self.kinds.tolist(), self.arguments, strict=True):
+            if meter is not None:
+                meter.tick(len(children))
             new.append(builder.add(kind, [new[c] for c in children]))
         return builder.finish(new[-1])
 
@@ -184,10 +185,8 @@ class CircuitBuilder:
                 return absorbing
             if part != neutral:
                 kept.append(part)
-        if not kept:
-            return neutral
-        if len(kept) == 1:
-            return kept[0]
+        if len(kept) < 2:
+            return kept[0] if kept else neutral
         key = kind, tuple(sorted(kept))
         number = self._known.get(key)
         if number is None:
@@ -213,8 +212,8 @@ class CircuitBuilder:
         for i in range(root - literals, -1, -1):
             if i + literals in needed:
                 needed.update(c for c in self.arguments[i] if c >= literals)
-        new = {old: literals + i for i, old in enumerate(sorted(needed))}
         order = sorted(needed)
+        new = {old: literals + i for i, old in enumerate(order)}
         arguments = [tuple(new.get(c, c) for c in self.arguments[old - literals]) for old in order]
         return _flat(self.variables, [self.kinds[old - literals] for old in order], arguments)
 
@@ -288,9 +287,8 @@ def machine(
     # From the last bit on: which node accepts the rest of the word, for each state.
     below = [TRUE if state in accepted else FALSE for state in range(len(transitions))]
     for bit in reversed(range(count)):
-        new = []
-        for row in transitions:
-            branches = [builder.add(AND, [2 * bit + 1 - value, below[row[value]]]) for value in range(2)]
-            new.append(builder.add(OR, branches))
-        below = new
+        ways = [
+            [builder.add(AND, [2 * bit + 1 - value, below[row[value]]]) for value in range(2)] for row in transitions
+        ]
+        below = [builder.add(OR, branches) for branches in ways]
     return builder.finish(below[start])

@@ -1,4 +1,4 @@
-"""From clauses to a circuit: a top-down compiler.
+"""From clauses to a circuit: a top-down compiler, or packages that are installed.
 
 It runs like a SAT solver that explores both values of each variable (Huang and Darwiche 2007, "The language of
 search"): assign a variable, propagate units, split what is left into components without common variables, and look
@@ -7,12 +7,14 @@ each component up among those already compiled. The trace of the search is the c
 
 from __future__ import annotations
 
+import importlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from doxa.errors import BudgetError
-from doxa.exact.circuits._circuit import AND, FALSE, OR, Circuit, CircuitBuilder
+from doxa.errors import ConfigError
+from doxa.exact.circuits._circuit import AND, FALSE, OR, TRUE, Circuit, CircuitBuilder
 from doxa.logic import CNF
 from doxa.problem._budget import Budget, Meter
 
@@ -45,9 +47,7 @@ def compile_cnf(cnf: CNF, budget: Budget | None = None) -> Circuit:
     >>> compile_cnf(CNF.from_clauses([(1, 2), (-2, 3), (-1, -3)], 3)).count()
     2
     """
-    budget = budget or Budget()
-    meter = Meter(budget, f"compiling {len(cnf):,} clauses over {cnf.variables:,} variables")
-    return Compiler(cnf.variables, cnf.clauses, meter).run()
+    return compile_with("doxa", cnf, budget or Budget())[0]
 
 
 class Compiler:
@@ -65,13 +65,14 @@ class Compiler:
     ) -> None:
         self.variables = variables
         self.meter = meter
-        self.clauses = _distinct(clauses)
+        self.clauses = self.distinct(clauses)
         self.holding = len(self.clauses)
         self.negated = broken is not None
-        self.clauses += _distinct(broken or ())
+        self.clauses += self.distinct(broken or ())
         self.value = [0] * (variables + 1)  # 1, -1, or 0 while unassigned
         self.true_in: list[list[int]] = [[] for _ in range(2 * variables + 1)]  # by literal, negative ones from the end
         for number, clause in enumerate(self.clauses):
+            meter.tick(len(clause))
             for literal in clause:
                 self.true_in[literal].append(number)
         self.left = [len(clause) for clause in self.clauses]  # literals that are not false
@@ -115,7 +116,7 @@ class Compiler:
                 key, variables, variable = frame.pending.pop()
                 result = self.known.get(key)
                 if result is None:
-                    self.check_size()
+                    self.meter.check_nodes(len(self.builder.kinds) + len(self.known))
                     stack.append(_Frame(key, variables, variable, len(self.trail), [], [], [], []))
                     self.branch(stack[-1], variable)
                 else:
@@ -237,17 +238,119 @@ class Compiler:
         found.sort(key=lambda component: len(component[1]))
         return list(reversed(found))  # the smallest is taken first: if it is false, the others need no work
 
-    def check_size(self) -> None:
-        size, limit = len(self.builder.kinds) + len(self.known), self.meter.budget.nodes
-        if size > limit:
-            raise BudgetError(
-                "nodes",
-                f"{self.meter.task} takes more than {limit:,} nodes and components: the clauses are too entangled. "
-                "Raise Budget(nodes=...), split the knowledge, or use an approximate engine: sampled or amortized",
-            )
+    def distinct(self, clauses: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The clauses, each once, without those that always hold."""
+        unique = dict[tuple[int, ...], None]()
+        for clause in clauses:
+            self.meter.tick(len(clause))
+            unique[tuple(sorted(set(clause)))] = None
+        return [list(c) for c in unique if not any(-literal in c for literal in c)]
 
 
-def _distinct(clauses: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The clauses, each once, without those that always hold."""
-    unique = dict.fromkeys(tuple(sorted(set(clause))) for clause in clauses)
-    return [list(c) for c in unique if not any(-literal in c for literal in c)]
+Backend = Literal["doxa", "pysdd", "dd"]
+
+
+def compile_with(
+    backend: Backend,
+    cnf: CNF,
+    budget: Budget,
+    broken: Sequence[Sequence[int]] | None = None,
+    meter: Meter | None = None,
+) -> tuple[Circuit, Meter]:
+    """A d-DNNF circuit of the clauses by one of the compilers, and the meter that counted its cost.
+
+    Only doxa's own counts it, keeps to the budget, and knows clauses of which one must be ``broken``.
+    """
+    meter = meter or Meter(budget, "")
+    meter.task = f"compiling {len(cnf) + len(broken or ()):,} clauses over {cnf.variables:,} variables"
+    if backend == "doxa":
+        return Compiler(cnf.variables, cnf.clauses, meter, broken).run(), meter
+    if backend == "pysdd":
+        return _pysdd(cnf), meter
+    if backend == "dd":
+        return _dd(cnf), meter
+    raise ConfigError(f"backend is {backend!r}, expected 'doxa', 'pysdd' or 'dd'")
+
+
+def _import(name: str, package: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ConfigError(f"backend needs the package {package}: pip install 'doxa[circuits]'") from None
+
+
+def _pysdd(cnf: CNF) -> Circuit:
+    """By sentential decision diagrams, with automatic minimisation."""
+    sdd = _import("pysdd.sdd", "PySDD")
+    builder = CircuitBuilder(cnf.variables)
+    if cnf.variables == 0:
+        return builder.finish(TRUE if len(cnf) == 0 else FALSE)
+    manager = sdd.SddManager(var_count=cnf.variables, auto_gc_and_minimize=True)
+    root = manager.true()
+    root.ref()
+    for clause in sorted(cnf.clauses, key=lambda c: max(map(abs, c), default=0)):
+        part = manager.false()
+        for literal in clause:
+            part = part | manager.literal(literal)
+        joined = root & part
+        joined.ref()
+        root.deref()
+        root = joined
+    done: dict[int, int] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node.id in done:
+            stack.pop()
+        elif node.is_true():
+            done[node.id] = TRUE
+        elif node.is_false():
+            done[node.id] = FALSE
+        elif node.is_literal():
+            done[node.id] = 2 * abs(node.literal) - 2 + (node.literal < 0)
+        else:
+            elements = node.elements()
+            missing = [part for pair in elements for part in pair if part.id not in done]
+            if missing:
+                stack += missing
+            else:
+                pairs = [builder.add(AND, [done[prime.id], done[sub.id]]) for prime, sub in elements]
+                done[node.id] = builder.add(OR, pairs)
+    return builder.finish(done[root.id])
+
+
+def _dd(cnf: CNF) -> Circuit:
+    """By binary decision diagrams: CUDD where `dd` was built with it, else pure Python."""
+    try:
+        module = importlib.import_module("dd.cudd")
+    except ImportError:
+        module = _import("dd.autoref", "dd")
+    bdd = module.BDD()
+    names = [f"x{v}" for v in range(1, cnf.variables + 1)]
+    bdd.declare(*names)
+    bdd.configure(reordering=True)
+    root = bdd.true
+    for clause in sorted(cnf.clauses, key=lambda c: max(map(abs, c), default=0)):
+        part = bdd.false
+        for literal in clause:
+            variable = bdd.var(names[abs(literal) - 1])
+            part |= variable if literal > 0 else ~variable
+        root &= part
+    builder = CircuitBuilder(cnf.variables)
+    done: dict[int, int] = {int(bdd.true): TRUE, int(bdd.false): FALSE}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if int(node) in done:
+            stack.pop()
+            continue
+        # A complemented edge negates both branches.
+        low, high = (~node.low, ~node.high) if node.negated else (node.low, node.high)
+        missing = [part for part in (low, high) if int(part) not in done]
+        if missing:
+            stack += missing
+        else:
+            v = int(node.var[1:]) - 1
+            branches = [builder.add(AND, [2 * v, done[int(high)]]), builder.add(AND, [2 * v + 1, done[int(low)]])]
+            done[int(node)] = builder.add(OR, branches)
+    return builder.finish(done[int(root)])

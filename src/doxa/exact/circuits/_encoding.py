@@ -8,7 +8,7 @@ which weigh 1 can be left out of the circuit. Variables with one value need no B
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -17,9 +17,9 @@ from torch import Tensor
 
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._circuit import Circuit
-from doxa.logic import CNF, Not, postorder, to_cnf
+from doxa.logic import CNF, Expr, Not, postorder, to_cnf
 from doxa.problem import Problem
-from doxa.problem._budget import Budget
+from doxa.problem._budget import Budget, Meter
 from doxa.problem._factors import Step, compared
 
 CLAUSE = 32  # operations that a clause costs, apart from the search
@@ -36,9 +36,9 @@ class Encoding:
     always: tuple[int, ...]  # places of log-weights that every world has
     broken: tuple[tuple[int, ...], ...] | None = None  # clauses of which at least one does not hold
 
-    def finish(self, circuit: Circuit) -> Circuit:
+    def finish(self, circuit: Circuit, meter: Meter) -> Circuit:
         """What remains of a circuit for the clauses."""
-        return circuit.forget(self.forget).smooth(self.smooth)
+        return circuit.forget(self.forget, meter).smooth(self.smooth, meter)
 
     @property
     def name(self) -> str:
@@ -47,10 +47,11 @@ class Encoding:
 
 
 @dataclass
-class Atoms:
+class Booleans:
     """Booleans for variables with several values, and their literals."""
 
     sizes: Sequence[int]
+    meter: Meter | None = None
     first: list[int] = field(default_factory=list)
     count: int = 0
     clauses: list[list[int]] = field(default_factory=list)
@@ -62,12 +63,36 @@ class Atoms:
             if size > 2:
                 own = [self.first[-1] + v for v in range(size)]
                 self.clauses.append(own)
+                if self.meter is not None:
+                    self.meter.tick(size * size)
                 self.clauses += [[-a, -b] for a, b in combinations(own, 2)]
 
     def literal(self, variable: int, value: int) -> int | None:
         """The literal that says ``variable = value``; None if it always is."""
         size, first = self.sizes[variable], self.first[variable]
         return None if size == 1 else (first if value else -first) if size == 2 else first + value
+
+    @property
+    def literals(self) -> list[list[int | None]]:
+        """The literals of all values of all variables."""
+        return [[self.literal(v, value) for value in range(size)] for v, size in enumerate(self.sizes)]
+
+    def translated(self, cnf: CNF, places: Mapping[Expr, tuple[int, int]]) -> tuple[list[int | None], list[list[int]]]:
+        """Clauses in these literals, and the literal of each of their variables; those without a place get new ones."""
+        numbers: list[int | None] = []
+        extra = self.count
+        for atom in cnf.atoms:
+            if atom is not None and atom in places:
+                numbers.append(self.literal(*places[atom]))
+            else:
+                extra += 1
+                numbers.append(extra)
+        clauses = []
+        for clause in cnf.clauses:
+            known = [(numbers[abs(literal) - 1], literal > 0) for literal in clause]
+            if not any(mine is None and positive for mine, positive in known):  # None is always true
+                clauses.append([mine if positive else -mine for mine, positive in known if mine is not None])
+        return numbers, clauses
 
     def encoding(self, clauses: list[list[int]], variables: int, places: dict[int, int], zero: int) -> Encoding:
         """An encoding; ``places`` says where the log-weights of each weighted variable begin."""
@@ -91,41 +116,39 @@ class Atoms:
         return Encoding(cnf, torch.tensor(sources, dtype=torch.int64), tuple(forget), tuple(smooth), tuple(always))
 
 
-def encode(problem: Problem, budget: Budget | None = None) -> Encoding:
+def encode(problem: Problem, meter: Meter | None = None) -> Encoding:
     """The factors of a problem as clauses; the log-weights are of world, output, given, and a 0."""
     if problem.program is None:
         raise ProblemError(
             "the problem has no factors to encode as clauses; pass factors= or build it with Problem.from_factors, or "
             "use Enumeration if its worlds are few"
         )
-    count_clauses(problem, budget or Budget())
-    atoms = Atoms(problem.sizes)
-    clauses = list(atoms.clauses)
+    meter = meter or Meter(Budget(), "encoding factors as clauses")
+    count_clauses(problem, meter.budget)
+    booleans = Booleans(problem.sizes, meter)
+    clauses = list(booleans.clauses)
 
     def forbid(variables: Sequence[int], number: int, target: tuple[int, int] | None) -> None:
         """Not these values, given as a number, unless the target has its value."""
+        meter.tick(len(variables))
         clause = []
         for v in reversed(variables):
-            literal = atoms.literal(v, number % problem.sizes[v])
+            literal = booleans.literal(v, number % problem.sizes[v])
             number //= problem.sizes[v]
             if literal is not None:
                 clause.append(-literal)
         if target is not None:
-            literal = atoms.literal(*target)
+            literal = booleans.literal(*target)
             if literal is None:
                 return
             clause.append(literal)
         clauses.append(clause)
 
-    for step in (*problem.program.steps, *(c for c in problem.program.checks if isinstance(c, Step))):
+    for step in (*problem.program.steps, *problem.program.checks):
         for number, value in enumerate(_codes(step, problem.sizes).tolist()):
-            forbid(step.inputs, number, None if value < 0 else (step.target, value))
-    for check in problem.program.checks:
-        if not isinstance(check, Step):
-            for number, allowed in enumerate(check[1].tolist()):
-                if not allowed:
-                    forbid(check[0], number, None)
-    return atoms.encoding(clauses, atoms.count, *_places((problem.world, problem.output, problem.given)))
+            if value < 0 or step.target is not None:
+                forbid(step.inputs, number, None if value < 0 or step.target is None else (step.target, value))
+    return booleans.encoding(clauses, booleans.count, *_places((problem.world, problem.output, problem.given)))
 
 
 def count_clauses(problem: Problem, budget: Budget) -> int:
@@ -133,9 +156,8 @@ def count_clauses(problem: Problem, budget: Budget) -> int:
     sizes = problem.world + problem.given if problem.program is None else problem.sizes
     estimate = sum(1 + size * (size - 1) // 2 for size in sizes if size > 2)
     if problem.program is not None:
-        for check in (*problem.program.steps, *problem.program.checks):
-            inputs = check.inputs if isinstance(check, Step) else check[0]
-            estimate += math.prod(problem.sizes[v] for v in inputs)
+        for step in (*problem.program.steps, *problem.program.checks):
+            estimate += math.prod(problem.sizes[v] for v in step.inputs)
     elif problem.formula is not None:
         estimate += sum(1 + len(node.children) for node in postorder(problem.formula.formula))
     if estimate * CLAUSE > budget.operations:
@@ -148,43 +170,27 @@ def count_clauses(problem: Problem, budget: Budget) -> int:
     return estimate
 
 
-def encode_formula(problem: Problem, holds: bool, budget: Budget, *, breaking: bool = True) -> Encoding:
+def encode_formula(problem: Problem, holds: bool, meter: Meter, *, breaking: bool = True) -> Encoding:
     """A formula or its negation as clauses; auxiliary variables are determined by the others, so they weigh 1.
 
     Where the formula needs no auxiliary variables, its negation is that one of its clauses is broken (if the compiler
     knows ``breaking``), which is much less work than the clauses of the negated formula.
     """
     assert problem.formula is not None
-    count_clauses(problem, budget)
+    count_clauses(problem, meter.budget)
     formula, places = problem.formula.formula, problem.formula.places
-    atoms = Atoms(problem.world + problem.given)
+    booleans = Booleans(problem.world + problem.given, meter)
     cnf = to_cnf(formula, method="tseitin", atoms=tuple(places))
     broken = breaking and not holds and not cnf.auxiliary
     if not holds and not broken:
         cnf = to_cnf(Not(formula), method="tseitin", atoms=tuple(places))
-    number: list[int | None] = [None]
-    extra = atoms.count
-    for atom in cnf.atoms:
-        if atom is None:
-            extra += 1
-            number.append(extra)
-        else:
-            number.append(atoms.literal(*places[atom]))
-    clauses = []
-    for clause in cnf.clauses:
-        new, satisfied = [], False
-        for literal in clause:
-            mine = number[abs(literal)]
-            if mine is None:  # always true
-                satisfied |= literal > 0
-            else:
-                new.append(mine if literal > 0 else -mine)
-        if not satisfied:
-            clauses.append(new)
+    meter.check_clock()
+    numbers, clauses = booleans.translated(cnf, places)
+    meter.check_clock()
+    every, where = max([booleans.count, *(n for n in numbers if n)]), _places((problem.world, problem.given))
     if broken:
-        encoding = atoms.encoding(atoms.clauses, extra, *_places((problem.world, problem.given)))
-        return replace(encoding, broken=tuple(map(tuple, clauses)))
-    return atoms.encoding(atoms.clauses + clauses, extra, *_places((problem.world, problem.given)))
+        return replace(booleans.encoding(booleans.clauses, every, *where), broken=tuple(map(tuple, clauses)))
+    return booleans.encoding(booleans.clauses + clauses, every, *where)
 
 
 def _places(blocks: Sequence[Sequence[int]]) -> tuple[dict[int, int], int]:

@@ -1,117 +1,116 @@
 """Evaluating a circuit: all nodes of a layer, all rows of a batch at once, as a single differentiable operation.
 
-Values are log-weights, one row of the batch per column. Nodes are ordered by layer; the children of a layer are in
-layers before it. A conjunction adds its children up. A disjunction has two children here (larger ones become
-trees) and joins them by log(e^a + e^b), or by a maximum.
+Values are log-weights or plain numbers, one row of the batch per column. Nodes are ordered by layer; the children of a
+layer are in layers before it. One kind of node adds its children up: in log space the conjunctions, with plain numbers
+the disjunctions. Nodes of the other kind have two children here (larger ones become trees), which are joined: by
+log(e^a + e^b) or a maximum in log space, by a product with plain numbers.
 
-The derivative of the root with respect to a node is the sum of what its parents pass on. A conjunction passes on its
-own derivative, a disjunction the share e^(a - x) of each child. With shares of 0 and 1, for the best child or one
-drawn at random, the derivative with respect to the literals is a world instead of marginal probabilities.
+The derivative of the root with respect to a node is the sum of what its parents pass on. A sum passes on its own
+derivative. A join in log space passes on the share e^(a - x) of each child; with shares of 0 and 1, for the best child
+or one drawn at random, the derivative with respect to the literals is a world instead of marginal probabilities. A
+product passes on its derivative times the other factor, so nothing is ever divided, and weights may be 0 or negative.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from itertools import groupby
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from doxa.errors import ConfigError, ProblemError
 from doxa.exact.circuits._circuit import AND, OR, Circuit
-from doxa.exact.circuits._native import Kernel
+from doxa.exact.circuits._native import Kernel, native_kernel
 from doxa.exact.circuits._semirings import FLOOR, NEG_INF, restore
+from doxa.problem._budget import Meter
+from doxa.problem._logspace import is_traced
 
 Mode = Literal["sum", "best", "drawn"]
+Semiring = Literal["log", "real", "max"]
 
 
 class Layer(NamedTuple):
-    """Nodes ``first`` to ``last``, all of one kind."""
+    """Nodes ``first`` to ``last``, all sums or all joins."""
 
-    kind: int
+    joins: bool
     first: int
     last: int
-    children: Tensor  # of a disjunction (2, n), of a conjunction all in a row
-    offsets: Tensor  # of a conjunction: where the children of each node begin
-    nodes: Tensor  # of a conjunction: the node of each child, counted within the layer
-    share: int  # of a disjunction: where its shares are kept
-
-
-class Parents(NamedTuple):
-    """Where the derivative of nodes ``first`` to ``last`` comes from: rows of derivatives and shares."""
-
-    first: int
-    last: int
-    rows: Tensor
-    offsets: Tensor
+    children: Tensor  # of joins (2, n), of sums all in a row
+    offsets: Tensor  # of sums: where the children of each node begin
+    nodes: Tensor  # of sums: the node of each child, counted within the layer
+    share: int  # of joins: where the derivatives that they pass on are kept
+    above: Tensor  # where the derivatives of these nodes come from: rows of derivatives and shares
+    begins: Tensor  # and where those of each node begin
 
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """A circuit ready to be evaluated."""
+    """A circuit ready to be evaluated, in log space or with plain (``real``) numbers."""
 
     circuit: Circuit
-    literals: int
+    real: bool
     layers: tuple[Layer, ...]
-    parents: tuple[Parents, ...]  # for each layer, and at the end for the literals
+    above: Tensor  # where the derivatives of the literals come from
+    begins: Tensor
     nodes: int
     shares: int
 
-    @cached_property
+    @property
     def entries(self) -> int:
         """Numbers held for each row."""
         return 2 * self.nodes + self.shares
 
     def values(self, weights: Tensor, mode: Mode) -> Tensor:
-        """The log-weight of every node ``(nodes, R)``, from those of the literals; the last one is the root."""
+        """The weight of every node ``(nodes, R)``, from those of the literals; the last one is the root."""
         values = weights.new_empty(self.nodes, weights.shape[1])
-        values[: self.literals] = weights
+        values[: self.circuit.literals] = weights
+        join = torch.mul if self.real else torch.maximum if mode == "best" else torch.logaddexp
         for layer in self.layers:
             out = values[layer.first : layer.last]
-            if layer.kind == AND:
-                out.copy_(_sums(values, layer.children, layer.offsets))
+            if layer.joins:
+                join(*(values.index_select(0, child) for child in layer.children), out=out)
             else:
-                left, right = (values.index_select(0, child) for child in layer.children)
-                torch.maximum(left, right, out=out) if mode == "best" else torch.logaddexp(left, right, out=out)
+                out.copy_(_sums(values, layer.children, layer.offsets))
         return values
 
     def derivatives(self, values: Tensor, grad: Tensor, mode: Mode, generator: torch.Generator | None) -> Tensor:
         """The derivative of the root, times ``grad`` ``(R,)``, with respect to the literals."""
         slopes = values.new_zeros(self.nodes + self.shares, values.shape[1])
         half = self.shares // 2
-        for layer, parents in zip(reversed(self.layers), self.parents, strict=False):
-            self._collect(slopes, parents, grad)
-            if layer.kind == OR:
+        for layer in reversed(self.layers):
+            out = slopes[layer.first : layer.last]
+            if layer.last == self.nodes:  # the root, alone in its layer
+                out.copy_(grad)
+            else:
+                out.copy_(_sums(slopes, layer.above, layer.begins))
+            if layer.joins:
                 left, right = (values.index_select(0, child) for child in layer.children)
-                out = slopes[layer.first : layer.last]
                 begin = self.nodes + layer.share
-                first = _first_share(left, right, values[layer.first : layer.last], mode, generator)
-                torch.mul(out, first, out=slopes[begin : begin + len(out)])
-                torch.sub(out, slopes[begin : begin + len(out)], out=slopes[begin + half : begin + half + len(out)])
-        self._collect(slopes, self.parents[-1], grad)
-        return slopes[: self.literals]
-
-    def _collect(self, slopes: Tensor, parents: Parents, grad: Tensor) -> None:
-        if parents.last == self.nodes:  # the root has no parents
-            slopes[self.nodes - 1] = grad
-            if parents.last - parents.first == 1:
-                return
-            last = parents.last - 1
-            slopes[parents.first : last] = _sums(slopes, parents.rows, parents.offsets)
-        else:
-            slopes[parents.first : parents.last] = _sums(slopes, parents.rows, parents.offsets)
+                first = slopes[begin : begin + len(out)]
+                second = slopes[begin + half : begin + half + len(out)]
+                if self.real:
+                    torch.mul(out, right, out=first)
+                    torch.mul(out, left, out=second)
+                else:
+                    share = _first_share(left, right, values[layer.first : layer.last], mode, generator)
+                    torch.mul(out, share, out=first)
+                    torch.sub(out, first, out=second)
+        return _sums(slopes, self.above, self.begins)
 
     def plain_values(self, weights: Tensor) -> Tensor:
         """``values`` in operations that are differentiable any number of times; slower."""
         values = weights
         for layer in self.layers:
-            if layer.kind == AND:
+            if layer.joins:
+                pair = torch.stack([values.index_select(0, child) for child in layer.children])
+                out = pair.prod(0) if self.real else pair.logsumexp(0)
+            else:
                 terms = values.index_select(0, layer.children)
                 out = values.new_zeros(layer.last - layer.first, values.shape[1]).index_add(0, layer.nodes, terms)
-            else:
-                out = torch.stack([values.index_select(0, child) for child in layer.children]).logsumexp(0)
             values = torch.cat([values, out])
         return values
 
@@ -120,13 +119,16 @@ class Layers:
         slopes = torch.cat([values.new_zeros(self.nodes - 1, values.shape[1]), grad.unsqueeze(0)])
         for layer in reversed(self.layers):
             out = slopes[layer.first : layer.last]
-            if layer.kind == AND:
+            if not layer.joins:
                 slopes = slopes.index_add(0, layer.children, out.index_select(0, layer.nodes))
-            else:
-                for child in layer.children:
+                continue
+            for child, other in zip(layer.children, layer.children.flip(0), strict=True):
+                if self.real:
+                    share = values.index_select(0, other)
+                else:
                     share = (values.index_select(0, child) - values[layer.first : layer.last]).exp()
-                    slopes = slopes.index_add(0, child, out * share)
-        return slopes[: self.literals]
+                slopes = slopes.index_add(0, child, out * share)
+        return slopes[: self.circuit.literals]
 
 
 def _first_share(left: Tensor, right: Tensor, total: Tensor, mode: Mode, generator: torch.Generator | None) -> Tensor:
@@ -141,16 +143,14 @@ def _first_share(left: Tensor, right: Tensor, total: Tensor, mode: Mode, generat
 
 def _sums(x: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
     """Sums of rows of ``x``: from ``offsets[i]`` to the next."""
-    if len(rows) == 0:
+    if len(rows) == 0 or x.shape[1] == 0:
         return x.new_zeros(len(offsets), x.shape[1])
-    if x.shape[1] == 0:
-        return x.new_zeros(len(offsets), 0)
     return embedding_bag(rows, x, offsets, mode="sum")
 
 
-def make_layers(circuit: Circuit) -> Layers:
+def make_layers(circuit: Circuit, *, real: bool = False, meter: Meter | None = None) -> Layers:
     """Order the nodes of a circuit by layer."""
-    literals = circuit.literals
+    literals, joined = circuit.literals, AND if real else OR
     kinds, arguments, level = [], [], [0] * literals
     number = list(range(literals))  # of each node of the circuit in what follows
 
@@ -162,58 +162,42 @@ def make_layers(circuit: Circuit) -> Layers:
 
     for kind, children in zip(circuit.kinds.tolist(), circuit.arguments, strict=True):
         parts = [number[c] for c in children]
-        while kind == OR and len(parts) > 2:
+        if meter is not None:
+            meter.tick(len(children))
+        while kind == joined and len(parts) > 2:
             pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
-            parts = [add(OR, pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        if kind == OR and len(parts) == 1:  # does not come from a builder, but may come from a file
-            kind = AND
-        number.append(add(kind, parts))
+            parts = [add(kind, pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        # One child alone: the root may be so, and what comes from a file.
+        number.append(add(1 - joined if len(parts) < 2 else kind, parts))
     # The root is the last node; nothing else is in its layer, for all others are below it.
     order = sorted(range(len(kinds)), key=lambda i: (level[literals + i], kinds[i]))
     place = {literals + old: literals + new for new, old in enumerate(order)} | {i: i for i in range(literals)}
-    layers: list[Layer] = []
-    parents: list[list[int]] = [[] for _ in range(literals + len(kinds))]
-    disjunctions = sum(kind == OR for kind in kinds)
-    nodes = literals + len(kinds)
-    seen = at = 0
-    while at < len(order):
-        kind, height = kinds[order[at]], level[literals + order[at]]
-        end = at
-        while end < len(order) and (kinds[order[end]], level[literals + order[end]]) == (kind, height):
-            end += 1
-        listed = [[place[c] for c in arguments[old]] for old in order[at:end]]
+    nodes, joins = literals + len(kinds), kinds.count(joined)
+    above: list[list[int]] = [[] for _ in range(nodes)]
+    found: list[tuple[bool, int, int, Tensor, Tensor, Tensor, int]] = []
+    seen, first = 0, literals
+    for (_, kind), group in groupby(order, key=lambda i: (level[literals + i], kinds[i])):
+        listed = [[place[c] for c in arguments[old]] for old in group]
+        if meter is not None:
+            meter.check_clock()
         for i, children in enumerate(listed):
             for side, child in enumerate(children):
-                mine = literals + at + i if kind == AND else nodes + side * disjunctions + seen + i
-                parents[child].append(mine)
-        flat = [c for children in listed for c in children]
+                above[child].append(nodes + side * joins + seen + i if kind == joined else first + i)
+        flat, offsets = _bag(listed)
         lengths = torch.tensor([len(children) for children in listed])
-        layers.append(
-            Layer(
-                kind,
-                literals + at,
-                literals + end,
-                torch.tensor(flat, dtype=torch.int64).reshape(-1, 2).T.contiguous() if kind == OR else _int64(flat),
-                lengths.cumsum(0) - lengths,
-                torch.repeat_interleave(torch.arange(len(listed)), lengths),
-                seen,
-            )
-        )
-        seen += (end - at) * (kind == OR)
-        at = end
-    bounds = [(layer.first, layer.last) for layer in reversed(layers)] + [(0, literals)]
-    above = [_parents(first, last, parents) for first, last in bounds]
-    return Layers(circuit, literals, tuple(layers), tuple(above), nodes, 2 * disjunctions)
+        owner = torch.repeat_interleave(torch.arange(len(listed)), lengths)
+        flat = flat.reshape(-1, 2).T.contiguous() if kind == joined else flat
+        found.append((kind == joined, first, first + len(listed), flat, offsets, owner, seen))
+        seen += len(listed) * (kind == joined)
+        first += len(listed)
+    layers = tuple(Layer(*parts, *_bag(above[parts[1] : parts[2]])) for parts in found)
+    return Layers(circuit, real, layers, *_bag(above[:literals]), nodes, 2 * joins)
 
 
-def _parents(first: int, last: int, parents: list[list[int]]) -> Parents:
-    rows = _int64([p for i in range(first, last) for p in parents[i]])
-    lengths = torch.tensor([len(parents[i]) for i in range(first, last)], dtype=torch.int64)
-    return Parents(first, last, rows, lengths.cumsum(0) - lengths)
-
-
-def _int64(numbers: Sequence[int]) -> Tensor:
-    return torch.tensor(numbers, dtype=torch.int64)
+def _bag(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Lists of numbers all in a row, and where each begins."""
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+    return torch.tensor([i for row in rows for i in row], dtype=torch.int64), lengths.cumsum(0) - lengths
 
 
 class _Evaluate(torch.autograd.Function):
@@ -222,7 +206,7 @@ class _Evaluate(torch.autograd.Function):
         weights: Tensor, layers: Layers, kernel: Kernel | None, mode: Mode, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
         if kernel is not None and mode == "sum" and kernel.accepts(weights):
-            values = kernel.values(layers.circuit, weights)
+            values = kernel.values(layers.circuit, weights, real=layers.real)
         else:
             values = layers.values(weights, mode)
         return values[-1].clone(), values
@@ -243,7 +227,7 @@ class _Evaluate(torch.autograd.Function):
         if torch.is_grad_enabled() and ctx.mode == "sum":  # the derivative may be differentiated in turn
             slopes = layers.plain_derivatives(layers.plain_values(weights), grad)
         elif ctx.kernel is not None and ctx.mode == "sum" and ctx.kernel.accepts(weights):
-            slopes = ctx.kernel.derivatives(layers.circuit, values, grad)
+            slopes = ctx.kernel.derivatives(layers.circuit, values, grad, real=layers.real)
         else:
             slopes = layers.derivatives(values, grad, ctx.mode, ctx.generator)
         return slopes, None, None, None, None
@@ -265,8 +249,42 @@ def evaluate(
     generator: torch.Generator | None = None,
     kernel: Kernel | None = None,
 ) -> Tensor:
-    """The log-weight of the root ``(R,)`` from those of the literals ``(2 · variables, R)``."""
-    if len(layers.circuit) == 1 and layers.circuit.edges == 0 and layers.circuit.kinds[0] == OR:
-        return (0.0 * weights.clamp(min=FLOOR)).sum(0) + NEG_INF  # false, whatever the weights
-    root: Tensor = _Evaluate.apply(weights.clamp(min=FLOOR), layers, kernel, mode, generator)[0]  # type: ignore[no-untyped-call]
-    return restore(root)
+    """The weight of the root ``(R,)`` from those of the literals ``(2 · variables, R)``."""
+    weights = weights if layers.real else weights.clamp(min=FLOOR)
+    if not layers.circuit.edges and layers.circuit.kinds[0] == (AND if layers.real else OR):
+        return (0.0 * weights).sum(0) + (1.0 if layers.real else NEG_INF)  # true or false, whatever the weights
+    root: Tensor = _Evaluate.apply(weights, layers, kernel, mode, generator)[0]  # type: ignore[no-untyped-call]
+    return root if layers.real else restore(root)
+
+
+def weigh(circuit: Circuit, positive: Tensor, negative: Tensor, semiring: Semiring = "log") -> Tensor:
+    """The weighted model count of a circuit, differentiable; ``Circuit.count`` counts without weights.
+
+    The circuit is made smooth first, so a variable that does not matter weighs w⁺ + w⁻.
+
+    Args:
+        circuit: a circuit.
+        positive: w⁺, the weights of the literals 1, 2, ..., ``(*batch, variables)``.
+        negative: w⁻, the weights of -1, -2, ..., of the same shape.
+        semiring: "log": weights and result are logarithms; "real": they are numbers, possibly negative; "max": they are
+            logarithms, and the result is that of the best model.
+
+    >>> from doxa.exact.circuits import exactly_one
+    >>> probs = torch.tensor([0.5, 0.2])
+    >>> weigh(exactly_one(2), probs, 1 - probs, "real")                       # .5 · .8 + .5 · .2
+    tensor(0.5000)
+    """
+    if semiring not in get_args(Semiring):
+        raise ConfigError(f"semiring is {semiring!r}, expected one of {', '.join(get_args(Semiring))}")
+    if positive.shape != negative.shape or positive.ndim == 0 or positive.shape[-1] != circuit.variables:
+        raise ProblemError(
+            f"the weights have shapes {tuple(positive.shape)} and {tuple(negative.shape)}, expected twice (*batch, "
+            f"{circuit.variables}): one weight for each literal"
+        )
+    batch = positive.shape[:-1]
+    leaves = torch.stack([positive, negative], -1).flatten(-2).reshape(batch.numel(), circuit.literals).T
+    kernel, smooth = native_kernel(), circuit.smooth()
+    if semiring == "real" and kernel is None and not is_traced(leaves) and bool((leaves > 0).all()):
+        return evaluate(make_layers(smooth), leaves.log()).exp().reshape(batch)  # sums are faster than products
+    mode: Mode = "best" if semiring == "max" else "sum"
+    return evaluate(make_layers(smooth, real=semiring == "real"), leaves, mode=mode, kernel=kernel).reshape(batch)

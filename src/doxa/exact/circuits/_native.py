@@ -20,12 +20,7 @@ WORK = 1 << 24  # about as many edges times rows as take a tenth of a second: so
 
 
 class Kernel:
-    """A compiled kernel.
-
-    >>> kernel = native_kernel()
-    >>> kernel is None or kernel.accepts(torch.zeros(2, 3))
-    True
-    """
+    """A compiled kernel."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -34,48 +29,36 @@ class Kernel:
         """Whether these are numbers that the kernel computes with: on the CPU, in single or double precision."""
         return weights.device.type == "cpu" and weights.dtype in NAMES
 
-    def values(self, circuit: Circuit, weights: Tensor) -> Tensor:
-        """The log-weight of every node ``(nodes, R)`` from those of the literals ``(2 · variables, R)``."""
+    def values(self, circuit: Circuit, weights: Tensor, *, real: bool = False) -> Tensor:
+        """The (log-)weight of every node ``(nodes, R)`` from those of the literals ``(2 · variables, R)``."""
         values = torch.empty(circuit.literals + len(circuit), weights.shape[1], dtype=weights.dtype)
         values[: circuit.literals] = weights
-        self._call("values", circuit, values)
+        self._call("products" if real else "values", circuit, values)
         return values
 
-    def derivatives(self, circuit: Circuit, values: Tensor, grad: Tensor) -> Tensor:
+    def derivatives(self, circuit: Circuit, values: Tensor, grad: Tensor, *, real: bool = False) -> Tensor:
         """The derivative of the root, times ``grad`` ``(R,)``, with respect to the literals."""
         slopes = torch.zeros_like(values)
         slopes[-1] = grad
-        self._call("slopes", circuit, values, slopes)
-        return slopes[: circuit.literals]
-
-    def products(self, circuit: Circuit, weights: Tensor) -> Tensor:
-        """The weight of every node ``(nodes, R)`` from those of the literals: plain numbers, not logarithms."""
-        values = torch.empty(circuit.literals + len(circuit), weights.shape[1], dtype=weights.dtype)
-        values[: circuit.literals] = weights
-        self._call("products", circuit, values)
-        return values
-
-    def product_derivatives(self, circuit: Circuit, values: Tensor, grad: Tensor) -> Tensor:
-        """The derivative of the root's weight, times ``grad`` ``(R,)``, with respect to those of the literals."""
-        slopes = torch.zeros_like(values)
-        slopes[-1] = grad
-        if not self._call("product_slopes", circuit, values, slopes):
+        done = self._call("product_slopes" if real else "slopes", circuit, values, slopes)
+        if real and not done:
             raise MemoryError("no memory for the products of a conjunction")
         return slopes[: circuit.literals]
 
-    def _call(self, what: str, circuit: Circuit, *tensors: Tensor) -> int:
+    def _call(self, what: str, circuit: Circuit, *tensors: Tensor) -> bool:
         arrays = (circuit.kinds, circuit.offsets, circuit.children)
         kinds, offsets, children = (ctypes.c_void_p(np.ascontiguousarray(a).ctypes.data) for a in arrays)
         sizes = (ctypes.c_int64(circuit.literals), ctypes.c_int64(len(circuit)))
         rows = tensors[0].shape[1]
         pointers = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
         function = getattr(self._library, f"{what}_{NAMES[tensors[0].dtype]}")
-        step = BLOCK * max(1, WORK // (BLOCK * max(circuit.edges, 1)))
-        found = 1
+        edges = max(circuit.edges, 1)
+        step = BLOCK * max(1, WORK // (BLOCK * edges)) if BLOCK * edges < 4 * WORK else max(1, 4 * WORK // edges)
+        done = []
         for first in range(0, rows, step):
             part = (ctypes.c_int64(x) for x in (rows, first, min(first + step, rows)))
-            found = function(*sizes, kinds, offsets, children, *part, *pointers)
-        return found
+            done.append(function(*sizes, kinds, offsets, children, *part, *pointers))
+        return all(done)
 
 
 @cache

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
 
 import torch
 from torch import Tensor, nn
 
+from doxa._cache import Lock
 from doxa._native import cache_directory
 from doxa.errors import ConfigError
-from doxa.exact.circuits._backends import Backend, compile_with
 from doxa.exact.circuits._circuit import Circuit
+from doxa.exact.circuits._compiler import Backend, compile_with
 from doxa.exact.circuits._encoding import Encoding, encode, encode_formula
+from doxa.exact.circuits._files import Kept, key_of, load, save
 from doxa.exact.circuits._layers import Mode, evaluate, make_layers
 from doxa.exact.circuits._native import Kernel, native_kernel
 from doxa.exact.circuits._semirings import FLOOR, Drawn, Reduce, best, restore
-from doxa.exact.circuits._store import key_of, load, save
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget, Meter
@@ -57,12 +58,16 @@ class Compilation(ExactReasoner):
         impossible: Impossible = "raise",
     ) -> None:
         limits = budget or Budget()
-        encoding = encode(problem, limits) if problem.formula is None else encode_formula(problem, True, limits)
-        kernel = choose_kernel(native)
-        compiled = Compiled(encoding, limits, backend, cache, kernel)
-        super().__init__(problem, impossible=impossible, budget=budget, entries=compiled.layers.entries)
+        meter = Meter(limits, f"encoding {problem} as clauses")
+        encoding = encode(problem, meter) if problem.formula is None else encode_formula(problem, True, meter)
+        kernel = None if native is False else native_kernel()
+        if native and kernel is None:
+            raise ConfigError("native=True, but there is no working C compiler; install one, or say native=None")
+        compiled = Compiled(encoding, meter, backend, cache, kernel)
+        super().__init__(problem, impossible=impossible, budget=limits, entries=compiled.layers.entries)
         self._compiled = compiled
-        self._negated: Compiled | None = None
+        self._negated = nn.ModuleDict()  # made when it is first asked for
+        self._lock = Lock()
         self._options = backend, cache, kernel
 
     @property
@@ -82,11 +87,11 @@ class Compilation(ExactReasoner):
         asked = torch.unique(output).tolist()
         if len(asked) == 1:
             return self._truth(world, given, asked[0], reduce)
-        rows = [(output.squeeze(1) == value).nonzero().squeeze(1) for value in asked]
-        parts = [
-            self._truth(world[own], None if given is None else given[own], value, reduce)
-            for own, value in zip(rows, asked, strict=True)
-        ]
+        rows, parts = [], []
+        for value in asked:
+            own = (output.squeeze(1) == value).nonzero().squeeze(1)
+            parts.append(self._truth(world[own], None if given is None else given[own], value, reduce))
+            rows.append(own)
         return torch.cat(parts)[torch.cat(rows).argsort()]
 
     def _truth(self, world: Tensor, given: Tensor | None, value: int, reduce: Reduce) -> Tensor:
@@ -94,12 +99,18 @@ class Compilation(ExactReasoner):
         if value == 1:
             return self._compiled.value(self._weights(given, world), reduce)
         if value == 0:
-            if self._negated is None:
-                breaking = self._options[0] == "doxa"
-                encoding = encode_formula(self.problem, False, self.budget, breaking=breaking)
-                self._negated = Compiled(encoding, self.budget, *self._options)
-            return self._negated.value(self._weights(given, world), reduce)
+            negated = self._negated["it"] if "it" in self._negated else self._negation()
+            assert isinstance(negated, Compiled)
+            return negated.value(self._weights(given, world), reduce)
         return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
+
+    def _negation(self) -> nn.Module:
+        with self._lock:  # one thread makes it, the others wait
+            if "it" not in self._negated:
+                meter = Meter(self.budget, f"encoding the negation of {self.problem} as clauses")
+                encoding = encode_formula(self.problem, False, meter, breaking=self._options[0] == "doxa")
+                self._negated["it"] = Compiled(encoding, meter, *self._options)
+            return self._negated["it"]
 
     def _weights(self, given: Tensor | None, *weights: Tensor) -> Tensor:
         """All log-weights, ``(n, R)``: those given are evidence; the last one is 0."""
@@ -115,11 +126,9 @@ class Compiled(nn.Module):
     sources: Tensor
     always: Tensor
 
-    def __init__(
-        self, encoding: Encoding, budget: Budget, backend: Backend, cache: bool, kernel: Kernel | None
-    ) -> None:
+    def __init__(self, encoding: Encoding, meter: Meter, backend: Backend, cache: bool, kernel: Kernel | None) -> None:
         super().__init__()
-        self.layers = make_layers(find_circuit(encoding, budget, backend, cache))
+        self.layers = make_layers(find_circuit(encoding, meter, backend, cache), meter=meter)
         self.kernel = kernel
         self.register_buffer("sources", encoding.sources, persistent=False)
         self.register_buffer("always", torch.tensor(encoding.always, dtype=torch.int64), persistent=False)
@@ -133,32 +142,21 @@ class Compiled(nn.Module):
         return root + weights.index_select(0, self.always.to(weights.device)).sum(0) if len(self.always) else root
 
 
-def find_circuit(encoding: Encoding, budget: Budget, backend: Backend, cache: bool) -> Circuit:
+def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool) -> Circuit:
     """The finished circuit of an encoding, from disk if it is there; a budget means the same in both cases."""
     key = key_of(encoding.cnf, encoding.name, backend)
-    folder = _folder() if cache else None
+    folder = None
+    if cache:
+        with contextlib.suppress(OSError):  # on a disk that cannot be written to
+            folder = cache_directory()
     found = None if folder is None else load(key, folder)
     if found is not None:
-        Meter(budget, f"compiling {len(encoding.cnf):,} clauses").check_operations(found[1])
-        return found[0]
-    circuit, operations = compile_with(backend, encoding.cnf, budget, encoding.broken)
-    circuit = encoding.finish(circuit)
+        meter.task = f"compiling {len(encoding.cnf):,} clauses"
+        meter.check_operations(found.operations)
+        meter.check_nodes(found.nodes)
+        return found.circuit
+    circuit, meter = compile_with(backend, encoding.cnf, meter.budget, encoding.broken, meter)
+    circuit = encoding.finish(circuit, meter)
     if folder is not None:
-        save(key, circuit, operations, folder)
+        save(key, Kept(circuit, meter.operations, meter.nodes), folder)
     return circuit
-
-
-def _folder() -> Path | None:
-    """Where circuits are kept; None on a disk that cannot be written to."""
-    try:
-        return cache_directory()
-    except OSError:
-        return None
-
-
-def choose_kernel(native: bool | None) -> Kernel | None:
-    """The kernel, if it is wanted and there is one."""
-    kernel = None if native is False else native_kernel()
-    if native and kernel is None:
-        raise ConfigError("native=True, but there is no working C compiler; install one, or say native=None")
-    return kernel

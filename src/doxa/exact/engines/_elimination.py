@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from doxa._cache import Lock
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import Reduce, restore
 from doxa.exact.engines._leaves import Index, Leaves, Structure, Weights, indexing, pick
@@ -95,6 +96,7 @@ class Elimination(ExactReasoner):
         observed = compile_program(Schedule.of(problem, budget or Budget(), observed=True))
         super().__init__(problem, impossible=impossible, budget=budget, entries=observed.entries)
         self._programs: dict[bool, Program] = {True: observed}
+        self._lock = Lock()
 
     @property
     def order(self) -> Order:
@@ -108,8 +110,10 @@ class Elimination(ExactReasoner):
 
     def _program(self, observed: bool) -> Program:
         if observed not in self._programs:
-            schedule = Schedule.of(self.problem, self.budget, observed=observed)
-            self._programs[observed] = compile_program(schedule)
+            with self._lock:  # one thread makes it, the others wait
+                if observed not in self._programs:
+                    schedule = Schedule.of(self.problem, self.budget, observed=observed)
+                    self._programs[observed] = compile_program(schedule)
         return self._programs[observed]
 
     def _log_weight(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
@@ -131,6 +135,7 @@ class Schedule:
     structure: Structure
     unary: Mapping[int, Sequence[int]]  # size, and the shared variables with that many values
     order: Order
+    meter: Meter
 
     @classmethod
     def of(cls, problem: Problem, budget: Budget, *, observed: bool) -> Schedule:
@@ -140,7 +145,8 @@ class Schedule:
                 "the problem has no factors to eliminate variables from; pass factors= or build it with "
                 "Problem.from_factors, or use Enumeration if its worlds are few"
             )
-        structure = Structure.of(problem, observed)
+        meter = Meter(budget, f"finding an order of elimination for {len(problem.sizes):,} variables")
+        structure = Structure.of(problem, observed, meter)
         if structure.tables > budget.entries:
             raise BudgetError(
                 "entries",
@@ -152,12 +158,11 @@ class Schedule:
             unary.setdefault(problem.sizes[v], []).append(v)
         batches: list[Sequence[tuple[int, ...]]] = [shape.part("shared") for shape in structure.shapes]
         batches += [[(v,) for v in variables] for variables in unary.values()]
-        meter = Meter(budget, f"finding an order of elimination for {len(problem.sizes):,} variables")
         try:
             order = best_order(batches, problem.sizes, budget.join, meter)
         except TooWide as error:
             raise BudgetError("join", _too_wide(problem, error, budget.join)) from None
-        found = cls(structure, unary, order)
+        found = cls(structure, unary, order, meter)
         if found.entries > budget.entries:
             raise BudgetError(
                 "entries",
@@ -178,6 +183,7 @@ def compile_program(schedule: Schedule) -> Program:
     counts += [len(variables) for variables in schedule.unary.values()]
     steps = []
     for step in schedule.order.steps:
+        schedule.meter.check_clock()
         operands = []
         for batch, numbers, labels in step.operands:
             axes = sorted(range(len(labels)), key=labels.__getitem__)  # the eliminated variable, -1, comes first
@@ -194,7 +200,7 @@ def compile_program(schedule: Schedule) -> Program:
         counts.append(step.variables)
         steps.append(tuple(operands))
     unary = tuple((size, indexing([v + 1 for v in variables])) for size, variables in schedule.unary.items())
-    return Program(tuple(schedule.structure.leaves()), unary, tuple(steps), schedule.order)
+    return Program(tuple(schedule.structure.leaves(schedule.meter)), unary, tuple(steps), schedule.order)
 
 
 def _too_wide(problem: Problem, error: TooWide, limit: int) -> str:

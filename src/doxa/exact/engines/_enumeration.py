@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
-
 import torch
 from torch import Tensor
 
@@ -12,7 +10,7 @@ from doxa.exact.circuits._semirings import FLOOR, Reduce, restore
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget
-from doxa.problem._logspace import is_traced
+from doxa.problem._logspace import added_pairwise, is_traced
 
 
 class Enumeration(ExactReasoner):
@@ -74,13 +72,9 @@ class Enumeration(ExactReasoner):
         return self.problem.columns(self.worlds, given.unsqueeze(1))
 
     def _priors(self, world: Tensor) -> Tensor:
-        """log p(w | P) of all worlds, ``(R, worlds)``, by adding neighbouring variables pairwise."""
-        clamped = world.clamp(min=FLOOR)
-        terms = [row[:, :size] for row, size in zip(clamped.unbind(1), self.problem.world, strict=True)]
-        while len(terms) > 1:
-            pairs = zip_longest(terms[::2], terms[1::2])
-            terms = [a if b is None else (a.unsqueeze(2) + b.unsqueeze(1)).flatten(1) for a, b in pairs]
-        return terms[0]
+        """log p(w | P) of all worlds, ``(R, worlds)``."""
+        clamped = zip(world.clamp(min=FLOOR).unbind(1), self.problem.world, strict=True)
+        return added_pairwise([row[:, :size] for row, size in clamped])
 
 
 def require_few_worlds(problem: Problem, budget: Budget) -> None:

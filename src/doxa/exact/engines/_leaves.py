@@ -23,6 +23,7 @@ from torch.nn.functional import pad
 
 from doxa.exact.circuits._semirings import FLOOR, Reduce
 from doxa.problem import Problem
+from doxa.problem._budget import Meter
 from doxa.problem._factors import Relation
 
 Index = slice | Tensor
@@ -68,12 +69,11 @@ def _wider(x: Tensor, width: int) -> Tensor:
 class Batch:
     """K factors with one table and the same roles."""
 
-    scopes: tuple[Scope, ...]  # the shared variables of each factor
-    shape: tuple[int, ...]  # their sizes
+    count: int  # K
+    shape: tuple[int, ...]  # the sizes of the shared variables
     privates: tuple[Scope, ...]  # the weighted private variables of each factor
     given: tuple[Scope, ...]  # the known variables of each factor, by their place among the known ones
     given_sizes: tuple[int, ...]
-    counts: Tensor  # (given values, cells): how many tuples there are
     places: Tensor  # (privates, tuples, given values, cells): the values of each private variable; -1 = no tuple
     in_order: bool  # whether the first private variable has the values 0, 1, 2, ..., so that it needs no lookup
 
@@ -120,9 +120,7 @@ class Leaves:
         assert joint is not None
         reduced = reduce(joint)
         cells = torch.split_with_sizes(reduced, self.splits) if len(self.splits) > 1 else (reduced,)
-        return [
-            part.view(*batch.shape, len(batch.scopes), rows) for part, batch in zip(cells, self.batches, strict=True)
-        ]
+        return [part.view(*batch.shape, batch.count, rows) for part, batch in zip(cells, self.batches, strict=True)]
 
     @cached_property
     def zero(self) -> bool:
@@ -183,19 +181,21 @@ class Structure:
     none: int  # the value whose weight is that of the impossible
 
     @classmethod
-    def of(cls, problem: Problem, observed: bool) -> Structure:
+    def of(cls, problem: Problem, observed: bool, meter: Meter) -> Structure:
         """The given variables are known, and so are the outputs if they are ``observed``."""
         assert problem.factors is not None
         world, outputs = len(problem.world), len(problem.output)
         first = world if observed else world + outputs
         known = {v: i for i, v in enumerate(range(first, world + outputs + len(problem.given)))}
-        scopes = [tuple(problem.index(variable) for variable in factor.scope) for factor in problem.factors]
-        mentions = [0] * len(problem.sizes)
-        for scope in scopes:
-            for v in scope:
+        scopes, mentions = list[Scope](), [0] * len(problem.sizes)
+        for factor in problem.factors:
+            meter.tick(len(factor.scope))
+            scopes.append(tuple(problem.index(variable) for variable in factor.scope))
+            for v in scopes[-1]:
                 mentions[v] += 1
         alike: dict[tuple[int, tuple[str, ...]], list[int]] = {}
         for number, scope in enumerate(scopes):
+            meter.tick(len(scope))
             roles = tuple(
                 "known" if v in known else "shared" if mentions[v] > 1 else "weighted" if v < first else "free"
                 for v in scope
@@ -213,10 +213,11 @@ class Structure:
         """Entries of the tables that must be made."""
         return sum({id(s.relation): math.prod(s.relation.shape or ()) for s in self.shapes}.values())
 
-    def leaves(self) -> list[Leaves]:
+    def leaves(self, meter: Meter) -> list[Leaves]:
         """Everything about the tables that does not depend on weights."""
         groups: dict[tuple[int, bool], list[tuple[int, Batch]]] = {}
         for number, shape in enumerate(self.shapes):
+            meter.check_clock()
             batch = _batch(shape.relation.table, shape, self.known)
             groups.setdefault((batch.places.shape[1].bit_length(), batch.in_order), []).append((number, batch))
         return [_together([b for _, b in group], tuple(n for n, _ in group), self.none) for group in groups.values()]
@@ -248,12 +249,11 @@ def _batch(table: Tensor, shape: Shape, known: Mapping[int, int]) -> Batch:
     for i, value in enumerate(values or [torch.zeros_like(group)]):
         places[i, position, group] = value
     return Batch(
-        tuple(shape.part("shared")),
+        len(shape.scopes),
         tuple(sizes[i] for i in axes["shared"]),
         tuple(shape.part("weighted")),
         tuple(tuple(known[v] for v in scope) for scope in shape.part("known")),
         tuple(sizes[i] for i in axes["known"]),
-        counts.reshape(numbers, cells),
         places.reshape(len(places), most, numbers, cells),
         in_order,
     )
@@ -267,8 +267,7 @@ def _together(batches: list[Batch], order: tuple[int, ...], none: int) -> Leaves
     columns, variables, starts, given, strides, splits = [], [], [], [], [], []
     begin = 0
     for batch in batches:
-        count, cells = len(batch.scopes), batch.counts.shape[1]
-        used, listed, numbers, _ = batch.places.shape
+        count, (used, listed, numbers, cells) = batch.count, batch.places.shape
         # Cells come first, then given values: a cell's row of columns is one stretch. Missing variables have weight 0.
         column = torch.zeros(privates, tuples, cells, numbers, dtype=torch.int64)
         column[:used] = none

@@ -81,6 +81,7 @@ class _State:
 
     def add(self, scopes: Iterable[tuple[int, ...]]) -> None:
         for place, scope in enumerate(scopes):
+            self.meter.tick(len(scope))
             if scope:
                 self.tables[self.next] = self.batches, place, scope
                 for v in scope:
@@ -111,6 +112,7 @@ class _State:
         """Batch and axes of each table of a variable, neighbours numbered as they appear; and the neighbours."""
         near: dict[int, int] = {}
         form = []
+        self.meter.tick(len(self.mentions[variable]))
         for number in self.ordered(variable):
             batch, _, scope = self.tables[number]
             form.append((batch, tuple([-1 if v == variable else near.setdefault(v, len(near)) for v in scope])))

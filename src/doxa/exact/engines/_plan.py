@@ -54,7 +54,7 @@ class ExactPlan:
         """
         lines = [str(self.problem), "assumes that the world variables are independent, given the belief"]
         used = type(self.reasoner).__name__
-        lines += [f"uses {used}: {option.remark}" for option in self.options if option.engine == used.lower()]
+        lines += [f"uses {used}: {o.remark}" for o in self.options if o.engine == used.lower()]
         lines += [f"- {o.engine}: {o.remark}" for o in self.options if o.engine != used.lower()]
         return "\n".join(lines)
 
@@ -76,15 +76,12 @@ def plan(problem: Problem, *, budget: Budget | None = None, impossible: Impossib
     uses Enumeration: 16 worlds
     """
     limits = budget or Budget()
-    options = [
-        _considered("enumeration", _enumeration, problem, limits),
-        _considered("elimination", _elimination, problem, limits),
-    ]
+    options = [_considered(engine, problem, limits) for engine in ("enumeration", "elimination")]
     least = min((option.cost for option in options if option.cost is not None), default=None)
     if problem.formula is None and least is not None and least <= CHEAP:
         options.append(Option("compilation", None, "not considered, the engine above is cheap enough"))
     else:
-        options.append(_considered("compilation", _compilation, problem, limits))
+        options.append(_considered("compilation", problem, limits))
     for option in sorted((o for o in options if o.cost is not None), key=lambda o: o.cost or 0.0):
         try:
             reasoner = ENGINES[option.engine](problem, budget=limits, impossible=impossible)
@@ -106,34 +103,30 @@ ENGINES: dict[str, Callable[..., ExactReasoner]] = {
     "elimination": Elimination,
     "compilation": Compilation,
 }
-Estimate = Callable[[Problem, Budget], tuple[float, str]]
 
 
-def _considered(engine: str, estimate: Estimate, problem: Problem, budget: Budget) -> Option:
+def _considered(engine: str, problem: Problem, budget: Budget) -> Option:
     if engine != "enumeration" and problem.factors is None and (problem.formula is None or engine == "elimination"):
         return Option(engine, None, "the problem has no factors")
     try:
-        return Option(engine, *estimate(problem, budget))
+        return Option(engine, *_estimate(engine, problem, budget))
     except BudgetError as error:
         if error.field == "seconds":
             raise
         return Option(engine, None, str(error))
 
 
-def _enumeration(problem: Problem, budget: Budget) -> tuple[float, str]:
-    require_few_worlds(problem, budget)
-    operations = 4 + len(problem.world) + 2 * len(problem.output)
-    cost = STEP * operations / 8 + ROWS * problem.num_worlds * (2 + len(problem.output))
-    return cost, f"{problem.num_worlds:,} worlds"
-
-
-def _elimination(problem: Problem, budget: Budget) -> tuple[float, str]:
-    schedule = Schedule.of(problem, budget, observed=True)
-    order, entries = schedule.order, schedule.entries
-    remark = f"{len(order.steps)} steps, largest join {order.widest:,} entries, {entries:,} entries in all"
-    return 2 * STEP + order.cost + ROWS * entries, remark
-
-
-def _compilation(problem: Problem, budget: Budget) -> tuple[float, str]:
+def _estimate(engine: str, problem: Problem, budget: Budget) -> tuple[float, str]:
+    """What a question would cost, and a remark."""
+    if engine == "enumeration":
+        require_few_worlds(problem, budget)
+        operations = 4 + len(problem.world) + 2 * len(problem.output)
+        cost = STEP * operations / 8 + ROWS * problem.num_worlds * (2 + len(problem.output))
+        return cost, f"{problem.num_worlds:,} worlds"
+    if engine == "elimination":
+        schedule = Schedule.of(problem, budget, observed=True)
+        order, entries = schedule.order, schedule.entries
+        remark = f"{len(order.steps)} steps, largest join {order.widest:,} entries, {entries:,} entries in all"
+        return 2 * STEP + order.cost + ROWS * entries, remark
     clauses = count_clauses(problem, budget)
     return 2 * STEP + 8 * ROWS * clauses, f"a circuit of about {clauses:,} clauses"

@@ -11,23 +11,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor
 
-from doxa.errors import BudgetError, ConfigError, ProblemError
+from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import NEG_INF, Drawn, Reduce, best, log_sum
-from doxa.exact.engines._derivatives import contract, derivatives, log_of
-from doxa.exact.engines._search import k_best, most_probable_output
+from doxa.exact.engines._search import contract, derivatives, k_best, log_of, most_probable_output
 from doxa.problem import Belief, Explanations, Impossible, Problem
 from doxa.problem._budget import Budget, Meter
-from doxa.problem._logspace import common_batch, is_traced
-from doxa.problem._reasoner import describe_impossible
+from doxa.problem._logspace import common_batch
+from doxa.problem._reasoner import Probabilistic
 
 
-class ExactReasoner(nn.Module, ABC):
+class ExactReasoner(Probabilistic, ABC):
     """Exact inference: p(y | P) and all that follows from it, batched and differentiable any number of times.
 
     ``Enumeration``, ``Elimination`` and ``Compilation`` are its engines; ``plan`` picks one. Outputs are int64
@@ -35,22 +33,17 @@ class ExactReasoner(nn.Module, ABC):
     into the belief by ``condition``. Values of the problem's given variables, if it has such, are int64 ``(*batch, G)``
     or ``(G,)``; they come with every question. An *impossible* output has ``log_prob`` -inf with derivative 0.
 
-    >>> from doxa.exact import Elimination
-    >>> from doxa.problem import addition
-    >>> isinstance(Elimination(addition(15)), ExactReasoner)
+    >>> from doxa import exact, problem
+    >>> isinstance(exact.Elimination(problem.addition(15)), ExactReasoner)
     True
     """
 
     exactness: Literal["exact"] = "exact"
 
     def __init__(self, problem: Problem, *, impossible: Impossible, budget: Budget | None, entries: int) -> None:
-        super().__init__()
-        if impossible not in get_args(Impossible):
-            raise ConfigError(f"impossible is {impossible!r}, expected 'raise', 'inf' or 'finite'")
-        self.problem = problem
-        self.impossible: Impossible = impossible
-        self.budget = budget or Budget()
-        self._rows_at_once = self.budget.entries // max(entries, 1)
+        limits = budget or Budget()
+        super().__init__(problem, impossible, limits.entries // max(entries, 1))
+        self.budget = limits
         if not self._rows_at_once:
             raise BudgetError(
                 "entries",
@@ -69,10 +62,9 @@ class ExactReasoner(nn.Module, ABC):
     def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P), ``(*batch,)``; -inf with derivative 0 for an impossible output.
 
-        >>> from doxa.exact import Enumeration
-        >>> from doxa.problem import parity
+        >>> from doxa import exact, problem
         >>> belief = Belief.from_bernoulli(probs=torch.tensor([0.5, 0.9]))
-        >>> Enumeration(parity(2)).log_prob(belief, torch.tensor([1])).exp()
+        >>> exact.Enumeration(problem.parity(2)).log_prob(belief, torch.tensor([1])).exp()
         tensor(0.5000)
         """
 
@@ -81,28 +73,11 @@ class ExactReasoner(nn.Module, ABC):
 
         return self._by_rows(query, belief, output, given, recompute=True)[0]
 
-    def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
-        """-log p(y | P), ``(*batch,)``. What happens to impossible outputs is an option of the reasoner.
-
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
-        >>> Elimination(addition(1)).loss(Belief.uniform((10, 10), batch=(2,)), torch.tensor([[1, 8], [1, 9]]))
-        Traceback (most recent call last):
-        doxa.errors.ProblemError: impossible outputs in rows (1,): no world gives (1, 9), ...
-        """
-        log_prob = self.log_prob(belief, output, given=given)
-        if self.impossible == "finite":
-            return -log_prob.masked_fill(log_prob == NEG_INF, math.log(torch.finfo(log_prob.dtype).tiny))
-        if self.impossible == "raise":
-            self._require_possible(log_prob, output, given)
-        return -log_prob
-
     def possible(self, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """Whether some world gives the (observed part of the) output: bool ``(*batch,)``.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
-        >>> Elimination(addition(1)).possible(torch.tensor([[1, 8], [1, 9], [-1, 9]]))
+        >>> from doxa import exact, problem
+        >>> exact.Elimination(problem.addition(1)).possible(torch.tensor([[1, 8], [1, 9], [-1, 9]]))
         tensor([ True, False,  True])
         """
         self.problem.require_output(output)
@@ -120,15 +95,14 @@ class ExactReasoner(nn.Module, ABC):
         >>> Elimination(addition(1)).marginals(Belief.uniform((10, 10))).probs[0, :2]         # is there a carry?
         tensor([0.5500, 0.4500])
         """
-        observed = self._unobserved(belief) if output is None else output
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             agreeing = self._agreeing(out, rows.dtype)
             total, (_, shares) = derivatives(lambda w, y: self._log_weight(w, y, seen, log_sum), rows, agreeing)
             return log_of(shares), total
 
-        log_probs, total = self._by_rows(query, belief, observed, given)
-        self._require_possible(total, observed, given)
+        log_probs, total = self._by_rows(query, belief, output, given)
+        self._require_possible(total, self._observed(belief, output), given)
         return Belief(log_probs, self.problem.output, validate=False)
 
     def posterior(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Belief:
@@ -140,16 +114,13 @@ class ExactReasoner(nn.Module, ABC):
         tensor([[0.5000, 0.5000, 0.0000],
                 [0.5000, 0.5000, 0.0000]])
         """
-        shares, total = self._shares(belief, output, given)
-        self._require_possible(total, output, given)
-        return Belief(log_of(shares), self.problem.world, validate=False)
+        return Belief(log_of(self._shares(belief, output, given)[0]), self.problem.world, validate=False)
 
     def predict(self, belief: Belief, *, given: Tensor | None = None, width: int = 8) -> Tensor:
         """The most probable output, int64 ``(*batch, Y)``: argmax over y of p(y | P), found by ``most_probable``.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import majority
-        >>> Elimination(majority(3)).predict(Belief.from_bernoulli(probs=torch.tensor([0.9, 0.2, 0.6])))
+        >>> from doxa import exact, problem
+        >>> exact.Elimination(problem.majority(3)).predict(Belief.from_bernoulli(probs=torch.tensor([0.9, 0.2, 0.6])))
         tensor([1])
         """
         return self.most_probable(belief, given=given, width=width)[0]
@@ -161,18 +132,23 @@ class ExactReasoner(nn.Module, ABC):
         exact, and no output is more probable than its beginning. When no dropped beginning was more probable
         than the output that was found, this output is the best of all. Raise ``width`` where that fails.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
-        >>> Elimination(addition(1)).most_probable(Belief.uniform((10, 10)))
+        >>> from doxa import exact, problem
+        >>> exact.Elimination(problem.addition(1)).most_probable(Belief.uniform((10, 10)))
         (tensor([0, 9]), tensor(True))
         """
         if width < 1:
             raise ProblemError(f"width is {width}, expected at least 1")
 
-        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
-            return most_probable_output(self._next_value, rows, seen, self.problem.output, width)
+        meter = Meter(self.budget, "finding the most probable output")
 
-        output, proven = self._by_rows(query, belief.detach(), self._unobserved(belief), given, shrink=width)
+        def next_value(rows: Tensor, out: Tensor, seen: Tensor | None, variable: int) -> Tensor:
+            meter.check_clock()
+            return self._next_value(rows, out, seen, variable)
+
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+            return most_probable_output(next_value, rows, seen, self.problem.output, width)
+
+        output, proven = self._by_rows(query, belief.detach(), None, given, shrink=width)
         return output, proven
 
     def explain(self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
@@ -191,12 +167,16 @@ class ExactReasoner(nn.Module, ABC):
         """
         if k < 1:
             raise ProblemError(f"k is {k}, expected at least 1")
+        sizes, meter = self.problem.world, Meter(self.budget, f"finding the {k:,} best worlds")
+
+        def find(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+            meter.check_clock()
+            return self._best_world(rows, out, seen)
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
-            return (k_best(self._best_world, rows, out, seen, self.problem.world, k),)
+            return (k_best(find, rows, out, seen, sizes, k),)
 
-        many = len(self.problem.world) if k > 1 else 1
-        (worlds,) = self._by_rows(query, belief.detach(), output, given, shrink=many)
+        (worlds,) = self._by_rows(query, belief.detach(), output, given, shrink=len(sizes) if k > 1 else 1)
         missing = worlds[..., 0] < 0
         prior = belief.log_prob(worlds.clamp(min=0).movedim(-2, 0)).movedim(0, -1)
         total = self.log_prob(belief, output, given=given).unsqueeze(-1)
@@ -215,9 +195,8 @@ class ExactReasoner(nn.Module, ABC):
     ) -> Tensor:
         """Worlds drawn from p(w | y, P), int64 ``(count, *batch, W)``; impossible outputs are an error.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
-        >>> Elimination(addition(1)).sample(Belief.uniform((10, 10)), torch.tensor([1, 8]))
+        >>> from doxa import exact, problem
+        >>> exact.Elimination(problem.addition(1)).sample(Belief.uniform((10, 10)), torch.tensor([1, 8]))
         tensor([[9, 9]])
         """
         reduce = Drawn(generator)
@@ -245,33 +224,24 @@ class ExactReasoner(nn.Module, ABC):
         tensor(6.)
         """
         shares, total = self._shares(belief, output, given)
-        self._require_possible(total, output, given)
         log_probs = belief.log_probs[..., : shares.shape[-1]]
         return total - (shares * log_probs.masked_fill(log_probs == NEG_INF, 0.0)).sum((-1, -2))
 
     def kl(
-        self,
-        belief: Belief,
-        output: Tensor,
-        other: Belief,
-        *,
-        given: Tensor | None = None,
-        posterior: bool = False,
+        self, belief: Belief, output: Tensor, other: Belief, *, given: Tensor | None = None, posterior: bool = False
     ) -> Tensor:
         """KL(p(w | y, P) ‖ p(w | Q)) in nats, ``(*batch,)``; with ``posterior=True`` KL(p(w | y, P) ‖ p(w | y, Q)).
 
         For Q = P it is -log p(y | P), or 0. It is +inf, with derivative 0, where Q excludes a world that P and y allow.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
+        >>> from doxa import exact, problem
         >>> belief = Belief.uniform((10, 10))
-        >>> reasoner = Elimination(addition(1))
+        >>> reasoner = exact.Elimination(problem.addition(1))
         >>> torch.allclose(reasoner.kl(belief, torch.tensor([1, 3]), belief), torch.tensor(100 / 6).log())
         True
         """
         self.problem.require(other, output, given)
         shares, total = self._shares(belief, output, given)
-        self._require_possible(total, output, given)
         width = shares.shape[-1]
         ours, theirs = belief.log_probs[..., :width], other.log_probs[..., :width]
         excluded = (shares > 0) & (theirs == NEG_INF)
@@ -299,9 +269,8 @@ class ExactReasoner(nn.Module, ABC):
             given: values of the given variables.
             max_outputs: refuse a function when there are more outputs than this.
 
-        >>> from doxa.exact import Elimination
-        >>> from doxa.problem import addition
-        >>> reasoner, belief = Elimination(addition(1)), Belief.uniform((10, 10))
+        >>> from doxa import exact, problem
+        >>> reasoner, belief = exact.Elimination(problem.addition(1)), Belief.uniform((10, 10))
         >>> round(reasoner.expectation(belief, lambda y: 10 * y[:, 0] + y[:, 1]).item(), 4)
         9.0
         >>> round(reasoner.expectation(belief, torch.arange(10.0) * torch.tensor([[10.0], [1.0]])).item(), 4)
@@ -337,13 +306,14 @@ class ExactReasoner(nn.Module, ABC):
         return contract(probs.movedim(0, -1), values.to(belief.log_probs))
 
     def _shares(self, belief: Belief, output: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
-        """p(w_i = v | y, P), ``(*batch, W, D)``, and log p(y | P)."""
+        """p(w_i = v | y, P), ``(*batch, W, D)``, and log p(y | P); an error for impossible outputs."""
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             total, (shares,) = derivatives(lambda w: self._log_prob(w, out, seen, log_sum), rows)
             return shares, total
 
         shares, total = self._by_rows(query, belief, output, given)
+        self._require_possible(total, output, given)
         return shares, total
 
     def _best_world(self, rows: Tensor, out: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -369,58 +339,3 @@ class ExactReasoner(nn.Module, ABC):
         seen = output.unsqueeze(-1)
         agrees = (values == seen) | ((seen < 0) & (values < sizes))
         return torch.zeros(agrees.shape, dtype=dtype, device=output.device).masked_fill(~agrees, NEG_INF)
-
-    def _unobserved(self, belief: Belief) -> Tensor:
-        return torch.full((len(self.problem.output),), -1, device=belief.log_probs.device)
-
-    def _by_rows(
-        self,
-        query: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, ...]],
-        belief: Belief,
-        output: Tensor,
-        given: Tensor | None,
-        *,
-        recompute: bool = False,
-        shrink: int = 1,
-        checked: bool = False,
-    ) -> tuple[Tensor, ...]:
-        """Answer a query about rows, outputs and given values of a flat batch, in parts that fit in memory."""
-        if not checked:
-            self.problem.require(belief, output, given)
-        if torch.is_inference_mode_enabled():  # questions are answered by derivatives, which that mode forbids
-            with torch.inference_mode(False), torch.no_grad():
-                fresh = Belief(belief.log_probs.clone(), belief.sizes, validate=False)
-                seen = None if given is None else given.clone()
-                return self._by_rows(query, fresh, output.clone(), seen, shrink=shrink, checked=True)
-        batch = belief.batch_shape
-        width = max(self.problem.world)
-        widest = belief.log_probs if belief.log_probs.shape[-1] == width else belief.log_probs[..., :width]
-        flat = [widest if len(batch) == 1 else widest.reshape(math.prod(batch), *widest.shape[-2:])]
-        for values in (output,) if given is None else (output, given):
-            every = values if len(batch) == 1 and values.ndim == 2 else values.expand(*batch, -1)
-            flat.append(every if len(batch) == 1 else every.reshape(len(flat[0]), values.shape[-1]))
-
-        def ask(rows: Tensor, out: Tensor, seen: Tensor | None = None) -> tuple[Tensor, ...]:
-            return query(rows, out, seen)
-
-        step = max(1, self._rows_at_once // shrink)
-        if len(flat[0]) == 0:  # the shapes of the answers are those for one row
-            one = [x.new_zeros(1, *x.shape[1:]) for x in flat]
-            one[1] = one[1] - 1
-            answers = tuple(x[:0] + flat[0].sum() if x.is_floating_point() else x[:0] for x in ask(*one))
-        elif len(flat[0]) <= step:
-            answers = ask(*flat)
-        else:
-            meter = Meter(self.budget, f"a question about {len(flat[0]):,} rows")
-            # Recomputing a part in its backward pass keeps only one part's numbers alive; torch.func cannot do it.
-            again = recompute and torch.is_grad_enabled() and flat[0].requires_grad and not is_traced(flat[0])
-            chunks = []
-            for part in zip(*(torch.split(x, step) for x in flat), strict=True):
-                meter.check_clock()
-                chunks.append(checkpoint(ask, *part, use_reentrant=False) if again else ask(*part))
-            answers = tuple(torch.cat(pieces) for pieces in zip(*chunks, strict=True))
-        return answers if len(batch) == 1 else tuple(x.reshape((*batch, *x.shape[1:])) for x in answers)
-
-    def _require_possible(self, log_prob: Tensor, output: Tensor, given: Tensor | None) -> None:
-        if not is_traced(log_prob) and bool((log_prob == NEG_INF).any()):
-            raise ProblemError(describe_impossible(log_prob, output, given, self.possible))

@@ -1,14 +1,41 @@
-"""Searching with exact probabilities: the k best worlds, and the best output."""
+"""What follows from a log-probability: its derivatives, the k best worlds, and the best output."""
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-NEG_INF = float("-inf")
+from doxa.problem._logspace import NEG_INF, is_traced
+
+
+def derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The rows of a function and their derivatives, which are differentiable in turn where gradients are recorded."""
+    if any(is_traced(x) for x in inputs):
+        value, pull = torch.func.vjp(function, *inputs)[:2]
+        return value, pull(torch.ones_like(value))
+    recording = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    with torch.enable_grad():
+        points = [x if recording and x.requires_grad else x.detach().requires_grad_() for x in inputs]
+        value = function(*points)
+        slopes = torch.autograd.grad(value.sum(), points, create_graph=recording)
+    return (value if recording else value.detach()), slopes
+
+
+def log_of(probs: Tensor) -> Tensor:
+    """log p, -inf at 0; the derivative of a vanishing probability is taken as 0, for it cannot be represented."""
+    floor = torch.finfo(probs.dtype).tiny / torch.finfo(probs.dtype).eps
+    value = probs.clamp(min=floor).log()
+    return torch.where(probs > floor, value, probs.detach().clamp(min=0).log())
+
+
+def contract(probs: Tensor, values: Tensor) -> Tensor:
+    """Σ_k probs[..., k] values[k, ...]"""
+    rows = probs.reshape(math.prod(probs.shape[:-1]), probs.shape[-1])
+    return (rows @ values.reshape(len(values), -1)).reshape((*probs.shape[:-1], *values.shape[1:]))
 
 
 def k_best(
@@ -22,15 +49,8 @@ def k_best(
     """The k best worlds of each row ``(R, W, D)``, int64 ``(R, k, W)``, best first; -1 where there are fewer.
 
     Lawler 1972: when the best world of a set is known, the others are those that agree with it on variables before i
-    and differ at i, for each i. The best of each such part competes with the best of the other parts.
-
-    Args:
-        best_world: from log-weights, outputs and given values to the best world and its score, -inf if there is none.
-        rows: log-weights.
-        output: the outputs to explain.
-        given: the given values, if any.
-        sizes: of the domains.
-        k: how many.
+    and differ at i, for each i. The best of each such part competes with the best of the other parts. ``best_world``
+    goes from log-weights, outputs and given values to the best world and its score, -inf if there is none.
     """
     count, width = len(rows), rows.shape[1]
     found = torch.full((count, k, width), -1, dtype=torch.int64, device=rows.device)
@@ -48,14 +68,12 @@ def k_best(
                 continue
             _, _, world, free, excluded = heapq.heappop(heap)
             found[row, rank] = world
-            if rank == k - 1:
-                continue
             values = world.tolist()
             for i in range(free, width):
                 without = (excluded if i == free else frozenset()) | {values[i]}
                 if len(without) < sizes[i]:
                     parts.append((row, world, i, without))
-        if not parts:
+        if not parts or rank == k - 1:
             continue
         source = torch.tensor([part[0] for part in parts], device=rows.device)
         limited = rows[source] + _restriction(parts, rows)
@@ -89,12 +107,8 @@ def most_probable_output(
 ) -> tuple[Tensor, Tensor]:
     """The best output found by a beam of exact probabilities, int64 ``(R, Y)``, and whether it is the best of all.
 
-    Args:
-        next_value: from log-weights, outputs, given values and a variable to log p(observed part, variable = v).
-        rows: log-weights ``(R, W, D)``.
-        given: the given values, if any.
-        sizes: of the output domains.
-        width: how many beginnings are kept for each row.
+    ``next_value`` goes from log-weights ``(R, W, D)``, outputs, given values and a variable to log p(observed part,
+    variable = v). For each row ``width`` beginnings are kept.
     """
     count = len(rows)
     beam = torch.full((count, 1, len(sizes)), -1, dtype=torch.int64, device=rows.device)

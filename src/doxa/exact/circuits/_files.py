@@ -1,11 +1,18 @@
-"""Circuits as text: the ``.nnf`` files that compilers such as c2d and dsharp write."""
+"""Circuits in files: the ``.nnf`` text of compilers such as c2d and dsharp, and doxa's own cache of circuits."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+
+from doxa._files import write_atomic
 from doxa.errors import DataError
 from doxa.exact.circuits._circuit import AND, OR, Circuit, CircuitBuilder
+from doxa.logic import CNF
 
 
 def write_nnf(circuit: Circuit, path: str | Path) -> None:
@@ -68,3 +75,55 @@ def read_nnf(path: str | Path) -> Circuit:
                 "'O variable n children' with children from lines before"
             ) from None
     return builder.finish(numbers[-1])
+
+
+FORMAT = b"doxa circuit 3\n"
+
+
+def key_of(cnf: CNF, *more: str) -> str:
+    """A name that depends on the clauses and on whatever else decides the circuit."""
+    parts = [FORMAT, str(cnf.variables).encode(), cnf.literals.tobytes(), cnf.offsets.tobytes(), *map(str.encode, more)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+class Kept(NamedTuple):
+    """A circuit, and how many operations and nodes at a time it took to compile it."""
+
+    circuit: Circuit
+    operations: int
+    nodes: int
+
+
+def load(key: str, folder: Path) -> Kept | None:
+    """What is kept under this name, or None; a damaged file counts as none."""
+    with contextlib.suppress(OSError):
+        return unpack((folder / f"{key}.circuit").read_bytes(), key)
+    return None
+
+
+def save(key: str, kept: Kept, folder: Path) -> None:
+    """Keep a circuit; a full or read-only disk is no reason to fail."""
+    with contextlib.suppress(OSError):
+        write_atomic(folder / f"{key}.circuit", pack(kept, key), private=True)
+
+
+def pack(kept: Kept, key: str) -> bytes:
+    """A circuit as bytes: what it is, a checksum that includes its name, three arrays."""
+    circuit = kept.circuit
+    sizes = np.array([circuit.variables, len(circuit), circuit.edges, kept.operations, kept.nodes], "<i8").tobytes()
+    arrays = ((circuit.kinds, "<i1"), (circuit.offsets, "<i8"), (circuit.children, "<i8"))
+    body = b"".join([sizes, *(array.astype(kind).tobytes() for array, kind in arrays)])
+    return FORMAT + hashlib.sha256(key.encode() + body).digest() + body
+
+
+def unpack(content: bytes, key: str) -> Kept | None:
+    """The circuit, or None unless every byte is as it was written."""
+    start = len(FORMAT)
+    body = content[start + 32 :]
+    if content[:start] != FORMAT or hashlib.sha256(key.encode() + body).digest() != content[start : start + 32]:
+        return None
+    variables, nodes, edges, *cost = np.frombuffer(body, "<i8", 5).tolist()
+    kinds = np.frombuffer(body, "<i1", nodes, 40).astype(np.int8)
+    offsets = np.frombuffer(body, "<i8", nodes + 1, 40 + nodes).astype(np.int64)
+    children = np.frombuffer(body, "<i8", edges, 40 + nodes + 8 * (nodes + 1)).astype(np.int64)
+    return Kept(Circuit(variables, kinds, offsets, children), *cost)

@@ -1,12 +1,16 @@
-"""The pruner for sums, digit by digit, whatever their length."""
+"""Pruners that are written down: sums of any length, and paths on a map."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from doxa.amortized.models._grid import moved
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError
+from doxa.problem._paths import MOVES, STAY
 
 
 class AdditionPruner(Pruner):
@@ -35,24 +39,19 @@ class AdditionPruner(Pruner):
         if digits < 1 or base < 2:
             raise ConfigError(f"digits is {digits} and base is {base}, expected at least 1 digit and base 2")
         super().__init__((2,) + (base,) * (3 * digits), complete=True)
-        self.digits = digits
-        self.base = base
+        self.digits, self.base = digits, base
 
     def allowed(self, prefix: Tensor) -> Tensor:
         digits, base, k = self.digits, self.base, prefix.shape[-1]
         values = torch.arange(self.sizes[k], device=prefix.device)
         if k <= digits:  # a digit of the sum
-            allowed = torch.ones(len(prefix), self.sizes[k], dtype=torch.bool, device=prefix.device)
-            if k == digits:
-                full = (prefix[:, 0] == 1) & (prefix[:, 1:] == base - 1).all(-1)
-                allowed[:, -1] = ~full
-            return allowed
+            full = (prefix[:, :1] == 1).all(-1) & (prefix[:, 1:] == base - 1).all(-1) & (k == digits)
+            return (values < self.sizes[k] - 1) | ~full.unsqueeze(-1)
         carry, sums = prefix[:, :1], prefix[:, 1 : digits + 1]
         known = prefix[:, digits + 1 :]
         place = known.shape[-1]
         if place < digits:  # a digit of the first number
-            difference = known - sums[:, :place]
-            agree, direction = _first_difference(difference)
+            agree, direction = _first_difference(known - sums[:, :place])
             rest = (sums[:, place + 1 :] == base - 1).all(-1, keepdim=True)
             digit = sums[:, place : place + 1]
             while_equal = torch.where(carry == 0, values <= digit, values >= digit + rest)
@@ -60,10 +59,8 @@ class AdditionPruner(Pruner):
             return torch.where(agree.unsqueeze(-1), while_equal, possible.unsqueeze(-1))
         first, second = known[:, :digits], known[:, digits:]
         difference = sums - first
-        agree, direction = _first_difference(difference)
-        borrows = (direction < 0) & ~agree
-        wanted = self._remainder(difference)
-        here = second.shape[-1]
+        borrows = _first_difference(difference)[1] < 0
+        wanted, here = self._remainder(difference), second.shape[-1]
         valid = (borrows == (carry.squeeze(-1) == 1)) & (second == wanted[:, :here]).all(-1)
         return (values == wanted[:, here : here + 1]) & valid.unsqueeze(-1)
 
@@ -83,9 +80,59 @@ class AdditionPruner(Pruner):
 def _first_difference(difference: Tensor) -> tuple[Tensor, Tensor]:
     """Whether all entries ``(R, n)`` are 0, and the sign of the first that is not."""
     if difference.shape[-1] == 0:
-        return torch.ones(len(difference), dtype=torch.bool, device=difference.device), difference.new_zeros(
-            len(difference)
-        )
+        none = difference.new_zeros(len(difference))
+        return none == 0, none
     first = (difference != 0).to(torch.int8).argmax(-1, keepdim=True)
     sign = difference.gather(-1, first).squeeze(-1).sign()
     return sign == 0, sign
+
+
+class PathPruner(Pruner):
+    """Moves on a grid from its first to its last cell, as in ``MOVES``.
+
+    Forbidden are moves that leave the grid, that return to a cell of the path (dissertation, "Prune with local
+    constraints"), or after which the goal is too far for the moves that are left; staying is allowed at the goal, and
+    only there. That makes it a path; not the shortest one, and there may be dead ends, so the pruner is not complete.
+
+    Args:
+        shape: height and width of the grid.
+        length: the number of moves, padded with staying.
+        world: the sizes of the world variables that follow, on which nothing is forbidden.
+
+    >>> pruner = PathPruner((2, 2), length=3)
+    >>> pruner(torch.zeros(0, dtype=torch.int64)).nonzero().flatten()          # right, down, or straight to the goal
+    tensor([4, 6, 7])
+    >>> pruner(torch.tensor([7])).nonzero().flatten()                          # there: stay
+    tensor([8])
+    """
+
+    def __init__(self, shape: tuple[int, int], length: int, world: Sequence[int] = ()) -> None:
+        height, width = shape
+        if height < 1 or width < 1 or length < max(height, width) - 1:
+            raise ConfigError(
+                f"shape is {shape} and length {length}, expected a grid and at least {max(shape) - 1} moves"
+            )
+        super().__init__((len(MOVES),) * length + tuple(world), complete=False)
+        self.shape = shape
+        self.length = length
+
+    def allowed(self, prefix: Tensor) -> Tensor:
+        k = prefix.shape[-1]
+        if k >= self.length:
+            return torch.ones(len(prefix), self.sizes[k], dtype=torch.bool, device=prefix.device)
+        height, width = self.shape
+        cell = prefix.new_zeros(len(prefix))
+        visited = torch.zeros(len(prefix), height * width, dtype=torch.bool, device=prefix.device)
+        for move in prefix.unbind(-1):
+            visited.scatter_(-1, cell.unsqueeze(-1), True)
+            cell = moved(cell, move, height, width)
+        visited.scatter_(-1, cell.unsqueeze(-1), True)
+        steps = torch.tensor(MOVES, device=prefix.device)
+        row, column = (cell // width).unsqueeze(-1) + steps[:, 0], (cell % width).unsqueeze(-1) + steps[:, 1]
+        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        target = torch.where(inside, row * width + column, 0)
+        far = torch.maximum(height - 1 - row, width - 1 - column)  # king's moves to the goal
+        allowed = inside & ~visited.gather(-1, target) & (far <= self.length - k - 1)
+        arrived = cell == height * width - 1
+        stay = torch.arange(len(MOVES), device=prefix.device) == STAY
+        return torch.where(arrived.unsqueeze(-1), stay, allowed & ~stay)
