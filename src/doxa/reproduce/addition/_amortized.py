@@ -15,22 +15,18 @@ from doxa.amortized import (
     AmortizedReasoner,
     FactorMLPs,
     FittedDirichlet,
-    InferenceModel,
     MixtureDirichlet,
     Prior,
     Replay,
     ScanModel,
 )
-from doxa.data import MNIST, Batches, digits_task, normalize
+from doxa.data import MNIST, Batches, digits_task
 from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Problem, addition
-from doxa.reproduce._experiment import Entry, moving_average, run_experiment
-from doxa.reproduce.addition._exact import held_out, pairings, reference, shifted
-from doxa.train import Result, Run, load_config
-from doxa.train.runs._state import seeded
-from doxa.train.tasks._network import digit_network
-from doxa.train.tasks._settings import half_cosine, require_decay, require_nonnegative, require_one_of, require_positive
+from doxa.reproduce._experiment import Entry, Given, Settings, Training, moving_average
+from doxa.reproduce.digits._reading import believe, held_out, pairings, percent, perception, read, reference, shifted
+from doxa.train import Run, load_config
 
 Variant = Literal["predict", "explain", "prune", "no-prior"]
 ModelName = Literal["mlp", "scan"]
@@ -41,7 +37,7 @@ CALIBRATED = 100
 
 
 @dataclass(frozen=True)
-class AmortizedAdditionConfig:
+class AmortizedAdditionConfig(Settings):
     """Learn digits from sums of two numbers, by -log q(sum) of an inference model that is learnt too.
 
     Args:
@@ -91,47 +87,73 @@ class AmortizedAdditionConfig:
     validation: int = 0
     save_every: int = 500
 
-    def __post_init__(self) -> None:
-        require_positive(
-            self,
-            "digits",
-            "steps",
-            "batch_size",
-            "samples",
-            "hidden",
-            "learning_rate",
-            "inference_rate",
-            "warmup",
-            "beams",
-            "save_every",
+    def training(self, given: Given) -> Training:
+        mnist = held_out(given.mnist(), self.validation, seed=given.seed)
+        problem = addition(self.digits)
+        task = digits_task(mnist, problem, seed=given.seed)
+        batches = Batches((task.images, task.outputs), min(self.batch_size, len(task)), seed=given.seed, drop_last=True)
+        noise = torch.Generator().manual_seed(given.seed)
+        engine = make_engine(self, problem)
+        learner = Learner(engine)
+        average = moving_average(learner, self.average)
+        perceive = torch.optim.AdamW(
+            learner.perception.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay, fused=True
         )
-        require_nonnegative(self, "pretrain", "decay", "weight_decay", "shift", "curve", "validation")
-        require_one_of(self, "variant", Variant)
-        require_one_of(self, "model", ModelName)
-        require_decay(self, "average")
+        infer = torch.optim.Adam(learner.inference.parameters(), lr=self.inference_rate, fused=True)
 
-    def rate(self, highest: float, step: int, first: int = 0) -> float:
-        """The learning rate of a step for what starts to learn at the step ``first``, both counted from 0."""
-        done = step - first
-        return highest * min(1.0, (done + 1) / self.warmup) * half_cosine(done, self.decay - first)
+        def step(i: int) -> dict[str, Tensor]:
+            infer.param_groups[0]["lr"] = self.rate(self.inference_rate, i)
+            perceive.param_groups[0]["lr"] = self.rate(self.learning_rate, i, self.pretrain)
+            infer.zero_grad()
+            perceive.zero_grad()
+            loss = torch.zeros(())
+            if i >= self.pretrain:
+                images, sums = batches.next()
+                belief = believe(learner.perception, shifted(images, self.shift, noise))
+                engine.observe(belief)
+                loss = engine.loss(belief, sums).mean()
+            inference = engine.inference_loss(self.samples, generator=noise)
+            torch.autograd.backward(loss + inference)  # each reaches one side only
+            infer.step()
+            if i >= self.pretrain:
+                perceive.step()
+            average.update_parameters(learner)
+            parts = {"loss": loss + inference, "perception": loss, "inference": inference}
+            return {name: value.detach() for name, value in parts.items()}
+
+        def look() -> dict[str, float]:
+            return {f"{name} on the way": value for name, value in measure(self, average.module, mnist, 1).items()}
+
+        def final(run: Run) -> dict[str, float]:
+            curve = {
+                f"{name.removesuffix(' on the way')} at {step}": value
+                for step in range(self.curve, self.steps, self.curve or self.steps)
+                for name, value in run.metrics_at(step).items()
+                if self.curve and name.endswith(" on the way")
+            }
+            return {**curve, **measure(self, average.module, mnist, NEURAL_PAIRINGS)}
+
+        state = {"learner": learner, "average": average, "prior": engine.prior, "batches": batches, "noise": noise}
+        return Training(
+            step,
+            {**state, "perceive": perceive, "infer": infer},
+            final,
+            keep=("loss", "perception", "inference"),
+            evaluate=look if self.curve else None,
+            evaluate_every=self.curve or self.steps,
+        )
 
 
 def make_engine(config: AmortizedAdditionConfig, problem: Problem) -> AmortizedReasoner:
     """The inference model of a configuration with its prior and its pruner."""
-    explain = config.variant in ("explain", "prune")
-    model: InferenceModel = (
-        FactorMLPs(problem, hidden=config.hidden, explain=explain)
-        if config.model == "mlp"
-        else ScanModel(problem, hidden=config.hidden, explain=explain)
-    )
+    model = FactorMLPs if config.model == "mlp" else ScanModel
     prior: Prior
     if config.variant == "no-prior":
         prior = Replay(problem.world)
-    elif config.model == "mlp":
-        prior = FittedDirichlet(problem.world)
     else:
-        prior = MixtureDirichlet(problem.world)
-    return AmortizedReasoner(problem, model, prior, _pruner(config), beams=config.beams)
+        prior = (FittedDirichlet if config.model == "mlp" else MixtureDirichlet)(problem.world)
+    inference = model(problem, hidden=config.hidden, explain=config.variant in ("explain", "prune"))
+    return AmortizedReasoner(problem, inference, prior, _pruner(config), beams=config.beams)
 
 
 def _pruner(config: AmortizedAdditionConfig) -> AdditionPruner | None:
@@ -143,131 +165,42 @@ class Learner(nn.Module):
 
     def __init__(self, engine: AmortizedReasoner) -> None:
         super().__init__()
-        self.perception = digit_network()
-        self.perception.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster: few channels
+        self.perception = perception()
         self.inference = engine.model
-
-    def believe(self, images: Tensor) -> Belief:
-        """What perception believes of rows of grey images ``(b, 2N, 28, 28)``."""
-        logits = self.perception(normalize(images.flatten(0, 1).unsqueeze(1)))
-        return Belief.from_logits(logits.view(*images.shape[:2], 10))
 
     def reasoner(self, config: AmortizedAdditionConfig) -> AmortizedReasoner:
         """What has been learnt about sums, to be asked."""
         return AmortizedReasoner(self.inference.problem, self.inference, pruner=_pruner(config), beams=config.beams)
 
 
-def train_amortized_addition(
-    config: AmortizedAdditionConfig, path: Path, *, seed: int, data: Path | None, progress: bool
-) -> Result:
-    """Train in a run folder, or go on with it, and test the moving average of the parameters at the last step.
-
-    Metrics of the result, in percent of the test digits' sums: ``accuracy``, those whose digits read one by one add up
-    right (the symbolic prediction), averaged over 100 ways to make sums of them; ``neural``, those whose most probable
-    sum under the inference model, found by beam search, is right, averaged over the first 10 of these ways;
-    ``first_pairing`` and ``first_neural``, the same for the first way. ``digit_accuracy`` is in percent of the test
-    digits, ``divergence`` is KL(p(y | P) ‖ q(y | P)) in nats, averaged over beliefs about test sums. ``perception``,
-    ``inference`` and their sum ``loss`` are those of the last batch.
-    """
-    mnist = MNIST.load(data, verify=data is None, progress=progress)
-    if config.validation:
-        mnist = held_out(mnist, config.validation, seed=seed)
-    problem = addition(config.digits)
-    task = digits_task(mnist, problem, seed=seed)
-    batches = Batches((task.images, task.outputs), min(config.batch_size, len(task)), seed=seed, drop_last=True)
-    noise = torch.Generator().manual_seed(seed)
-    with seeded(seed):
-        engine = make_engine(config, problem)
-        learner = Learner(engine)
-    average = moving_average(learner, config.average)
-    perceive = torch.optim.AdamW(
-        learner.perception.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
-    infer = torch.optim.Adam(learner.inference.parameters(), lr=config.inference_rate, fused=True)
-
-    def step(i: int) -> dict[str, Tensor]:
-        infer.param_groups[0]["lr"] = config.rate(config.inference_rate, i)
-        perceive.param_groups[0]["lr"] = config.rate(config.learning_rate, i, config.pretrain)
-        infer.zero_grad()
-        perceive.zero_grad()
-        perception = torch.zeros(())
-        if i >= config.pretrain:
-            images, sums = batches.next()
-            if config.shift:
-                images = shifted(images, config.shift, noise)
-            belief = learner.believe(images)
-            engine.observe(belief)
-            perception = engine.loss(belief, sums).mean()
-        inference = engine.inference_loss(config.samples, generator=noise)
-        torch.autograd.backward(perception + inference)  # each reaches one side only
-        infer.step()
-        if i >= config.pretrain:
-            perceive.step()
-        average.update_parameters(learner)
-        return {
-            "loss": (perception + inference).detach(),
-            "perception": perception.detach(),
-            "inference": inference.detach(),
-        }
-
-    learnt: Any = average.module  # a Learner
-
-    def look() -> dict[str, float]:
-        return {f"{name} on the way": value for name, value in measure(config, learnt, mnist, 1).items()}
-
-    state = {"learner": learner, "average": average, "prior": engine.prior, "batches": batches, "noise": noise}
-    run, result = run_experiment(
-        config,
-        path,
-        step,
-        {**state, "perceive": perceive, "infer": infer},
-        seed=seed,
-        evaluate=look if config.curve else None,
-        evaluate_every=config.curve or config.steps,
-        save_every=config.save_every,
-        progress=progress,
-    )
-    curve = {
-        f"{name} at {step}": value
-        for step in range(config.curve, config.steps, config.curve or 1)
-        for name, value in run.metrics_at(step).items()
-        if config.curve and name.endswith("on the way")
-    }
-    return replace(
-        result,
-        metrics={
-            **{name: result.metrics[name] for name in ("loss", "perception", "inference")},
-            **{name.replace(" on the way", ""): value for name, value in curve.items()},
-            **measure(config, learnt, mnist, NEURAL_PAIRINGS),
-        },
-    )
-
-
 @torch.inference_mode()
 def measure(config: AmortizedAdditionConfig, learner: Learner, mnist: MNIST, searches: int) -> dict[str, float]:
-    """The accuracies of perception and inference, in percent, and how far inference is from exact."""
+    """The accuracies of perception and inference, in percent of the test digits' sums, and how far it is from exact.
+
+    ``accuracy``: those whose digits read one by one add up right (the symbolic prediction), averaged over 100 ways to
+    make sums of them; ``neural``: those whose most probable sum under the inference model, found by beam search, is
+    right, averaged over the first ``searches`` of these ways; ``first_pairing`` and ``first_neural``: the same for the
+    first way. ``digit_accuracy`` is in percent of the test digits, ``divergence`` is KL(p(y | P) ‖ q(y | P)) in nats,
+    averaged over beliefs about test sums.
+    """
     engine = learner.reasoner(config)
     problem = engine.problem
-    parts = torch.split(mnist.test_images, 1000)
-    logits = torch.cat([learner.perception(normalize(part.unsqueeze(1))) for part in parts])
-    read, labels = logits.argmax(1), mnist.labels("test")
-    symbolic = [_right(problem(read[rows]), problem(labels[rows])) for rows in pairings(mnist, problem)]
-    neural: list[float] = []
-    divergence = 0.0
-    for rows in islice(pairings(mnist, problem), searches):
-        belief = Belief.from_logits(logits[rows])
-        if not neural:
-            draws = torch.Generator().manual_seed(0)
-            few = Belief.from_logits(logits[rows[:CALIBRATED]].double())
-            divergence = engine.divergence(few, Elimination(problem), samples=100, generator=draws).mean
-        neural.append(_right(_predicted(engine, belief), problem(labels[rows])))
+    logits, labels = read(learner.perception, mnist.test_images), mnist.labels("test")
+    seen = logits.argmax(1)
+    symbolic = [_right(problem(seen[rows]), problem(labels[rows])) for rows in pairings(mnist, problem)]
+    neural = [
+        _right(_predicted(engine, Belief.from_logits(logits[rows])), problem(labels[rows]))
+        for rows in islice(pairings(mnist, problem), searches)
+    ]
+    few = Belief.from_logits(logits[next(pairings(mnist, problem))[:CALIBRATED]].double())
+    draws = torch.Generator().manual_seed(0)
     return {
         "accuracy": 100 * sum(symbolic) / len(symbolic),
         "neural": 100 * sum(neural) / len(neural),
         "first_pairing": 100 * symbolic[0],
         "first_neural": 100 * neural[0],
-        "digit_accuracy": 100 * float((read == labels).double().mean()),
-        "divergence": divergence,
+        "digit_accuracy": percent(seen == labels),
+        "divergence": engine.divergence(few, Elimination(problem), samples=100, generator=draws).mean,
     }
 
 
@@ -346,12 +279,8 @@ def _entry(digits: int, variant: Variant, config: AmortizedAdditionConfig) -> En
     )
 
 
-AMORTIZED_ENTRIES = tuple(
-    [_entry(digits, variant, _our_own(digits, variant)) for variant, table in PUBLISHED.items() for digits in table]
-    + [_entry(15, "predict", replace(_our_own(15, "predict"), shift=2))]
-    + [
-        _entry(digits, variant, _as_published(digits, variant))
-        for variant, table in PUBLISHED.items()
-        for digits in table
-    ]
+AMORTIZED_ENTRIES = (
+    *[_entry(digits, variant, _our_own(digits, variant)) for variant, table in PUBLISHED.items() for digits in table],
+    _entry(15, "predict", replace(_our_own(15, "predict"), shift=2)),
+    *[_entry(digits, variant, _as_published(digits, variant)) for variant in PUBLISHED for digits in OUR_OWN],
 )

@@ -7,17 +7,14 @@ from pathlib import Path
 
 import torch
 
-from doxa.reproduce._experiment import Experiment, by_config
-from doxa.reproduce.addition._amortized import (
-    AMORTIZED_ENTRIES,
-    AmortizedAdditionConfig,
-    train_amortized_addition,
-)
-from doxa.reproduce.addition._exact import EXACT_ENTRIES, ExactAdditionConfig, train_exact_addition
-from doxa.reproduce.addition._refine import REFINE_ENTRIES, RefineAdditionConfig, train_refine_addition
-from doxa.reproduce.digits._neural import NEURAL_ADDITION, NeuralConfig, train_neural
+from doxa.reproduce._experiment import Experiment, saved, train
+from doxa.reproduce.addition._amortized import AMORTIZED_ENTRIES
+from doxa.reproduce.addition._exact import EXACT_ENTRIES
+from doxa.reproduce.addition._refine import REFINE_ENTRIES
+from doxa.reproduce.digits._digits_report import draw_confusion
+from doxa.reproduce.digits._neural import NEURAL_ADDITION
 from doxa.train import Result
-from doxa.train.report._page import figure, picture
+from doxa.train.report._page import figure
 
 __all__ = ["ADDITION"]
 
@@ -34,31 +31,16 @@ def _draw(results: Sequence[Result], folder: Path) -> list[Path]:
             [[sum(r.metrics[f"read {i} as {j}"] for r in runs) for j in range(10)] for i in range(10)]
         )
         shares = counts / counts.sum(1, keepdim=True)
-        axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the root makes rare mistakes visible
-        for i in range(10):
-            for j in range(10):
-                colour = "white" if shares[i, j] > 0.3 else "black"
-                share = f"{100 * shares[i, j]:.1f}"
-                axes.text(j, i, share, ha="center", va="center", color=colour, fontsize=7)
-        seeds = ", ".join(str(r.seed) for r in runs)
-        axes.set(xlabel="read as", ylabel="is", title=f"{name} (seeds {seeds}), %", xticks=range(10), yticks=range(10))
-    folder.mkdir(parents=True, exist_ok=True)
-    picture(drawing, folder / "confusion.png")
-    return [folder / "confusion.png"]
+        draw_confusion(axes, counts, [[f"{100 * share:.1f}" for share in row] for row in shares.tolist()])
+        axes.set(title=f"{name} (seeds {', '.join(str(r.seed) for r in runs)}), %")
+    return [saved(drawing, folder / "confusion.png")]
 
 
 ADDITION = Experiment(
     name="addition",
     about="Digits learnt from sums of MNIST digits",
     entries=(*REFINE_ENTRIES, *EXACT_ENTRIES, *AMORTIZED_ENTRIES, *NEURAL_ADDITION),
-    train=by_config(
-        {
-            RefineAdditionConfig: train_refine_addition,
-            ExactAdditionConfig: train_exact_addition,
-            AmortizedAdditionConfig: train_amortized_addition,
-            NeuralConfig: train_neural,
-        }
-    ),
+    train=train,
     metrics=("accuracy", "neural", "digit_accuracy", "most_probable", "off_by_one", "local_minimum"),
     draw=_draw,
 )

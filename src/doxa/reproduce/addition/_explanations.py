@@ -13,6 +13,7 @@ from doxa.errors import ConfigError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Explanations
 from doxa.reproduce.addition._amortized import load_learner
+from doxa.reproduce.digits._reading import believe
 from doxa.reproduce.figures._gallery import Gallery, Illustration
 from doxa.train.report._page import blank
 
@@ -62,7 +63,8 @@ def explanation_figures(
     )
     with torch.no_grad():
         belief = Belief(
-            torch.cat([learner.believe(images).log_probs for images in torch.split(task.images, 500)]), validate=False
+            torch.cat([believe(learner.perception, some).log_probs for some in torch.split(task.images, 500)]),
+            validate=False,
         )
     right = (engine.predict(belief, method="symbolic") == task.outputs).all(-1)
 

@@ -11,12 +11,12 @@ As these do not add up to one, the loss is the cross entropy of :math:`\mathrm{s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from doxa._numerics import safe_log
 from doxa.data import MNIST, Batches, digits_task, normalize
@@ -24,20 +24,15 @@ from doxa.errors import ConfigError
 from doxa.logic import propositions
 from doxa.problem import addition
 from doxa.refine import Refine
-from doxa.reproduce._experiment import Entry, descend, run_experiment
-from doxa.train import Result
-from doxa.train.runs._state import seeded
-from doxa.train.tasks._network import digit_network
-from doxa.train.tasks._settings import require_positive
-
-__all__ = ["REFINE_ENTRIES", "RefineAdditionConfig", "addition_layer", "train_refine_addition"]
+from doxa.reproduce._experiment import Entry, Given, Settings, Training, descend
+from doxa.reproduce.digits._reading import percent, perception, read
 
 LOCAL_MINIMUM = 60.0
 """Below this accuracy of sums, in percent, a run has ended in the local minimum where most digits are off by one."""
 
 
 @dataclass(frozen=True)
-class RefineAdditionConfig:
+class RefineAdditionConfig(Settings):
     """Learn digits from sums of two of them, through a Gödel refinement layer.
 
     Args:
@@ -57,8 +52,22 @@ class RefineAdditionConfig:
     learning_rate: float = 0.01
     save_every: int = 200
 
-    def __post_init__(self) -> None:
-        require_positive(self, "pairs", "steps", "batch_size", "learning_rate", "save_every")
+    def training(self, given: Given) -> Training:
+        mnist = given.mnist()
+        task = digits_task(mnist, addition(1), seed=given.seed)
+        if self.pairs > len(task):
+            raise ConfigError(f"pairs is {self.pairs}, but the training digits make only {len(task)}")
+        rows = (task.images[: self.pairs], task.digits[: self.pairs].sum(-1))
+        batches = Batches(rows, self.batch_size, seed=given.seed)
+        network, layer = perception(), addition_layer()
+        optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate, fused=True)
+
+        def step(_: int) -> Tensor:
+            images, sums = batches.next()
+            return descend(cross_entropy(safe_log(_refined(network, layer, images)), sums), optimizer)
+
+        state = {"network": network, "optimizer": optimizer, "batches": batches}
+        return Training(step, state, lambda run: _measure(network, layer, mnist), log_every=20)
 
 
 def addition_layer() -> Refine:
@@ -77,43 +86,6 @@ def addition_layer() -> Refine:
     return Refine(rules, "godel:r", 1.0, steps=1, atoms=atoms)
 
 
-def train_refine_addition(
-    config: RefineAdditionConfig, path: Path, *, seed: int, data: Path | None, progress: bool
-) -> Result:
-    """Train in a run folder, or go on with it, and test the network of the last step.
-
-    Metrics of the result: ``accuracy``, the percentage of pairs of test digits whose most true refined sum is right;
-    ``digit_accuracy``, of the test digits; ``off_by_one``, of those whose reading is one too high or too low;
-    ``local_minimum``, 1 if the run ended where most digits are off by one, else 0.
-    """
-    mnist = MNIST.load(data, verify=data is None, progress=progress)
-    task = digits_task(mnist, addition(1), seed=seed)
-    if config.pairs > len(task):
-        raise ConfigError(f"pairs is {config.pairs}, but the training digits make only {len(task)}")
-    images, sums = task.images[: config.pairs], _sums(task.digits[: config.pairs])
-    batches = Batches((images, sums), config.batch_size, seed=seed)
-    with seeded(seed):
-        network: nn.Module = digit_network()
-    network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    layer = addition_layer()
-    optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate, fused=True)
-
-    def step(_: int) -> Tensor:
-        images, sums = batches.next()
-        log_truth = safe_log(_refined(network, layer, images))
-        return descend(torch.nn.functional.cross_entropy(log_truth, sums), optimizer)
-
-    state = {"network": network, "optimizer": optimizer, "batches": batches}
-    _, result = run_experiment(
-        config, path, step, state, seed=seed, log_every=20, save_every=config.save_every, progress=progress
-    )
-    return replace(result, metrics={**result.metrics, **_measure(network, layer, mnist)})
-
-
-def _sums(digits: Tensor) -> Tensor:
-    return digits.sum(-1)
-
-
 def _refined(network: nn.Module, layer: Refine, images: Tensor) -> Tensor:
     """The refined truths of the sums, ``(pairs, 19)``, of images ``(pairs, 2, 28, 28)``."""
     truths = network(normalize(images.flatten(0, 1).unsqueeze(1))).softmax(-1).view(len(images), 20)
@@ -123,19 +95,21 @@ def _refined(network: nn.Module, layer: Refine, images: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def _measure(network: nn.Module, layer: Refine, mnist: MNIST) -> dict[str, float]:
+    """``accuracy``: the percentage of pairs of test digits whose most true refined sum is right; ``digit_accuracy``: of
+    the test digits; ``off_by_one``: of those whose reading is one too high or too low; ``local_minimum``: 1 if the run
+    ended where most digits are off by one, else 0; and how often each digit is read as each.
+    """
     test = digits_task(mnist, addition(1), split="test", seed=0)
     truths = torch.cat([_refined(network, layer, part) for part in torch.split(test.images, 500)])
-    images = mnist.test_images
-    read = torch.cat([network(normalize(part.unsqueeze(1))).argmax(1) for part in torch.split(images, 1000)])
-    labels = mnist.labels("test")
-    accuracy = 100 * (truths.argmax(-1) == _sums(test.digits)).double().mean().item()
-    counts = torch.bincount(10 * labels + read, minlength=100).reshape(10, 10)
+    seen, labels = read(network, mnist.test_images).argmax(1), mnist.labels("test")
+    accuracy = percent(truths.argmax(-1) == test.digits.sum(-1))
+    counts = torch.bincount(10 * labels + seen, minlength=100).tolist()
     return {
         "accuracy": accuracy,
-        "digit_accuracy": 100 * (read == labels).double().mean().item(),
-        "off_by_one": 100 * ((read - labels).abs() == 1).double().mean().item(),
+        "digit_accuracy": percent(seen == labels),
+        "off_by_one": percent((seen - labels).abs() == 1),
         "local_minimum": float(accuracy < LOCAL_MINIMUM),
-        **{f"read {i} as {j}": float(counts[i, j]) for i, j in product(range(10), repeat=2)},
+        **{f"read {k // 10} as {k % 10}": float(count) for k, count in enumerate(counts)},
     }
 
 

@@ -6,21 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from doxa.data import MNIST, Batches
-from doxa.reproduce._experiment import descend, run_experiment
+from doxa.reproduce._experiment import Given, Settings, Training, descend, train
 from doxa.reproduce.digits._digits_report import write_report
-from doxa.train import Row, results_table
-from doxa.train.runs._state import seeded
+from doxa.reproduce.digits._reading import read
+from doxa.train import Row, Run, results_table
 from doxa.train.runs._table import ResultsTable
 from doxa.train.tasks._network import digit_network
-from doxa.train.tasks._settings import require_positive
 
 
 @dataclass(frozen=True)
-class DigitsConfig:
+class DigitsConfig(Settings):
     """What `train_digits` does.
 
     Args:
@@ -40,8 +39,31 @@ class DigitsConfig:
     validation: int = 10_000
     evaluate_every: int = 500
 
-    def __post_init__(self) -> None:
-        require_positive(self, "steps", "batch_size", "learning_rate", "validation", "evaluate_every")
+    def training(self, given: Given) -> Training:
+        mnist = given.mnist()
+        held_out, rest = mnist.split(self.validation, seed=given.seed)
+        images, labels = mnist.images("train"), mnist.labels("train")
+        batches = Batches((images[rest], labels[rest]), self.batch_size, seed=given.seed)
+        network = digit_network().to(images.device)
+        optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
+
+        def step(_: int) -> Tensor:
+            x, y = batches.next()
+            return descend(cross_entropy(network(x), y), optimizer)
+
+        @torch.inference_mode()
+        def right(images: Tensor, labels: Tensor) -> Tensor:
+            return (read(network, images).argmax(1) == labels).double().mean()
+
+        def evaluate() -> dict[str, Tensor]:
+            return {"validation_accuracy": right(mnist.train_images[held_out], labels[held_out])}
+
+        def measure(run: Run) -> dict[str, float]:
+            network.load_state_dict(run.load("best").state["network"])
+            return {"test_accuracy": right(mnist.test_images, mnist.labels("test")).item()}
+
+        state = {"network": network, "optimizer": optimizer, "batches": batches}
+        return Training(step, state, measure, evaluate=evaluate, best="validation_accuracy")
 
 
 def train_digits(
@@ -75,58 +97,26 @@ def train_digits(
     'test accuracy (%)'
     """
     config = config or DigitsConfig()
-    held_out, rest = mnist.split(config.validation, seed=seed)
-    images, labels = mnist.images("train"), mnist.labels("train")
-    batches = Batches((images[rest], labels[rest]), config.batch_size, seed=seed)
-    unseen, truth = images[held_out], labels[held_out]
-    with seeded(seed):
-        network = digit_network()
-    network.to(images.device)
-    optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate)
-
-    def step(_: int) -> Tensor:
-        x, y = batches.next()
-        return descend(cross_entropy(network(x), y), optimizer)
-
-    def evaluate() -> dict[str, Tensor]:
-        return {"validation_accuracy": (_log_probs(network, unseen).argmax(1) == truth).double().mean()}
-
-    run, result = run_experiment(
-        config,
-        Path(path),
-        step,
-        {"network": network, "optimizer": optimizer, "batches": batches},
-        seed=seed,
-        experiment="digits",
-        evaluate=evaluate,
-        best="validation_accuracy",
-        evaluate_every=config.evaluate_every,
-        save_every=config.evaluate_every,
-        progress=progress,
+    result = replace(
+        train(config, Path(path), seed=seed, data=None, progress=progress, digits=mnist), experiment="digits"
     )
-    network.load_state_dict(run.load("best").state["network"])
-    log_probs = _log_probs(network, mnist.images("test")).cpu()
-    right = (log_probs.argmax(1) == mnist.labels("test").cpu()).double().mean().item()
-    table = results_table(
-        [
-            Row(
-                "digits",
-                "test accuracy (%)",
-                measured=(100 * right,),
-                seeds=(seed,),
-                cpu_seconds=(run.load().cpu_seconds,),
-                budget=f"{config.steps:,} steps",
-                published=99.05,
-                source="LeNet-5, LeCun et al. 1998",
-            )
-        ]
+    run = Run.open(path)
+    row = Row(
+        "digits",
+        "test accuracy (%)",
+        measured=(100 * result.metrics["test_accuracy"],),
+        seeds=(seed,),
+        cpu_seconds=(run.load().cpu_seconds,),
+        budget=f"{config.steps:,} steps",
+        published=99.05,
+        source="LeNet-5, LeCun et al. 1998",
     )
+    table = results_table([row])
     table.write(run.path / "results")
-    replace(result, metrics={**result.metrics, "test_accuracy": right}).write(run.path / "result.json")
+    replace(result, experiment="digits").write(run.path / "result.json")
+    network = digit_network()
+    network.load_state_dict(run.load("best").state["network"])
+    with torch.inference_mode():
+        log_probs = read(network, mnist.test_images.cpu()).log_softmax(1)
     write_report(run, table, mnist.test_images.cpu(), mnist.labels("test").cpu(), log_probs)
     return table
-
-
-@torch.inference_mode()
-def _log_probs(network: nn.Module, images: Tensor) -> Tensor:
-    return torch.cat([network(chunk).log_softmax(1) for chunk in torch.split(images, 1000)])

@@ -35,7 +35,10 @@ def write_report(run: Run, table: ResultsTable, images: Tensor, labels: Tensor, 
     wrong = (guesses != labels).nonzero().flatten()
     surest = wrong[log_probs[wrong].max(1).values.argsort(descending=True)]
     curve = picture(_curve(run.metrics()), run.figures / "learning-curve.png")
-    confusion = picture(_confusion(labels, guesses), run.figures / "confusion.png")
+    counts = torch.bincount(10 * labels + guesses, minlength=100).reshape(10, 10)
+    drawing, (axes,) = figure(1, 1, size=(6, 6))
+    draw_confusion(axes, counts, [[str(count) for count in row] for row in counts.tolist()])
+    confusion = picture(drawing, run.figures / "confusion.png")
     first, mistakes = torch.arange(min(_SHOWN, len(labels))), surest[:_SHOWN]
     sections = [
         Section("Result", table=result),
@@ -69,17 +72,15 @@ def _curve(metrics: list[dict[str, Any]]) -> Any:
     return drawing
 
 
-def _confusion(labels: Tensor, guesses: Tensor) -> Any:
-    counts = torch.bincount(10 * labels + guesses, minlength=100).reshape(10, 10)
+def draw_confusion(axes: Any, counts: Tensor, cells: list[list[str]]) -> None:
+    """How often each digit (row) is read as each digit (column), with what is written into the cells."""
     shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
-    drawing, (axes,) = figure(1, 1, size=(6, 6))
     axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the root makes rare mistakes visible
     for row in range(10):
         for column in range(10):
             colour = "white" if shares[row, column] > 0.3 else "black"
-            axes.text(column, row, str(int(counts[row, column])), ha="center", va="center", color=colour, fontsize=8)
+            axes.text(column, row, cells[row][column], ha="center", va="center", color=colour, fontsize=7)
     axes.set(xlabel="read as", ylabel="is", xticks=range(10), yticks=range(10))
-    return drawing
 
 
 def _digits(images: Tensor, labels: Tensor, log_probs: Tensor, chosen: Tensor) -> Any:

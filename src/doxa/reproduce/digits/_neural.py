@@ -2,30 +2,70 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from doxa.data import MNIST, Batches, digits_task, normalize, sudoku_problem, visual_sudoku
-from doxa.problem import addition
-from doxa.reproduce._experiment import Entry, descend, run_experiment
-from doxa.reproduce.addition._exact import pairings, reference
-from doxa.reproduce.digits._baselines import DigitsBaseline
-from doxa.train import Result
-from doxa.train.runs._state import seeded
-from doxa.train.tasks._settings import require_one_of, require_positive
+from doxa.data import Batches, digits_task, normalize, sudoku_problem, visual_sudoku
+from doxa.problem import Problem, addition
+from doxa.reproduce._experiment import Entry, Given, Settings, Training, descend
+from doxa.reproduce.digits._reading import pairings, reference
+from doxa.train.tasks._network import digit_network
 
-NeuralTask = Literal["addition", "sudoku"]
 PAIRINGS = 10
 """Accuracies of sums are averages over so many ways to make them of the test digits."""
 
 
+class DigitsBaseline(nn.Module):
+    """A purely neural answer to `doxa.data.digits_task`: the images are read by one network, their features joined.
+
+        L = - Σ_j log softmax(g(f(x_1), …, f(x_K)))_j[y_j],
+
+    with f the network that perceives digits, without its last layer, and g two linear layers. It must learn the
+    function as well as the digits; whatever reasons is to be compared with it.
+
+    Args:
+        problem: the function; only the numbers of its values are looked at.
+        hidden: the width of g.
+
+    >>> from doxa.problem import multiplication
+    >>> network = DigitsBaseline(multiplication())
+    >>> images, outputs = torch.zeros(3, 2, 28, 28), torch.zeros(3, 2, dtype=torch.int64)
+    >>> network.loss(images, outputs).shape, network.predict(images).shape
+    (torch.Size([]), torch.Size([3, 2]))
+    """
+
+    def __init__(self, problem: Problem, hidden: int = 256) -> None:
+        super().__init__()
+        self.sizes = problem.output
+        self.features = digit_network()[:-1]
+        self.join = nn.Sequential(
+            nn.Linear(84 * len(problem.world), hidden), nn.ReLU(), nn.Linear(hidden, sum(problem.output))
+        )
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """The logits of each output, ``(n, values)``, from normalised images ``(n, K, 28, 28)``."""
+        features = self.features(images.reshape(-1, 1, *images.shape[-2:])).reshape(len(images), -1)
+        logits: Tensor = self.join(features)
+        return torch.split(logits, list(self.sizes), -1)
+
+    def loss(self, images: Tensor, outputs: Tensor) -> Tensor:
+        """The cross entropy of all outputs ``(n, Y)``, averaged over the rows."""
+        found = self(images)
+        return torch.stack([cross_entropy(x, y) for x, y in zip(found, outputs.unbind(-1), strict=True)]).sum()
+
+    @torch.no_grad()
+    def predict(self, images: Tensor) -> Tensor:
+        """The most probable value of each output, int64 ``(n, Y)``."""
+        return torch.stack([x.argmax(-1) for x in self(images)], -1)
+
+
 @dataclass(frozen=True)
-class NeuralConfig:
+class NeuralConfig(Settings):
     """Learn the sum of two numbers, or whether a grid is a Sudoku, straight from the images.
 
     Args:
@@ -42,7 +82,7 @@ class NeuralConfig:
     200
     """
 
-    task: NeuralTask = "addition"
+    task: Literal["addition", "sudoku"] = "addition"
     size: int = 1
     steps: int = 3000
     batch_size: int = 64
@@ -51,48 +91,35 @@ class NeuralConfig:
     puzzles: int = 200
     save_every: int = 500
 
-    def __post_init__(self) -> None:
-        require_one_of(self, "task", NeuralTask)
-        require_positive(self, "size", "steps", "batch_size", "learning_rate", "hidden", "puzzles", "save_every")
+    def training(self, given: Given) -> Training:
+        mnist = given.mnist()
+        problem = addition(self.size) if self.task == "addition" else sudoku_problem(self.size)
+        if self.task == "addition":
+            task = digits_task(mnist, problem, seed=given.seed)
+            images, outputs = task.images, task.outputs
+            ways = islice(pairings(mnist, problem), PAIRINGS)
+            tests = [(mnist.test_images[rows], problem(mnist.labels("test")[rows])) for rows in ways]
+        else:
+            known, unknown = visual_sudoku(mnist, self.size, puzzles=self.puzzles, seed=given.seed)
+            images, outputs = known.images, known.correct.long().unsqueeze(1)
+            tests = [(unknown.images, unknown.correct.long().unsqueeze(1))]
+        batches = Batches((images, outputs), min(self.batch_size, len(images)), seed=given.seed, drop_last=True)
+        network = DigitsBaseline(problem, self.hidden)
+        optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate, fused=True)
 
+        def step(i: int) -> Tensor:
+            rows, labels = batches.next()
+            return descend(network.loss(normalize(rows), labels), optimizer)
 
-def train_neural(config: NeuralConfig, path: Path, *, seed: int, data: Path | None, progress: bool) -> Result:
-    """Train in a run folder, or go on with it.
+        def right(images: Tensor, outputs: Tensor) -> float:
+            found = torch.cat([network.predict(normalize(part)) for part in torch.split(images, 100)])
+            return (found == outputs).all(-1).double().mean().item()
 
-    Metrics of the result: ``accuracy``, of the last network on test data in percent, and ``loss``, the cross entropy of
-    the last batch in nats.
-    """
-    mnist = MNIST.load(data, verify=data is None, progress=progress)
-    problem = addition(config.size) if config.task == "addition" else sudoku_problem(config.size)
-    if config.task == "addition":
-        task = digits_task(mnist, problem, seed=seed)
-        images, outputs = task.images, task.outputs
-        ways = islice(pairings(mnist, problem), PAIRINGS)
-        tests = [(mnist.test_images[rows], problem(mnist.labels("test")[rows])) for rows in ways]
-    else:
-        known, unknown = visual_sudoku(mnist, config.size, puzzles=config.puzzles, seed=seed)
-        images, outputs = known.images, known.correct.long().unsqueeze(1)
-        tests = [(unknown.images, unknown.correct.long().unsqueeze(1))]
-    batches = Batches((images, outputs), min(config.batch_size, len(images)), seed=seed, drop_last=True)
-    with seeded(seed):
-        network = DigitsBaseline(problem, config.hidden)
-    optimizer = torch.optim.Adam(network.parameters(), lr=config.learning_rate, fused=True)
-
-    def step(i: int) -> Tensor:
-        rows, labels = batches.next()
-        return descend(network.loss(normalize(rows), labels), optimizer)
-
-    state = {"network": network, "optimizer": optimizer, "batches": batches}
-    _, result = run_experiment(config, path, step, state, seed=seed, save_every=config.save_every, progress=progress)
-    right = [
-        torch.cat([(network.predict(normalize(x)) == y).all(-1) for x, y in _parts(*test)]).double().mean().item()
-        for test in tests
-    ]
-    return replace(result, metrics={**result.metrics, "accuracy": 100 * sum(right) / len(right)})
-
-
-def _parts(images: Tensor, outputs: Tensor) -> zip[tuple[Tensor, Tensor]]:
-    return zip(torch.split(images, 100), torch.split(outputs, 100), strict=True)
+        return Training(
+            step,
+            {"network": network, "optimizer": optimizer, "batches": batches},
+            lambda run: {"accuracy": 100 * sum([right(*test) for test in tests]) / len(tests)},
+        )
 
 
 NEURAL_ADDITION = tuple(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -21,22 +21,22 @@ from doxa.data import ksat_instances
 from doxa.errors import ConfigError, DataError
 from doxa.logic import CNF, Call, read_dimacs
 from doxa.refine import GradientRefine, Refine, hybrid, restarts
-from doxa.reproduce._experiment import Entry, Experiment, run_experiment
-from doxa.reproduce.sat._figures import CURVE, draw_sat
+from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, saved, train
 from doxa.train import Result
+from doxa.train.report._page import figure
 
-__all__ = ["SAT", "SatConfig"]
-
-LOGICS: tuple[Literal["godel", "lukasiewicz", "product"], ...] = ("godel", "lukasiewicz", "product")
+LogicName = Literal["godel", "lukasiewicz", "product"]
 VARIABLES, ALL_CLAUSES = 20, 91
 FORMULAS_SEED = 2091
 """The formulas are the same for every run, like the files of SATLIB; a run's seed is that of its vectors."""
+CURVE = (0, 1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500)
+"""After how many passes truth and distance are noted."""
 THRESHOLD = 0.01
 """A vector has arrived when its truth is this near to the target, and settled when it stays this near to its last."""
 
 
 @dataclass(frozen=True)
-class SatConfig:
+class SatConfig(Settings):
     """How random vectors are refined towards random 3-SAT formulas.
 
     Args:
@@ -58,7 +58,9 @@ class SatConfig:
     1.0
     """
 
-    logic: Literal["godel", "lukasiewicz", "product"] = "godel"
+    zero = ("target",)
+    save_every = 1
+    logic: LogicName = "godel"
     method: Literal["refine", "adam", "restarts", "hybrid", "guarantee"] = "refine"
     schedule: float = 1.0
     beta: float = 0.0
@@ -72,27 +74,27 @@ class SatConfig:
     satlib: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "formulas", "vectors", "passes", "times"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected at least 1")
+        super().__post_init__()
         if not 1 <= self.clauses <= ALL_CLAUSES:
             raise ConfigError(f"clauses is {self.clauses}, expected 1 to {ALL_CLAUSES}: each formula has so many")
 
+    def training(self, given: Given) -> Training:
+        """The metrics are means over the formulas so far."""
+        every = _formulas(self, given.data)
+        sums: dict[str, float] = {}
 
-def train_sat(config: SatConfig, path: Path, *, seed: int, data: Path | None, progress: bool) -> Result:
-    """Refine the vectors of some formulas after the other; the metrics are means over the formulas so far."""
-    every = _formulas(config, data)
-    sums: dict[str, float] = {}
+        def step(i: int) -> dict[str, float]:
+            formulas = every[i * self.formulas : (i + 1) * self.formulas]
+            for name, value in measure(self, formulas, 1000 * given.seed + i).items():
+                sums[name] = sums.get(name, 0.0) + value
+            return {name: total / (i + 1) for name, total in sums.items()}
 
-    def step(i: int) -> dict[str, float]:
-        formulas = every[i * config.formulas : (i + 1) * config.formulas]
-        for name, value in measure(config, formulas, 1000 * seed + i).items():
-            sums[name] = sums.get(name, 0.0) + value
-        return {name: total / (i + 1) for name, total in sums.items()}
+        return Training(step, {"sums": sums}, log_every=1, prefix_step=1)
 
-    _, result = run_experiment(
-        config, path, step, {"sums": sums}, seed=seed, log_every=1, save_every=1, prefix_step=1, progress=progress
-    )
+
+def train_sat(config: SatConfig, path: Path, **given: Any) -> Result:
+    """Do one run, or go on with it; curves are no part of the early step that is kept."""
+    result = train(config, path, **given)
     return replace(result, prefix={name: value for name, value in result.prefix.items() if "@" not in name})
 
 
@@ -218,7 +220,7 @@ _FIGURES = {
 """Truth and L₁ at the right end of the chapter's figures, by number of clauses."""
 
 
-def _methods(logic: Literal["godel", "lukasiewicz", "product"], target: float) -> dict[str, SatConfig]:
+def _methods(logic: LogicName, target: float) -> dict[str, SatConfig]:
     """The configurations of one logic, by name; the chapter's only, but for the target 1."""
     rows = {f"refine-{alpha:g}": SatConfig(logic, schedule=alpha) for alpha in (1.0, 0.1)}
     rows |= {f"adam-{beta:g}": SatConfig(logic, "adam", beta=beta) for beta in (0.0, 0.01, 0.1)}
@@ -231,7 +233,7 @@ def _entries() -> tuple[Entry, ...]:
     entries = []
     for satlib, clauses, target in product((False, True), (91, 20), (1.0, 0.8, 0.5, 0.3)):
         table = f"{'satlib-' * satlib}{clauses}-clauses{'' if target == 1 else f'-to-{target:g}'}"
-        for logic in LOGICS:
+        for logic in get_args(LogicName):
             for method, config in _methods(logic, target).items():
                 row = f"{logic}-{method}"
                 shown = _FIGURES[clauses].get(row) if target == 1 else None
@@ -244,6 +246,87 @@ def _entries() -> tuple[Entry, ...]:
                     )
                 )
     return tuple(entries)
+
+
+_LOGICS = {"godel": "Gödel", "lukasiewicz": "Łukasiewicz", "product": "product"}
+_METHODS = {
+    "refine-1": ("refinement, α = 1", "C0", "-"),
+    "refine-0.1": ("refinement, α = 0.1", "C2", "-"),
+    "adam-0": ("Adam, β = 0", "C1", "-"),
+    "adam-0.01": ("Adam, β = 0.01", "C3", "--"),
+    "adam-0.1": ("Adam, β = 0.1", "C4", ":"),
+    "restarts": ("refinement, 200 restarts", "", ""),
+    "hybrid": ("refinement, then Adam", "", ""),
+    "guarantee": ("refinement, then MaxSAT", "", ""),
+}
+_COLUMNS = {
+    "truth": ("truth", "{:.3f}"),
+    "l1": ("L₁", "{:.2f}"),
+    "settled": ("settled after", "{:.0f}"),
+    "reached": ("reached (%)", "{:.1f}"),
+    "satisfied": ("satisfied when rounded (%)", "{:.1f}"),
+    "best_truth": ("best truth", "{:.3f}"),
+}
+
+
+def draw_sat(results: Sequence[Result], folder: Path) -> list[Path]:
+    """A figure and a table in markdown for each table of entries that has results; several seeds are averaged."""
+    tables: dict[str, dict[tuple[str, str], list[Result]]] = {}
+    for result in results:
+        _, table, row = result.experiment.split("/")
+        logic, _, method = row.partition("-")
+        if method in _METHODS:  # changed configurations stand in the long table only
+            tables.setdefault(table, {}).setdefault((logic, method), []).append(result)
+    files = []
+    for table, rows in sorted(tables.items()):
+        files += [folder / f"{table}.md", saved(_figure(table, rows), folder / f"{table}.png")]
+        files[-2].write_text(_markdown(rows), encoding="utf-8")
+    return files
+
+
+def _mean(results: list[Result], metric: str) -> float | None:
+    values = [result.metrics[metric] for result in results if metric in result.metrics]
+    return sum(values) / len(values) if values else None
+
+
+def _markdown(rows: dict[tuple[str, str], list[Result]]) -> str:
+    head = ("logic", "method", *(title for title, _ in _COLUMNS.values()), "CPU seconds")
+    lines = [head, ("---",) * len(head)]
+    for logic, title in _LOGICS.items():
+        for method, (label, *_) in _METHODS.items():
+            if results := rows.get((logic, method)):
+                cells = ["–" if (v := _mean(results, m)) is None else f.format(v) for m, (_, f) in _COLUMNS.items()]
+                seconds = sum(result.cpu_seconds for result in results) / len(results)
+                lines.append((title, label, *cells, f"{seconds:.1f}"))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _figure(table: str, rows: dict[tuple[str, str], list[Result]]) -> Any:
+    drawing, axes = figure(2, 3, size=(10, 5.2))
+    for column, (logic, title) in enumerate(_LOGICS.items()):
+        for row, (metric, label) in enumerate((("truth", "truth"), ("l1", "L₁ distance"))):
+            ax = axes[3 * row + column]
+            for method, (name, colour, style) in _METHODS.items():
+                results = rows.get((logic, method), [])
+                points = [(k, v) for k in CURVE if (v := _mean(results, f"{metric}@{k}")) is not None]
+                if points:
+                    ax.plot(*zip(*points, strict=True), style, color=colour, label=name, linewidth=1.6)
+            ax.set_xscale("symlog", linthresh=10, linscale=1.5)
+            ax.set_xlim(0, CURVE[-1])
+            ax.set_xticks([0, 2, 4, 6, 8, 10, 30, 100, 300], [0, 2, 4, 6, 8, 10, 30, 100, 300])
+            ax.minorticks_off()
+            ax.set_ylim(*((-0.03, 1.03) if metric == "truth" else (0, None)))
+            ax.grid(alpha=0.3)
+            if not row:
+                ax.set_title(title)
+            else:
+                ax.set_xlabel("iterations")
+            if not column:
+                ax.set_ylabel(label)
+    handles, labels = max((ax.get_legend_handles_labels() for ax in axes), key=lambda both: len(both[0]))
+    drawing.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+    drawing.suptitle(table.replace("-", " "))
+    return drawing
 
 
 SAT = Experiment(
