@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from doxa._files import write_atomic
-from doxa.data._download import download
-from doxa.data._progress import transfer
+from doxa.data._download import download, transfer
 from doxa.errors import DataError
 
 BODY = random.Random(3).randbytes(300_000)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from doxa.amortized import AmortizedReasoner
 from doxa.data import map_tiles, optimal_paths, terrain_maps
-from doxa.data._paths_files import write_warcraft
+from doxa.data._paths import write_warcraft
 from doxa.errors import ConfigError, DataError
 from doxa.problem import Belief, shortest_path
 from doxa.reproduce import PATHS, reproduce

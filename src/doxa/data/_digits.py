@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from doxa.data._batches import split_indices
 from doxa.data._mnist import MNIST
-from doxa.data._splits import split_indices
 from doxa.errors import ConfigError, DataError
 from doxa.problem import Problem
 

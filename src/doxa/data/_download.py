@@ -1,4 +1,4 @@
-"""Downloads that resume."""
+"""Downloads that resume, and show how far they are: a bar on a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,17 +10,51 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TextIO, TypeVar
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from doxa.data._progress import Report, transfer
 from doxa.errors import DataError
 
 T = TypeVar("T")
 
 _ATTEMPTS = 5  # of one address, each of which must have brought something
 _CHUNK = 1 << 16
+
+Report = Callable[[int, int | None], None]
+"""Told the bytes there are so far, and the bytes there will be (None where the server does not say)."""
+
+
+@contextmanager
+def transfer(label: str, *, show: bool = True, stream: TextIO | None = None) -> Iterator[Report]:
+    """Give a function that reports progress on ``stream`` (standard error by default)."""
+    stream = sys.stderr if stream is None else stream
+    if not show:
+        yield lambda done, total: None
+    elif stream.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(file=stream)) as bar:
+            task = bar.add_task(label, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+    else:
+        yield _lines(label, stream)
+
+
+def _lines(label: str, stream: TextIO) -> Report:
+    quarter = -1
+
+    def report(done: int, total: int | None) -> None:
+        nonlocal quarter
+        now = 4 * done // total if total else 0
+        if now != quarter:
+            quarter = now
+            size = f"{done / 1e6:.1f} MB of {total / 1e6:.1f} MB ({25 * now} %)" if total else "fetching"
+            print(f"{label}: {size}", file=stream, flush=True)
+
+    return report
 
 
 def download(url: str, part: Path, check: Callable[[bytes], T], *, progress: bool = True, timeout: float = 30.0) -> T:

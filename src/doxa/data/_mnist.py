@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from doxa.data._batches import split_indices
 from doxa.data._idx import decode_idx
 from doxa.data._sources import Source, find
-from doxa.data._splits import split_indices
 from doxa.errors import ConfigError, DataError
 
 SOURCE = Source(

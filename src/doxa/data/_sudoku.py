@@ -86,18 +86,16 @@ def visual_sudoku(
             f"puzzles is {puzzles} and corruption {corruption}, expected an even number, and a chance below 1"
         )
     chance, draw = np.random.RandomState(seed), random.Random(seed)
-    grids, correct = [], []
+    grids = []
     for number in range(2 * puzzles):
         grid = _filled(size, draw)
-        right = number % 2 == 0
-        grids.append(grid if right else _corrupted(grid, size, corruption, chance))
-        correct.append(right)
-    digits, told = torch.from_numpy(np.stack(grids)), torch.tensor(correct)
+        grids.append(grid if number % 2 == 0 else _corrupted(grid, size, corruption, chance))
+    digits, told = torch.from_numpy(np.stack(grids)), torch.arange(2 * puzzles) % 2 == 0
     images = _images(mnist, digits, chance)
-    return (
-        SudokuPuzzles(size, images[:puzzles], told[:puzzles], digits[:puzzles]),
-        SudokuPuzzles(size, images[puzzles:], told[puzzles:], digits[puzzles:]),
+    first, second = (
+        SudokuPuzzles(size, images[part], told[part], digits[part]) for part in (slice(puzzles), slice(puzzles, None))
     )
+    return first, second
 
 
 def sudoku_pairs(size: int) -> Tensor:

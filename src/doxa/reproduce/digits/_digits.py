@@ -14,6 +14,7 @@ from doxa.reproduce._experiment import Given, Settings, Training, descend, train
 from doxa.reproduce.digits._digits_report import write_report
 from doxa.reproduce.digits._reading import read
 from doxa.train import Row, Run, results_table
+from doxa.train.runs._state import seeded
 from doxa.train.runs._table import ResultsTable
 from doxa.train.tasks._network import digit_network
 
@@ -114,9 +115,9 @@ def train_digits(
     table = results_table([row])
     table.write(run.path / "results")
     replace(result, experiment="digits").write(run.path / "result.json")
-    network = digit_network()
-    network.load_state_dict(run.load("best").state["network"])
-    with torch.inference_mode():
+    with seeded(seed), torch.inference_mode():
+        network = digit_network()
+        network.load_state_dict(run.load("best").state["network"])
         log_probs = read(network, mnist.test_images.cpu()).log_softmax(1)
     write_report(run, table, mnist.test_images.cpu(), mnist.labels("test").cpu(), log_probs)
     return table
