@@ -24,8 +24,7 @@ from doxa.reproduce.figures._ascent import (
     stuck_lukasiewicz,
 )
 from doxa.reproduce.figures._fuzzy import SIZES, SURFACES, vanishing_fractions
-from doxa.reproduce.figures._operator import operator_panels
-from doxa.reproduce.figures._surfaces import Panel, tiles
+from doxa.reproduce.figures._surfaces import Panel, operator_panels, tiles
 from doxa.reproduce.figures._tree import Branch, Leaf, godel_tree, read_tree
 
 Function = Callable[[Tensor, Tensor], Tensor]

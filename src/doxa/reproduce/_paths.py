@@ -33,47 +33,29 @@ CHEAPEST = 0.1  # in tenths; perturbed costs must stay positive
 class PathsConfig(Settings):
     """How path planning is learnt.
 
-    Args:
-        method: ``"rloo"``, ``"imle"``, ``"a-nesi"``, the sum ``"a-nesi-rloo"``, or ``"a-nesi-control"`` with A-NeSI as
-            control variate; ``"neural"`` knows nothing, and ``"supervised"`` sees the kinds of tiles.
-        size: tiles on a side of a map.
-        steps: in all, those of pretraining included.
-        pretrain: the first so many steps train the inference model of A-NeSI, which is then held fixed.
-        maps: training maps; there are a tenth as many to validate on, and as many to test on.
-        batch_size: maps in a batch.
-        learning_rate: of Adam, for perception.
-        samples: worlds or perturbed costs drawn for each map.
-        deviation: of the perturbed costs of I-MLE, in tenths.
-        reach: λ of I-MLE, in tenths.
-        beliefs: drawn in a step of pretraining.
-        inference_rate: of Adam, for the inference model.
-        concentration: α of the Dirichlet prior over beliefs.
-        channels: the width of the inference model.
-        layers: its residual blocks.
-        evaluate_every: steps between two looks at the validation maps.
-        warcraft: the published maps, in a folder that has to be given, instead of generated ones.
-
     >>> PathsConfig("rloo").steps
     1430
     """
 
+    # ``"rloo"``, ``"imle"``, ``"a-nesi"``, the sum ``"a-nesi-rloo"``, or ``"a-nesi-control"`` with A-NeSI as control
+    # variate; ``"neural"`` knows nothing, and ``"supervised"`` sees the kinds of tiles
     method: MethodName = "rloo"
-    size: int = 12
-    steps: int = 10 * EPOCH
-    pretrain: int = 0
-    maps: int = 10_000
-    batch_size: int = 70
-    learning_rate: float = 5e-4
-    samples: int = 10
-    deviation: float = 5.0
-    reach: float = 20.0
-    beliefs: int = 200
-    inference_rate: float = 2.5e-4
-    concentration: float = 0.005
-    channels: int = 32
-    layers: int = 4
-    evaluate_every: int = EPOCH
-    warcraft: bool = False
+    size: int = 12  # tiles on a side of a map
+    steps: int = 10 * EPOCH  # in all, those of pretraining included
+    pretrain: int = 0  # the first so many steps train the inference model of A-NeSI, which is then held fixed
+    maps: int = 10_000  # training maps; there are a tenth as many to validate on, and as many to test on
+    batch_size: int = 70  # maps in a batch
+    learning_rate: float = 5e-4  # of Adam, for perception
+    samples: int = 10  # worlds or perturbed costs drawn for each map
+    deviation: float = 5.0  # of the perturbed costs of I-MLE, in tenths
+    reach: float = 20.0  # λ of I-MLE, in tenths
+    beliefs: int = 200  # drawn in a step of pretraining
+    inference_rate: float = 2.5e-4  # of Adam, for the inference model
+    concentration: float = 0.005  # α of the Dirichlet prior over beliefs
+    channels: int = 32  # the width of the inference model
+    layers: int = 4  # its residual blocks
+    evaluate_every: int = EPOCH  # steps between two looks at the validation maps
+    warcraft: bool = False  # the published maps, in a folder that has to be given, instead of generated ones
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -108,22 +108,6 @@ class PairsConfig(Settings):
 
     Connectives are named as `doxa.fuzzy.logic` names logics: ``"yager(1.5)"``, or ``"product:r"`` for an R-implication.
 
-    Args:
-        relation: the binary predicate to be learnt beside the digits, and with it the knowledge.
-        conjunction: the t-norm; disjunction is its dual.
-        implication: the S-implication of a t-norm, or with ``:r`` its R-implication.
-        s, b0: of the sigmoidal transform of the implication; s = 0 leaves it as it is.
-        forall: a t-norm, ``"log_product"``, or ``"mean_error(p)"``.
-        exists: a t-norm, whose dual is meant, or ``"mean(p)"``.
-        formulas: which groups of rules to use, counted from 1; none given is all of them.
-        weight: of the knowledge, beside the labels; 0 learns from labels only.
-        relation_labels: learn the relation from labelled pairs too.
-        optimizer, learning_rate, momentum: the last is SGD's.
-        steps: a step is a batch of labelled and one of unlabelled images.
-        batch_size: images in each of the two.
-        labelled: how many of the training images have labels.
-        evaluate_every: steps between two looks at the test images.
-
     >>> config = PairsConfig(implication="product:r", s=0)
     >>> config.logic().implies == logic("product:r").implies
     True
@@ -133,23 +117,24 @@ class PairsConfig(Settings):
     """
 
     zero = ("s", "weight", "momentum")
+    # the binary predicate to be learnt beside the digits, and with it the knowledge
     relation: Literal["same", "sum9"] = "same"
-    conjunction: str = "yager(1.5)"
-    implication: str = "product"
-    s: float = 9.0
+    conjunction: str = "yager(1.5)"  # the t-norm; disjunction is its dual
+    implication: str = "product"  # the S-implication of a t-norm, or with ``:r`` its R-implication
+    s: float = 9.0  # of the sigmoidal transform of the implication; s = 0 leaves it as it is
     b0: float = -0.5
-    forall: str = "log_product"
-    exists: str = "mean(1.5)"
-    formulas: tuple[int, ...] = ()
-    weight: float = 10.0
-    relation_labels: bool = True
+    forall: str = "log_product"  # a t-norm, ``"log_product"``, or ``"mean_error(p)"``
+    exists: str = "mean(1.5)"  # a t-norm, whose dual is meant, or ``"mean(p)"``
+    formulas: tuple[int, ...] = ()  # which groups of rules to use, counted from 1; none given is all of them
+    weight: float = 10.0  # of the knowledge, beside the labels; 0 learns from labels only
+    relation_labels: bool = True  # learn the relation from labelled pairs too
     optimizer: Literal["adam", "sgd"] = "adam"
     learning_rate: float = 1e-3
-    momentum: float = 0.5
-    steps: int = 70_000
-    batch_size: int = 64
-    labelled: int = 600
-    evaluate_every: int = 1000
+    momentum: float = 0.5  # of SGD
+    steps: int = 70_000  # a step is a batch of labelled and one of unlabelled images
+    batch_size: int = 64  # images in each of the two
+    labelled: int = 600  # how many of the training images have labels
+    evaluate_every: int = 1000  # steps between two looks at the test images
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -39,39 +39,26 @@ THRESHOLD = 0.01
 class SatConfig(Settings):
     """How random vectors are refined towards random 3-SAT formulas.
 
-    Args:
-        logic: in which the formulas are read.
-        method: ``"refine"`` or ``"adam"``, as in the chapter; ``"restarts"``, ``"hybrid"`` and ``"guarantee"`` begin
-            with refinement and do more.
-        schedule: α of refinement.
-        beta: β of Adam, the weight of the distance.
-        target: the wanted truth.
-        clauses: the first so many of the 91.
-        steps: how many times ``formulas`` are refined.
-        formulas: so many at a time.
-        vectors: for each formula; Adam takes its norms over all of them together.
-        passes: at most so many, or steps of Adam.
-        times: copies of each vector, for restarts.
-        satlib: SATLIB's own formulas, in a folder that has to be given, instead of generated ones.
-
     >>> SatConfig(logic="product", method="adam", beta=0.1).target
     1.0
     """
 
     zero = ("target",)
     save_every = 1
-    logic: LogicName = "godel"
+    logic: LogicName = "godel"  # in which the formulas are read
+    # ``"refine"`` or ``"adam"``, as in the chapter; ``"restarts"``, ``"hybrid"`` and ``"guarantee"`` begin with
+    # refinement and do more
     method: Literal["refine", "adam", "restarts", "hybrid", "guarantee"] = "refine"
-    schedule: float = 1.0
-    beta: float = 0.0
-    target: float = 1.0
-    clauses: int = ALL_CLAUSES
-    steps: int = 5
-    formulas: int = 10
-    vectors: int = 10
-    passes: int = 500
-    times: int = 200
-    satlib: bool = False
+    schedule: float = 1.0  # α of refinement
+    beta: float = 0.0  # β of Adam, the weight of the distance
+    target: float = 1.0  # the wanted truth
+    clauses: int = ALL_CLAUSES  # the first so many of the 91
+    steps: int = 5  # how many times ``formulas`` are refined
+    formulas: int = 10  # so many at a time
+    vectors: int = 10  # for each formula; Adam takes its norms over all of them together
+    passes: int = 500  # at most so many, or steps of Adam
+    times: int = 200  # copies of each vector, for restarts
+    satlib: bool = False  # SATLIB's own formulas, in a folder that has to be given, instead of generated ones
 
     def __post_init__(self) -> None:
         super().__post_init__()

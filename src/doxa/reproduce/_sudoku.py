@@ -44,28 +44,18 @@ def told_right(likely: Iterable[Tensor], beliefs: Iterable[Belief], puzzles: Sud
 class SudokuConfig(Settings):
     """Learn the digits of grids from whether these are Sudokus, by exact inference.
 
-    Args:
-        size: of the grids; 4, for the circuit of 9 × 9 is out of reach.
-        steps: batches to learn from; the published number is 300 epochs.
-        puzzles: to train on, and as many to test on; half of them are correct.
-        batch_size: puzzles in a batch.
-        learning_rate: of Adam at its highest.
-        decay: the step at which the learning rate has fallen to 0, along half a cosine; 0 leaves it as it is.
-        average: decay of the moving average of the parameters that is tested; 0 tests the last parameters themselves.
-        save_every: steps between two checkpoints; the last one counts.
-
     >>> SudokuConfig().steps
     3000
     """
 
-    size: int = 4
-    steps: int = 3000
-    puzzles: int = 200
-    batch_size: int = 20
-    learning_rate: float = 1e-3
-    decay: int = 0
-    average: float = 0.0
-    save_every: int = 500
+    size: int = 4  # of the grids; 4, for the circuit of 9 × 9 is out of reach
+    steps: int = 3000  # batches to learn from; the published number is 300 epochs
+    puzzles: int = 200  # to train on, and as many to test on; half of them are correct
+    batch_size: int = 20  # puzzles in a batch
+    learning_rate: float = 1e-3  # of Adam at its highest
+    decay: int = 0  # the step at which the learning rate has fallen to 0, along half a cosine; 0 leaves it as it is
+    average: float = 0.0  # decay of the moving average of the parameters that is tested; 0 tests the last ones
+    save_every: int = 500  # steps between two checkpoints; the last one counts
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,41 +103,26 @@ class SudokuPairsConfig(Settings):
 
         q(correct | P) = ∏_k q(the cells i_k and j_k differ | P[i_k], P[j_k]).
 
-    Args:
-        size: of the grids, 4 or 9.
-        closed_form: take 1 - Σ_v P[i, v] P[j, v] for each pair, instead of a network that learns it.
-        steps: in all, those of pretraining included.
-        pretrain: the first so many steps train the network of pairs alone.
-        puzzles: to train on, and as many to test on; half of them are correct.
-        batch_size: puzzles in a batch.
-        samples: pairs of beliefs drawn from the prior in a step.
-        hidden: the width of the network of pairs, which has two hidden layers.
-        spread: the first weights of perception's last layer are larger by this factor. Where all cells are believed to
-            be alike, the loss has a saddle, from which small differences between nine digits do not lead away.
-        learning_rate: of perception, by Adam, at its highest.
-        inference_rate: of the network of pairs, by Adam, at its highest.
-        decay: the step at which both have fallen to 0, along half a cosine; 0 leaves them as they are.
-        average: decay of the moving average of the parameters that is tested; 0 tests the last parameters themselves.
-        save_every: steps between two checkpoints; the last one counts.
-
     >>> SudokuPairsConfig(size=9, closed_form=True).hidden
     100
     """
 
-    size: int = 4
-    closed_form: bool = False
-    steps: int = 10_000
-    pretrain: int = 0
-    puzzles: int = 200
-    batch_size: int = 20
-    samples: int = 500
-    hidden: int = 100
+    size: int = 4  # of the grids, 4 or 9
+    closed_form: bool = False  # take 1 - Σ_v P[i, v] P[j, v] for each pair, instead of a network that learns it
+    steps: int = 10_000  # in all, those of pretraining included
+    pretrain: int = 0  # the first so many steps train the network of pairs alone
+    puzzles: int = 200  # to train on, and as many to test on; half of them are correct
+    batch_size: int = 20  # puzzles in a batch
+    samples: int = 500  # pairs of beliefs drawn from the prior in a step
+    hidden: int = 100  # the width of the network of pairs, which has two hidden layers
+    # the first weights of perception's last layer are larger by this factor. Where all cells are believed to be alike,
+    # the loss has a saddle, from which small differences between nine digits do not lead away
     spread: float = 1.0
-    learning_rate: float = 1e-3
-    inference_rate: float = 3e-3
-    decay: int = 0
-    average: float = 0.0
-    save_every: int = 500
+    learning_rate: float = 1e-3  # of perception, by Adam, at its highest
+    inference_rate: float = 3e-3  # of the network of pairs, by Adam, at its highest
+    decay: int = 0  # the step at which both have fallen to 0, along half a cosine; 0 leaves them as they are
+    average: float = 0.0  # decay of the moving average of the parameters that is tested; 0 tests the last ones
+    save_every: int = 500  # steps between two checkpoints; the last one counts
 
     def __post_init__(self) -> None:
         if self.size not in (4, 9):

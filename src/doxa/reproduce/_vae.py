@@ -14,23 +14,10 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution, Independent, OneHotCategorical
 from torch.nn.functional import leaky_relu, linear, logsigmoid, softplus
 
+from doxa import stochastic
 from doxa.data import MNIST, Batches
 from doxa.errors import ConfigError
 from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, by_budget, descend, saved, train
-from doxa.stochastic import (
-    ARM,
-    GO,
-    REBAR,
-    RELAX,
-    DisARM,
-    Estimator,
-    GumbelSoftmax,
-    LeaveOneOut,
-    Score,
-    SumAndSample,
-    Tape,
-    UnorderedSet,
-)
 from doxa.train import Result, Run
 from doxa.train.report._page import figure
 
@@ -120,29 +107,19 @@ EPOCH = 938  # batches of 64 in the 60,000 training images
 class VAEConfig(Settings):
     """One row of the table of discrete VAEs.
 
-    Args:
-        latents: 20 Bernoulli variables, or 20 categorical ones of ten values.
-        estimator: a name, and after ``@`` the number of samples.
-        steps: batches to learn from; the default is the published 100 epochs.
-        batch_size: images in a batch.
-        learning_rate: of Adam, for the model and for what an estimator learns.
-        temperature: of the Gumbel relaxations at the start.
-        cooling: the share that this temperature loses in each step.
-        evaluate_every: steps between two looks at the test images.
-
     >>> VAEConfig("categorical", "loo@5").steps
     93800
     """
 
     zero = ("cooling",)
-    latents: Latents = "bernoulli"
-    estimator: str = "loo@5"
-    steps: int = 100 * EPOCH
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    temperature: float = 1.0
-    cooling: float = 1e-5
-    evaluate_every: int = EPOCH
+    latents: Latents = "bernoulli"  # 20 Bernoulli variables, or 20 categorical ones of ten values
+    estimator: str = "loo@5"  # a name, and after ``@`` the number of samples
+    steps: int = 100 * EPOCH  # batches to learn from; the default is the published 100 epochs
+    batch_size: int = 64  # images in a batch
+    learning_rate: float = 1e-3  # of Adam, for the model and for what an estimator learns
+    temperature: float = 1.0  # of the Gumbel relaxations at the start
+    cooling: float = 1e-5  # the share that this temperature loses in each step
+    evaluate_every: int = EPOCH  # steps between two looks at the test images
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,9 +153,9 @@ class VAEConfig(Settings):
         def step(i: int) -> Tensor:
             nonlocal x
             x = batches.next()[0].float()
-            if isinstance(estimator, GumbelSoftmax):
+            if isinstance(estimator, stochastic.GumbelSoftmax):
                 estimator.temperature = self.temperature * (1 - self.cooling) ** i
-            tape = Tape(batch_dims=1, generator=noise)
+            tape = stochastic.Tape(batch_dims=1, generator=noise)
             logits = model.logits(x)
             z = tape.sample(model.posterior(logits), estimator)
             tape.cost(_reconstruction(model, z, x, estimator))
@@ -194,7 +171,7 @@ class VAEConfig(Settings):
 
         def evaluate() -> dict[str, float]:
             found = {"test": negative_elbo(model, unseen, given.seed)}
-            if isinstance(estimator, GumbelSoftmax) and not estimator.hard:
+            if isinstance(estimator, stochastic.GumbelSoftmax) and not estimator.hard:
                 found["relaxed_test"] = negative_elbo(model, unseen, given.seed, estimator)
             return found
 
@@ -206,18 +183,18 @@ class VAEConfig(Settings):
 
 
 Cost = Callable[[Tensor], Tensor]
-MAKE: dict[str, Callable[[int, Cost, DiscreteVAE], Estimator]] = {
-    "score": lambda n, cost, model: Score(n),
-    "loo": lambda n, cost, model: LeaveOneOut(n),
-    "rebar": lambda n, cost, model: REBAR(cost, n),
-    "relax": lambda n, cost, model: RELAX(ControlVariate(cost, model), n),
-    "unordered-set": lambda n, cost, model: UnorderedSet(n),
-    "gumbel": lambda n, cost, model: GumbelSoftmax(n=n),
-    "gumbel-st": lambda n, cost, model: GumbelSoftmax(n=n, hard=True),
-    "arm": lambda n, cost, model: ARM(n),
-    "disarm": lambda n, cost, model: DisARM(n),
-    "go": lambda n, cost, model: GO(n),
-    "sum-and-sample": lambda n, cost, model: SumAndSample(n, top=1),
+MAKE: dict[str, Callable[[int, Cost, DiscreteVAE], stochastic.Estimator]] = {
+    "score": lambda n, cost, model: stochastic.Score(n),
+    "loo": lambda n, cost, model: stochastic.LeaveOneOut(n),
+    "rebar": lambda n, cost, model: stochastic.REBAR(cost, n),
+    "relax": lambda n, cost, model: stochastic.RELAX(ControlVariate(cost, model), n),
+    "unordered-set": lambda n, cost, model: stochastic.UnorderedSet(n),
+    "gumbel": lambda n, cost, model: stochastic.GumbelSoftmax(n=n),
+    "gumbel-st": lambda n, cost, model: stochastic.GumbelSoftmax(n=n, hard=True),
+    "arm": lambda n, cost, model: stochastic.ARM(n),
+    "disarm": lambda n, cost, model: stochastic.DisARM(n),
+    "go": lambda n, cost, model: stochastic.GO(n),
+    "sum-and-sample": lambda n, cost, model: stochastic.SumAndSample(n, top=1),
 }
 
 
@@ -246,20 +223,24 @@ def backward_with_variance(
 
 
 @torch.no_grad()
-def negative_elbo(model: DiscreteVAE, images: Tensor, seed: int, relaxation: Estimator | None = None) -> float:
+def negative_elbo(
+    model: DiscreteVAE, images: Tensor, seed: int, relaxation: stochastic.Estimator | None = None
+) -> float:
     """The average −ELBO of images, with one sample for each: of the posterior itself, or of a relaxation of it."""
     noise, total = torch.Generator().manual_seed(seed), 0.0
     for chunk in torch.split(images, 1000):
         x = chunk.float()
         logits = model.logits(x)
-        z = Tape(batch_dims=1, generator=noise).sample(model.posterior(logits), relaxation or Score())
+        z = stochastic.Tape(batch_dims=1, generator=noise).sample(
+            model.posterior(logits), relaxation or stochastic.Score()
+        )
         total += float((model.reconstruction(z, x) + model.divergence(logits)).double().sum())
     return total / len(images)
 
 
-def _reconstruction(model: DiscreteVAE, z: Tensor, x: Tensor, estimator: Estimator) -> Tensor:
+def _reconstruction(model: DiscreteVAE, z: Tensor, x: Tensor, estimator: stochastic.Estimator) -> Tensor:
     """The cost of every sample. ARM and GO give weight 0 to all after the first n: no gradient is needed there."""
-    live = estimator.n if isinstance(estimator, ARM | GO) else len(z)
+    live = estimator.n if isinstance(estimator, stochastic.ARM | stochastic.GO) else len(z)
     cost = model.reconstruction(z[:live], x)
     if live == len(z):
         return cost

@@ -40,52 +40,33 @@ CALIBRATED = 100
 class AmortizedAdditionConfig(Settings):
     """Learn digits from sums of two numbers, by -log q(sum) of an inference model that is learnt too.
 
-    Args:
-        digits: N, of each number; the training digits make 60,000 / 2N sums, each digit being in one of them.
-        variant: ``"predict"`` learns q(y | P) only, ``"explain"`` also q(w | y, P), ``"prune"`` that with the pruner of
-            sums; ``"no-prior"`` predicts only, and learns from the beliefs of perception instead of a prior.
-        model: ``"mlp"``, a network for each digit, with a Dirichlet prior that is fitted, as published; or ``"scan"``,
-            one cell for all columns, with a mixture of Dirichlet priors.
-        steps: in all, those of pretraining included.
-        pretrain: the first so many steps train the inference model alone.
-        batch_size: sums in a batch.
-        samples: beliefs drawn from the prior in a step.
-        hidden: the width of the inference model.
-        learning_rate: of perception, by AdamW, at its highest.
-        inference_rate: of the inference model, by Adam, at its highest.
-        warmup: so many steps in which each of the two rises along a line.
-        decay: the step at which both have fallen to 0, along half a cosine; 0 leaves them as they are.
-        weight_decay: of AdamW.
-        average: decay of the moving average of all parameters that is tested; 0 tests the last parameters themselves.
-        shift: each training image is moved by at most so many pixels up or down and left or right, anew every time.
-        beams: the width of the search for the most probable sum.
-        curve: so many steps between two looks at the accuracies, which choose nothing; 0 takes none but the last.
-        validation: so many training digits are held out and measured instead of the test digits, to choose settings.
-        save_every: steps between two checkpoints; the last one counts.
-
     >>> AmortizedAdditionConfig(digits=15, variant="explain").model
     'scan'
     """
 
-    digits: int = 1
+    digits: int = 1  # N, of each number; the training digits make 60,000 / 2N sums, each digit being in one of them
+    # ``"predict"`` learns q(y | P) only, ``"explain"`` also q(w | y, P), ``"prune"`` that with the pruner of sums;
+    # ``"no-prior"`` predicts only, and learns from the beliefs of perception instead of a prior
     variant: Variant = "predict"
+    # ``"mlp"``, a network for each digit, with a Dirichlet prior that is fitted, as published; or ``"scan"``, one cell
+    # for all columns, with a mixture of Dirichlet priors
     model: ModelName = "scan"
-    steps: int = 10_000
-    pretrain: int = 0
-    batch_size: int = 16
-    samples: int = 600
-    hidden: int = 64
-    learning_rate: float = 1e-3
-    inference_rate: float = 1e-3
-    warmup: int = 1
-    decay: int = 0
-    weight_decay: float = 0.0
-    average: float = 0.0
-    shift: int = 0
-    beams: int = 8
-    curve: int = 0
-    validation: int = 0
-    save_every: int = 500
+    steps: int = 10_000  # in all, those of pretraining included
+    pretrain: int = 0  # the first so many steps train the inference model alone
+    batch_size: int = 16  # sums in a batch
+    samples: int = 600  # beliefs drawn from the prior in a step
+    hidden: int = 64  # the width of the inference model
+    learning_rate: float = 1e-3  # of perception, by AdamW, at its highest
+    inference_rate: float = 1e-3  # of the inference model, by Adam, at its highest
+    warmup: int = 1  # so many steps in which each of the two rises along a line
+    decay: int = 0  # the step at which both have fallen to 0, along half a cosine; 0 leaves them as they are
+    weight_decay: float = 0.0  # of AdamW
+    average: float = 0.0  # decay of the moving average of the parameters that is tested; 0 tests the last ones
+    shift: int = 0  # each training image is moved by at most so many pixels each way, anew every time
+    beams: int = 8  # the width of the search for the most probable sum
+    curve: int = 0  # so many steps between two looks at the accuracies, which choose nothing; 0 takes none but the last
+    validation: int = 0  # so many training digits are held out and measured in place of the test digits
+    save_every: int = 500  # steps between two checkpoints; the last one counts
 
     def training(self, given: Given) -> Training:
         mnist = held_out(given.mnist(), self.validation, seed=given.seed)

@@ -18,35 +18,22 @@ from doxa.reproduce.digits._reading import believe, held_out, pairings, percent,
 class ExactAdditionConfig(Settings):
     """Learn digits from sums of two numbers, by -log p(sum) computed exactly.
 
-    Args:
-        digits: N, of each number; the training digits make 60,000 / 2N sums, each digit being in one of them.
-        steps: batches to learn from.
-        batch_size: sums in a batch.
-        learning_rate: of AdamW at its highest.
-        warmup: so many steps in which the learning rate rises to it along a line.
-        decay: the step at which it has fallen to 0, along half a cosine.
-        weight_decay: of AdamW.
-        average: decay of the moving average of the parameters that is tested.
-        shift: each training image is moved by at most so many pixels up or down and left or right, anew every time.
-        validation: so many training digits are held out and measured instead of the test digits, to choose settings.
-        save_every: steps between two checkpoints; the last one counts.
-
     >>> ExactAdditionConfig(digits=4).validation
     0
     """
 
     zero = ("weight_decay",)
-    digits: int = 1
-    steps: int = 10_000
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    warmup: int = 500
-    decay: int = 10_000
-    weight_decay: float = 0.01
-    average: float = 0.999
-    shift: int = 0
-    validation: int = 0
-    save_every: int = 1000
+    digits: int = 1  # N, of each number; the training digits make 60,000 / 2N sums, each digit being in one of them
+    steps: int = 10_000  # batches to learn from
+    batch_size: int = 64  # sums in a batch
+    learning_rate: float = 1e-3  # of AdamW at its highest
+    warmup: int = 500  # so many steps in which the learning rate rises to it along a line
+    decay: int = 10_000  # the step at which it has fallen to 0, along half a cosine
+    weight_decay: float = 0.01  # of AdamW
+    average: float = 0.999  # decay of the moving average of the parameters that is tested
+    shift: int = 0  # each training image is moved by at most so many pixels each way, anew every time
+    validation: int = 0  # so many training digits are held out and measured in place of the test digits
+    save_every: int = 1000  # steps between two checkpoints; the last one counts
 
     def training(self, given: Given) -> Training:
         mnist = held_out(given.mnist(), self.validation, seed=given.seed)

@@ -35,22 +35,15 @@ LOCAL_MINIMUM = 60.0
 class RefineAdditionConfig(Settings):
     """Learn digits from sums of two of them, through a Gödel refinement layer.
 
-    Args:
-        pairs: how many pairs of training digits there are, each digit being in one of them.
-        steps: batches to learn from.
-        batch_size: pairs in a batch.
-        learning_rate: of Adam.
-        save_every: steps between two checkpoints; the last one counts.
-
     >>> RefineAdditionConfig(pairs=3000, steps=720).learning_rate
     0.01
     """
 
-    pairs: int = 30_000
-    steps: int = 1175
-    batch_size: int = 128
-    learning_rate: float = 0.01
-    save_every: int = 200
+    pairs: int = 30_000  # how many pairs of training digits there are, each digit being in one of them
+    steps: int = 1175  # batches to learn from
+    batch_size: int = 128  # pairs in a batch
+    learning_rate: float = 0.01  # of Adam
+    save_every: int = 200  # steps between two checkpoints; the last one counts
 
     def training(self, given: Given) -> Training:
         mnist = given.mnist()

@@ -23,22 +23,15 @@ from doxa.train.tasks._network import digit_network
 class DigitsConfig(Settings):
     """What `train_digits` does.
 
-    Args:
-        steps: how many batches are learned from; the default takes about a minute on one core.
-        batch_size: digits in a batch.
-        learning_rate: of Adam.
-        validation: how many training digits are held out to choose the best checkpoint by.
-        evaluate_every: steps between two looks at them.
-
     >>> DigitsConfig(steps=100).learning_rate
     0.001
     """
 
-    steps: int = 5000
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    validation: int = 10_000
-    evaluate_every: int = 500
+    steps: int = 5000  # how many batches are learned from; the default takes about a minute on one core
+    batch_size: int = 64  # digits in a batch
+    learning_rate: float = 1e-3  # of Adam
+    validation: int = 10_000  # how many training digits are held out to choose the best checkpoint by
+    evaluate_every: int = 500  # steps between two looks at them
 
     def training(self, given: Given) -> Training:
         mnist = given.mnist()

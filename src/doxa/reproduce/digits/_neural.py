@@ -68,28 +68,18 @@ class DigitsBaseline(nn.Module):
 class NeuralConfig(Settings):
     """Learn the sum of two numbers, or whether a grid is a Sudoku, straight from the images.
 
-    Args:
-        task: what to learn.
-        size: the digits of each number, or the cells on a side of a grid.
-        steps: batches to learn from.
-        batch_size: rows in a batch.
-        learning_rate: of Adam.
-        hidden: the width of the layer that joins what is seen in the images.
-        puzzles: grids to train on, and as many to test on; half of them are correct.
-        save_every: steps between two checkpoints; the last one counts.
-
     >>> NeuralConfig("sudoku", 9).puzzles
     200
     """
 
-    task: Literal["addition", "sudoku"] = "addition"
-    size: int = 1
-    steps: int = 3000
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    hidden: int = 256
-    puzzles: int = 200
-    save_every: int = 500
+    task: Literal["addition", "sudoku"] = "addition"  # what to learn
+    size: int = 1  # the digits of each number, or the cells on a side of a grid
+    steps: int = 3000  # batches to learn from
+    batch_size: int = 64  # rows in a batch
+    learning_rate: float = 1e-3  # of Adam
+    hidden: int = 256  # the width of the layer that joins what is seen in the images
+    puzzles: int = 200  # grids to train on, and as many to test on; half of them are correct
+    save_every: int = 500  # steps between two checkpoints; the last one counts
 
     def training(self, given: Given) -> Training:
         mnist = given.mnist()

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -64,18 +63,17 @@ def stuck_lukasiewicz(x: Tensor) -> Tensor:
     return (a + b < 1) & (c < a)
 
 
-FORMULAS: Mapping[str, Callable[[TNorm, Tensor], Tensor]] = MappingProxyType(
-    {"(a ⊗ b) ⊕ (c ⊗ ¬a)": choice, "(a ⊕ b) ⊗ (¬a ⊕ c)": clauses}
-)
+FORMULAS: Mapping[str, Callable[[TNorm, Tensor], Tensor]] = {
+    "(a ⊗ b) ⊕ (c ⊗ ¬a)": choice,
+    "(a ⊕ b) ⊗ (¬a ⊕ c)": clauses,
+}
 CHOICE, CLAUSES = FORMULAS
-EXACT: Mapping[tuple[str, str], Fraction] = MappingProxyType(
-    {
-        (CHOICE, "godel"): Fraction(1),
-        (CHOICE, "lukasiewicz"): Fraction(5, 6),
-        (CLAUSES, "godel"): Fraction(7, 8),
-        (CLAUSES, "lukasiewicz"): Fraction(1),
-    }
-)
+EXACT: Mapping[tuple[str, str], Fraction] = {
+    (CHOICE, "godel"): Fraction(1),
+    (CHOICE, "lukasiewicz"): Fraction(5, 6),
+    (CLAUSES, "godel"): Fraction(7, 8),
+    (CLAUSES, "lukasiewicz"): Fraction(1),
+}
 
 
 @dataclass(frozen=True)
