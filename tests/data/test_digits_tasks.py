@@ -14,7 +14,7 @@ from doxa.data import MNIST, Batches, digits_task, normalize
 from doxa.data._digits import reference_accuracy
 from doxa.errors import ConfigError, DataError, ProblemError
 from doxa.problem import addition, multiplication, remainder
-from doxa.reproduce.digits._neural import DigitsBaseline
+from doxa.reproduce._neural import DigitsBaseline
 
 
 def marked(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

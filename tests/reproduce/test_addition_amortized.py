@@ -15,8 +15,7 @@ from doxa.data import MNIST, write_idx
 from doxa.errors import ConfigError, RunError
 from doxa.problem import addition
 from doxa.reproduce import ADDITION
-from doxa.reproduce._experiment import train
-from doxa.reproduce.addition._amortized import (
+from doxa.reproduce._amortized import (
     AMORTIZED_ENTRIES,
     AmortizedAdditionConfig,
     Learner,
@@ -24,7 +23,8 @@ from doxa.reproduce.addition._amortized import (
     make_engine,
     measure,
 )
-from doxa.reproduce.addition._explanations import explanation_figures
+from doxa.reproduce._experiment import train
+from doxa.reproduce._explanations import explanation_figures
 from doxa.train import Run
 
 SHORT = AmortizedAdditionConfig(

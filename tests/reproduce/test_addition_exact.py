@@ -13,9 +13,9 @@ from doxa.data import MNIST, write_idx
 from doxa.errors import ConfigError
 from doxa.exact import Elimination
 from doxa.problem import addition
+from doxa.reproduce._addition import EXACT_ENTRIES, ExactAdditionConfig, measure
 from doxa.reproduce._experiment import train
-from doxa.reproduce.addition._exact import EXACT_ENTRIES, ExactAdditionConfig, measure
-from doxa.reproduce.digits._reading import shifted
+from doxa.reproduce._reading import shifted
 from doxa.train import Run
 
 

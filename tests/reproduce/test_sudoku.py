@@ -16,6 +16,7 @@ from doxa.exact import Elimination
 from doxa.problem import Belief, Factor, Problem, Variable, tabulate
 from doxa.reproduce import SUDOKU
 from doxa.reproduce._experiment import train
+from doxa.reproduce._reading import believe
 from doxa.reproduce._sudoku import (
     PairsLearner,
     SudokuConfig,
@@ -24,7 +25,6 @@ from doxa.reproduce._sudoku import (
     single_pair,
     sudoku_constraint,
 )
-from doxa.reproduce.digits._reading import believe
 from doxa.train import Run
 
 

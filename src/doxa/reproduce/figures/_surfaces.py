@@ -1,4 +1,4 @@
-"""Surfaces over the unit square: operators of two arguments, and their derivatives by autograd; pictures of operators."""
+"""Surfaces over the unit square: operators of two arguments, and their derivatives by autograd."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,12 +12,14 @@ from torch.nn.functional import cross_entropy
 
 from doxa.data import MNIST, Batches
 from doxa.reproduce._experiment import Given, Settings, Training, descend, train
-from doxa.reproduce.digits._digits_report import write_report
-from doxa.reproduce.digits._reading import read
+from doxa.reproduce._reading import read
 from doxa.train import Row, Run, results_table
+from doxa.train.report._page import Section, figure, picture, write_page
 from doxa.train.runs._state import seeded
 from doxa.train.runs._table import ResultsTable
 from doxa.train.tasks._network import digit_network
+
+_SHOWN = 12  # pictures of digits in a row
 
 
 @dataclass(frozen=True)
@@ -114,3 +117,76 @@ def train_digits(
         log_probs = read(network, mnist.test_images.cpu()).log_softmax(1)
     write_report(run, table, mnist.test_images.cpu(), mnist.labels("test").cpu(), log_probs)
     return table
+
+
+def write_report(run: Run, table: ResultsTable, images: Tensor, labels: Tensor, log_probs: Tensor) -> None:
+    """Write ``report.html`` and its figures into the folder of a run that is done, for test images ``(n, 28, 28)``."""
+    row = table.rows[0]
+    result = {
+        row.metric: f"{row.mean:.2f}",
+        "published": f"{row.published} ({row.source})",
+        "budget": row.budget,
+        "CPU time": f"{row.cpu_seconds[0]:.0f} s",
+    }
+    guesses = log_probs.argmax(1)
+    wrong = (guesses != labels).nonzero().flatten()
+    surest = wrong[log_probs[wrong].max(1).values.argsort(descending=True)]
+    curve = picture(_curve(run.metrics()), run.figures / "learning-curve.png")
+    counts = torch.bincount(10 * labels + guesses, minlength=100).reshape(10, 10)
+    drawing, (axes,) = figure(1, 1, size=(6, 6))
+    draw_confusion(axes, counts, [[str(count) for count in row] for row in counts.tolist()])
+    confusion = picture(drawing, run.figures / "confusion.png")
+    first, mistakes = torch.arange(min(_SHOWN, len(labels))), surest[:_SHOWN]
+    sections = [
+        Section("Result", table=result),
+        Section("Learning curve", "The loss on each logged batch, and the accuracy on digits held out.", png=curve),
+        Section(
+            "Confusion", "How often each digit (row) is read as each digit (column), on the test set.", png=confusion
+        ),
+        Section(
+            "The first test digits",
+            "Above each, what the network reads and how sure it is.",
+            png=picture(_digits(images, labels, log_probs, first), run.figures / "digits.png"),
+        ),
+        Section(
+            "Its surest mistakes",
+            f"{len(wrong):,} of {len(labels):,} test digits are misread. In brackets, the true digit.",
+            png=picture(_digits(images, labels, log_probs, mistakes), run.figures / "mistakes.png"),
+        ),
+    ]
+    write_page(run.path / "report.html", "A digit classifier", sections, run)
+
+
+def _curve(metrics: list[dict[str, Any]]) -> Any:
+    drawing, (left, right) = figure(1, 2, size=(9, 3))
+    for axes, name, title in [(left, "loss", "loss"), (right, "validation_accuracy", "validation accuracy (%)")]:
+        points = [(line["step"], line[name]) for line in metrics if name in line]
+        values = [100 * value if axes is right else value for _, value in points]
+        axes.plot([step for step, _ in points], values, marker="o" if axes is right else None, linewidth=1)
+        axes.set(xlabel="step", title=title)
+        axes.grid(alpha=0.3)
+    left.set_yscale("log")
+    return drawing
+
+
+def draw_confusion(axes: Any, counts: Tensor, cells: list[list[str]]) -> None:
+    """How often each digit (row) is read as each digit (column), with what is written into the cells."""
+    shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
+    axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the root makes rare mistakes visible
+    for row in range(10):
+        for column in range(10):
+            colour = "white" if shares[row, column] > 0.3 else "black"
+            axes.text(column, row, cells[row][column], ha="center", va="center", color=colour, fontsize=7)
+    axes.set(xlabel="read as", ylabel="is", xticks=range(10), yticks=range(10))
+
+
+def _digits(images: Tensor, labels: Tensor, log_probs: Tensor, chosen: Tensor) -> Any:
+    drawing, cells = figure(2, _SHOWN // 2, size=(9, 3.6))
+    for axes in cells:
+        axes.axis("off")
+    for axes, i in zip(cells, chosen.tolist(), strict=False):
+        axes.imshow(255 - images[i].numpy(), cmap="gray", vmin=0, vmax=255)
+        guess, truth = int(log_probs[i].argmax()), int(labels[i])
+        sure = f"{100 * float(log_probs[i].max().exp()):.0f} %"
+        axes.set_title(f"{guess}, {sure}" if guess == truth else f"{guess}, {sure} [{truth}]", fontsize=9)
+    return drawing

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from doxa.data import Batches, digits_task, normalize, sudoku_problem, visual_sudoku
 from doxa.problem import Problem, addition
 from doxa.reproduce._experiment import Entry, Given, Settings, Training, descend
-from doxa.reproduce.digits._reading import pairings, reference
+from doxa.reproduce._reading import pairings, reference
 from doxa.train.tasks._network import digit_network
 
 PAIRINGS = 10

@@ -12,8 +12,8 @@ from doxa.data import MNIST, digits_task
 from doxa.errors import ConfigError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Explanations
-from doxa.reproduce.addition._amortized import load_learner
-from doxa.reproduce.digits._reading import believe
+from doxa.reproduce._amortized import load_learner
+from doxa.reproduce._reading import believe
 from doxa.reproduce.figures._gallery import Gallery, Illustration
 from doxa.train.report._page import blank
 

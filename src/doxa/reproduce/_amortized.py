@@ -25,7 +25,7 @@ from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Problem, addition
 from doxa.reproduce._experiment import Entry, Given, Settings, Training, moving_average
-from doxa.reproduce.digits._reading import believe, held_out, pairings, percent, perception, read, reference, shifted
+from doxa.reproduce._reading import believe, held_out, pairings, percent, perception, read, reference, shifted
 from doxa.train import Run, load_config
 
 Variant = Literal["predict", "explain", "prune", "no-prior"]
