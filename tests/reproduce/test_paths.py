@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from tests.data.warcraft import write_warcraft
 from torch import Tensor
 
 from doxa.amortized import AmortizedReasoner
 from doxa.data import map_tiles, optimal_paths, terrain_maps
-from doxa.data._paths import write_warcraft
 from doxa.errors import ConfigError, DataError
 from doxa.problem import Belief, shortest_path
 from doxa.reproduce import PATHS, reproduce
@@ -162,7 +162,7 @@ def test_the_gradient_of_imle_is_that_of_two_paths() -> None:
 def test_published_maps(tmp_path: Path) -> None:
     config = replace(SMALL, steps=3, maps=20, warcraft=True, batch_size=5)
     for split, n in (("train", 20), ("val", 2), ("test", 2)):
-        write_warcraft(terrain_maps(split, n, size=6, seed=9), tmp_path / "6x6", split)  # type: ignore[arg-type]
+        write_warcraft(terrain_maps(split, n, size=6, seed=9), tmp_path / "6x6", split)
     result = paths.train(config, tmp_path / "run", seed=0, data=tmp_path, progress=False)
     assert 0 <= result.metrics["optimal"] <= 100
     with pytest.raises(DataError, match="name the folder"):

@@ -46,9 +46,7 @@ class Batches(Generic[Batch]):
     """Rows of data, batch by batch; every epoch in a new order.
 
     The order of an epoch is a function of two numbers, π = π(seed, epoch), and batch k holds the rows
-    π[k·b], …, π[k·b + b - 1] of each column. So three small numbers say where the data stand: `state_dict` can go into
-    a checkpoint at any moment, and what follows `load_state_dict` is what would have followed.
-
+    π[k·b], …, π[k·b + b - 1] of each column. So three small numbers say where the data stand, for `state_dict`.
     A ``for`` loop runs to the end of the current epoch, or for ever with ``endless=True``; it begins where the last one
     stopped. Each batch is a copy, on the device of the data; the order does not depend on the device.
 
@@ -105,15 +103,7 @@ class Batches(Generic[Batch]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch, from 0; equally, how many epochs are complete.
-
-        >>> batches = Batches((torch.arange(4),), 2)
-        >>> for epoch in range(batches.epoch, 3):
-        ...     for (x,) in batches:
-        ...         pass
-        >>> batches.epoch
-        3
-        """
+        """The epoch of the next batch, from 0; equally, how many epochs are complete."""
         return self._epoch
 
     def __len__(self) -> int:
@@ -165,10 +155,7 @@ class Batches(Generic[Batch]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state`` was taken, its seed included.
-
-        Rows, batch size, ``shuffle`` and ``drop_last`` must be those of the saved state: with others the same order
-        cannot follow.
+        """Continue where ``state`` was taken, its seed included, with the same rows, batch size and other settings.
 
         >>> batches = Batches((torch.arange(9),), 2)
         >>> batches.load_state_dict(Batches((torch.arange(9),), 3).state_dict())

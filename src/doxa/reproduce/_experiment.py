@@ -20,13 +20,7 @@ from doxa.train.report._page import picture
 from doxa.train.runs._results import PREFIX_STEP
 from doxa.train.runs._state import seeded
 from doxa.train.runs._table import ResultsTable
-from doxa.train.tasks._settings import (
-    half_cosine,
-    require_decay,
-    require_nonnegative,
-    require_one_of,
-    require_positive,
-)
+from doxa.train.tasks import _settings as settings
 
 
 @dataclass(frozen=True)
@@ -47,26 +41,18 @@ class Given:
 
 @dataclass(frozen=True)
 class Training:
-    """How a run goes, made anew from its configuration before a checkpoint is loaded.
-
-    Args:
-        step, state, evaluate, best, log_every, evaluate_after: see `run_steps`.
-        measure: what is measured after the last step.
-        keep: of the metrics logged at the last step, those that the result keeps beside what is measured; all if none.
-        evaluate_every: in place of the configuration's own.
-        prefix_step: the step whose metrics the result keeps.
-    """
+    """How a run goes, made anew from its configuration before a checkpoint is loaded; see `run_steps`."""
 
     step: Callable[[int], Any]
     state: Mapping[str, Any]
-    measure: Callable[[Run], Mapping[str, float]] = lambda run: {}
-    keep: tuple[str, ...] = ()
+    measure: Callable[[Run], Mapping[str, float]] = lambda run: {}  # what is measured after the last step
+    keep: tuple[str, ...] = ()  # of what is logged at the last step, what the result keeps beside that; all if none
     evaluate: Callable[[], Mapping[str, Any]] | None = None
     best: str | None = None
     log_every: int = 50
-    evaluate_every: int | None = None
+    evaluate_every: int | None = None  # in place of the configuration's own
     evaluate_after: int = 0
-    prefix_step: int = PREFIX_STEP
+    prefix_step: int = PREFIX_STEP  # the step whose metrics the result keeps
 
 
 class Settings:
@@ -86,14 +72,14 @@ class Settings:
         for setting in fields(self):  # type: ignore[arg-type]
             name, value = setting.name, getattr(self, setting.name)
             if get_origin(hints[name]) is Literal:
-                require_one_of(self, name, hints[name])
+                settings.require_one_of(self, name, hints[name])
             elif name == "average":
-                require_decay(self, name)
+                settings.require_decay(self, name)
             elif isinstance(value, int | float) and not isinstance(value, bool):
                 if setting.default == 0 or name in self.zero:
-                    require_nonnegative(self, name)
+                    settings.require_nonnegative(self, name)
                 elif setting.default > 0:
-                    require_positive(self, name)
+                    settings.require_positive(self, name)
 
     def rate(self, highest: float, step: int, first: int = 0) -> float:
         """The learning rate of a step, for what starts to learn at the step ``first``, both counted from 0.
@@ -101,7 +87,7 @@ class Settings:
         It rises along a line for ``warmup`` steps, and has fallen to 0 along half a cosine at the step ``decay``.
         """
         done = step - first
-        return highest * min(1.0, (done + 1) / self.warmup) * half_cosine(done, self.decay - first)
+        return highest * min(1.0, (done + 1) / self.warmup) * settings.half_cosine(done, self.decay - first)
 
     def training(self, given: Given) -> Training:
         """How a run with these settings goes."""
@@ -153,15 +139,13 @@ def _parameters(state: Mapping[str, Any]) -> list[Tensor]:
     return [p for thing in state.values() if isinstance(thing, nn.Module) for p in thing.parameters()]
 
 
-def descend(loss: Tensor, *optimizers: torch.optim.Optimizer, rate: float | None = None) -> Tensor:
+def descend(loss: Tensor, optimizer: torch.optim.Optimizer, *, rate: float | None = None) -> Tensor:
     """One step down the gradient of a loss, with a learning rate where one is given; returns the loss, detached."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups if rate is not None else ():
-            group["lr"] = rate
-        optimizer.zero_grad()
+    for group in optimizer.param_groups if rate is not None else ():
+        group["lr"] = rate
+    optimizer.zero_grad()
     torch.autograd.backward(loss)
-    for optimizer in optimizers:
-        optimizer.step()
+    optimizer.step()
     return loss.detach()
 
 
@@ -189,20 +173,14 @@ def by_budget(results: Iterable[Result]) -> dict[tuple[str, int], list[Result]]:
 class Entry:
     """A named configuration: one row of a published table, or one of our own.
 
-    Args:
-        name: ``table/row`` in lower case, such as ``"implications/reichenbach"``.
-        config: a frozen dataclass; its field ``steps`` is the budget.
-        published: published values by the name of the metric.
-        source: where they were published.
-
     >>> Entry("implications/reichenbach", config=None, published={"accuracy": 96.1}).table
     'implications'
     """
 
-    name: str
-    config: Any
-    published: Mapping[str, float] = field(default_factory=dict)
-    source: str = ""
+    name: str  # ``table/row`` in lower case
+    config: Any  # a frozen dataclass; its field ``steps`` is the budget
+    published: Mapping[str, float] = field(default_factory=dict)  # by the name of the metric
+    source: str = ""  # where it was published
 
     @property
     def table(self) -> str:
@@ -257,11 +235,10 @@ class Experiment:
         groups, rows = by_budget(results), []
         for entry in self.entries if entries is None else entries:
             for (name, _), group in groups.items():
-                if name == f"{self.name}/{entry.name}":
-                    for metric in self.metrics:
-                        if all(metric in result.metrics for result in group):
-                            published = entry.published.get(metric)
-                            rows.append(Row.of(group, metric, published=published, source=entry.source))
+                for metric in self.metrics if name == f"{self.name}/{entry.name}" else ():
+                    if all(metric in result.metrics for result in group):
+                        published = entry.published.get(metric)
+                        rows.append(Row.of(group, metric, published=published, source=entry.source))
         return results_table(rows, title=self.about)
 
 
@@ -307,7 +284,7 @@ def reproduce(
             budget = f"{entry.config.steps}-steps"
             folder = out / experiment.name / entry.name / budget / f"seed-{seed}"
             found = experiment.train(entry.config, folder, seed=seed, data=data, progress=progress)
-            result = Result(**{**vars(found), "experiment": f"{experiment.name}/{entry.name}"})
+            result = replace(found, experiment=f"{experiment.name}/{entry.name}")
             result.write(folder / "result.json")
             if save is not None:
                 result.write(save / experiment.name / f"{entry.name.replace('/', '.')}.{budget}.seed-{seed}.json")
