@@ -139,7 +139,7 @@ def optimal_paths(cells: Tensor, costs: Tensor) -> Tensor:
 
 
 def same_paths(cells: Tensor, paths: Tensor) -> Tensor:
-    """Whether paths ``(*batch, H, W)`` are the given ones, cell by cell: harder than `optimal_paths`, for ties count."""
+    """Whether paths ``(*batch, H, W)`` are those given, cell by cell: harder than `optimal_paths`, as ties count."""
     if cells.shape != paths.shape or cells.ndim < 2:
         raise DataError(f"cells have shape {tuple(cells.shape)}, paths {tuple(paths.shape)}; expected (*batch, H, W)")
     return ((cells != 0) == (paths != 0)).flatten(-2).all(-1)

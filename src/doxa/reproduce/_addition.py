@@ -51,11 +51,7 @@ LOCAL_MINIMUM = 60.0
 
 @dataclass(frozen=True)
 class ExactAdditionConfig(Settings):
-    """Learn digits from sums of two numbers, by -log p(sum) computed exactly.
-
-    >>> ExactAdditionConfig(digits=4).validation
-    0
-    """
+    """Learn digits from sums of two numbers, by -log p(sum) computed exactly."""
 
     zero = ("weight_decay",)
     digits: int = 1  # N, of each number; the training digits make 60,000 / 2N sums, each digit being in one of them
@@ -140,11 +136,7 @@ EXACT_ENTRIES = (
 
 @dataclass(frozen=True)
 class RefineAdditionConfig(Settings):
-    """Learn digits from sums of two of them, through a Gödel refinement layer.
-
-    >>> RefineAdditionConfig(pairs=3000, steps=720).learning_rate
-    0.01
-    """
+    """Learn digits from sums of two of them, through a Gödel refinement layer."""
 
     pairs: int = 30_000  # how many pairs of training digits there are, each digit being in one of them
     steps: int = 1175  # batches to learn from
@@ -171,14 +163,7 @@ class RefineAdditionConfig(Settings):
 
 
 def addition_layer() -> Refine:
-    """The layer: truths of the two digits and of the 19 sums ``(*batch, 39)``, sums at 0, to refined truths.
-
-    >>> layer = addition_layer()
-    >>> truths = torch.zeros(39)
-    >>> truths[3], truths[10 + 5] = 0.9, 0.7                               # a three and a five
-    >>> layer(truths)[20:].nonzero().tolist(), layer(truths)[20 + 8]
-    ([[8]], tensor(0.7000))
-    """
+    """The layer: truths of the two digits and of the 19 sums ``(*batch, 39)``, sums at 0, to refined truths."""
     names = [f"x{i}" for i in range(10)] + [f"y{i}" for i in range(10)] + [f"s{i}" for i in range(19)]
     atoms = propositions(" ".join(names))
     x, y, s = atoms[:10], atoms[10:20], atoms[20:]

@@ -38,11 +38,7 @@ CALIBRATED = 100
 
 @dataclass(frozen=True)
 class AmortizedAdditionConfig(Settings):
-    """Learn digits from sums of two numbers, by -log q(sum) of an inference model that is learnt too.
-
-    >>> AmortizedAdditionConfig(digits=15, variant="explain").model
-    'scan'
-    """
+    """Learn digits from sums of two numbers, by -log q(sum) of an inference model that is learnt too."""
 
     digits: int = 1  # N, of each number; the training digits make 60,000 / 2N sums, each digit being in one of them
     # ``"predict"`` learns q(y | P) only, ``"explain"`` also q(w | y, P), ``"prune"`` that with the pruner of sums;

@@ -24,11 +24,7 @@ _SHOWN = 12  # pictures of digits in a row
 
 @dataclass(frozen=True)
 class DigitsConfig(Settings):
-    """What `train_digits` does.
-
-    >>> DigitsConfig(steps=100).learning_rate
-    0.001
-    """
+    """What `train_digits` does."""
 
     steps: int = 5000  # how many batches are learned from; the default takes about a minute on one core
     batch_size: int = 64  # digits in a batch
@@ -94,9 +90,7 @@ def train_digits(
     'test accuracy (%)'
     """
     config = config or DigitsConfig()
-    result = replace(
-        train(config, Path(path), seed=seed, data=None, progress=progress, digits=mnist), experiment="digits"
-    )
+    result = train(config, Path(path), seed=seed, data=None, progress=progress, digits=mnist)
     run = Run.open(path)
     row = Row(
         "digits",
@@ -131,29 +125,30 @@ def write_report(run: Run, table: ResultsTable, images: Tensor, labels: Tensor, 
     guesses = log_probs.argmax(1)
     wrong = (guesses != labels).nonzero().flatten()
     surest = wrong[log_probs[wrong].max(1).values.argsort(descending=True)]
-    curve = picture(_curve(run.metrics()), run.figures / "learning-curve.png")
     counts = torch.bincount(10 * labels + guesses, minlength=100).reshape(10, 10)
-    drawing, (axes,) = figure(1, 1, size=(6, 6))
+    confusion, (axes,) = figure(1, 1, size=(6, 6))
     draw_confusion(axes, counts, [[str(count) for count in row] for row in counts.tolist()])
-    confusion = picture(drawing, run.figures / "confusion.png")
-    first, mistakes = torch.arange(min(_SHOWN, len(labels))), surest[:_SHOWN]
-    sections = [
-        Section("Result", table=result),
-        Section("Learning curve", "The loss on each logged batch, and the accuracy on digits held out.", png=curve),
-        Section(
-            "Confusion", "How often each digit (row) is read as each digit (column), on the test set.", png=confusion
+    first = _digits(images, labels, log_probs, torch.arange(min(_SHOWN, len(labels))))
+    misread = f"{len(wrong):,} of {len(labels):,} test digits are misread. In brackets, the true digit."
+    shown = {
+        "Learning curve": (
+            "The loss on each logged batch, and the accuracy on digits held out.",
+            _curve(run.metrics()),
+            "learning-curve",
         ),
-        Section(
-            "The first test digits",
-            "Above each, what the network reads and how sure it is.",
-            png=picture(_digits(images, labels, log_probs, first), run.figures / "digits.png"),
+        "Confusion": (
+            "How often each digit (row) is read as each digit (column), on the test set.",
+            confusion,
+            "confusion",
         ),
-        Section(
-            "Its surest mistakes",
-            f"{len(wrong):,} of {len(labels):,} test digits are misread. In brackets, the true digit.",
-            png=picture(_digits(images, labels, log_probs, mistakes), run.figures / "mistakes.png"),
-        ),
+        "The first test digits": ("Above each, what the network reads and how sure it is.", first, "digits"),
+        "Its surest mistakes": (misread, _digits(images, labels, log_probs, surest[:_SHOWN]), "mistakes"),
+    }
+    pictures = [
+        Section(title, text, png=picture(drawing, run.figures / f"{name}.png"))
+        for title, (text, drawing, name) in shown.items()
     ]
+    sections = [Section("Result", table=result), *pictures]
     write_page(run.path / "report.html", "A digit classifier", sections, run)
 
 

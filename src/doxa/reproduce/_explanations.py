@@ -40,13 +40,6 @@ def explanation_figures(
     Raises:
         ConfigError: the model of the run only predicts.
         RunError: there is no such run.
-
-    >>> from doxa.errors import RunError
-    >>> try:
-    ...     explanation_figures(Path("nowhere"))
-    ... except RunError as error:
-    ...     "nowhere" in str(error)
-    True
     """
     config, learner = load_learner(run)
     if not learner.inference.explains:

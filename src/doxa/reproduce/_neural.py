@@ -31,12 +31,6 @@ class DigitsBaseline(nn.Module):
     Args:
         problem: the function; only the numbers of its values are looked at.
         hidden: the width of g.
-
-    >>> from doxa.problem import multiplication
-    >>> network = DigitsBaseline(multiplication())
-    >>> images, outputs = torch.zeros(3, 2, 28, 28), torch.zeros(3, 2, dtype=torch.int64)
-    >>> network.loss(images, outputs).shape, network.predict(images).shape
-    (torch.Size([]), torch.Size([3, 2]))
     """
 
     def __init__(self, problem: Problem, hidden: int = 256) -> None:
@@ -66,11 +60,7 @@ class DigitsBaseline(nn.Module):
 
 @dataclass(frozen=True)
 class NeuralConfig(Settings):
-    """Learn the sum of two numbers, or whether a grid is a Sudoku, straight from the images.
-
-    >>> NeuralConfig("sudoku", 9).puzzles
-    200
-    """
+    """Learn the sum of two numbers, or whether a grid is a Sudoku, straight from the images."""
 
     task: Literal["addition", "sudoku"] = "addition"  # what to learn
     size: int = 1  # the digits of each number, or the cells on a side of a grid

@@ -31,11 +31,7 @@ CHEAPEST = 0.1  # in tenths; perturbed costs must stay positive
 
 @dataclass(frozen=True)
 class PathsConfig(Settings):
-    """How path planning is learnt.
-
-    >>> PathsConfig("rloo").steps
-    1430
-    """
+    """How path planning is learnt."""
 
     # ``"rloo"``, ``"imle"``, ``"a-nesi"``, the sum ``"a-nesi-rloo"``, or ``"a-nesi-control"`` with A-NeSI as control
     # variate; ``"neural"`` knows nothing, and ``"supervised"`` sees the kinds of tiles
@@ -245,11 +241,7 @@ def make_method(config: PathsConfig, problem: Problem, noise: torch.Generator) -
 
 
 def hamming(found: Tensor, wanted: Tensor) -> Tensor:
-    """How many cells differ, ``(...)``.
-
-    >>> hamming(torch.tensor([1, 0, 1]), torch.tensor([1, 1, 0]))
-    tensor(2.)
-    """
+    """How many cells differ, ``(...)``."""
     return (found != wanted).to(torch.get_default_dtype()).sum(-1)
 
 

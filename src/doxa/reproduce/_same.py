@@ -247,11 +247,6 @@ class PairNetwork(nn.Module):
     linear 320→50, relu: the embedding e. Digits are a linear layer 50→10 of e behind dropout; the relation is
 
     .. math:: u^\top \tanh(e_x^\top W_k\, e_y + V_k [e_x; e_y] + b_k) + c, \quad k = 1 … 10.
-
-    >>> network = PairNetwork()
-    >>> scores, embedding = network(torch.zeros(3, 1, 28, 28))
-    >>> scores.shape, network.relate.pairwise(embedding, embedding).shape
-    (torch.Size([3, 10]), torch.Size([3, 3]))
     """
 
     def __init__(self) -> None:
@@ -292,14 +287,7 @@ class Parts(NamedTuple):
 
 
 class PairLoss:
-    """The loss of a network, with the knowledge compiled once.
-
-    >>> config = PairsConfig(batch_size=4)
-    >>> loss = PairLoss(PairNetwork(), config)
-    >>> parts = loss(torch.zeros(3, 1, 28, 28), torch.tensor([1, 2, 2]), torch.zeros(4, 1, 28, 28))
-    >>> bool(torch.isfinite(parts.loss)), sorted(loss.measures(parts, torch.tensor([1, 2, 2, 3])))
-    (True, ['cons', 'cu_ant', 'cu_cons'])
-    """
+    """The loss of a network, with the knowledge compiled once."""
 
     def __init__(self, network: PairNetwork, config: PairsConfig) -> None:
         self.network, self.config = network, config
@@ -356,22 +344,13 @@ def knowledge(config: PairsConfig) -> KnowledgeBase:
 
 
 def holds(relation: str, labels: Tensor) -> Tensor:
-    """For which pairs the relation is true, (n, n).
-
-    >>> holds("sum9", torch.tensor([4, 5]))
-    tensor([[False,  True],
-            [ True, False]])
-    """
+    """For which pairs the relation is true, (n, n)."""
     column = labels.unsqueeze(1)
     return column == labels if relation == "same" else column + labels == 9
 
 
 def relation_loss(scores: Tensor, truth: Tensor) -> Tensor:
-    """Binary cross entropy on all pairs that hold and as many that do not, drawn with replacement.
-
-    >>> relation_loss(torch.zeros(2, 2), torch.eye(2, dtype=torch.bool))
-    tensor(0.6931)
-    """
+    """Binary cross entropy on all pairs that hold and as many that do not, drawn with replacement."""
     scores, truth = scores.flatten(), truth.flatten()
     positive, negative = truth.nonzero().squeeze(1), truth.logical_not().nonzero().squeeze(1)
     if len(negative):

@@ -37,11 +37,7 @@ THRESHOLD = 0.01
 
 @dataclass(frozen=True)
 class SatConfig(Settings):
-    """How random vectors are refined towards random 3-SAT formulas.
-
-    >>> SatConfig(logic="product", method="adam", beta=0.1).target
-    1.0
-    """
+    """How random vectors are refined towards random 3-SAT formulas."""
 
     zero = ("target",)
     save_every = 1

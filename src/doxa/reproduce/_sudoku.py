@@ -42,11 +42,7 @@ def told_right(likely: Iterable[Tensor], beliefs: Iterable[Belief], puzzles: Sud
 
 @dataclass(frozen=True)
 class SudokuConfig(Settings):
-    """Learn the digits of grids from whether these are Sudokus, by exact inference.
-
-    >>> SudokuConfig().steps
-    3000
-    """
+    """Learn the digits of grids from whether these are Sudokus, by exact inference."""
 
     size: int = 4  # of the grids; 4, for the circuit of 9 × 9 is out of reach
     steps: int = 3000  # batches to learn from; the published number is 300 epochs
@@ -101,10 +97,7 @@ def sudoku_constraint(size: int) -> Constraint:
 class SudokuPairsConfig(Settings):
     """Learn the digits of grids from whether these are Sudokus, as if all pairs of cells were independent:
 
-        q(correct | P) = ∏_k q(the cells i_k and j_k differ | P[i_k], P[j_k]).
-
-    >>> SudokuPairsConfig(size=9, closed_form=True).hidden
-    100
+    q(correct | P) = ∏_k q(the cells i_k and j_k differ | P[i_k], P[j_k]).
     """
 
     size: int = 4  # of the grids, 4 or 9

@@ -105,11 +105,7 @@ EPOCH = 938  # batches of 64 in the 60,000 training images
 
 @dataclass(frozen=True)
 class VAEConfig(Settings):
-    """One row of the table of discrete VAEs.
-
-    >>> VAEConfig("categorical", "loo@5").steps
-    93800
-    """
+    """One row of the table of discrete VAEs."""
 
     zero = ("cooling",)
     latents: Latents = "bernoulli"  # 20 Bernoulli variables, or 20 categorical ones of ten values

@@ -25,7 +25,7 @@ from doxa.reproduce.figures._ascent import (
 )
 from doxa.reproduce.figures._gallery import Gallery, Illustration
 from doxa.reproduce.figures._surfaces import Function, Panel, derivative_panel, surfaces
-from doxa.reproduce.figures._tree import Branch, Leaf, draw_tree, godel_tree
+from doxa.reproduce.figures._tree import draw_tree, godel_tree, leaves
 from doxa.train.report._page import figure
 
 
@@ -223,21 +223,15 @@ def _fractions(seed: int) -> Illustration:
 
 def _tree(seed: int) -> Illustration:
     tree = godel_tree(seed=seed)
-    shares = {"+1": 0.0, "0": 0.0, "−1": 0.0}
-
-    def collect(node: Branch | Leaf) -> None:
-        if isinstance(node, Leaf):
-            shares[{1.0: "+1", 0.0: "0", -1.0: "−1"}[node.value]] += node.share
-        else:
-            collect(node.yes)
-            collect(node.no)
-
-    collect(tree)
+    shares = {
+        f"share of {name}": sum(leaf.share for leaf in leaves(tree) if leaf.value == value)
+        for name, value in (("+1", 1.0), ("0", 0.0), ("−1", -1.0))
+    }
     caption = (
         "The derivative of max(min(a, b), min(1 - a, c)) to a, as the questions that decide it. The leaves are what "
         "autograd finds at 20,000 random points; below each, its share of the points."
     )
-    return Illustration(caption, draw_tree(tree), {f"share of {name}": share for name, share in shares.items()})
+    return Illustration(caption, draw_tree(tree), shares)
 
 
 def _success(seed: int) -> Illustration:

@@ -189,13 +189,6 @@ def draw_operators(operators: Mapping[str, TNorm | TConorm | Implication | Aggre
     Args:
         operators: the operators by the title of their row.
         path: the file, such as ``goguen.png``, ``.pdf`` or ``.svg``.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> from doxa.fuzzy import YagerNegation
-    >>> with TemporaryDirectory() as folder:
-    ...     draw_operators({"Yager": YagerNegation(2.0)}, Path(folder) / "yager.png")
-    ...     (Path(folder) / "yager.png").read_bytes()[1:4]
-    b'PNG'
     """
     drawing = blank((13.2, 4.2 * len(operators)))
     kinds = drawing.canvas.get_supported_filetypes()

@@ -83,7 +83,6 @@ def draw_tree(tree: Branch) -> Any:
     drawing, (ax,) = figure(1, 1, size=(8.5, 4.8))
     ax.set_axis_off()
     colours = {1.0: "#7fc97f", 0.0: "#dddddd", -1.0: "#fdc086"}
-    width = leaves(tree)
 
     def place(node: Tree, left: float, depth: int) -> float:
         """Draw a node in the columns that begin at ``left``, and return its own column."""
@@ -94,7 +93,7 @@ def draw_tree(tree: Branch) -> Any:
                 x, -depth - 0.28, f"{100 * node.share:.1f} %", ha="center", va="center", fontsize=9, color="#555555"
             )
         else:
-            split = left + leaves(node.yes)
+            split = left + len(leaves(node.yes))
             ends = place(node.yes, left, depth + 1), place(node.no, split, depth + 1)
             x, text, colour = sum(ends) / 2, node.question, "white"
             for end, answer in zip(ends, ("yes", "no"), strict=True):
@@ -106,10 +105,10 @@ def draw_tree(tree: Branch) -> Any:
         return x
 
     place(tree, 0, 0)
-    ax.set(xlim=(0, width), ylim=(-3.6, 0.4))
+    ax.set(xlim=(0, len(leaves(tree))), ylim=(-3.6, 0.4))
     return drawing
 
 
-def leaves(tree: Tree) -> int:
-    """The number of leaves."""
-    return 1 if isinstance(tree, Leaf) else leaves(tree.yes) + leaves(tree.no)
+def leaves(tree: Tree) -> list[Leaf]:
+    """The leaves, yes before no."""
+    return [tree] if isinstance(tree, Leaf) else leaves(tree.yes) + leaves(tree.no)
