@@ -98,17 +98,13 @@ def visual_sudoku(
     return first, second
 
 
+@cache
 def sudoku_pairs(size: int) -> Tensor:
     """The pairs of cells that must differ: those in one row, column or block, int64 ``(pairs, 2)``.
 
     >>> len(sudoku_pairs(4)), len(sudoku_pairs(9))
     (56, 810)
     """
-    return _pairs(size).clone()
-
-
-@cache
-def _pairs(size: int) -> Tensor:
     box = math.isqrt(size)
     if box * box != size:
         raise ConfigError(f"size is {size}, expected a square number, such as 4 or 9")
@@ -126,7 +122,7 @@ def is_sudoku(digits: Tensor) -> Tensor:
     >>> is_sudoku(torch.tensor([0, 1, 2, 3, 2, 3, 0, 1, 1, 0, 3, 2, 3, 2, 1, 0]))
     tensor(True)
     """
-    pairs = _pairs(math.isqrt(digits.shape[-1])).to(digits.device)
+    pairs = sudoku_pairs(math.isqrt(digits.shape[-1])).to(digits.device)
     return (digits[..., pairs[:, 0]] != digits[..., pairs[:, 1]]).all(-1)
 
 

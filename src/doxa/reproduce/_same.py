@@ -21,23 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
+from doxa import fuzzy
 from doxa.data import Batches, normalize
 from doxa.errors import ConfigError, DataError
-from doxa.fuzzy import (
-    Aggregator,
-    FuzzyPlan,
-    GeneralizedMean,
-    GeneralizedMeanError,
-    Godel,
-    Logic,
-    LogProduct,
-    NeuralTensorNetwork,
-    TConorm,
-    TNorm,
-    logic,
-    measure,
-    sigmoidal,
-)
 from doxa.logic import Interpretation, KnowledgeBase, logits, parse
 from doxa.reproduce._experiment import Given, Settings, Training, descend
 from doxa.train import GlobalRandom, Run
@@ -54,7 +40,7 @@ Dims = int | tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
-class MeanLogProduct(Aggregator):
+class MeanLogProduct(fuzzy.Aggregator):
     r"""The log-product as a mean, :math:`\frac1n \sum_i \log(x_i + 10^{-6})`.
 
     >>> MeanLogProduct()(torch.tensor([0.8, 0.7, 0.9]))
@@ -67,11 +53,11 @@ class MeanLogProduct(Aggregator):
     bounded = False
 
     def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        return LogProduct("mean")(x + self.eps, dim, mask, weight)
+        return fuzzy.LogProduct("mean")(x + self.eps, dim, mask, weight)
 
 
 @dataclass(frozen=True)
-class NoisyMinimum(Aggregator):
+class NoisyMinimum(fuzzy.Aggregator):
     """The minimum of ``x`` plus Gaussian noise from torch's own generator, so that ties are broken at random.
 
     >>> x = torch.tensor([0.4, 0.4, 0.9], requires_grad=True)
@@ -81,7 +67,7 @@ class NoisyMinimum(Aggregator):
     """
 
     noise: float = 1e-3
-    operator: ClassVar[TNorm | TConorm] = Godel()
+    operator: ClassVar[fuzzy.TNorm | fuzzy.TConorm] = fuzzy.Godel()
     kind = "forall"
     bounded = False
 
@@ -98,7 +84,7 @@ class NoisyMaximum(NoisyMinimum):
     """
 
     noise: float = 1e-4
-    operator = Godel().dual
+    operator = fuzzy.Godel().dual
     kind = "exists"
 
 
@@ -109,7 +95,7 @@ class PairsConfig(Settings):
     Connectives are named as `doxa.fuzzy.logic` names logics: ``"yager(1.5)"``, or ``"product:r"`` for an R-implication.
 
     >>> config = PairsConfig(implication="product:r", s=0)
-    >>> config.logic().implies == logic("product:r").implies
+    >>> config.logic().implies == fuzzy.logic("product:r").implies
     True
     >>> PairsConfig(forall="mean_eror(2)")
     Traceback (most recent call last):
@@ -143,31 +129,31 @@ class PairsConfig(Settings):
             raise ConfigError(f"formulas are {self.formulas}, expected different numbers from 1 to {known[-1]}")
         self.logic()
 
-    def logic(self) -> Logic:
+    def logic(self) -> fuzzy.Logic:
         """The operators."""
-        connectives, implies = logic(self.conjunction), logic(self.implication).implies
-        return Logic(
+        connectives, implies = fuzzy.logic(self.conjunction), fuzzy.logic(self.implication).implies
+        return fuzzy.Logic(
             connectives.neg,
             connectives.conj,
             connectives.disj,
-            sigmoidal(implies, self.s, self.b0) if self.s else implies,
+            fuzzy.sigmoidal(implies, self.s, self.b0) if self.s else implies,
             self._aggregator("forall"),
             self._aggregator("exists"),
             name=f"{self.conjunction}, {self.implication}, {self.forall}, {self.exists}",
         )
 
-    def _aggregator(self, kind: Literal["forall", "exists"]) -> Aggregator:
+    def _aggregator(self, kind: Literal["forall", "exists"]) -> fuzzy.Aggregator:
         """The aggregator of a quantifier; Chapter 3 has its log-product as a mean, and minimum and maximum noisy."""
         text: str = getattr(self, kind)
         mean = re.fullmatch(r"mean_error\(([\d.]+)\)" if kind == "forall" else r"mean\(([\d.]+)\)", text)
         if mean:
-            return GeneralizedMeanError(float(mean[1])) if kind == "forall" else GeneralizedMean(float(mean[1]))
+            return (fuzzy.GeneralizedMeanError if kind == "forall" else fuzzy.GeneralizedMean)(float(mean[1]))
         if kind == "forall" and text == "log_product":
             return MeanLogProduct()
         if text == "godel":
             return NoisyMinimum() if kind == "forall" else NoisyMaximum()
         try:
-            return getattr(logic(text), kind)  # type: ignore[no-any-return]
+            return getattr(fuzzy.logic(text), kind)  # type: ignore[no-any-return]
         except ConfigError as error:
             wanted = "a t-norm, 'log_product' or 'mean_error(p)'" if kind == "forall" else "a t-norm or 'mean(p)'"
             raise ConfigError(f"{kind} is {text!r}: expected {wanted}; {error}") from error
@@ -196,23 +182,16 @@ class PairsConfig(Settings):
             others, hidden = unlabelled.next() if self.weight else (images[:0], labels[:0])
             parts = loss(normalize(images).unsqueeze(1), labels, normalize(others).unsqueeze(1))
             metrics: dict[str, float | Tensor] = {
-                "cross_entropy": parts.cross_entropy.detach(),
-                "relation": parts.relation.detach(),
-                "knowledge": parts.knowledge.detach(),
+                name: getattr(parts, name).detach() for name in ("cross_entropy", "relation", "knowledge")
             }
             if (number + 1) % LOG_EVERY == 0 or number + 1 == self.steps:
                 metrics |= loss.measures(parts, hidden)
             return {"loss": descend(parts.loss, optimizer), **metrics}
 
+        state = {"network": network, "optimizer": optimizer, "labelled": labelled, "unlabelled": unlabelled}
         return Training(
             step,
-            {
-                "network": network,
-                "optimizer": optimizer,
-                "labelled": labelled,
-                "unlabelled": unlabelled,
-                "random": GlobalRandom(),
-            },
+            {**state, "random": GlobalRandom()},
             lambda run: second_half(run, self.steps),
             evaluate=lambda: {"accuracy": accuracy(network, test_images, test_labels)},
             log_every=LOG_EVERY,
@@ -264,7 +243,7 @@ class PairNetwork(nn.Module):
             nn.ReLU(),
         ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.classify = nn.Sequential(nn.Dropout(0.5), nn.Linear(EMBEDDING, 10))
-        self.relate = NeuralTensorNetwork(EMBEDDING, hidden=SLICES)
+        self.relate = fuzzy.NeuralTensorNetwork(EMBEDDING, hidden=SLICES)
         # V is one layer on both embeddings, and starts as such a layer does.
         for parameter in (self.relate.left.weight, self.relate.left.bias, self.relate.right.weight):
             nn.init.uniform_(parameter, -1 / math.sqrt(2 * EMBEDDING), 1 / math.sqrt(2 * EMBEDDING))
@@ -295,7 +274,7 @@ class PairLoss:
         self.logic = config.logic()
         self.groups = len(FORMULAS[config.relation])
         self.world = Interpretation(self.kb, **{config.relation: logits(network.relate)})
-        self.plan = FuzzyPlan(self.kb, self.world, self.logic)
+        self.plan = fuzzy.FuzzyPlan(self.kb, self.world, self.logic)
 
     def __call__(self, images: Tensor, labels: Tensor, unlabelled: Tensor) -> Parts:
         """The loss on a batch of labelled and one of unlabelled images; the latter may be empty without knowledge."""
@@ -321,7 +300,7 @@ class PairLoss:
             return {}
         truth = {"is": one_hot(labels, 10).bool(), self.config.relation: holds(self.config.relation, labels)}
         data = _data(parts.embedding.detach(), parts.scores.detach())
-        total = measure(self.kb, self.world, self.logic, labels=truth, **data).total
+        total = fuzzy.measure(self.kb, self.world, self.logic, labels=truth, **data).total
         found = {
             "cons": total.consequent_ratio,
             "cu_cons": total.consequent_update_ratio,

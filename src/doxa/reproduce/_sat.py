@@ -8,7 +8,7 @@ truth of 1 may be a fractional point, so whether the vector rounded at 0.5 satis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -208,23 +208,19 @@ def _methods(logic: LogicName, target: float) -> dict[str, SatConfig]:
     return rows
 
 
-def _entries() -> tuple[Entry, ...]:
-    entries = []
+def _entries() -> Iterator[Entry]:
     for satlib, clauses, target in product((False, True), (91, 20), (1.0, 0.8, 0.5, 0.3)):
         table = f"{'satlib-' * satlib}{clauses}-clauses{'' if target == 1 else f'-to-{target:g}'}"
         for logic in get_args(LogicName):
             for method, config in _methods(logic, target).items():
                 row = f"{logic}-{method}"
                 shown = _shown(row, clauses) if target == 1 else {}
-                entries.append(
-                    Entry(
-                        f"{table}/{row}",
-                        replace(config, target=target, clauses=clauses, satlib=satlib),
-                        shown,
-                        "Chapter 4, figures on uf20-91" if shown else "",
-                    )
+                yield Entry(
+                    f"{table}/{row}",
+                    replace(config, target=target, clauses=clauses, satlib=satlib),
+                    shown,
+                    "Chapter 4, figures on uf20-91" if shown else "",
                 )
-    return tuple(entries)
 
 
 _LOGICS = {"godel": "Gödel", "lukasiewicz": "Łukasiewicz", "product": "product"}
@@ -311,7 +307,7 @@ def _figure(table: str, rows: dict[tuple[str, str], list[Result]]) -> Any:
 SAT = Experiment(
     "sat",
     "Random vectors refined towards 3-SAT formulas of 20 variables",
-    _entries(),
+    tuple(_entries()),
     train_sat,
     ("truth", "l1", "satisfied", "settled", "reached", "best_truth"),
     draw_sat,

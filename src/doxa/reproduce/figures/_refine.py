@@ -12,8 +12,6 @@ from doxa.refine import Refine, refinement
 from doxa.reproduce.figures._gallery import Gallery, Illustration
 from doxa.train.report._page import figure
 
-__all__ = ["refine_figures"]
-
 _LOGICS = ("godel", "lukasiewicz", "product")
 _BEFORE, _AFTER = "#b8b8b8", "#e8833a"
 
