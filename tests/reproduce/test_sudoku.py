@@ -166,7 +166,10 @@ def test_digits_are_learnt_pair_by_pair(mnist: MNIST, tmp_path: Path, closed_for
     torch.manual_seed(0)
     _, unknown = visual_sudoku(mnist, 4, puzzles=100, seed=0)
     before = measure_pairs(PairsLearner(config), unknown)
-    assert before == {"accuracy": 50.0, "symbolic_accuracy": 50.0}  # everything seems incorrect
+    assert before == {
+        "accuracy": 50.0,
+        "symbolic_accuracy": 50.0,
+    }  # all pairs seem to differ, and no grid is read right
     assert found.metrics["accuracy"] > 80 and found.metrics["symbolic_accuracy"] > 80
 
 
@@ -197,6 +200,28 @@ def test_pairs_are_independent_in_the_loss(size: int) -> None:
         loss = learner.loss(Belief.from_logits(logits), correct)
         (gradient,) = torch.autograd.grad(loss, logits)
         assert loss.isfinite() and gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [4, 9])
+def test_a_grid_seems_correct_if_every_pair_is_more_likely_to_differ_than_not(size: int) -> None:
+    """argmax_y q(y | P), with q(y | P) the product over the pairs of what a loop over digits makes of each."""
+    learner = PairsLearner(SudokuPairsConfig(size, closed_form=True))
+    solution = visual_sudoku_solution(size)
+    sure = torch.nn.functional.one_hot(solution, size).double()
+    beliefs = [0.9 * sure + 0.1 / size]  # read right, but not for certain
+    doubled = sure.clone()
+    doubled[1] = 0.3 * sure[1] + 0.7 * sure[0]  # the second cell is rather what the first one is
+    beliefs.append(doubled)
+    random = torch.randn(6, size**2, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    beliefs += [*(4 * random).softmax(-1)]
+    belief = Belief(torch.stack(beliefs).log(), validate=False)
+    found = learner.predict(belief).tolist()
+    for p, correct in zip(torch.stack(beliefs).tolist(), found, strict=True):
+        alike = [sum(p[a][v] * p[b][v] for v in range(size)) for a, b in sudoku_pairs(size).tolist()]
+        most_probable = [int(1 - same > same) for same in alike]
+        assert correct == (sum(most_probable) == len(alike))
+    assert found[:2] == [True, False]
+    assert learner.log_correct(belief)[0].exp() < 0.5  # the probability of the grid says otherwise
 
 
 def visual_sudoku_solution(size: int) -> torch.Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, cast, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -70,15 +70,15 @@ class Settings:
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
         for setting in fields(self):  # type: ignore[arg-type]
-            name, value = setting.name, getattr(self, setting.name)
+            name, value, default = setting.name, getattr(self, setting.name), cast(Any, setting.default)
             if get_origin(hints[name]) is Literal:
                 settings.require_one_of(self, name, hints[name])
             elif name == "average":
                 settings.require_decay(self, name)
             elif isinstance(value, int | float) and not isinstance(value, bool):
-                if setting.default == 0 or name in self.zero:
+                if default == 0 or name in self.zero:
                     settings.require_nonnegative(self, name)
-                elif setting.default > 0:
+                elif default > 0:
                     settings.require_positive(self, name)
 
     def rate(self, highest: float, step: int, first: int = 0) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from doxa.amortized import AmortizedControl, AmortizedReasoner, FixedDirichlet, GridCNN, with_sampling, worlds_of
 from doxa.data import TILE_COSTS, Batches, PathMaps, map_tiles, optimal_paths, read_warcraft, terrain_maps
-from doxa.data._paths import same_paths
+from doxa.data._paths import Split, same_paths
 from doxa.errors import ConfigError, DataError
 from doxa.problem import Belief, Problem, cheapest_paths
 from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, descend, train
@@ -236,7 +237,12 @@ class ANeSI(Method):
 
 def make_method(config: PathsConfig, problem: Problem, noise: torch.Generator) -> Method:
     """The method of a configuration, for maps that pose this problem."""
-    methods = {"supervised": Supervised, "neural": Neural, "rloo": RLOO, "imle": ImplicitMLE}
+    methods: dict[str, Callable[..., Method]] = {
+        "supervised": Supervised,
+        "neural": Neural,
+        "rloo": RLOO,
+        "imle": ImplicitMLE,
+    }
     return methods.get(config.method, ANeSI)(config, problem, noise)
 
 
@@ -254,7 +260,9 @@ def load_maps(config: PathsConfig, data: Path | None) -> tuple[PathMaps, PathMap
             else "this configuration generates its maps; those for a folder have names that begin with warcraft"
         )
     maps = []
-    for split, n in (("train", config.maps), ("val", max(1, config.maps // 10)), ("test", max(1, config.maps // 10))):
+    fewer = max(1, config.maps // 10)
+    counts: dict[Split, int] = {"train": config.maps, "val": fewer, "test": fewer}
+    for split, n in counts.items():
         if data is None:
             maps.append(terrain_maps(split, n, size=config.size, seed=MAPS_SEED))
             continue

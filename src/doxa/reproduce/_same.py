@@ -85,7 +85,7 @@ class NoisyMaximum(NoisyMinimum):
 
     noise: float = 1e-4
     operator = fuzzy.Godel().dual
-    kind = "exists"
+    kind = "exists"  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)

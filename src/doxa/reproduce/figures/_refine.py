@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -38,7 +39,7 @@ def _bars(kind: str, start: Sequence[float], target: float) -> Illustration:
     labels = ["antecedent", "consequent"] if kind == "implication" else [f"$t_{i + 1}$" for i in range(len(start))]
     for axes, name in zip(cells, _LOGICS, strict=True):
         chosen = logic(f"{name}:r")
-        operator = {"conjunction": chosen.conj, "disjunction": chosen.disj, "implication": chosen.implies}[kind]
+        operator: Any = {"conjunction": chosen.conj, "disjunction": chosen.disj, "implication": chosen.implies}[kind]
         after = refinement(operator)(before, torch.tensor(target, dtype=before.dtype))
         truths = [float(operator(*t) if kind == "implication" else operator.reduce(t, -1)) for t in (before, after)]
         places = torch.arange(len(start)).numpy()
