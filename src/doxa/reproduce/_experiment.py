@@ -281,15 +281,19 @@ def reproduce(
     results = []
     for entry in entries:
         for seed in seeds:
-            budget = f"{entry.config.steps}-steps"
-            folder = out / experiment.name / entry.name / budget / f"seed-{seed}"
+            folder = out / experiment.name / entry.name / f"{entry.config.steps}-steps" / f"seed-{seed}"
             found = experiment.train(entry.config, folder, seed=seed, data=data, progress=progress)
             result = replace(found, experiment=f"{experiment.name}/{entry.name}")
             result.write(folder / "result.json")
             if save is not None:
-                result.write(save / experiment.name / f"{entry.name.replace('/', '.')}.{budget}.seed-{seed}.json")
+                result.write(save / experiment.name / result_name(entry.name, entry.config.steps, seed))
             results.append(result)
     return results
+
+
+def result_name(entry: str, steps: int, seed: int) -> str:
+    """The file of a saved result."""
+    return f"{entry.replace('/', '.')}.{steps}-steps.seed-{seed}.json"
 
 
 def collect(experiment: Experiment, *folders: Path) -> list[Result]:
