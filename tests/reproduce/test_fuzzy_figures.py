@@ -16,8 +16,12 @@ from doxa.reproduce.figures._ascent import (
     CHOICE,
     CLAUSES,
     EXACT,
+    Branch,
+    Leaf,
     ascend,
     attempt,
+    godel_tree,
+    read_tree,
     reichenbach_end,
     reichenbach_path,
     stuck_godel,
@@ -25,7 +29,6 @@ from doxa.reproduce.figures._ascent import (
 )
 from doxa.reproduce.figures._fuzzy import SIZES, SURFACES, vanishing_fractions
 from doxa.reproduce.figures._surfaces import Panel, operator_panels, tiles
-from doxa.reproduce.figures._tree import Branch, Leaf, godel_tree, read_tree
 
 Function = Callable[[Tensor, Tensor], Tensor]
 

@@ -40,8 +40,17 @@ from doxa.reproduce._experiment import (
     saved,
     train,
 )
-from doxa.reproduce._neural import NEURAL_ADDITION
-from doxa.reproduce._reading import believe, held_out, pairings, percent, perception, read, reference, shifted
+from doxa.reproduce._reading import (
+    NEURAL_ADDITION,
+    believe,
+    held_out,
+    pairings,
+    percent,
+    perception,
+    read,
+    reference,
+    shifted,
+)
 from doxa.train import Result
 from doxa.train.report._page import figure
 

@@ -219,14 +219,7 @@ def work(
     """Do the jobs that are not done, some at once, until the budget of seconds is used up.
 
     Whatever ends it, Ctrl-C included, every job is asked to stop and saves what it has done; the same call goes on.
-
-    Args:
-        jobs: in their order.
-        at_once: so many processes, of one thread each.
-        budget: seconds after which no more is done.
-        logs: a folder for what the jobs print.
-        show: told how the queue stands, whenever it has been looked at.
-        every: seconds between two looks.
+    ``logs`` is a folder for what the jobs print; ``show`` is told how the queue stands, ``every`` so many seconds.
     """
     if at_once < 1:
         raise ConfigError(f"jobs is {at_once}, expected at least 1")

@@ -170,15 +170,8 @@ COLOURS = {"same": "tab:blue", "sum9": "tab:red"}
 def draw_pairs(results: Iterable[Result], entries: dict[str, Sequence[Entry]], folder: Path) -> list[Path]:
     """Draw measures against accuracy, and the sweeps over s and b0, of whatever there is.
 
-    A dot is a configuration and budget, the mean over its seeds. Published values are drawn as circles.
-
-    Args:
-        results: of `same`, of `sum9`, or of both.
-        entries: those of each experiment, by its name.
-        folder: where to put the figures.
-
-    Returns:
-        The files that were made.
+    A dot is a configuration and budget, the mean over its seeds; published values, of the entries of each experiment,
+    are circles. Returns the files that were made.
     """
     points = {
         key: {m: mean(r.metrics[m] for r in group) for m in METRICS if all(m in r.metrics for r in group)}

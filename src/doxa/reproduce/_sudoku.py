@@ -22,8 +22,7 @@ from doxa.logic import And, Constant, Function, Sort, ground
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Problem
 from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, descend, moving_average, train
-from doxa.reproduce._neural import NEURAL_SUDOKU
-from doxa.reproduce._reading import believe, percent, perception
+from doxa.reproduce._reading import NEURAL_SUDOKU, believe, percent, perception
 
 ALMOST = 1e-6
 """-log q counts as no less than this where a grid is told to be incorrect, so that its loss is finite."""

@@ -20,12 +20,14 @@ from doxa.reproduce.figures._ascent import (
     FORMULAS,
     Attempt,
     attempt,
+    draw_tree,
+    godel_tree,
+    leaves,
     reichenbach_end,
     reichenbach_path,
 )
 from doxa.reproduce.figures._gallery import Gallery, Illustration
 from doxa.reproduce.figures._surfaces import Function, Panel, derivative_panel, surfaces
-from doxa.reproduce.figures._tree import draw_tree, godel_tree, leaves
 from doxa.train.report._page import figure
 
 

@@ -24,27 +24,16 @@ CUT = 4.0
 
 @dataclass(frozen=True)
 class Panel:
-    """One surface z = f(x, y) over the unit square.
+    """One surface z = f(x, y) over the unit square."""
 
-    Attributes:
-        title: what stands above it.
-        f: the function, elementwise on float64 tensors.
-        axes: the names of x and y.
-        front: the corner that stands in front, a key of `FRONT`.
-        log: draw log₁₀ z; where z is 0 there is no surface.
-        limits: what lies beyond is cut off.
-        edge: how far the drawing stays away from the sides of the square.
-        of: the function whose derivative this is, if it is one.
-    """
-
-    title: str
-    f: Function
-    axes: tuple[str, str] = ("a", "c")
-    front: str = "antecedent"
-    log: bool = False
-    limits: tuple[float, float] = (0.0, 1.0)
-    edge: float = 0.0
-    of: Function | None = None
+    title: str  # what stands above it
+    f: Function  # elementwise on float64 tensors
+    axes: tuple[str, str] = ("a", "c")  # the names of x and y
+    front: str = "antecedent"  # the corner that stands in front, a key of `FRONT`
+    log: bool = False  # draw log₁₀ z; where z is 0 there is no surface
+    limits: tuple[float, float] = (0.0, 1.0)  # what lies beyond is cut off
+    edge: float = 0.0  # how far the drawing stays away from the sides of the square
+    of: Function | None = None  # the function whose derivative this is, if it is one
 
     def values(self, points: int = 101) -> tuple[Tensor, Tensor, Tensor]:
         """x, y and f(x, y) on a grid of ``points``²."""
@@ -184,11 +173,7 @@ def draw_operators(operators: Mapping[str, TNorm | TConorm | Implication | Aggre
     """Draw the value and the derivatives of operators, a row for each, into a file of the kind its ending says.
 
     Binary operators are surfaces over the unit square, aggregators are drawn over two arguments, negations as curves.
-    The derivatives come from autograd and are cut off at ±4.
-
-    Args:
-        operators: the operators by the title of their row.
-        path: the file, such as ``goguen.png``, ``.pdf`` or ``.svg``.
+    The derivatives come from autograd and are cut off at ±4. Operators are given by the title of their row.
     """
     drawing = blank((13.2, 4.2 * len(operators)))
     kinds = drawing.canvas.get_supported_filetypes()
