@@ -224,7 +224,9 @@ class _Screen:
     def show(self, standing: Standing) -> None:
         seen = (len(standing.done), len(standing.waiting), len(standing.failed), len(standing.running))
         if self._live is not None:
-            self._live.update("\n".join(standing.lines()))
+            from rich.text import Text
+
+            self._live.update(Text("\n".join(standing.lines())))  # no markup: messages have brackets in them
         elif not self._quiet and seen != self._seen:
             for line in standing.lines():
                 say(line)
