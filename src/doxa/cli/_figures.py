@@ -58,7 +58,7 @@ def _gallery(topic: Topic, seed: int, trained: Path | None, data: Path | None) -
         return "Differentiable fuzzy logics: the figures", fuzzy_figures(seed)
     if topic == "explanations":
         from doxa.errors import ConfigError
-        from doxa.reproduce.addition._explanations import explanation_figures
+        from doxa.reproduce._explanations import explanation_figures
 
         if trained is None:
             raise ConfigError(

@@ -8,15 +8,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from doxa.data import MNIST, digits_task
+from doxa.data import digits_task
 from doxa.errors import ConfigError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Explanations
-from doxa.reproduce.addition._amortized import load_learner
+from doxa.reproduce._amortized import load_learner
+from doxa.reproduce._experiment import Given
+from doxa.reproduce._reading import believe
 from doxa.reproduce.figures._gallery import Gallery, Illustration
 from doxa.train.report._page import blank
-
-__all__ = ["explanation_figures"]
 
 
 def explanation_figures(
@@ -28,24 +28,8 @@ def explanation_figures(
     which an explanation of the true sum says what should have been read. Beside q(w | y, P) stands the exact
     p(w | y, P).
 
-    Args:
-        run: a run folder of ``doxa reproduce addition --reasoner amortized``, variant ``explain`` or ``prune``.
-        data: a folder with digits of your own.
-        count: sums of each kind.
-        k: worlds for each.
-        seed: of the sums.
-        progress: show downloads.
-
-    Raises:
-        ConfigError: the model of the run only predicts.
-        RunError: there is no such run.
-
-    >>> from doxa.errors import RunError
-    >>> try:
-    ...     explanation_figures(Path("nowhere"))
-    ... except RunError as error:
-    ...     "nowhere" in str(error)
-    True
+    ``run`` is a folder of ``doxa reproduce addition --reasoner amortized``, variant ``explain`` or ``prune``; ``count``
+    sums of each kind are drawn, made of test digits by ``seed``.
     """
     config, learner = load_learner(run)
     if not learner.inference.explains:
@@ -57,12 +41,12 @@ def explanation_figures(
         raise ConfigError(f"count is {count} and k {k}, expected at least 1")
     engine = learner.reasoner(config)
     exact = Elimination(engine.problem)
-    task = digits_task(
-        MNIST.load(data, verify=data is None, progress=progress), engine.problem, split="test", seed=seed
-    )
+    mnist = Given(seed, data, progress).mnist()
+    task = digits_task(mnist, engine.problem, split="test", seed=seed)
     with torch.no_grad():
         belief = Belief(
-            torch.cat([learner.believe(images).log_probs for images in torch.split(task.images, 500)]), validate=False
+            torch.cat([believe(learner.perception, some).log_probs for some in torch.split(task.images, 500)]),
+            validate=False,
         )
     right = (engine.predict(belief, method="symbolic") == task.outputs).all(-1)
 
