@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from doxa.errors import BindingError
 from doxa.logic.bind._bindings import Entries, table
+from doxa.logic.bind._checks import has_values
 from doxa.logic.bind._meanings import Meaning, Named, Table, positions, signature_text
-from doxa.logic.bind._universe import has_values
 from doxa.logic.syntax._kb import Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import Predicate
 

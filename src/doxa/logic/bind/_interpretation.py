@@ -46,6 +46,10 @@ class Interpretation(nn.Module):
     predicate (``closed pred below(Class, Class)``) is not bound: it is true of exactly the facts labelled true. What is
     bound is part of this module: ``.to``, ``state_dict`` and ``parameters`` include it.
 
+    Networks that return NaN, +inf or nothing but -inf, or probabilities that are none, are refused with the symbol's
+    name; ``check_finite=False`` takes their numbers as they come. Under ``torch.compile`` and ``vmap`` nothing is
+    looked at.
+
     >>> import torch
     >>> from doxa.logic import KnowledgeBase, Predicate, Sort, forall, truth, variables
     >>> Person = Sort("Person")
@@ -57,9 +61,10 @@ class Interpretation(nn.Module):
     tensor(True)
     """
 
-    def __init__(self, kb: KnowledgeBase, /, **bindings: Any) -> None:
+    def __init__(self, kb: KnowledgeBase, /, *, check_finite: bool = True, **bindings: Any) -> None:
         super().__init__()
         self.kb = kb
+        self.check_finite = check_finite
         self.meanings = nn.ModuleDict()
         self.constants = nn.ModuleDict()
         self._bound: dict[str, Meaning] = {}
@@ -211,15 +216,10 @@ class Batch:
                 raise BindingError(
                     f"sort {sort} has no objects: pass them with the data, as in {sort}=tensor, or declare constants"
                 )
-            features = [f.tensor for n in names if (f := self.interpretation.constant(n)) is not None]
-            known = [f for f in features if f is not None]
-            if known and len({f.shape for f in known}) > 1:
-                raise BindingError(
-                    f"the constants of sort {sort} have features of different shapes: "
-                    f"{', '.join(sorted({str(tuple(f.shape)) for f in known}))}"
-                )
-            stacked = torch.stack(known) if len(known) == len(names) else None
-            self._universes[sort] = Objects(len(names), stacked, names)
+            own = self.own_features(sort)
+            self._universes[sort] = Objects(
+                len(names), own if own is not None and len(own) == len(names) else None, names
+            )
         return self._universes[sort]
 
     def index_of(self, name: str) -> int:
@@ -255,6 +255,17 @@ class Batch:
         """The constants of a sort that bring features of their own, beside the objects of the data."""
         names = self.interpretation.constants_of.get(sort, ())
         return tuple([n for n in names if (f := self.interpretation.constant(n)) is not None and f.tensor is not None])
+
+    def own_features(self, sort: str) -> Tensor | None:
+        """The features of those constants, one after the other; None without any."""
+        fixed = [self.interpretation.constant(name) for name in self.own_constants(sort)]
+        known = [f.tensor for f in fixed if f is not None and f.tensor is not None]
+        if len({f.shape for f in known}) > 1:
+            raise BindingError(
+                f"the constants of sort {sort} have features of different shapes: "
+                f"{', '.join(sorted({str(tuple(f.shape)) for f in known}))}"
+            )
+        return torch.stack(known) if known else None
 
     def _device(self) -> torch.device:
         expected = next((t.device for t in self.interpretation.tensors()), None)

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -18,7 +17,15 @@ from torch import Tensor, nn
 
 from doxa.errors import BindingError
 from doxa.logic.bind._bindings import Declared, Entries, PythonFunction, Returns, table
-from doxa.logic.bind._universe import describe, has_values, shape_of
+from doxa.logic.bind._checks import (
+    check_finite,
+    check_probabilities,
+    describe,
+    dtype_of,
+    has_values,
+    shape_of,
+)
+from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._symbols import INT, REAL, Constant, Function, Predicate, Signature, Sort
 
 __all__ = [
@@ -29,8 +36,9 @@ __all__ = [
     "Table",
     "bind",
     "bind_constant",
-    "check_probabilities",
     "is_draw",
+    "is_exclusive",
+    "low_of",
     "signature_text",
 ]
 
@@ -58,6 +66,62 @@ class Network(nn.Module):
     @property
     def call(self) -> Any:
         return self._call if self.module is None else self.module
+
+    def check_tensor(self, output: Tensor, device: torch.device) -> None:
+        """Refuse tensors that nothing can be done with: sparse, complex, without content, half where none is wanted."""
+        wrong = ""
+        if output.layout != torch.strided:
+            wrong = "dense tensors are wanted; call .to_dense()"
+        elif output.is_complex():
+            wrong = "real numbers are wanted; take .real or .abs()"
+        elif output.device != device and not (device.type == "meta" or hasattr(output, "fake_mode")):
+            without = ", where tensors have no content" if output.is_meta else ""
+            wrong = f"it is on {output.device}{without}, and the data are on {device}; move it with .to(...)"
+        elif self.returns in ("prob", "logit", "log_prob") and not output.is_floating_point():
+            wrong = "floating point numbers are wanted; call .float()"
+        elif output.dtype in (torch.float16, torch.bfloat16) and self.returns != "value":
+            if not torch.is_autocast_enabled(device.type):
+                wrong = "float32 or float64 is wanted outside of torch.autocast; call .float()"
+        if wrong:
+            what = "function" if self.bare else "network"
+            raise BindingError(f"{self.symbol.name}: the {what} returned {describe(output)}; {wrong}")
+
+    def checked(self, output: Any, sizes: tuple[int, ...], *, contents: bool) -> Tensor:
+        """An output with the axes it must have: its objects (``sizes``), its finite arguments, its distribution."""
+        symbol = self.symbol
+        result = symbol.result if isinstance(symbol, Function) else None
+        wanted = (*sizes, *[len(symbol.sorts[i].values or ()) for i in self.axes])
+        if result is not None and is_draw(self):
+            wanted = (*wanted, len(result.values or ()))
+        features = result is not None and result.is_open and not result.is_integer and not self.bare
+        shape = shape_of(output) if isinstance(output, Tensor) else None
+        if shape == (*wanted, 1) and len(wanted) == len(sizes) and not features:
+            output = output.squeeze(-1)
+        elif shape is None or (shape[: len(wanted)] if features else shape) != wanted:
+            came = f"a {type(output).__name__}" if shape is None else f"shape {shape}"
+            raise BindingError(
+                f"{symbol.name}: for {signature_text(symbol)} the network should return a tensor of shape {wanted} "
+                f"here, got {came}"
+            )
+        assert isinstance(output, Tensor)
+        if self.returns == "bool" and output.dtype != torch.bool:
+            raise BindingError(
+                f"{symbol.name}: the function returned {dtype_of(output)}, but a predicate is true or false; return "
+                "bool, or say what it returns with probs(...) or logits(...)"
+            )
+        whole = result is not None and result != REAL and (self.bare or result == INT) and self.returns == "value"
+        if result is not None and whole and (output.is_floating_point() or output.dtype == torch.bool):
+            remedy = ", or declare it with -> Real" if result == INT else ""
+            raise BindingError(
+                f"{symbol.name} yields {result.name}, but what it is bound to returned {dtype_of(output)}; return "
+                f"whole numbers{remedy}"
+            )
+        if contents:
+            distribution = is_exclusive(self)
+            check_probabilities(
+                symbol.name, "what the network returned", output, self.returns, distribution=distribution
+            )
+        return output
 
     def listen(self, hear: Callable[[Any], None]) -> Callable[[], object]:
         """Call ``hear`` with whatever is returned from now on; the result is how to stop."""
@@ -99,7 +163,8 @@ class Named(nn.Module):
             i: sorted({args[i] for args, _ in self.entries}) for i, s in enumerate(symbol.sorts) if s in (INT, REAL)
         }
         """The numbers that occur, for each argument that is a number."""
-        self.cache: dict[Any, Any] = {}
+        self.made: tuple[Any, Any] = (None, None)
+        """The last table that was made of it, and for which objects."""
 
 
 class Fixed(nn.Module):
@@ -128,6 +193,16 @@ def _hold(module: nn.Module, tensor: Tensor | None) -> None:
 def is_draw(meaning: Meaning) -> bool:
     """Is it a function whose value is drawn from a distribution?"""
     return isinstance(meaning.symbol, Function) and meaning.returns != "value"
+
+
+def is_exclusive(meaning: Meaning) -> bool:
+    """Do the numbers along the last axis belong to values of which one is true?"""
+    return is_draw(meaning) or (not isinstance(meaning, Named) and meaning.exclusive)
+
+
+def low_of(sort: Sort) -> int:
+    """The first integer of a range; positions and values of other sorts are the same."""
+    return sort.values[0] if isinstance(sort.values, range) else 0
 
 
 def signature_text(symbol: Symbol | Constant) -> str:
@@ -269,48 +344,9 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
         return Table(symbol, _value_table(cast(Function, symbol), tensor), "value")
     if returns != "bool" and not tensor.dtype.is_floating_point:
         raise BindingError(f"{name}: probabilities and logits are floating point, got {describe(tensor)}")
+    check_finite(name, "the tensor", tensor, distribution=returns == "logit" and (drawn or exclusive))
     check_probabilities(name, "the tensor", tensor, returns, distribution=drawn or exclusive)
     return Table(symbol, tensor, returns, exclusive=exclusive)
-
-
-def check_probabilities(name: str, thing: str, numbers: Tensor, returns: Returns, *, distribution: bool) -> None:
-    """Refuse numbers that are no probabilities, or no logarithms of such. Any number is a logit.
-
-    Args:
-        name: of the symbol.
-        thing: what the numbers are from, for the message.
-        numbers: as bound, or as a network returned them.
-        returns: what they are said to be.
-        distribution: whether they must add up to 1 along the last axis.
-    """
-    if returns not in ("prob", "log_prob") or not numbers.numel() or not has_values(numbers):
-        return
-    if torch.compiler.is_compiling():
-        return
-    numbers = numbers.detach()
-    slack = math.sqrt(torch.finfo(numbers.dtype).eps)
-    low, high = (end.item() for end in numbers.aminmax())
-    if low != low:
-        raise BindingError(f"{name}: {thing} holds NaN (not a number); mend what {name} is bound to")
-    if returns == "log_prob":
-        if high > slack:
-            raise BindingError(
-                f"{name}: logarithms of probabilities are at most 0, but {thing} reaches up to {high:.4g}; if these "
-                "are logits, say logits(...), or take log_softmax"
-            )
-    elif low < 0 or high > 1 + slack:
-        raise BindingError(
-            f"{name}: truth values lie in [0, 1], but {thing} reaches from {low:.4g} to {high:.4g}; if these are "
-            "logits, say logits(...)"
-        )
-    if distribution:
-        total = numbers.exp().sum(-1) if returns == "log_prob" else numbers.sum(-1)
-        wrong = (total - 1).abs() > 10 * slack
-        if bool(wrong.any()):
-            raise BindingError(
-                f"{name}: the probabilities of all values must add up to 1, but {thing} has some that add up to "
-                f"{total[wrong][0].item():.4g}; if these are logits, say logits(...), else divide by their sum"
-            )
 
 
 def _value_table(symbol: Function, tensor: Tensor) -> Tensor:
@@ -323,8 +359,7 @@ def _value_table(symbol: Function, tensor: Tensor) -> Tensor:
         raise BindingError(f"{name}: wanted {wanted}, got {describe(tensor)}{hint}")
     if sort.values is None:
         return tensor if real or sort in (INT, REAL) else tensor.long()
-    low = sort.values[0] if isinstance(sort.values, range) else 0
-    positions = tensor.long() - low
+    positions = tensor.long() - low_of(sort)
     wrong = (positions < 0) | (positions >= len(sort.values))
     if has_values(wrong) and bool(wrong.any()):
         first = tensor.reshape(-1)[wrong.reshape(-1).long().argmax()].item()
@@ -373,8 +408,6 @@ def _check_name(place: str, value: Any, sort: Sort, known: dict[Any, int]) -> No
 
 def check_names(meaning: Named, signature: Signature) -> None:
     """Are the names in a table declared constants of the right sorts?"""
-    from doxa.logic.syntax._diagnostics import did_you_mean
-
     sorts = [*meaning.symbol.sorts, *([meaning.symbol.result] if isinstance(meaning.symbol, Function) else [])]
     for args, value in meaning.entries:
         for name, sort in zip([*args, value], sorts, strict=False):

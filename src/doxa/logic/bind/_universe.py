@@ -22,10 +22,11 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError
+from doxa.logic.bind._checks import describe, has_values, shape_of
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._symbols import Rows, Signature, Sort
 
-__all__ = ["Column", "Objects", "Ragged", "RowSet", "has_values", "read_rows", "read_sort", "shape_of"]
+__all__ = ["Column", "Objects", "Ragged", "RowSet", "read_rows", "read_sort"]
 
 
 class Ragged:
@@ -179,16 +180,6 @@ class RowSet:
     columns: dict[str, Column]
 
 
-def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """A shape as messages show it."""
-    return tuple(tensor.shape)
-
-
-def has_values(tensor: Tensor) -> bool:
-    """Can the entries be looked at? Fake and meta tensors only have shapes, so nothing is checked on them."""
-    return not (tensor.is_meta or hasattr(tensor, "fake_mode"))
-
-
 def read_sort(sort: Sort, data: Any) -> Objects:
     """The objects of an open sort, from a number or from a tensor of features."""
     if isinstance(data, Tensor) and data.ndim >= 1:
@@ -234,15 +225,6 @@ def read_rows(
     if size is None:
         raise BindingError(f"{name}: rows need at least one field, got none")
     return RowSet(size, columns)
-
-
-def describe(value: Any) -> str:
-    """What came, in a few words."""
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {shape_of(value)} and dtype {str(value.dtype).removeprefix('torch.')}"
-    text = repr(value)
-    kind = type(value).__name__
-    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {kind}"
 
 
 def _fields(name: str, data: Any) -> dict[str, Any]:

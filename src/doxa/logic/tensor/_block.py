@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from doxa.logic.tensor._index import take
+from doxa.logic.tensor import _pools
+from doxa.logic.tensor._index import align, take
+from doxa.logic.tensor._pools import TRUTH, Pool, Type
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._types import TRUTH, Axis, ColumnPool, Pool, Ref, Type
+from doxa.logic.tensor._types import Axis, Ref, inserted, union
 
 __all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Scope", "Step"]
 
@@ -101,7 +104,7 @@ class Reducer:
 
     def finish(self, frame: Frame, total: Any) -> Any:
         """The result."""
-        raise NotImplementedError
+        return total
 
     def note(self, sizes: dict[Axis, int]) -> str:
         """What a report adds to the frame."""
@@ -117,9 +120,6 @@ class Result(Reducer):
 
     def tile(self, frame: Frame) -> Any:
         return frame.regs[self.refs[0].slot]
-
-    def finish(self, frame: Frame, total: Any) -> Any:
-        return total
 
 
 class Block:
@@ -143,8 +143,8 @@ class Block:
         self.own: list[Own] = []
         self.steps: list[Step] = []
         self.lists: list[Absorbed] = []
-        self.ragged: list[tuple[Ref, ColumnPool, int]] = []
-        self.positions: dict[Axis, Ref] = {}
+        self.ragged: list[tuple[Ref, _pools.Column, int]] = []
+        self.ranges: dict[Axis, Ref] = {}
         self.memo: dict[Any, Any] = {}
         self._numbers: dict[Any, Ref] = {}
         self._captured: dict[int, Ref] = {}
@@ -187,6 +187,24 @@ class Block:
         # A position can be read in several ways: a row is a position in each of its fields.
         return found if found.type == kind else found.read_as(kind)
 
+    def broadcast(self, key: Any, fn: Callable[..., Any], args: Sequence[Ref], kind: Type = TRUTH) -> Ref:
+        """Add a step whose values broadcast against each other: it has all of their axes."""
+        axes = union([a.axes for a in args])
+        dims = [inserted(a.axes, axes) for a in args]
+        if not any(dims):
+            return self.emit(key, fn, args, axes, kind)
+        return self.emit(key, lambda frame, *values: fn(frame, *align(values, dims)), args, axes, kind)
+
+    def positions(self, ref: Ref) -> Ref:
+        """A run of consecutive positions as a tensor; other values as they are."""
+        if not ref.dense:
+            return ref
+
+        def arange(frame: Frame, run: slice) -> Tensor:
+            return torch.arange(run.start, run.stop, device=frame.run.device)
+
+        return self.emit(("positions", ref.type), arange, [ref], ref.axes, ref.type)
+
     def variable(self, axis: Axis, pool: Pool, kind: Type) -> Ref:
         """A new variable along an axis of its own."""
         ref = Ref(self.slot(), (axis,), kind, dense=True, epoch=len(self.lists))
@@ -214,6 +232,13 @@ class Block:
                 ref = self._moved[key].read_as(ref.type)
         return ref
 
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes that this block introduced and that no later list absorbed."""
+        gone = {a for absorbed in self.lists for a in absorbed.places}
+        axes = [*[own.axis for own in self.own], *[absorbed.list for absorbed in self.lists]]
+        return tuple([a for a in axes if a not in gone])
+
     def position(self, axis: Axis) -> Ref:
         """The positions 0, 1, ... along an axis of the frame."""
         for absorbed in self.lists:
@@ -223,9 +248,9 @@ class Block:
                     return slice(0, frame.sizes[axis])
 
                 return self.emit(("position", axis), all_of, [absorbed.made], (axis,), dense=True)
-        if axis not in self.positions:
-            self.positions[axis] = Ref(self.slot(), (axis,), TRUTH, dense=True)
-        return self.positions[axis]
+        if axis not in self.ranges:
+            self.ranges[axis] = Ref(self.slot(), (axis,), TRUTH, dense=True)
+        return self.ranges[axis]
 
     def seal(self, reducer: Reducer) -> None:
         """Finish building: what varies from tile to tile, and when each value is no longer needed."""
@@ -234,7 +259,7 @@ class Block:
         varying = {own.slot for own in self.own}
         if self.own:
             own_axes = {own.axis for own in self.own}
-            varying |= {ref.slot for axis, ref in self.positions.items() if axis in own_axes}
+            varying |= {ref.slot for axis, ref in self.ranges.items() if axis in own_axes}
         self.invariant = []
         self.varying = []
         last: dict[int, Step] = {}
@@ -250,7 +275,7 @@ class Block:
                 last[slot] = step
         kept = {ref.slot for ref in reducer.refs}
         for own in self.own:
-            own.costs = reducer.spreads or own.slot in last or own.slot in kept or own.axis in self.positions
+            own.costs = reducer.spreads or own.slot in last or own.slot in kept or own.axis in self.ranges
         made = {step.out for step in self.steps}
         frees: dict[int, list[int]] = {}
         for slot, step in last.items():
@@ -280,18 +305,11 @@ def _remap(block: Block, ref: Ref, absorbed: Absorbed) -> Ref:
 
         return block.emit(("shift", absorbed.list), shift, [ref, *places], axes, ref.type)
     dims = [ref.axes.index(a) for a in gone]
-    if len(dims) == 1:
-        dim = dims[0]
-        last = dim == len(ref.axes) - 1
-
-        def select(frame: Frame, value: Tensor, at: Tensor) -> Tensor:
-            chosen = value.index_select(dim, at)
-            return chosen if last else chosen.movedim(dim, -1)
-
-        return block.emit(("select", absorbed.list), select, [ref, *places], axes, ref.type)
     order = (*dims, *[d for d in range(len(ref.axes)) if d not in dims])
 
     def gather(frame: Frame, value: Tensor, *at: Tensor) -> Tensor:
+        if len(at) == 1:
+            return value.index_select(dims[0], at[0]).movedim(dims[0], -1)
         return take(value.permute(order), at).movedim(0, -1)
 
     return block.emit(("gather", absorbed.list), gather, [ref, *places], axes, ref.type)

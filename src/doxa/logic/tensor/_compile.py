@@ -7,7 +7,6 @@ evaluated in the block where the variables that it does need are bound, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import reduce
 from typing import Any, Literal
 
@@ -15,52 +14,25 @@ import torch
 
 from doxa.errors import KnowledgeError
 from doxa.logic.bind._meanings import is_draw
-from doxa.logic.syntax._binders import Group, Let, Quantifier
+from doxa.logic.syntax import _tree
+from doxa.logic.syntax._binders import Let, Quantifier
 from doxa.logic.syntax._count import Count
 from doxa.logic.syntax._symbols import Function
-from doxa.logic.syntax._tree import (
-    And,
-    Arith,
-    Call,
-    Compare,
-    Expr,
-    Field,
-    Iff,
-    Implies,
-    Index,
-    Name,
-    Not,
-    Number,
-    Or,
-    Truth,
-    Xor,
-)
-from doxa.logic.tensor._algebra import Accumulator, Algebra, Factoring
+from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or
+from doxa.logic.tensor import _pools
+from doxa.logic.tensor._algebra import Accumulator, Algebra, OuterFold
 from doxa.logic.tensor._atoms import apply, symbol_of
 from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Scope
-from doxa.logic.tensor._contract import Contract, Factors, factorize, multiplied
-from doxa.logic.tensor._execute import run_block
-from doxa.logic.tensor._frame import Names, frame
-from doxa.logic.tensor._free import draw_first
+from doxa.logic.tensor._execute import Task, run_block
+from doxa.logic.tensor._fold import Contract, Factors, Fold, factorize, multiplied
+from doxa.logic.tensor._frame import Names, Parts, frame
 from doxa.logic.tensor._index import cut
-from doxa.logic.tensor._lists import Fold
-from doxa.logic.tensor._lookup import align, lookup
+from doxa.logic.tensor._lookup import lookup
+from doxa.logic.tensor._pools import NUMBER, TRUTH
 from doxa.logic.tensor._run import Source
-from doxa.logic.tensor._stack import PROPOSITION, Stack
-from doxa.logic.tensor._task import Task
 from doxa.logic.tensor._terms import arithmetic, as_truth, compare, field, index
-from doxa.logic.tensor._types import (
-    NUMBER,
-    TRUTH,
-    Axis,
-    FinitePool,
-    FiniteType,
-    ObjectType,
-    Ref,
-    StackPool,
-    inserted,
-    union,
-)
+from doxa.logic.tensor._trees import PROPOSITION, Stack, draw_first
+from doxa.logic.tensor._types import Axis, Ref
 
 __all__ = ["Compiler", "consecutive"]
 
@@ -108,24 +80,24 @@ class Compiler(Names):
         """The value of a node, those of its children being known."""
         block, batch = scope.block, self.batch
         match node:
-            case Name():
+            case _tree.Name():
                 return self.name(node.name, scope)
-            case Number():
+            case _tree.Number():
                 return block.constant(node.value, NUMBER)
             case Call() if node.name == PROPOSITION:
-                assert isinstance(below[0].type, ObjectType)
+                assert isinstance(below[0].type, _pools.Object)
                 return lookup(block, Source(PROPOSITION, (below[0].type.pool,), "truth"), below, algebra, TRUTH)
             case Call():
                 return apply(node, block, below, batch, self.needs, algebra)
             case Compare():
                 return compare(node, node.op, block, below[0], below[1], batch, algebra)
-            case Field():
+            case _tree.Field():
                 return field(node, below[0], batch)
-            case Index():
+            case _tree.Index():
                 return index(node, block, below[0], below[1], batch)
-            case Arith():
+            case _tree.Arith():
                 return arithmetic(node, block, below, batch)
-            case Truth():
+            case _tree.Truth():
                 return self.literal(node.value, block, algebra)
         truths = [as_truth(c, block, b, batch, algebra) for c, b in zip(node.children, below, strict=True)]
         return self.connective(node, truths, block, algebra)
@@ -138,27 +110,21 @@ class Compiler(Names):
 
     def connective(self, node: Expr, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
         match node:
-            case Not():
+            case _tree.Not():
                 return block.emit(("not", id(algebra)), lambda frame, x: algebra.not_(x), below, below[0].axes)
             case And() | Or():
                 return self.joined("and" if isinstance(node, And) else "or", below, block, algebra)
             case Count():
                 return self.counted(node, below, block, algebra)
-            case Implies():
+            case _tree.Implies():
                 op = algebra.implies
-            case Iff():
+            case _tree.Iff():
                 op = algebra.iff
-            case Xor():
+            case _tree.Xor():
                 op = algebra.xor
             case _:
                 raise KnowledgeError(f"{node} is no formula")
-        axes = union([b.axes for b in below])
-        dims = [inserted(b.axes, axes) for b in below]
-
-        def binary(frame: Frame, *values: Any) -> Any:
-            return op(*align(values, dims))
-
-        return block.emit((type(node), id(algebra)), binary, below, axes)
+        return block.broadcast((type(node), id(algebra)), lambda frame, a, b: op(a, b), below)
 
     def joined(self, kind: str, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
         """A conjunction or disjunction; first of what has the same axes, then of what is left, the smaller first."""
@@ -176,40 +142,35 @@ class Compiler(Names):
             parts.sort(key=lambda r: len(r.axes))
         if len(parts) == 1:
             return parts[0]
-        axes = union([p.axes for p in parts])
-        dims = [inserted(p.axes, axes) for p in parts]
-        return block.emit((kind, id(algebra)), lambda frame, *xs: op(align(xs, dims)), parts, axes)
+        return block.broadcast((kind, id(algebra)), lambda frame, *xs: op(xs), parts)
 
     def counted(self, node: Count, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
         """A counting constraint over formulas: what a counting quantifier folds, folded one by one."""
         accumulator = algebra.quantifier(node.kind, node.count)
         if not below:
             return self.literal(node.bounds[0] == 0, block, algebra)
-        axes = union([b.axes for b in below])
-        dims = [inserted(b.axes, axes) for b in below]
 
         def count_true(frame: Frame, *values: Any) -> Any:
-            states = [accumulator.fold(accumulator.lift(x.unsqueeze(0)), (0,)) for x in align(values, dims)]
+            states = [accumulator.fold(accumulator.lift(x.unsqueeze(0)), (0,)) for x in values]
             return accumulator.finish(reduce(accumulator.merge, states), len(node.children))
 
-        return block.emit((node.label, id(algebra)), count_true, below, axes)
+        return block.broadcast((node.label, id(algebra)), count_true, below)
 
     def wide(self, node: Expr, scope: Scope, algebra: Algebra) -> Task:
         """Of a conjunction or disjunction of many formulas, those that differ only in constants; and the others."""
         kind: Literal["and", "or"] = "and" if isinstance(node, And) else "or"
         parts: list[Ref] = []
-        alone, groups = self.shapes.stacked(node.children, self.stack)
+        alone, groups = self.trees.stacked(node.children, self.stack)
         if not algebra.associative and len(groups) + len(alone) > 1:
             return [], list(node.children)
         for group in groups:
-            block = Block(scope.block, f"{len(group)} formulas")
+            label = f"{len(group.members)} formulas"
+            block = Block(scope.block, label)
             inner = Scope(scope, block)
-            along = block.variable(self.axis(f"{len(group)} formulas"), StackPool(len(group)), NUMBER)
-            self.parameters(group, inner, along)
-            body = yield self.compile(group.pattern, inner, algebra)
-            truth = as_truth(group.pattern, block, body, self.batch, algebra)
+            self.parameters(group, inner, block.variable(self.axis(label), _pools.Stack(len(group.members)), NUMBER))
+            truth = yield self.truth(group.pattern, inner, algebra)
             parts.append(self.close(block, Fold(block, truth, algebra.connective(kind)), scope.block))
-        return parts, alone
+        return parts, [node.children[i] for i in alone]
 
     def parameters(self, group: Stack, scope: Scope, along: Ref) -> None:
         """The constants in which stacked formulas differ, along the axis of the stack."""
@@ -226,7 +187,7 @@ class Compiler(Names):
         key = (
             id(node),
             id(algebra),
-            tuple([self.name(n, home).slot for n in self.free.names(node) if home.binds(n)]),
+            tuple([self.name(n, home).slot for n in self.trees.names(node) if home.binds(n)]),
         )
         if key not in home.block.memo:
             if isinstance(node, Quantifier):
@@ -239,9 +200,9 @@ class Compiler(Names):
 
     def home(self, node: Expr, scope: Scope) -> Scope:
         """The innermost scope that binds something the node needs; the node may only move if it cannot fail there."""
-        if not self.free.total(node):
+        if not self.trees.total(node):
             return scope
-        names = self.free.names(node)
+        names = self.trees.names(node)
         at = scope
         while at.parent is not None and at.names.keys().isdisjoint(names):
             at = at.parent
@@ -260,29 +221,51 @@ class Compiler(Names):
     def quantifier(self, node: Quantifier, scope: Scope, algebra: Algebra) -> Task:
         levels = consecutive(node)
         parts = [(level.groups, level.guard) for level in levels]
-        return self.block(node.kind, node.count, parts, levels[-1].body, scope, algebra)
+        ref, _ = yield self.block(node.kind, node.count, parts, levels[-1].body, scope, algebra)
+        return ref
 
     def block(
         self,
         kind: str,
         number: int | None,
-        parts: Iterable[tuple[Iterable[Group], Expr | None]],
+        parts: Parts,
         body: Expr,
         scope: Scope,
         algebra: Algebra,
+        outer: OuterFold | None = None,
     ) -> Task:
-        """A block of quantifiers: groups of variables, each followed by a guard or not, and the formula they bind."""
+        """A block of quantifiers over the formula they bind: its value, and whether that is a logarithm.
+
+        ``outer`` says how it is folded if nothing but quantifiers stands before it.
+        """
         block = Block(scope.block, kind)
         inner = Scope(scope, block)
         yield frame(self, block, inner, parts)
-        accumulator = algebra.quantifier(kind, number)
-        powers = algebra.powers(kind, number) if isinstance(algebra, Factoring) else None
-        factors = factorize(powers, body, block, inner, algebra, self.free, self.stack)
+        usual = OuterFold(
+            False, algebra.connectives_are_log, lambda _: algebra.quantifier(kind, number), algebra.powers(kind, number)
+        )
+        fold = usual if outer is None else outer
+        factors = factorize(fold.powers, body, block, inner, algebra, self.trees, self.stack)
         if factors is not None:
-            return (yield self.contracted(factors, accumulator, block, inner, algebra))
-        ref = yield self.compile(body, inner, algebra)
-        truth = as_truth(body, block, ref, self.batch, algebra)
-        return self.close(block, Fold(block, truth, accumulator), scope.block)
+            return (yield self.contracted(factors, fold.fold(False), block, inner, algebra)), fold.is_log
+        if outer is None:
+            ref, is_log = (yield self.truth(body, inner, algebra)), algebra.connectives_are_log
+        else:
+            ref, is_log = yield self.value(body, inner, algebra)
+        folded = self.close(block, Fold(block, ref, fold.fold(is_log)), scope.block)
+        return folded, is_log if fold.is_log is None else fold.is_log
+
+    def value(self, formula: Expr, scope: Scope, algebra: Algebra, first: bool = False) -> Task:
+        """The value of a formula that nothing but quantifiers stands before, and whether it is a logarithm."""
+        outer = None
+        if isinstance(formula, Quantifier) and formula.count is None:
+            outer = algebra.outer(formula.kind, first)
+        if outer is None:
+            return (yield self.truth(formula, scope, algebra)), algebra.connectives_are_log
+        assert isinstance(formula, Quantifier)
+        levels = [formula] if outer.alone else consecutive(formula)
+        parts = [(level.groups, level.guard) for level in levels]
+        return (yield self.block(formula.kind, None, parts, levels[-1].body, scope, algebra, outer))
 
     def contracted(
         self, factors: Factors, accumulator: Accumulator, block: Block, scope: Scope, algebra: Algebra
@@ -292,12 +275,9 @@ class Compiler(Names):
         for group in factors.groups.values():
             parts: list[Ref] = []
             for node, _ in group:
-                ref = yield self.compile(node, scope, algebra)
-                parts.append(as_truth(node, block, ref, self.batch, algebra))
+                parts.append((yield self.truth(node, scope, algebra)))
             sides = tuple([side for _, side in group])
-            axes = union([p.axes for p in parts])
-            dims = [inserted(p.axes, axes) for p in parts]
-            refs.append(block.emit(("factor", sides), multiplied(sides, dims), parts, axes))
+            refs.append(block.broadcast(("factor", sides), multiplied(sides), parts))
         assert block.parent is not None
         return self.close(block, Contract(block, refs, accumulator, factors.powers), block.parent)
 
@@ -311,8 +291,7 @@ class Compiler(Names):
                 ref = yield self.compile(value, inner, algebra)
                 inner = Scope(inner, scope.block)
                 inner.names[name] = ref
-            body = yield self.compile(node.body, inner, algebra)
-            return as_truth(node.body, scope.block, body, self.batch, algebra)
+            return (yield self.truth(node.body, inner, algebra))
         block = Block(scope.block, "draw")
         inner = Scope(scope, block)
         weights: list[Ref] = []
@@ -327,12 +306,12 @@ class Compiler(Names):
                 args.append(ref)
             symbol = symbol_of(value, self.batch)
             assert isinstance(symbol, Function)
-            drawn = block.variable(self.axis(name), FinitePool(symbol.result), FiniteType(symbol.result))
+            values = _pools.Finite(symbol.result)
+            drawn = block.variable(self.axis(name), values, values)
             weights.append(apply(value, block, args, self.batch, self.needs, algebra, value=drawn))
             inner.names[name] = drawn
         block.label += " " + ", ".join(node.names)
-        body = yield self.compile(node.body, inner, algebra)
-        truth = as_truth(node.body, block, body, self.batch, algebra)
+        truth = yield self.truth(node.body, inner, algebra)
         if not weights:
             return self.close(block, Result(truth), scope.block)
         joint = self.joined("and", [*weights, truth], block, algebra)
@@ -344,7 +323,7 @@ class Compiler(Names):
         for name, value in zip(node.names, node.values, strict=True):
             before, remains = draw_first(value, self.is_drawn, self.numbers)
             found += [*before, (name, remains)]
-            self.free.bound.update([n for n, _ in before])
+            self.trees.bound.update([n for n, _ in before])
         return found
 
     def is_drawn(self, call: Call) -> bool:
@@ -359,7 +338,7 @@ class Compiler(Names):
         before, remains = draw_first(node, self.is_drawn, self.numbers)
         if not before:
             return None
-        self.free.bound.update([n for n, _ in before])
+        self.trees.bound.update([n for n, _ in before])
         return Let(before, remains)
 
 
@@ -378,11 +357,7 @@ def consecutive(node: Quantifier) -> list[Quantifier]:
 
 def _consecutive(first: int) -> Any:
     """Constants such as 0, 1, ..., 9: what is looked up by them is a view."""
-
-    def consecutive(frame: Frame, along: slice) -> slice:
-        return slice(along.start + first, along.stop + first)
-
-    return consecutive
+    return lambda frame, along: slice(along.start + first, along.stop + first)
 
 
 def _parameter(entries: torch.Tensor) -> Any:

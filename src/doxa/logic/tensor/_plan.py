@@ -1,28 +1,31 @@
-"""Plans: formulas compiled for an interpretation, an algebra and a schema of data, to be run on batch after batch."""
+"""Plans: formulas compiled for an interpretation, an algebra and a schema of data, to be run on batch after batch.
+
+:func:`truth` is what they are for without an algebra of one's own: classical truth.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from doxa._cache import Same
 from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic.bind._interpretation import Batch, Interpretation, row_names
 from doxa.logic.syntax._kb import Axiom, KnowledgeBase
-from doxa.logic.syntax._tree import Expr, as_formula
-from doxa.logic.tensor._algebra import Algebra
-from doxa.logic.tensor._classical import CLASSICAL, Classical
+from doxa.logic.syntax._tree import Expr, Not, as_formula
+from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Classical
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._free import Free
+from doxa.logic.tensor._execute import drive
 from doxa.logic.tensor._root import Root, formula_root, stacked_root
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._task import Task, drive
-from doxa.logic.tensor._trace import Trace
+from doxa.logic.tensor._run_data import Trace
 from doxa.logic.tensor._traced import Traced
 
-__all__ = ["CHUNK", "STACK", "Program", "TensorPlan", "formulas_of"]
+__all__ = ["CHUNK", "STACK", "TensorPlan", "fact_formulas", "located", "truth"]
 
 CHUNK = 2**22
 """The most elements that one intermediate tensor has, unless a table or the result itself is larger."""
@@ -44,31 +47,25 @@ class Program:
         compile: bool = False,
     ) -> None:
         expressions = [f for _, f in formulas]
-        compiler = Compiler(batch, Free(batch.signature, expressions), stack=stack)
+        compiler = Compiler(batch, expressions, stack=stack)
         self.needs = compiler.needs
         self.classical = isinstance(algebra, Classical)
         self.roots: list[Root] = []
-        alone = list(range(len(formulas)))
-        if len(formulas) >= stack:
-            single, stacks = compiler.shapes.stacked(expressions, stack)
-            for group in stacks:
-                root = Root([formulas[m][0] for m in group.members], group.members)
-                self._compile(root, stacked_root(compiler, root, group, algebra))
-            known = {id(e) for e in single}
-            alone = [i for i, e in enumerate(expressions) if id(e) in known]
-        for number in alone:
-            name, formula = formulas[number]
-            root = Root([name], [number])
-            self._compile(root, formula_root(compiler, root, formula, algebra, keep))
+        # Few formulas are not even looked at for that.
+        alone, stacks = compiler.trees.stacked(expressions if len(formulas) >= stack else (), stack)
+        for group in stacks:
+            root = self._root([formulas[m][0] for m in group.members], group.members)
+            with located(root.names):
+                drive(stacked_root(compiler, root, group, algebra))
+        for number in sorted(alone) if stacks else range(len(formulas)):
+            root = self._root([formulas[number][0]], [number])
+            with located(root.names):
+                drive(formula_root(compiler, root, expressions[number], algebra, keep))
         self.traced = Traced(self.roots) if compile else None
 
-    def _compile(self, root: Root, task: Task) -> None:
-        """Compile, naming the axiom in an error."""
-        try:
-            drive(task)
-        except (BindingError, KnowledgeError) as error:
-            raise _located(root, error) from error
-        self.roots.append(root)
+    def _root(self, names: list[str], members: list[int]) -> Root:
+        self.roots.append(Root(names, members))
+        return self.roots[-1]
 
     def run(
         self,
@@ -90,13 +87,8 @@ class Program:
             for root in self.roots:
                 if trace is not None:
                     trace.root(root.names)
-                if root in ready:
-                    values.append((root, ready[root]))
-                    continue
-                try:
-                    values.append((root, root.value(run)))
-                except (BindingError, KnowledgeError) as error:
-                    raise _located(root, error) from error
+                with located(root.names):
+                    values.append((root, ready[root] if root in ready else root.value(run)))
         return values
 
 
@@ -220,6 +212,69 @@ def formulas_of(what: Expr | Axiom | KnowledgeBase | Sequence[tuple[str, Expr]])
     raise TypeError(f"wanted a formula, an axiom or a knowledge base, got {type(what).__name__}")
 
 
-def _located(root: Root, error: BindingError | KnowledgeError) -> BindingError | KnowledgeError:
-    more = f" (or one of {len(root.names)} axioms like it)" if len(root.names) > 1 else ""
-    return type(error)(f"axiom {root.names[0]!r}{more}: {error}" if root.names[0] != "the formula" else str(error))
+@contextmanager
+def located(names: Sequence[str]) -> Iterator[None]:
+    """Put the name of the axiom in front of an error."""
+    try:
+        yield
+    except (BindingError, KnowledgeError) as error:
+        if names[0] == "the formula":
+            raise
+        more = f" (or one of {len(names)} axioms like it)" if len(names) > 1 else ""
+        raise type(error)(f"axiom {names[0]!r}{more}: {error}") from error
+
+
+def truth(
+    what: Expr | Axiom | KnowledgeBase,
+    interpretation: Interpretation,
+    /,
+    *,
+    keep: str | Sequence[str] = (),
+    generator: torch.Generator | None = None,
+    chunk: int = CHUNK,
+    **data: Any,
+) -> Tensor:
+    """Is it true? Networks say what they think most likely; every quantifier ranges over all its objects.
+
+    Args:
+        what: a formula, an axiom, or a knowledge base (is every axiom true, and does every fact hold?).
+        interpretation: the meaning of the symbols.
+        keep: variables of the outermost ``forall`` to keep as axes of the result, such as the rows of the data.
+        generator: draws the batches of ``sample``.
+        chunk: intermediate tensors have at most this many elements.
+        data: objects of open sorts and rows, by name.
+
+    Returns:
+        A Boolean tensor: one value, or one per object of each kept variable, and of each free variable of the formula.
+
+    >>> from doxa.logic import Function, KnowledgeBase, Sort, forall, logits, variables, within
+    >>> Digit = Sort.range("Digit", 0, 9)
+    >>> digit = Function("digit", (Sort("Image"),), Digit)
+    >>> (p,) = variables("p")
+    >>> total = digit(p.field("left")) + digit(p.field("right"))
+    >>> kb = KnowledgeBase(sums=forall(within("pairs", p))(total.eq(p.field("sum"))))
+    >>> sees = Interpretation(kb, digit=logits(lambda image: image))  # these images are their own logits
+    >>> images = torch.eye(10)[[3, 4, 5, 6]]
+    >>> pairs = dict(left=images[:2], right=images[2:], sum=torch.tensor([8, 11]))
+    >>> truth(kb, sees, pairs=pairs)
+    tensor(False)
+    >>> truth(kb["sums"], sees, keep="p", pairs=pairs)
+    tensor([ True, False])
+    """
+    key = (what if isinstance(what, Expr) else Same(what), chunk, keep if isinstance(keep, str) else tuple(keep))
+    plan: TensorPlan = interpretation.plans.find(key, lambda: TensorPlan(what, interpretation, chunk=chunk, keep=keep))
+    batch = interpretation.read(data, plan.rows)
+    value = plan.run(batch, generator)
+    if not isinstance(what, KnowledgeBase):
+        return value
+    if what.facts:
+        facts: TensorPlan = interpretation.plans.find(
+            ("facts", *key), lambda: TensorPlan(fact_formulas(what), interpretation, chunk=chunk)
+        )
+        value = torch.cat([value, facts.run(batch, generator)])
+    return value.all()
+
+
+def fact_formulas(kb: KnowledgeBase) -> list[tuple[str, Expr]]:
+    """The facts as formulas: atoms that are true, and negated ones."""
+    return [(str(f), f.atom if f.label else Not(f.atom)) for f in kb.facts]

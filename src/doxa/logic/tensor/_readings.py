@@ -16,25 +16,22 @@ from torch import Tensor
 
 from doxa.logic.bind._bindings import Returns
 from doxa.logic.bind._interpretation import Batch, Interpretation
-from doxa.logic.bind._meanings import Named, is_draw
+from doxa.logic.bind._meanings import is_draw, is_exclusive
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._symbols import INT, Function
 from doxa.logic.syntax._tree import Call, Expr, Field, Name
-from doxa.logic.tensor._algebra import Kind
+from doxa.logic.tensor import _pools
+from doxa.logic.tensor._algebra import Classical, Kind
 from doxa.logic.tensor._atoms import apply
 from doxa.logic.tensor._block import Frame, Result, Scope
-from doxa.logic.tensor._classical import Classical
 from doxa.logic.tensor._compile import Compiler
+from doxa.logic.tensor._execute import Task, drive
 from doxa.logic.tensor._frame import pool_of
-from doxa.logic.tensor._free import Free
 from doxa.logic.tensor._index import take
-from doxa.logic.tensor._lookup import positions
 from doxa.logic.tensor._plan import CHUNK
-from doxa.logic.tensor._pools import Needs
 from doxa.logic.tensor._root import Root
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._task import Task, drive
-from doxa.logic.tensor._types import FinitePool, FiniteType, FunctionPool, ObjectType
+from doxa.logic.tensor._run_data import Needs
 
 __all__ = ["Reading", "readings"]
 
@@ -93,9 +90,7 @@ def _reading(batch: Batch, symbol: str, value: Any) -> Reading:
     values = torch.as_tensor(value)
     if isinstance(meaning.symbol, Function) and meaning.symbol.result == INT and not values.is_floating_point():
         values = values.long()
-    exclusive = not isinstance(meaning, Named) and meaning.exclusive
-    drawn = meaning.returns == "logit" and (is_draw(meaning) or exclusive)
-    return Reading(values, "log_prob" if drawn else meaning.returns)
+    return Reading(values, "log_prob" if meaning.returns == "logit" and is_exclusive(meaning) else meaning.returns)
 
 
 def _compiled(batch: Batch, symbols: list[str]) -> tuple[Needs, dict[str, Root]]:
@@ -106,7 +101,7 @@ def _compiled(batch: Batch, symbols: list[str]) -> tuple[Needs, dict[str, Root]]
             Field(Name("a"), f"a{i}") if sort.values is None else Name(f"v{i}") for i, sort in enumerate(symbol.sorts)
         ]
         calls.append(Call(symbol.name, tuple(args)))
-    compiler = Compiler(batch, Free(batch.signature, calls), stack=1 << 62)
+    compiler = Compiler(batch, calls, stack=1 << 62)
     roots = {symbol: Root([symbol], [i]) for i, symbol in enumerate(symbols)}
     for call, root in zip(calls, roots.values(), strict=True):
         drive(_compile(compiler, root, call))
@@ -122,17 +117,18 @@ def _compile(compiler: Compiler, root: Root, call: Call) -> Task:
         scope.names["a"] = root.variable(compiler.axis("a"), pool, kind)
     for i, sort in enumerate(symbol.sorts):
         if sort.values is not None:
-            scope.names[f"v{i}"] = root.variable(compiler.axis(f"v{i}"), FinitePool(sort), FiniteType(sort))
+            scope.names[f"v{i}"] = root.variable(compiler.axis(f"v{i}"), _pools.Finite(sort), _pools.Finite(sort))
     args = []
     for child in call.children:
         ref = yield compiler.compile(child, scope, _RAW)
         args.append(ref)
     value = None
     if isinstance(symbol, Function) and is_draw(batch.meaning(call.name)):
-        value = root.variable(compiler.axis("value"), FinitePool(symbol.result), FiniteType(symbol.result))
-    found = positions(block, apply(call, block, args, batch, compiler.needs, _RAW, value=value, defined=False))
+        values = _pools.Finite(symbol.result)
+        value = root.variable(compiler.axis("value"), values, values)
+    found = block.positions(apply(call, block, args, batch, compiler.needs, _RAW, value=value, defined=False))
     match found.type:
-        case ObjectType(pool=FunctionPool(name=name, pools=pools)):
+        case _pools.Object(pool=_pools.Function(name=name, pools=pools)):
 
             def features(frame: Frame, at: Tensor | int) -> Tensor:
                 return take(frame.run.features_of(name, pools), [torch.as_tensor(at)])

@@ -28,9 +28,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from doxa.errors import ConfigError
 from doxa.logic.tensor._algebra import Algebra
+from doxa.logic.tensor._pools import Pool
 from doxa.logic.tensor._root import Root
 from doxa.logic.tensor._run import Run, Source
-from doxa.logic.tensor._types import Pool
 
 __all__ = ["Traced"]
 
@@ -138,15 +138,15 @@ class _SizesOnly(Run):
 
     def table(self, source: Source, algebra: Algebra) -> Tensor:
         key = (source, id(algebra))
-        if key not in self._views:
+        if key not in self._cache:
             table = self._real.table(source, algebra)
             if not isinstance(table, Tensor) or not table.dtype.is_floating_point:
                 raise NotTraceable(f"{source.name} is a relation or function with listed or certain values")
             with torch._C.DisableTorchFunction(), _disable_current_modes():
                 table = table.detach()
-            self._views[key] = self._recorder.placeholder(self._fake.from_tensor(table))
+            self._cache[key] = self._recorder.placeholder(self._fake.from_tensor(table))
             self.inputs.append((source, algebra))
-        found: Tensor = self._views[key]
+        found: Tensor = self._cache[key]
         return found
 
     def _no_data(self, *_: Any) -> NoReturn:
@@ -158,8 +158,8 @@ class _SizesOnly(Run):
     def find_list(self, key: Any, inputs: tuple[Any, ...]) -> NoReturn:
         raise NotTraceable("it has a guard")
 
-    column = features = sampled = lengths = positions = indices = _no_data  # type: ignore[assignment]
-    raw = pairs = direct = _no_network  # type: ignore[assignment]
+    column = features = sampled = lengths = positions = _no_data  # type: ignore[assignment]
+    raw = pairs = direct = named_table = _no_network  # type: ignore[assignment]
 
 
 class Recorder(TorchFunctionMode):
