@@ -57,13 +57,13 @@ def check_finite(name: str, thing: str, numbers: Tensor, *, distribution: bool) 
     for what, wrong in (("NaN (not a number)", numbers.isnan()), ("+inf", numbers.isposinf())):
         if bool(wrong.any()):
             raise BindingError(
-                f"{name}: {thing} holds {what} in {int(wrong.sum())} of {numbers.numel()} places, and finite numbers "
-                f"are wanted; mend what {name} is bound to, or let it pass: Interpretation(kb, check_finite=False)"
+                f"{name}: {what} in {int(wrong.sum())} of the {numbers.numel()} numbers of {thing}; finite ones are "
+                f"wanted; mend what {name} is bound to, or let it pass: Interpretation(kb, check_finite=False)"
             )
     if distribution and bool(numbers.isneginf().all(-1).any()):
         raise BindingError(
-            f"{name}: {thing} is -inf for every value, so that none has a probability; at least one finite logit is "
-            f"wanted for each object; mend what {name} is bound to"
+            f"{name}: {thing} is -inf for all values of some object, so that none has a probability; at least one "
+            f"finite logit is wanted; mend what {name} is bound to"
         )
 
 

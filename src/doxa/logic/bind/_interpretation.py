@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from doxa._cache import Cache
 from doxa.errors import BindingError
+from doxa.logic.bind._checks import describe
 from doxa.logic.bind._facts import check_facts, facts_of, facts_table, unbound_with_facts
 from doxa.logic.bind._meanings import (
     Fixed,
@@ -61,10 +62,15 @@ class Interpretation(nn.Module):
     tensor(True)
     """
 
-    def __init__(self, kb: KnowledgeBase, /, *, check_finite: bool = True, **bindings: Any) -> None:
+    # check_finite is a bool, but a type checker would hold every entry of **bindings against that.
+    def __init__(self, kb: KnowledgeBase, /, *, check_finite: Any = True, **bindings: Any) -> None:
         super().__init__()
+        if not isinstance(check_finite, bool):
+            raise BindingError(
+                f"check_finite is an option, True or False, got {describe(check_finite)}; a symbol needs another name"
+            )
         self.kb = kb
-        self.check_finite = check_finite
+        self.check_finite: bool = check_finite
         self.meanings = nn.ModuleDict()
         self.constants = nn.ModuleDict()
         self._bound: dict[str, Meaning] = {}
@@ -217,9 +223,8 @@ class Batch:
                     f"sort {sort} has no objects: pass them with the data, as in {sort}=tensor, or declare constants"
                 )
             own = self.own_features(sort)
-            self._universes[sort] = Objects(
-                len(names), own if own is not None and len(own) == len(names) else None, names
-            )
+            features = own if own is not None and len(own) == len(names) else None
+            self._universes[sort] = Objects(len(names), features, names)
         return self._universes[sort]
 
     def index_of(self, name: str) -> int:

@@ -69,22 +69,21 @@ class Network(nn.Module):
 
     def check_tensor(self, output: Tensor, device: torch.device) -> None:
         """Refuse tensors that nothing can be done with: sparse, complex, without content, half where none is wanted."""
-        wrong = ""
+        wanted = ""
         if output.layout != torch.strided:
-            wrong = "dense tensors are wanted; call .to_dense()"
+            wanted, remedy = "a dense tensor", "call .to_dense()"
         elif output.is_complex():
-            wrong = "real numbers are wanted; take .real or .abs()"
-        elif output.device != device and not (device.type == "meta" or hasattr(output, "fake_mode")):
-            without = ", where tensors have no content" if output.is_meta else ""
-            wrong = f"it is on {output.device}{without}, and the data are on {device}; move it with .to(...)"
-        elif self.returns in ("prob", "logit", "log_prob") and not output.is_floating_point():
-            wrong = "floating point numbers are wanted; call .float()"
-        elif output.dtype in (torch.float16, torch.bfloat16) and self.returns != "value":
-            if not torch.is_autocast_enabled(device.type):
-                wrong = "float32 or float64 is wanted outside of torch.autocast; call .float()"
-        if wrong:
+            wanted, remedy = "real numbers", "take .real or .abs()"
+        elif output.device != device and not hasattr(output, "fake_mode"):
+            wanted, remedy = f"a tensor on {device}", f"it is on {output.device}; move it with .to(...)"
+        elif self.returns in ("prob", "logit", "log_prob"):
+            if not output.is_floating_point():
+                wanted, remedy = "floating point numbers", "call .float()"
+            elif output.dtype in (torch.float16, torch.bfloat16) and not _autocast(device):
+                wanted, remedy = "float32 or float64", "call .float(); half precision is for torch.autocast"
+        if wanted:
             what = "function" if self.bare else "network"
-            raise BindingError(f"{self.symbol.name}: the {what} returned {describe(output)}; {wrong}")
+            raise BindingError(f"{self.symbol.name}: wanted {wanted} from the {what}, got {describe(output)}; {remedy}")
 
     def checked(self, output: Any, sizes: tuple[int, ...], *, contents: bool) -> Tensor:
         """An output with the axes it must have: its objects (``sizes``), its finite arguments, its distribution."""
@@ -203,6 +202,10 @@ def is_exclusive(meaning: Meaning) -> bool:
 def low_of(sort: Sort) -> int:
     """The first integer of a range; positions and values of other sorts are the same."""
     return sort.values[0] if isinstance(sort.values, range) else 0
+
+
+def _autocast(device: torch.device) -> bool:
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
 def signature_text(symbol: Symbol | Constant) -> str:
