@@ -16,31 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import BindingError
+from doxa.logic.bind import _checks
 from doxa.logic.bind._bindings import Declared, Entries, PythonFunction, Returns, table
-from doxa.logic.bind._checks import (
-    check_finite,
-    check_probabilities,
-    describe,
-    dtype_of,
-    has_values,
-    shape_of,
-)
+from doxa.logic.bind._checks import describe, dtype_of, shape_of
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._symbols import INT, REAL, Constant, Function, Predicate, Signature, Sort
-
-__all__ = [
-    "Fixed",
-    "Meaning",
-    "Named",
-    "Network",
-    "Table",
-    "bind",
-    "bind_constant",
-    "is_draw",
-    "is_exclusive",
-    "low_of",
-    "signature_text",
-]
 
 Symbol = Predicate | Function
 
@@ -117,7 +97,7 @@ class Network(nn.Module):
             )
         if contents:
             distribution = is_exclusive(self)
-            check_probabilities(
+            _checks.check_probabilities(
                 symbol.name, "what the network returned", output, self.returns, distribution=distribution
             )
         return output
@@ -347,8 +327,8 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
         return Table(symbol, _value_table(cast(Function, symbol), tensor), "value")
     if returns != "bool" and not tensor.dtype.is_floating_point:
         raise BindingError(f"{name}: probabilities and logits are floating point, got {describe(tensor)}")
-    check_finite(name, "the tensor", tensor, distribution=returns == "logit" and (drawn or exclusive))
-    check_probabilities(name, "the tensor", tensor, returns, distribution=drawn or exclusive)
+    _checks.check_finite(name, "the tensor", tensor, distribution=returns == "logit" and (drawn or exclusive))
+    _checks.check_probabilities(name, "the tensor", tensor, returns, distribution=drawn or exclusive)
     return Table(symbol, tensor, returns, exclusive=exclusive)
 
 
@@ -364,7 +344,7 @@ def _value_table(symbol: Function, tensor: Tensor) -> Tensor:
         return tensor if real or sort in (INT, REAL) else tensor.long()
     positions = tensor.long() - low_of(sort)
     wrong = (positions < 0) | (positions >= len(sort.values))
-    if has_values(wrong) and bool(wrong.any()):
+    if _checks.has_values(wrong) and bool(wrong.any()):
         first = tensor.reshape(-1)[wrong.reshape(-1).long().argmax()].item()
         raise BindingError(f"{name}: the tensor holds {first}, which is no value of {sort.name}; {_values(sort)}")
     return positions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from doxa.errors import KnowledgeError
 from doxa.logic.bind._checks import has_values
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.bind._meanings import Meaning, Named, Network, is_draw, low_of
+from doxa.logic.bind._meanings import Named, Network, is_draw, low_of
 from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate
 from doxa.logic.syntax._tree import Call
 from doxa.logic.tensor import _pools
@@ -25,7 +26,7 @@ from doxa.logic.tensor._run_data import NO_INT, Needs
 from doxa.logic.tensor._terms import as_finite, as_number, as_object, in_sort
 from doxa.logic.tensor._types import Ref
 
-__all__ = ["apply", "symbol_of"]
+__all__ = ["Application", "symbol_of"]
 
 
 def symbol_of(call: Call, batch: Batch) -> Predicate | Function:
@@ -39,86 +40,140 @@ def symbol_of(call: Call, batch: Batch) -> Predicate | Function:
     return found
 
 
-def apply(
-    call: Call,
-    block: Block,
-    args: Sequence[Ref],
-    batch: Batch,
-    needs: Needs,
-    algebra: Algebra,
-    *,
-    value: Ref | None = None,
-    defined: bool = True,
-) -> Ref:
-    """A predicate or function of terms. With ``value``, the weight of that value of a neural function.
+@dataclass
+class Application:
+    """A predicate or function applied to terms, in a block. With ``value``, the weight of that value of a function."""
 
-    Where a function has no value, there is an error when it runs if ``defined``, else the value -1 or not a number.
-    """
-    symbol = symbol_of(call, batch)
-    meaning = batch.meaning(call.name)
-    view: View = "truth"
-    if isinstance(symbol, Function):
-        view = "weights" if value is not None else "mode" if is_draw(meaning) else "value"
-    kind = _result(symbol, meaning)
-    named = isinstance(meaning, Named)
-    numbers = [s in (INT, REAL) for s in symbol.sorts]
-    extra = [value] if value is not None else []
-    if any(numbers) and not isinstance(meaning, Named):
-        shown, found = _direct(call, block, args, batch, algebra, meaning, view, kind, extra)
-    else:
-        refs, pools = _arguments(block, meaning, args, batch, call)
-        if isinstance(meaning, Network) and len(meaning.inputs) == 1 and not meaning.per_object:
-            needs.unary.setdefault(batch.identity(meaning), {})[pools[meaning.inputs[0]]] = None
-        if isinstance(kind, _pools.Object) and isinstance(kind.pool, _pools.Function):
-            return _computed(block, refs, pools, _pools.Object(kind.sort, _pools.Function(symbol.name, pools)))
-        if isinstance(meaning, Network) and len(meaning.inputs) > 1 and _shared([refs[i] for i in meaning.inputs]):
-            found = _on_tuples(block, meaning, refs, pools, needs, view, algebra, kind, extra)
+    call: Call
+    block: Block
+    batch: Batch
+    needs: Needs
+    algebra: Algebra
+    value: Ref | None = None
+
+    def __post_init__(self) -> None:
+        self.symbol = symbol_of(self.call, self.batch)
+        self.meaning = self.batch.meaning(self.call.name)
+        self.extra = [] if self.value is None else [self.value]
+        self.view: View = "truth"
+        if isinstance(self.symbol, Function):
+            self.view = "weights" if self.extra else "mode" if is_draw(self.meaning) else "value"
+        self.kind = self._kind()
+
+    def _kind(self) -> Type:
+        if isinstance(self.symbol, Predicate):
+            return TRUTH
+        result = self.symbol.result
+        if result.values is not None:
+            return _pools.Finite(result)
+        if result in (INT, REAL):
+            return NUMBER
+        if isinstance(self.meaning, Network) and not self.meaning.bare:
+            return _pools.Object(result.name, _pools.Function(self.symbol.name, ()))  # with the pools of its arguments
+        return _pools.Object(result.name, _pools.Sort(result.name))
+
+    def result(self, args: Sequence[Ref], *, defined: bool = True) -> Ref:
+        """Its value. Where a function has none, there is an error when it runs if ``defined``, else -1 or NaN."""
+        meaning, block = self.meaning, self.block
+        numbers = [s in (INT, REAL) for s in self.symbol.sorts]
+        if any(numbers) and not isinstance(meaning, Named):
+            shown, found = self._direct(args)
         else:
-            if isinstance(meaning, Network):
-                needs.whole.add((symbol.name, pools))
-            found = lookup(block, Source(symbol.name, pools, view), [*refs, *extra], algebra, kind)
-        shown = [
-            as_number(block, a, batch) if is_number else r for a, r, is_number in zip(args, refs, numbers, strict=True)
-        ]
-    partial = named or (isinstance(meaning, Network) and meaning.bare)
-    return _defined(call, block, found, shown) if view == "value" and partial and defined else found
+            refs, pools = self._arguments(args)
+            if isinstance(meaning, Network) and len(meaning.inputs) == 1 and not meaning.per_object:
+                self.needs.unary.setdefault(self.batch.identity(meaning), {})[pools[meaning.inputs[0]]] = None
+            if isinstance(self.kind, _pools.Object) and isinstance(self.kind.pool, _pools.Function):
+                return _computed(block, refs, _pools.Object(self.kind.sort, _pools.Function(self.symbol.name, pools)))
+            if isinstance(meaning, Network) and len(meaning.inputs) > 1 and _shared([refs[i] for i in meaning.inputs]):
+                found = self._on_tuples(meaning, refs, pools)
+            else:
+                if isinstance(meaning, Network):
+                    self.needs.whole.add((self.symbol.name, pools))
+                source = Source(self.symbol.name, pools, self.view)
+                found = lookup(block, source, [*refs, *self.extra], self.algebra, self.kind)
+            shown = [as_number(block, a, self.batch) if n else r for a, r, n in zip(args, refs, numbers, strict=True)]
+        partial = isinstance(meaning, Named) or (isinstance(meaning, Network) and meaning.bare)
+        return _defined(self.call, block, found, shown) if self.view == "value" and partial and defined else found
 
+    def _arguments(self, args: Sequence[Ref]) -> tuple[list[Ref], tuple[Pool, ...]]:
+        """The arguments as positions in pools that the meaning of the symbol can take."""
+        refs: list[Ref] = []
+        pools: list[Pool] = []
+        for number, (arg, sort) in enumerate(zip(args, self.symbol.sorts, strict=True)):
+            if sort.values is not None:
+                ref = as_finite(self.block, arg, sort, self.batch, self.call)
+                pool: Pool = _pools.Finite(sort)
+            elif isinstance(self.meaning, Named) and number in self.meaning.listed:
+                pool = _pools.Listed(self.symbol.name, number)
+                ref = _listed_place(self.block, as_number(self.block, arg, self.batch), pool)
+            else:
+                ref = as_object(self.block, arg, sort, self.batch, self.call)
+                if not isinstance(self.meaning, Network):
+                    ref = in_sort(self.block, ref, self.call, f"the table of {self.symbol.name}")
+                assert isinstance(ref.type, _pools.Object)
+                pool = ref.type.pool
+            refs.append(ref)
+            pools.append(pool)
+        return refs, tuple(pools)
 
-def _result(symbol: Predicate | Function, meaning: Meaning) -> Type:
-    if isinstance(symbol, Predicate):
-        return TRUTH
-    result = symbol.result
-    if result.values is not None:
-        return _pools.Finite(result)
-    if result in (INT, REAL):
-        return NUMBER
-    if isinstance(meaning, Network) and not meaning.bare:
-        return _pools.Object(result.name, _pools.Function(symbol.name, ()))  # the pools follow from the arguments
-    return _pools.Object(result.name, _pools.Sort(result.name))
+    def _on_tuples(self, meaning: Network, refs: list[Ref], pools: tuple[Pool, ...]) -> Ref:
+        """A network on the tuples that occur; from its whole table, if some other formula needs that anyway."""
+        fed_pools = [pools[i] for i in meaning.inputs]
+        name, needs, view, algebra = self.symbol.name, self.needs, self.view, self.algebra
 
+        def run_on_tuples(frame: Frame, *values: Any) -> Tensor:
+            run = frame.run
+            places = _spread(run, values)
+            if (name, pools) in needs.whole:
+                raw = run.raw(name, pools)
+                assert isinstance(raw, Tensor)
+                front = [*meaning.inputs, *meaning.axes]
+                raw = take(raw.permute(*front, *range(len(front), raw.ndim)), places)
+            else:
+                raw = run.pairs(name, fed_pools, [p.reshape(-1) for p in places])
+                raw = raw.reshape(*places[0].shape, *raw.shape[1:])
+            return run.present(meaning, raw, view, algebra)
 
-def _arguments(
-    block: Block, meaning: Meaning, args: Sequence[Ref], batch: Batch, place: Call
-) -> tuple[list[Ref], tuple[Pool, ...]]:
-    """The arguments as positions in pools that the meaning of the symbol can take."""
-    refs: list[Ref] = []
-    pools: list[Pool] = []
-    for number, (arg, sort) in enumerate(zip(args, meaning.symbol.sorts, strict=True)):
-        if sort.values is not None:
-            ref = as_finite(block, arg, sort, batch, place)
-            pool: Pool = _pools.Finite(sort)
-        elif isinstance(meaning, Named) and number in meaning.listed:
-            pool = _pools.Listed(meaning.symbol.name, number)
-            ref = _listed_place(block, as_number(block, arg, batch), pool)
-        else:
-            ref = as_object(block, arg, sort, batch, place)
-            if not isinstance(meaning, Network):
-                ref = in_sort(block, ref, place, f"the table of {meaning.symbol.name}")
-            assert isinstance(ref.type, _pools.Object)
-            pool = ref.type.pool
-        refs.append(ref)
-        pools.append(pool)
-    return refs, tuple(pools)
+        fed = [self.block.positions(refs[i]) for i in meaning.inputs]
+        key = ("tuples", name, pools, view, id(algebra))
+        local = self.block.broadcast(key, run_on_tuples, fed, self.kind)
+        return self._at(local, [*[refs[i] for i in meaning.axes], *self.extra])
+
+    def _direct(self, args: Sequence[Ref]) -> tuple[list[Ref], Ref]:
+        """A function of numbers is called on them as they come: its arguments, and its value."""
+        meaning, symbol, block, view, algebra = self.meaning, self.symbol, self.block, self.view, self.algebra
+        computed = isinstance(self.kind, _pools.Object)
+        if not isinstance(meaning, Network) or meaning.axes or (computed and not meaning.bare):
+            raise KnowledgeError(
+                f"{self.call}: {symbol.name} has numbers among its arguments, so it is called on each instance; "
+                "bind a Python function of all its arguments"
+            )
+        inputs: list[Ref] = []
+        for arg, sort in zip(args, symbol.sorts, strict=True):
+            if sort in (INT, REAL):
+                inputs.append(as_number(block, arg, self.batch))
+            else:
+                read = as_object if sort.values is None else as_finite
+                inputs.append(block.positions(read(block, arg, sort, self.batch, self.call)))
+        kinds = tuple([r.type for r in inputs])
+
+        def compute(frame: Frame, *values: Any) -> Tensor:
+            run = frame.run
+            spread = _spread(run, values)
+            fed = [_fed(run, t.reshape(-1), k, symbol.name) for t, k in zip(spread, kinds, strict=True)]
+            raw = run.direct(symbol.name, fed)
+            return run.present(meaning, raw.reshape((*spread[0].shape, *raw.shape[1:])), view, algebra)
+
+        found = block.broadcast(("direct", symbol.name, kinds, view, id(algebra)), compute, inputs, self.kind)
+        return inputs, self._at(found, self.extra)
+
+    def _at(self, local: Ref, others: list[Ref]) -> Ref:
+        """The entries of a value of the block at further positions, which lie along axes behind its own."""
+        if not others:
+            return local
+        kind = TRUTH if self.extra else self.kind
+        args = [*[self.block.position(a) for a in local.axes], *others]
+        return lookup(self.block, local, args, self.algebra, kind)
 
 
 def _shared(refs: Sequence[Ref]) -> bool:
@@ -127,98 +182,20 @@ def _shared(refs: Sequence[Ref]) -> bool:
     return len(set(axes)) < len(axes)
 
 
-def _computed(block: Block, refs: list[Ref], pools: tuple[Pool, ...], kind: Type) -> Ref:
-    """A function that computes features: the pool of what it computes, and positions in it."""
+def _computed(block: Block, refs: list[Ref], kind: _pools.Object) -> Ref:
+    """A function that computes features: positions in the pool of what it computes."""
     if len(refs) == 1:
         return refs[0].read_as(kind)
     if not refs:
         return block.constant(0, kind)
+    assert isinstance(kind.pool, _pools.Function)
+    pools = kind.pool.pools
 
     def number(frame: Frame, *places: Any) -> Tensor:
         flat = ravel(places, [frame.run.size(pool) for pool in pools])
         return torch.as_tensor(flat, device=frame.run.device)
 
     return block.broadcast(("tuple", kind), number, [block.positions(r) for r in refs], kind)
-
-
-def _on_tuples(
-    block: Block,
-    meaning: Network,
-    refs: list[Ref],
-    pools: tuple[Pool, ...],
-    needs: Needs,
-    view: View,
-    algebra: Algebra,
-    kind: Type,
-    extra: list[Ref],
-) -> Ref:
-    """A network on the tuples that occur; from its whole table, if some other formula needs that anyway."""
-    fed_pools = [pools[i] for i in meaning.inputs]
-    name = meaning.symbol.name
-
-    def run_on_tuples(frame: Frame, *values: Any) -> Tensor:
-        run = frame.run
-        places = _spread(run, values)
-        if (name, pools) in needs.whole:
-            raw = run.raw(name, pools)
-            assert isinstance(raw, Tensor)
-            front = [*meaning.inputs, *meaning.axes]
-            raw = take(raw.permute(*front, *range(len(front), raw.ndim)), places)
-        else:
-            raw = run.pairs(name, fed_pools, [p.reshape(-1) for p in places])
-            raw = raw.reshape(*places[0].shape, *raw.shape[1:])
-        return run.present(meaning, raw, view, algebra)
-
-    fed = [block.positions(refs[i]) for i in meaning.inputs]
-    local = block.broadcast(("tuples", name, pools, view, id(algebra)), run_on_tuples, fed, kind)
-    others = [refs[i] for i in meaning.axes] + extra
-    return _at(block, local, others, algebra, kind)
-
-
-def _at(block: Block, local: Ref, others: list[Ref], algebra: Algebra, kind: Type) -> Ref:
-    """The entries of a value of the block at further positions, which lie along axes behind its own."""
-    if not others:
-        return local
-    return lookup(block, local, [*[block.position(a) for a in local.axes], *others], algebra, kind)
-
-
-def _direct(
-    call: Call,
-    block: Block,
-    args: Sequence[Ref],
-    batch: Batch,
-    algebra: Algebra,
-    meaning: Meaning,
-    view: View,
-    kind: Type,
-    extra: list[Ref],
-) -> tuple[list[Ref], Ref]:
-    """A function of numbers is called on them as they come: its arguments, and its value."""
-    symbol = meaning.symbol
-    if not isinstance(meaning, Network) or meaning.axes or (isinstance(kind, _pools.Object) and not meaning.bare):
-        raise KnowledgeError(
-            f"{call}: {symbol.name} has numbers among its arguments, so it is called on each instance; "
-            "bind a Python function of all its arguments"
-        )
-    inputs: list[Ref] = []
-    for arg, sort in zip(args, symbol.sorts, strict=True):
-        if sort in (INT, REAL):
-            inputs.append(as_number(block, arg, batch))
-        elif sort.values is not None:
-            inputs.append(block.positions(as_finite(block, arg, sort, batch, call)))
-        else:
-            inputs.append(block.positions(as_object(block, arg, sort, batch, call)))
-    kinds = tuple([r.type for r in inputs])
-
-    def compute(frame: Frame, *values: Any) -> Tensor:
-        run = frame.run
-        spread = _spread(run, values)
-        fed = [_fed(run, t.reshape(-1), k, symbol.name) for t, k in zip(spread, kinds, strict=True)]
-        raw = run.direct(symbol.name, fed)
-        return run.present(meaning, raw.reshape((*spread[0].shape, *raw.shape[1:])), view, algebra)
-
-    found = block.broadcast(("direct", symbol.name, kinds, view, id(algebra)), compute, inputs, kind)
-    return inputs, _at(block, found, extra, algebra, TRUTH)
 
 
 def _spread(run: Run, values: Sequence[Any]) -> list[Tensor]:

@@ -8,7 +8,8 @@ one step; what the tiles of a frame have in common is computed once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,61 +23,50 @@ from doxa.logic.tensor._types import Axis, Ref, inserted, union
 __all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Scope", "Step"]
 
 
+@dataclass(eq=False, slots=True)
 class Frame:
     """A block at run time: the length of each axis, and the values so far."""
 
-    __slots__ = ("regs", "run", "sizes", "whole")
-
-    def __init__(self, run: Run, sizes: dict[Axis, int], regs: list[Any], whole: bool) -> None:
-        self.run = run
-        self.sizes = sizes
-        self.regs = regs
-        self.whole = whole
-        """Is this the whole frame, and not one tile of many?"""
+    run: Run
+    sizes: dict[Axis, int]
+    regs: list[Any]
+    whole: bool
+    """Is this the whole frame, and not one tile of many?"""
 
 
+@dataclass(eq=False, slots=True)
 class Own:
     """An axis that a block introduces: one variable over a pool."""
 
-    __slots__ = ("axis", "costs", "pool", "slot")
-
-    def __init__(self, axis: Axis, pool: Pool, slot: int) -> None:
-        self.axis = axis
-        self.pool = pool
-        self.slot = slot
-        self.costs = True
-        """Do values grow with the length of this axis?"""
+    axis: Axis
+    pool: Pool
+    slot: int
+    costs: bool = True
+    """Do values grow with the length of this axis?"""
 
 
-class Absorbed:
+class Absorbed(NamedTuple):
     """A list axis that took the place of other axes: ``places`` holds a position on each of them per entry."""
 
-    __slots__ = ("list", "made", "places")
-
-    def __init__(self, into: Axis, made: Ref, places: dict[Axis, Ref]) -> None:
-        self.list = into
-        self.made = made
-        """The value that all places come from."""
-        self.places = places
+    list: Axis
+    made: Ref
+    """The value that all places come from."""
+    places: dict[Axis, Ref]
 
 
+@dataclass(eq=False, slots=True)
 class Step:
     """One operation: ``regs[out] = fn(frame, *regs[args])``; afterwards ``frees`` are no longer needed.
 
     If it ``suspends``, what ``fn`` returns is a task. With ``inner``, it is the value of that block instead.
     """
 
-    __slots__ = ("args", "fn", "frees", "inner", "out", "suspends")
-
-    def __init__(
-        self, fn: Callable[..., Any], args: tuple[int, ...], out: int, suspends: bool, inner: Block | None
-    ) -> None:
-        self.fn = fn
-        self.args = args
-        self.out = out
-        self.suspends = suspends
-        self.inner = inner
-        self.frees: tuple[int, ...] = ()
+    fn: Callable[..., Any]
+    args: tuple[int, ...]
+    out: int
+    suspends: bool
+    inner: Block | None
+    frees: tuple[int, ...] = ()
 
 
 class Reducer:
@@ -309,21 +299,20 @@ def _remap(block: Block, ref: Ref, absorbed: Absorbed) -> Ref:
 
     def gather(frame: Frame, value: Tensor, *at: Tensor) -> Tensor:
         if len(at) == 1:
-            return value.index_select(dims[0], at[0]).movedim(dims[0], -1)
+            chosen = value.index_select(dims[0], at[0])
+            return chosen if dims[0] == chosen.ndim - 1 else chosen.movedim(dims[0], -1)
         return take(value.permute(order), at).movedim(0, -1)
 
     return block.emit(("gather", absorbed.list), gather, [ref, *places], axes, ref.type)
 
 
+@dataclass(eq=False, slots=True)
 class Scope:
     """The names bound in a block, and those around it."""
 
-    __slots__ = ("block", "names", "parent")
-
-    def __init__(self, parent: Scope | None, block: Block) -> None:
-        self.parent = parent
-        self.block = block
-        self.names: dict[str, Ref] = {}
+    parent: Scope | None
+    block: Block
+    names: dict[str, Ref] = field(default_factory=dict)
 
     def find(self, name: str) -> Scope | None:
         """The innermost scope that binds a name."""

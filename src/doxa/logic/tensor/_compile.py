@@ -21,7 +21,7 @@ from doxa.logic.syntax._symbols import Function
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Accumulator, Algebra, OuterFold
-from doxa.logic.tensor._atoms import apply, symbol_of
+from doxa.logic.tensor._atoms import Application, symbol_of
 from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Scope
 from doxa.logic.tensor._execute import Task, run_block
 from doxa.logic.tensor._fold import Contract, Factors, Fold, factorize, multiplied
@@ -88,7 +88,7 @@ class Compiler(Names):
                 assert isinstance(below[0].type, _pools.Object)
                 return lookup(block, Source(PROPOSITION, (below[0].type.pool,), "truth"), below, algebra, TRUTH)
             case Call():
-                return apply(node, block, below, batch, self.needs, algebra)
+                return Application(node, block, batch, self.needs, algebra).result(below)
             case Compare():
                 return compare(node, node.op, block, below[0], below[1], batch, algebra)
             case _tree.Field():
@@ -308,7 +308,7 @@ class Compiler(Names):
             assert isinstance(symbol, Function)
             values = _pools.Finite(symbol.result)
             drawn = block.variable(self.axis(name), values, values)
-            weights.append(apply(value, block, args, self.batch, self.needs, algebra, value=drawn))
+            weights.append(Application(value, block, self.batch, self.needs, algebra, drawn).result(args))
             inner.names[name] = drawn
         block.label += " " + ", ".join(node.names)
         truth = yield self.truth(node.body, inner, algebra)

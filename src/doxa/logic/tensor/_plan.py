@@ -36,16 +36,8 @@ STACK = 16
 class Program:
     """Formulas compiled for one schema of data."""
 
-    def __init__(
-        self,
-        formulas: Sequence[tuple[str, Expr]],
-        batch: Batch,
-        algebra: Algebra,
-        *,
-        stack: int = STACK,
-        keep: tuple[str, ...] = (),
-        compile: bool = False,
-    ) -> None:
+    def __init__(self, plan: TensorPlan, batch: Batch) -> None:
+        formulas, algebra, stack = plan.formulas, plan.algebra, plan.stack
         expressions = [f for _, f in formulas]
         compiler = Compiler(batch, expressions, stack=stack)
         self.needs = compiler.needs
@@ -60,24 +52,16 @@ class Program:
         for number in sorted(alone) if stacks else range(len(formulas)):
             root = self._root([formulas[number][0]], [number])
             with located(root.names):
-                drive(formula_root(compiler, root, expressions[number], algebra, keep))
-        self.traced = Traced(self.roots) if compile else None
+                drive(formula_root(compiler, root, expressions[number], algebra, plan.keep))
+        self.traced = Traced(self.roots) if plan.compile else None
 
     def _root(self, names: list[str], members: list[int]) -> Root:
         self.roots.append(Root(names, members))
         return self.roots[-1]
 
-    def run(
-        self,
-        batch: Batch,
-        *,
-        chunk: int,
-        generator: torch.Generator | None,
-        trace: Trace | None = None,
-        checkpoint: bool = False,
-    ) -> list[tuple[Root, Any]]:
-        """The value of each root on a batch."""
-        run = Run(batch, self.needs, chunk=chunk, generator=generator, trace=trace, checkpoint=checkpoint)
+    def run(self, run: Run) -> list[tuple[Root, Any]]:
+        """The value of each root."""
+        trace, batch = run.trace, run.batch
         for name in self.needs.constants:
             batch.index_of(name)  # which complains about one that lies outside these data
         values = []
@@ -165,14 +149,14 @@ class TensorPlan:
                 "before the compiled function"
             )
         if found is None:
-            found = Program(self.formulas, batch, self.algebra, stack=self.stack, keep=self.keep, compile=self.compile)
+            found = Program(self, batch)
             self._programs[batch.schema] = found
         return found
 
     def run(self, batch: Batch, generator: torch.Generator | None = None, trace: Trace | None = None) -> Tensor:
         """The value on data that are already read."""
         program = self.program(batch)
-        values = program.run(batch, chunk=self.chunk, generator=generator, trace=trace, checkpoint=self.checkpoint)
+        values = program.run(Run(batch, program.needs, self.chunk, generator, trace, self.checkpoint))
         if self.one:
             value: Tensor = values[0][1]
             return value

@@ -22,7 +22,7 @@ from doxa.logic.syntax._symbols import INT, Function
 from doxa.logic.syntax._tree import Call, Expr, Field, Name
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Classical, Kind
-from doxa.logic.tensor._atoms import apply
+from doxa.logic.tensor._atoms import Application
 from doxa.logic.tensor._block import Frame, Result, Scope
 from doxa.logic.tensor._compile import Compiler
 from doxa.logic.tensor._execute import Task, drive
@@ -126,7 +126,8 @@ def _compile(compiler: Compiler, root: Root, call: Call) -> Task:
     if isinstance(symbol, Function) and is_draw(batch.meaning(call.name)):
         values = _pools.Finite(symbol.result)
         value = root.variable(compiler.axis("value"), values, values)
-    found = block.positions(apply(call, block, args, batch, compiler.needs, _RAW, value=value, defined=False))
+    application = Application(call, block, batch, compiler.needs, _RAW, value)
+    found = block.positions(application.result(args, defined=False))
     match found.type:
         case _pools.Object(pool=_pools.Function(name=name, pools=pools)):
 

@@ -141,49 +141,27 @@ def satisfaction(
     axiom   holds       antecedent true  violated by
     health  2 of 3  67%          2 of 3  x = bob
     """
-    with torch.no_grad():
-        return _report(kb, interpretation, interpretation.read(data), examples, chunk, generator)
-
-
-def _report(
-    kb: KnowledgeBase,
-    interpretation: Interpretation,
-    batch: Batch,
-    examples: int,
-    chunk: int,
-    generator: torch.Generator | None,
-) -> SatisfactionReport:
     formulas = [(a.name, a.formula) for a in kb.axioms]
-    surveyed = [(name, f) for name, f in formulas if outermost(f)[0]]
     plain = [(name, f) for name, f in formulas if not outermost(f)[0]]
-    found = {r.name: r for r in _survey(surveyed, batch, examples, chunk, generator)}
-    found |= {r.name: r for r in _plain(plain, interpretation, batch, chunk, generator)}
+    rules = [(name, f.children[0]) for name, f in plain if isinstance(f, Implies)]
+    facts = fact_formulas(kb)
+    with torch.no_grad():
+        batch = interpretation.read(data)
+        surveyed = [(name, f) for name, f in formulas if outermost(f)[0]]
+        found = {r.name: r for r in _survey(surveyed, batch, examples, chunk, generator)}
+        # Axioms without an outermost forall have one instance each; there may be very many of them.
+        together = TensorPlan([*plain, *rules, *facts], interpretation, chunk=chunk)
+        values = iter(together.run(batch, generator).tolist())
+    held = {name: next(values) for name, _ in plain}
+    active = {name: int(next(values)) for name, _ in rules}
+    for name, holds in held.items():
+        found[name] = AxiomReport(name, 1, int(holds), active.get(name), () if holds else ({},))
     reports = [found[name] for name, _ in formulas]
-    if kb.facts:
-        facts = fact_formulas(kb)
-        holds = TensorPlan(facts, interpretation, chunk=chunk).run(batch, generator).tolist()
-        wrong: list[dict[str, str | int]] = [
-            {"fact": name.removeprefix("fact ")} for (name, _), held in zip(facts, holds, strict=True) if not held
-        ]
-        reports.append(AxiomReport("facts", len(facts), sum(holds), None, tuple(wrong[:examples])))
+    if facts:
+        wrong = [name.removeprefix("fact ") for (name, _), holds in zip(facts, values, strict=True) if not holds]
+        shown = tuple([{"fact": name} for name in wrong[:examples]])
+        reports.append(AxiomReport("facts", len(facts), len(facts) - len(wrong), None, shown))
     return SatisfactionReport(tuple(reports))
-
-
-def _plain(
-    formulas: list[tuple[str, Expr]],
-    interpretation: Interpretation,
-    batch: Batch,
-    chunk: int,
-    generator: torch.Generator | None,
-) -> list[AxiomReport]:
-    """Axioms without an outermost ``forall`` have one instance each; there may be very many of them."""
-    rules = [(name, f.children[0]) for name, f in formulas if isinstance(f, Implies)]
-    values = TensorPlan([*formulas, *rules], interpretation, chunk=chunk).run(batch, generator).tolist()
-    active = {name: int(v) for (name, _), v in zip(rules, values[len(formulas) :], strict=True)}
-    return [
-        AxiomReport(name, 1, int(held), active.get(name), () if held else ({},))
-        for (name, _), held in zip(formulas, values, strict=False)
-    ]
 
 
 def _survey(

@@ -45,14 +45,14 @@ class Needs:
     """The constants of open sorts that occur."""
 
 
+@dataclass
 class Trace:
     """What happened in a run, for people: the frame of each block, the tables, and the calls of networks."""
 
-    def __init__(self) -> None:
-        self.blocks: list[str] = []
-        self.roots: list[tuple[str, list[str]]] = []
-        self.tables: dict[str, tuple[int, ...]] = {}
-        self.calls: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
+    blocks: list[str] = field(default_factory=list)
+    roots: list[tuple[str, list[str]]] = field(default_factory=list)
+    tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    calls: list[tuple[str, tuple[tuple[int, ...], ...]]] = field(default_factory=list)
 
     def root(self, names: list[str]) -> None:
         """Begin with another formula, or stack of formulas."""
@@ -75,26 +75,19 @@ class Trace:
         return found + [f"{name} runs on {', '.join([str(s) for s in shapes])}" for name, shapes in self.calls]
 
 
+@dataclass(eq=False)
 class RunData:
     """The objects of one evaluation: how many there are, their features, samples of them, and rows of data."""
 
-    def __init__(
-        self,
-        batch: Batch,
-        needs: Needs,
-        *,
-        chunk: int,
-        generator: torch.Generator | None = None,
-        trace: Trace | None = None,
-        checkpoint: bool = False,
-    ) -> None:
-        self.batch = batch
-        self.needs = needs
-        self.chunk = chunk
-        self.generator = generator
-        self.trace = trace
-        self.checkpoint = checkpoint
-        self.device = batch.device
+    batch: Batch
+    needs: Needs
+    chunk: int
+    generator: torch.Generator | None = None
+    trace: Trace | None = None
+    checkpoint: bool = False
+
+    def __post_init__(self) -> None:
+        self.device = self.batch.device
         self.recomputing = 0
         """How deep inside work that the backward pass will do again."""
         self._cache: dict[Any, Any] = {}

@@ -124,7 +124,7 @@ class _SizesOnly(Run):
     """
 
     def __init__(self, real: Run, recorder: Recorder, fake: FakeTensorMode) -> None:
-        super().__init__(real.batch, real.needs, chunk=2**62)
+        super().__init__(real.batch, real.needs, 2**62)
         self.asked: dict[Pool, int] = {}
         self.inputs: list[tuple[Source, Algebra]] = []
         self._real, self._recorder, self._fake = real, recorder, fake

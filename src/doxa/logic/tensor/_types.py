@@ -13,17 +13,12 @@ from doxa.logic.tensor._pools import Type
 __all__ = ["Axis", "Ref", "inserted", "union"]
 
 
+@dataclass(eq=False, slots=True)
 class Axis:
     """One dimension of a frame: a variable's, or that of a list of instances."""
 
-    __slots__ = ("label", "order")
-
-    def __init__(self, label: str, order: int) -> None:
-        self.label = label
-        self.order = order
-
-    def __repr__(self) -> str:
-        return f"{self.label}#{self.order}"
+    label: str
+    order: int
 
 
 def union(axes: Iterable[tuple[Axis, ...]]) -> tuple[Axis, ...]:
