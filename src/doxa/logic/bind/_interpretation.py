@@ -20,7 +20,6 @@ from doxa.logic.bind._meanings import (
     Table,
     bind,
     bind_constant,
-    check_names,
     signature_text,
 )
 from doxa.logic.bind._universe import Column, Objects, RowSet, read_rows, read_sort
@@ -85,7 +84,7 @@ class Interpretation(nn.Module):
         for name, value in bindings.items():
             if name in signature.predicates or name in signature.functions:
                 symbol = signature.predicates.get(name) or signature.functions[name]
-                self._store(name, bind(symbol, value))
+                self._store(name, bind(symbol, value, signature))
             elif name in signature.constants:
                 self._fixed[name] = self.constants[_key(name)] = bind_constant(signature.constants[name], value)
             else:
@@ -96,7 +95,7 @@ class Interpretation(nn.Module):
             if meaning is not None:
                 check_facts(predicate, meaning, facts.get(name, ()), self._position)
             elif predicate.closed:
-                self._store(name, bind(predicate, facts_table(facts.get(name, ()))))
+                self._store(name, bind(predicate, facts_table(facts.get(name, ())), signature))
             elif name in facts:
                 raise BindingError(unbound_with_facts(predicate))
 
@@ -106,8 +105,6 @@ class Interpretation(nn.Module):
         return self.places[name] if fixed is None or fixed.index in (None, self.places[name]) else None
 
     def _store(self, name: str, meaning: Meaning) -> None:
-        if isinstance(meaning, Named):
-            check_names(meaning, self.kb.signature)
         self._bound[name] = self.meanings[_key(name)] = meaning
 
     def meaning(self, name: str) -> Meaning | None:
@@ -188,10 +185,7 @@ class Batch:
         if self.interpretation.meaning(name) is not None:
             raise BindingError(f"{name} is already bound by the interpretation; leave it out of the data")
         symbol = self.signature.predicates.get(name) or self.signature.functions[name]
-        meaning = bind(symbol, value)
-        if isinstance(meaning, Named):
-            check_names(meaning, self.signature)
-        return meaning
+        return bind(symbol, value, self.signature)
 
     def meaning(self, name: str) -> Meaning:
         """What a predicate or function means in this call."""

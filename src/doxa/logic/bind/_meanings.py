@@ -196,7 +196,7 @@ def signature_text(symbol: Symbol | Constant) -> str:
     return f"{symbol.name}{args}" + (f" -> {symbol.result.name}" if isinstance(symbol, Function) else "")
 
 
-def bind(symbol: Symbol, value: Any) -> Meaning:
+def bind(symbol: Symbol, value: Any, signature: Signature) -> Meaning:
     """Check a value against the declaration of a predicate or function, and wrap it."""
     name = symbol.name
     if isinstance(value, Declared):
@@ -212,16 +212,12 @@ def bind(symbol: Symbol, value: Any) -> Meaning:
     if isinstance(value, PythonFunction):
         returns: Returns = "bool" if isinstance(symbol, Predicate) else "value"
         return Network(symbol, value.call, returns, exclusive=False, bare=True, each=value.per_object)
-    if isinstance(value, Entries):
-        return _named(symbol, value)
-    if isinstance(value, set | frozenset | dict):
-        return _named(symbol, table(value))
-    if isinstance(value, Tensor):
-        return _tensor(symbol, value, "value" if isinstance(symbol, Function) else "bool", False)
-    if isinstance(value, bool | int | float) and not symbol.sorts:
+    if isinstance(value, Entries | set | frozenset | dict):
+        return _named(symbol, value if isinstance(value, Entries) else table(value), signature)
+    if isinstance(value, Tensor) or (isinstance(value, bool | int | float) and not symbol.sorts):
         return _tensor(symbol, torch.as_tensor(value), "value" if isinstance(symbol, Function) else "bool", False)
     if callable(value):
-        return bind(symbol, PythonFunction(value))
+        return bind(symbol, PythonFunction(value), signature)
     raise BindingError(
         f"{name}: {signature_text(symbol)} cannot mean {describe(value)}; bind a network with logits(...), "
         "a tensor, a table or a Python function"
@@ -357,26 +353,24 @@ def _values(sort: Sort) -> str:
     return f"give positions 0..{len(sort.values) - 1}"
 
 
-def _named(symbol: Symbol, entries: Entries) -> Named:
-    """Check the tuples of a table: how long they are, and the names of finite values in them."""
-    predicate = isinstance(symbol, Predicate)
-    places = [positions(sort) for sort in symbol.sorts]
+def _named(symbol: Symbol, entries: Entries, signature: Signature) -> Named:
+    """Check the tuples of a table: how long they are, and whether their names are values or constants of the sorts."""
+    sorts = [*symbol.sorts, *([symbol.result] if isinstance(symbol, Function) else [])]
+    places = [positions(sort) for sort in sorts]
     for args, value in entries.entries:
         if len(args) != len(symbol.sorts):
             raise BindingError(
                 f"{symbol.name}: {signature_text(symbol)} takes {len(symbol.sorts)} arguments, "
                 f"but the table has the tuple {args!r}"
             )
-        for arg, sort, known in zip(args, symbol.sorts, places, strict=True):
-            _check_name(symbol.name, arg, sort, known)
-        if predicate and not isinstance(value, bool):
+        for arg, sort, known in zip([*args, value], sorts, places, strict=False):
+            _check_name(symbol.name, arg, sort, known, signature)
+        if isinstance(symbol, Predicate) and not isinstance(value, bool):
             raise BindingError(f"{symbol.name}{args!r}: a predicate is true or false, got {value!r}")
-        if isinstance(symbol, Function):
-            _check_name(symbol.name, value, symbol.result, positions(symbol.result))
     return Named(symbol, entries)
 
 
-def _check_name(place: str, value: Any, sort: Sort, known: dict[Any, int]) -> None:
+def _check_name(place: str, value: Any, sort: Sort, known: dict[Any, int], signature: Signature) -> None:
     if sort.values is not None:
         position(sort, value, place, known)
         return
@@ -387,16 +381,8 @@ def _check_name(place: str, value: Any, sort: Sort, known: dict[Any, int]) -> No
         fits = isinstance(value, str) or (number and value >= 0)
     if not fits:
         raise BindingError(f"{place}: {value!r} names nothing of sort {sort.name}; use a constant or an index")
-
-
-def check_names(meaning: Named, signature: Signature) -> None:
-    """Are the names in a table declared constants of the right sorts?"""
-    sorts = [*meaning.symbol.sorts, *([meaning.symbol.result] if isinstance(meaning.symbol, Function) else [])]
-    for args, value in meaning.entries:
-        for name, sort in zip([*args, value], sorts, strict=False):
-            if isinstance(name, str) and sort.is_open and name not in signature.value_sorts:
-                constant = signature.constants.get(name)
-                if constant is None or constant.sort != sort:
-                    known = [c.name for c in signature.constants.values() if c.sort == sort]
-                    remedy = did_you_mean(name, known, f"declare it: const {name}: {sort.name}")
-                    raise BindingError(f"{meaning.symbol.name}: no constant {name!r} of sort {sort.name}; {remedy}")
+    constant = signature.constants.get(value) if isinstance(value, str) else None
+    if isinstance(value, str) and (constant is None or constant.sort != sort):
+        constants = [c.name for c in signature.constants.values() if c.sort == sort]
+        remedy = did_you_mean(value, constants, f"declare it: const {value}: {sort.name}")
+        raise BindingError(f"{place}: no constant {value!r} of sort {sort.name}; {remedy}")

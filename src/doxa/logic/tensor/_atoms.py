@@ -20,11 +20,10 @@ from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
 from doxa.logic.tensor._index import ravel, take
 from doxa.logic.tensor._lookup import lookup
-from doxa.logic.tensor._pools import NUMBER, TRUTH, Pool, Type
+from doxa.logic.tensor._pools import NUMBER, TRUTH, Pool, Ref, Type
 from doxa.logic.tensor._run import Run, Source, View
 from doxa.logic.tensor._run_data import NO_INT, Needs
 from doxa.logic.tensor._terms import as_finite, as_number, as_object, in_sort
-from doxa.logic.tensor._types import Ref
 
 __all__ = ["Application", "symbol_of"]
 

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._index import align, take
-from doxa.logic.tensor._pools import TRUTH, Pool, Type
+from doxa.logic.tensor._pools import TRUTH, Axis, Pool, Ref, Type, inserted, union
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._types import Axis, Ref, inserted, union
 
 __all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Scope", "Step"]
 

@@ -28,11 +28,10 @@ from doxa.logic.tensor._fold import Contract, Factors, Fold, factorize, multipli
 from doxa.logic.tensor._frame import Names, Parts, frame
 from doxa.logic.tensor._index import cut
 from doxa.logic.tensor._lookup import lookup
-from doxa.logic.tensor._pools import NUMBER, TRUTH
+from doxa.logic.tensor._pools import NUMBER, TRUTH, Axis, Ref
 from doxa.logic.tensor._run import Source
 from doxa.logic.tensor._terms import arithmetic, as_truth, compare, field, index
 from doxa.logic.tensor._trees import PROPOSITION, Stack, draw_first
-from doxa.logic.tensor._types import Axis, Ref
 
 __all__ = ["Compiler", "consecutive"]
 

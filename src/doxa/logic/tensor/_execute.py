@@ -23,8 +23,8 @@ from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ConfigError
 from doxa.logic.tensor._block import Block, Frame, Own, Step
+from doxa.logic.tensor._pools import Axis, Ref
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._types import Axis, Ref
 
 __all__ = ["Task", "cuts", "drive", "run_at_once", "run_block"]
 

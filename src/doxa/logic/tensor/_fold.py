@@ -27,8 +27,8 @@ from doxa.logic.tensor._algebra import Accumulator, Algebra, Powers
 from doxa.logic.tensor._block import Block, Frame, Own, Reducer, Scope
 from doxa.logic.tensor._execute import cuts
 from doxa.logic.tensor._index import spread
+from doxa.logic.tensor._pools import Axis, Ref, union
 from doxa.logic.tensor._trees import Trees
-from doxa.logic.tensor._types import Axis, Ref, union
 
 __all__ = ["Contract", "Factors", "Fold", "factorize", "multiplied"]
 

@@ -28,12 +28,11 @@ from doxa.logic.tensor._block import Absorbed, Block, Frame, Result, Scope
 from doxa.logic.tensor._execute import Task, run_block
 from doxa.logic.tensor._index import Sparse, unravel
 from doxa.logic.tensor._lookup import Last
-from doxa.logic.tensor._pools import NUMBER, Pool, Type
+from doxa.logic.tensor._pools import NUMBER, Axis, Pool, Ref, Type
 from doxa.logic.tensor._run import Run, Source
 from doxa.logic.tensor._run_data import Needs
 from doxa.logic.tensor._terms import as_truth, constant, known_constant
 from doxa.logic.tensor._trees import Trees
-from doxa.logic.tensor._types import Axis, Ref
 
 __all__ = ["Names", "Parts", "frame", "pool_of", "pool_of_sort"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.logic.tensor._types import Axis, inserted
+from doxa.logic.tensor._pools import Axis, inserted
 
 __all__ = ["Sparse", "align", "cut", "entries", "ravel", "spread", "take", "unravel"]
 

@@ -13,9 +13,8 @@ from torch import Tensor
 from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
 from doxa.logic.tensor._index import Sparse, align, cut, entries, ravel, take
-from doxa.logic.tensor._pools import Type
+from doxa.logic.tensor._pools import Axis, Ref, Type, inserted, union
 from doxa.logic.tensor._run import Source
-from doxa.logic.tensor._types import Axis, Ref, inserted, union
 
 __all__ = ["Last", "lookup"]
 

@@ -1,17 +1,19 @@
-"""Pools of objects, which positions point into: the type of a value that is neither a truth value nor a number.
+"""The static side of grounding: axes, pools of objects, and what is known of a value before anything runs.
 
-A value of a finite sort is its position in the sort, an object its position in a pool of objects. The pool says where
-features come from, so a network runs once on the pool and everything else is indexing.
+A value inside a plan has *axes*, one tensor dimension each, in the order in which they were introduced. It is a truth
+value, a number, or a position in a *pool*: of the values of a finite sort, or of objects. The pool says where features
+come from, so a network runs once on the pool and everything else is indexing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from doxa.logic.syntax import _symbols
 
-__all__ = ["NUMBER", "TRUTH", "Pool", "Type"]
+__all__ = ["NUMBER", "TRUTH", "Axis", "Pool", "Ref", "Type", "inserted", "union"]
 
 
 @dataclass(frozen=True)
@@ -142,3 +144,44 @@ def text(pool: Pool) -> str:
         case Function(name=name, pools=pools):
             return f"{name}({', '.join([text(p) for p in pools])})"
     return type(pool).__name__
+
+
+@dataclass(eq=False, slots=True)
+class Axis:
+    """One dimension of a frame: a variable's, or that of a list of instances."""
+
+    label: str
+    order: int
+
+
+def union(axes: Iterable[tuple[Axis, ...]]) -> tuple[Axis, ...]:
+    """All axes that occur, in their order."""
+    found = {a: None for some in axes for a in some}
+    return tuple(sorted(found, key=lambda a: a.order))
+
+
+def inserted(of: tuple[Axis, ...], into: tuple[Axis, ...]) -> tuple[int, ...]:
+    """The dimensions to insert so that a tensor over ``of`` broadcasts against one over ``into``."""
+    if not of:
+        return ()
+    first = into.index(of[0])  # further to the left, broadcasting inserts by itself
+    return tuple([d - first for d in range(first, len(into)) if into[d] not in of])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ref:
+    """A value of a plan: where it will be, its axes and its type."""
+
+    slot: int
+    axes: tuple[Axis, ...]
+    type: Type
+    dense: bool = False
+    """At run time it is a slice: consecutive positions along its one axis."""
+    const: int | float | None = None
+    """Its value, when that is known before anything runs."""
+    epoch: int = 0
+    """How many lists its block had when it was made; later lists may absorb its axes."""
+
+    def read_as(self, kind: Type) -> Ref:
+        """The same value, understood as another kind of thing."""
+        return self if kind == self.type else replace(self, type=kind)

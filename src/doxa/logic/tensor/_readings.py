@@ -22,7 +22,7 @@ from doxa.logic.syntax._symbols import INT, Function
 from doxa.logic.syntax._tree import Call, Expr, Field, Name
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Classical, Kind
-from doxa.logic.tensor._atoms import Application
+from doxa.logic.tensor._atoms import Application, symbol_of
 from doxa.logic.tensor._block import Frame, Result, Scope
 from doxa.logic.tensor._compile import Compiler
 from doxa.logic.tensor._execute import Task, drive
@@ -94,13 +94,13 @@ def _reading(batch: Batch, symbol: str, value: Any) -> Reading:
 
 
 def _compiled(batch: Batch, symbols: list[str]) -> tuple[Needs, dict[str, Root]]:
-    declared = [batch.signature.predicates.get(s) or batch.signature.functions[s] for s in symbols]
     calls: list[Call] = []
-    for symbol in declared:
+    for name in symbols:
+        symbol = batch.signature.predicates.get(name) or batch.signature.functions[name]
         args: list[Expr] = [
             Field(Name("a"), f"a{i}") if sort.values is None else Name(f"v{i}") for i, sort in enumerate(symbol.sorts)
         ]
-        calls.append(Call(symbol.name, tuple(args)))
+        calls.append(Call(name, tuple(args)))
     compiler = Compiler(batch, calls, stack=1 << 62)
     roots = {symbol: Root([symbol], [i]) for i, symbol in enumerate(symbols)}
     for call, root in zip(calls, roots.values(), strict=True):
@@ -111,7 +111,7 @@ def _compiled(batch: Batch, symbols: list[str]) -> tuple[Needs, dict[str, Root]]
 def _compile(compiler: Compiler, root: Root, call: Call) -> Task:
     batch, block = compiler.batch, root.block
     scope = Scope(None, block)
-    symbol = batch.signature.predicates.get(call.name) or batch.signature.functions[call.name]
+    symbol = symbol_of(call, batch)
     if any(sort.values is None for sort in symbol.sorts):
         pool, kind = pool_of(compiler, Group(("a",), domain=Name(_rows(call.name))))
         scope.names["a"] = root.variable(compiler.axis("a"), pool, kind)

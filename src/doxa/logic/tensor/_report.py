@@ -20,9 +20,9 @@ from doxa.logic.tensor._execute import Task, drive, run_block
 from doxa.logic.tensor._frame import frame
 from doxa.logic.tensor._index import spread
 from doxa.logic.tensor._plan import CHUNK, TensorPlan, fact_formulas, located
+from doxa.logic.tensor._pools import Axis, Ref, union
 from doxa.logic.tensor._root import outermost
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._types import Axis, Ref, union
 
 __all__ = ["AxiomReport", "SatisfactionReport", "satisfaction"]
 

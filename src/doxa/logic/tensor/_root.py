@@ -22,10 +22,9 @@ from doxa.logic.tensor._compile import Compiler
 from doxa.logic.tensor._execute import Task, drive, run_at_once, run_block
 from doxa.logic.tensor._frame import pool_of, pool_of_sort
 from doxa.logic.tensor._index import spread
-from doxa.logic.tensor._pools import NUMBER, Pool, Type
+from doxa.logic.tensor._pools import NUMBER, Axis, Pool, Ref, Type
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._trees import Stack
-from doxa.logic.tensor._types import Axis, Ref
 
 __all__ = ["Root", "formula_root", "outermost", "stacked_root"]
 

@@ -19,9 +19,8 @@ from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
 from doxa.logic.tensor._index import entries, take
-from doxa.logic.tensor._pools import NUMBER, TRUTH, Type
+from doxa.logic.tensor._pools import NUMBER, TRUTH, Ref, Type
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._types import Ref
 
 __all__ = ["arithmetic", "as_finite", "as_number", "as_object", "as_truth", "compare", "constant", "field", "index"]
 

@@ -130,14 +130,8 @@ class Trees:
     def _add_shapes(self, roots: Sequence[Expr]) -> None:
         """The shape of each node as a number, how many open places it has, and what it holds if it is one."""
         shapes, numbers = self._shapes, self._numbers
-        todo = [(r, False) for r in roots]
-        while todo:
-            node, ready = todo.pop()
+        for node in postorder(*roots):
             if id(node) in shapes:
-                continue
-            if node.children and not ready:
-                todo.append((node, True))
-                todo += [(c, False) for c in node.children]
                 continue
             leaf = self._leaf(node)
             if leaf is not None:
