@@ -11,8 +11,6 @@ from torch import Tensor
 from doxa.errors import BindingError
 from doxa.logic.bind._bindings import Returns
 
-__all__ = ["check_finite", "check_probabilities", "describe", "dtype_of", "has_values", "shape_of"]
-
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
     """A shape as messages show it."""
@@ -38,6 +36,16 @@ def has_values(tensor: Tensor) -> bool:
     if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return False
     return not (tensor.is_meta or hasattr(tensor, "fake_mode"))
+
+
+def check_alike(sort: str, first: str, one: Tensor, second: str, other: Tensor) -> None:
+    """Refuse objects of one sort that differ in shape or dtype; ``first`` and ``second`` say where they came from."""
+    if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
+        shown = [f"{shape_of(t)[1:]} and dtype {dtype_of(t)}" for t in (one, other)]
+        raise BindingError(
+            f"{sort}: all objects of a sort need features of the same shape and dtype, but those in {first} have shape "
+            f"{shown[0]}, and those in {second} have shape {shown[1]}"
+        )
 
 
 def check_finite(name: str, thing: str, numbers: Tensor, *, distribution: bool) -> None:

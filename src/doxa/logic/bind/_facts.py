@@ -11,8 +11,6 @@ from doxa.logic.bind._meanings import Meaning, Named, Table, positions, signatur
 from doxa.logic.syntax._kb import Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import Predicate
 
-__all__ = ["check_facts", "facts_of", "facts_table", "unbound_with_facts"]
-
 Args = tuple[str | int | float, ...]
 
 

@@ -30,8 +30,6 @@ from doxa.logic.syntax._symbols import Function, Predicate, Signature
 from doxa.logic.syntax._tree import Expr, Name
 from doxa.logic.syntax._walk import postorder
 
-__all__ = ["Batch", "Interpretation", "row_names"]
-
 PLANS = 1024
 """Cache size: a knowledge base of a hundred axioms has some hundred plans."""
 

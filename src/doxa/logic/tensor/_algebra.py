@@ -26,8 +26,6 @@ from torch import Tensor
 
 from doxa.logic.syntax._tree import Expr
 
-__all__ = ["CLASSICAL", "Accumulator", "Algebra", "Classical", "Kind", "Monoid", "OuterFold", "Powers", "State"]
-
 Kind = Literal["bool", "prob", "logit", "log_prob"]
 State = tuple[Tensor, ...]
 

@@ -25,8 +25,6 @@ from doxa.logic.tensor._run import Run, Source, View
 from doxa.logic.tensor._run_data import NO_INT, Needs
 from doxa.logic.tensor._terms import as_finite, as_number, as_object, in_sort
 
-__all__ = ["Application", "symbol_of"]
-
 
 def symbol_of(call: Call, batch: Batch) -> Predicate | Function:
     """The declaration of what is applied."""
@@ -80,7 +78,9 @@ class Application:
         else:
             refs, pools = self._arguments(args)
             if isinstance(meaning, Network) and len(meaning.inputs) == 1 and not meaning.per_object:
-                self.needs.unary.setdefault(self.batch.identity(meaning), {})[pools[meaning.inputs[0]]] = None
+                fed = meaning.inputs[0]
+                asked = self.needs.unary.setdefault(self.batch.identity(meaning), {})
+                asked[pools[fed]] = self.symbol.sorts[fed].name
             if isinstance(self.kind, _pools.Object) and isinstance(self.kind.pool, _pools.Function):
                 return _computed(block, refs, _pools.Object(self.kind.sort, _pools.Function(self.symbol.name, pools)))
             if isinstance(meaning, Network) and len(meaning.inputs) > 1 and _shared([refs[i] for i in meaning.inputs]):

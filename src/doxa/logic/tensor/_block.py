@@ -7,19 +7,18 @@ one step; what the tiles of a frame have in common is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from doxa.logic.syntax._tree import Expr
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._index import align, take
 from doxa.logic.tensor._pools import TRUTH, Axis, Pool, Ref, Type, inserted, union
 from doxa.logic.tensor._run import Run
-
-__all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Scope", "Step"]
 
 
 @dataclass(eq=False, slots=True)
@@ -134,6 +133,8 @@ class Block:
         self.lists: list[Absorbed] = []
         self.ragged: list[tuple[Ref, _pools.Column, int]] = []
         self.ranges: dict[Axis, Ref] = {}
+        self.guards: list[tuple[Expr, dict[str, Ref]]] = []
+        """The guards of the frame, and what their free names stand for."""
         self.memo: dict[Any, Any] = {}
         self._numbers: dict[Any, Ref] = {}
         self._captured: dict[int, Ref] = {}
@@ -312,6 +313,8 @@ class Scope:
     parent: Scope | None
     block: Block
     names: dict[str, Ref] = field(default_factory=dict)
+    possible: Ref | None = None
+    """Which values of drawn variables the guards around them let through, where others may have no value."""
 
     def find(self, name: str) -> Scope | None:
         """The innermost scope that binds a name."""
@@ -319,6 +322,10 @@ class Scope:
         while at is not None and name not in at.names:
             at = at.parent
         return at
+
+    def meant(self, names: Iterable[str]) -> dict[str, Ref]:
+        """What variables stand for here."""
+        return {name: home.names[name] for name in names if (home := self.find(name)) is not None}
 
     def binds(self, name: str) -> bool:
         """Is it a variable here?"""

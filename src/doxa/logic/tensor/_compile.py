@@ -7,20 +7,23 @@ evaluated in the block where the variables that it does need are bound, once.
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import Any, Literal
+from collections.abc import Sequence
+from functools import partial, reduce
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 
 from doxa.errors import KnowledgeError
+from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import is_draw
 from doxa.logic.syntax import _tree
 from doxa.logic.syntax._binders import Let, Quantifier
 from doxa.logic.syntax._count import Count
 from doxa.logic.syntax._symbols import Function
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or
+from doxa.logic.syntax._walk import fold, postorder
 from doxa.logic.tensor import _pools
-from doxa.logic.tensor._algebra import Accumulator, Algebra, OuterFold
+from doxa.logic.tensor._algebra import CLASSICAL, Accumulator, Algebra, OuterFold
 from doxa.logic.tensor._atoms import Application, symbol_of
 from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Scope
 from doxa.logic.tensor._execute import Task, run_block
@@ -33,14 +36,17 @@ from doxa.logic.tensor._run import Source
 from doxa.logic.tensor._terms import arithmetic, as_truth, compare, field, index
 from doxa.logic.tensor._trees import PROPOSITION, Stack, draw_first
 
-__all__ = ["Compiler", "consecutive"]
-
+T = TypeVar("T", bound=Expr)
 LARGEST_BLOCK = 16
 """Quantifiers are merged into one block up to this many variables; tensors cannot have many more axes."""
 
 
 class Compiler(Names):
     """Compiles formulas for one interpretation and one schema of data; ``needs`` collects what they will ask for."""
+
+    def __init__(self, batch: Batch, formulas: Sequence[Expr], *, stack: int) -> None:
+        super().__init__(batch, formulas, stack=stack)
+        self._written: dict[Expr, Expr] = {}
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
@@ -93,19 +99,18 @@ class Compiler(Names):
             case _tree.Field():
                 return field(node, below[0], batch)
             case _tree.Index():
-                return index(node, block, below[0], below[1], batch)
+                return index(self.written(node), block, below[0], below[1], batch)
             case _tree.Arith():
-                return arithmetic(node, block, below, batch)
+                return arithmetic(self.written(node), block, below, batch, self.possible(scope))
             case _tree.Truth():
                 return self.literal(node.value, block, algebra)
         truths = [as_truth(c, block, b, batch, algebra) for c, b in zip(node.children, below, strict=True)]
         return self.connective(node, truths, block, algebra)
 
     def literal(self, value: bool, block: Block, algebra: Algebra) -> Ref:
-        def literal(frame: Frame) -> Any:
-            return algebra.atom(torch.tensor(value, device=frame.run.device), "bool", frame.run.dtype(algebra))
-
-        return block.emit(("truth", value, id(algebra)), literal, [], ())
+        certain = _certain(algebra)
+        key = ("truth", value, id(algebra))
+        return block.emit(key, lambda frame: certain(frame, torch.tensor(value, device=frame.run.device)), [], ())
 
     def connective(self, node: Expr, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
         match node:
@@ -243,16 +248,16 @@ class Compiler(Names):
         usual = OuterFold(
             False, algebra.connectives_are_log, lambda _: algebra.quantifier(kind, number), algebra.powers(kind, number)
         )
-        fold = usual if outer is None else outer
-        factors = factorize(fold.powers, body, block, inner, algebra, self.trees, self.stack)
+        how = usual if outer is None else outer
+        factors = factorize(how.powers, body, block, inner, algebra, self.trees, self.stack)
         if factors is not None:
-            return (yield self.contracted(factors, fold.fold(False), block, inner, algebra)), fold.is_log
+            return (yield self.contracted(factors, how.fold(False), block, inner, algebra)), how.is_log
         if outer is None:
             ref, is_log = (yield self.truth(body, inner, algebra)), algebra.connectives_are_log
         else:
             ref, is_log = yield self.value(body, inner, algebra)
-        folded = self.close(block, Fold(block, ref, fold.fold(is_log)), scope.block)
-        return folded, is_log if fold.is_log is None else fold.is_log
+        folded = self.close(block, Fold(block, ref, how.fold(is_log)), scope.block)
+        return folded, is_log if how.is_log is None else how.is_log
 
     def value(self, formula: Expr, scope: Scope, algebra: Algebra, first: bool = False) -> Task:
         """The value of a formula that nothing but quantifiers stands before, and whether it is a logarithm."""
@@ -294,6 +299,7 @@ class Compiler(Names):
         block = Block(scope.block, "draw")
         inner = Scope(scope, block)
         weights: list[Ref] = []
+        calls: dict[Expr, Expr] = {}
         for name, value in self.draws(node):
             inner = Scope(inner, block)
             args: list[Ref] = []
@@ -309,12 +315,55 @@ class Compiler(Names):
             drawn = block.variable(self.axis(name), values, values)
             weights.append(Application(value, block, self.batch, self.needs, algebra, drawn).result(args))
             inner.names[name] = drawn
+            calls[value] = _tree.Name(name)
         block.label += " " + ", ".join(node.names)
+        guard = self.guard_of_draws(node, calls, inner)
+        if guard is not None:
+            ref = inner.possible = yield self.truth(guard, inner, CLASSICAL)
+            weights.append(block.emit(("possible", id(algebra)), _certain(algebra), [ref], ref.axes))
         truth = yield self.truth(node.body, inner, algebra)
         if not weights:
             return self.close(block, Result(truth), scope.block)
         joint = self.joined("and", [*weights, truth], block, algebra)
         return self.close(block, Fold(block, joint, algebra.draw()), scope.block)
+
+    def guard_of_draws(self, node: Let, calls: dict[Expr, Expr], scope: Scope) -> Expr | None:
+        """What the guards around a statement say of the values that it draws, if its body divides by such values.
+
+        A guard takes the most probable value of a neural function, while the statement ranges over all of them. Those
+        that the guard rules out may leave the body without a value, and are left out.
+        """
+        drawn = {*node.names, *[name.name for name in calls.values() if isinstance(name, _tree.Name)]}
+        if not any(
+            isinstance(n, _tree.Arith) and n.op in ("//", "mod") and self.trees.names(n.children[1]) & drawn
+            for n in postorder(node.body)
+        ):
+            return None
+        found: list[Expr] = []
+        block: Block | None = scope.block
+        while block is not None:
+            for guard, meant in block.guards:
+                # A name that was bound again since then stands for something else.
+                same = {
+                    call: name
+                    for call, name in calls.items()
+                    if all(
+                        h is not None and h.names[n] is meant.get(n)
+                        for n in self.trees.names(call)
+                        for h in [scope.find(n)]
+                    )
+                }
+                said = fold(partial(_replaced, same), guard)
+                found += [said] if said != guard else []
+            block = block.parent
+        return And(*found) if found else None
+
+    def possible(self, scope: Scope) -> Ref | None:
+        """The values of drawn variables that the guards let through, in a scope where that is asked for."""
+        at: Scope | None = scope
+        while at is not None and at.possible is None:
+            at = at.parent
+        return None if at is None or at.possible is None else self.fetch(at.possible, at.block, scope.block)
 
     def draws(self, node: Let) -> list[tuple[str, Expr]]:
         """What a statement binds, where the arguments of neural functions are drawn before they are used."""
@@ -322,8 +371,18 @@ class Compiler(Names):
         for name, value in zip(node.names, node.values, strict=True):
             before, remains = draw_first(value, self.is_drawn, self.numbers)
             found += [*before, (name, remains)]
-            self.trees.bound.update([n for n, _ in before])
+            self._draw(before)
         return found
+
+    def _draw(self, draws: list[tuple[str, Expr]]) -> None:
+        """Know names that stand for drawn values, and what they are drawn from."""
+        for name, call in draws:
+            self.trees.bound.add(name)
+            self._written[_tree.Name(name)] = self.written(call)
+
+    def written(self, node: T) -> T:
+        """A term as the user wrote it, with the calls of neural functions that were taken out of it; for messages."""
+        return cast(T, fold(partial(_replaced, self._written), node)) if self._written else node
 
     def is_drawn(self, call: Call) -> bool:
         return isinstance(symbol_of(call, self.batch), Function) and is_draw(self.batch.meaning(call.name))
@@ -337,7 +396,7 @@ class Compiler(Names):
         before, remains = draw_first(node, self.is_drawn, self.numbers)
         if not before:
             return None
-        self.trees.bound.update([n for n, _ in before])
+        self._draw(before)
         return Let(before, remains)
 
 
@@ -352,6 +411,16 @@ def consecutive(node: Quantifier) -> list[Quantifier]:
                 break
             levels.append(inner)
     return levels
+
+
+def _replaced(new: dict[Expr, Expr], node: Expr, children: tuple[Expr, ...]) -> Expr:
+    rebuilt = node.with_children(children)
+    return new.get(rebuilt, rebuilt)
+
+
+def _certain(algebra: Algebra) -> Any:
+    """What is either true or false, as a truth value."""
+    return lambda frame, x: algebra.atom(x, "bool", frame.run.dtype(algebra))
 
 
 def _consecutive(first: int) -> Any:

@@ -26,8 +26,6 @@ from doxa.logic.tensor._block import Block, Frame, Own, Step
 from doxa.logic.tensor._pools import Axis, Ref
 from doxa.logic.tensor._run import Run
 
-__all__ = ["Task", "cuts", "drive", "run_at_once", "run_block"]
-
 MOST_RECOMPUTED = 16
 """At most this many nested blocks are computed again in the backward pass; each takes a part of Python's stack."""
 Task = Generator["Task", Any, Any]

@@ -30,8 +30,6 @@ from doxa.logic.tensor._index import spread
 from doxa.logic.tensor._pools import Axis, Ref, union
 from doxa.logic.tensor._trees import Trees
 
-__all__ = ["Contract", "Factors", "Fold", "factorize", "multiplied"]
-
 Factor = tuple[Expr, bool]
 """A formula, and whether its truth is meant or its falsity, 1 minus that."""
 

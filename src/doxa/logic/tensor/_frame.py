@@ -34,8 +34,6 @@ from doxa.logic.tensor._run_data import Needs
 from doxa.logic.tensor._terms import as_truth, constant, known_constant
 from doxa.logic.tensor._trees import Trees
 
-__all__ = ["Names", "Parts", "frame", "pool_of", "pool_of_sort"]
-
 Parts = Iterable[tuple[Iterable[Group], Expr | None]]
 """Groups of variables, each followed by a guard or not."""
 
@@ -103,6 +101,10 @@ def frame(compiler: Names, block: Block, inner: Scope, parts: Parts) -> Task:
         if guard is not None:
             for conjunct in _conjuncts(compiler, guard):
                 yield _guard(compiler, conjunct, block, inner)
+                known = {
+                    n: home.names[n] for n in compiler.trees.names(conjunct) if (home := inner.find(n)) is not None
+                }
+                block.guards.append((conjunct, known))
     block.label += " " + ", ".join([o.axis.label for o in block.own])
 
 

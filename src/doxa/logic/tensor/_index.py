@@ -10,8 +10,6 @@ from torch import Tensor
 
 from doxa.logic.tensor._pools import Axis, inserted
 
-__all__ = ["Sparse", "align", "cut", "entries", "ravel", "spread", "take", "unravel"]
-
 
 class Sparse:
     """A relation over very many tuples: the sorted numbers of those that are true."""

@@ -16,8 +16,6 @@ from doxa.logic.tensor._index import Sparse, align, cut, entries, ravel, take
 from doxa.logic.tensor._pools import Axis, Ref, Type, inserted, union
 from doxa.logic.tensor._run import Source
 
-__all__ = ["Last", "lookup"]
-
 Getter = Callable[[Frame, Sequence[Any]], Any]
 
 

@@ -25,8 +25,6 @@ from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._run_data import Trace
 from doxa.logic.tensor._traced import Traced
 
-__all__ = ["CHUNK", "STACK", "TensorPlan", "fact_formulas", "located", "truth"]
-
 CHUNK = 2**22
 """The most elements that one intermediate tensor has, unless a table or the result itself is larger."""
 STACK = 16
@@ -153,10 +151,17 @@ class TensorPlan:
             self._programs[batch.schema] = found
         return found
 
-    def run(self, batch: Batch, generator: torch.Generator | None = None, trace: Trace | None = None) -> Tensor:
-        """The value on data that are already read."""
+    def run(
+        self,
+        batch: Batch,
+        generator: torch.Generator | None = None,
+        trace: Trace | None = None,
+        samples: dict[Any, Tensor] | None = None,
+    ) -> Tensor:
+        """The value on data that are already read. Plans of formulas that draw the same batches share ``samples``."""
         program = self.program(batch)
-        values = program.run(Run(batch, program.needs, self.chunk, generator, trace, self.checkpoint))
+        drawn = {} if samples is None else samples
+        values = program.run(Run(batch, program.needs, self.chunk, generator, trace, self.checkpoint, drawn))
         if self.one:
             value: Tensor = values[0][1]
             return value

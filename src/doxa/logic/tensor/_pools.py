@@ -13,8 +13,6 @@ from enum import Enum
 
 from doxa.logic.syntax import _symbols
 
-__all__ = ["NUMBER", "TRUTH", "Axis", "Pool", "Ref", "Type", "inserted", "union"]
-
 
 @dataclass(frozen=True)
 class Sort:

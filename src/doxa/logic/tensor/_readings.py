@@ -33,8 +33,6 @@ from doxa.logic.tensor._root import Root
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._run_data import Needs
 
-__all__ = ["Reading", "readings"]
-
 
 @dataclass(frozen=True)
 class Reading:

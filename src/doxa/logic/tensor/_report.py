@@ -24,8 +24,6 @@ from doxa.logic.tensor._pools import Axis, Ref, union
 from doxa.logic.tensor._root import outermost
 from doxa.logic.tensor._run import Run
 
-__all__ = ["AxiomReport", "SatisfactionReport", "satisfaction"]
-
 
 @dataclass(frozen=True)
 class AxiomReport:

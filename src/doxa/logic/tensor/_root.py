@@ -26,8 +26,6 @@ from doxa.logic.tensor._pools import NUMBER, Axis, Pool, Ref, Type
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._trees import Stack
 
-__all__ = ["Root", "formula_root", "outermost", "stacked_root"]
-
 
 class Root:
     """A compiled formula, or a stack of formulas: a block whose free variables come from outside."""

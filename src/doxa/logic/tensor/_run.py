@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic.bind._checks import check_finite, describe, shape_of
+from doxa.logic.bind._checks import check_alike, check_finite, describe, shape_of
 from doxa.logic.bind._meanings import Meaning, Named, Network, Table, is_exclusive, low_of, signature_text
 from doxa.logic.syntax._symbols import INT, REAL, Function
 from doxa.logic.tensor import _pools
@@ -25,8 +25,6 @@ from doxa.logic.tensor._algebra import Algebra, Kind
 from doxa.logic.tensor._index import Sparse, cut, ravel, unravel
 from doxa.logic.tensor._pools import Pool
 from doxa.logic.tensor._run_data import RunData
-
-__all__ = ["Run", "Source", "View"]
 
 View = Literal["truth", "weights", "mode", "value"]
 
@@ -176,6 +174,8 @@ class Run(RunData):
         for other in asked:
             if (same, other) not in self._cache and not isinstance(other, _pools.Function | _pools.Sample):
                 features = self._input(meaning, other)
+                if asked[other] == asked.get(pool):
+                    check_alike(asked[other], _pools.text(pool), first, _pools.text(other), features)
                 if features.shape[1:] == first.shape[1:] and features.dtype == first.dtype:
                     group[other] = features
         together = first if len(group) == 1 else torch.cat(list(group.values()))

@@ -24,8 +24,6 @@ from doxa.logic.tensor._algebra import Algebra, Classical
 from doxa.logic.tensor._index import Sparse, cut
 from doxa.logic.tensor._pools import Pool
 
-__all__ = ["NO_INT", "Needs", "RunData", "Trace"]
-
 T = TypeVar("T")
 LARGEST = 2**24
 """Relations over more tuples than this are kept as lists."""
@@ -37,8 +35,8 @@ NO_INT = torch.iinfo(torch.int64).min
 class Needs:
     """What a plan will ask for, known before it runs: so that each network runs once, on all of it."""
 
-    unary: dict[Any, dict[Pool, None]] = field(default_factory=dict)
-    """The pools that each network of one input runs on."""
+    unary: dict[Any, dict[Pool, str]] = field(default_factory=dict)
+    """The pools that each network of one input runs on, and the sort of their objects."""
     whole: set[tuple[str, tuple[Pool, ...]]] = field(default_factory=set)
     """Tables of networks of several inputs of which all entries are needed."""
     constants: set[str] = field(default_factory=set)
@@ -85,6 +83,8 @@ class RunData:
     generator: torch.Generator | None = None
     trace: Trace | None = None
     checkpoint: bool = False
+    samples: dict[Any, Tensor] = field(default_factory=dict)
+    """What random batches drew; runs that share it see the same objects."""
 
     def __post_init__(self) -> None:
         self.device = self.batch.device
@@ -163,17 +163,15 @@ class RunData:
 
     def sampled(self, pool: _pools.Sample | _pools.Rows) -> Tensor:
         """The positions that one random batch drew, in random order and without repetition."""
-
-        def draw() -> Tensor:
+        if pool not in self.samples:
             if isinstance(pool, _pools.Sample):
                 total = self.batch.objects(pool.sort).size
             else:
                 total = self.batch.row_set(pool.name).size
             device = self.generator.device if self.generator is not None else torch.device("cpu")
             order = torch.randperm(total, generator=self.generator, device=device)
-            return cut(order, slice(0, self.size(pool))).to(self.device)
-
-        return self.keep((pool, "sample"), draw)
+            self.samples[pool] = cut(order, slice(0, self.size(pool))).to(self.device)
+        return self.samples[pool]
 
     # -- rows -------------------------------------------------------------------------------------------------------
 

@@ -22,8 +22,6 @@ from doxa.logic.tensor._index import entries, take
 from doxa.logic.tensor._pools import NUMBER, TRUTH, Ref, Type
 from doxa.logic.tensor._run import Run
 
-__all__ = ["arithmetic", "as_finite", "as_number", "as_object", "as_truth", "compare", "constant", "field", "index"]
-
 
 def known_constant(batch: Batch, name: str) -> tuple[int, Type] | None:
     """The position of a constant or of a value of an enumerated sort; None for other names, and for numbers."""
@@ -103,13 +101,20 @@ def _check_index(node: Expr, places: Any, size: Any) -> None:
         raise KnowledgeError(f"{node}: index {at} lies outside the sequence; guard it with 'where', counting from 0")
 
 
-def arithmetic(node: Arith, block: Block, args: list[Ref], batch: Batch) -> Ref:
-    """``+ - * // mod`` and unary minus, of numbers."""
+def arithmetic(node: Arith, block: Block, args: list[Ref], batch: Batch, possible: Ref | None = None) -> Ref:
+    """``+ - * // mod`` and unary minus, of numbers. A divisor may be 0 where that is not ``possible``."""
     numbers = [as_number(block, a, batch) for a in args]
     op = node.op
     if all(n.const is not None for n in numbers):
         return block.constant(_calculate(node, op, *[n.const for n in numbers]), NUMBER)
-    return block.broadcast(("arith", op), lambda frame, *values: _calculate(node, op, *values), numbers, NUMBER)
+    if op not in ("//", "mod") or possible is None:
+        return block.broadcast(("arith", op), lambda frame, *values: _calculate(node, op, *values), numbers, NUMBER)
+
+    def divide(frame: Frame, a: Any, b: Any, possible: Tensor) -> Any:
+        b = torch.as_tensor(b, device=frame.run.device)
+        return _calculate(node, op, a, torch.where(possible | (b != 0), b, 1))
+
+    return block.broadcast(("arith", op), divide, [*numbers, possible], NUMBER)
 
 
 def _calculate(node: Expr, op: str, a: Any, b: Any = None) -> Any:

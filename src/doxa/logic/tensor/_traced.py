@@ -32,8 +32,6 @@ from doxa.logic.tensor._pools import Pool
 from doxa.logic.tensor._root import Root
 from doxa.logic.tensor._run import Run, Source
 
-__all__ = ["Traced"]
-
 FUNCTIONS = 8
 """Cache size: functions for different numbers of objects."""
 

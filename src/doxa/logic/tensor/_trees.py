@@ -24,8 +24,6 @@ from doxa.logic.tensor import _pools
 from doxa.logic.tensor._pools import NUMBER, Type
 from doxa.logic.tensor._terms import known_constant
 
-__all__ = ["PROPOSITION", "Stack", "Trees", "draw_first"]
-
 PROPOSITION = "\0proposition"
 """In a pattern, the predicate that picks one of many propositions; no name in text contains a NUL."""
 LARGEST = 10**6
