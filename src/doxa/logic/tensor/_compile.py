@@ -344,15 +344,8 @@ class Compiler(Names):
         while block is not None:
             for guard, meant in block.guards:
                 # A name that was bound again since then stands for something else.
-                same = {
-                    call: name
-                    for call, name in calls.items()
-                    if all(
-                        h is not None and h.names[n] is meant.get(n)
-                        for n in self.trees.names(call)
-                        for h in [scope.find(n)]
-                    )
-                }
+                meanings = {call: scope.meant(self.trees.names(call)) for call in calls}
+                same = {call: calls[call] for call, known in meanings.items() if known.items() <= meant.items()}
                 said = fold(partial(_replaced, same), guard)
                 found += [said] if said != guard else []
             block = block.parent

@@ -101,10 +101,7 @@ def frame(compiler: Names, block: Block, inner: Scope, parts: Parts) -> Task:
         if guard is not None:
             for conjunct in _conjuncts(compiler, guard):
                 yield _guard(compiler, conjunct, block, inner)
-                known = {
-                    n: home.names[n] for n in compiler.trees.names(conjunct) if (home := inner.find(n)) is not None
-                }
-                block.guards.append((conjunct, known))
+                block.guards.append((conjunct, inner.meant(compiler.trees.names(conjunct))))
     block.label += " " + ", ".join([o.axis.label for o in block.own])
 
 

@@ -57,9 +57,18 @@ class Program:
         self.roots.append(Root(names, members))
         return self.roots[-1]
 
-    def run(self, run: Run) -> list[tuple[Root, Any]]:
-        """The value of each root."""
-        trace, batch = run.trace, run.batch
+    def run(
+        self,
+        batch: Batch,
+        *,
+        chunk: int,
+        generator: torch.Generator | None,
+        trace: Trace | None = None,
+        checkpoint: bool = False,
+        samples: dict[Any, Tensor] | None = None,
+    ) -> list[tuple[Root, Any]]:
+        """The value of each root on a batch."""
+        run = Run(batch, self.needs, chunk, generator, trace, checkpoint, {} if samples is None else samples)
         for name in self.needs.constants:
             batch.index_of(name)  # which complains about one that lies outside these data
         values = []
@@ -159,9 +168,8 @@ class TensorPlan:
         samples: dict[Any, Tensor] | None = None,
     ) -> Tensor:
         """The value on data that are already read. Plans of formulas that draw the same batches share ``samples``."""
-        program = self.program(batch)
-        drawn = {} if samples is None else samples
-        values = program.run(Run(batch, program.needs, self.chunk, generator, trace, self.checkpoint, drawn))
+        how: Any = {"chunk": self.chunk, "checkpoint": self.checkpoint}
+        values = self.program(batch).run(batch, generator=generator, trace=trace, samples=samples, **how)
         if self.one:
             value: Tensor = values[0][1]
             return value

@@ -18,7 +18,7 @@ from doxa.logic.bind._bindings import Returns
 from doxa.logic.bind._interpretation import Batch, Interpretation
 from doxa.logic.bind._meanings import is_draw, is_exclusive
 from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._symbols import INT, Function
+from doxa.logic.syntax._symbols import INT, Function, Sort
 from doxa.logic.syntax._tree import Call, Expr, Field, Name
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Classical, Kind
@@ -70,7 +70,12 @@ def readings(
     >>> found.values.shape, found.returns
     (torch.Size([3, 10]), 'log_prob')
     """
-    rows = {_rows(s): {f"a{i}": column for i, column in columns.items()} for s, columns in asked.items() if columns}
+    known = interpretation.kb.signature
+    rows: dict[str, dict[str, Tensor]] = {}
+    for symbol, columns in asked.items():
+        if columns:
+            sorts = (known.predicates.get(symbol) or known.functions[symbol]).sorts
+            rows[_rows(symbol)] = {_field(sorts[i], i): column for i, column in columns.items()}
     batch = interpretation.read({**data, **rows}, rows)
     needs, roots = interpretation.plans.find(
         ("readings", tuple(asked), batch.schema), lambda: _compiled(batch, list(asked))
@@ -81,6 +86,10 @@ def readings(
 
 def _rows(symbol: str) -> str:
     return f"arguments of {symbol}"
+
+
+def _field(sort: Sort, argument: int) -> str:
+    return f"{sort.name}[{argument}]"
 
 
 def _reading(batch: Batch, symbol: str, value: Any) -> Reading:
@@ -96,7 +105,8 @@ def _compiled(batch: Batch, symbols: list[str]) -> tuple[Needs, dict[str, Root]]
     for name in symbols:
         symbol = batch.signature.predicates.get(name) or batch.signature.functions[name]
         args: list[Expr] = [
-            Field(Name("a"), f"a{i}") if sort.values is None else Name(f"v{i}") for i, sort in enumerate(symbol.sorts)
+            Field(Name("a"), _field(sort, i)) if sort.values is None else Name(f"v{i}")
+            for i, sort in enumerate(symbol.sorts)
         ]
         calls.append(Call(name, tuple(args)))
     compiler = Compiler(batch, calls, stack=1 << 62)

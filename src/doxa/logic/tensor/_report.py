@@ -157,8 +157,8 @@ def satisfaction(
     reports = [found[name] for name, _ in formulas]
     if facts:
         wrong = [name.removeprefix("fact ") for (name, _), holds in zip(facts, values, strict=True) if not holds]
-        shown = tuple([{"fact": name} for name in wrong[:examples]])
-        reports.append(AxiomReport("facts", len(facts), len(facts) - len(wrong), None, shown))
+        shown: list[dict[str, str | int]] = [{"fact": name} for name in wrong[:examples]]
+        reports.append(AxiomReport("facts", len(facts), len(facts) - len(wrong), None, tuple(shown)))
     return SatisfactionReport(tuple(reports))
 
 
