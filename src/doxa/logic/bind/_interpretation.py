@@ -20,6 +20,7 @@ from doxa.logic.bind._meanings import (
     Table,
     bind,
     bind_constant,
+    check_table,
     signature_text,
 )
 from doxa.logic.bind._universe import Column, Objects, RowSet, read_rows, read_sort
@@ -103,6 +104,8 @@ class Interpretation(nn.Module):
         return self.places[name] if fixed is None or fixed.index in (None, self.places[name]) else None
 
     def _store(self, name: str, meaning: Meaning) -> None:
+        if self.check_finite:
+            check_table(meaning)
         self._bound[name] = self.meanings[_key(name)] = meaning
 
     def meaning(self, name: str) -> Meaning | None:
@@ -183,7 +186,10 @@ class Batch:
         if self.interpretation.meaning(name) is not None:
             raise BindingError(f"{name} is already bound by the interpretation; leave it out of the data")
         symbol = self.signature.predicates.get(name) or self.signature.functions[name]
-        return bind(symbol, value, self.signature)
+        meaning = bind(symbol, value, self.signature)
+        if self.interpretation.check_finite:
+            check_table(meaning)
+        return meaning
 
     def meaning(self, name: str) -> Meaning:
         """What a predicate or function means in this call."""

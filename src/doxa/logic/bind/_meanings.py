@@ -179,6 +179,12 @@ def is_exclusive(meaning: Meaning) -> bool:
     return is_draw(meaning) or (not isinstance(meaning, Named) and meaning.exclusive)
 
 
+def check_table(meaning: Meaning) -> None:
+    """Refuse a tensor with numbers that are not finite."""
+    if isinstance(meaning, Table):
+        _checks.check_finite(meaning.symbol.name, "the tensor", meaning.tensor, distribution=is_exclusive(meaning))
+
+
 def low_of(sort: Sort) -> int:
     """The first integer of a range; positions and values of other sorts are the same."""
     return sort.values[0] if isinstance(sort.values, range) else 0
@@ -323,7 +329,6 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
         return Table(symbol, _value_table(cast(Function, symbol), tensor), "value")
     if returns != "bool" and not tensor.dtype.is_floating_point:
         raise BindingError(f"{name}: probabilities and logits are floating point, got {describe(tensor)}")
-    _checks.check_finite(name, "the tensor", tensor, distribution=returns == "logit" and (drawn or exclusive))
     _checks.check_probabilities(name, "the tensor", tensor, returns, distribution=drawn or exclusive)
     return Table(symbol, tensor, returns, exclusive=exclusive)
 

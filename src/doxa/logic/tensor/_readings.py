@@ -104,9 +104,9 @@ def _compiled(batch: Batch, symbols: list[str]) -> tuple[Needs, dict[str, Root]]
     calls: list[Call] = []
     for name in symbols:
         symbol = batch.signature.predicates.get(name) or batch.signature.functions[name]
+        named = enumerate(symbol.sorts)
         args: list[Expr] = [
-            Field(Name("a"), _field(sort, i)) if sort.values is None else Name(f"v{i}")
-            for i, sort in enumerate(symbol.sorts)
+            Field(Name("a"), _field(sort, i)) if sort.values is None else Name(f"v{i}") for i, sort in named
         ]
         calls.append(Call(name, tuple(args)))
     compiler = Compiler(batch, calls, stack=1 << 62)

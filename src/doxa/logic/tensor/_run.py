@@ -18,7 +18,7 @@ from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.bind._checks import check_alike, check_finite, describe, shape_of
-from doxa.logic.bind._meanings import Meaning, Named, Network, Table, is_exclusive, low_of, signature_text
+from doxa.logic.bind._meanings import Meaning, Named, Network, Table, check_table, is_exclusive, low_of, signature_text
 from doxa.logic.syntax._symbols import INT, REAL, Function
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra, Kind
@@ -86,8 +86,7 @@ class Run(RunData):
                     f"has {size} objects"
                 )
         if tensor.requires_grad and self.batch.interpretation.check_finite:
-            # It learns; others were looked at when they were bound.
-            check_finite(meaning.symbol.name, "the tensor", tensor, distribution=is_exclusive(meaning))
+            check_table(meaning)  # it learns; others were looked at when they were bound
         return tensor
 
     def features(self, pool: Pool, wanted_by: str) -> Tensor | None:
