@@ -13,17 +13,14 @@ from doxa.logic.bind._bindings import Returns
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """A shape as messages show it."""
     return tuple(tensor.shape)
 
 
 def dtype_of(tensor: Tensor) -> str:
-    """A dtype as messages show it."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def describe(value: Any) -> str:
-    """What came, in a few words."""
     if isinstance(value, Tensor):
         kind = "a tensor" if value.layout == torch.strided else f"a {str(value.layout).removeprefix('torch.')} tensor"
         return f"{kind} of shape {shape_of(value)} and dtype {dtype_of(value)}"

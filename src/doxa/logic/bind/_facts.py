@@ -15,7 +15,6 @@ Args = tuple[str | int | float, ...]
 
 
 def facts_of(kb: KnowledgeBase) -> dict[str, list[Fact]]:
-    """The facts about each predicate that has any."""
     found: dict[str, list[Fact]] = {}
     for fact in kb.facts:
         found.setdefault(fact.atom.name, []).append(fact)
@@ -23,7 +22,6 @@ def facts_of(kb: KnowledgeBase) -> dict[str, list[Fact]]:
 
 
 def facts_table(facts: Sequence[Fact]) -> Entries:
-    """The table of a closed predicate."""
     labels: dict[Args, bool] = {}
     for fact in facts:
         if labels.setdefault(fact.args, fact.label) != fact.label:

@@ -109,7 +109,6 @@ class Interpretation(nn.Module):
         self._bound[name] = self.meanings[_key(name)] = meaning
 
     def meaning(self, name: str) -> Meaning | None:
-        """What a predicate or function is bound to, or None."""
         return self._bound.get(name)
 
     def listen(self, name: str, hear: Callable[[Any], None]) -> Callable[[], object]:
@@ -122,7 +121,6 @@ class Interpretation(nn.Module):
         return lambda: None
 
     def constant(self, name: str) -> Fixed | None:
-        """What a constant is bound to, or None."""
         return self._fixed.get(name)
 
     def tensors(self) -> Iterator[Tensor]:
@@ -192,7 +190,6 @@ class Batch:
         return meaning
 
     def meaning(self, name: str) -> Meaning:
-        """What a predicate or function means in this call."""
         found = self.symbols.get(name) or self.interpretation.meaning(name)
         if found is None:
             raise BindingError(
@@ -241,13 +238,11 @@ class Batch:
         return fixed.index
 
     def row_set(self, name: str) -> RowSet:
-        """The rows that came with the data under a name."""
         if name not in self.rows:
             raise BindingError(f"the rows {name!r} did not come with the data; pass them: {name}=dict(...)")
         return self.rows[name]
 
     def column(self, rows: str, field: str) -> Column:
-        """A field of rows."""
         columns = self.row_set(rows).columns
         if field not in columns:
             remedy = did_you_mean(field, columns, f"its fields are {', '.join(columns)}")

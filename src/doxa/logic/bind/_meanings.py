@@ -162,7 +162,6 @@ Meaning = Network | Table | Named
 
 
 def _hold(module: nn.Module, tensor: Tensor | None) -> None:
-    """Keep a tensor in a module: as a parameter if it is one."""
     if isinstance(tensor, nn.Parameter):
         module.register_parameter("tensor", tensor)
     else:

@@ -179,7 +179,6 @@ class RowSet:
 
 
 def read_sort(sort: Sort, data: Any) -> Objects:
-    """The objects of an open sort, from a number or from a tensor of features."""
     if isinstance(data, Tensor) and data.ndim >= 1:
         return Objects(len(data), _dense(sort.name, data))
     if isinstance(data, int) and not isinstance(data, bool) and data >= 0:
@@ -231,7 +230,6 @@ def read_rows(
 
 
 def _objects(column: Column, many: bool | None) -> Tensor:
-    """The objects of a field, one after the other."""
     return column.values.flatten(0, 1) if many and column.lengths is None else column.values
 
 

@@ -27,7 +27,6 @@ from doxa.logic.tensor._terms import as_finite, as_number, as_object, in_sort
 
 
 def symbol_of(call: Call, batch: Batch) -> Predicate | Function:
-    """The declaration of what is applied."""
     signature = batch.signature
     found = signature.predicates.get(call.name) or signature.functions.get(call.name)
     if found is None:
@@ -198,7 +197,6 @@ def _computed(block: Block, refs: list[Ref], kind: _pools.Object) -> Ref:
 
 
 def _spread(run: Run, values: Sequence[Any]) -> list[Tensor]:
-    """Positions or numbers as tensors of one shape."""
     tensors = [torch.as_tensor(v, device=run.device) for v in values]
     return list(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
 

@@ -202,7 +202,6 @@ class Block:
         return ref
 
     def capture(self, ref: Ref) -> Ref:
-        """A value of the surrounding block, as an input of this one."""
         if ref.const is not None:
             return self.constant(ref.const, ref.type)
         if ref.slot not in self._captured:
@@ -317,16 +316,13 @@ class Scope:
     """Which values of drawn variables the guards around them let through, where others may have no value."""
 
     def find(self, name: str) -> Scope | None:
-        """The innermost scope that binds a name."""
         at: Scope | None = self
         while at is not None and name not in at.names:
             at = at.parent
         return at
 
     def meant(self, names: Iterable[str]) -> dict[str, Ref]:
-        """What variables stand for here."""
         return {name: home.names[name] for name in names if (home := self.find(name)) is not None}
 
     def binds(self, name: str) -> bool:
-        """Is it a variable here?"""
         return self.find(name) is not None

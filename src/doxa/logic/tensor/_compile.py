@@ -23,7 +23,7 @@ from doxa.logic.syntax._symbols import Function
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or
 from doxa.logic.syntax._walk import fold, postorder
 from doxa.logic.tensor import _pools
-from doxa.logic.tensor._algebra import CLASSICAL, Accumulator, Algebra, OuterFold
+from doxa.logic.tensor._algebra import CLASSICAL, Algebra, OuterFold
 from doxa.logic.tensor._atoms import Application, symbol_of
 from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Scope
 from doxa.logic.tensor._execute import Task, run_block
@@ -51,7 +51,6 @@ class Compiler(Names):
     # -- nodes ------------------------------------------------------------------------------------------------------
 
     def compile(self, root: Expr, scope: Scope, algebra: Algebra) -> Task:
-        """The value of a tree in a scope."""
         done: dict[int, Ref] = {}
         stacks: dict[int, tuple[list[Ref], list[Expr]]] = {}
         todo: list[tuple[Expr, bool]] = [(root, False)]
@@ -82,7 +81,6 @@ class Compiler(Names):
         return done[id(root)]
 
     def visit(self, node: Expr, below: list[Ref], scope: Scope, algebra: Algebra) -> Ref:
-        """The value of a node, those of its children being known."""
         block, batch = scope.block, self.batch
         match node:
             case _tree.Name():
@@ -188,11 +186,8 @@ class Compiler(Names):
     def binder(self, node: Expr, scope: Scope, algebra: Algebra) -> Task:
         """A quantifier or statement, evaluated as far out as its variables allow."""
         home = self.home(node, scope)
-        key = (
-            id(node),
-            id(algebra),
-            tuple([self.name(n, home).slot for n in self.trees.names(node) if home.binds(n)]),
-        )
+        needs = [self.name(n, home).slot for n in self.trees.names(node) if home.binds(n)]
+        key = (id(node), id(algebra), *needs)
         if key not in home.block.memo:
             if isinstance(node, Quantifier):
                 ref = yield self.quantifier(node, home, algebra)
@@ -251,7 +246,7 @@ class Compiler(Names):
         how = usual if outer is None else outer
         factors = factorize(how.powers, body, block, inner, algebra, self.trees, self.stack)
         if factors is not None:
-            return (yield self.contracted(factors, how.fold(False), block, inner, algebra)), how.is_log
+            return (yield self.contracted(factors, how, block, inner, algebra)), how.is_log
         if outer is None:
             ref, is_log = (yield self.truth(body, inner, algebra)), algebra.connectives_are_log
         else:
@@ -271,19 +266,16 @@ class Compiler(Names):
         parts = [(level.groups, level.guard) for level in levels]
         return (yield self.block(formula.kind, None, parts, levels[-1].body, scope, algebra, outer))
 
-    def contracted(
-        self, factors: Factors, accumulator: Accumulator, block: Block, scope: Scope, algebra: Algebra
-    ) -> Task:
-        """A quantifier as a contraction of its factors."""
+    def contracted(self, factors: Factors, how: OuterFold, block: Block, scope: Scope, algebra: Algebra) -> Task:
         refs: list[Ref] = []
-        for group in factors.groups.values():
+        for group in factors.values():
             parts: list[Ref] = []
             for node, _ in group:
                 parts.append((yield self.truth(node, scope, algebra)))
             sides = tuple([side for _, side in group])
-            refs.append(block.broadcast(("factor", sides), multiplied(sides), parts))
-        assert block.parent is not None
-        return self.close(block, Contract(block, refs, accumulator, factors.powers), block.parent)
+            refs.append(block.broadcast(("factor", sides), partial(multiplied, sides), parts))
+        assert block.parent is not None and how.powers is not None
+        return self.close(block, Contract(block, refs, how.fold(False), how.powers), block.parent)
 
     # -- statements -------------------------------------------------------------------------------------------------
 

@@ -142,7 +142,6 @@ def _run_steps(steps: list[Step], frame: Frame) -> Task:
 
 
 def _run_tile(block: Block, frame: Frame, tile: dict[Own, slice]) -> Task:
-    """What one of several tiles of a frame gives."""
     for own, places in tile.items():
         frame.regs[own.slot] = places
         frame.sizes[own.axis] = places.stop - places.start
@@ -152,7 +151,6 @@ def _run_tile(block: Block, frame: Frame, tile: dict[Own, slice]) -> Task:
 
 
 def _run_tiles(block: Block, frame: Frame, tiles: list[dict[Own, slice]]) -> Task:
-    """What all tiles of a frame give, merged."""
     found: Any = None
     listed = Counter[Axis]()
     for number, tile in enumerate(tiles):

@@ -34,20 +34,13 @@ Factor = tuple[Expr, bool]
 """A formula, and whether its truth is meant or its falsity, 1 minus that."""
 
 
-class Factors(NamedTuple):
-    """What a quantified formula is a product of: factors over the same axes together."""
-
-    powers: Powers
-    groups: dict[tuple[Axis, ...], list[Factor]]
+Factors = dict[tuple[Axis, ...], list[Factor]]
+"""What a quantified formula is a product of: factors over the same axes together."""
 
 
-def multiplied(sides: tuple[bool, ...]) -> Callable[..., Tensor]:
+def multiplied(sides: tuple[bool, ...], frame: Frame, *values: Tensor) -> Tensor:
     """The product of truths and falsities."""
-
-    def product_of_sides(frame: Frame, *values: Tensor) -> Tensor:
-        return reduce(torch.mul, [v if side else 1 - v for v, side in zip(values, sides, strict=True)])
-
-    return product_of_sides
+    return reduce(torch.mul, [v if side else 1 - v for v, side in zip(values, sides, strict=True)])
 
 
 def factorize(
@@ -62,14 +55,10 @@ def factorize(
         return None  # a list that is folded back onto outer axes
 
     def axes_of(node: Expr) -> tuple[Axis, ...]:
-        found: set[Axis] = set()
-        for name in trees.names(node):
-            home = scope.find(name)
-            for axis in () if home is None else home.names[name].axes:
-                while axis in absorbed:
-                    axis = absorbed[axis]
-                found.add(axis)
-        return union([tuple(found)])
+        axes = union([ref.axes for ref in scope.meant(trees.names(node)).values()])
+        while any(a in absorbed for a in axes):
+            axes = union([tuple([absorbed.get(a, a) for a in axes])])
+        return axes
 
     leaves: list[Factor] = []
     todo = [(body, powers.of_truth)]
@@ -81,14 +70,14 @@ def factorize(
             leaves.append((node, side))
         else:
             todo += reversed(below)
-    groups: dict[tuple[Axis, ...], list[Factor]] = {}
+    groups: Factors = {}
     for node, side in leaves:
         groups.setdefault(axes_of(node), []).append((node, side))
     if len(groups) == 1 and (powers.scaled or len(leaves) == 1):
         return None  # nothing to save
     if len(union(groups)) > len(ascii_letters):
         return None  # more axes than einsum has letters for
-    return Factors(powers, groups)
+    return groups
 
 
 class Fold(Reducer):
@@ -197,12 +186,10 @@ class Contract(Reducer):
         self._paths: Cache[tuple[int, ...], list[Pair]] = Cache(64)
 
     def path(self, sizes: dict[Axis, int]) -> list[Pair]:
-        """The order of contraction for axes of these lengths."""
         key = tuple([sizes[a] for a in self.all]) if len(self.refs) > 1 else ()
         return self._paths.find(key, lambda: _path([r.axes for r in self.refs], self.axes, sizes))
 
     def elements(self, sizes: dict[Axis, int]) -> int:
-        """The size of the largest tensor."""
         return max([prod([sizes[a] for a in r.axes]) for r in self.refs] + [p.elements for p in self.path(sizes)])
 
     def tiles(self, block: Block, sizes: dict[Axis, int], chunk: int) -> list[dict[Own, slice]] | None:

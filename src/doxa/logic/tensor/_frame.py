@@ -66,7 +66,6 @@ class Names(ABC):
         return found
 
     def fetch(self, ref: Ref, origin: Block, target: Block) -> Ref:
-        """A value of a surrounding block inside another one."""
         chain: list[Block] = []
         block: Block = target
         while block is not origin:
@@ -83,13 +82,11 @@ class Names(ABC):
         """The value of a tree in a scope."""
 
     def truth(self, formula: Expr, scope: Scope, algebra: Algebra) -> Task:
-        """The truth value of a tree in a scope."""
         ref = yield self.compile(formula, scope, algebra)
         return as_truth(formula, scope.block, ref, self.batch, algebra)
 
 
 def frame(compiler: Names, block: Block, inner: Scope, parts: Parts) -> Task:
-    """The variables and guards of a block."""
     for groups, guard in parts:
         for group in groups:
             if group.domain is None or (isinstance(group.domain, Name) and not inner.binds(group.domain.name)):
@@ -206,7 +203,6 @@ def _conjuncts(compiler: Names, guard: Expr) -> list[Expr]:
 
 
 def _guard(compiler: Names, guard: Expr, block: Block, scope: Scope) -> Task:
-    """Keep the places of the frame where a guard holds."""
     test = Block(block, "guard")
     test.seal(Result((yield compiler.truth(guard, Scope(scope, test), CLASSICAL))))
     inputs = [ref for ref, _ in test.inputs]

@@ -27,7 +27,6 @@ class Sparse:
 
 
 def cut(value: Tensor, run: slice, dim: int = 0) -> Tensor:
-    """A run of consecutive places along one axis."""
     length = run.stop - run.start
     return value if length == value.shape[dim] else value.narrow(dim, run.start, length)
 

@@ -67,7 +67,6 @@ class Program:
         checkpoint: bool = False,
         samples: dict[Any, Tensor] | None = None,
     ) -> list[tuple[Root, Any]]:
-        """The value of each root on a batch."""
         run = Run(batch, self.needs, chunk, generator, trace, checkpoint, {} if samples is None else samples)
         for name in self.needs.constants:
             batch.index_of(name)  # which complains about one that lies outside these data
@@ -148,7 +147,6 @@ class TensorPlan:
         return self.run(self.interpretation.read(data, self.rows), generator)
 
     def program(self, batch: Batch) -> Program:
-        """The program for data of this schema."""
         found = self._programs.get(batch.schema)
         if found is None and torch.compiler.is_compiling():
             raise ConfigError(
@@ -167,7 +165,6 @@ class TensorPlan:
         trace: Trace | None = None,
         samples: dict[Any, Tensor] | None = None,
     ) -> Tensor:
-        """The value on data that are already read. Plans of formulas that draw the same batches share ``samples``."""
         how: Any = {"chunk": self.chunk, "checkpoint": self.checkpoint}
         values = self.program(batch).run(batch, generator=generator, trace=trace, samples=samples, **how)
         if self.one:

@@ -218,7 +218,6 @@ class _Survey(Reducer):
 
 
 def _entry(frame: Frame, ref: Ref, at: dict[Axis, int]) -> str | int:
-    """The object that a variable stands for in one instance."""
     value = frame.regs[ref.slot]
     place = value.start + at[ref.axes[0]] if isinstance(value, slice) else int(value[tuple([at[a] for a in ref.axes])])
     run = frame.run

@@ -37,14 +37,12 @@ class Root:
         self.variables: list[tuple[Axis, Pool]] = []
 
     def variable(self, axis: Axis, pool: Pool, kind: Type) -> Ref:
-        """A free variable: an axis that is kept."""
         ref = Ref(self.block.slot(), (axis,), kind, dense=True)
         self.block.inputs.append((ref, ref))
         self.variables.append((axis, pool))
         return ref
 
     def value(self, run: Run) -> Any:
-        """The value in a run."""
         sizes = {axis: run.size(pool) for axis, pool in self.variables}
         places = [slice(0, sizes[axis]) for axis, _ in self.variables]
         if torch.compiler.is_compiling():

@@ -52,7 +52,6 @@ class Run(RunData):
     """One evaluation of a plan on one batch, with the tables of its symbols."""
 
     def table(self, source: Source, algebra: Algebra) -> Tensor | Sparse:
-        """The table of a symbol."""
         key = (source, id(algebra)) if source.view in ("truth", "weights") else source
         found: Tensor | Sparse | None = self._cache.get(key)
         if found is None:
@@ -139,7 +138,6 @@ class Run(RunData):
     # -- networks ---------------------------------------------------------------------------------------------------
 
     def _network(self, meaning: Network, pools: tuple[Pool, ...]) -> Tensor:
-        """The whole table of a network, its axes in the order of the arguments."""
         inputs = [pools[i] for i in meaning.inputs]
         sizes = [self.size(p) for p in inputs]
         pairwise = getattr(meaning.call, "pairwise", None)
@@ -278,7 +276,6 @@ class Run(RunData):
         return (lambda i: base[i]) if names is None else (lambda i: names[base[i]])
 
     def _plain(self, meaning: Network, value: Any) -> Any:
-        """A value that a function returned, with names as positions."""
         if isinstance(value, Tensor):
             value = value.item()
         if isinstance(value, str) and isinstance(meaning.symbol, Function):

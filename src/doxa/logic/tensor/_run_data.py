@@ -53,7 +53,6 @@ class Trace:
     calls: list[tuple[str, tuple[tuple[int, ...], ...]]] = field(default_factory=list)
 
     def root(self, names: list[str]) -> None:
-        """Begin with another formula, or stack of formulas."""
         title = names[0] if len(names) == 1 else f"{len(names)} formulas of one shape, such as {names[0]}"
         self.blocks = []
         self.roots.append((title, self.blocks))
@@ -127,7 +126,6 @@ class RunData:
     # -- pools ------------------------------------------------------------------------------------------------------
 
     def size(self, pool: Pool) -> int:
-        """How many objects a pool has."""
         found = self._sizes.get(pool)
         if found is None:
             found = self._sizes[pool] = self._size(pool)
@@ -189,7 +187,6 @@ class RunData:
         return self.keep((rows, field), choose)
 
     def flat(self, pool: _pools.Column) -> Tensor:
-        """The entries of a field, one after the other."""
         values = self.column(pool.rows, pool.field).values
         return values if pool.level == 1 else values.flatten(0, pool.level - 1)
 
@@ -277,7 +274,6 @@ class RunData:
         return filled
 
     def _place(self, sort: Sort, size: int, name: str) -> Callable[[Any], int]:
-        """From a name or number to a position."""
         if sort.values is not None:
             return positions(sort).__getitem__
 

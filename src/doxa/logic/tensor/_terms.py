@@ -166,7 +166,6 @@ def _sort_of(ref: Ref, batch: Batch) -> Sort | None:
 
 
 def as_number(block: Block, ref: Ref, batch: Batch) -> Ref:
-    """A term as a number: of Int, Real or a range sort."""
     match ref.type:
         case _pools.NUMBER:
             return block.positions(ref)
@@ -200,7 +199,6 @@ def _numbers(run: Run, pool: _pools.Column) -> Tensor:
 def _column_entries(
     block: Block, ref: Ref, pool: _pools.Column, get: Callable[[Run], Tensor], kind: Type, word: str
 ) -> Ref:
-    """The entries of a field at a position."""
     step = ("entries", pool, word, kind)
     return block.emit(step, lambda frame, at: entries(get(frame.run), at), [ref], ref.axes, kind)
 
@@ -268,7 +266,6 @@ def as_object(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> 
 
 
 def in_sort(block: Block, ref: Ref, place: Expr, why: str) -> Ref:
-    """An object as a position among all objects of its sort."""
     assert isinstance(ref.type, _pools.Object)
     name, pool = ref.type.sort, ref.type.pool
     if isinstance(pool, _pools.Sort):

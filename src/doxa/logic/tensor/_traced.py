@@ -50,7 +50,6 @@ class Traced:
         self._found: list[Function] = []
 
     def run(self, run: Run) -> dict[Root, Tensor]:
-        """The values of all formulas that could be recorded."""
         found = next((f for f in self._found if f.fits(run)), None)
         if found is None:
             recorded = self._record(run)
@@ -69,7 +68,6 @@ class Traced:
         return found + [f"not compiled: {', '.join(root.names)} ({why})" for root, why in self.refused.items()]
 
     def _record(self, run: Run) -> list[Root]:
-        """The formulas that can be recorded, found by trying each."""
         good = []
         for root in self._roots:
             if root not in self.refused:
@@ -106,7 +104,6 @@ class Function:
         self._call: Callable[..., tuple[Tensor, ...]] = torch.compile(module, dynamic=False, fullgraph=True)
 
     def fits(self, run: Run) -> bool:
-        """Was this recorded for data of these sizes?"""
         return all(run.size(pool) == size for pool, size in self._sizes.items()) and self._shapes == [
             run.table(*source).shape for source in self._sources
         ]
@@ -174,7 +171,6 @@ class Recorder(TorchFunctionMode):
         self._alive: list[Tensor] = []
 
     def placeholder(self, tensor: Tensor) -> Tensor:
-        """An argument of the function."""
         self._know(tensor, self._graph.placeholder(f"table{len(self._nodes)}"))
         return tensor
 
@@ -222,7 +218,6 @@ class Recorder(TorchFunctionMode):
         return self._graph.call_function(func, tuple(args), kwargs)
 
     def module(self, outputs: Sequence[Tensor]) -> fx.GraphModule:
-        """All that was recorded as a module."""
         self._graph.output(tuple([self._argument(t) for t in outputs]))
         return fx.GraphModule(self._root, self._graph)
 

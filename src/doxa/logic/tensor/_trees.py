@@ -99,7 +99,6 @@ class Trees:
         return self._known[id(node)]
 
     def names(self, node: Expr) -> frozenset[str]:
-        """The variables that a node takes from outside."""
         return self.look(node).names
 
     def total(self, node: Expr) -> bool:
