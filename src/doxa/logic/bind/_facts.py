@@ -43,11 +43,7 @@ def check_facts(
 ) -> None:
     """Refuse a binding that contradicts a fact, and a binding of a closed predicate that says anything else.
 
-    Args:
-        predicate: what is bound.
-        meaning: what it is bound to.
-        facts: those about the predicate.
-        position: of a constant among the objects of its open sort, if that is known.
+    ``position`` is that of a constant among the objects of its open sort, if that is known.
     """
     truth, true = _crisp(predicate, meaning, position)
     said = [truth(fact.args) for fact in facts]

@@ -10,19 +10,10 @@ from torch import Tensor, nn
 
 from doxa._cache import Cache
 from doxa.errors import BindingError
+from doxa.logic.bind import _meanings
 from doxa.logic.bind._checks import describe
 from doxa.logic.bind._facts import check_facts, facts_of, facts_table, unbound_with_facts
-from doxa.logic.bind._meanings import (
-    Fixed,
-    Meaning,
-    Named,
-    Network,
-    Table,
-    bind,
-    bind_constant,
-    check_table,
-    signature_text,
-)
+from doxa.logic.bind._meanings import Fixed, Meaning, Named, Network, Table, bind, signature_text
 from doxa.logic.bind._universe import Column, Objects, RowSet, read_rows, read_sort
 from doxa.logic.syntax._binders import Quantifier
 from doxa.logic.syntax._diagnostics import did_you_mean
@@ -85,7 +76,9 @@ class Interpretation(nn.Module):
                 symbol = signature.predicates.get(name) or signature.functions[name]
                 self._store(name, bind(symbol, value, signature))
             elif name in signature.constants:
-                self._fixed[name] = self.constants[_key(name)] = bind_constant(signature.constants[name], value)
+                self._fixed[name] = self.constants[_key(name)] = _meanings.bind_constant(
+                    signature.constants[name], value
+                )
             else:
                 raise BindingError(_unknown(name, signature))
         facts = facts_of(kb)
@@ -105,7 +98,7 @@ class Interpretation(nn.Module):
 
     def _store(self, name: str, meaning: Meaning) -> None:
         if self.check_finite:
-            check_table(meaning)
+            _meanings.check_table(meaning)
         self._bound[name] = self.meanings[_key(name)] = meaning
 
     def meaning(self, name: str) -> Meaning | None:
@@ -171,12 +164,8 @@ class Batch:
         self.device = self._device()
         self.schema = (
             tuple([(name, o.features is None) for name, o in self.given.items()]),
-            tuple(
-                [(name, tuple([(f, c.schema) for f, c in r.columns.items()])) for name, r in self.rows.items()]
-                if self.rows
-                else ()
-            ),
-            tuple([(name, *_kind(m)) for name, m in self.symbols.items()]) if self.symbols else (),
+            tuple([(name, tuple([(f, c.schema) for f, c in r.columns.items()])) for name, r in self.rows.items()]),
+            tuple([(name, *_kind(m)) for name, m in self.symbols.items()]),
         )
 
     def _relation(self, name: str, value: Any) -> Meaning:
@@ -186,7 +175,7 @@ class Batch:
         symbol = self.signature.predicates.get(name) or self.signature.functions[name]
         meaning = bind(symbol, value, self.signature)
         if self.interpretation.check_finite:
-            check_table(meaning)
+            _meanings.check_table(meaning)
         return meaning
 
     def meaning(self, name: str) -> Meaning:

@@ -13,7 +13,7 @@ from torch import Tensor
 from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
 from doxa.logic.tensor._index import Sparse, align, cut, entries, ravel, take
-from doxa.logic.tensor._pools import Axis, Ref, Type, inserted, union
+from doxa.logic.tensor._pools import Ref, Type, inserted, union
 from doxa.logic.tensor._run import Source
 
 Getter = Callable[[Frame, Sequence[Any]], Any]
@@ -119,31 +119,12 @@ def _gather(
     block: Block, get: Getter, key: Any, source: list[Ref], args: Sequence[Ref], kind: Type, algebra: Algebra
 ) -> Ref:
     """No argument can be viewed: number the tuples, and take them from the flat table."""
-    indices = [block.positions(a) if a.const is None else a for a in args]
-    axes = union([a.axes for a in indices])
-    flat = indices[0] if len(indices) == 1 else _numbered(block, get, key, source, indices, axes)
-
-    def gather(frame: Frame, *values: Any) -> Any:
-        table = get(frame, values)
-        if isinstance(table, Sparse):
-            return algebra.atom(table.at(values[-1]), "bool", frame.run.dtype(algebra))
-        return entries(table if table.ndim == 1 else table.reshape(-1), values[-1])
-
-    return block.emit((*key, "gather"), gather, [*source, flat], axes, kind)
-
-
-def _numbered(
-    block: Block, get: Getter, key: Any, source: list[Ref], indices: list[Ref], axes: tuple[Axis, ...]
-) -> Ref:
-    """The number of each tuple in a table; shared by all tables over the same pools.
-
-    At places that a guard keeps from run to run, the numbers are kept too.
-    """
-    consts = tuple([a.const for a in indices])
-    moving = [a for a in indices if a.const is None]
+    consts = tuple([a.const for a in args])
+    moving = [block.positions(a) for a in args if a.const is None]
+    axes = union([a.axes for a in moving])
     dims = [inserted(a.axes, axes) for a in moving]
     skip = len(source)
-    last = Last()
+    last = Last()  # at places that a guard keeps from run to run, the numbers are kept too
 
     def number(frame: Frame, *values: Any) -> Tensor:
         shape, places = get(frame, values).shape, values[skip:]
@@ -157,5 +138,14 @@ def _numbered(
                 last.keep(shape, places, found)
         return found
 
-    pools = key[1].pools if isinstance(key[1], Source) else key[1]
-    return block.emit(("number", pools, consts), number, [*source, *moving], axes)
+    def gather(frame: Frame, *values: Any) -> Any:
+        table = get(frame, values)
+        if isinstance(table, Sparse):
+            return algebra.atom(table.at(values[-1]), "bool", frame.run.dtype(algebra))
+        return entries(table if table.ndim == 1 else table.reshape(-1), values[-1])
+
+    flat = moving[0]
+    if len(args) > 1:  # the numbers are the same for all tables over the same pools
+        pools = key[1].pools if isinstance(key[1], Source) else key[1]
+        flat = block.emit(("number", pools, consts), number, [*source, *moving], axes)
+    return block.emit((*key, "gather"), gather, [*source, flat], axes, kind)

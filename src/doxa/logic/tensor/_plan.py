@@ -89,14 +89,11 @@ class TensorPlan:
         what: a formula, an axiom, a knowledge base, or a list of named formulas.
         interpretation: the meaning of its symbols.
         algebra: what truth values are; classical unless said otherwise.
-        chunk: intermediate tensors have at most this many elements; larger frames are cut into tiles. Tables of
-            symbols and results may be larger.
+        chunk: intermediate tensors have at most this many elements; larger frames are cut into tiles.
         stack: so many formulas that differ only in constants are evaluated as one.
         keep: variables of the outermost ``forall`` to keep as axes of the result instead of folding them.
-        compile: hand what the formulas do with their tables to ``torch.compile``, which fuses it and then needs no
-            chunks. It takes a while for each new number of objects. Guards, rows and listed relations run as usual.
-        checkpoint: when a frame is cut into tiles, let the backward pass compute each tile again instead of keeping all
-            of them, so that its memory is bounded by the chunk too.
+        compile: hand what the formulas do with their tables to ``torch.compile``, except where data decide.
+        checkpoint: let the backward pass compute each tile again instead of keeping all of them.
 
     Calling it on data gives the truth value: a tensor with an axis per kept or free variable, or one value per axiom.
 
@@ -165,6 +162,7 @@ class TensorPlan:
         trace: Trace | None = None,
         samples: dict[Any, Tensor] | None = None,
     ) -> Tensor:
+        """The value on data that are already read. Plans of formulas that draw the same batches share ``samples``."""
         how: Any = {"chunk": self.chunk, "checkpoint": self.checkpoint}
         values = self.program(batch).run(batch, generator=generator, trace=trace, samples=samples, **how)
         if self.one:

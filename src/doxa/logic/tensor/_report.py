@@ -90,8 +90,7 @@ class SatisfactionReport:
         for a in self.axioms:
             share = f"{a.rate:.0%}" if a.rate in (0.0, 1.0) else f"{min(max(a.rate, 0.01), 0.99):.0%}"
             active = "" if a.active is None else f"{a.active} of {a.instances}"
-            shown = ["; ".join([", ".join([f"{k} = {v}" for k, v in violation.items()])]) for violation in a.violations]
-            note = "; ".join([s or "-" for s in shown])
+            note = "; ".join([", ".join([f"{k} = {v}" for k, v in found.items()]) or "-" for found in a.violations])
             left = a.instances - a.holds - len(a.violations)
             if left and a.violations:
                 note += f"; {left} more"

@@ -19,7 +19,7 @@ from doxa.logic.syntax._binders import Let, Quantifier
 from doxa.logic.syntax._free import free_of_binder
 from doxa.logic.syntax._symbols import Sort
 from doxa.logic.syntax._tree import Arith, Call, Expr, Index, Name, Number
-from doxa.logic.syntax._walk import postorder
+from doxa.logic.syntax._walk import fold, postorder
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._pools import NUMBER, Type
 from doxa.logic.tensor._terms import known_constant
@@ -219,15 +219,14 @@ def draw_first(
     """
     draws: list[tuple[str, Expr]] = []
     known: dict[Expr, Name] = {}
-    value: dict[int, Expr] = {}
-    for inner in postorder(node):
-        rebuilt = inner.with_children(tuple([value[id(c)] for c in inner.children]))
-        if inner is not node and isinstance(rebuilt, Call) and is_drawn(rebuilt):
-            name = known.get(rebuilt)
-            if name is None or rebuilt.fresh:
-                name = Name(f"\0drawn {next(fresh)}")
-                known[rebuilt] = name
-                draws.append((name.name, rebuilt))
-            rebuilt = name
-        value[id(inner)] = rebuilt
-    return draws, value[id(node)]
+
+    def draw(inner: Expr, children: tuple[Expr, ...]) -> Expr:
+        rebuilt = inner.with_children(children)
+        if inner is node or not isinstance(rebuilt, Call) or not is_drawn(rebuilt):
+            return rebuilt
+        if rebuilt not in known or rebuilt.fresh:
+            known[rebuilt] = Name(f"\0drawn {next(fresh)}")
+            draws.append((known[rebuilt].name, rebuilt))
+        return known[rebuilt]
+
+    return draws, fold(draw, node)
