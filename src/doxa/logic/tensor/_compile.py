@@ -291,7 +291,7 @@ class Compiler(Names):
         block = Block(scope.block, "draw")
         inner = Scope(scope, block)
         weights: list[Ref] = []
-        calls: dict[Expr, Expr] = {}
+        calls: dict[Expr, _tree.Name] = {}
         for name, value in self.draws(node):
             inner = Scope(inner, block)
             args: list[Ref] = []
@@ -319,28 +319,30 @@ class Compiler(Names):
         joint = self.joined("and", [*weights, truth], block, algebra)
         return self.close(block, Fold(block, joint, algebra.draw()), scope.block)
 
-    def guard_of_draws(self, node: Let, calls: dict[Expr, Expr], scope: Scope) -> Expr | None:
+    def guard_of_draws(self, node: Let, calls: dict[Expr, _tree.Name], scope: Scope) -> Expr | None:
         """What the guards around a statement say of the values that it draws, if its body divides by such values.
 
         A guard takes the most probable value of a neural function, while the statement ranges over all of them. Those
         that the guard rules out may leave the body without a value, and are left out.
         """
-        drawn = {*node.names, *[name.name for name in calls.values() if isinstance(name, _tree.Name)]}
-        if not any(
-            isinstance(n, _tree.Arith) and n.op in ("//", "mod") and self.trees.names(n.children[1]) & drawn
-            for n in postorder(node.body)
-        ):
-            return None
-        found: list[Expr] = []
+        guards: list[tuple[Expr, dict[str, Ref]]] = []
         block: Block | None = scope.block
         while block is not None:
-            for guard, meant in block.guards:
-                # A name that was bound again since then stands for something else.
-                meanings = {call: scope.meant(self.trees.names(call)) for call in calls}
-                same = {call: calls[call] for call, known in meanings.items() if known.items() <= meant.items()}
-                said = fold(partial(_replaced, same), guard)
-                found += [said] if said != guard else []
+            guards += block.guards
             block = block.parent
+        if not guards or self.trees.total(node.body):
+            return None
+        drawn = {*node.names, *[name.name for name in calls.values()]}
+        divisors = [n.children[1] for n in postorder(node.body) if isinstance(n, _tree.Arith) and n.op in ("//", "mod")]
+        if not any(self.trees.names(divisor) & drawn for divisor in divisors):
+            return None
+        meanings = {call: scope.meant(self.trees.names(call)) for call in calls}
+        found: list[Expr] = []
+        for guard, meant in guards:
+            # A name that was bound again since then stands for something else.
+            same: dict[Expr, Expr] = {c: calls[c] for c, known in meanings.items() if known.items() <= meant.items()}
+            said = fold(partial(_replaced, same), guard)
+            found += [said] if said != guard else []
         return And(*found) if found else None
 
     def possible(self, scope: Scope) -> Ref | None:
