@@ -45,6 +45,13 @@ def check_alike(sort: str, first: str, one: Tensor, second: str, other: Tensor) 
         )
 
 
+def is_finite(numbers: Tensor) -> bool:
+    """Is the sum of all numbers finite, so that all of them are? True also where they cannot be looked at."""
+    if not numbers.is_floating_point() or not has_values(numbers):
+        return True
+    return math.isfinite(numbers.detach().sum().item())
+
+
 def check_finite(name: str, thing: str, numbers: Tensor, *, distribution: bool) -> None:
     """Refuse NaN and +inf, and a ``distribution`` of logits that are all -inf; any other -inf is a probability of 0.
 
@@ -54,11 +61,9 @@ def check_finite(name: str, thing: str, numbers: Tensor, *, distribution: bool) 
         numbers: as bound, or as a network returned them.
         distribution: whether the numbers along the last axis belong together.
     """
-    if not numbers.is_floating_point() or not has_values(numbers):
+    if is_finite(numbers):
         return
     numbers = numbers.detach()
-    if math.isfinite(numbers.sum().item()):  # then all of them are; one look for all numbers
-        return
     for what, wrong in (("NaN (not a number)", numbers.isnan()), ("+inf", numbers.isposinf())):
         if bool(wrong.any()):
             raise BindingError(

@@ -95,11 +95,9 @@ class Network(nn.Module):
                 f"{symbol.name} yields {result.name}, but what it is bound to returned {dtype_of(output)}; return "
                 f"whole numbers{remedy}"
             )
-        if contents:
-            distribution = is_exclusive(self)
-            _checks.check_probabilities(
-                symbol.name, "what the network returned", output, self.returns, distribution=distribution
-            )
+        if contents and self.returns in ("prob", "log_prob"):
+            thing = "what the network returned"
+            _checks.check_probabilities(symbol.name, thing, output, self.returns, distribution=is_exclusive(self))
         return output
 
     def listen(self, hear: Callable[[Any], None]) -> Callable[[], object]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic.bind._checks import check_alike, check_finite, describe, shape_of
+from doxa.logic.bind._checks import check_alike, check_finite, describe, is_finite, shape_of
 from doxa.logic.bind._meanings import Meaning, Named, Network, Table, check_table, is_exclusive, low_of, signature_text
 from doxa.logic.syntax._symbols import INT, REAL, Function
 from doxa.logic.tensor import _pools
@@ -140,12 +140,12 @@ class Run(RunData):
     def _network(self, meaning: Network, pools: tuple[Pool, ...]) -> Tensor:
         inputs = [pools[i] for i in meaning.inputs]
         sizes = [self.size(p) for p in inputs]
-        pairwise = getattr(meaning.call, "pairwise", None)
+        pairwise = getattr(meaning.call, "pairwise", None) if len(inputs) == 2 and not meaning.per_object else None
         if len(inputs) == 1 and not meaning.per_object:
             found = self._checked(meaning, self._unary(meaning, inputs[0]), sizes)
-        elif not inputs or (pairwise is not None and len(inputs) == 2 and not meaning.per_object):
+        elif not inputs or pairwise is not None:
             fed = [self._input(meaning, p) for p in inputs]
-            found = self._checked(meaning, self._call(meaning, fed, inputs, pairwise if inputs else None), sizes)
+            found = self._checked(meaning, self._call(meaning, fed, inputs, pairwise), sizes)
         else:
             flat = torch.arange(prod(sizes), device=self.device)
             found = self._on_tuples(meaning, inputs, unravel(flat, sizes))
@@ -292,13 +292,12 @@ class Run(RunData):
         if self.trace is not None:
             shapes = tuple([shape_of(i) if isinstance(i, Tensor) else i for i in inputs])
             self.trace.calls.append((meaning.symbol.name, shapes))
-        came_from = f" on {', '.join([_pools.text(p) for p in pools])}" if pools else ""
         try:
             output = (call or meaning.call)(*inputs)
         except Exception as error:
             # The trouble is the network's own; say where it was called.
             shown = ", ".join([describe(i) for i in inputs])
-            error.add_note(f"in what {signature_text(meaning.symbol)} is bound to, called{came_from} with {shown}")
+            error.add_note(f"in what {signature_text(meaning.symbol)} is bound to, called{_on(pools)} with {shown}")
             if meaning.bare and not meaning.per_object:
                 error.add_note(
                     "functions are called with tensors; for one value at a time say function(f, per_object=True)"
@@ -306,8 +305,9 @@ class Run(RunData):
             raise
         if isinstance(output, Tensor):
             meaning.check_tensor(output, self.device)
-            if self.batch.interpretation.check_finite and meaning.returns in ("logit", "value") and not meaning.bare:
-                thing = f"what the network returned{came_from}"
+            looked_at = self.batch.interpretation.check_finite and meaning.returns in ("logit", "value")
+            if looked_at and not meaning.bare and not is_finite(output):
+                thing = f"what the network returned{_on(pools)}"
                 check_finite(meaning.symbol.name, thing, output, distribution=is_exclusive(meaning))
         return output
 
@@ -320,3 +320,7 @@ class Run(RunData):
         size = self.size(_pools.Sort(result.name) if result.values is None else _pools.Finite(result))
         places = found.long() - low_of(result)
         return torch.where((places >= 0) & (places < size), places, -1)
+
+
+def _on(pools: Sequence[Pool]) -> str:
+    return f" on {', '.join([_pools.text(p) for p in pools])}" if pools else ""
