@@ -58,8 +58,8 @@ from doxa.logic.syntax._tree import (
     Xor,
 )
 from doxa.logic.syntax._walk import postorder
+from doxa.logic.tensor._plan import truth
 from doxa.logic.tensor._report import SatisfactionReport, satisfaction
-from doxa.logic.tensor._truth import truth
 from doxa.logic.text._parser import load, parse, parse_formula
 from doxa.logic.unfold._propositional import ground
 

@@ -1,8 +1,9 @@
-"""Quantifiers as contractions: a sum of products needs no frame of all instances.
+"""Folding the frames of quantifiers: all instances at once, or as a contraction.
 
-Where a quantifier adds up powers of truth values (``Powers`` in ``_algebra``), and the value of an instance
-is a product of factors that do not all mention all variables, the sum is done factor by factor. The transitive rule in
-product logic with the mean p-error, for example, takes one matrix product instead of n³ instances:
+A sum of products needs no frame of all instances. Where a quantifier adds up powers of truth values (``Powers`` in
+``_algebra``), and the value of an instance is a product of factors that do not all mention all variables, the sum is
+done factor by factor. The transitive rule in product logic with the mean p-error, for example, takes one matrix product
+instead of n³ instances:
 
     sum_{x,y,z} (Q(x,z) R(z,y) (1 - P(x,y)))^p  =  sum_{x,y} (1 - P(x,y))^p (Q^p R^p)(x,y).
 """
@@ -22,39 +23,31 @@ from torch import Tensor
 
 from doxa._cache import Cache
 from doxa.logic.syntax._tree import And, Expr, Or
-from doxa.logic.tensor._algebra import Accumulator, Algebra, Factoring, Powers
+from doxa.logic.tensor._algebra import Accumulator, Algebra, Powers
 from doxa.logic.tensor._block import Block, Frame, Own, Reducer, Scope
-from doxa.logic.tensor._free import Free
-from doxa.logic.tensor._lookup import align
-from doxa.logic.tensor._types import Axis, Ref, union
-
-__all__ = ["Contract", "Factors", "factorize", "multiplied"]
+from doxa.logic.tensor._execute import cuts
+from doxa.logic.tensor._index import spread
+from doxa.logic.tensor._pools import Axis, Ref, union
+from doxa.logic.tensor._trees import Trees
 
 Factor = tuple[Expr, bool]
 """A formula, and whether its truth is meant or its falsity, 1 minus that."""
 
 
-class Factors(NamedTuple):
-    """What a quantified formula is a product of: factors over the same axes together."""
-
-    powers: Powers
-    groups: dict[tuple[Axis, ...], list[Factor]]
+Factors = dict[tuple[Axis, ...], list[Factor]]
+"""What a quantified formula is a product of: factors over the same axes together."""
 
 
-def multiplied(sides: tuple[bool, ...], dims: list[tuple[int, ...]]) -> Any:
+def multiplied(sides: tuple[bool, ...], frame: Frame, *values: Tensor) -> Tensor:
     """The product of truths and falsities."""
-
-    def product_of_sides(frame: Frame, *values: Tensor) -> Any:
-        return reduce(torch.mul, [v if side else 1 - v for v, side in zip(align(values, dims), sides, strict=True)])
-
-    return product_of_sides
+    return reduce(torch.mul, [v if side else 1 - v for v, side in zip(values, sides, strict=True)])
 
 
 def factorize(
-    powers: Powers | None, body: Expr, block: Block, scope: Scope, algebra: Algebra, free: Free, stack: int
+    powers: Powers | None, body: Expr, block: Block, scope: Scope, algebra: Algebra, trees: Trees, stack: int
 ) -> Factors | None:
     """The factors of a quantified formula, if multiplying them out saves anything; ``stack`` formulas are too many."""
-    if powers is None or not isinstance(algebra, Factoring):
+    if powers is None:
         return None
     absorbed = {gone: into.list for into in block.lists for gone in into.places}
     inside = {*[own.axis for own in block.own], *absorbed.values()}
@@ -62,14 +55,10 @@ def factorize(
         return None  # a list that is folded back onto outer axes
 
     def axes_of(node: Expr) -> tuple[Axis, ...]:
-        found: set[Axis] = set()
-        for name in free.names(node):
-            home = scope.find(name)
-            for axis in () if home is None else home.names[name].axes:
-                while axis in absorbed:
-                    axis = absorbed[axis]
-                found.add(axis)
-        return union([tuple(found)])
+        axes = union([ref.axes for ref in scope.meant(trees.names(node)).values()])
+        while any(a in absorbed for a in axes):
+            axes = union([tuple([absorbed.get(a, a) for a in axes])])
+        return axes
 
     leaves: list[Factor] = []
     todo = [(body, powers.of_truth)]
@@ -81,14 +70,93 @@ def factorize(
             leaves.append((node, side))
         else:
             todo += reversed(below)
-    groups: dict[tuple[Axis, ...], list[Factor]] = {}
+    groups: Factors = {}
     for node, side in leaves:
         groups.setdefault(axes_of(node), []).append((node, side))
     if len(groups) == 1 and (powers.scaled or len(leaves) == 1):
         return None  # nothing to save
     if len(union(groups)) > len(ascii_letters):
         return None  # more axes than einsum has letters for
-    return Factors(powers, groups)
+    return groups
+
+
+class Fold(Reducer):
+    """Fold the axes that a block introduced: its variables', and its lists', the latter back onto outer axes."""
+
+    def __init__(self, block: Block, body: Ref, accumulator: Accumulator) -> None:
+        self.accumulator = accumulator
+        self.spreads = not accumulator.idempotent
+        self.body = body
+        self.folded = list(block.axes)
+        """Axes to fold away."""
+        self.segments: list[tuple[Axis, list[tuple[Axis, Ref]]]] = []
+        """List axes to fold onto outer axes, with the positions on these."""
+        inside = {*[own.axis for own in block.own], *[absorbed.list for absorbed in block.lists]}
+        outer = [a for a in union([tuple(absorbed.places) for absorbed in block.lists]) if a not in inside]
+        for axis in block.axes:
+            back = [(a, block.current(block.position(a))) for a in outer]
+            back = [(a, ref) for a, ref in back if ref.axes == (axis,)]
+            if back:
+                self.folded.remove(axis)
+                self.segments.append((axis, back))
+        segmented = {axis for axis, _ in self.segments}
+        self.rest = tuple([a for a in body.axes if a not in self.folded and a not in segmented])
+        self.axes = union([self.rest, *[tuple([a for a, _ in back]) for _, back in self.segments]])
+        self.refs = (body, *[ref for _, back in self.segments for _, ref in back])
+        self.absent = [a for a in self.folded if a not in body.axes]
+        self.dims = tuple([d for d, a in enumerate(body.axes) if a in self.folded])
+
+    def tile(self, frame: Frame) -> Any:
+        accumulator, sizes = self.accumulator, frame.sizes
+        x = frame.regs[self.body.slot]
+        axes, dims = self.body.axes, self.dims
+        if self.absent or self.segments:
+            # An axis that the body does not mention matters when its length does: how often, or whether at all.
+            missing = [a for a in self.absent if not accumulator.idempotent or sizes[a] == 0]
+            missing += [a for a, _ in self.segments if a not in axes]
+            if missing:
+                full = union([axes, tuple(missing)])
+                x = spread(x, axes, full, sizes)
+                axes, dims = full, tuple([d for d, a in enumerate(full) if a in self.folded])
+        state = accumulator.fold(accumulator.lift(x), dims)
+        left = [a for a in axes if a not in self.folded]
+        count: Any = prod([sizes[a] for a in self.folded]) if accumulator.counts else 1
+        for axis, back in self.segments:
+            dim = left.index(axis)
+            ids, size = _segment_ids(frame, back)
+            state = accumulator.segments(state, dim, ids, size)
+            if accumulator.counts:
+                shape = [-1 if d == dim else 1 for d in range(len(left))]
+                count = torch.bincount(ids, minlength=size).view(shape) * count
+        return state, count, left
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return self.accumulator.merge(a[0], b[0]), a[1] + b[1], a[2]
+
+    def finish(self, frame: Frame, total: Any) -> Any:
+        state, count, left = total
+        value = self.accumulator.finish(state, count)
+        if not self.segments:
+            return value
+        shape: list[int] = []
+        axes: list[Axis] = []
+        onto = dict(self.segments)
+        for axis in left:
+            back = [a for a, _ in onto[axis]] if axis in onto else [axis]
+            axes += back
+            shape += [frame.sizes[a] for a in back]
+        value = value.reshape(shape)
+        order = sorted(range(len(axes)), key=lambda d: axes[d].order)
+        return value.permute(order) if order != list(range(len(axes))) else value
+
+
+def _segment_ids(frame: Frame, back: list[tuple[Axis, Ref]]) -> tuple[Tensor, int]:
+    ids: Any = 0
+    size = 1
+    for axis, ref in back:
+        ids = ids * frame.sizes[axis] + frame.regs[ref.slot]
+        size *= frame.sizes[axis]
+    return ids, size
 
 
 class Pair(NamedTuple):
@@ -109,9 +177,7 @@ class Contract(Reducer):
         self.refs = tuple(refs)
         self.accumulator = accumulator
         self.powers = powers
-        gone = {a for absorbed in block.lists for a in absorbed.places}
-        own = [*[own.axis for own in block.own], *[absorbed.list for absorbed in block.lists]]
-        self.folded = tuple([a for a in own if a not in gone])
+        self.folded = block.axes
         self.all = union([r.axes for r in refs])
         self.axes = tuple([a for a in self.all if a not in self.folded])
         self.absent = [a for a in self.folded if a not in self.all]
@@ -120,12 +186,10 @@ class Contract(Reducer):
         self._paths: Cache[tuple[int, ...], list[Pair]] = Cache(64)
 
     def path(self, sizes: dict[Axis, int]) -> list[Pair]:
-        """The order of contraction for axes of these lengths."""
         key = tuple([sizes[a] for a in self.all]) if len(self.refs) > 1 else ()
         return self._paths.find(key, lambda: _path([r.axes for r in self.refs], self.axes, sizes))
 
     def elements(self, sizes: dict[Axis, int]) -> int:
-        """The size of the largest tensor."""
         return max([prod([sizes[a] for a in r.axes]) for r in self.refs] + [p.elements for p in self.path(sizes)])
 
     def tiles(self, block: Block, sizes: dict[Axis, int], chunk: int) -> list[dict[Own, slice]] | None:
@@ -135,11 +199,8 @@ class Contract(Reducer):
             if lengths[longest] <= 1:
                 break
             lengths[longest] = (lengths[longest] + 1) // 2
-        cuts = [
-            [slice(a, min(a + n, sizes[own.axis])) for a in range(0, sizes[own.axis], max(1, n))] or [slice(0, 0)]
-            for own, n in lengths.items()
-        ]
-        boxes = [dict(zip(lengths, box, strict=True)) for box in product(*cuts)]
+        pieces = [cuts(sizes[own.axis], max(1, n)) for own, n in lengths.items()]
+        boxes = [dict(zip(lengths, box, strict=True)) for box in product(*pieces)]
         return boxes if len(boxes) > 1 else None
 
     def tile(self, frame: Frame) -> Any:
