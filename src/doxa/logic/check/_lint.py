@@ -11,10 +11,8 @@ from doxa.logic.check._linter import Ledger, Linter
 from doxa.logic.check._sorts import shape, show
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span
 from doxa.logic.syntax._kb import KnowledgeBase
-from doxa.logic.syntax._symbols import Signature
+from doxa.logic.syntax._symbols import Signature, sorts_of
 from doxa.logic.syntax._tree import Expr, Name
-
-__all__ = ["lint", "warn_all"]
 
 
 class Positioned(Protocol):
@@ -139,10 +137,7 @@ def _facts(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Dia
 
 def _unused(signature: Signature, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
     mentioned = ledger.mentioned
-    spoken_of = mentioned | {s.name for c in signature.constants.values() for s in (c.sort,)}
-    spoken_of |= {s.name for p in signature.predicates.values() for s in p.sorts}
-    spoken_of |= {s.name for f in signature.functions.values() for s in (*f.sorts, f.result)}
-    spoken_of |= {sort.name for r in signature.rows.values() for _, sort, _ in r.fields}
+    spoken_of = mentioned | {sort.name for declaration in signature for sort in sorts_of(declaration)}
     spoken_of |= {signature.value_sorts[n].name for n in mentioned & signature.value_sorts.keys()}
     unused = [("sort", n) for n in signature.sorts if n not in spoken_of and n not in ("Int", "Real")]
     # The constants of a sort that variables range over are its objects when no data are given for it.

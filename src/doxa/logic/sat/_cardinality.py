@@ -21,8 +21,6 @@ from math import comb, log2
 from doxa.errors import ConfigError
 from doxa.logic.sat._cnf import Clauses
 
-__all__ = ["METHODS", "assert_count", "outputs"]
-
 METHODS = ("auto", "binomial", "counter", "totalizer")
 
 _MOST_PLAIN_CLAUSES = 64  # up to this number, no new variables: pairwise clauses up to 11 literals

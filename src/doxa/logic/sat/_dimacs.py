@@ -22,8 +22,6 @@ from doxa.errors import DataError, KnowledgeError
 from doxa.logic.sat._cnf import CNF, numbered
 from doxa.logic.syntax._tree import Call, Compare, Expr
 
-__all__ = ["read_dimacs", "write_dimacs"]
-
 _MOST = 10_000_000  # a damaged header must not fill the memory with names
 _NAME = re.compile(r"c\s+(\d+)\s*=\s*(.*\S)")
 _SHOW = re.compile(r"c\s+p\s+show\b([\d\s]*)")

@@ -10,11 +10,9 @@ from doxa.errors import ConfigError, KnowledgeError
 from doxa.logic.sat._cardinality import assert_count, outputs
 from doxa.logic.sat._cnf import CNF, Clauses
 from doxa.logic.sat._nnf import normalise
-from doxa.logic.syntax._count import Count
+from doxa.logic.syntax._binders import Count
 from doxa.logic.syntax._simplify import Builder, atoms_of, formulas
 from doxa.logic.syntax._tree import And, Expr, Iff, Not, Or, Truth, Xor
-
-__all__ = ["to_cnf"]
 
 _METHODS = ("tseitin", "polarity", "plain")
 

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from doxa.errors import BindingError
-from doxa.logic.syntax._count import Count
+from doxa.logic.syntax._binders import Count
 from doxa.logic.syntax._simplify import formulas, not_propositional, parts
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
-
-__all__ = ["evaluate"]
 
 
 def evaluate(formula: Expr, assignment: Mapping[Expr, Any]) -> Any:

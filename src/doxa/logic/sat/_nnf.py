@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from doxa.errors import ConfigError
-from doxa.logic.syntax._binders import Let, Quantifier
-from doxa.logic.syntax._count import Count
+from doxa.logic.syntax._binders import Count, Let, Quantifier
 from doxa.logic.syntax._simplify import Builder, not_propositional, parts
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
-
-__all__ = ["to_nnf"]
 
 Key = tuple[Expr, bool]
 """A subformula and whether it is wanted as it is (True) or negated."""

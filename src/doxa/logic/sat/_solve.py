@@ -25,8 +25,6 @@ from doxa.logic.syntax._tree import And, Call, Expr, Not
 from doxa.logic.unfold._domains import Domains
 from doxa.logic.unfold._propositional import Propositional, ground_together
 
-__all__ = ["Entailment", "Knowledge", "Solver", "all_models", "count", "entails", "satisfiable"]
-
 Assignment = dict[Expr, bool]
 """The truth of every atom."""
 Knowledge = KnowledgeBase | Propositional | Expr | CNF

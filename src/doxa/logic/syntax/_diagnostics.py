@@ -10,8 +10,6 @@ from typing import Literal
 
 from doxa.errors import KnowledgeError
 
-__all__ = ["Diagnostic", "Span", "did_you_mean", "nearest", "raise_all"]
-
 WINDOW = 120
 """Longer source lines are shown only around the caret."""
 SHOWN = 20

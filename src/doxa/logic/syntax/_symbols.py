@@ -10,8 +10,6 @@ from typing import Any
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._tree import Call, Expr, ExprLike, Name, as_expr
 
-__all__ = ["INT", "REAL", "Constant", "Function", "Predicate", "Rows", "Signature", "Sort"]
-
 
 @dataclass(frozen=True)
 class Sort:
@@ -141,6 +139,24 @@ class Rows:
 Declaration = Sort | Constant | Predicate | Function | Rows
 
 
+def sorts_of(declaration: Declaration) -> tuple[Sort, ...]:
+    """The sorts that a declaration speaks of, other than itself.
+
+    >>> [sort.name for sort in sorts_of(Function("digit", (Sort("Image"),), INT))]
+    ['Image', 'Int']
+    """
+    match declaration:
+        case Constant():
+            return (declaration.sort,)
+        case Predicate():
+            return declaration.sorts
+        case Function():
+            return (*declaration.sorts, declaration.result)
+        case Rows():
+            return tuple([sort for _, sort, _ in declaration.fields])
+    return ()
+
+
 @dataclass
 class Signature:
     """Everything declared, by name. A name is declared once, whatever it names.
@@ -161,6 +177,12 @@ class Signature:
     rows: dict[str, Rows] = field(default_factory=dict)
     value_sorts: dict[str, Sort] = field(default_factory=dict)
     """The enumerated sort that each value name belongs to."""
+
+    def declare(self, declaration: Declaration) -> None:
+        """Add a declaration and, first, the sorts it speaks of."""
+        for sort in sorts_of(declaration):
+            self.add(sort)
+        self.add(declaration)
 
     def add(self, declaration: Declaration) -> None:
         """Declare; the same declaration twice is one, a different one under a known name is an error."""

@@ -8,8 +8,6 @@ from typing import TypeVar
 from doxa.logic.syntax._node import below
 from doxa.logic.syntax._tree import Expr
 
-__all__ = ["fold", "intern", "postorder"]
-
 T = TypeVar("T")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["IDENTIFIER", "RESERVED", "SYMBOLS", "quote"]
-
 SYMBOLS: dict[str, tuple[str, ...]] = {
     "IFF": ("<->", "<=>", "↔", "⇔", "iff"),
     "ARROW": ("->", "→"),

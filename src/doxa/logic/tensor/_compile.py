@@ -17,8 +17,7 @@ from doxa.errors import KnowledgeError
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import is_draw
 from doxa.logic.syntax import _tree
-from doxa.logic.syntax._binders import Let, Quantifier
-from doxa.logic.syntax._count import Count
+from doxa.logic.syntax._binders import Count, Let, Quantifier
 from doxa.logic.syntax._symbols import Function
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or
 from doxa.logic.syntax._walk import fold, postorder

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Table
-from doxa.logic.syntax._binders import Let, Quantifier
-from doxa.logic.syntax._free import free_of_binder
+from doxa.logic.syntax._binders import Let, Quantifier, free_of_binder
 from doxa.logic.syntax._symbols import Sort
 from doxa.logic.syntax._tree import Arith, Call, Expr, Index, Name, Number
 from doxa.logic.syntax._walk import fold, postorder

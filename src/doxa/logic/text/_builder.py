@@ -27,21 +27,6 @@ from doxa.logic.syntax._tree import (
     make,
 )
 
-__all__ = [
-    "Builder",
-    "ConstantItem",
-    "FactItem",
-    "FactsItem",
-    "FunctionItem",
-    "IncludeItem",
-    "Item",
-    "LocatedBuilder",
-    "PredicateItem",
-    "RowsItem",
-    "RuleItem",
-    "SortItem",
-]
-
 
 @dataclass(slots=True)
 class RuleItem:

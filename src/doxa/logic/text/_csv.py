@@ -18,8 +18,6 @@ from doxa.logic.syntax._node import make
 from doxa.logic.syntax._symbols import INT, REAL, Constant, Predicate, Signature, Sort
 from doxa.logic.syntax._tree import Call, Expr, Name, Number
 
-__all__ = ["CsvFacts"]
-
 _LABELS = {"true": True, "1": True, "false": False, "0": False}
 
 

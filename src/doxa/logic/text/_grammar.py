@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from doxa.logic.syntax._words import RESERVED
 
-__all__ = ["DECLARATIONS", "GRAMMAR", "NUMBER", "SOFT", "STRING"]
-
 NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
 _GAP = r"[^\S\n]+"

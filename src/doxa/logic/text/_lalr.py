@@ -18,9 +18,6 @@ from doxa.errors import KnowledgeError
 from doxa.logic.text._grammar import GRAMMAR
 from doxa.logic.text._lexer import Token
 
-__all__ = ["Mistaken", "Table", "Unexpected", "expected", "run", "run_located", "table"]
-
-
 _FINISH = Token("$END", None, "")
 
 

@@ -21,8 +21,6 @@ from doxa.logic.syntax._tree import Expr, Name, Number, Truth
 from doxa.logic.syntax._words import IDENTIFIER, RESERVED, SYMBOLS
 from doxa.logic.text._grammar import DECLARATIONS, NUMBER, SOFT, STRING
 
-__all__ = ["END", "Token", "Vocabulary", "layout", "located_tokens", "tokens"]
-
 _KIND = {spelling: kind for kind, spellings in SYMBOLS.items() for spelling in spellings}
 _MEANING = {"≠": "!=", "≤": "<=", "≥": ">=", "−": "-", "·": "*", "×": "*", "⊤": "true", "⊥": "false"}
 _MISTAKES = ("===", "==", "&&", "||", "**", "<>")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from doxa.logic.text._reader import Reader
     from doxa.logic.text._source import Source
 
-__all__ = ["diagnose", "load", "parse", "parse_formula"]
-
 
 def parse(text: str, *, base: KnowledgeBase | None = None, file: str | None = None, warn: bool = True) -> KnowledgeBase:
     """The knowledge base that a text describes.

@@ -31,8 +31,6 @@ from doxa.logic.text._lalr import Unexpected, run, table
 from doxa.logic.text._lexer import END, Vocabulary, tokens
 from doxa.logic.text._source import Positioned, Source
 
-__all__ = ["Reader", "open_source"]
-
 Report = Callable[[Expr, str, "str | None"], None]
 Place = tuple[Source, int]
 """A statement: the source it stands in, and which of its statements it is."""

@@ -8,8 +8,6 @@ from doxa.logic.syntax._diagnostics import nearest
 from doxa.logic.syntax._words import RESERVED
 from doxa.logic.text._lexer import Token
 
-__all__ = ["explain"]
-
 _PAIRS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 _QUANTIFIERS = ("FORALL", "EXISTS", "EXACTLY", "ATMOST", "ATLEAST")
 _COMPARISONS = ("EQ", "COMPARE")

@@ -13,8 +13,6 @@ from doxa.logic.text._lalr import Mistaken, Unexpected, expected, run_located, t
 from doxa.logic.text._lexer import Token, located_tokens
 from doxa.logic.text._remedies import explain
 
-__all__ = ["Positioned", "Source"]
-
 
 class Source:
     """A text, the file it came from if any, and the folder that relative paths in it start from.

@@ -9,8 +9,6 @@ from doxa.errors import BindingError
 from doxa.logic.syntax._diagnostics import nearest
 from doxa.logic.syntax._symbols import Signature, Sort
 
-__all__ = ["Domains", "Row", "Universe"]
-
 Domains = Mapping[str, "int | Sequence[Any]"]
 """By name of an open sort: how many objects, or their names. By name of data rows: a sequence of mappings by field."""
 

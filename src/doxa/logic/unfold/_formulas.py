@@ -8,8 +8,6 @@ from doxa.logic.syntax._binders import Quantifier
 from doxa.logic.syntax._simplify import Builder
 from doxa.logic.syntax._tree import And, Expr, Or
 
-__all__ = ["Formulas"]
-
 
 class Formulas:
     """The part of `Values` that all who build formulas share."""

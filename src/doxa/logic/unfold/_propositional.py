@@ -26,8 +26,6 @@ from doxa.logic.unfold._domains import Domains, Universe
 from doxa.logic.unfold._propositions import Propositions
 from doxa.logic.unfold._unfolder import Unfolder
 
-__all__ = ["Propositional", "ground", "ground_together"]
-
 
 @dataclass(frozen=True, eq=False)
 class Propositional:
@@ -126,10 +124,6 @@ def _declared(formula: Expr) -> Signature:
     """The symbols that a formula was built from in Python."""
     signature = Signature()
     for node in postorder(formula):
-        hint = node.hint
-        for sort in (*getattr(hint, "sorts", ()), getattr(hint, "sort", None), getattr(hint, "result", None)):
-            if sort is not None:
-                signature.add(sort)
-        if hint is not None:
-            signature.add(hint)
+        if node.hint is not None:
+            signature.declare(node.hint)
     return signature

@@ -23,8 +23,6 @@ from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Inde
 from doxa.logic.unfold._domains import Row, Universe, Value
 from doxa.logic.unfold._formulas import Formulas
 
-__all__ = ["Propositions"]
-
 
 class Undefined(Expr):
     """A term or atom without a value, such as ``3 // 0``, and why. It is an error only if it matters in the end."""

@@ -13,12 +13,9 @@ from itertools import product
 from typing import Any, Protocol
 
 from doxa.errors import KnowledgeError
-from doxa.logic.syntax._binders import Group, Let, Quantifier
-from doxa.logic.syntax._free import free_variables
+from doxa.logic.syntax._binders import Group, Let, Quantifier, free_variables
 from doxa.logic.syntax._tree import Arith, Call, Compare, Expr, Field, Index, Name, Number
 from doxa.logic.syntax._walk import postorder
-
-__all__ = ["Scope", "Unfolder", "Values"]
 
 Scope = dict[str, Any]
 """The values of variables."""
