@@ -20,6 +20,7 @@ import numpy as np
 
 from doxa.errors import DataError, KnowledgeError
 from doxa.logic.sat._cnf import CNF, numbered
+from doxa.logic.syntax._kb import Axiom
 from doxa.logic.syntax._tree import Call, Compare, Expr
 
 _MOST = 10_000_000  # a damaged header must not fill the memory with names
@@ -157,7 +158,7 @@ def _locate(lines: list[tuple[int, str]], is_wrong: Callable[[str], bool]) -> tu
 
 def _read_atoms(texts: list[str]) -> list[Expr | None]:
     """The atoms that names of variables stand for; None for a text that is not one."""
-    from doxa.logic.text._builder import Builder, RuleItem
+    from doxa.logic.text._builder import Builder
     from doxa.logic.text._lalr import Unexpected, run, table
     from doxa.logic.text._lexer import Vocabulary, tokens
 
@@ -169,7 +170,7 @@ def _read_atoms(texts: list[str]) -> list[Expr | None]:
     except (Unexpected, KnowledgeError):
         builder.items = []
     if len(builder.items) == len(texts):
-        found = [item.formula if isinstance(item, RuleItem) and item.name is None else None for item in builder.items]
+        found = [item.formula if isinstance(item, Axiom) and not item.named else None for item in builder.items]
         return [f if isinstance(f, Call | Compare) else None for f in found]
     # Some comment only looks like a name: read them one by one.
     return [None] if len(texts) == 1 else [_read_atoms([text])[0] for text in texts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from doxa.errors import KnowledgeError
@@ -13,19 +14,7 @@ from doxa.logic.syntax._kb import Axiom, Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
 from doxa.logic.syntax._tree import Call, Expr, Not
 from doxa.logic.syntax._walk import postorder
-from doxa.logic.text._builder import (
-    Builder,
-    ConstantItem,
-    FactItem,
-    FactsItem,
-    FunctionItem,
-    IncludeItem,
-    Item,
-    PredicateItem,
-    RowsItem,
-    RuleItem,
-    SortItem,
-)
+from doxa.logic.text._builder import Builder, FactItem, FactsItem, IncludeItem, Item
 from doxa.logic.text._csv import CsvFacts
 from doxa.logic.text._lalr import Unexpected, run, table
 from doxa.logic.text._lexer import END, Vocabulary, tokens
@@ -69,13 +58,13 @@ class Reader:
         items = self._items(source)
         raise_all(self.diagnostics)
         item = items[0] if len(items) == 1 else None
-        if not isinstance(item, RuleItem) or source.statements[0][0].kind == "LSQB":
+        if not isinstance(item, Axiom) or source.statements[0][0].kind == "LSQB":
             wrong = source.statement(1) if len(items) > 1 else source.span(0, len(source.text))
             self._complain(KnowledgeError("one formula is wanted here; write a formula and nothing else"), wrong)
         else:
-            self._check_axiom(Axiom("axiom1", item.formula), (source, 0))
+            self._check_axiom(replace(item, name="axiom1"), (source, 0))
         raise_all(self.diagnostics)
-        assert isinstance(item, RuleItem)
+        assert isinstance(item, Axiom)
         return item.formula
 
     def warnings(self, kb: KnowledgeBase) -> tuple[Diagnostic, ...]:
@@ -148,13 +137,13 @@ class Reader:
     # -- declarations -----------------------------------------------------------------------------------------------
 
     def _declare_all(self, entries: list[tuple[Place, Item]]) -> None:
-        for place, item in entries:
-            if isinstance(item, SortItem):
-                self._declare(place, item.sort)
-        for place, item in entries:
-            for i, declaration in enumerate(_declarations(item, self._sort)):
-                if not self._declare(place, declaration):
-                    self._add(_declarations(item, self._intended_sort)[i], place)
+        declared = [(place, declaration) for place, item in entries if isinstance(item, list) for declaration in item]
+        for place, declaration in declared:
+            if isinstance(declaration, Sort):
+                self._declare(place, declaration)
+        for place, declaration in declared:
+            if not isinstance(declaration, Sort) and not self._declare(place, _over(declaration, self._sort)):
+                self._add(_over(declaration, self._intended_sort), place)
         for name in self._unknown_sorts:
             if self.signature.describe(name) is None:
                 self.signature.add(Sort(name))  # it was reported, so its uses need not be
@@ -216,11 +205,10 @@ class Reader:
             if axiom.named:
                 names[axiom.name] = where
         for place, item in entries:
-            if isinstance(item, RuleItem):
-                if item.name is not None and names.setdefault(item.name, place) != place:
+            if isinstance(item, Axiom):
+                if item.named and names.setdefault(item.name, place) != place:
                     self._name_twice(item.name, place, names[item.name])
-                name = item.name if item.name is not None else f"axiom{len(self.axioms) + 1}"
-                axiom = Axiom(name, item.formula, item.weight, item.learnable, item.name is not None)
+                axiom = item if item.named else replace(item, name=f"axiom{len(self.axioms) + 1}")
                 self.axioms.append(axiom)
                 self._axiom_places.append(place)
                 self._check_axiom(axiom, place)
@@ -297,18 +285,18 @@ class Reader:
         self.diagnostics.append(Diagnostic("error", message, remedy or None, span))
 
 
-def _declarations(item: Item, sort: Callable[[str], Sort]) -> list[Declaration]:
-    """What a statement declares, beside sorts; ``sort`` gives the sort of a name."""
-    match item:
-        case ConstantItem():
-            return [Constant(name, sort(item.sort)) for name in item.names]
-        case PredicateItem():
-            return [Predicate(name, tuple([sort(s) for s in sorts]), item.closed) for name, sorts in item.predicates]
-        case FunctionItem():
-            return [Function(item.name, tuple([sort(s) for s in item.sorts]), sort(item.result))]
-        case RowsItem():
-            return [Rows(item.name, tuple([(name, sort(s), many) for name, s, many in item.fields]))]
-    return []
+def _over(declaration: Declaration, sort: Callable[[str], Sort]) -> Declaration:
+    """The declaration with the sorts that its names of sorts stand for."""
+    match declaration:
+        case Constant():
+            return replace(declaration, sort=sort(declaration.sort.name))
+        case Predicate():
+            return replace(declaration, sorts=tuple([sort(s.name) for s in declaration.sorts]))
+        case Function(sorts=sorts, result=result):
+            return replace(declaration, sorts=tuple([sort(s.name) for s in sorts]), result=sort(result.name))
+        case Rows(fields=fields):
+            return replace(declaration, fields=tuple([(name, sort(s.name), many) for name, s, many in fields]))
+    return declaration
 
 
 def open_source(path: Path) -> Source:

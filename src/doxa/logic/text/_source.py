@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 
 from doxa.logic.syntax._diagnostics import Diagnostic, Span
+from doxa.logic.syntax._kb import Axiom
 from doxa.logic.syntax._tree import Expr, Name
-from doxa.logic.text._builder import FactItem, LocatedBuilder, RuleItem
+from doxa.logic.text._builder import FactItem, LocatedBuilder
 from doxa.logic.text._lalr import Mistaken, Unexpected, expected, run_located, table
 from doxa.logic.text._lexer import Token, located_tokens
 from doxa.logic.text._remedies import explain
@@ -123,7 +124,7 @@ class Positioned:
         self._builder = LocatedBuilder()
         run_located(table(), self.tokens, self._builder, self._builder.place)
         item = self._builder.items[0]
-        if not isinstance(item, RuleItem | FactItem):
+        if not isinstance(item, Axiom | FactItem):
             raise TypeError("only axioms and facts have a formula")
         self.tree = item.formula
 
