@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 from doxa.errors import BindingError
@@ -56,15 +58,9 @@ def _apply(node: Expr, values: list[Any]) -> Any:
         case Not():
             return _not(values[0])
         case And():
-            result = values[0]
-            for v in values[1:]:
-                result = result & v
-            return result
+            return reduce(operator.and_, values)
         case Or():
-            result = values[0]
-            for v in values[1:]:
-                result = result | v
-            return result
+            return reduce(operator.or_, values)
         case Implies():
             return _not(values[0]) | values[1]
         case Xor():

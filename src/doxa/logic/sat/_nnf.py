@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from doxa.errors import ConfigError
-from doxa.logic.syntax._binders import Count, Let, Quantifier
-from doxa.logic.syntax._simplify import Builder, not_propositional, parts
+from doxa.logic.syntax._binders import Count, Quantifier
+from doxa.logic.syntax._simplify import Builder, parts
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
 
 Key = tuple[Expr, bool]
@@ -95,69 +96,51 @@ def _pushed(build: Builder, formula: Expr, expansion: Expansion | None, keep_equ
 def _build(build: Builder, node: Expr, positive: bool, args: list[Expr], expansion: Expansion | None) -> Expr:
     """The normal form of a node or of its negation, from those of the keys it asked for."""
     match node:
-        case Truth():
-            return build.truth(node.value == positive)
         case Not():
             return args[0]
-        case And() | Or():
-            return build.join(And if isinstance(node, And) == positive else Or, args)
         case Implies():
             return build.join(Or if positive else And, args)
-        case Iff() | Xor():
-            same = isinstance(node, Iff) == positive
-            if len(args) == 2:
-                return build.equal(args[0], args[1], same)
+        case Iff() | Xor() if len(args) == 4:
             a, not_a, b, not_b = args
-            pairs = ((a, b), (not_a, not_b)) if same else ((a, not_b), (not_a, b))
+            pairs = ((a, b), (not_a, not_b)) if isinstance(node, Iff) == positive else ((a, not_b), (not_a, b))
             return build.join(Or, [build.join(And, pair) for pair in pairs])
-        case Count():
-            return _count(build, node, positive, args, expansion)
-        case Quantifier():
-            return _quantify(build, node, positive, args)
-        case Let():
+        case Count() if expansion is not None:
+            return _expanded(build, node, positive, args, expansion)
+        case _ if positive:
             return build.rebuild(node, args)
-    raise not_propositional(node)
+        case Truth():
+            return build.truth(not node.value)
+        case And() | Or():
+            return build.join(Or if isinstance(node, And) else And, args)
+        case Iff() | Xor():
+            return build.equal(args[0], args[1], isinstance(node, Xor))
+        case Count():
+            return build.join(Or, [build.count(kind, k, args) for kind, k in _others(node.kind, node.count)])
+        case Quantifier():
+            body, guard = args[-1], args[0] if len(args) == 2 else None
+            turned = [(kind, k) for kind, k in _others(node.kind, node.count) if k is None or k >= 0]
+            sides = [Quantifier(kind, node.groups, body, count=k, guard=guard) for kind, k in turned]
+            return build.join(Or, [build.quantify(side, body, guard) for side in sides])
+    return build.rebuild(node, args)
 
 
-def _sides(kind: str, k: int, positive: bool) -> tuple[type[Expr], list[tuple[str, int]]]:
-    """A counting constraint or its negation as And or Or of some, none of them ``exactly`` when it is negated."""
-    if positive:
-        return And, [(kind, k)]
+def _others(kind: str, k: Any) -> list[tuple[str, Any]]:
+    """A quantifier or counting constraint that is negated: the ones of which one holds instead."""
+    if k is None:
+        return [("exists" if kind == "forall" else "forall", None)]
     below, above = ("at most", k - 1), ("at least", k + 1)
-    return Or, {"exactly": [below, above], "at most": [above], "at least": [below]}[kind]
+    return {"exactly": [below, above], "at most": [above], "at least": [below]}[kind]
 
 
-def _count(build: Builder, node: Count, positive: bool, args: list[Expr], expansion: Expansion | None) -> Expr:
-    joined, sides = _sides(node.kind, node.count, positive)
-    if expansion is None:
-        return build.join(joined, [build.count(kind, k, args) for kind, k in sides])
+def _expanded(build: Builder, node: Count, positive: bool, args: list[Expr], expansion: Expansion) -> Expr:
     n = len(args) // 2
-    these, negated = args[:n], args[n:]
     written: list[Expr] = []
-    for kind, k in sides:
-        both = []
-        if kind != "at most":
-            both.append(expansion(build, k, these))
+    for kind, k in [(node.kind, node.count)] if positive else _others(node.kind, node.count):
+        both = [] if kind == "at most" else [expansion(build, k, args[:n])]
         if kind != "at least":  # at most k are true: at least n - k are false
-            both.append(expansion(build, n - k, negated))
+            both.append(expansion(build, n - k, args[n:]))
         written.append(build.join(And, both))
-    return build.join(joined, written)
-
-
-def _quantify(build: Builder, node: Quantifier, positive: bool, args: list[Expr]) -> Expr:
-    body, guard = args[-1], args[0] if len(args) == 2 else None
-    if node.count is None:
-        turned = {"forall": "exists", "exists": "forall"}
-        kind = node.kind if positive else turned[node.kind]
-        return build.quantify(Quantifier(kind, node.groups, body, guard=guard), body, guard)
-    joined, sides = _sides(node.kind, node.count, positive)
-    return build.join(
-        joined,
-        [
-            build.share(Quantifier(kind, node.groups, body, count=k, guard=guard)) if k >= 0 else build.false
-            for kind, k in sides
-        ],
-    )
+    return build.join(Or, written)
 
 
 def at_least_grid(build: Builder, k: int, args: Sequence[Expr]) -> Expr:

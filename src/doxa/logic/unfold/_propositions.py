@@ -21,7 +21,7 @@ from doxa.logic.syntax._simplify import formulas
 from doxa.logic.syntax._symbols import Function, Predicate, Signature
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or
 from doxa.logic.unfold._domains import Row, Universe, Value
-from doxa.logic.unfold._formulas import Formulas
+from doxa.logic.unfold._unfolder import Formulas
 
 
 class Undefined(Expr):
@@ -43,7 +43,7 @@ class Table:
 
 
 class Propositions(Formulas):
-    """Formulas over ground atoms, each atom once: the `Values` of the propositional view.
+    """Formulas over ground atoms, each atom once: the propositional view.
 
     Args:
         signature: the symbols.

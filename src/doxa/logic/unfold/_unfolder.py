@@ -1,6 +1,6 @@
 """Unfolding a formula: quantifiers become conjunctions and disjunctions over the objects that there are.
 
-What terms and formulas become is said by `Values`: formulas over ground atoms (the propositional view), or variables
+What terms and formulas become is said by `Formulas`: formulas over ground atoms (the propositional view), or variables
 and factors of a problem (`doxa.pose`). The walk is the same, and it is here. A subformula is evaluated once for each
 choice of the variables that it mentions. Evaluation runs on a stack of generators, so that nothing recurses on the
 depth of a formula.
@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Group, Let, Quantifier, free_variables
-from doxa.logic.syntax._tree import Arith, Call, Compare, Expr, Field, Index, Name, Number
+from doxa.logic.syntax._simplify import Builder
+from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or
 from doxa.logic.syntax._walk import postorder
 
 Scope = dict[str, Any]
@@ -23,8 +24,15 @@ _Run = Generator[tuple["_Code", Scope], Any, Any]
 """A subformula under evaluation: it asks for others, is sent their values, and returns its own."""
 
 
-class Values(Protocol):
-    """What terms and formulas become while a formula is unfolded."""
+class Formulas(Protocol):
+    """What terms and formulas become while a formula is unfolded.
+
+    Connectives and quantifiers become formulas over atoms, simplified while they are built; what atoms and terms are is
+    for those who inherit from this to say.
+    """
+
+    def __init__(self) -> None:
+        self._build = Builder()
 
     def objects(self, sort: str) -> Sequence[Any]:
         """What the variables of a sort range over."""
@@ -56,14 +64,32 @@ class Values(Protocol):
     def truth(self, node: Expr, value: Any) -> Any:
         """A value where a formula stands, if it may."""
 
-    def connective(self, node: Expr, args: list[Any]) -> Any:
+    def connective(self, node: Expr, args: list[Any]) -> Expr:
         """A connective, or true or false, over truths."""
+        return self._build.rebuild(node, args)
 
-    def excluded(self, condition: Any) -> bool:
+    def excluded(self, condition: Expr) -> bool:
         """Is a guard certainly false?"""
+        return condition is self._build.false
 
-    def quantified(self, node: Quantifier, cases: list[tuple[Any, Any]]) -> Any:
+    def quantified(self, node: Quantifier, cases: list[tuple[Any, Any]]) -> Expr:
         """All, some or so many of the cases, each with its guard (None where there is none) and its truth."""
+        build, universal = self._build, node.kind == "forall"
+        truths = [
+            case if guard is None else build.implies(guard, case) if universal else build.join(And, (guard, case))
+            for guard, case in cases
+        ]
+        if node.count is not None:
+            return build.count(node.kind, node.count, truths)
+        return build.join(And if universal else Or, truths)
+
+    def conjunction(self, truths: list[Expr]) -> Expr:
+        """All of some formulas, in their final form."""
+        return self.flatten(self._build.join(And, truths))
+
+    def flatten(self, formula: Expr) -> Expr:
+        """The formula with conjunctions below conjunctions, and disjunctions below disjunctions, merged."""
+        return self._build.flatten(formula)
 
 
 class _Code:
@@ -85,7 +111,7 @@ class Unfolder:
         outer: the values of variables that no formula binds, the same for all of them.
     """
 
-    def __init__(self, values: Values, outer: Scope | None = None) -> None:
+    def __init__(self, values: Formulas, outer: Scope | None = None) -> None:
         self.values = values
         self._outer = outer or {}
         self._free: dict[int, frozenset[str]] = {}
