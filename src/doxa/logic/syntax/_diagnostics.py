@@ -74,6 +74,12 @@ class Diagnostic:
     remedy: str | None = None
     span: Span | None = None
 
+    @classmethod
+    def of(cls, error: Exception, span: Span | None = None) -> Diagnostic:
+        """The diagnostic of an error whose message is ``what; remedy``."""
+        message, _, remedy = str(error).partition("; ")
+        return cls("error", message, remedy or None, span)
+
     def render(self) -> str:
         """The diagnostic for people: location and message, source line, carets, remedy."""
         lines = [f"{self.severity}: {self.message}"]

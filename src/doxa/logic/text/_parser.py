@@ -114,8 +114,7 @@ def _sources(paths: tuple[str | os.PathLike[str], ...]) -> list[Source]:
         try:
             sources.append(open_source(Path(path)))
         except KnowledgeError as error:
-            message, _, remedy = str(error).partition("; ")
-            wrong.append(Diagnostic("error", message, remedy or None))
+            wrong.append(Diagnostic.of(error))
     raise_all(wrong)
     return sources
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from doxa.errors import KnowledgeError
@@ -20,7 +21,6 @@ from doxa.logic.text._lalr import Unexpected, run, table
 from doxa.logic.text._lexer import END, Vocabulary, tokens
 from doxa.logic.text._source import Positioned, Source
 
-Report = Callable[[Expr, str, "str | None"], None]
 Place = tuple[Source, int]
 """A statement: the source it stands in, and which of its statements it is."""
 
@@ -60,7 +60,8 @@ class Reader:
         item = items[0] if len(items) == 1 else None
         if not isinstance(item, Axiom) or source.statements[0][0].kind == "LSQB":
             wrong = source.statement(1) if len(items) > 1 else source.span(0, len(source.text))
-            self._complain(KnowledgeError("one formula is wanted here; write a formula and nothing else"), wrong)
+            message = "one formula is wanted here"
+            self.diagnostics.append(Diagnostic("error", message, "write a formula and nothing else", wrong))
         else:
             self._check_axiom(replace(item, name="axiom1"), (source, 0))
         raise_all(self.diagnostics)
@@ -111,7 +112,7 @@ class Reader:
                         enter(open_source(source.folder / file))
                     except KnowledgeError as error:
                         self._incomplete = True
-                        self._complain(error, source.word(number, file))
+                        self.diagnostics.append(Diagnostic.of(error, source.word(number, file)))
                 else:
                     yield entry
 
@@ -214,36 +215,31 @@ class Reader:
                 self._check_axiom(axiom, place)
             elif isinstance(item, FactItem):
                 atom = item.formula.children[0] if isinstance(item.formula, Not) else item.formula
-                if self._check_fact(item, place) and isinstance(atom, Call):
+                checks = partial(check_fact, weight=item.weight, signature=self.signature)
+                if self._check(item.formula, place, checks) and isinstance(atom, Call):
                     self.facts.append(Fact(atom, atom is item.formula, item.weight))
                     self._fact_places.append(place)
             elif isinstance(item, FactsItem):
                 self.facts += bulk[place]
                 self._fact_places += [place] * len(bulk[place])
 
-    def _check_axiom(self, axiom: Axiom, place: Place) -> None:
-        said: list[object] = []
-        if not self._incomplete:
-            check_axiom(axiom.name, axiom.formula, axiom.weight, self.signature, lambda *report: said.append(report))
-        if said:
-            self._locate(place, lambda tree, say: check_axiom(axiom.name, tree, axiom.weight, self.signature, say))
+    def _check_axiom(self, axiom: Axiom, place: Place) -> bool:
+        checks = partial(check_axiom, axiom.name, weight=axiom.weight, signature=self.signature)
+        return self._check(axiom.formula, place, checks)
 
-    def _check_fact(self, item: FactItem, place: Place) -> bool:
+    def _check(self, formula: Expr, place: Place, check: Callable[..., None]) -> bool:
+        """Check a formula; when something is wrong, once more on a tree that knows its places in the text."""
         said: list[object] = []
         if not self._incomplete:
-            check_fact(item.formula, item.weight, self.signature, lambda *report: said.append(report))
+            check(formula, report=lambda *report: said.append(report))
         if said:
-            self._locate(place, lambda tree, say: check_fact(tree, item.weight, self.signature, say))
+            positioned = Positioned(*place)
+
+            def report(node: Expr, message: str, remedy: str | None) -> None:
+                self.diagnostics.append(Diagnostic("error", message, remedy, positioned.span(node, message)))
+
+            check(positioned.tree, report=report)
         return not said
-
-    def _locate(self, place: Place, check: Callable[[Expr, Report], None]) -> None:
-        """Check a statement again, now that something is wrong with it, on a tree that knows its places."""
-        positioned = Positioned(*place)
-
-        def report(node: Expr, message: str, remedy: str | None) -> None:
-            self.diagnostics.append(Diagnostic("error", message, remedy, positioned.span(node, message)))
-
-        check(positioned.tree, report)
 
     def _name_twice(self, name: str, place: Place, first: Place | None) -> None:
         where = "" if first is None else f" (the first: {first[0].word(first[1], name).location})"
@@ -265,7 +261,7 @@ class Reader:
         try:
             facts = reader.read(read_file(source.folder / item.file), item.header)
         except KnowledgeError as error:
-            self._complain(error, source.word(number, item.file))
+            self.diagnostics.append(Diagnostic.of(error, source.word(number, item.file)))
         self.diagnostics += reader.diagnostics
         self._incomplete |= not facts or bool(reader.diagnostics)
         return facts
@@ -279,10 +275,6 @@ class Reader:
             return (len(order), 0, 0) if span is None else (order.get(span.file, len(order)), span.line, span.column)
 
         return sorted(dict.fromkeys(self.diagnostics), key=key)
-
-    def _complain(self, error: KnowledgeError, span: Span) -> None:
-        message, _, remedy = str(error).partition("; ")
-        self.diagnostics.append(Diagnostic("error", message, remedy or None, span))
 
 
 def _over(declaration: Declaration, sort: Callable[[str], Sort]) -> Declaration:

@@ -101,8 +101,8 @@ class Source:
             token, message, remedy = explain(tokens, tokens.index(wrong.token), expected(table(), wrong.states))
             return Diagnostic("error", message, remedy, self.span(token.start, token.end))
         except Mistaken as wrong:
-            message, _, remedy = str(wrong.error).partition("; ")
-            return Diagnostic("error", message, remedy or None, self.about(message, tokens, wrong.start, wrong.end))
+            message = str(wrong.error).partition("; ")[0]
+            return Diagnostic.of(wrong.error, self.about(message, tokens, wrong.start, wrong.end))
         raise AssertionError("the statement parses")
 
 
