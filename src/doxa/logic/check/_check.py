@@ -14,19 +14,7 @@ from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
 
 
 def check_formula(formula: Expr, signature: Signature, report: Report) -> None:
-    """Report every mistake in a formula that stands on its own: ``report(node, message, remedy)``, once for each.
-
-    >>> from doxa.logic import Call, Name, Predicate, Sort, forall, variables
-    >>> from doxa.logic.syntax._symbols import Signature
-    >>> Person = Sort("Person")
-    >>> signature = Signature()
-    >>> signature.add(Person)
-    >>> signature.add(Predicate("friends", (Person, Person)))
-    >>> (x,) = variables("x", Person)
-    >>> check_formula(forall(x)(Call("frends", (x, Name("y")))), signature, lambda node, *said: print(*said, sep="; "))
-    unknown name 'y'; bind it with forall or exists, or declare it: const y: ...
-    unknown predicate or function 'frends'; did you mean 'friends'?
-    """
+    """Report every mistake in a formula that stands on its own: ``report(node, message, remedy)``, once for each."""
     Checker(signature, report).run(as_formula(formula))
 
 

@@ -64,14 +64,7 @@ def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, .
 
 
 def warn_all(diagnostics: Iterable[Diagnostic], stacklevel: int = 3) -> None:
-    """Warn of every diagnostic; by default at the line that called the caller of this function.
-
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     warn_all([Diagnostic("warning", "variable 'y' is not used")])
-    >>> print(caught[0].message)
-    warning: variable 'y' is not used
-    """
+    """Warn of every diagnostic; by default at the line that called the caller of this function."""
     rendered = [d.render() for d in diagnostics]
     for text in rendered[:SHOWN]:
         warnings.warn(text, KnowledgeWarning, stacklevel=stacklevel)

@@ -194,13 +194,7 @@ def leading_foralls(formula: Expr) -> list[Quantifier]:
 
 
 def first_forall(formula: Expr) -> Quantifier | None:
-    """The formula itself if it is a ``forall``, else None.
-
-    >>> from doxa.logic import Call, Sort, exists, forall, variables
-    >>> (x,) = variables("x", Sort("Person"))
-    >>> print(first_forall(forall(x)(Call("smokes", (x,)))), first_forall(exists(x)(Call("smokes", (x,)))))
-    forall x: Person. smokes(x) None
-    """
+    """The formula itself if it is a ``forall``, else None."""
     return formula if isinstance(formula, Quantifier) and formula.kind == "forall" else None
 
 

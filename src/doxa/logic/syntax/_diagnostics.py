@@ -94,14 +94,7 @@ class Diagnostic:
 
 
 def raise_all(diagnostics: Iterable[Diagnostic]) -> None:
-    """Raise one :class:`~doxa.errors.KnowledgeError` that holds all errors; nothing happens when there are none.
-
-    >>> raise_all([])
-    >>> raise_all([Diagnostic("error", "unknown sort 'Brid'", "did you mean 'Bird'?")])
-    Traceback (most recent call last):
-    doxa.errors.KnowledgeError: error: unknown sort 'Brid'
-        did you mean 'Bird'?
-    """
+    """Raise one :class:`~doxa.errors.KnowledgeError` that holds all errors; nothing happens when there are none."""
     errors = tuple([d for d in diagnostics if d.severity == "error"])
     if not errors:
         return
@@ -132,13 +125,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
-    """A remedy that names the nearest known name, or else the given one.
-
-    >>> did_you_mean("frends", ["friends"])
-    "did you mean 'friends'?"
-    >>> did_you_mean("zebra", ["friends"], "declare it")
-    'declare it'
-    """
+    """A remedy that names the nearest known name, or else the given one."""
     near = nearest(name, known)
     return otherwise if near is None else f"did you mean {near!r}?"
 

@@ -307,16 +307,7 @@ def _unpickle(
 
 
 def declarations(signature: Signature) -> list[str]:
-    """The declarations of a signature, one statement each.
-
-    >>> from doxa.logic import Constant, Sort
-    >>> from doxa.logic.syntax._symbols import Signature
-    >>> signature = Signature()
-    >>> signature.add(Sort("Colour", ("red", "dark green")))
-    >>> signature.add(Constant("mine", Sort("Colour", ("red", "dark green"))))
-    >>> declarations(signature)
-    ['sort Colour = {red, "dark green"}', 'const mine: Colour']
-    """
+    """The declarations of a signature, one statement each."""
     lines = [declaration_text(s) for s in signature.sorts.values() if s.name not in ("Int", "Real")]
     for sort, constants in groupby(signature.constants.values(), key=lambda c: c.sort.name):
         names = [quote(c.name) for c in constants]
@@ -325,12 +316,7 @@ def declarations(signature: Signature) -> list[str]:
 
 
 def declaration_text(declaration: Declaration) -> str:
-    """One declaration as a statement.
-
-    >>> from doxa.logic import Function, Sort
-    >>> declaration_text(Function("digit", (Sort("Image"),), Sort.range("Digit", 0, 9)))
-    'func digit(Image) -> Digit'
-    """
+    """One declaration as a statement."""
     name = quote(declaration.name)
     match declaration:
         case Sort(values=range() as values):

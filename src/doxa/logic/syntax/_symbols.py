@@ -140,11 +140,7 @@ Declaration = Sort | Constant | Predicate | Function | Rows
 
 
 def sorts_of(declaration: Declaration) -> tuple[Sort, ...]:
-    """The sorts that a declaration speaks of, other than itself.
-
-    >>> [sort.name for sort in sorts_of(Function("digit", (Sort("Image"),), INT))]
-    ['Image', 'Int']
-    """
+    """The sorts that a declaration speaks of, other than itself."""
     match declaration:
         case Constant():
             return (declaration.sort,)
@@ -209,14 +205,7 @@ class Signature:
         table[name] = declaration
 
     def copy(self) -> Signature:
-        """A signature of its own with the same declarations.
-
-        >>> first = Signature()
-        >>> second = first.copy()
-        >>> second.add(Predicate("rain"))
-        >>> "rain" in first.predicates, "rain" in second.predicates
-        (False, True)
-        """
+        """A signature of its own with the same declarations."""
         return Signature(*[dict(getattr(self, f.name)) for f in fields(self)])
 
     def __iter__(self) -> Iterator[Declaration]:
@@ -225,11 +214,7 @@ class Signature:
             yield from table.values()
 
     def describe(self, name: str) -> str | None:
-        """What a name is, in words, or None when it is not declared.
-
-        >>> Signature().describe("Int")
-        'a sort'
-        """
+        """What a name is, in words, or None when it is not declared."""
         if name in self.sorts:
             return "a sort"
         if name in self.constants:

@@ -74,13 +74,7 @@ class Universe:
         return self._given.get(sort.name)
 
     def objects(self, name: str) -> tuple[Value, ...]:
-        """The objects that variables of a sort range over.
-
-        >>> signature = Signature()
-        >>> signature.add(Sort("Image"))
-        >>> Universe(signature, {"Image": 2}).objects("Image")
-        ('Image0', 'Image1')
-        """
+        """The objects that variables of a sort range over."""
         sort = self._signature.sorts.get(name)
         if sort is None:
             raise BindingError(f"there is no sort {name!r}{_nearest(name, self._signature.sorts)}")

@@ -145,20 +145,14 @@ class Propositions(Formulas):
             raise KnowledgeError(f"{symbol.name} takes {len(symbol.sorts)} arguments, got {len(args)}")
         if all(not isinstance(a, Table | Expr | Row | tuple) for a in args):
             return self._ground(node, symbol, tuple(args))
-        build = self._build
-        if isinstance(symbol, Function):
-            found: dict[Value, list[Expr]] = {}
-            for condition, values in self._choices(node, args):
-                result = self._ground(node, symbol, values)
-                for value, case in self._cases(result):
-                    found.setdefault(value, []).append(build.join(And, (condition, case)))
-            return Table({value: build.join(Or, cases) for value, cases in found.items()})
-        chosen = []
+        build, is_function = self._build, isinstance(symbol, Function)
+        found: dict[Value, list[Expr]] = {} if is_function else {True: []}
         for condition, values in self._choices(node, args):
-            atom = self._ground(node, symbol, values)
-            assert isinstance(atom, Expr)  # only functions have tables
-            chosen.append(build.join(And, (condition, atom)))
-        return build.join(Or, chosen)
+            result = self._ground(node, symbol, values)
+            for value, case in self._cases(result) if is_function else ((True, result),):
+                found.setdefault(value, []).append(build.join(And, (condition, case)))
+        table = {value: build.join(Or, cases) for value, cases in found.items()}
+        return Table(table) if is_function else table[True]
 
     def _choices(self, node: Call, args: list[Any]) -> Iterator[tuple[Expr, tuple[Value, ...]]]:
         """Every choice of values for the arguments, with its condition."""
