@@ -63,8 +63,9 @@ def check_declaration(
         report(name, f"{name!r} is already declared as {known}", "choose another name, or leave one of the two out")
     if isinstance(declaration, Sort) and isinstance(declaration.values, tuple):
         _check_values(name, declaration.values, signature, report)
-    for place, field in enumerate(declaration.field_names if isinstance(declaration, Rows) else ()):
-        if field in declaration.field_names[:place]:
+    fields = declaration.field_names if isinstance(declaration, Rows) else ()
+    for place, field in enumerate(fields):
+        if field in fields[:place]:
             report(field, f"{name} has two fields {field!r}", "give each field its own name")
     for sort in dict.fromkeys([s.name for s in sorts_of(declaration)]):
         if sort in signature.sorts:

@@ -80,12 +80,14 @@ class CsvFacts:
             weight = _number(cell)
             if not (math.isfinite(weight) and weight >= 0):
                 message = f"{cell!r} is not a weight; write a number that is finite and not negative, such as 0.5"
-                return self._complain(line, cell, message)
+                self._complain(line, cell, message)
+                return None
         arity = len(self.predicate.sorts)
         if len(cells) == arity + 1 and cells[-1].lower() in _LABELS:
             label = _LABELS[cells.pop().lower()]
         if len(cells) != arity:
-            return self._complain(line, None, self._miscounted(cells))
+            self._complain(line, None, self._miscounted(cells))
+            return None
         arguments: list[Expr] = []
         for cell, sort, known in zip(cells, self.predicate.sorts, self._terms, strict=True):
             try:

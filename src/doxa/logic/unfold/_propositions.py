@@ -148,7 +148,7 @@ class Propositions(Formulas):
         build, is_function = self._build, isinstance(symbol, Function)
         found: dict[Value, list[Expr]] = {} if is_function else {True: []}
         for condition, values in self._choices(node, args):
-            result = self._ground(node, symbol, values)
+            result: Any = self._ground(node, symbol, values)
             for value, case in self._cases(result) if is_function else ((True, result),):
                 found.setdefault(value, []).append(build.join(And, (condition, case)))
         table = {value: build.join(Or, cases) for value, cases in found.items()}

@@ -31,6 +31,8 @@ class Formulas(Protocol):
     for those who inherit from this to say.
     """
 
+    _build: Builder
+
     def __init__(self) -> None:
         self._build = Builder()
 
