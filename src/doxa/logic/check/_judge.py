@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from doxa.logic.check._sorts import Kind, size_of
+from doxa.logic.check._sorts import Kind
 from doxa.logic.sat._solve import satisfiable
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON, literal
-from doxa.logic.syntax._symbols import Sort
+from doxa.logic.syntax._symbols import Sort, size_of
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Iff, Implies, Not, Number, Or, Truth, Xor
 
 NODES = 200

@@ -11,11 +11,12 @@ from typing import Any, ClassVar, Protocol
 from doxa.errors import KnowledgeWarning
 from doxa.logic.check._checker import Checker, Report
 from doxa.logic.check._judge import GRID, NODES, Judge
-from doxa.logic.check._sorts import Kind, Many, shape, show, size_of
+from doxa.logic.check._sorts import Kind, Many, shape, show
 from doxa.logic.syntax._binders import Let, Quantifier
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span, nearest
 from doxa.logic.syntax._kb import KnowledgeBase
-from doxa.logic.syntax._symbols import Rows, Signature, Sort, sorts_of
+from doxa.logic.syntax._lookalikes import describe, difference, lookalikes, mixed
+from doxa.logic.syntax._symbols import Rows, Signature, Sort, size_of, sorts_of
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Field, Iff, Implies, Index, Name, Not, Or, Xor
 
 
@@ -44,9 +45,9 @@ def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, .
     Unused declarations and variables; variables that hide other names; comparisons and guards that always or never
     hold; antecedents that cannot hold; axioms that alone are a tautology or a contradiction; ``fresh`` beside the
     shared call; counts beyond the size of a sort; axioms and facts that are given twice, facts that contradict each
-    other, and closed predicates without facts. Takes time linear in the knowledge base: large formulas are not judged,
-    and the solver is asked a bounded number of questions. Diagnostics carry spans when it is known from which places of
-    a text things came.
+    other, and closed predicates without facts; names that look alike. Takes time linear in the knowledge base: large
+    formulas are not judged, and the solver is asked a bounded number of questions. Diagnostics carry spans when it is
+    known from which places of a text things came.
 
     >>> from doxa.logic import KnowledgeBase, propositions
     >>> a, b = propositions("a b")
@@ -58,6 +59,7 @@ def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, .
     ledger = Ledger()
     found = _axioms(kb, ledger, places)
     found += _facts(kb, ledger, places)
+    found += _alike(kb, ledger, places)
     if kb.axioms or kb.facts:
         found += _unused(kb.signature, ledger, places)
     return tuple(found)
@@ -132,6 +134,22 @@ def _facts(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Dia
     return found
 
 
+def _alike(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
+    """Names that look like another, or that mix letters of different scripts that look alike."""
+    names = dict.fromkeys([*kb.signature.names(), *sorted(ledger.bound), *[a.name for a in kb.axioms if a.named]])
+    where: Callable[[str], Span | None] = (lambda name: None) if places is None else places.declaration
+    found: list[Diagnostic] = []
+    for name, other in lookalikes(names):
+        message = f"{name!r} and {other!r} look alike, but are different names: {difference(name, other)}"
+        found.append(Diagnostic("warning", message, "write them with the same letters", where(name) or where(other)))
+    for name in [n for n in names if not n.isascii()]:
+        if strange := mixed(name):
+            listed = ", ".join([describe(c) for c in dict.fromkeys(strange)])
+            message = f"{name!r} is written in Latin letters, except for some that look so: {listed}"
+            found.append(Diagnostic("warning", message, "write it with letters of one script", where(name)))
+    return found
+
+
 def _unused(signature: Signature, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
     mentioned = ledger.mentioned
     spoken_of = mentioned | {sort.name for declaration in signature for sort in sorts_of(declaration)}
@@ -169,6 +187,8 @@ class Ledger:
 
     judge: Judge = field(default_factory=Judge)
     mentioned: set[str] = field(default_factory=set)
+    bound: set[str] = field(default_factory=set)
+    """Names of variables."""
     ranged: set[str] = field(default_factory=set)
     """Sorts that variables range over: their constants are used, even when none is named."""
 
@@ -336,6 +356,7 @@ class Linter(Checker):
                 hidden = "a proposition"
             if hidden is not None:
                 self.warn(node, f"variable {name!r} hides {hidden}", "choose another name for the variable")
+        self.ledger.bound.update(node.names)
         self.shadows.append(set())
         super().open(node)
 

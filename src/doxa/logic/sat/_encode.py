@@ -24,11 +24,19 @@ from doxa.logic.sat._nnf import normalise
 from doxa.logic.syntax._binders import Count
 from doxa.logic.syntax._simplify import Builder, atoms_of, formulas
 from doxa.logic.syntax._tree import And, Expr, Iff, Not, Or, Truth, Xor
+from doxa.logic.unfold._limits import ENTRIES, LITERALS, check_entries
 
 _METHODS = ("tseitin", "polarity", "plain")
 
 
-def to_cnf(formula: Expr, *, method: str = "tseitin", atoms: Sequence[Expr] | None = None, limit: int = 100_000) -> CNF:
+def to_cnf(
+    formula: Expr,
+    *,
+    method: str = "tseitin",
+    atoms: Sequence[Expr] | None = None,
+    limit: int = 100_000,
+    entries: int = ENTRIES,
+) -> CNF:
     """The formula as clauses over its atoms, in time proportional to its size except for ``"plain"``.
 
     Args:
@@ -40,6 +48,10 @@ def to_cnf(formula: Expr, *, method: str = "tseitin", atoms: Sequence[Expr] | No
             ``"plain"`` adds no variable and distributes ``|`` over ``&``, which may take exponentially many clauses.
         atoms: the variables in order; by default in the order in which they appear. More than appear is fine.
         limit: the most clauses that ``"plain"`` may write while it distributes.
+        entries: the most that may be built, of eight literals each; the others estimate it first.
+
+    Raises:
+        BudgetError: the clauses would take more entries.
 
     >>> from doxa.logic import propositions
     >>> a, b, c, d = propositions("a b c d")
@@ -57,8 +69,22 @@ def to_cnf(formula: Expr, *, method: str = "tseitin", atoms: Sequence[Expr] | No
     if method == "plain":
         return CNF.from_clauses(_distribute(formula, index, limit), names)
     clauses = Clauses(len(names))
-    _tseitin(normalise(formula, None, keep_equivalences=True), index, clauses, unique=method == "tseitin")
+    root = normalise(formula, None, keep_equivalences=True)
+    literals = sum([_literals_of(node) for node in formulas(root) if node not in index])
+    remedy = "count up to smaller numbers, ground over fewer objects, or raise entries"
+    check_entries(literals // LITERALS, entries, "writing this formula as clauses", remedy)
+    _tseitin(root, index, clauses, unique=method == "tseitin")
     return CNF.from_clauses(clauses.lists, (*names, *[None] * (clauses.variables - len(names))))
+
+
+def _literals_of(node: Expr) -> int:
+    """How many literals the clauses about a node have, at most, up to a small factor."""
+    n = len(node.children)
+    if not isinstance(node, Count):
+        return 2 * n
+    low, high = node.bounds
+    top = min(min(high, n) + 1, n - low + 1, n)  # what is counted: the true ones or the false ones
+    return 8 * n * max(top, 1)
 
 
 # --- Tseitin ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from doxa.errors import KnowledgeError
+from doxa.errors import KnowledgeError, visible
+from doxa.logic.syntax._lookalikes import difference, skeleton
 
 WINDOW = 120
 """Longer source lines are shown only around the caret."""
@@ -51,10 +52,10 @@ class Span:
             first = max(0, min(start - WINDOW // 4, last - WINDOW))
             last = first + WINDOW
         left, right = ("..." if first else ""), ("..." if last < len(self.text) else "")
-        line = "".join([c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in self.text])
-        before = " " * len(left) + "".join([_blank(c) for c in line[first:start]])
-        under = "^" * max(1, sum([_width(c) for c in line[start : min(end, last)]]))
-        return f"{left}{line[first:last]}{right}\n{before}{under}"
+        line = [visible(c, keep="\t") for c in self.text]
+        before = " " * len(left) + "".join([_blank(c) for c in "".join(line[first:start])])
+        under = "^" * max(1, sum([_width(c) for c in "".join(line[start : min(end, last)])]))
+        return f"{left}{''.join(line[first:last])}{right}\n{before}{under}"
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,12 @@ class Diagnostic:
         return cls("error", message, remedy or None, span)
 
     def render(self) -> str:
-        """The diagnostic for people: location and message, source line, carets, remedy."""
-        lines = [f"{self.severity}: {self.message}"]
+        """The diagnostic for people: location and message, source line, carets, remedy; nothing in it is invisible."""
+        lines = [visible(f"{self.severity}: {self.message}")]
         if self.span is not None:
-            lines = [f"{self.span.location}: {lines[0]}", *self.span.excerpt().split("\n")]
+            lines = [f"{visible(self.span.location)}: {lines[0]}", *self.span.excerpt().split("\n")]
         if self.remedy is not None:
-            lines.append(self.remedy)
+            lines.append(visible(self.remedy))
         return "\n    ".join(lines)
 
     def __str__(self) -> str:
@@ -126,6 +127,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
     """A remedy that names the nearest known name, or else the given one."""
+    known = list(known)
+    twin = None if name.isascii() and all(map(str.isascii, known)) else skeleton(name)
+    for other in known if twin is not None else ():
+        if skeleton(other) == twin:
+            return f"did you mean {other!r}? They only look alike: {difference(name, other)}"
     near = nearest(name, known)
     return otherwise if near is None else f"did you mean {near!r}?"
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from doxa.errors import visible
 from doxa.logic.syntax._node import Node
 from doxa.logic.syntax._words import quote
 
@@ -78,7 +79,7 @@ UNICODE = Style(
 
 def escape(name: str, special: dict[str, str]) -> str:
     """A name in LaTeX, the letters that mean something there replaced."""
-    return "".join([special.get(c) or (f"\\{c}" if c in "_#$%&{}" else c) for c in name])
+    return "".join([special.get(c) or (f"\\{c}" if c in "_#$%&{}" else c) for c in visible(name)])
 
 
 def _latex_symbol(name: str, font: str = "mathrm") -> str:

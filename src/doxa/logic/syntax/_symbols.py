@@ -139,6 +139,11 @@ class Rows:
 Declaration = Sort | Constant | Predicate | Function | Rows
 
 
+def size_of(sort: Sort) -> int | None:
+    """The number of values of a finite sort; ranges may be longer than ``len`` can say."""
+    return sort.values.stop - sort.values.start if isinstance(sort.values, range) else sort.size
+
+
 def sorts_of(declaration: Declaration) -> tuple[Sort, ...]:
     """The sorts that a declaration speaks of, other than itself."""
     match declaration:

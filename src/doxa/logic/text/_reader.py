@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from doxa.errors import KnowledgeError
+from doxa.errors import KnowledgeError, visible
 from doxa.logic.check._check import check_axiom, check_declaration, check_fact
 from doxa.logic.check._lint import lint
 from doxa.logic.syntax._diagnostics import Diagnostic, Span, did_you_mean, nearest, raise_all
 from doxa.logic.syntax._kb import Axiom, Fact, KnowledgeBase
+from doxa.logic.syntax._lookalikes import BIDIRECTIONAL, describe
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
 from doxa.logic.syntax._tree import Call, Expr, Not
 from doxa.logic.syntax._walk import postorder
@@ -39,7 +40,7 @@ class Reader:
         self._declared: dict[str, Place] = {}
         self._incomplete = False  # were declarations lost, so that unknown names mean nothing?
         self._unknown_sorts: set[str] = set()
-        self._files: list[str | None] = []
+        self._sources: list[Source] = []
         self._builder = Builder()
         self._vocabulary = Vocabulary(self._builder.share)
         for node in postorder(*[a.formula for a in self.axioms], *[f.atom for f in self.facts]):
@@ -70,7 +71,13 @@ class Reader:
 
     def warnings(self, kb: KnowledgeBase) -> tuple[Diagnostic, ...]:
         """What is legal in the knowledge base but probably not meant."""
-        return lint(kb, self)
+        found: list[Diagnostic] = []
+        for source in self._sources:
+            for match in BIDIRECTIONAL.finditer(source.text):
+                message = f"{describe(match[0])} changes the order in which this line is shown"
+                remedy = f"leave it out; inside quotation marks it is written {visible(match[0])}"
+                found.append(Diagnostic("warning", message, remedy, source.span(match.start(), match.end())))
+        return (*found, *lint(kb, self))
 
     # -- where things stand (for warnings) --------------------------------------------------------------------------
 
@@ -95,7 +102,7 @@ class Reader:
 
         def enter(source: Source) -> None:
             if source.path not in known:
-                self._files.append(source.file)
+                self._sources.append(source)
                 if source.path is not None:
                     known.add(source.path)
                 stack.append(((source, i), item) for i, item in enumerate(self._items(source)) if item is not None)
@@ -268,7 +275,7 @@ class Reader:
 
     def _sorted(self) -> list[Diagnostic]:
         """What is wrong, in the order in which it stands in the texts."""
-        order = {file: i for i, file in enumerate(self._files)}
+        order = {file: i for i, file in enumerate([source.file for source in self._sources])}
 
         def key(diagnostic: Diagnostic) -> tuple[int, int, int]:
             span = diagnostic.span

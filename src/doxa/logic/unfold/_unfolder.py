@@ -66,6 +66,9 @@ class Formulas(Protocol):
     def truth(self, node: Expr, value: Any) -> Any:
         """A value where a formula stands, if it may."""
 
+    def step(self) -> None:
+        """Called before each instance of a quantifier: the place to stop what takes too long."""
+
     def connective(self, node: Expr, args: list[Any]) -> Expr:
         """A connective, or true or false, over truths."""
         return self._build.rebuild(node, args)
@@ -230,6 +233,7 @@ class Unfolder:
                 members = yield from self._members(group, inner)
                 levels.append(_extended(inner, group.names, members))
             else:
+                values.step()
                 condition = None
                 if guard is not None:
                     condition = values.truth(guard.root, (yield guard, inner))
