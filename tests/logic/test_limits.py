@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from doxa.errors import BindingError, BudgetError, ConfigError
+from doxa.errors import BindingError, BudgetError, ConfigError, DataError
 from doxa.logic import (
     And,
     Call,
@@ -29,9 +29,11 @@ from doxa.logic import (
     parse,
     parse_formula,
     propositions,
+    read_dimacs,
     satisfiable,
     to_cnf,
 )
+from doxa.logic.sat._nnf import to_nnf
 from doxa.logic.unfold._domains import Universe, parse_domain
 from doxa.logic.unfold._limits import check_grounding
 
@@ -223,3 +225,20 @@ def test_an_interrupt_is_heard_while_the_solver_works() -> None:
     finally:
         process.kill()
         process.stdout.close()
+
+
+def test_counts_are_measured_before_they_are_written_out() -> None:
+    atoms = propositions(" ".join(f"x{i}" for i in range(5_000)))
+    with over_budget("entries", "writing the counts of this formula out takes"):
+        to_nnf(Count("at least", 2_500, atoms), counting="expand")
+    assert to_nnf(Count("at least", 2_500, atoms)) == Count("at least", 2_500, atoms)
+
+
+@pytest.mark.parametrize("header", ["p cnf \u0663 1", f"p cnf {'9' * 5000} 1", "p cnf \u00b3 1"])
+def test_numbers_of_a_dimacs_header_are_plain(header: str) -> None:
+    with pytest.raises(DataError, match="wanted 'p cnf VARIABLES CLAUSES'"):
+        read_dimacs(f"{header}\n1 0\n")
+
+
+def test_a_comment_with_an_endless_number_names_nothing() -> None:
+    assert str(read_dimacs(f"c {'1' * 5000} = rain\nc p show {'1' * 5000} 0\np cnf 1 1\n1 0\n").atoms[0]) == "x1"

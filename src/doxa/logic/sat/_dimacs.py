@@ -24,8 +24,9 @@ from doxa.logic.syntax._kb import Axiom
 from doxa.logic.syntax._tree import Call, Compare, Expr
 
 _MOST = 10_000_000  # a damaged header must not fill the memory with names
-_NAME = re.compile(r"c\s+(\d+)\s*=\s*(.*\S)")
-_SHOW = re.compile(r"c\s+p\s+show\b([\d\s]*)")
+_NAME = re.compile(r"c\s+([0-9]{1,18})\s*=\s*(.*\S)")
+_SHOW = re.compile(r"c\s+p\s+show\b((?:\s+[0-9]{1,18})*)")
+_HEADER = re.compile(r"p\s+cnf\s+([0-9]{1,18})\s+([0-9]{1,18})")
 
 
 def read_dimacs(source: str | Path) -> CNF:
@@ -72,12 +73,11 @@ def read_dimacs(source: str | Path) -> CNF:
             elif match := _SHOW.fullmatch(content):
                 shown = (shown or set()) | {int(v) for v in match[1].split()}
         elif first == "p":
-            words = content.split()
             if header is not None:
                 wrong(number, f"there is a second header; the first is in line {header_line}")
-            if len(words) != 4 or words[1] != "cnf" or not (words[2] + words[3]).isdecimal():
-                wrong(number, f"the header is {content!r}, wanted 'p cnf VARIABLES CLAUSES'")
-            header, header_line = (int(words[2]), int(words[3])), number
+            if (match := _HEADER.fullmatch(content)) is None:
+                wrong(number, f"the header is {content[:80]!r}, wanted 'p cnf VARIABLES CLAUSES'")
+            header, header_line = (int(match[1]), int(match[2])), number
             if header[0] > _MOST:
                 wrong(number, f"the header announces {header[0]} variables; at most {_MOST} can be read")
         elif first == "%":
@@ -94,7 +94,7 @@ def read_dimacs(source: str | Path) -> CNF:
         numbers = np.fromiter(map(int, tokens), np.int64, len(tokens))
     except (ValueError, OverflowError):
         line, token = _locate(lines, lambda token: re.fullmatch(r"[+-]?\d{1,18}", token) is None)
-        wrong(line, f"{token!r} is not a literal; literals are integers, and 0 ends a clause")
+        wrong(line, f"{token[:40]!r} is not a literal; literals are integers, and 0 ends a clause")
     if numbers.size and np.abs(numbers).max() > variables:
         line, token = _locate(lines, lambda token: abs(int(token)) > variables)
         message = f"there is a literal {token}, but the header in line {header_line} announces {variables} variables"

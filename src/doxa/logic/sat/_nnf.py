@@ -7,8 +7,9 @@ from typing import Any
 
 from doxa.errors import ConfigError
 from doxa.logic.syntax._binders import Count, Quantifier
-from doxa.logic.syntax._simplify import Builder, parts
+from doxa.logic.syntax._simplify import Builder, formulas, parts
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
+from doxa.logic.unfold._limits import ENTRIES, check_entries
 
 Key = tuple[Expr, bool]
 """A subformula and whether it is wanted as it is (True) or negated."""
@@ -16,7 +17,7 @@ Expansion = Callable[[Builder, int, Sequence[Expr]], Expr]
 """How ``at least k`` of formulas is written with conjunctions and disjunctions."""
 
 
-def to_nnf(formula: Expr, *, counting: str = "keep") -> Expr:
+def to_nnf(formula: Expr, *, counting: str = "keep", entries: int = ENTRIES) -> Expr:
     """The formula with ``&``, ``|``, quantifiers and statements over atoms and negated atoms, simplified on the way.
 
     ``a -> b`` becomes ``!a | b`` and ``a <-> b`` becomes ``a & b | !a & !b``; negated quantifiers turn over. Shared
@@ -28,6 +29,10 @@ def to_nnf(formula: Expr, *, counting: str = "keep") -> Expr:
         counting: ``"keep"`` leaves counting constraints over n ground formulas as they are (a negated one counts the
             other side); ``"expand"`` writes them as conjunctions and disjunctions, k·n of them, shared. Counting
             quantifiers stay; `ground` removes them.
+        entries: the most subformulas that ``"expand"`` may write.
+
+    Raises:
+        BudgetError: the counting constraints would take more entries.
 
     >>> from doxa.logic import propositions
     >>> a, b, c = propositions("a b c")
@@ -38,7 +43,12 @@ def to_nnf(formula: Expr, *, counting: str = "keep") -> Expr:
     """
     if counting not in ("keep", "expand"):
         raise ConfigError(f"counting={counting!r} is unknown; choose 'keep' or 'expand'")
-    return normalise(formula, None if counting == "keep" else at_least_grid)
+    if counting == "keep":
+        return normalise(formula, None)
+    counts = [node for node in formulas(formula) if isinstance(node, Count)]
+    written = sum([4 * min(c.count + 1, len(c.children)) * len(c.children) for c in counts])
+    check_entries(written, entries, "writing the counts of this formula out", 'use counting="keep", or raise entries')
+    return normalise(formula, at_least_grid)
 
 
 def normalise(formula: Expr, expansion: Expansion | None, *, keep_equivalences: bool = False) -> Expr:

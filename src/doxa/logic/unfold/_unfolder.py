@@ -68,6 +68,7 @@ class Formulas(Protocol):
 
     def step(self) -> None:
         """Called before each instance of a quantifier: the place to stop what takes too long."""
+        return
 
     def connective(self, node: Expr, args: list[Any]) -> Expr:
         """A connective, or true or false, over truths."""
