@@ -210,7 +210,6 @@ def test_an_interrupt_is_heard_while_the_solver_works() -> None:
         except KeyboardInterrupt:
             print("heard", flush=True)
     """
-    # Few conflicts at a time: else a signal between two calls of the solver is Python's own matter.
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
     )
