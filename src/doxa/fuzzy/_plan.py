@@ -23,8 +23,6 @@ from doxa.logic.syntax._binders import Group
 from doxa.logic.tensor._plan import TensorPlan
 from doxa.logic.tensor._root import outermost as outermost_forall
 
-__all__ = ["FuzzyPlan", "Valuation", "valuation"]
-
 STACK = 8
 """So many formulas that differ only in constants are evaluated as one: a rule for each of ten digits, say."""
 
@@ -175,22 +173,14 @@ def valuation(
     what: KnowledgeBase,
     interpretation: Interpretation,
     logic: Logic | str,
-    *,
-    generator: torch.Generator | None = ...,
-    chunk: int = ...,
-    keep: str | Sequence[str] = ...,
-    **data: Any,
+    **options: Any,
 ) -> Valuation: ...
 @overload
 def valuation(
     what: Expr | Axiom,
     interpretation: Interpretation,
     logic: Logic | str,
-    *,
-    generator: torch.Generator | None = ...,
-    chunk: int = ...,
-    keep: str | Sequence[str] = ...,
-    **data: Any,
+    **options: Any,
 ) -> Tensor: ...
 def valuation(
     what: Expr | Axiom | KnowledgeBase,

@@ -31,8 +31,6 @@ from doxa.fuzzy._logic import Logic, logic
 from doxa.fuzzy._plan import FuzzyPlan, as_logic
 from doxa.logic import Axiom, Expr, Implies, Interpretation, KnowledgeBase, Quantifier
 
-__all__ = ["GradientMeasures", "MeasuredAxioms", "measure"]
-
 
 @dataclass(frozen=True)
 class GradientMeasures:

@@ -21,8 +21,6 @@ from doxa._numerics import Dims, lift
 from doxa.fuzzy.operators._norms import norm, norm_pair, norm_rest
 from doxa.fuzzy.operators._parameters import Parameter, bounds, current, number, one_side, require
 
-__all__ = ["Generator", "LinearGenerator", "LogGenerator", "OddsGenerator", "PowerGenerator"]
-
 
 class Generator(ABC):
     """An additive generator g: ``g(x)``, ``g.inverse(y)``, ``g.zero`` = g(0), ``g.convex``.
@@ -44,9 +42,9 @@ class Generator(ABC):
         """The pseudo-inverse: the x with g(x) = y, and 0 for y ≥ g(0)."""
 
     @property
-    @abstractmethod
     def zero(self) -> float:
-        """g(0), perhaps infinite."""
+        """g(0), by default infinite."""
+        return math.inf
 
     @property
     def strict(self) -> bool:
@@ -54,9 +52,9 @@ class Generator(ABC):
         return math.isinf(self.zero)
 
     @property
-    @abstractmethod
     def convex(self) -> bool:
-        """Whether g is convex (for a learnable parameter: over its whole range)."""
+        """Whether g is convex (for a learnable parameter: over its whole range); it is unless it says otherwise."""
+        return True
 
     @abstractmethod
     def log_slope(self, x: Tensor) -> Tensor:
@@ -98,9 +96,6 @@ class LogGenerator(Generator):
     tensor([inf, -0.])
     """
 
-    zero = math.inf
-    convex = True
-
     def __call__(self, x: Tensor) -> Tensor:
         return -torch.log(x)
 
@@ -120,7 +115,6 @@ class LinearGenerator(Generator):
     """
 
     zero = 1.0
-    convex = True
 
     def __call__(self, x: Tensor) -> Tensor:
         return 1 - x
@@ -142,9 +136,6 @@ class OddsGenerator(Generator):
     >>> OddsGenerator()(torch.tensor(0.25))
     tensor(3.)
     """
-
-    zero = math.inf
-    convex = True
 
     def __call__(self, x: Tensor) -> Tensor:
         return (1 - x) / x

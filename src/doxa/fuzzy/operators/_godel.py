@@ -15,8 +15,6 @@ from torch import Tensor
 from doxa._numerics import Dims, merge_dims, truth
 from doxa.fuzzy.operators._tnorms import TNorm, prepare
 
-__all__ = ["Drastic", "Godel", "NilpotentMinimum"]
-
 
 def _lower(a: Tensor, b: Tensor) -> Tensor:
     # Not torch.minimum: at a tie it halves the derivative, which neither side has.

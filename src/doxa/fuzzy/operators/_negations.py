@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from doxa._numerics import root, truth
-from doxa.fuzzy.operators._jumps import largest_jump
 from doxa.fuzzy.operators._parameters import Parameter, bounds, current, one_side, require
-
-__all__ = ["STANDARD", "IntuitionisticNegation", "Negation", "StandardNegation", "SugenoNegation", "YagerNegation"]
 
 
 class Negation(ABC):
@@ -120,3 +118,16 @@ class IntuitionisticNegation(Negation):
 
 
 STANDARD = StandardNegation()
+
+
+@torch.no_grad()
+def largest_jump(f: Callable[[Tensor], Tensor], low: Tensor, high: Tensor) -> float:
+    """The largest change of f between neighbouring floats, looked for in every interval [low, high] at once.
+
+    Each interval is halved towards the half over which f changes more, until it can be halved no further.
+    """
+    for _ in range(60):
+        middle = (low + high) / 2
+        left = (f(middle) - f(low)).abs() > (f(high) - f(middle)).abs()
+        low, high = torch.where(left, low, middle), torch.where(left, middle, high)
+    return float((f(high) - f(low)).abs().max())

@@ -39,9 +39,9 @@ def norm(
     def of(powers: Tensor) -> Tensor:
         total = (powers if weight is None else powers * weight).sum(dims, keepdim=True)
         n = count.reshape(total.shape) if isinstance(count, Tensor) else count
-        return _unpower(total if n is None else total / n, p, q, eps)
+        return unpower(total if n is None else total / n, p, q, eps)
 
-    result = of(_power(z, p, eps, of))
+    result = of(power(z, p, eps, of))
     return (result if scale is None else result * scale).squeeze(dims)
 
 
@@ -77,7 +77,7 @@ def _small_mean(
 def norm_pair(u: Tensor, v: Tensor, p: Parameter, eps: float | None = None) -> Tensor:
     r""":math:`(u^p + v^p)^{1/p}`."""
     if p in (1, 2):
-        return _unpower(_power(u, p, eps) + _power(v, p, eps), p, current(p), eps)
+        return unpower(power(u, p, eps) + power(v, p, eps), p, current(p), eps)
     u, v = torch.broadcast_tensors(u, v)  # type: ignore[no-untyped-call]
     return norm(torch.stack([u, v]), p, 0, eps=eps)
 
@@ -89,10 +89,10 @@ def norm_rest(u: Tensor, v: Tensor, p: Parameter, eps: float | None = None) -> T
     # u^p - v^p = u^p (1 - (v/u)^p), without cancellation when u and v are close.
     far = v < u / 2
     log_ratio = torch.where(far, torch.log(v / whole), torch.log1p(-(u - v) / whole)).clamp_min(-1e30)
-    return u * _unpower(-torch.expm1(q * log_ratio), p, q, eps)
+    return u * unpower(-torch.expm1(q * log_ratio), p, q, eps)
 
 
-def _power(z: Tensor, p: Parameter, eps: float | None, of: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+def power(z: Tensor, p: Parameter, eps: float | None, of: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """z^p; if ``of`` makes a norm of powers, that norm has its derivatives capped at 1/ε."""
     if p == 1:
         return z
@@ -108,7 +108,8 @@ def _power(z: Tensor, p: Parameter, eps: float | None, of: Callable[[Tensor], Te
     return root(z, q, eps, unit=torch.where(whole > 0, whole, 1.0))
 
 
-def _unpower(total: Tensor, p: Parameter, q: float | Tensor, eps: float | None) -> Tensor:
+def unpower(total: Tensor, p: Parameter, q: float | Tensor, eps: float | None) -> Tensor:
+    """total^(1/p), q being the value of p now."""
     if bounds(p)[0] >= 1:
         return root(total, 1 / q, eps)
     # n^(1/p) of many terms and a small p may exceed the number range.

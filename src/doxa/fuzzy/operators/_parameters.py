@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from doxa._numerics import lift, lower
 from doxa.errors import ConfigError
 
-__all__ = ["Learnable", "learnables"]
-
 
 class Learnable(nn.Module):
     r"""A number that trains but stays strictly between ``low`` and ``high``.

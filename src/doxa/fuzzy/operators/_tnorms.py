@@ -29,8 +29,6 @@ from doxa.errors import ConfigError
 from doxa.fuzzy.operators._generators import Generator
 from doxa.fuzzy.operators._negations import STANDARD, Negation
 
-__all__ = ["Archimedean", "Implication", "RImplication", "SImplication", "TConorm", "TNorm"]
-
 
 def prepare(x: Tensor, mask: Tensor | None) -> Tensor:
     """Truth values to reduce; the mask, if any, is checked."""
@@ -142,6 +140,9 @@ class Archimedean(TNorm):
     @property
     @abstractmethod
     def generator(self) -> Generator: ...
+
+    def __post_init__(self) -> None:
+        _ = self.generator  # which checks the parameter of a family
 
     def _off_pole(self, x: Tensor, weighted: bool = False) -> Tensor:
         eps = cap(x, self.eps)
