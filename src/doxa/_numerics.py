@@ -182,7 +182,8 @@ class _BackwardAndForward(_Backward):
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
         output, *inputs = ctx.saved_tensors
         slopes = ctx.derivatives(output, *inputs)
-        parts = [d * t for d, t in zip(slopes, tangents[2:], strict=True) if t is not None]
+        given = [(d, t) for d, t in zip(slopes, tangents[2:], strict=True) if t is not None]
+        parts = [(d * t).sum_to_size(output.shape) for d, t in given]
         if tangents[0] is not None:
             parts.append(tangents[0])
         return torch.stack(parts).sum(0)
@@ -193,7 +194,7 @@ def with_derivatives(value: Tensor, derivatives: Callable[..., tuple[Tensor, ...
 
     For implicit functions, whose derivative is known in closed form while the derivative of each step of their
     evaluation overflows. The derivatives are differentiable functions themselves, so the second derivative is right
-    too. ``value`` and all inputs have one shape.
+    too. All inputs have one shape, that of ``value`` but for axes that it has been summed over to length 1.
 
     >>> x = torch.tensor([4.0], requires_grad=True)
     >>> y = with_derivatives(x.detach().sqrt(), lambda y, x: (0.5 / y,), x)

@@ -1,22 +1,64 @@
 """One pass over the formula graph: truth values upwards, wishes downwards, each group as one tensor operation.
 
 Tensors have the nodes first and the batch last, so that picking rows copies whole rows.
+
+When an atom stands in several subformulas, each of them wants its own change (Chapter 4, Algorithm ILR, line
+"combine"). Changes are compared, not values: an atom that a subformula leaves alone asks for 0 (errata 3.6).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from doxa.refine._base import Pick
-from doxa.refine._combine import COMBINATIONS, Combination
+from doxa.logic import Call, Compare, Expr
+from doxa.refine._base import Case, Pick
 from doxa.refine._implication import Fixed, ImplicationRefinement
 from doxa.refine._plan import Edge, Group, Plan
 
-__all__ = ["Engine", "State"]
+Combination = Callable[[Tensor, Pick], Tensor]
+"""From wishes ``(rows, wishes, *batch)`` to changes ``(rows, *batch)``."""
+
+
+def _chosen(wishes: Tensor, index: Tensor) -> Tensor:
+    return wishes.gather(1, index).squeeze(1)
+
+
+_ROUNDING = {dtype: 8 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
+
+
+def largest(wishes: Tensor, pick: Pick) -> Tensor:
+    """The largest absolute change; sizes that differ by rounding tie, so that the first of them wins everywhere."""
+    size = (wishes.detach() if wishes.requires_grad else wishes).abs()
+    smaller = size < size.amax(1, keepdim=True) - _ROUNDING[size.dtype]
+    return _chosen(wishes, pick(smaller.to(size.dtype), 1))
+
+
+def mean(wishes: Tensor, pick: Pick) -> Tensor:
+    """The mean of the changes that are not 0."""
+    return wishes.sum(1) / (wishes != 0).sum(1).clamp_min(1)
+
+
+def smallest(wishes: Tensor, pick: Pick) -> Tensor:
+    """The smallest absolute change that is not 0."""
+    size = wishes.detach().abs()
+    return _chosen(wishes, pick(torch.where(size > 0, size, torch.inf), 1))
+
+
+def total(wishes: Tensor, pick: Pick) -> Tensor:
+    """The sum; what leaves [0, 1] is clipped where the change is applied."""
+    return wishes.sum(1)
+
+
+COMBINATIONS: Mapping[str, Combination] = MappingProxyType(
+    {"max": largest, "mean": mean, "min": smallest, "sum": total}
+)
+"""The ways to combine, by name."""
 
 _WASTE = 2
 """How many times more wishes than there are a table may hold before it is split by width."""
@@ -62,11 +104,11 @@ class _Wishes:
 class State:
     """What the upward pass found: of each group the arguments, the constants, the truth and what to use again."""
 
-    arguments: list[Tensor]
-    constants: list[Tensor | None]
-    values: list[Tensor]
-    aux: list[Any]
     formulas: Tensor
+    arguments: list[Tensor] = field(default_factory=list)
+    constants: list[Tensor | None] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+    aux: list[Any] = field(default_factory=list)
 
 
 class Engine(nn.Module):
@@ -215,7 +257,7 @@ class Engine(nn.Module):
         if self.plan.has_true:
             x = torch.cat([x, torch.ones_like(x[:1])]) if x.shape[0] else x.new_ones(1, *x.shape[1:])
         literals = [self._literals(x, 0)]
-        state = State([], [], [], [], x)
+        state = State(x)
         for g, rho in enumerate(self._rho):
             t = self._pick_rows(self._free_gather[g], literals)
             fixed = self._fixed_gather[g]
@@ -291,4 +333,46 @@ class Engine(nn.Module):
             return torch.stack([a, b], 1).flatten(0, 1) if fixed is None else b if group.fixed[0] else a
         if c is not None or self.clip or rho.turns:
             wanted = rho.clamp(wanted, c, 1)
-        return rho.delta(t, c, value, state.aux[g], wanted, 1, direction, pick).flatten(0, 1)
+        return rho.delta(Case(t, c, value, state.aux[g], wanted, 1, pick, direction)).flatten(0, 1)
+
+
+@torch.no_grad()
+def explain(engine: Engine, formulas: Iterable[Expr], now: Tensor, state: State, wanted: Tensor, pick: Pick) -> str:
+    """Each subformula, its truth and its target, children first."""
+    goals: list[Tensor] = []
+    change = engine.refine(now, state, wanted, pick, goals)
+    goals.reverse()
+    truth = [now, *state.values]
+    target_of = [(now + change).clamp(0, 1), *goals]
+    lines: list[tuple[str, float, float]] = []
+    for node in _subformulas(*formulas):
+        number, negated = engine.plan.place[id(node)]
+        source, row = engine._where[number]
+        if number == len(engine.plan.atoms):  # the constant `true`
+            before = after = torch.tensor(1.0)
+        else:
+            before, after = truth[source][row], target_of[source][row]
+        signed = [float(1 - v if negated else v) for v in (before, after)]
+        lines.append((str(node), signed[0], signed[1]))
+    width = max(len(text) for text, _, _ in lines)
+    shown = [f"{'':<{width}}  {'truth':>6}      {'target':>6}"]
+    for text, before_, after_ in lines:
+        arrow = "->" if abs(after_ - before_) > 1e-9 else "  "
+        shown.append(f"{text:<{width}}  {before_:6.4f}  {arrow}  {after_:6.4f}")
+    return "\n".join(shown)
+
+
+def _subformulas(*roots: Expr) -> list[Expr]:
+    """Every distinct subformula once, children first."""
+    listed: dict[Expr, None] = {}
+    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if node in listed:
+            continue
+        if ready or isinstance(node, Call | Compare) or not node.children:
+            listed[node] = None
+        else:
+            stack.append((node, True))
+            stack.extend([(c, False) for c in reversed(node.children)])
+    return list(listed)

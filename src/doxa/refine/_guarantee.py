@@ -9,8 +9,6 @@ from torch import Tensor
 
 from doxa.logic import And, Expr, to_cnf
 
-__all__ = ["nearest_model"]
-
 _SCALE = 1_000_000
 """MaxSAT takes whole numbers as weights; a distance is resolved to one part in this many."""
 _SOLVED, _IMPOSSIBLE = 5, 6

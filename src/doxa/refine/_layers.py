@@ -13,8 +13,6 @@ from doxa.errors import ConfigError
 from doxa.logic import CNF, And, Call, Count, Expr
 from doxa.refine._refine import Refine
 
-__all__ = ["ClauseWeights", "Hierarchy", "exactly_one", "mutual_exclusion"]
-
 
 class Hierarchy(nn.Module):
     r"""Coherent hierarchical classification: every class is at least as true as each of its descendants.

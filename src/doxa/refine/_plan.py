@@ -20,8 +20,6 @@ from doxa.logic.sat._nnf import to_nnf
 from doxa.refine._base import Direction, Refinement
 from doxa.refine._catalogue import refinement
 
-__all__ = ["Group", "Plan", "compile_plan"]
-
 Edge = tuple[int, bool]
 """A node by number, and whether it is negated."""
 _CLAUSES = 2000

@@ -16,14 +16,10 @@ from doxa.logic import CNF, And, Expr, KnowledgeBase, ground
 from doxa.logic.syntax._simplify import atoms_of
 from doxa.logic.unfold._propositional import Propositional
 from doxa.refine._base import Direction, Pick, first, random_pick
-from doxa.refine._combine import COMBINATIONS
-from doxa.refine._engine import Engine, State
-from doxa.refine._explain import explain
+from doxa.refine._engine import COMBINATIONS, Engine, State, explain
 from doxa.refine._guarantee import nearest_model
 from doxa.refine._plan import compile_plan
 from doxa.refine._result import RefineResult
-
-__all__ = ["Formulas", "Refine", "Target"]
 
 Formulas = Expr | CNF | Propositional | KnowledgeBase | Sequence[Expr] | Mapping[str, Expr]
 Target = float | Learnable | Sequence[float | Learnable] | Mapping[str, float | Learnable] | None

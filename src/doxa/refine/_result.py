@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["RefineResult"]
-
 
 @dataclass(frozen=True)
 class RefineResult:
