@@ -71,7 +71,30 @@ from doxa.fuzzy.analysis._laws import (
     yager_fraction,
 )
 from doxa.fuzzy.analysis._measures import GradientMeasures, measure
-from doxa.fuzzy.operators._archimedean import AczelAlsina, Dombi, Lukasiewicz, Product, Yager
+from doxa.fuzzy.operators._basic import (
+    AczelAlsina,
+    Dombi,
+    Drastic,
+    Godel,
+    Lukasiewicz,
+    NilpotentMinimum,
+    Product,
+    Yager,
+)
+from doxa.fuzzy.operators._connectives import (
+    STANDARD,
+    Archimedean,
+    Implication,
+    IntuitionisticNegation,
+    Negation,
+    RImplication,
+    SImplication,
+    StandardNegation,
+    SugenoNegation,
+    TConorm,
+    TNorm,
+    YagerNegation,
+)
 from doxa.fuzzy.operators._families import (
     Frank,
     FrankGenerator,
@@ -82,18 +105,8 @@ from doxa.fuzzy.operators._families import (
     SugenoWeberGenerator,
 )
 from doxa.fuzzy.operators._generators import Generator
-from doxa.fuzzy.operators._godel import Drastic, Godel, NilpotentMinimum
 from doxa.fuzzy.operators._logspace import LogDisjunction, LogExists, LogForall
-from doxa.fuzzy.operators._negations import (
-    STANDARD,
-    IntuitionisticNegation,
-    Negation,
-    StandardNegation,
-    SugenoNegation,
-    YagerNegation,
-)
 from doxa.fuzzy.operators._parameters import Learnable
-from doxa.fuzzy.operators._tnorms import Archimedean, Implication, RImplication, SImplication, TConorm, TNorm
 from doxa.fuzzy.operators._wrapped import SigmoidalAggregator, SigmoidalImplication, StableConnective, sigmoidal
 from doxa.fuzzy.quantifiers._aggregators import (
     Aggregator,

@@ -26,12 +26,11 @@ from torch.nn.functional import logsigmoid
 from doxa._numerics import safe_log, truth
 from doxa.errors import ConfigError
 from doxa.fuzzy._logic import Connective, Logic
-from doxa.fuzzy.operators._archimedean import Product
+from doxa.fuzzy.operators._basic import Product
+from doxa.fuzzy.operators._connectives import STANDARD, SImplication, TConorm, TNorm
+from doxa.fuzzy.operators._generators import power, unpower
 from doxa.fuzzy.operators._logspace import LogConjunction, LogForall
-from doxa.fuzzy.operators._negations import STANDARD
-from doxa.fuzzy.operators._norms import power, unpower
 from doxa.fuzzy.operators._parameters import Parameter, bounds, current
-from doxa.fuzzy.operators._tnorms import SImplication, TConorm, TNorm
 from doxa.fuzzy.operators._wrapped import SigmoidalAggregator
 from doxa.fuzzy.quantifiers._aggregators import Aggregator, LogProduct, PowerAggregator
 from doxa.fuzzy.quantifiers._folds import Counting, Wrapped, connective_fold, quantifier_fold
@@ -65,14 +64,6 @@ class FuzzyAlgebra:
             :class:`FuzzyPlan`).
         outermost: the aggregator of the first ``forall`` of a formula, instead of the logic's. If it gives logarithms,
             so do all formulas; else none.
-
-    >>> from doxa.fuzzy import logic
-    >>> from doxa.logic import Interpretation, parse, probs
-    >>> from doxa.logic.tensor._plan import TensorPlan
-    >>> kb = parse("sort Bird; pred raven(Bird); pred black(Bird); forall x: Bird. raven(x) -> black(x)")
-    >>> seen = Interpretation(kb, raven=probs(torch.tensor([0.9, 0.2])), black=probs(torch.tensor([0.3, 0.4])))
-    >>> TensorPlan(kb["axiom1"], seen, algebra=FuzzyAlgebra(logic("product")))(Bird=2)
-    tensor(0.3256)
     """
 
     logic: Logic

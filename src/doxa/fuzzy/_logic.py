@@ -24,13 +24,13 @@ from torch import Tensor, nn
 
 from doxa._numerics import Dims, truth
 from doxa.errors import ConfigError
+from doxa.fuzzy.operators import _basic as basic
+from doxa.fuzzy.operators import _connectives as connectives
 from doxa.fuzzy.operators import _logspace as logspace
-from doxa.fuzzy.operators._archimedean import AczelAlsina, Dombi, Lukasiewicz, Product, Yager
+from doxa.fuzzy.operators._basic import Drastic, Godel, Lukasiewicz, NilpotentMinimum, Product, Yager
+from doxa.fuzzy.operators._connectives import STANDARD, Implication, Negation, SImplication, TNorm
 from doxa.fuzzy.operators._families import Frank, Hamacher, SchweizerSklar, SugenoWeber
-from doxa.fuzzy.operators._godel import Drastic, Godel, NilpotentMinimum
-from doxa.fuzzy.operators._negations import STANDARD, IntuitionisticNegation, Negation, SugenoNegation, YagerNegation
 from doxa.fuzzy.operators._parameters import Parameter, learnables
-from doxa.fuzzy.operators._tnorms import Implication, SImplication, TNorm
 from doxa.fuzzy.operators._wrapped import StableAggregator, StableConnective, StableImplication, sigmoidal
 from doxa.fuzzy.quantifiers import _aggregators as aggregators
 from doxa.fuzzy.quantifiers._aggregators import Aggregator, GeneralizedMean, GeneralizedMeanError, LogProduct
@@ -38,9 +38,9 @@ from doxa.fuzzy.quantifiers._aggregators import Aggregator, GeneralizedMean, Gen
 NEGATIONS: Mapping[str, Negation] = MappingProxyType(
     {
         "standard": STANDARD,
-        "sugeno": SugenoNegation(1.0),
-        "yager": YagerNegation(2.0),
-        "intuitionistic": IntuitionisticNegation(),
+        "sugeno": connectives.SugenoNegation(1.0),
+        "yager": connectives.YagerNegation(2.0),
+        "intuitionistic": connectives.IntuitionisticNegation(),
     }
 )
 
@@ -55,8 +55,8 @@ TNORMS: Mapping[str, TNorm] = MappingProxyType(
         "schweizer_sklar": SchweizerSklar(),
         "frank": Frank(),
         "hamacher": Hamacher(),
-        "aczel_alsina": AczelAlsina(),
-        "dombi": Dombi(),
+        "aczel_alsina": basic.AczelAlsina(),
+        "dombi": basic.Dombi(),
         "sugeno_weber": SugenoWeber(),
     }
 )
@@ -193,12 +193,7 @@ class Logic:
 
 @dataclass(frozen=True)
 class ResidualNegation(Negation):
-    """¬a = a → 0, the negation of t-norm logic: standard for Łukasiewicz, intuitionistic for Gödel and the product.
-
-    >>> import torch
-    >>> ResidualNegation(Product().residuum)(torch.tensor([0.0, 0.3]))
-    tensor([1., 0.])
-    """
+    """¬a = a → 0, the negation of t-norm logic: standard for Łukasiewicz, intuitionistic for Gödel and the product."""
 
     implication: Implication
 
@@ -299,10 +294,7 @@ def _log_product() -> Logic:
 
 _OTHERS = {"log_product": _log_product, "recommended": recommended, "ltn": stable_product, "log_ltn": log_space}
 
-LOGICS: tuple[str, ...] = (
-    *(f"{name}{suffix}" for name in TNORMS for suffix in ("", ":r", ":tnorm")),
-    *_OTHERS,
-)
+LOGICS: tuple[str, ...] = (*(f"{name}{suffix}" for name in TNORMS for suffix in ("", ":r", ":tnorm")), *_OTHERS)
 """The names :func:`logic` knows."""
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -181,9 +182,8 @@ class Refinement(ABC):
         """The dual problem: the vector of highest (or lowest) truth within a distance of ``truth``.
 
         Args:
-            truth: ``(*batch, n)``.
+            truth, constants: as in calling.
             budget: the distance that may be gone, ``(*batch)`` or what broadcasts to it.
-            constants: ``(*batch, m)``.
             direction: ``"up"`` for the highest truth, ``"down"`` for the lowest.
             p: the norm of the distance; by default the smallest for which the refinement is minimal.
 
@@ -278,6 +278,7 @@ class _Both(Refinement):
         return changes[0] if len(changes) == 1 else changes[0] + changes[1]
 
 
+@dataclass(frozen=True)
 class Junction(_Both):
     """Refinement of a t-norm, and of its dual t-conorm: by way of 1 - t, or in a shorter form where there is one."""
 

@@ -6,19 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from doxa import fuzzy
 from doxa.errors import ConfigError
-from doxa.fuzzy import (
-    STANDARD,
-    Drastic,
-    Godel,
-    Lukasiewicz,
-    NilpotentMinimum,
-    Product,
-    RImplication,
-    SImplication,
-    TConorm,
-    TNorm,
-)
 from doxa.refine import _closed as closed
 from doxa.refine import _implication as implications
 from doxa.refine._base import Dual, Junction, Refinement
@@ -26,16 +15,16 @@ from doxa.refine._numerical import NumericalRefinement, NumericalResiduumRefinem
 
 Found = TypeVar("Found", bound=Refinement)
 
-_JUNCTIONS: Mapping[type[TNorm], Callable[[Any], Junction]] = {
-    Godel: closed.GodelRefinement,
-    Lukasiewicz: closed.LukasiewiczRefinement,
-    Product: closed.ProductRefinement,
-    NilpotentMinimum: closed.NilpotentRefinement,
-    Drastic: closed.DrasticRefinement,
+_JUNCTIONS: Mapping[type[fuzzy.TNorm], Callable[[Any], Junction]] = {
+    fuzzy.Godel: closed.GodelRefinement,
+    fuzzy.Lukasiewicz: closed.LukasiewiczRefinement,
+    fuzzy.Product: closed.ProductRefinement,
+    fuzzy.NilpotentMinimum: closed.NilpotentRefinement,
+    fuzzy.Drastic: closed.DrasticRefinement,
 }
-_RESIDUA: Mapping[type[TNorm], Callable[[Any], Refinement]] = {
-    NilpotentMinimum: implications.FodorRefinement,
-    Drastic: implications.WeberRefinement,
+_RESIDUA: Mapping[type[fuzzy.TNorm], Callable[[Any], Refinement]] = {
+    fuzzy.NilpotentMinimum: implications.FodorRefinement,
+    fuzzy.Drastic: implications.WeberRefinement,
 }
 
 
@@ -56,21 +45,21 @@ def refinement(operator: object, p: float | None = None) -> Refinement:
     if p is not None and not (1 <= p < math.inf):
         raise ConfigError(f"p is {p}, expected a finite number of at least 1, or None for the closed form")
     match operator:
-        case TNorm():
+        case fuzzy.TNorm():
             return _junction(operator, p)
-        case TConorm():
+        case fuzzy.TConorm():
             return Dual(_junction(operator.tnorm, p))
-        case SImplication():
-            if operator.negation != STANDARD:
+        case fuzzy.SImplication():
+            if operator.negation != fuzzy.STANDARD:
                 raise ConfigError(
                     f"{operator!r} has the negation {operator.negation!r}, expected the standard one, 1 - a"
                 )
             return implications.SImplicationRefinement(Dual(_junction(operator.tconorm.tnorm, p)))
-        case RImplication(Lukasiewicz()):  # both S and R
+        case fuzzy.RImplication(fuzzy.Lukasiewicz()):  # both S and R
             return implications.SImplicationRefinement(Dual(_junction(operator.tnorm, p)))
-        case RImplication(Godel()):
+        case fuzzy.RImplication(fuzzy.Godel()):
             return implications.GodelResiduumRefinement(operator, p or 1.0)
-        case RImplication():
+        case fuzzy.RImplication():
             closed_form = _family(operator.tnorm, _RESIDUA, implications.ResiduumRefinement)(operator)
             return _minimal(closed_form, operator, operator.tnorm, p) or NumericalResiduumRefinement(operator, p or 1.0)
     raise ConfigError(
@@ -79,13 +68,13 @@ def refinement(operator: object, p: float | None = None) -> Refinement:
     )
 
 
-def _junction(tnorm: TNorm, p: float | None) -> Junction:
+def _junction(tnorm: fuzzy.TNorm, p: float | None) -> Junction:
     closed_form = _family(tnorm, _JUNCTIONS, closed.GeneratorRefinement)(tnorm)
     return _minimal(closed_form, tnorm, tnorm, p) or NumericalRefinement(tnorm, p or 1.0)
 
 
 def _family(
-    tnorm: TNorm, table: Mapping[type[TNorm], Callable[[Any], Found]], generated: Callable[[Any], Found]
+    tnorm: fuzzy.TNorm, table: Mapping[type[fuzzy.TNorm], Callable[[Any], Found]], generated: Callable[[Any], Found]
 ) -> Callable[[Any], Found]:
     """What refines the family of a t-norm: its own, or that of any additive generator."""
     for family, own in table.items():
@@ -96,7 +85,7 @@ def _family(
     return generated
 
 
-def _minimal(closed_form: Found, operator: object, tnorm: TNorm, p: float | None) -> Found | None:
+def _minimal(closed_form: Found, operator: object, tnorm: fuzzy.TNorm, p: float | None) -> Found | None:
     """The closed form if it is minimal as asked for; None if a search has to be."""
     if p is None or closed_form.minimal_for(p):
         return closed_form

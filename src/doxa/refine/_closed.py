@@ -18,33 +18,26 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from doxa._numerics import cap, lift, lower, with_derivatives
-from doxa.fuzzy import Archimedean, Drastic, Generator, Godel, Lukasiewicz, NilpotentMinimum, Product, TNorm
+from doxa.fuzzy import Archimedean, Generator, Product
 from doxa.refine._base import Case, Junction, Pick, before, first, joined, one_of, places
 
-_GODEL, _NILPOTENT, _DRASTIC, _LUKASIEWICZ, _PRODUCT = Godel(), NilpotentMinimum(), Drastic(), Lukasiewicz(), Product()
 _LARGEST = 1e290
 """Levels beyond it (strict families with large parameters) count as this: sums of them stay finite."""
 
 
-@dataclass(frozen=True)
 class GodelRefinement(Junction):
     r"""Gödel, minimal for every p-norm (errata 3.1).
 
     T up: :math:`t_i ← \max(t_i, \hat t)`; T down: the smallest ← t̂; S up: the largest ← t̂; S down:
     :math:`t_i ← \min(t_i, \hat t)`.
-
-    >>> GodelRefinement()(torch.tensor([0.2, 0.9]), 0.8, torch.tensor([0.6]))      # more than 0.6 is out of reach
-    tensor([0.6000, 0.9000])
     """
 
-    tnorm: TNorm = _GODEL
     norms = (1.0, math.inf)
     still_up = still_down = True
 
@@ -130,20 +123,13 @@ class _Lowest(Junction):
         return torch.where(zero, self._to_zero(case.t, case.c, case.dim, case.pick), self.up(case))
 
 
-@dataclass(frozen=True)
 class NilpotentRefinement(_Lowest):
     r"""Nilpotent minimum, T = min if the two lowest sum to more than 1, else 0.
 
     For a target in (0, 1/2] all others must exceed 1 - t̂, by as little as the dtype can say: an infimum. Towards 0
     it is enough to lower the smallest until the two lowest sum to 1; that is minimal for L₁ only.
-
-    >>> NilpotentRefinement()(torch.tensor([0.2, 0.5, 0.9]), 0.3)
-    tensor([0.3000, 0.7000, 0.9000])
-    >>> NilpotentRefinement()(torch.tensor([0.7, 0.8]), 0.0)
-    tensor([0.2000, 0.8000])
     """
 
-    tnorm: TNorm = _NILPOTENT
     norms = (1.0, 1.0)
 
     def _threshold(self, target: Tensor) -> Tensor:
@@ -161,18 +147,13 @@ class NilpotentRefinement(_Lowest):
         return one_of(t, index, low - t.gather(dim, index), dim)
 
 
-@dataclass(frozen=True)
 class DrasticRefinement(_Lowest):
     """Drastic product, T = min if all others are 1, else 0.
 
     Towards a positive target all but the smallest become 1, for every p-norm. Towards 0 it is enough that two arguments
     are below 1, by as little as the dtype can say: an infimum.
-
-    >>> DrasticRefinement()(torch.tensor([0.2, 0.5, 0.9]), 0.3)
-    tensor([0.3000, 1.0000, 1.0000])
     """
 
-    tnorm: TNorm = _DRASTIC
     norms = (1.0, math.inf)
 
     def _threshold(self, target: Tensor) -> Tensor:
@@ -207,20 +188,13 @@ def fill(room: Tensor, need: Tensor, dim: int) -> Tensor:
     return torch.minimum(torch.relu(level), room)
 
 
-@dataclass(frozen=True)
 class LukasiewiczRefinement(Junction):
     r"""Łukasiewicz: the unique minimiser for p > 1, and minimal for p = 1 too (errata 3.2).
 
     With σ = Σt + ΣC. T up: equal rises, stopped at 1; T down: :math:`t_i - (σ - (n + m - 1) - \hat t)/n`; S up:
     :math:`t_i + (\hat t - σ)/n`; S down: equal falls, stopped at 0.
-
-    >>> LukasiewiczRefinement()(torch.tensor([0.7, 0.6, 0.9]), 0.5)
-    tensor([0.8000, 0.7000, 1.0000])
-    >>> LukasiewiczRefinement().dual(torch.tensor([0.5, 0.3, 0.1]), 0.6)
-    tensor([0.4000, 0.2000, 0.0000])
     """
 
-    tnorm: TNorm = _LUKASIEWICZ
     norms = (1.0, math.inf)
     still_down = True
 
@@ -252,21 +226,14 @@ class LukasiewiczRefinement(Junction):
         return -fill(case.t, case.aux - case.target, case.dim)
 
 
-@dataclass(frozen=True)
 class ProductRefinement(Junction):
     r"""Product, minimal for L₁ (errata 3.4).
 
     T up: all literals below λ rise to :math:`λ = \min_K (\hat t / (\prod_{j≤K} t^↓_j \prod C))^{1/(n-K)}`; T down: the
     smallest becomes :math:`t_i \hat t / T`, which is a change of :math:`(\hat t - T)/\prod_{j≠i} t_j \prod C`. S is
     dual.
-
-    >>> ProductRefinement()(torch.tensor([0.3, 0.9, 0.5]), torch.tensor(0.4))
-    tensor([0.6667, 0.9000, 0.6667])
-    >>> ProductRefinement().dual(torch.tensor([0.3, 0.6, 0.1]), torch.tensor(0.9))
-    tensor([0.3000, 0.8413, 0.1000])
     """
 
-    tnorm: TNorm = _PRODUCT
     norms = (1.0, 1.0)
     still_down = True
 
@@ -319,18 +286,8 @@ def _all_of(step: Tensor, whole: Tensor, certain: Tensor) -> Tensor:
     return step + torch.where(certain & (step > 0), whole - step, 0.0).detach()
 
 
-@dataclass(frozen=True)
 class GeneratorRefinement(Junction):
-    """Any additive generator; minimal for L₁ if the generator is convex, and otherwise only on target.
-
-    >>> from doxa.fuzzy import Dombi, Yager
-    >>> GeneratorRefinement(Dombi(2.0))(torch.tensor([0.3, 0.7, 0.9]), 0.6)
-    tensor([0.6674, 0.7000, 0.9000])
-    >>> GeneratorRefinement(Yager(0.5)).norms is None
-    True
-    """
-
-    tnorm: TNorm
+    """Any additive generator; minimal for L₁ if the generator is convex, and otherwise only on target."""
 
     @property
     def norms(self) -> tuple[float, float] | None:  # type: ignore[override]

@@ -128,13 +128,13 @@ class Engine(nn.Module):
         edges = [e for node in plan.nodes if node is not None for e in node.edges] + plan.roots
         for number, negated in edges:
             self._signs[self._where[number][0]].add(negated)
-        edges_of = [self._edges_of(g) for g in plan.groups]
-        self._moving = [moving for _, _, moving in edges_of]
-        shapes = [(len(g.nodes), -1) for g in plan.groups]
-        self._free_gather = [self._gather(free, s) for (free, _, _), s in zip(edges_of, shapes, strict=True)]
-        self._fixed_gather = [
-            self._gather(fixed, s) if fixed else None for (_, fixed, _), s in zip(edges_of, shapes, strict=True)
-        ]
+        self._moving: list[list[Edge]] = []
+        self._gathers: list[tuple[_Gather, _Gather | None]] = []
+        for group in plan.groups:
+            free, fixed, moving = self._edges_of(group)
+            shape = (len(group.nodes), -1)
+            self._moving.append(moving)
+            self._gathers.append((self._gather(free, shape), self._gather(fixed, shape) if fixed else None))
         self._root_gather = self._gather(plan.roots, (len(plan.roots),))
         self._rho = [plan.refinements[g.key] for g in plan.groups]
         self._directions = [g.direction for g in plan.groups]
@@ -166,10 +166,7 @@ class Engine(nn.Module):
 
     def _gather(self, edges: list[Edge], shape: tuple[int, ...]) -> _Gather:
         sources = tuple(sorted({self._where[n][0] for n, _ in edges}))
-        offsets, total = {}, 0
-        for s in sources:
-            offsets[s] = total
-            total += self._sizes[s] * len(self._signs[s])
+        offsets, total = _offsets(sources, {s: self._sizes[s] * len(self._signs[s]) for s in sources})
         index = []
         for number, negated in edges:
             s, row = self._where[number]
@@ -194,10 +191,7 @@ class Engine(nn.Module):
 
     def _tables(self, rows: list[list[tuple[int, int, bool]]], lengths: dict[int, int]) -> _Wishes:
         givers = tuple(sorted({giver for row in rows for giver, _, _ in row}))
-        offsets, total = {}, 0
-        for giver in givers:
-            offsets[giver] = total
-            total += lengths[giver]
+        offsets, total = _offsets(givers, lengths)
         widest = max((len(row) for row in rows), default=0)
         wishes = sum(len(row) for row in rows)
         if len(rows) * widest <= _WASTE * wishes + 1024:
@@ -210,27 +204,16 @@ class Engine(nn.Module):
         for width, members in classes.items():
             table, signs = [], []
             for r in members:
-                filled = [(offsets[giver] + at, -1.0 if negated else 1.0) for giver, at, negated in rows[r]]
-                filled += [(0, 0.0)] * (width - len(filled))  # any wish, counted for nothing
-                table += [at for at, _ in filled]
-                signs += [sign for _, sign in filled]
-            plain = all(sign == 1.0 for sign in signs)
-            same = table == list(range(total))
-            buckets.append(
-                _Bucket(
-                    None if same else self._store(table, torch.int64),
-                    None if plain else self._store([[sign] for sign in signs], torch.float32),
-                    len(members),
-                    width,
-                )
-            )
+                spare = width - len(rows[r])  # any wish, counted for nothing
+                table += [offsets[giver] + at for giver, at, _ in rows[r]] + [0] * spare
+                signs += [[-1.0 if negated else 1.0] for _, _, negated in rows[r]] + [[0.0]] * spare
+            index = None if table == list(range(total)) else self._store(table, torch.int64)
+            sign = None if all(s == [1.0] for s in signs) else self._store(signs, torch.float32)
+            buckets.append(_Bucket(index, sign, len(members), width))
         places = [r for members in classes.values() for r in members]
         order = None
         if places != list(range(len(rows))) and places:
-            inverse = [0] * len(rows)
-            for position, r in enumerate(places):
-                inverse[r] = position
-            order = self._store(inverse, torch.int64)
+            order = self._store(sorted(range(len(rows)), key=places.__getitem__), torch.int64)
         return _Wishes(givers, tuple(buckets), order)
 
     def _index(self, name: str) -> Tensor:
@@ -259,8 +242,8 @@ class Engine(nn.Module):
         literals = [self._literals(x, 0)]
         state = State(x)
         for g, rho in enumerate(self._rho):
-            t = self._pick_rows(self._free_gather[g], literals)
-            fixed = self._fixed_gather[g]
+            free, fixed = self._gathers[g]
+            t = self._pick_rows(free, literals)
             c = None if fixed is None else self._pick_rows(fixed, literals)
             value, aux = rho.forward(t, c, 1)
             literals.append(self._literals(value, g + 1))
@@ -334,6 +317,15 @@ class Engine(nn.Module):
         if c is not None or self.clip or rho.turns:
             wanted = rho.clamp(wanted, c, 1)
         return rho.delta(Case(t, c, value, state.aux[g], wanted, 1, pick, direction)).flatten(0, 1)
+
+
+def _offsets(parts: tuple[int, ...], lengths: Mapping[int, int]) -> tuple[dict[int, int], int]:
+    """Where each part starts when they are put one after the other, and how long they are together."""
+    offsets, total = {}, 0
+    for part in parts:
+        offsets[part] = total
+        total += lengths[part]
+    return offsets, total
 
 
 @torch.no_grad()

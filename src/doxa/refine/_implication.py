@@ -41,12 +41,7 @@ class ImplicationRefinement(Refinement):
     implication: Implication
 
     def __call__(  # type: ignore[override]
-        self,
-        truth: Tensor,
-        target: Tensor | float,
-        *,
-        fixed: Fixed = None,
-        generator: torch.Generator | None = None,
+        self, truth: Tensor, target: Tensor | float, *, fixed: Fixed = None, generator: torch.Generator | None = None
     ) -> Tensor:
         """The refined antecedent and consequent, ``(*batch, 2)``; ``target`` is ``(*batch)``."""
         if fixed not in (None, "antecedent", "consequent"):
@@ -157,7 +152,6 @@ class _Residuum(ImplicationRefinement):
         """The refined pair for a target below 1."""
 
 
-@dataclass(frozen=True)
 class ResiduumRefinement(_Residuum):
     """The residuum of a t-norm with a generator; minimal for L₁ if the generator is convex."""
 
@@ -231,7 +225,6 @@ class GodelResiduumRefinement(_Residuum):
         return torch.where(a > target, a, target + step), target
 
 
-@dataclass(frozen=True)
 class FodorRefinement(_Residuum):
     """The residuum of the nilpotent minimum, 1 if a ≤ c, else max(1 - a, c), which is its S-implication too.
 
@@ -262,7 +255,6 @@ class FodorRefinement(_Residuum):
         return torch.where(by_antecedent, second_a, first_a), torch.where(by_antecedent, second_c, target)
 
 
-@dataclass(frozen=True)
 class WeberRefinement(_Residuum):
     """The residuum of the drastic product, c if a = 1, else 1."""
 

@@ -26,13 +26,7 @@ _SCALES = 26
 
 @dataclass(frozen=True)
 class NumericalRefinement(GeneratorRefinement):
-    """A t-norm with a generator and a p-norm, minimised numerically; far slower than a closed form.
-
-    >>> from doxa.fuzzy import Product
-    >>> rho = NumericalRefinement(Product(), p=2.0)
-    >>> rho(torch.tensor([0.3, 0.9, 0.5]), 0.4), rho.numerical
-    (tensor([0.5637, 1.0000, 0.7095]), True)
-    """
+    """A t-norm with a generator and a p-norm, minimised numerically; far slower than a closed form."""
 
     p: float = 2.0
     numerical = True
@@ -161,12 +155,7 @@ def _pairs(n: int, k: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class NumericalResiduumRefinement(ResiduumRefinement):
-    """The residuum of a t-norm with a generator, for any p-norm: a search along the level curve c = T(t̂, a).
-
-    >>> from doxa.fuzzy import GOGUEN
-    >>> NumericalResiduumRefinement(GOGUEN, p=2.0)(torch.tensor([0.8, 0.2]), 0.5)
-    tensor([0.7200, 0.3600])
-    """
+    """The residuum of a t-norm with a generator, for any p-norm: a search along the level curve c = T(t̂, a)."""
 
     p: float = 2.0  # type: ignore[misc]
     numerical = True

@@ -19,7 +19,7 @@ from doxa.fuzzy import Lukasiewicz, Product
 from doxa.logic import And
 from doxa.logic.syntax._simplify import atoms_of
 from doxa.refine._refine import Refine
-from doxa.refine._result import RefineResult
+from doxa.refine._result import Progress, RefineResult
 
 Loss = Literal["auto", "plain", "unbounded", "log"]
 _FIELDS = ("values", "last", "truth", "satisfied", "distance", "iterations", "status")
@@ -152,13 +152,10 @@ class GradientRefine(nn.Module):
 
         z = torch.logit(start, 1e-6).requires_grad_()
         moments = torch.zeros_like(start), torch.zeros_like(start)
-        now = best = start
-        nearest = layer._gap(layer.engine.evaluate(start), goal)
-        status = torch.where(nearest <= self.tolerance, 1, 0)
-        idle, iterations = torch.zeros_like(status), torch.zeros_like(status)
-        path = [start]
+        gap = layer._gap(layer.engine.evaluate(start), goal)
+        progress = Progress(start, gap, self.tolerance, self.patience * 10, trajectory)
         for k in range(self.steps):
-            frozen = (status > 0) & self.freeze
+            frozen = (progress.status > 0) & self.freeze
             if bool(frozen.all()):
                 break
             with torch.enable_grad():
@@ -177,17 +174,9 @@ class GradientRefine(nn.Module):
             with torch.enable_grad():  # one evaluation serves to judge this step and to take the next
                 current = values()
                 compared, truths = self._truths(current)
-            now = torch.where(frozen, now, current.detach())
-            gap = (truths - goal).abs().amax(0)
-            iterations = torch.where(frozen, iterations, k + 1)
-            best = torch.where(gap < nearest, now, best)
-            idle = torch.where(gap < nearest - self.tolerance / 100, 0, idle + 1)
-            nearest = torch.minimum(gap, nearest)
-            reason = torch.where(idle >= self.patience * 10, 4, 0)
-            status = torch.where(frozen, status, torch.where(gap <= self.tolerance, 1, reason))
-            if trajectory:
-                path.append(now)
-        return layer._report(start, best, now, iterations, status, path if trajectory else [])
+            now = torch.where(frozen, progress.now, current.detach())
+            progress.record(now, (truths - goal).abs().amax(0), frozen, k + 1)
+        return layer._report(start, progress)
 
 
 def _adam(grad: Tensor, mean: Tensor, square: Tensor, k: int) -> Tensor:

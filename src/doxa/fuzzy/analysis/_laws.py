@@ -22,24 +22,18 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.fuzzy.operators import _negations as negations
-from doxa.fuzzy.operators._archimedean import AczelAlsina, Dombi, Lukasiewicz, Product, Yager
+from doxa.fuzzy.operators import _basic as basic
+from doxa.fuzzy.operators import _connectives as connectives
+from doxa.fuzzy.operators import _wrapped as wrapped
+from doxa.fuzzy.operators._basic import Drastic, Godel, Lukasiewicz, NilpotentMinimum, Product, Yager
+from doxa.fuzzy.operators._connectives import STANDARD, Implication, Negation, SImplication, TConorm, TNorm
 from doxa.fuzzy.operators._families import Frank, Hamacher, SchweizerSklar
-from doxa.fuzzy.operators._godel import Drastic, Godel, NilpotentMinimum
 from doxa.fuzzy.operators._logspace import LogConjunction, LogDisjunction
-from doxa.fuzzy.operators._negations import STANDARD, Negation, largest_jump
 from doxa.fuzzy.operators._parameters import number
-from doxa.fuzzy.operators._tnorms import Archimedean, Implication, RImplication, SImplication, TConorm, TNorm
-from doxa.fuzzy.operators._wrapped import (
-    SigmoidalAggregator,
-    SigmoidalConnective,
-    SigmoidalImplication,
-    WrappedConnective,
-)
 from doxa.fuzzy.quantifiers import _aggregators as aggregators
 from doxa.fuzzy.quantifiers._aggregators import Aggregator
 
-Connective = TNorm | TConorm | WrappedConnective | LogConjunction | LogDisjunction
+Connective = TNorm | TConorm | wrapped.WrappedConnective | LogConjunction | LogDisjunction
 Operator = Connective | Implication | Negation | Aggregator
 _JUMP = 0.05
 """A change between neighbouring floats that counts as a jump; the steepest continuous operators stay well below."""
@@ -88,13 +82,8 @@ class TNormProperties(_Properties):
 class TConormProperties(_Properties):
     """The properties of a t-conorm S (Chapter 2, table of t-conorms): those of a t-norm, turned upside down.
 
-    Attributes:
-        continuous: no jumps.
-        right_continuous: the value is the limit from above.
-        idempotent: S(a, a) = a.
-        strict: continuous, and S(a, ·) strictly increasing for a < 1.
-        archimedean: S(a, a, …, a) gets above every b < 1.
-        schur_convex: making two arguments more alike, at equal sum, never raises S.
+    So it may be right-continuous (the value is the limit from above), and Schur-convex: making two arguments more
+    alike, at equal sum, never raises S.
 
     >>> from doxa.fuzzy import NilpotentMinimum
     >>> str(tconorm_properties(NilpotentMinimum().dual))
@@ -139,7 +128,7 @@ def _properties(norm: TNorm | TConorm, annihilator: float) -> tuple[bool, bool, 
     a, b = torch.meshgrid(grid, grid, indexing="ij")
     value = norm(a, b)
     step = (value - norm(torch.nextafter(a, torch.full_like(a, annihilator)), b)).abs()
-    continuous = largest_jump(lambda x: norm(x, b[:-1]), a[:-1], a[1:]) < _JUMP
+    continuous = connectives.largest_jump(lambda x: norm(x, b[:-1]), a[:-1], a[1:]) < _JUMP
     return (
         continuous,
         continuous or bool((step < _JUMP).all()),
@@ -365,19 +354,19 @@ def _closed_form(operator: Operator, n: int) -> float | None:
     match operator:
         case TConorm(inner) | aggregators.TNormAggregator(inner) | aggregators.TConormAggregator(inner):
             return _closed_form(inner, n)
-        case SigmoidalConnective(connective=inner) | SigmoidalImplication(implication=inner):
+        case wrapped.SigmoidalConnective(connective=inner) | wrapped.SigmoidalImplication(implication=inner):
             return _closed_form(inner, n)
-        case SigmoidalAggregator(aggregator=inner):
+        case wrapped.SigmoidalAggregator(aggregator=inner):
             return _closed_form(inner, n)
         case SImplication(tconorm, negation) if negation == STANDARD:
             return _closed_form(tconorm, 2)
-        case RImplication(tnorm):
+        case connectives.RImplication(tnorm):
             # Where a > c the consequent has a gradient, where a <= c nothing has.
-            left_continuous = isinstance(tnorm, Godel | Product | NilpotentMinimum | Archimedean)
+            left_continuous = isinstance(tnorm, Godel | Product | NilpotentMinimum | connectives.Archimedean)
             return 0.5 if left_continuous else 0.0 if isinstance(tnorm, Drastic) else None
         case TNorm() if n == 1:
             return 1.0
-        case Godel() | Product() | Frank() | Hamacher() | AczelAlsina() | Dombi():
+        case Godel() | Product() | Frank() | Hamacher() | basic.AczelAlsina() | basic.Dombi():
             return 1.0
         case Lukasiewicz():
             return irwin_hall_cdf(1.0, n)
@@ -391,8 +380,8 @@ def _closed_form(operator: Operator, n: int) -> float | None:
             return 1.0
         case aggregators.PowerAggregator() | aggregators.LogProduct() | aggregators.LogProbabilisticSum():
             return 1.0
-        case negations.StandardNegation() | negations.SugenoNegation() | negations.YagerNegation():
+        case connectives.StandardNegation() | connectives.SugenoNegation() | connectives.YagerNegation():
             return 1.0
-        case negations.IntuitionisticNegation():
+        case connectives.IntuitionisticNegation():
             return 0.0
     return None

@@ -104,11 +104,7 @@ class GradientMeasures:
 
 
 class MeasuredAxioms(NamedTuple):
-    """The measures of all implications together, and of each by name.
-
-    >>> MeasuredAxioms(GradientMeasures(), {}).total.instances
-    0
-    """
+    """The measures of all implications together, and of each by name."""
 
     total: GradientMeasures
     axioms: dict[str, GradientMeasures]

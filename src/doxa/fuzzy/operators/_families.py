@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from doxa._numerics import Dims, cap, lift, log1mexp, lower, merge_dims, root, size_of, truth
-from doxa.errors import ConfigError
+from doxa.fuzzy.operators._connectives import Archimedean, prepare
 from doxa.fuzzy.operators._generators import Generator, LinearGenerator, LogGenerator, OddsGenerator
 from doxa.fuzzy.operators._parameters import Learnable, Parameter, bounds, current, function, number, require
-from doxa.fuzzy.operators._tnorms import Archimedean, prepare
 
 
 @dataclass(frozen=True)
@@ -30,13 +29,7 @@ class FrankGenerator(Generator):
     lam: Parameter
 
     def __post_init__(self) -> None:
-        require("the λ of a Frank generator", self.lam, 0)
-        low, high = bounds(self.lam)
-        if low <= 1 <= high and not low == 1 < high and not low < high == 1:
-            raise ConfigError(
-                f"the λ of a Frank generator is {self.lam}, expected a number other than 1 (that is LogGenerator's), "
-                "on one side of it if it learns: give Learnable low=1, or low=0 and high=1"
-            )
+        require("the λ of a Frank generator", self.lam, 0, one_side=1, hole="LogGenerator")
 
     def _kappa(self, x: Tensor) -> tuple[bool, Tensor]:
         """Whether κ > 0, and its absolute value."""
@@ -99,12 +92,7 @@ class Frank(Archimedean):
 
 @dataclass(frozen=True)
 class HamacherGenerator(Generator):
-    """g(x) = log((λ + (1 - λ) x)/x) = log(1 + λ (1 - x)/x), λ > 0; convex for λ ≤ 2.
-
-    >>> g = HamacherGenerator(2.0)
-    >>> g.inverse(g(torch.tensor([0.2, 0.9])))
-    tensor([0.2000, 0.9000])
-    """
+    """g(x) = log((λ + (1 - λ) x)/x) = log(1 + λ (1 - x)/x), λ > 0; convex for λ ≤ 2."""
 
     lam: Parameter
 
@@ -165,13 +153,7 @@ class SchweizerSklarGenerator(Generator):
     lam: Parameter
 
     def __post_init__(self) -> None:
-        low, high = bounds(self.lam)
-        sound = (low >= 0 or high <= 0) if isinstance(self.lam, Learnable) else math.isfinite(low) and low != 0
-        if not sound:
-            raise ConfigError(
-                f"the λ of a Schweizer-Sklar generator is {self.lam}, expected a finite number other than 0 (that is "
-                "LogGenerator's), of one sign if it learns: give Learnable low=0 or high=0"
-            )
+        require("the λ of a Schweizer-Sklar generator", self.lam, one_side=0, hole="LogGenerator")
 
     @property
     def zero(self) -> float:
@@ -320,13 +302,7 @@ class SugenoWeberGenerator(Generator):
     zero = 1.0
 
     def __post_init__(self) -> None:
-        require("the λ of a Sugeno-Weber generator", self.lam, -1)
-        low, high = bounds(self.lam)
-        if low <= 0 <= high and not low == 0 < high and not low < high == 0:
-            raise ConfigError(
-                f"the λ of a Sugeno-Weber generator is {self.lam}, expected a number other than 0 (that is "
-                "LinearGenerator's), of one sign if it learns: give Learnable low=0, or low=-1 and high=0"
-            )
+        require("the λ of a Sugeno-Weber generator", self.lam, -1, one_side=0, hole="LinearGenerator")
 
     @property
     def convex(self) -> bool:

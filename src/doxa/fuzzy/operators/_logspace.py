@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from doxa._numerics import Dims, cap, lift, safe_log, size_of, truth
-from doxa.fuzzy.operators._negations import Negation
+from doxa.fuzzy.operators._connectives import Implication, Negation, prepare
 from doxa.fuzzy.operators._parameters import Parameter, current, require
-from doxa.fuzzy.operators._tnorms import Implication, prepare
 from doxa.fuzzy.quantifiers._aggregators import Aggregator, LogSum, count, total
 
 
@@ -28,11 +27,7 @@ def finite(x: Tensor, eps: float | None) -> Tensor:
 
 @dataclass(frozen=True)
 class LogNegation(Negation):
-    r"""¬ in log space: :math:`\log \max(1 - e^l, ε)`.
-
-    >>> LogNegation()(torch.tensor([0.25, 0.5]).log()).exp()
-    tensor([0.7500, 0.5000])
-    """
+    r"""¬ in log space: :math:`\log \max(1 - e^l, ε)`."""
 
     eps: float | None = None
 
@@ -42,11 +37,7 @@ class LogNegation(Negation):
 
 @dataclass(frozen=True)
 class LogConjunction:
-    """∧ in log space: the sum; a weight multiplies its summand.
-
-    >>> LogConjunction().reduce(torch.tensor([0.8, 0.7, 0.9]).log()).exp()
-    tensor(0.5040)
-    """
+    """∧ in log space: the sum; a weight multiplies its summand."""
 
     eps: float | None = None
 
@@ -125,11 +116,7 @@ class LogExists(Aggregator):
 
 @dataclass(frozen=True)
 class LogImplication(Implication):
-    """→ in log space: ¬a ∨ c.
-
-    >>> LogImplication()(torch.tensor(0.8).log(), torch.tensor(0.3).log()).exp()
-    tensor(0.2500)
-    """
+    """→ in log space: ¬a ∨ c."""
 
     disjunction: LogDisjunction = LogDisjunction()
     negation: LogNegation = LogNegation()

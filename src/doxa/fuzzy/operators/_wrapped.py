@@ -28,8 +28,8 @@ from torch.nn.functional import logsigmoid
 
 from doxa._numerics import Dims, lower, truth
 from doxa.errors import ConfigError
+from doxa.fuzzy.operators._connectives import Implication, TConorm, TNorm
 from doxa.fuzzy.operators._parameters import Parameter, bounds, current, require
-from doxa.fuzzy.operators._tnorms import Implication, TConorm, TNorm
 from doxa.fuzzy.quantifiers._aggregators import Aggregator
 
 Connective = TypeVar("Connective", bound="TNorm | TConorm")

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from doxa._numerics import Dims, cap, lift, safe_log, size_of
 from doxa.errors import ConfigError
-from doxa.fuzzy.operators._norms import norm
-from doxa.fuzzy.operators._parameters import Parameter, one_side, require
-from doxa.fuzzy.operators._tnorms import TConorm, TNorm, prepare
+from doxa.fuzzy.operators._connectives import TConorm, TNorm, prepare
+from doxa.fuzzy.operators._generators import norm
+from doxa.fuzzy.operators._parameters import Parameter, require
 
 
 class Aggregator(ABC):
@@ -163,9 +163,7 @@ class PowerAggregator(Aggregator):
     mean: ClassVar[bool]
 
     def __post_init__(self) -> None:
-        what = f"the p of {type(self).__name__}"
-        require(what, self.p, 0)
-        one_side(what, self.p)
+        require(f"the p of {type(self).__name__}", self.p, 0, one_side=1)
 
     def turn(self, x: Tensor) -> Tensor:
         """From truths to what is measured, and back."""

@@ -22,11 +22,11 @@ from torch import Tensor
 
 from doxa._numerics import cap, safe_log, truth
 from doxa.fuzzy._logic import Connective
-from doxa.fuzzy.operators._godel import Godel
+from doxa.fuzzy.operators._basic import Godel
+from doxa.fuzzy.operators._connectives import TConorm, TNorm
+from doxa.fuzzy.operators._generators import norm, norm_pair, power, unpower
 from doxa.fuzzy.operators._logspace import LogConjunction, LogDisjunction, LogExists, finite
-from doxa.fuzzy.operators._norms import norm, norm_pair, power, unpower
 from doxa.fuzzy.operators._parameters import Parameter, bounds, current
-from doxa.fuzzy.operators._tnorms import TConorm, TNorm
 from doxa.fuzzy.operators._wrapped import WrappedAggregator, WrappedConnective
 from doxa.fuzzy.quantifiers import _aggregators as aggregators
 from doxa.logic.tensor._algebra import Accumulator, Monoid, State
@@ -50,6 +50,13 @@ class Pairwise(ABC):
 
     def lift(self, x: Tensor) -> State:
         return (truth(x),)
+
+    @abstractmethod
+    def reduce(self, x: Tensor, dims: tuple[int, ...]) -> Tensor:
+        """All states along some axes as one."""
+
+    def fold(self, state: State, dims: tuple[int, ...]) -> State:
+        return (self.reduce(state[0], dims),) if dims else state
 
     def merge(self, a: State, b: State) -> State:
         return (self.join(a[0], b[0]),)
@@ -91,8 +98,8 @@ class Joined(Pairwise):
     def nothing(self, like: Tensor, shape: Sequence[int]) -> Tensor:
         return like.new_full(shape, 1.0 if isinstance(self.op, TNorm) else 0.0)
 
-    def fold(self, state: State, dims: tuple[int, ...]) -> State:
-        return (self.op.reduce(state[0], dims),) if dims else state
+    def reduce(self, x: Tensor, dims: tuple[int, ...]) -> Tensor:
+        return self.op.reduce(x, dims)
 
     def join(self, a: Tensor, b: Tensor) -> Tensor:
         return self.op(a, b)
@@ -108,8 +115,8 @@ class Normed(Pairwise):
     def nothing(self, like: Tensor, shape: Sequence[int]) -> Tensor:
         return like.new_zeros(shape)
 
-    def fold(self, state: State, dims: tuple[int, ...]) -> State:
-        return (norm(state[0], self.p, dims, eps=self.eps),) if dims else state
+    def reduce(self, x: Tensor, dims: tuple[int, ...]) -> Tensor:
+        return norm(x, self.p, dims, eps=self.eps)
 
     def join(self, a: Tensor, b: Tensor) -> Tensor:
         return norm_pair(a, b, self.p, self.eps)
@@ -131,13 +138,10 @@ class LogSummed(Pairwise):
         alpha = current(self.op.alpha)
         return like.new_full(shape, low) * alpha
 
-    def fold(self, state: State, dims: tuple[int, ...]) -> State:
-        (x,) = state
-        if not dims:
-            return state
+    def reduce(self, x: Tensor, dims: tuple[int, ...]) -> Tensor:
         if any(x.shape[d] == 0 for d in dims):
-            return (self.nothing(x, [n for d, n in enumerate(x.shape) if d not in dims]),)
-        return (torch.logsumexp(x, dims),)
+            return self.nothing(x, [n for d, n in enumerate(x.shape) if d not in dims])
+        return torch.logsumexp(x, dims)
 
     def join(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.logaddexp(a, b)
@@ -187,17 +191,14 @@ class Counting(Pairwise):
         reached = b.flip(-1).cumsum(-1)
         return torch.cat([below, (a * reached).sum(-1, keepdim=True)], -1)
 
-    def fold(self, state: State, dims: tuple[int, ...]) -> State:
-        (x,) = state
-        if not dims:
-            return state
+    def reduce(self, x: Tensor, dims: tuple[int, ...]) -> Tensor:
         x = x.movedim(dims, tuple(range(len(dims)))).flatten(0, len(dims) - 1)
         if not len(x):
-            return (self.nothing(x, x.shape[1:-1]),)
+            return self.nothing(x, x.shape[1:-1])
         while len(x) > 1:
             half = len(x) // 2
             x = torch.cat([self.join(x[:half], x[half : 2 * half]), x[2 * half :]])
-        return (x[0],)
+        return x[0]
 
     def finish(self, state: State, count: Count) -> Tensor:
         (x,) = state
