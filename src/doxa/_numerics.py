@@ -104,8 +104,9 @@ def root(x: Tensor, q: float | Tensor, eps: float | None = None, unit: Tensor | 
     if isinstance(q, float) and q == 1:
         return x
     tiny = torch.finfo(x.dtype).tiny
-    # With q near 1 the floor is less than any float, and at the smallest float the slope is below its cap.
-    floor = unit * cap(x, eps) ** (1 / (1 - (q.detach() if isinstance(q, Tensor) else q)))
+    # With q near 1 the floor is less than any float, and at the smallest float the slope is below its cap. A learnable
+    # q is in float32, where the smallest float64 would be 0.
+    floor = unit * cap(x, eps) ** (1 / (1 - (q.detach().to(x.dtype) if isinstance(q, Tensor) else q)))
     capped = lift(x, floor.clamp_min(tiny) if isinstance(floor, Tensor) else max(floor, tiny)).pow(q)
     if isinstance(q, float) and q >= 0.5 and isinstance(unit, float):
         # below the floor x^q < ε, so 0 is the only value to put right

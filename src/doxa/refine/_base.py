@@ -301,6 +301,12 @@ class Junction(_Both):
         target = target.clamp(0, 1)
         return target if c is None else torch.minimum(target, self.forward(c, None, dim)[0])
 
+    def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
+        found = super()._refined(t, c, goal, pick)
+        # T is 1 just where all its arguments are: no rounding then, the derivative stays.
+        certain = (self.clamp(goal, c, -1) >= 1).unsqueeze(-1)
+        return found + torch.where(certain, 1 - found, 0.0).detach()
+
     # The t-conorm: what the methods without "dual" do for the t-norm.
 
     def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
@@ -338,6 +344,11 @@ class Dual(_Both):
         self.operator: TConorm = junction.tnorm.dual
         self.norms, self.numerical, self.turns = junction.norms, junction.numerical, junction.turns
         self.still_up, self.still_down = junction.still_down, junction.still_up
+
+    def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
+        found = super()._refined(t, c, goal, pick)
+        certain = (self.clamp(goal, c, -1) <= 0).unsqueeze(-1)  # and then all arguments are 0
+        return found - torch.where(certain, found, 0.0).detach()
 
     def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
         return self.junction.dual_forward(t, c, dim)

@@ -285,7 +285,7 @@ class SchweizerSklar(Archimedean):
         power = torch.exp(lam * log_c)
         small = torch.logaddexp(lam * log_c, log1mexp(-lam * log_a))
         large = torch.log1p(torch.where(power > 0.5, torch.exp(lam * log_a) * torch.expm1(lam * (log_c - log_a)), 0.0))
-        return lower(torch.exp(torch.where(whole, log_c, torch.where(power > 0.5, large, small) / lam)), 1)
+        return torch.where(whole, c, lower(torch.exp(torch.where(power > 0.5, large, small) / lam), 1))
 
 
 @dataclass(frozen=True)
