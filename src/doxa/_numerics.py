@@ -25,8 +25,6 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from doxa.errors import ConfigError
 
-__all__ = ["cap", "lift", "log1mexp", "lower", "merge_dims", "root", "safe_log", "size_of", "truth", "with_derivatives"]
-
 Dims = int | tuple[int, ...] | None
 
 
@@ -115,11 +113,7 @@ def root(x: Tensor, q: float | Tensor, eps: float | None = None, unit: Tensor | 
 
 
 def size_of(x: Tensor, dim: Dims) -> int:
-    """How many elements a reduction of ``x`` over ``dim`` joins (``None``: all of them).
-
-    >>> size_of(torch.zeros(2, 3, 4), (0, -1)), size_of(torch.zeros(2, 3), None)
-    (8, 6)
-    """
+    """How many elements a reduction of ``x`` over ``dim`` joins (``None``: all of them)."""
     if dim is None:
         return x.numel()
     return math.prod(x.shape[d] for d in ((dim,) if isinstance(dim, int) else dim))

@@ -39,14 +39,7 @@ class Aggregator(ABC):
 
     @abstractmethod
     def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Aggregate truth values.
-
-        Args:
-            x: truth values in [0, 1].
-            dim: the dimension or dimensions to aggregate over; None is all of them.
-            mask: booleans that broadcast to ``x``; False is left out.
-            weight: numbers ≥ 0 that broadcast to ``x``; each aggregator says what they mean.
-        """
+        """Aggregate truth values; arguments as in :meth:`TNorm.reduce`, but each aggregator says what weights mean."""
 
 
 @dataclass(frozen=True)
