@@ -304,8 +304,8 @@ class Junction(_Both):
     def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
         found = super()._refined(t, c, goal, pick)
         # T is 1 just where all its arguments are: no rounding then, the derivative stays.
-        certain = (self.clamp(goal, c, -1) >= 1).unsqueeze(-1)
-        return found + torch.where(certain, 1 - found, 0.0).detach()
+        certain = (self.clamp(goal, c, -1) >= 1) & (self.forward(t, c, -1)[0] < 1)
+        return found + torch.where(certain.unsqueeze(-1), 1 - found, 0.0).detach()
 
     # The t-conorm: what the methods without "dual" do for the t-norm.
 
@@ -347,8 +347,8 @@ class Dual(_Both):
 
     def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
         found = super()._refined(t, c, goal, pick)
-        certain = (self.clamp(goal, c, -1) <= 0).unsqueeze(-1)  # and then all arguments are 0
-        return found - torch.where(certain, found, 0.0).detach()
+        certain = (self.clamp(goal, c, -1) <= 0) & (self.forward(t, c, -1)[0] > 0)  # and then all arguments are 0
+        return found - torch.where(certain.unsqueeze(-1), found, 0.0).detach()
 
     def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
         return self.junction.dual_forward(t, c, dim)
