@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any, Union
 
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, subcommand
@@ -20,7 +22,7 @@ from doxa.cli._output import say
 from doxa.cli._reproduce import Addition, Everything, Paths, Same, Sat, Sudoku, Sum9, Vae
 from doxa.cli._shortcuts import Shortcuts
 from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
-from doxa.errors import DoxaError
+from doxa.errors import BudgetError, ConfigError, DoxaError
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Experiments:
         return replace(self.experiment, list=self.list or self.experiment.list).run()
 
 
-EXAMPLES = {
+EXAMPLES: dict[type, tuple[str, ...]] = {
     Check: ("doxa check rules.doxa", "doxa check people.doxa rules.doxa --json"),
     Show: ("doxa show rules.doxa --as unicode", "doxa show sudoku.doxa --as dimacs > sudoku.cnf"),
     Solve: (
@@ -113,52 +115,60 @@ EXAMPLES = {
 }
 
 
-def _described(command: type) -> str:
+def _subcommand(command: type) -> Any:
     examples = "\n".join(f"  {line}" for line in EXAMPLES[command])
-    return f"{command.__doc__}\n\nexamples:\n{examples}"
-
-
-Command = (
-    Annotated[Check, subcommand("check", description=_described(Check))]
-    | Annotated[Show, subcommand("show", description=_described(Show))]
-    | Annotated[Solve, subcommand("solve", description=_described(Solve))]
-    | Annotated[Tasks, subcommand("tasks", description=_described(Tasks))]
-    | Annotated[Train, subcommand("train", description=_described(Train))]
-    | Annotated[Evaluate, subcommand("evaluate", description=_described(Evaluate))]
-    | Annotated[Compare, subcommand("compare", description=_described(Compare))]
-    | Annotated[Report, subcommand("report", description=_described(Report))]
-    | Annotated[Experiments, subcommand("reproduce", description=_described(Experiments))]
-    | Annotated[Operators, subcommand("operators", description=_described(Operators))]
-    | Annotated[Figures, subcommand("figures", description=_described(Figures))]
-    | Annotated[Estimators, subcommand("estimators", description=_described(Estimators))]
-    | Annotated[Shortcuts, subcommand("shortcuts", description=_described(Shortcuts))]
-    | Annotated[Doctor, subcommand("doctor", description=_described(Doctor))]
-    | Annotated[Version, subcommand("version", description=_described(Version))]
-)
+    name = EXAMPLES[command][0].split()[1]
+    return Annotated[command, subcommand(name, description=f"{command.__doc__}\n\nexamples:\n{examples}")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 when all went well, 1 for mistakes in knowledge or data.
+    """Run the command line and return its exit code: 0 when all went well, 1 for mistakes, 130 after Ctrl-C.
 
     >>> main(["version"]) == 0
     0.1.0
     True
     """
-    command = tyro.cli(
-        Command,
-        prog="doxa",
-        description="Background knowledge for neural networks.",
-        args=arguments,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
     try:
-        return int(command.run())
+        command = tyro.cli(
+            Union[tuple(map(_subcommand, EXAMPLES))],  # type: ignore[arg-type]  # noqa: UP007
+            prog="doxa",
+            description="Background knowledge for neural networks.",
+            args=arguments,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
+        with time_limit(getattr(command, "limit", None)):
+            return int(command.run())
     except DoxaError as error:
-        say(str(error), "red", stream=sys.stderr)
-        return 1
+        message, code = str(error), 1
     except BrokenPipeError:  # the reader of a pipe went away: not our mistake
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        say(f"{error.filename}: {error.strerror}" if error.filename else str(error), "red", stream=sys.stderr)
-        return 1
+        message, code = f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
+    except MemoryError:
+        message, code = "there is not enough memory for this; make the problem smaller", 1
+    except KeyboardInterrupt as error:
+        message, code = str(error) or "interrupted", 130
+    say(message, "red", stream=sys.stderr)
+    return code
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise an error in the main thread after so many seconds, and again each second if it was caught."""
+    if seconds is None or not hasattr(signal, "setitimer"):
+        yield
+        return
+    if not 0 < seconds < 1e9:
+        raise ConfigError(f"--limit is {seconds}, expected a number of seconds above 0")
+
+    def stop(number: int, frame: object) -> None:
+        raise BudgetError("limit", f"could not decide within {seconds:g} seconds; allow more with --limit")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

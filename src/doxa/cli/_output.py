@@ -4,10 +4,35 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+from tyro.conf import arg
 
 if TYPE_CHECKING:
     from doxa.logic.syntax._diagnostics import Diagnostic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """What all commands have in common."""
+
+    json: bool = False
+    """Print JSON."""
+
+    def answer(self, document: Any, text: str, style: str | None = None) -> int:
+        """Print the document or the text, whichever was asked for; all went well."""
+        say_json(document) if self.json else say(text, style)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limited(Command):
+    """A command that may take long."""
+
+    limit: Annotated[float | None, arg(metavar="SECONDS")] = None
+    """Give up after so many seconds."""
 
 
 def say(text: str, style: str | None = None, *, stream: TextIO | None = None) -> None:
@@ -27,25 +52,19 @@ def say_json(document: Any) -> None:
     print(json.dumps(document, ensure_ascii=False, indent=2))
 
 
+def say_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows with their columns aligned, the first as their heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        say(line, None if number else "bold")
+
+
 def complain(diagnostic: Diagnostic) -> None:
     """Print a diagnostic to standard error."""
     say(diagnostic.render(), "red" if diagnostic.severity == "error" else "yellow", stream=sys.stderr)
 
 
-def diagnostic_json(diagnostic: Diagnostic) -> dict[str, Any]:
-    """A diagnostic for machines."""
-    span = diagnostic.span
-    place = {} if span is None else {"file": span.file, "line": span.line, "column": span.column}
-    return {
-        "severity": diagnostic.severity,
-        "message": diagnostic.message,
-        "remedy": diagnostic.remedy,
-        **place,
-    }
-
-
 def plural(count: int, thing: str) -> str:
     """``1 axiom``, ``2 axioms``."""
-    ending = "ies" if thing.endswith("y") else "s"
-    stem = thing[:-1] if thing.endswith("y") else thing
-    return f"{count:,} {thing if count == 1 else stem + ending}"
+    return f"{count:,} {thing}{'s' * (count != 1)}"
