@@ -6,10 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, TextIO
-
-__all__ = ["Progress"]
 
 
 class Progress:
@@ -38,23 +35,16 @@ class Progress:
         self._printed = -float("inf")
         self._metrics: dict[str, float] = {}
         self._bar: Any = None
-        self._task: Any = None
 
     def __enter__(self) -> Progress:
         if self._stream.isatty():
+            from rich import progress as bar
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
 
-            self._bar = Bar(
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[metrics]}"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=Console(file=self._stream),
-            )
+            metrics, left = bar.TextColumn("{task.fields[metrics]}"), bar.TextColumn("left")
+            times = (bar.TimeElapsedColumn(), left, bar.TimeRemainingColumn())
+            columns = (bar.BarColumn(), bar.MofNCompleteColumn(), metrics, *times)
+            self._bar = bar.Progress(*columns, console=Console(file=self._stream))
             self._task = self._bar.add_task("", total=self.total, completed=self._start, metrics="")
             self._bar.start()
         return self
@@ -76,9 +66,7 @@ class Progress:
             print(line, file=self._stream, flush=True)
             self._printed = time.monotonic()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from doxa.errors import RunError
-from doxa.train.runs._files import json_number, make_folder, read_object, write_file
+from doxa.errors import ConfigError, RunError
+from doxa.train.runs._config import config_values, read_config
+from doxa.train.runs._files import make_folder, write_json
 from doxa.train.runs._run import Run
-
-__all__ = ["PREFIX_STEP", "Result", "check_prefix"]
 
 PREFIX_STEP = 5
 """After so many steps another processor differs by far less than a changed operator, seed, split or learning rate."""
@@ -55,8 +52,8 @@ class Result:
     prefix_step: int = PREFIX_STEP
     cpu_seconds: float = 0.0
     command: tuple[str, ...] = ()
-    machine: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
     started: str = ""
 
     @classmethod
@@ -71,28 +68,22 @@ class Result:
         for step, found in [(last.step, metrics), (prefix_step, prefix)]:
             if not found:
                 raise RunError(f"{run.path} has no metrics at step {step}; train up to it, and let run_steps log it")
+        about = {key: getattr(run, key) for key in ("config", "seed", "machine", "versions", "started")}
         return cls(
-            experiment=experiment,
-            config=run.config,
-            seed=run.seed,
+            experiment,
+            **about,
             steps=last.step,
             metrics=metrics,
             prefix=prefix,
             prefix_step=prefix_step,
             cpu_seconds=round(last.cpu_seconds, 1),
             command=tuple(run.command),
-            machine=run.machine,
-            versions=run.versions,
-            started=run.started,
         )
 
     def write(self, path: str | Path) -> None:
         """Write the result as a JSON file, with sorted keys so that changes read well."""
         make_folder(Path(path).parent)
-        document = dict(vars(self))
-        for key in ("metrics", "prefix"):
-            document[key] = {name: json_number(value) for name, value in document[key].items()}
-        write_file(Path(path), json.dumps(document, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n")
+        write_json(Path(path), config_values(self), sort_keys=True)
 
     @classmethod
     def read(cls, path: str | Path) -> Result:
@@ -101,14 +92,11 @@ class Result:
         Raises:
             RunError: the file is missing, or is not a result.
         """
+        if not Path(path).exists():
+            raise RunError(f"there is no result {path}")
         try:
-            document = read_object(Path(path))
-            for key in ("metrics", "prefix"):
-                document[key] = {name: float(value) for name, value in document[key].items()}
-            return cls(**{**document, "command": tuple(document["command"])})
-        except FileNotFoundError as error:
-            raise RunError(f"there is no result {path}") from error
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return read_config(cls, path)
+        except ConfigError as error:
             raise RunError(f"{path} is not a result ({error})") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 import threading
@@ -12,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from doxa.errors import ConfigError, DoxaError, RunError
-from doxa.train.runs._metrics import plain_numbers
+from doxa.train.runs._files import plain_numbers
 from doxa.train.runs._progress import Progress
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import Stateful, capture, non_finite_parameter
-
-__all__ = ["clean_exit", "run_steps"]
 
 
 def run_steps(
@@ -108,7 +107,7 @@ def run_steps(
         if done > steps:
             raise RunError(f"{run.path} is at step {done} already, cannot train it to step {steps}")
         began = done
-        with _progress(steps, done, progress and leader) as show:
+        with Progress(steps, start=done) if progress and leader else nullcontext() as bar:
             while done < steps and not stopped and not interrupted:
                 metrics = _metrics(step(done))
                 done += 1
@@ -129,7 +128,8 @@ def run_steps(
                 stopped = _lost_patience(patience, done, best_step, evaluate_every)
                 if stopped and not logged:
                     log(done, metrics)  # the last step is logged, whichever it is
-                show(done, shown)
+                if bar is not None:
+                    bar.show(done, shown)
                 if last or stopped or done % save_every == 0 or new_best:
                     _save(run, done, saved, state, score, leader)
                     saved, best_score = done, score if new_best else best_score
@@ -216,15 +216,6 @@ def _not_finite(what: str, done: int, saved: int) -> str:
 
 
 @contextmanager
-def _progress(steps: int, done: int, wanted: bool) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
-    if not wanted:
-        yield lambda step, metrics: None
-        return
-    with Progress(steps, start=done) as bar:
-        yield bar.show
-
-
-@contextmanager
 def _held_interrupt() -> Iterator[list[int]]:
     """Hold back the first Ctrl-C: it fills the list and the loop looks there between steps."""
     seen: list[int] = []
@@ -253,12 +244,16 @@ def _locked(folder: Path) -> Iterator[None]:
     except ImportError:  # not on this system
         yield
         return
-    with open(folder / "run.json", "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            message = f"another process is training in {folder}; wait for it, or choose another folder (--out)"
-            raise RunError(message) from error
-        except OSError:  # a file system without locks
-            pass
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        message = f"another process is training in {folder}; wait for it, or choose another folder (--out)"
+        raise RunError(message) from error
+    except OSError:  # a file system without locks
+        pass
+    try:
         yield
+    finally:
+        os.close(descriptor)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from doxa.errors import RunError
-from doxa.train.runs._files import json_number, make_folder, write_file
+from doxa.train.runs._files import json_number, make_folder, write_file, write_json
 from doxa.train.runs._results import Result
-
-__all__ = ["ResultsTable", "Row", "results_table"]
 
 _COLUMNS = ("experiment", "metric", "measured", "published", "budget", "seeds", "CPU time")
 
@@ -118,8 +115,7 @@ class ResultsTable:
 
     def markdown(self) -> str:
         """The table as markdown."""
-        lines = [_COLUMNS, ("---",) * len(_COLUMNS), *(_cells(row) for row in self.rows)]
-        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+        table = markdown_table(_COLUMNS, map(_cells, self.rows)) + "\n"
         return f"## {self.title}\n\n{table}" if self.title else table
 
     def json(self) -> dict[str, Any]:
@@ -136,24 +132,43 @@ class ResultsTable:
         path = Path(path)
         make_folder(path.parent)
         write_file(path.with_name(path.name + ".md"), self.markdown().encode())
-        write_file(
-            path.with_name(path.name + ".json"), (json.dumps(self.json(), indent=2, allow_nan=False) + "\n").encode()
-        )
+        write_json(path.with_name(path.name + ".json"), self.json())
 
     def show(self, stream: TextIO | None = None) -> None:
         """Print the table: drawn by rich on a terminal, as markdown elsewhere."""
-        stream = stream or sys.stdout
-        if not stream.isatty():
-            print(self.markdown(), end="", file=stream)
-            return
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+        show_table(_COLUMNS, map(_cells, self.rows), self.markdown(), title=self.title, stream=stream)
 
-        table = Table(*_COLUMNS, title=self.title or None)
-        for row in self.rows:
-            table.add_row(*map(Text, _cells(row)))
-        Console(file=stream).print(table)
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table as markdown."""
+    lines = [columns, ("---",) * len(columns), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def show_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    markdown: str,
+    *,
+    title: str = "",
+    notes: Iterable[str] = (),
+    stream: TextIO | None = None,
+) -> None:
+    """Print a table: drawn by rich on a terminal, with notes below it; elsewhere the markdown that says the same."""
+    stream = stream or sys.stdout
+    if not stream.isatty():
+        print(markdown.rstrip("\n"), file=stream)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table, console = Table(*columns, title=title or None), Console(file=stream)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+    for note in notes:
+        console.print(note, style="yellow", markup=False, highlight=False)
 
 
 def results_table(rows: Iterable[Row], *, title: str = "") -> ResultsTable:

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from doxa.errors import RunError
 
-__all__ = ["pack", "unpack"]
-
 
 def pack(tree: object) -> tuple[dict[str, Tensor], Any]:
     """Split a tree into named tensors and a JSON skeleton that says where they belong.

@@ -14,11 +14,10 @@ from typing import Any, TextIO
 
 from doxa.errors import ConfigError, DoxaError, RunError
 from doxa.train.runs._run import Run
+from doxa.train.runs._table import markdown_table, show_table
 from doxa.train.tasks._evaluate import Evaluation, evaluate_run
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._train import configured, run_folder, train_task
-
-__all__ = ["Comparison", "compare_task"]
 
 COLUMNS = ("semantics", "task accuracy", "concept accuracy", "satisfaction", "calibration error", "CPU time", "memory")
 
@@ -33,8 +32,8 @@ class Comparison:
         evaluations: of the runs that worked.
         failed: why others did not, by their semantics.
 
-    >>> from doxa.train.tasks._evaluate import AxiomHeld
-    >>> one = Evaluation("bits", "Bits.", "exact", 2, None, (), (AxiomHeld("told", 4, 3),), 61.2, 301.5)
+    >>> from doxa.train.tasks._measure import AxiomHeld
+    >>> one = Evaluation("bits", "Bits.", "exact", 2, 61.2, 301.5, axioms=(AxiomHeld("told", 4, 3),))
     >>> print(Comparison((one,), {"fuzzy": "the loss is nan"}).markdown())
     | semantics | task accuracy | concept accuracy | satisfaction | calibration error | CPU time | memory |
     | --- | --- | --- | --- | --- | --- | --- |
@@ -70,10 +69,8 @@ class Comparison:
 
     def markdown(self) -> str:
         """The table as markdown, with the notes under it."""
-        lines = [COLUMNS, ("---",) * len(COLUMNS), *self.cells()]
-        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
         notes = [f"- {note}" for note in self.notes()]
-        return "\n".join([table, "", POOLED, *([""] if notes else []), *notes])
+        return "\n".join([markdown_table(COLUMNS, self.cells()), "", POOLED, *([""] if notes else []), *notes])
 
     def json(self) -> list[dict[str, Any]]:
         """The rows for machines."""
@@ -81,21 +78,7 @@ class Comparison:
 
     def show(self, stream: TextIO | None = None) -> None:
         """Print the table: drawn by rich on a terminal, as markdown elsewhere."""
-        stream = stream or sys.stdout
-        if not stream.isatty():
-            print(self.markdown(), file=stream)
-            return
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(*COLUMNS)
-        for row in self.cells():
-            table.add_row(*row)
-        console = Console(file=stream)
-        console.print(table)
-        console.print(POOLED, markup=False, highlight=False)
-        for note in self.notes():
-            console.print(note, style="yellow", markup=False, highlight=False)
+        show_table(COLUMNS, self.cells(), self.markdown(), notes=[POOLED, *self.notes()], stream=stream)
 
 
 def compare_task(
@@ -145,7 +128,7 @@ def compare_task(
     jobs = min(len(semantics), jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or 1)
     context = multiprocessing.get_context("spawn")
     found: dict[str, Evaluation] = {}
-    failed: dict[str, BaseException] = {}
+    failed: dict[str, str] = {}
     with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
         waiting: dict[Future[Evaluation], str] = {
             pool.submit(_one, str(source), word, path, seed, settings, None if data is None else str(data)): word
@@ -155,22 +138,17 @@ def compare_task(
             done, _ = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
             for future in done:
                 word = waiting.pop(future)
-                if (error := future.exception()) is not None:
-                    failed[word] = error
-                else:
+                if (error := future.exception()) is None:
                     found[word] = future.result()
+                else:
+                    failed[word] = _reason(error)
                 if progress:
-                    _tell(f"{word}: {_outcome(found.get(word), failed.get(word))}")
-            if progress and sys.stdout.isatty() and waiting:
-                left = {
-                    word: (p, n) for word, p, n in zip(semantics, paths, steps, strict=True) if word in waiting.values()
-                }
-                print(
-                    f"\r\x1b[K{'   '.join(_status(word, *place) for word, place in left.items())}"[:160],
-                    end="",
-                    flush=True,
-                )
-    reasons = {word: _reason(failed[word]) for word in semantics if word in failed}
+                    _tell(f"{word}: {_outcome(found[word]) if word in found else f'failed: {failed[word]}'}")
+            if progress and sys.stdout.isatty():
+                places = zip(semantics, paths, steps, strict=True)
+                left = [_status(*place) for place in places if place[0] in waiting.values()]
+                print(f"\r\x1b[K{'   '.join(left)}"[:160], end="", flush=True)
+    reasons = {word: failed[word] for word in semantics if word in failed}
     if not found:
         raise RunError("\n".join(f"{word}: {reason}" for word, reason in reasons.items()))
     worked = [(found[word], path) for word, path in zip(semantics, paths, strict=True) if word in found]
@@ -191,10 +169,7 @@ def _tell(line: str) -> None:
     print(f"\r\x1b[K{line}" if sys.stdout.isatty() else line, flush=True)
 
 
-def _outcome(found: Evaluation | None, error: BaseException | None) -> str:
-    if found is None:
-        assert error is not None
-        return f"failed: {_reason(error)}"
+def _outcome(found: Evaluation) -> str:
     parts = [("task", found.task_accuracy), ("concepts", found.concept_accuracy), ("knowledge", found.satisfaction)]
     return ", ".join(f"{name} {_percent(value)}" for name, value in parts if value is not None)
 
