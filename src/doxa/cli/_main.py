@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -136,8 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             args=arguments,
             config=(tyro.conf.FlagCreatePairsOff,),
         )
-        with time_limit(getattr(command, "limit", None)):
-            return int(command.run())
+        with warnings.catch_warnings(), time_limit(getattr(command, "limit", None)):
+            warnings.showwarning = lambda message, *_: say(f"warning: {message}", "yellow", stream=sys.stderr)
+            return _run(command)
     except DoxaError as error:
         message, code = str(error), 1
     except BrokenPipeError:  # the reader of a pipe went away: not our mistake
@@ -151,6 +153,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message, code = str(error) or "interrupted", 130
     say(message, "red", stream=sys.stderr)
     return code
+
+
+def _run(command: Any) -> int:
+    try:
+        return int(command.run())
+    except SystemExit as error:
+        if type(error) is not SystemExit:  # it has said why
+            raise
+        raise ConfigError(f"the program of a task ended this command: sys.exit({error.code!r})") from error
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
+        raise MemoryError from error
 
 
 @contextmanager

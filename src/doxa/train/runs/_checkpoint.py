@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,15 @@ def read_last(folder: Path) -> Checkpoint | None:
     for reason in damaged + unfinished:
         warnings.warn(f"{reason}; going on from step {found.step if found else 0}", RunWarning, stacklevel=3)
     return found
+
+
+def remove_superseded(folder: Path, last: Checkpoint) -> None:
+    """Remove what a kill kept from being removed: all before the last two but their best."""
+    before = [step for step in steps(folder) if step < last.step]
+    keep = {last.best_step, *before[-1:]}
+    with suppress(OSError, ValueError, IndexError):  # it is damaged and will not be gone back to, or there is none
+        keep.add(read_object(_files(folder, before[-1])[1]).get("best_step"))
+    keep_only(folder, set(steps(folder)) - (set(before) - keep))
 
 
 def keep_only(folder: Path, keep: set[int]) -> None:

@@ -129,18 +129,41 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line)
-            numbers = {key: float(value) if isinstance(value, str) else value for key, value in record.items()}
-            if type(numbers["step"]) is not int or not all(
-                isinstance(value, int | float) for value in numbers.values()
-            ):
-                raise ValueError("a metric is no number")
-            records.append({"step": numbers.pop("step"), **numbers})
-        except (ValueError, AttributeError, KeyError, RecursionError) as error:
+            records.append(_metrics(line))
+        except ValueError as error:
             raise RunError(
                 f"{path}, line {number}: not a line of metrics: {line[:60]!r}; remove the line to read the rest"
             ) from error
     return records
+
+
+def mend_lines(path: Path) -> None:
+    """Set a file of metrics aside that has damaged lines, and go on with the others."""
+    try:
+        read_lines(path)
+    except (RunError, OSError) as error:
+        whole = [] if path.is_dir() else [line for line in path.read_bytes().split(b"\n")[:-1] if _is_whole(line)]
+        set_aside(path, str(error))
+        write_file(path, b"".join(line + b"\n" for line in whole))
+
+
+def _metrics(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+        numbers = {key: float(value) if isinstance(value, str) else value for key, value in record.items()}
+        step = numbers.pop("step")
+    except (AttributeError, KeyError, RecursionError) as error:
+        raise ValueError(f"no object with a step ({error})") from error
+    if type(step) is not int or not all(type(value) in (int, float) for value in numbers.values()):
+        raise ValueError("a metric is no number")
+    return {"step": step, **numbers}
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return bool(_metrics(line))
+    except ValueError:
+        return False
 
 
 def sync(path: Path) -> int:
@@ -157,7 +180,7 @@ def sync(path: Path) -> int:
 
 def cut(path: Path, size: int | None = None) -> int:
     """Forget all lines after the first `size` bytes, and a torn last line; returns how many bytes are missing."""
-    if not path.exists():
+    if not path.is_file():
         return size or 0
     content = path.read_bytes()
     whole = content[:size].rfind(b"\n") + 1

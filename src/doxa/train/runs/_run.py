@@ -260,9 +260,12 @@ class Run:
         missing = _files.cut(self._metrics, checkpoint.metrics_size if checkpoint else 0)
         if missing:
             warnings.warn(f"{self._metrics} has lost {missing} bytes of older lines", RunWarning, stacklevel=2)
+        _files.mend_lines(self._metrics)
         for folder in (self.path, self._checkpoints):
             for leftover in folder.glob(".*.tmp"):
                 leftover.unlink()
+        if checkpoint:
+            _checkpoint.remove_superseded(self._checkpoints, checkpoint)
         self._resumed = self._repaired = True
         self._last = replace(checkpoint, state={}) if checkpoint else None
         self._begin_clock()

@@ -167,7 +167,11 @@ def clean_exit() -> Iterator[None]:
     else:
         return
     print(message, file=sys.stderr)
-    raise SystemExit(code)
+    raise Ended(code)
+
+
+class Ended(SystemExit):
+    """The end of a program that has said why."""
 
 
 def _metrics(returned: Any) -> dict[str, float]:

@@ -6,9 +6,8 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -119,35 +118,48 @@ def compare_task(
     settings, out = list(settings), Path(out)
     if not semantics:
         raise ConfigError("no semantics is named; name some, such as exact, fuzzy, sampled")
+    if jobs < 0:
+        raise ConfigError(f"jobs is {jobs}, expected 0 or more processes at a time")
     if repeated := [word for word in semantics if list(semantics).count(word) > 1]:
         raise ConfigError(f"the semantics {repeated[0]!r} is named twice")
     task = find_task(source, data=data, progress=progress)  # mistakes are told before anything is trained
     steps = [configured(task, word, settings).fitting.steps for word in semantics]
     paths = [run_folder(out, task, word, seed=seed, settings=settings) for word in semantics]
     del task
-    jobs = min(len(semantics), jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or 1)
-    context = multiprocessing.get_context("spawn")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     found: dict[str, Evaluation] = {}
     failed: dict[str, str] = {}
-    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
-        waiting: dict[Future[Evaluation], str] = {
-            pool.submit(_one, str(source), word, path, seed, settings, None if data is None else str(data)): word
-            for word, path in zip(semantics, paths, strict=True)
-        }
-        while waiting:
-            done, _ = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
-            for future in done:
-                word = waiting.pop(future)
-                if (error := future.exception()) is None:
-                    found[word] = future.result()
-                else:
-                    failed[word] = _reason(error)
+    left, running = list(semantics), dict[Any, tuple[str, Any]]()
+    context, more = multiprocessing.get_context("spawn"), (seed, settings, None if data is None else str(data))
+    try:
+        while left or running:
+            while left and len(running) < (jobs or cores):
+                word = left.pop(0)
+                ours, theirs = context.Pipe(duplex=False)
+                arguments = (theirs, str(source), word, paths[list(semantics).index(word)], *more)
+                process = context.Process(target=_one, args=arguments)
+                process.start()
+                theirs.close()
+                running[ours] = word, process
+            for ready in connection.wait(list(running), timeout=1.0):
+                word, process = running.pop(ready)
+                try:
+                    outcome = ready.recv()
+                except EOFError:
+                    outcome = "its process ended before it was done, perhaps for lack of memory; --jobs 1 needs less"
+                process.join()
+                (failed if isinstance(outcome, str) else found)[word] = outcome
                 if progress:
                     _tell(f"{word}: {_outcome(found[word]) if word in found else f'failed: {failed[word]}'}")
             if progress and sys.stdout.isatty():
                 places = zip(semantics, paths, steps, strict=True)
-                left = [_status(*place) for place in places if place[0] in waiting.values()]
-                print(f"\r\x1b[K{'   '.join(left)}"[:160], end="", flush=True)
+                going = {word for word, _ in running.values()}
+                shown = [_status(*place) for place in places if place[0] in going]
+                print(f"\r\x1b[K{'   '.join(shown)}"[:160], end="", flush=True)
+    finally:
+        for _, process in running.values():  # we were interrupted, and so are they: they save where they are
+            process.join(5)
+            process.kill()
     reasons = {word: failed[word] for word in semantics if word in failed}
     if not found:
         raise RunError("\n".join(f"{word}: {reason}" for word, reason in reasons.items()))
@@ -155,14 +167,19 @@ def compare_task(
     return Comparison(tuple(evaluation for evaluation, _ in worked), reasons), [path for _, path in worked]
 
 
-def _one(source: str, word: str, path: Path, seed: int, settings: list[str], data: str | None) -> Evaluation:
-    """Train and evaluate one run, in a process of its own."""
+def _one(sender: Any, source: str, word: str, path: Path, seed: int, settings: list[str], data: str | None) -> None:
+    """Train and evaluate one run, in a process of its own; send the evaluation, or why there is none."""
     import torch
 
-    torch.set_num_threads(1)
-    task = find_task(source, data=data, progress=False)
-    train_task(task, word, path, seed=seed, settings=settings, source=source, data=data or "", progress=False)
-    return evaluate_run(path, task)
+    try:
+        torch.set_num_threads(1)
+        task = find_task(source, data=data, progress=False)
+        train_task(task, word, path, seed=seed, settings=settings, source=source, data=data or "", progress=False)
+        sender.send(evaluate_run(path, task))
+    except DoxaError as error:
+        sender.send(str(error))
+    except BaseException as error:  # its kind is named, for the words of others than doxa often say little
+        sender.send(f"{type(error).__name__}: {error}; doxa train shows where")
 
 
 def _tell(line: str) -> None:
@@ -172,15 +189,6 @@ def _tell(line: str) -> None:
 def _outcome(found: Evaluation) -> str:
     parts = [("task", found.task_accuracy), ("concepts", found.concept_accuracy), ("knowledge", found.satisfaction)]
     return ", ".join(f"{name} {_percent(value)}" for name, value in parts if value is not None)
-
-
-def _reason(error: BaseException) -> str:
-    """Why a run failed; other errors than those of doxa with their kind, for their words alone often say little."""
-    if isinstance(error, DoxaError):
-        return str(error)
-    if isinstance(error, BrokenProcessPool):
-        return "a process ended before it was done, perhaps for lack of memory; --jobs 1 needs less"
-    return f"{type(error).__name__}: {error}; doxa train shows where"
 
 
 def _status(word: str, path: Path, steps: int) -> str:

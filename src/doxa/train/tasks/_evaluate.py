@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.errors import DoxaError
+from doxa.errors import DoxaError, RunError
 from doxa.logic import Axiom, Name, Quantifier, Ragged
 from doxa.semantics import Explanation, Model, Semantics
 from doxa.train.runs._config import config_values
@@ -143,16 +143,19 @@ def evaluate_run(path: str | Path, task: Task | None = None, semantics: Semantic
     return evaluation
 
 
-def read_evaluation(run: Run) -> Evaluation | None:
-    """What an evaluation left in a run folder; None where it was not evaluated, or what it left is damaged.
+def read_evaluation(run: Run) -> Evaluation:
+    """What an evaluation left in a run folder; the run is measured again if what it left is damaged.
 
     >>> import tempfile
     >>> from doxa.train import Fitting
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     read_evaluation(Run.create(folder, Fitting(), seed=0)) is None
-    True
+    ...     read_evaluation(Run.create(folder, Fitting(), seed=0))
+    Traceback (most recent call last):
+    doxa.errors.RunError: ... has not been evaluated; doxa evaluate ... does
     """
-    return run.read_aside(Evaluation, FILE)
+    if not (run.path / FILE).exists():
+        raise RunError(f"{run.path} has not been evaluated; doxa evaluate {run.path} does")
+    return run.read_aside(Evaluation, FILE) or evaluate_run(run.path)
 
 
 def _examples(task: Task, model: Model, measured: Measured) -> tuple[Example, ...]:

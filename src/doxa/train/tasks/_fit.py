@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -159,7 +160,7 @@ def fit(
     """
     fabric = _fabric(fitting)
     leader = fabric is None or fabric.is_global_zero
-    with seeded(seed + (fabric.global_rank if fabric else 0)):
+    with _together(fabric), seeded(seed + (fabric.global_rank if fabric else 0)):
         plain = optimizer = fitting.make_optimizer(objective)
         module: nn.Module = objective
         if fabric is not None:
@@ -252,15 +253,34 @@ def _fabric(fitting: Fitting) -> Any:
         raise ConfigError(
             "several devices or another precision need Lightning Fabric: pip install 'doxa[fabric]', then start again"
         ) from error
-    fabric = lightning.Fabric(
-        accelerator=fitting.accelerator,
-        devices=fitting.devices,
-        num_nodes=fitting.nodes,
-        strategy=fitting.strategy,
-        precision=fitting.precision,
-    )
-    fabric.launch()
+    try:
+        fabric = lightning.Fabric(
+            accelerator=fitting.accelerator,
+            devices=fitting.devices,
+            num_nodes=fitting.nodes,
+            strategy=fitting.strategy,
+            precision=fitting.precision,
+        )
+        fabric.launch()
+    except Exception as error:
+        how = f"accelerator={fitting.accelerator} devices={fitting.devices} nodes={fitting.nodes}"
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"{how} strategy={fitting.strategy} precision={fitting.precision} cannot be used here: {reason}"
+        ) from error
     return fabric
+
+
+@contextmanager
+def _together(fabric: Any) -> Iterator[None]:
+    """If this process fails, those that it started end with it; else they would wait for it."""
+    try:
+        yield
+    except BaseException:
+        launcher = getattr(getattr(fabric, "_strategy", None), "launcher", None)
+        for process in getattr(launcher, "procs", ()):
+            process.kill()
+        raise
 
 
 def _share(batch: Any, fabric: Any) -> Any:
