@@ -6,6 +6,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ BYTES: dict[str, Callable[[bytes], bytes]] = {
 }
 DAMAGE = [*BYTES, "a folder", "missing"]
 FILES = ["run.json", "metrics.jsonl", "memory.json", "evaluation.json", "last.json", "last.safetensors", "all.json"]
+AGAIN = ["task.py", "--semantics", "fuzzy", "--quiet"]
 QUICK = ["train", "evaluate", "check", "doctor"]
 COMMANDS = [*QUICK, "report", "show", "solve", "shortcuts"]
 
@@ -49,11 +51,10 @@ COMMANDS = [*QUICK, "report", "show", "solve", "shortcuts"]
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("damage")
     (folder / "task.py").write_text(TASK, encoding="utf-8")
-    assert (
-        main(["train", str(folder / "task.py"), "--semantics", "fuzzy", "--out", str(folder / "runs"), "--quiet"]) == 0
-    )
-    (run,) = folder.glob("runs/signs/fuzzy/*/seed-0")
-    assert main(["evaluate", str(run)]) == 0
+    with chdir(folder):
+        assert main(["train", *AGAIN]) == 0
+        (run,) = folder.glob("runs/signs/fuzzy/*/seed-0")
+        assert main(["evaluate", str(run)]) == 0
     return run
 
 
@@ -76,9 +77,8 @@ def damaged(trained: Path, folder: Path, file: str, damage: str) -> Path:
 
 def run_command(command: str, run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     """The exit code and what was said on standard error; whatever else than these is raised fails the test."""
-    again = [str(run.parents[4] / "task.py"), "--semantics", "fuzzy", "--out", str(run.parents[3]), "--quiet"]
-    options = {"train": again, "show": [str(run), "--as", "unicode"]}.get(command, [str(run)])
-    with warnings.catch_warnings():
+    options = {"train": AGAIN, "show": [str(run), "--as", "unicode"]}.get(command, [str(run)])
+    with warnings.catch_warnings(), chdir(run.parents[4]):
         warnings.simplefilter("always")
         code = main([command, *options])
     return code, capsys.readouterr().err
@@ -93,8 +93,9 @@ def test_every_file_and_every_damage(
     run = damaged(trained, tmp_path, file, damage)
     code, said = run_command(command, run, capsys)
     assert_one_line(code, said)
-    if code == 0 and command == "train":
-        assert Run.open(run).load().step == 4
+    if command == "train":  # it can do without all but its description and one good checkpoint
+        assert code == (file == "run.json" or (file == "all.json" and damage != "missing"))
+        assert code or Run.open(run).load().step == 4
 
 
 def assert_one_line(code: int, said: str) -> None:

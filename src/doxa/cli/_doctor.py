@@ -12,9 +12,6 @@ from doxa.cli._knowledge import load_files
 from doxa.cli._output import Limited
 from doxa.errors import ConfigError
 
-MOST = 100_000
-"""More random worlds, or objects of a sort, are not tried."""
-
 
 @dataclass(frozen=True)
 class Doctor(Limited):
@@ -34,9 +31,6 @@ class Doctor(Limited):
     def run(self) -> int:
         from doxa.doctor import examine, examine_run
 
-        for name, number in (("draws", self.draws), ("objects", self.objects)):
-            if number is not None and not 0 < number <= MOST:
-                raise ConfigError(f"--{name} is {number:,}, expected 1 to {MOST:,}")
         folders = [source for source in self.sources if source.is_dir()]
         if folders and len(self.sources) > 1:
             raise ConfigError("one run is examined at a time; name one run folder, or knowledge files")

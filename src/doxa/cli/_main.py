@@ -122,13 +122,8 @@ def _subcommand(command: type) -> Any:
     return Annotated[command, subcommand(name, description=f"{command.__doc__}\n\nexamples:\n{examples}")]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 when all went well, 1 for mistakes, 130 after Ctrl-C.
-
-    >>> main(["version"]) == 0
-    0.1.0
-    True
-    """
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name; errors that are expected become one line and an exit code."""
     try:
         command = tyro.cli(
             Union[tuple(map(_subcommand, EXAMPLES))],  # type: ignore[arg-type]  # noqa: UP007
@@ -141,18 +136,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = lambda message, *_: say(f"warning: {message}", "yellow", stream=sys.stderr)
             return _run(command)
     except DoxaError as error:
-        message, code = str(error), 1
+        message = str(error)
     except BrokenPipeError:  # the reader of a pipe went away: not our mistake
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        message, code = f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     except MemoryError:
-        message, code = "there is not enough memory for this; make the problem smaller", 1
-    except KeyboardInterrupt as error:
-        message, code = str(error) or "interrupted", 130
+        message = "there is not enough memory for this; make the problem smaller"
     say(message, "red", stream=sys.stderr)
-    return code
+    return 1
 
 
 def _run(command: Any) -> int:

@@ -22,6 +22,9 @@ from doxa.train.runs._state import GlobalRandom, HasState, seeded
 from doxa.train.runs._steps import run_steps
 from doxa.train.tasks._settings import require_decay, require_nonnegative, require_positive
 
+LARGEST = 1e30
+"""Larger numbers do not fit into what optimisers compute with."""
+
 
 @dataclass(frozen=True)
 class Fitting:
@@ -71,6 +74,9 @@ class Fitting:
         require_positive(self, "steps", "learning_rate", "log_every", "evaluate_every", "devices", "nodes")
         require_nonnegative(self, "weight_decay", "warmup", "clip", "patience")
         require_decay(self, "average")
+        for name in ("learning_rate", "weight_decay", "clip"):
+            if not getattr(self, name) <= LARGEST:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected at most {LARGEST:g}")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step (from 0), as a share of the highest."""
