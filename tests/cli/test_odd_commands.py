@@ -147,10 +147,10 @@ def test_the_time_limit(command: str, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_ctrl_c(command: str, tmp_path: Path) -> None:
     """Wherever it comes: while Python starts there is a traceback of its own, so we wait until it has started."""
     ready = tmp_path / "ready"
-    start = f"import pathlib, sys; pathlib.Path({str(ready)!r}).touch(); from doxa.cli import main; sys.exit(main())"
+    start = f"import pathlib, sys; from doxa.cli import main; pathlib.Path({str(ready)!r}).touch(); sys.exit(main())"
     (tmp_path / "task.py").write_text(TASK, encoding="utf-8")
     subject = "task.py --steps 100000000 --quiet" if command in ("train", "compare") else pigeons(tmp_path, 60)
-    for seconds in (0.0, 0.3, 3.0):
+    for seconds in (0.1, 0.5, 3.0):
         ready.unlink(missing_ok=True)
         process = subprocess.Popen(
             [sys.executable, "-c", start, *command.split(), *subject.split()],
