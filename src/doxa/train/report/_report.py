@@ -201,6 +201,8 @@ def _example(example: Example, evaluation: Evaluation, run: Run, name: str) -> s
 
 
 def _image(alt: str, drawing: Any, file: Path) -> str:
+    for text in drawing.findobj(lambda artist: hasattr(artist, "set_parse_math")):
+        text.set_parse_math(False)  # a dollar in a name is a dollar
     data = base64.b64encode(picture(drawing, file)).decode()
     return f'<img alt="{escape(alt)}" src="data:image/png;base64,{data}">'
 
