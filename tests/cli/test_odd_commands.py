@@ -198,3 +198,17 @@ def test_hardware_that_is_not_there(settings: str, said: str, tmp_path: Path) ->
         [*command, *settings.split()], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment
     )
     assert done.returncode != 0 and "Traceback" not in done.stderr and said in done.stderr
+
+
+def test_control_characters_are_made_visible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = "\x1b]0;owned\x07\x9b31m\u202e"
+    (tmp_path / f"{bad}.doxa").write_text(RULES + f"# {bad}\npred {bad}(Item)\n", encoding="utf-8")
+    (tmp_path / "fine.doxa").write_text(RULES + f"pred off(Item)  # {bad}\n", encoding="utf-8")
+    (tmp_path / "task.py").write_text(f"raise ValueError({bad!r})\n", encoding="utf-8")
+    with chdir(tmp_path):
+        for file in (f"{bad}.doxa", "fine.doxa", "task.py", f"{bad}.py", bad):
+            for command in ("check", "check --json", "show", "show --json", "solve --given", "doctor", "train"):
+                options = command.split() + ([bad] if command.startswith("solve") else [])
+                main([options[0], file, *options[1:]])
+                out, err = capsys.readouterr()
+                assert out + err and not set(bad[:1] + "\x07\x9b\u202e") & set(out + err), (command, file)

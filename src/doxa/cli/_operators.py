@@ -203,32 +203,23 @@ def _example(operator: Operator) -> dict[str, Any]:
 def _show_tables(rows: dict[Kind, list[dict[str, Any]]]) -> None:
     for number, (kind, found) in enumerate(rows.items()):
         say(f"{chr(10) * bool(number)}{TITLES[kind][0]}", "bold")
-        say_table([_headings(found[0]), *(_cells(row) for row in found)])
+        cells = [_cells(row) for row in found]
+        say_table([list(cells[0]), *(list(row.values()) for row in cells)])
         say(NOTES[kind], "dim")
 
 
-def _headings(row: dict[str, Any]) -> list[str]:
-    return [
-        "name",
-        "formula",
-        *(["∀/∃"] if "quantifier" in row else []),
-        *(["S-impl. of", "R-impl. of"] if "constructions" in row else []),
-        *(f"n={n}" for n in row["nonvanishing"]),
-        *(["single"] if "single_passing" in row else []),
-        *(PROPERTIES[name][0] for name in row["properties"]),
-    ]
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    return [
-        row["name"],
-        _formula(row) if len(row["formula"]) <= 60 else f"doxa operators {row['name']} shows it",
-        *({"forall": "∀", "exists": "∃"}[row[key]] for key in ("quantifier",) if key in row),
-        *(", ".join(names) or "-" for names in row.get("constructions", {}).values()),
-        *(_fraction(found) for found in row["nonvanishing"].values()),
-        *("yes" if row[key] else "-" for key in ("single_passing",) if key in row),
-        *("yes" if held else "-" for held in row["properties"].values()),
-    ]
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    """What a table says about an operator, by the headings of its columns."""
+    short = _formula(row) if len(row["formula"]) <= 60 else f"doxa operators {row['name']} shows it"
+    cells = {"name": row["name"], "formula": short}
+    if "quantifier" in row:
+        cells["∀/∃"] = {"forall": "∀", "exists": "∃"}[row["quantifier"]]
+    for way, names in row.get("constructions", {}).items():
+        cells[f"{way}-impl. of"] = ", ".join(names) or "-"
+    cells |= {f"n={n}": _fraction(found) for n, found in row["nonvanishing"].items()}
+    held = {"single": row["single_passing"]} if "single_passing" in row else {}
+    held |= {PROPERTIES[name][0]: value for name, value in row["properties"].items()}
+    return cells | {heading: "yes" if value else "-" for heading, value in held.items()}
 
 
 def _formula(row: dict[str, Any]) -> str:

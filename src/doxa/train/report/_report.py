@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from doxa.errors import ConfigError
-from doxa.train.report._page import figure, picture, write_html
+from doxa.train.report._page import figure, image_html, picture, table_html, write_html
 from doxa.train.runs._config import config_values
 from doxa.train.runs._run import Run
 from doxa.train.tasks._compare import COLUMNS, Comparison
@@ -119,9 +119,8 @@ def _names(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:
 
 def _comparison(table: Comparison, names: Sequence[str]) -> str:
     head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
-    rows = []
-    for name, cells in zip(names, table.cells(), strict=True):
-        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in (name, *cells[1:])) + "</tr>")
+    named = [(name, *cells[1:]) for name, cells in zip(names, table.cells(), strict=True)]
+    rows = ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in named]
     notes = "".join(f'<p class="warning">{escape(note)}</p>' for note in table.notes())
     about = (
         "Task accuracy is the share of test rows whose most true target is right, concept accuracy that of what single "
@@ -177,14 +176,14 @@ def _section(name: str, run: Run, evaluation: Evaluation, config: TaskConfig) ->
             "<h3>Examples</h3><p>Below each image what the network believes, the true value in green; then the worlds "
             "that explain the row, given that the knowledge holds. The first rows, then the surest mistakes.</p>"
         )
-        shown = [_example(example, evaluation, run, name) for example in evaluation.examples]
-        parts.append(f'<div class="examples">{"".join(shown)}</div>')
+        examples = [_example(example, evaluation, run, name) for example in evaluation.examples]
+        parts.append(f'<div class="examples">{"".join(examples)}</div>')
     elsewhere = ("knowledge", "fitting", "fingerprint")
     about: dict[str, Any] = {k: v for k, v in config_values(config).items() if k not in elsewhere}
     about |= {**config_values(config.fitting), "seed": run.seed, **run.versions, **run.machine}
     about |= {"command": " ".join(run.command), "started": run.started}
-    cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(_plain(v))}</td></tr>" for k, v in about.items())
-    parts.append(f'<details><summary>Configuration</summary><div class="wide"><table>{cells}</table></div></details>')
+    shown = table_html({key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()})
+    parts.append(f"<details><summary>Configuration</summary>{shown}</details>")
     return "\n".join([*parts, "</section>"])
 
 
@@ -203,12 +202,7 @@ def _example(example: Example, evaluation: Evaluation, run: Run, name: str) -> s
 def _image(alt: str, drawing: Any, file: Path) -> str:
     for text in drawing.findobj(lambda artist: hasattr(artist, "set_parse_math")):
         text.set_parse_math(False)  # a dollar in a name is a dollar
-    data = base64.b64encode(picture(drawing, file)).decode()
-    return f'<img alt="{escape(alt)}" src="data:image/png;base64,{data}">'
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return image_html(alt, picture(drawing, file))
 
 
 def _draw_losses(runs: Sequence[tuple[str, Run]]) -> Any:

@@ -14,7 +14,7 @@ import safetensors
 import safetensors.torch
 
 from doxa.errors import RunError, RunWarning
-from doxa.train.runs._files import make_folder, read_object, sha256, to_json, write_file
+from doxa.train.runs._files import make_folder, read_object, sha256, to_json, write_file, writing
 from doxa.train.runs._tree import pack, unpack
 
 _FORMAT = 1
@@ -125,8 +125,9 @@ def keep_only(folder: Path, keep: set[int]) -> None:
     """Remove all other checkpoints; the JSON file first, since a checkpoint counts as long as that is there."""
     for step in set(steps(folder)) - keep:
         tensor_file, json_file = _files(folder, step)
-        json_file.unlink(missing_ok=True)
-        tensor_file.unlink(missing_ok=True)
+        with writing(json_file):
+            json_file.unlink(missing_ok=True)
+            tensor_file.unlink(missing_ok=True)
 
 
 def _files(folder: Path, step: int) -> tuple[Path, Path]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from doxa.errors import ConfigError, DoxaError, RunError
-from doxa.train.runs._files import plain_numbers
+from doxa.train.runs._files import plain_numbers, writing
 from doxa.train.runs._progress import Progress
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import Stateful, capture, non_finite_parameter
@@ -109,7 +109,10 @@ def run_steps(
         began = done
         with Progress(steps, start=done) if progress and leader else nullcontext() as bar:
             while done < steps and not stopped and not interrupted:
-                metrics = _metrics(step(done))
+                returned = step(done)
+                metrics = plain_numbers(returned if isinstance(returned, Mapping) else {"loss": returned})
+                if "loss" not in metrics:
+                    raise ConfigError(f"the step returned the metrics {sorted(metrics)}, wanted 'loss' among them")
                 done += 1
                 if not math.isfinite(metrics["loss"]):
                     raise RunError(_not_finite(f"the loss is {metrics['loss']}", done, saved))
@@ -133,8 +136,10 @@ def run_steps(
                 if last or stopped or done % save_every == 0 or new_best:
                     _save(run, done, saved, state, score, leader)
                     saved, best_score = done, score if new_best else best_score
-        if progress and leader and (began == steps or (stopped and done < steps)):
-            print(_ending(done, steps, began, best_step if done < steps else None), flush=True)
+        if progress and leader and (began == steps or (stopped and done < steps)):  # what the progress does not show
+            before, rest = (" was reached before", "; nothing to do") if began == done else ("", "")
+            early = f", stopped early: nothing later was better than step {best_step}" if done < steps else ""
+            print(f"step {done} of {steps}{before}{early}{rest}", flush=True)
         if interrupted:
             if done > saved:
                 _save(run, done, saved, state, None, leader)
@@ -174,13 +179,6 @@ class Ended(SystemExit):
     """The end of a program that has said why."""
 
 
-def _metrics(returned: Any) -> dict[str, float]:
-    metrics = plain_numbers(returned if isinstance(returned, Mapping) else {"loss": returned})
-    if "loss" not in metrics:
-        raise ConfigError(f"the step returned the metrics {sorted(metrics)}, wanted 'loss' among them")
-    return metrics
-
-
 def _score(best: str | None, measured: Mapping[str, float]) -> float | None:
     if best is None:
         return None
@@ -204,14 +202,6 @@ def _save(run: Run, done: int, saved: int, state: Mapping[str, Stateful], score:
         run.save(done, state, score=score)
     else:
         capture(state)  # taking a state may need all processes
-
-
-def _ending(done: int, steps: int, began: int, best_step: int | None) -> str:
-    """Words for an end that the progress does not show: nothing was left to do, or patience was lost."""
-    early = "" if best_step is None else f", stopped early: nothing later was better than step {best_step}"
-    if began == done:
-        return f"step {done} of {steps} was reached before{early}; nothing to do"
-    return f"step {done} of {steps}{early}"
 
 
 def _not_finite(what: str, done: int, saved: int) -> str:
@@ -248,7 +238,8 @@ def _locked(folder: Path) -> Iterator[None]:
     except ImportError:  # not on this system
         yield
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    with writing(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
