@@ -15,8 +15,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa.errors import ConfigError
 from doxa.train import Result, Row, Run, results_table, run_steps
-from doxa.train.runs._results import PREFIX_STEP
-from doxa.train.runs._table import ResultsTable
+from doxa.train.runs._results import PREFIX_STEP, ResultsTable
 
 __all__ = ["Entry", "Experiment", "collect", "reproduce"]
 

@@ -13,8 +13,8 @@ from doxa.data import MNIST, Batches
 from doxa.reproduce._experiment import descend, run_experiment
 from doxa.reproduce.digits._digits_report import write_report
 from doxa.train import Row, results_table
+from doxa.train.runs._results import ResultsTable
 from doxa.train.runs._state import seeded
-from doxa.train.runs._table import ResultsTable
 from doxa.train.tasks._network import digit_network
 from doxa.train.tasks._settings import require_positive
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from doxa.train import Run
 from doxa.train.report._page import Section, figure, picture, write_page
-from doxa.train.runs._table import ResultsTable
+from doxa.train.runs._results import ResultsTable
 
 _SHOWN = 12  # pictures of digits in a row
 

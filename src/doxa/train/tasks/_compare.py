@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from doxa.errors import ConfigError, DoxaError, RunError
+from doxa.train.runs._results import markdown_table, show_table
 from doxa.train.runs._run import Run
-from doxa.train.runs._table import markdown_table, show_table
 from doxa.train.tasks._evaluate import Evaluation, evaluate_run
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._train import configured, run_folder, train_task

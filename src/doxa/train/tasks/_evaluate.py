@@ -107,21 +107,9 @@ def evaluate_run(path: str | Path, task: Task | None = None, semantics: Semantic
         task: the task, where the folder cannot tell how to find it: one that was trained from Python.
         semantics: likewise, where no word was given for it.
 
-    >>> import doxa, tempfile
-    >>> from doxa.train import train_task
-    >>> x = torch.randn(256, 2)
-    >>> labels = (x[:, 0] > 0).long()
-    >>> data = {"points": {"x": x, "label": labels}}
-    >>> task = Task(
-    ...     "signs", "Is the first number positive?",
-    ...     '''sort Point; sort Bit = 0..1; data points(x: Point, label: Bit); func sign(Point) -> Bit
-    ...        [told] forall p in points. s := sign(p.x) (s = p.label)''',
-    ...     lambda: {"sign": doxa.logits(torch.nn.Linear(2, 2))}, data, data, concepts={"sign": {"points.x": labels}})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     run = train_task(task, "exact", folder, settings=["steps=100", "learning_rate=0.1"], progress=False)
-    ...     evaluation = evaluate_run(folder, task)
-    >>> evaluation.concept_accuracy > 0.9, evaluation.concept_accuracy == evaluation.satisfaction
-    (True, True)
+    >>> evaluate_run("runs/none")  # `train_task` shows one that is there
+    Traceback (most recent call last):
+    doxa.errors.RunError: runs/none is not a run: it has no run.json; train one with doxa train
     """
     run, task, model = open_run(path, task, semantics)
     measured = measure(task, model, seed=run.seed)

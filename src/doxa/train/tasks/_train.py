@@ -183,7 +183,11 @@ def train_task(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = train_task(task, "exact", folder, settings=["steps=100", "learning_rate=0.1"], progress=False)
     ...     run.metrics_at(100)["loss"] < 0.2
+    ...     doxa.train.evaluate_run(folder, task).satisfaction > 0.9
+    ...     doxa.train.write_task_report([folder]).name
     True
+    True
+    'report.html'
     """
     chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
     config = configured(task, semantics, settings, source=source, data=data)
