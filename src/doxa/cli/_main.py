@@ -125,8 +125,9 @@ def _subcommand(command: type) -> Any:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; errors that are expected become one line and an exit code."""
     try:
-        command = tyro.cli(
-            Union[tuple(map(_subcommand, EXAMPLES))],  # type: ignore[arg-type]  # noqa: UP007
+        commands: Any = Union[tuple(map(_subcommand, EXAMPLES))]  # noqa: UP007
+        command: Any = tyro.cli(
+            commands,
             prog="doxa",
             description="Background knowledge for neural networks.",
             args=arguments,

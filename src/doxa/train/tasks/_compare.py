@@ -141,10 +141,11 @@ def compare_task(
                 process.start()
                 theirs.close()
                 running[ours] = word, process
-            for ready in connection.wait(list(running), timeout=1.0):
+            finished: list[Any] = connection.wait(list(running), timeout=1.0)
+            for ready in finished:
                 word, process = running.pop(ready)
                 try:
-                    outcome = ready.recv()
+                    outcome: Any = ready.recv()
                 except EOFError:
                     outcome = "its process ended before it was done, perhaps for lack of memory; --jobs 1 needs less"
                 process.join()
