@@ -153,7 +153,7 @@ def _run(command: Any) -> int:
     try:
         return int(command.run())
     except SystemExit as error:
-        if type(error) is not SystemExit:  # it has said why
+        if error.__cause__ is not None:  # it has said why
             raise
         raise ConfigError(f"the program of a task ended this command: sys.exit({error.code!r})") from error
     except RuntimeError as error:

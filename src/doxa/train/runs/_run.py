@@ -98,7 +98,7 @@ class Run:
                 raise RunError(f"{self.path} is not a run: it has no run.json; {_nearby(self.path)}") from error
             raise RunError(f"{file} is damaged ({error}); put back a copy of it") from error
         self.config, self.seed, self.versions = dict(about.config), about.seed, dict(about.versions)
-        self.machine, self.command, self.started = dict(about.machine), about.command, about.started
+        self.machine, self.command, self.started = dict(about.machine), list(about.command), about.started
         self._checkpoints = self.path / "checkpoints"
         self._metrics = self.path / "metrics.jsonl"
         self._last: Checkpoint | None = None  # where the run stands: what was resumed from or saved last

@@ -164,20 +164,12 @@ def clean_exit() -> Iterator[None]:
     """
     try:
         yield
-    except KeyboardInterrupt as error:
-        message, code = str(error) or "interrupted", 130
-    except DoxaError as error:
-        message, code = str(error), 1
-    except OSError as error:
-        message, code = f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
-    else:
-        return
-    print(message, file=sys.stderr)
-    raise Ended(code)
-
-
-class Ended(SystemExit):
-    """The end of a program that has said why."""
+    except (KeyboardInterrupt, DoxaError, OSError) as error:
+        message = str(error) or "interrupted"
+        if isinstance(error, OSError) and error.filename:
+            message = f"{error.filename}: {error.strerror}"
+        print(message, file=sys.stderr)
+        raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from error
 
 
 def _score(best: str | None, measured: Mapping[str, float]) -> float | None:
