@@ -154,7 +154,7 @@ def _metrics(line: bytes) -> dict[str, Any]:
         step = numbers.pop("step")
     except (AttributeError, KeyError, RecursionError) as error:
         raise ValueError(f"no object with a step ({error})") from error
-    if type(step) is not int or not all(type(value) in (int, float) for value in numbers.values()):
+    if type(step) is not int or not all(isinstance(value, int | float) for value in numbers.values()):
         raise ValueError("a metric is no number")
     return {"step": step, **numbers}
 

@@ -74,12 +74,12 @@ def unpack(tensors: Mapping[str, Tensor], skeleton: Any) -> Any:
             return torch.view_as_complex(tensors[name])
         case {"array": str(name)} if name in tensors:
             return tensors[name].numpy()
-        case {"dict": list(pairs)} | {"counter": list(pairs)} | {"ordered": list(pairs)}:
+        case {"dict": list(pairs)} | {"counter": list(pairs)} | {"ordered": list(pairs), "metadata": _}:
             found = {unpack(tensors, key): unpack(tensors, value) for key, value in pairs}
             if "ordered" not in skeleton:
                 return Counter(found) if "counter" in skeleton else found
             ordered = OrderedDict(found)
-            if (metadata := skeleton.get("metadata")) is not None:
+            if (metadata := skeleton["metadata"]) is not None:
                 ordered._metadata = unpack(tensors, metadata)  # type: ignore[attr-defined]
             return ordered
     raise RunError(f"not a piece of a state tree: {str(skeleton)[:80]!r}; was the file written by a newer doxa?")
