@@ -35,7 +35,7 @@ class Doctor(Limited):
         if folders and len(self.sources) > 1:
             raise ConfigError("one run is examined at a time; name one run folder, or knowledge files")
         if folders:
-            found = examine_run(folders[0], self.logic)
+            found = examine_run(folders[0], self.logic, seconds=self.limit)
         else:
             found = examine(
                 load_files(self.sources),
@@ -43,6 +43,7 @@ class Doctor(Limited):
                 quantifier=self.quantifier,
                 draws=self.draws,
                 objects=self.objects if self.objects is not None else self._batch_size(),
+                seconds=self.limit,
             )
         document = {"logic": found.logic, "findings": [asdict(f) for f in found.findings], "notes": found.notes}
         return self.answer(document, str(found))

@@ -164,7 +164,10 @@ def _run(command: Any) -> int:
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise an error in the main thread after so many seconds, and again each second if it was caught."""
+    """Raise an error in the main thread a second after the limit, and again each second if it was caught.
+
+    In that second a command may stop by itself, and say what it knows by then.
+    """
     if seconds is None or not hasattr(signal, "setitimer"):
         yield
         return
@@ -175,7 +178,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         raise BudgetError("limit", f"could not decide within {seconds:g} seconds; allow more with --limit")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    signal.setitimer(signal.ITIMER_REAL, seconds + 1.0, 1.0)
     try:
         yield
     finally:

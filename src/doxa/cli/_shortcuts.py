@@ -44,6 +44,7 @@ class Shortcuts(AboutFiles, Limited):
             limit=self.maps,
             joint=self.joint,
             budget=replace(LIMITS, worlds=self.worlds),
+            seconds=self.limit,
         )
         return self.answer(_json(found), str(found))
 
