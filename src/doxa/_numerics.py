@@ -15,6 +15,7 @@ infinite. Everything here is made of plain differentiable operations, apart from
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,18 +25,14 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from doxa.errors import ConfigError
 
-__all__ = ["cap", "lift", "log1mexp", "lower", "merge_dims", "root", "safe_log", "size_of", "truth", "with_derivatives"]
-
 Dims = int | tuple[int, ...] | None
 
 
 def cap(x: Tensor, eps: float | None = None) -> float:
     """The cap ε for a tensor: ``eps`` if given, else the machine epsilon of its dtype.
 
-    >>> cap(torch.zeros(1, dtype=torch.float64)) == torch.finfo(torch.float64).eps
-    True
-    >>> cap(torch.zeros(1), 1e-3)
-    0.001
+    >>> cap(torch.zeros(1)) == torch.finfo(torch.float32).eps, cap(torch.zeros(1), 1e-3)
+    (True, 0.001)
     """
     if eps is None:
         return torch.finfo(x.dtype).eps
@@ -56,21 +53,12 @@ def truth(x: Tensor) -> Tensor:
 
 
 def lift(x: Tensor, low: float | Tensor) -> Tensor:
-    """``max(x, low)`` in value, but with derivative 1 everywhere.
-
-    >>> x = torch.tensor([0.0, 0.5], requires_grad=True)
-    >>> y = lift(x, 0.1); y.sum().backward(); y.detach(), x.grad
-    (tensor([0.1000, 0.5000]), tensor([1., 1.]))
-    """
+    """``max(x, low)`` in value, but with derivative 1 everywhere."""
     return x + (low - x.detach()).clamp_min_(0)
 
 
 def lower(x: Tensor, high: float | Tensor) -> Tensor:
-    """``min(x, high)`` in value, but with derivative 1 everywhere: for results that rounding puts above ``high``.
-
-    >>> lower(torch.tensor([0.5, 1.0000001]), 1)
-    tensor([0.5000, 1.0000])
-    """
+    """``min(x, high)`` in value, but with derivative 1 everywhere: for results that rounding puts above ``high``."""
     return x - (x.detach() - high).clamp_min_(0)
 
 
@@ -114,8 +102,9 @@ def root(x: Tensor, q: float | Tensor, eps: float | None = None, unit: Tensor | 
     if isinstance(q, float) and q == 1:
         return x
     tiny = torch.finfo(x.dtype).tiny
-    # With q near 1 the floor is less than any float, and at the smallest float the slope is below its cap.
-    floor = unit * cap(x, eps) ** (1 / (1 - (q.detach() if isinstance(q, Tensor) else q)))
+    # With q near 1 the floor is less than any float, and at the smallest float the slope is below its cap. A learnable
+    # q is in float32, where the smallest float64 would be 0.
+    floor = unit * cap(x, eps) ** (1 / (1 - (q.detach().to(x.dtype) if isinstance(q, Tensor) else q)))
     capped = lift(x, floor.clamp_min(tiny) if isinstance(floor, Tensor) else max(floor, tiny)).pow(q)
     if isinstance(q, float) and q >= 0.5 and isinstance(unit, float):
         # below the floor x^q < ε, so 0 is the only value to put right
@@ -124,17 +113,10 @@ def root(x: Tensor, q: float | Tensor, eps: float | None = None, unit: Tensor | 
 
 
 def size_of(x: Tensor, dim: Dims) -> int:
-    """How many elements a reduction of ``x`` over ``dim`` joins (``None``: all of them).
-
-    >>> size_of(torch.zeros(2, 3, 4), (0, -1)), size_of(torch.zeros(2, 3), None)
-    (8, 6)
-    """
+    """How many elements a reduction of ``x`` over ``dim`` joins (``None``: all of them)."""
     if dim is None:
         return x.numel()
-    n = 1
-    for d in (dim,) if isinstance(dim, int) else dim:
-        n *= x.shape[d]
-    return n
+    return math.prod(x.shape[d] for d in ((dim,) if isinstance(dim, int) else dim))
 
 
 def merge_dims(x: Tensor, dim: Dims) -> tuple[Tensor, int]:
@@ -182,7 +164,8 @@ class _BackwardAndForward(_Backward):
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
         output, *inputs = ctx.saved_tensors
         slopes = ctx.derivatives(output, *inputs)
-        parts = [d * t for d, t in zip(slopes, tangents[2:], strict=True) if t is not None]
+        given = [(d, t) for d, t in zip(slopes, tangents[2:], strict=True) if t is not None]
+        parts = [(d * t).sum_to_size(output.shape) for d, t in given]
         if tangents[0] is not None:
             parts.append(tangents[0])
         return torch.stack(parts).sum(0)
@@ -193,7 +176,7 @@ def with_derivatives(value: Tensor, derivatives: Callable[..., tuple[Tensor, ...
 
     For implicit functions, whose derivative is known in closed form while the derivative of each step of their
     evaluation overflows. The derivatives are differentiable functions themselves, so the second derivative is right
-    too. ``value`` and all inputs have one shape.
+    too. All inputs have one shape, that of ``value`` but for axes that it has been summed over to length 1.
 
     >>> x = torch.tensor([4.0], requires_grad=True)
     >>> y = with_derivatives(x.detach().sqrt(), lambda y, x: (0.5 / y,), x)

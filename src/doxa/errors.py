@@ -17,7 +17,23 @@ __all__ = [
     "ProblemError",
     "RunError",
     "RunWarning",
+    "visible",
 ]
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""A text that may be shown on a terminal: control and other invisible characters are written as escapes.
+
+    Args:
+        text: what came from a file, a name or a user.
+        keep: characters that stay as they are, such as line breaks.
+
+    >>> print(visible("owl\x1b[2J"), visible("a\u202eb"))
+    owl\x1b[2J a\u202eb
+    """
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text])
 
 
 class DoxaError(Exception):

@@ -19,7 +19,7 @@ def test_every_configuration_of_every_experiment_is_listed(capsys: pytest.Captur
         start = lines.index(f"{name}: {experiment.about}") + 1
         shown = [line.split()[0] for line in lines[start : start + len(experiment.entries)]]
         assert shown == [entry.name for entry in experiment.entries]
-    assert main(["reproduce", "all", "--json"]) == 0
+    assert main(["reproduce", "list", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {name: len(e["configurations"]) for name, e in found.items()} == {
         name: len(e.entries) for name, e in EXPERIMENTS.items()

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from doxa.data import MNIST, Batches, digits_task, normalize
-from doxa.data._digits import reference_accuracy
 from doxa.errors import ConfigError, DataError, ProblemError
 from doxa.problem import addition, multiplication, remainder
-from doxa.reproduce.digits._baselines import DigitsBaseline
+from doxa.reproduce._reading import DigitsBaseline, reference
 
 
 def marked(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -91,13 +90,9 @@ def test_the_seed_decides_who_is_with_whom(mnist: MNIST) -> None:
 
 
 def test_reference() -> None:
-    assert reference_accuracy(2) == pytest.approx(0.9801)
-    assert reference_accuracy(30) == pytest.approx(math.prod([0.99] * 30))
-    assert reference_accuracy(5, 0.5) == 1 / 32
-    with pytest.raises(ConfigError, match="digits is 0"):
-        reference_accuracy(0)
-    with pytest.raises(ConfigError, match=r"accuracy 1\.5"):
-        reference_accuracy(2, 1.5)
+    assert reference(1) == "0.99^2: 98.01"
+    power, percentage = reference(15).split(": ")
+    assert power == "0.99^30" and float(percentage) == pytest.approx(100 * math.prod([0.99] * 30), abs=0.005)
 
 
 def test_bad_arguments(mnist: MNIST) -> None:

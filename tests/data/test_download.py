@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from doxa._files import write_atomic
-from doxa.data._download import download
-from doxa.data._progress import transfer
+from doxa.data._sources import download, transfer
 from doxa.errors import DataError
 
 BODY = random.Random(3).randbytes(300_000)
@@ -124,7 +123,7 @@ def test_no_such_file_no_such_server(serve: Serve, part: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from doxa.data._download import download
+from doxa.data._sources import download
 download(sys.argv[1], Path(sys.argv[2]), len, progress=False, timeout=300)
 """
 

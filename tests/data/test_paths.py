@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.data.warcraft import write_warcraft
 from torch import Tensor, nn
 
 from doxa.data import PathMaps, map_tiles, optimal_paths, read_warcraft, terrain_maps
 from doxa.data._paths import same_paths
-from doxa.data._paths_files import write_warcraft
 from doxa.errors import ConfigError, DataError
 from doxa.problem import cheapest_paths
 

@@ -168,3 +168,19 @@ def test_a_million_points_of_implications(implication, edge_points_of):
         generator = torch.Generator().manual_seed(1)
         a, c = edges[torch.randint(len(edges), (2, 10**6), generator=generator)]
         check(implication, a, c, times=2e3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("p", [0.9999, 0.99, 1.01, 1.0001, 1.000002])
+def test_a_learnable_exponent_next_to_one(p, dtype):
+    """The parameter is in float32; a floor computed there must not become 0 beside float64 truth values."""
+    exponent = fz.Learnable(p, low=0.0, high=1.0) if p < 1 else fz.Learnable(p, low=1.0)
+    norms = [family(exponent) for family in (fz.Yager, fz.AczelAlsina, fz.Dombi)]
+    means = (fz.GeneralizedMean, fz.GeneralizedMeanError, fz.UnboundedYager, fz.UnboundedYagerSum)
+    reductions = [f for t in norms for f in (t.reduce, t.dual.reduce)] + [mean(exponent) for mean in means]
+    for reduction in [*reductions, fz.YagerNegation(exponent)]:
+        for value in (0.0, 1.0, 1e-45, 1 - 2**-24):
+            x = torch.full((3,), value, dtype=dtype, requires_grad=True)
+            result = reduction(x).sum()
+            for gradient in torch.autograd.grad(result, [x, exponent.raw], allow_unused=True):
+                assert gradient is None or bool(gradient.isfinite().all())

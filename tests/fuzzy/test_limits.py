@@ -135,3 +135,11 @@ def test_schweizer_sklar_keeps_small_truths(lam):
         inside = Fraction(x.item()) ** lam + Fraction(y.item()) ** lam - 1
         log = math.log(inside.numerator) - math.log(inside.denominator) if inside > 0 else -math.inf
         assert fz.SchweizerSklar(float(lam))(x, y).item() == pytest.approx(math.exp(log / lam), rel=1e-4)
+
+
+@pytest.mark.parametrize("lam", [2.0, 5.0, 50.0, 1e4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_schweizer_sklar_from_certainty(lam, dtype):
+    """R(1, c) = c to the last bit, for truths too small for their logarithms too."""
+    c = torch.cat([torch.logspace(-44, 0, 500, dtype=dtype), torch.linspace(0, 1, 500, dtype=dtype)])
+    assert torch.equal(fz.SchweizerSklar(lam).residuum(torch.ones_like(c), c), c)

@@ -17,7 +17,7 @@ from torch import Tensor
 from doxa import fuzzy as fz
 from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy.operators._logspace import LogConjunction
-from doxa.fuzzy.operators._stable import StableAggregator
+from doxa.fuzzy.operators._wrapped import StableAggregator
 from doxa.fuzzy.quantifiers._folds import Counting, Gathered, connective_fold, quantifier_fold
 from doxa.logic import Interpretation, logits, probs
 from doxa.logic.tensor._plan import TensorPlan

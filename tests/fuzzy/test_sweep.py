@@ -16,7 +16,7 @@ from torch import Tensor
 
 from doxa import fuzzy as fz
 from doxa.fuzzy.operators._parameters import learnables
-from doxa.fuzzy.operators._stable import StableAggregator
+from doxa.fuzzy.operators._wrapped import StableAggregator
 
 SMALL = [5e-324, 1e-300, 1e-45, 1e-20, 1e-8, 1e-3, 0.1, 0.5]
 NEAR_ONE = [0.85, 0.9, 0.99, 1 - 1e-7, 1 - 2**-53, 1.0, 1 + 2**-52, 1 + 1e-7, 1.01, 1.1, 1.17]

@@ -27,7 +27,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 
-from doxa.errors import KnowledgeError
+from doxa.errors import KnowledgeError, visible
 from doxa.logic import parse
 
 SECONDS = 20.0
@@ -82,7 +82,9 @@ fact !smokes(bob); fact smokes("New York")
 forall d, e: Digit. d + e = 9 -> d = 9 - e
 """
 ALPHABET = "abxyPQ019_ \t\n\"'#;:,.()[]{}=!<>-+*/|&~?^%$@\\`¬∧∨→↔∀∃∈≤≥≠⊤⊥⊕…≔·×−雨𝒳"
-ALPHABET += "\u00a0\u0301\u200b\u2028\x00\x0b\x0c\x1b\x85\ufeff"
+CONTROLS = "\x00\x07\x08\x0b\x0c\r\x1b\x7f\x85\x9b\u061c\u200b\u200e\u202a\u202e\u2028\u2066\u2069\ufeff"
+TWINS = dict(zip("aceopxyAHKx", "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0391\u041d\u041a\uff58", strict=True))
+ALPHABET += "\u00a0\u0301" + CONTROLS
 WORD = re.compile(r'"[^"\n]*"|\w+|\s+|<->|<=>|->|=>|:=|!=|<=|>=|//|\.\.|.', re.DOTALL)
 HARD = [
     "0",
@@ -243,9 +245,17 @@ def splice(rng: random.Random, text: str) -> str:
     return text[:at] + other[start:end] + text[until:]
 
 
-def insert(rng: random.Random, text: str) -> str:
+def insert(rng: random.Random, text: str, piece: str | None = None) -> str:
     at, until = cut(rng, text, rng.choice((0, 1)))
-    return text[:at] + rng.choice(ALPHABET) + text[until:]
+    return text[:at] + (piece or rng.choice(ALPHABET)) + text[until:]
+
+
+def disguise(rng: random.Random, text: str) -> str:
+    """Put a control or an escape sequence somewhere, or letters that look like those they replace."""
+    if rng.random() < 0.5:
+        return insert(rng, text, rng.choice((*CONTROLS, "\x1b[2J", '"\x1b]0;x\x07"', "# \u202e")))
+    start, end = cut(rng, text, rng.choice((1, 5, 60)))
+    return text[:start] + "".join([TWINS.get(c, c) for c in text[start:end]]) + text[end:]
 
 
 def flip(rng: random.Random, text: str) -> str:
@@ -297,6 +307,7 @@ MUTATIONS: tuple[Callable[[random.Random, str], str], ...] = (
     move,
     splice,
     insert,
+    disguise,
     flip,
     change_words,
     change_words,
@@ -327,20 +338,29 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def shown(printed: str) -> None:
+    """Want a text that does no more to a terminal than to stand on it."""
+    if visible(printed, keep="\n\t") != printed:
+        raise AssertionError(f"shows what cannot be seen: {printed!r}")
+
+
 def attempt(text: str, thorough: bool, file: str | None = None) -> str:
     """Read a text and say what became of it; anything but ``KnowledgeError`` is not caught.
 
     A thorough attempt also lints, and reads back what was read and printed.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             kb = parse(text, file=file, warn=thorough)
+        for warning in caught:
+            shown(str(warning.message))
     except KnowledgeError as error:
         if not error.diagnostics:
             raise AssertionError(f"an error without diagnostics: {error}") from error
         for diagnostic in error.diagnostics:
             span = diagnostic.span
+            shown(diagnostic.render())
             if not diagnostic.message or diagnostic.severity != "error" or not diagnostic.render():
                 raise AssertionError(f"an empty diagnostic: {diagnostic!r}") from error
             if (
@@ -352,6 +372,8 @@ def attempt(text: str, thorough: bool, file: str | None = None) -> str:
                 raise AssertionError(f"a diagnostic without a place: {diagnostic!r}") from error
         return "refused"
     if thorough:
+        for printed in (str(kb), kb.unicode(), kb.latex()):
+            shown(printed)
         again = parse(str(kb), warn=False)
         if again != kb:
             raise AssertionError(f"prints as another knowledge base:\n{kb}\nwhich is read as:\n{again}")

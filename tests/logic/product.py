@@ -17,7 +17,7 @@ from tests.logic import naive
 from torch import Tensor
 
 from doxa.logic import And, Call, Compare, Expr, Iff, Implies, Let, Name, Not, Or, Quantifier, Truth, Xor
-from doxa.logic.tensor._algebra import Accumulator, Monoid
+from doxa.logic.tensor._algebra import Accumulator, Algebra, Monoid
 
 State = tuple[Tensor, ...]
 
@@ -77,7 +77,7 @@ def _mean_error(s: Tensor, n: int | Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Product:
+class Product(Algebra):
     """The algebra."""
 
     name: str = "product"

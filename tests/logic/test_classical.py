@@ -33,7 +33,7 @@ from doxa.logic import (
     truth,
     variables,
 )
-from doxa.logic.tensor._classical import CLASSICAL
+from doxa.logic.tensor._algebra import CLASSICAL
 from doxa.logic.tensor._plan import TensorPlan
 
 SEEDS = st.integers(0, 2**32)

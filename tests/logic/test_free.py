@@ -1,8 +1,7 @@
 """Free variables and the leading quantifiers."""
 
 from doxa.logic import Call, Let, Name, Quantifier, Sort, exists, forall, leading_foralls, variables, within
-from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._free import free_variables
+from doxa.logic.syntax._binders import Group, free_variables
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.syntax._tree import Arith, Compare
 

@@ -190,7 +190,9 @@ def test_what_networks_return(axiom: str, bindings: dict[str, Any], message: str
 def test_a_network_that_fails_says_where_it_was_called() -> None:
     with pytest.raises(RuntimeError) as caught:
         truth(KB["bright"], Interpretation(KB, bright=logits(nn.Linear(3, 1))), Image=IMAGES)
-    assert caught.value.__notes__ == ["in what bright(Image) is bound to, called on shapes ((4, 10),)"]
+    assert caught.value.__notes__ == [
+        "in what bright(Image) is bound to, called on Image with a tensor of shape (4, 10) and dtype float32"
+    ]
 
 
 def test_objects_without_features() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from doxa.errors import KnowledgeError
+from doxa.errors import BudgetError, KnowledgeError
 from doxa.logic import (
     CNF,
     And,
@@ -156,7 +156,7 @@ def test_counting_by_table_and_by_enumeration_agree() -> None:
     few, many = [Call(f"x{i}") for i in range(12)], [Call(f"x{i}") for i in range(17)]
     assert count(Count("exactly", 4, few)) == 495
     assert count(And(Count("exactly", 4, few), *many[12:])) == 495  # 17 atoms: one by one
-    with pytest.raises(KnowledgeError, match="more than 100 models"):
+    with pytest.raises(BudgetError, match="more than 100 models"):
         count(Or(*many), limit=100)
 
 

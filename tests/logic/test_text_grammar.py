@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from tests.logic.strategies import SOFT_WORDS, trees
 
-from doxa.logic import Expr, KnowledgeBase, load, parse
+from doxa.logic import Axiom, Expr, KnowledgeBase, Predicate, Rows, Sort, load, parse
 from doxa.logic.syntax._words import RESERVED
-from doxa.logic.text._builder import Builder, FactItem, RuleItem
+from doxa.logic.text._builder import Builder, FactItem
 from doxa.logic.text._grammar import GRAMMAR
 from doxa.logic.text._lalr import run, table
 from doxa.logic.text._lexer import Vocabulary, tokens
@@ -31,7 +31,7 @@ def statements(text: str) -> list[Any]:
 
 def formula(text: str) -> Expr:
     (item,) = statements(text)
-    assert isinstance(item, RuleItem)
+    assert isinstance(item, Axiom)
     return item.formula
 
 
@@ -280,7 +280,8 @@ def test_every_kind_of_statement() -> None:
         [weight, weight 3] rain
         """
     )
-    kinds = [type(item).__name__.removesuffix("Item") for item in items]
+    first = [item[0] if isinstance(item, list) else item for item in items]
+    kinds = [type(item).__name__.removesuffix("Item") for item in first]
     assert kinds == [
         *["Sort"] * 3,
         "Constant",
@@ -291,9 +292,9 @@ def test_every_kind_of_statement() -> None:
         *["Fact"] * 3,
         *["Facts"] * 2,
         "Include",
-        *["Rule"] * 6,
+        *["Axiom"] * 6,
     ]
-    rules = [(i.name, i.weight, i.learnable) for i in items if isinstance(i, RuleItem)]
+    rules = [(i.name if i.named else None, i.weight, i.learnable) for i in items if isinstance(i, Axiom)]
     assert rules == [
         ("one", 0.5, False),
         (None, 1.0, True),
@@ -302,10 +303,11 @@ def test_every_kind_of_statement() -> None:
         ("weight", 1.0, False),
         ("weight", 3.0, False),
     ]
-    assert items[4].predicates == [("rain", []), ("likes", ["Person", "Person"]), ("snow", [])]
-    assert not items[4].closed and items[8].closed and items[8].predicates == [("known", ["Person"]), ("odd", [])]
+    person = Sort("Person")
+    assert items[4] == [Predicate("rain"), Predicate("likes", (person, person)), Predicate("snow")]
+    assert items[8] == [Predicate("known", (person,), closed=True), Predicate("odd", closed=True)]
     assert [i.weight for i in items if isinstance(i, FactItem)] == [0.5, 1.0, 2.0]
-    assert items[7].fields == [("objects", "Object", True), ("label", "Int", False)]
+    assert items[7] == [Rows("scenes", (("objects", Sort("Object"), True), ("label", Sort("Int"), False)))]
     assert [str(i.formula) for i in items if isinstance(i, FactItem)] == ["likes(ann, bob)", "!rain", "!rain"]
     assert [i.header for i in items[12:14]] == [False, True]
 

@@ -42,7 +42,7 @@ from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._tree import as_expr
 from doxa.logic.syntax._walk import fold
-from doxa.logic.text._builder import Builder, RuleItem
+from doxa.logic.text._builder import Builder
 from doxa.logic.text._lalr import Unexpected, run, table
 from doxa.logic.text._lexer import Vocabulary, tokens
 
@@ -55,7 +55,7 @@ def parsed(text: str) -> Expr:
     builder = Builder()
     run(table(), tokens(text, Vocabulary(builder.share)), builder)
     (item,) = builder.items
-    assert isinstance(item, RuleItem)
+    assert isinstance(item, Axiom)
     return item.formula
 
 

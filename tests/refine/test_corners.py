@@ -103,3 +103,14 @@ def test_best_of_implications(ordinary: fz.TNorm, direction: str) -> None:
         assert (after >= before - 1e-9).all() if direction == "up" else (after <= before + 1e-9).all()
     with pytest.raises(ConfigError, match="an implication has no constants; hold a side"):
         rho.best(t, 0.1, torch.ones(3, 1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_certainty_is_met_without_rounding(ordinary: fz.TNorm, dtype: torch.dtype) -> None:
+    """T is 1 only where all its arguments are, S is 0 only where all of them are."""
+    t = torch.rand(2000, 4, dtype=dtype, generator=torch.Generator().manual_seed(4))
+    assert torch.equal(refinement(ordinary)(t, 1.0), torch.ones_like(t))
+    assert torch.equal(refinement(ordinary.dual)(t, 0.0), torch.zeros_like(t))
+    moving = t.clone().requires_grad_()
+    refinement(ordinary)(moving, 1.0).sum().backward()
+    assert moving.grad is not None and bool(moving.grad.isfinite().all())

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from doxa import fuzzy as fz
 from doxa.refine import Refinement, refinement
-from doxa.refine._junction import Junction
+from doxa.refine._base import Junction
 
 Operator = Callable[[Tensor], Tensor]
 

@@ -15,7 +15,7 @@ from doxa.errors import ConfigError
 from doxa.logic import CNF, And, Call, Count, Expr, Iff, Implies, Not, Or, Truth, Xor, parse, propositions
 from doxa.logic.sat._evaluate import evaluate as classical
 from doxa.refine import Refine, refinement
-from doxa.refine._combine import COMBINATIONS
+from doxa.refine._engine import COMBINATIONS
 
 A, B, C, D, E = propositions("a b c d e")
 LOGICS = ["godel", "lukasiewicz", "product"]

@@ -15,16 +15,16 @@ from doxa.data import MNIST, write_idx
 from doxa.errors import ConfigError, RunError
 from doxa.problem import addition
 from doxa.reproduce import ADDITION
-from doxa.reproduce.addition._amortized import (
+from doxa.reproduce._amortized import (
     AMORTIZED_ENTRIES,
     AmortizedAdditionConfig,
     Learner,
     load_learner,
     make_engine,
     measure,
-    train_amortized_addition,
 )
-from doxa.reproduce.addition._explanations import explanation_figures
+from doxa.reproduce._experiment import train
+from doxa.reproduce._explanations import explanation_figures
 from doxa.train import Run
 
 SHORT = AmortizedAdditionConfig(
@@ -41,7 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "trained"
-    train_amortized_addition(SHORT, path, seed=0, data=data, progress=False)
+    train(SHORT, path, seed=0, data=data, progress=False)
     return path
 
 
@@ -63,13 +63,13 @@ def test_a_killed_run_goes_on_to_the_bit(data: Path, tmp_path: Path) -> None:
     """A prior with a memory, pretraining, a curve: everything that has a state comes back."""
     config = replace(SHORT, variant="explain", model="mlp", hidden=16, steps=40, pretrain=15, decay=40, curve=20)
     config = replace(config, samples=20, save_every=10, shift=1)
-    whole = train_amortized_addition(config, tmp_path / "whole", seed=0, data=data, progress=False)
+    whole = train(config, tmp_path / "whole", seed=0, data=data, progress=False)
     names = {"accuracy", "neural", "first_pairing", "first_neural", "digit_accuracy", "divergence"}
     assert set(whole.metrics) == names | {f"{name} at 20" for name in names} | {"loss", "perception", "inference"}
     assert whole.prefix_step == 5 and whole.prefix["perception"] == 0  # pretraining
     with killed_at(18):
-        train_amortized_addition(config, tmp_path / "parts", seed=0, data=data, progress=False)
-    parts = train_amortized_addition(config, tmp_path / "parts", seed=0, data=data, progress=False)
+        train(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    parts = train(config, tmp_path / "parts", seed=0, data=data, progress=False)
     assert parts.metrics == whole.metrics
     assert Run.open(tmp_path / "parts").metrics_at(40) == Run.open(tmp_path / "whole").metrics_at(40)
 
@@ -85,7 +85,7 @@ def test_settings_are_chosen_without_the_test_digits(data: Path, tmp_path: Path)
     write_idx(other / "t10k-labels-idx1-ubyte", labels.to(torch.uint8))
     config = replace(SHORT, steps=5, pretrain=2, validation=500, batch_size=8)
     found = [
-        train_amortized_addition(config, tmp_path / name, seed=0, data=folder, progress=False).metrics
+        train(config, tmp_path / name, seed=0, data=folder, progress=False).metrics
         for name, folder in (("a", data), ("b", other))
     ]
     assert found[0] == found[1]
@@ -158,7 +158,7 @@ def test_explanations_are_drawn(data: Path, trained: Path, tmp_path: Path, capsy
 
 def test_explanations_need_a_model_that_explains(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "predicts"
-    train_amortized_addition(replace(SHORT, variant="predict", steps=2), path, seed=0, data=data, progress=False)
+    train(replace(SHORT, variant="predict", steps=2), path, seed=0, data=data, progress=False)
     with pytest.raises(ConfigError, match="variant predict, which predicts sums and explains none"):
         explanation_figures(path, data=data)
     with pytest.raises(RunError):

@@ -13,7 +13,9 @@ from doxa.data import MNIST, write_idx
 from doxa.errors import ConfigError
 from doxa.exact import Elimination
 from doxa.problem import addition
-from doxa.reproduce.addition._exact import EXACT_ENTRIES, ExactAdditionConfig, measure, shifted, train_exact_addition
+from doxa.reproduce._addition import EXACT_ENTRIES, ExactAdditionConfig, measure
+from doxa.reproduce._experiment import train
+from doxa.reproduce._reading import shifted
 from doxa.train import Run
 
 
@@ -26,12 +28,12 @@ def test_digits_are_learnt_from_sums_and_a_killed_run_goes_on(data: Path, tmp_pa
     config = ExactAdditionConfig(
         digits=2, steps=100, batch_size=16, average=0.9, save_every=20, learning_rate=3e-3, warmup=5, shift=1
     )
-    whole = train_exact_addition(config, tmp_path / "whole", seed=0, data=data, progress=False)
+    whole = train(config, tmp_path / "whole", seed=0, data=data, progress=False)
     assert whole.metrics["digit_accuracy"] > 90
     assert set(whole.metrics) == {"loss", "accuracy", "first_pairing", "most_probable", "digit_accuracy"}
     with killed_at(47):
-        train_exact_addition(config, tmp_path / "parts", seed=0, data=data, progress=False)
-    parts = train_exact_addition(config, tmp_path / "parts", seed=0, data=data, progress=False)
+        train(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    parts = train(config, tmp_path / "parts", seed=0, data=data, progress=False)
     assert parts.metrics == whole.metrics
     assert Run.open(tmp_path / "parts").metrics_at(100) == Run.open(tmp_path / "whole").metrics_at(100)
 
@@ -62,7 +64,7 @@ def test_settings_are_chosen_without_the_test_digits(data: Path, tmp_path: Path)
     write_idx(other / "t10k-labels-idx1-ubyte", labels.to(torch.uint8))
     config = ExactAdditionConfig(steps=10, validation=500, batch_size=8)
     found = [
-        train_exact_addition(config, tmp_path / name, seed=0, data=folder, progress=False).metrics
+        train(config, tmp_path / name, seed=0, data=folder, progress=False).metrics
         for name, folder in (("a", data), ("b", other))
     ]
     assert found[0] == found[1]
@@ -98,5 +100,5 @@ def test_entries_have_the_published_budget_of_digits() -> None:
         ExactAdditionConfig(digits=0)
     with pytest.raises(ConfigError, match="average is 1"):
         ExactAdditionConfig(average=1.0)
-    rates = [ExactAdditionConfig(warmup=5, decay=100).rate(i) for i in (0, 4, 50, 99)]
+    rates = [ExactAdditionConfig(warmup=5, decay=100).rate(1e-3, i) for i in (0, 4, 50, 99)]
     assert rates[0] < rates[1] > rates[2] > rates[3] > 0

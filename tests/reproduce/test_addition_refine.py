@@ -12,7 +12,7 @@ from doxa.cli import main
 from doxa.data import write_idx
 from doxa.errors import ConfigError
 from doxa.reproduce import ADDITION
-from doxa.reproduce.addition._refine import RefineAdditionConfig, addition_layer
+from doxa.reproduce._addition import RefineAdditionConfig, addition_layer
 from doxa.train import Run
 
 

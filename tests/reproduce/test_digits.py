@@ -15,7 +15,7 @@ import torch
 from doxa.data import MNIST, write_idx
 from doxa.errors import ConfigError, DataError
 from doxa.reproduce import train_digits
-from doxa.reproduce.digits._digits import DigitsConfig
+from doxa.reproduce._digits import DigitsConfig
 from doxa.train import Run
 from doxa.train.tasks._network import digit_network
 
@@ -98,7 +98,7 @@ def test_killed_and_started_again_it_ends_the_same(folder: Path, tmp_path: Path)
     program = f"""
 import sys
 from doxa.reproduce import train_digits
-from doxa.reproduce.digits._digits import DigitsConfig
+from doxa.reproduce._digits import DigitsConfig
 from doxa.data import MNIST
 config = DigitsConfig(steps=300, batch_size=20, validation=50, evaluate_every=10)
 train_digits(MNIST.load({str(folder)!r}, verify=False), sys.argv[1], config, progress=False).show()

@@ -16,17 +16,19 @@ from doxa.reproduce.figures._ascent import (
     CHOICE,
     CLAUSES,
     EXACT,
+    Branch,
+    Leaf,
     ascend,
     attempt,
+    godel_tree,
+    read_tree,
     reichenbach_end,
     reichenbach_path,
     stuck_godel,
     stuck_lukasiewicz,
 )
 from doxa.reproduce.figures._fuzzy import SIZES, SURFACES, vanishing_fractions
-from doxa.reproduce.figures._operator import operator_panels
-from doxa.reproduce.figures._surfaces import Panel, tiles
-from doxa.reproduce.figures._tree import Branch, Leaf, godel_tree, read_tree
+from doxa.reproduce.figures._surfaces import Panel, operator_panels, tiles
 
 Function = Callable[[Tensor, Tensor], Tensor]
 

@@ -12,9 +12,8 @@ from doxa.data import MNIST, normalize, split_indices
 from doxa.errors import ConfigError
 from doxa.problem import addition
 from doxa.reproduce import ADDITION, SUDOKU
-from doxa.reproduce.addition._exact import reference
-from doxa.reproduce.digits._baselines import DigitsBaseline
-from doxa.reproduce.digits._neural import NeuralConfig, train_neural
+from doxa.reproduce._experiment import train
+from doxa.reproduce._reading import DigitsBaseline, NeuralConfig, reference
 from doxa.train import Run
 
 SUMS = NeuralConfig("addition", 1, steps=120, batch_size=32, learning_rate=3e-3, hidden=64, save_every=30)
@@ -27,7 +26,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_sums_are_learnt_and_counted(data: Path, tmp_path: Path) -> None:
-    result = train_neural(SUMS, tmp_path, seed=1, data=data, progress=False)
+    result = train(SUMS, tmp_path, seed=1, data=data, progress=False)
     mnist, problem = MNIST.load(data, verify=False, progress=False), addition(1)
     network = DigitsBaseline(problem, 64)
     network.load_state_dict(Run.open(tmp_path).load().state["network"])
@@ -45,10 +44,10 @@ def test_sums_are_learnt_and_counted(data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("config", [SUMS, GRIDS])
 def test_killed_it_goes_on_with_the_same_bits(config: NeuralConfig, data: Path, tmp_path: Path) -> None:
-    whole = train_neural(config, tmp_path / "whole", seed=0, data=data, progress=False)
+    whole = train(config, tmp_path / "whole", seed=0, data=data, progress=False)
     with killed_at(config.steps // 2):
-        train_neural(config, tmp_path / "killed", seed=0, data=data, progress=False)
-    again = train_neural(config, tmp_path / "killed", seed=0, data=data, progress=False)
+        train(config, tmp_path / "killed", seed=0, data=data, progress=False)
+    again = train(config, tmp_path / "killed", seed=0, data=data, progress=False)
     assert again.metrics == whole.metrics
     states = [Run.open(tmp_path / name).load().state["network"] for name in ("whole", "killed")]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

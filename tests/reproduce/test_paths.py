@@ -8,17 +8,16 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from tests.data.warcraft import write_warcraft
 from torch import Tensor
 
 from doxa.amortized import AmortizedReasoner
 from doxa.data import map_tiles, optimal_paths, terrain_maps
-from doxa.data._paths_files import write_warcraft
 from doxa.errors import ConfigError, DataError
 from doxa.problem import Belief, shortest_path
 from doxa.reproduce import PATHS, reproduce
-from doxa.reproduce.paths import _experiment as paths
-from doxa.reproduce.paths._experiment import PathsConfig
-from doxa.reproduce.paths._methods import RLOO, ANeSI, ImplicitMLE, Method, hamming
+from doxa.reproduce import _paths as paths
+from doxa.reproduce._paths import RLOO, ANeSI, ImplicitMLE, Method, PathsConfig, hamming
 from doxa.train import Run
 
 SMALL = PathsConfig(
@@ -41,7 +40,7 @@ def before_training(config: PathsConfig) -> tuple[float, float]:
     training, _, test = paths.load_maps(config, None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        method = paths.make_method(config, training, torch.Generator().manual_seed(0))
+        method = paths.make_method(config, training.problem(), torch.Generator().manual_seed(0))
     loss = method(map_tiles(test.images), test.paths.flatten(1).long(), test.kinds.flatten(1).long())
     return paths.measure(method, test)["optimal"], loss.item()
 
@@ -53,7 +52,7 @@ SLOW = ("neural", "a-nesi", "a-nesi-rloo", "a-nesi-control")
 def test_every_method_learns(name: str, tmp_path: Path) -> None:
     config = CONFIGS[name]
     state = torch.random.get_rng_state()
-    result = paths.train_paths(config, tmp_path, seed=0, data=None, progress=False)
+    result = paths.train(config, tmp_path, seed=0, data=None, progress=False)
     assert torch.equal(torch.random.get_rng_state(), state), "the caller's random state is left as it is"
     found, (optimal, loss) = result.metrics, before_training(config)
     print(f"\n{name}: {optimal:.0f} % optimal and loss {loss:.2f} before, {found} after training")
@@ -66,12 +65,12 @@ def test_every_method_learns(name: str, tmp_path: Path) -> None:
     assert 40 < found["nearest_mean"] < 70
     if name == "supervised":
         assert found["tiles"] > 90
-    again = paths.train_paths(config, tmp_path, seed=0, data=None, progress=False)  # done already: only measured
+    again = paths.train(config, tmp_path, seed=0, data=None, progress=False)  # done already: only measured
     assert again.metrics == found
 
 
-@pytest.mark.parametrize("form", ["rloo", "sum", "control"])
-def test_gradients_are_those_of_the_expected_cost(form: Literal["rloo", "sum", "control"]) -> None:
+@pytest.mark.parametrize("name", ["rloo", "a-nesi-rloo", "a-nesi-control"])
+def test_gradients_are_those_of_the_expected_cost(name: Literal["rloo", "a-nesi-rloo", "a-nesi-control"]) -> None:
     """Against Σ_w p(w) · cost(w) over all worlds of a small grid, with an inference model that has learnt nothing."""
     problem, noise = shortest_path(3, 3, costs=(10, 25)), torch.Generator().manual_seed(0)
     random = torch.Generator().manual_seed(3)
@@ -83,11 +82,10 @@ def test_gradients_are_those_of_the_expected_cost(form: Literal["rloo", "sum", "
     exact = (chance * hamming(problem(worlds), cells.unsqueeze(1))).sum(-1).mean()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        method: Method = RLOO(problem, (3, 3), 300, noise)
-        if form != "rloo":
-            method = ANeSI(problem, (3, 3), form, 300, noise, concentration=1.0, channels=8, layers=1)
-            if form == "sum":
-                exact = exact + method.engine.loss(belief, cells).mean()
+        config = PathsConfig(name, 3, samples=300, concentration=1.0, channels=8, layers=1)
+        method: Method = (RLOO if name == "rloo" else ANeSI)(config, problem, noise)
+        if name == "a-nesi-rloo":
+            exact = exact + method.engine.loss(belief, cells).mean()
     (wanted,) = torch.autograd.grad(exact, logits, retain_graph=True)
     method.logits = lambda tiles: logits  # type: ignore[method-assign]
     tiles = torch.zeros(2, 9, 3, 8, 8)
@@ -112,7 +110,7 @@ def test_a_run_that_was_stopped_ends_the_same(
     config = replace(
         AMORTISED, method="a-nesi-rloo", pretrain=25, steps=45, maps=100, evaluate_every=5, batch_size=10, beliefs=8
     )
-    whole = paths.train_paths(config, tmp_path / "whole", seed=1, data=None, progress=False)
+    whole = paths.train(config, tmp_path / "whole", seed=1, data=None, progress=False)
     original, calls = getattr(owner, name), 0
 
     def failing(*arguments: Any, **named: Any) -> Tensor:
@@ -126,9 +124,9 @@ def test_a_run_that_was_stopped_ends_the_same(
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, failing)
         with pytest.raises(Stop):
-            paths.train_paths(config, tmp_path / "parts", seed=1, data=None, progress=False)
+            paths.train(config, tmp_path / "parts", seed=1, data=None, progress=False)
     assert Run.open(tmp_path / "parts").load().step < 45
-    parts = paths.train_paths(config, tmp_path / "parts", seed=1, data=None, progress=False)
+    parts = paths.train(config, tmp_path / "parts", seed=1, data=None, progress=False)
     assert parts.metrics == whole.metrics and parts.prefix == whole.prefix
     one, two = Run.open(tmp_path / "whole"), Run.open(tmp_path / "parts")
     assert one.metrics() == two.metrics()
@@ -138,8 +136,8 @@ def test_a_run_that_was_stopped_ends_the_same(
 
 def test_the_inference_model_is_held_fixed_after_pretraining(tmp_path: Path) -> None:
     config = replace(AMORTISED, method="a-nesi", pretrain=9, steps=10, maps=100, evaluate_every=1, beliefs=8)
-    paths.train_paths(config, tmp_path / "one", seed=0, data=None, progress=False)
-    paths.train_paths(replace(config, steps=12), tmp_path / "two", seed=0, data=None, progress=False)
+    paths.train(config, tmp_path / "one", seed=0, data=None, progress=False)
+    paths.train(replace(config, steps=12), tmp_path / "two", seed=0, data=None, progress=False)
     one, two = (Run.open(tmp_path / name).load().state["method"] for name in ("one", "two"))
     for key in one:
         assert torch.equal(one[key], two[key]) == key.startswith("engine."), key
@@ -148,7 +146,8 @@ def test_the_inference_model_is_held_fixed_after_pretraining(tmp_path: Path) -> 
 def test_the_gradient_of_imle_is_that_of_two_paths() -> None:
     """∂L/∂cost = (z(u - λ∇) - z(u)) / λ: with a long reach, the true path against the one that was found."""
     maps = terrain_maps("train", 6, size=6)
-    method = ImplicitMLE(maps.problem(), (6, 6), 1, torch.Generator().manual_seed(0), deviation=1e-6, reach=1e4)
+    config = PathsConfig("imle", 6, samples=1, deviation=1e-6, reach=1e4)
+    method = ImplicitMLE(config, maps.problem(), torch.Generator().manual_seed(0))
     tiles, cells = map_tiles(maps.images), maps.paths.flatten(1).long()
     random = torch.Generator().manual_seed(1)
     costs = (10 + 80 * torch.rand(6, 36, generator=random)).requires_grad_()
@@ -163,15 +162,15 @@ def test_the_gradient_of_imle_is_that_of_two_paths() -> None:
 def test_published_maps(tmp_path: Path) -> None:
     config = replace(SMALL, steps=3, maps=20, warcraft=True, batch_size=5)
     for split, n in (("train", 20), ("val", 2), ("test", 2)):
-        write_warcraft(terrain_maps(split, n, size=6, seed=9), tmp_path / "6x6", split)  # type: ignore[arg-type]
-    result = paths.train_paths(config, tmp_path / "run", seed=0, data=tmp_path, progress=False)
+        write_warcraft(terrain_maps(split, n, size=6, seed=9), tmp_path / "6x6", split)
+    result = paths.train(config, tmp_path / "run", seed=0, data=tmp_path, progress=False)
     assert 0 <= result.metrics["optimal"] <= 100
     with pytest.raises(DataError, match="name the folder"):
-        paths.train_paths(config, tmp_path / "a", seed=0, data=None, progress=False)
+        paths.train(config, tmp_path / "a", seed=0, data=None, progress=False)
     with pytest.raises(DataError, match="generates its maps"):
-        paths.train_paths(replace(config, warcraft=False), tmp_path / "b", seed=0, data=tmp_path, progress=False)
+        paths.train(replace(config, warcraft=False), tmp_path / "b", seed=0, data=tmp_path, progress=False)
     with pytest.raises(DataError, match="has 20 train maps, expected 30"):
-        paths.train_paths(replace(config, maps=30), tmp_path / "c", seed=0, data=tmp_path, progress=False)
+        paths.train(replace(config, maps=30), tmp_path / "c", seed=0, data=tmp_path, progress=False)
 
 
 def test_entries(tmp_path: Path) -> None:
@@ -204,7 +203,7 @@ def test_optimal_paths_judge_plans() -> None:
     maps = terrain_maps("test", 30, size=6)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        method = paths.make_method(SMALL, maps, torch.Generator())
+        method = paths.make_method(SMALL, maps.problem(), torch.Generator())
     with torch.no_grad():
         plan = method.plan(map_tiles(maps.images))
     assert paths.measure(method, maps)["optimal"] == pytest.approx(

@@ -20,8 +20,8 @@ from torch import nn
 from doxa.data import MNIST
 from doxa.errors import DataError, RunError
 from doxa.reproduce import ADDITION, PATHS, SAME, SAT, SUDOKU, SUM9, VAE, Experiment, train_digits
-from doxa.reproduce.digits._digits import DigitsConfig
-from doxa.reproduce.paths import _experiment as paths
+from doxa.reproduce import _paths as paths
+from doxa.reproduce._digits import DigitsConfig
 from doxa.train import Result, Run, check_prefix, config_values, load_config
 
 RESULTS = Path(__file__).parents[2] / "results"

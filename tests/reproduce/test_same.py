@@ -21,12 +21,18 @@ from doxa.cli import main
 from doxa.data import split_indices, write_idx
 from doxa.errors import ConfigError, DataError
 from doxa.reproduce import SAME, SUM9
-from doxa.reproduce._experiment import Entry
-from doxa.reproduce.same._config import PairsConfig
-from doxa.reproduce.same._figures import draw_pairs
-from doxa.reproduce.same._loss import PairLoss, holds, relation_loss
-from doxa.reproduce.same._network import PairNetwork
-from doxa.reproduce.same._train import SPLIT, _optimizer, second_half, train_pairs
+from doxa.reproduce._experiment import Entry, train
+from doxa.reproduce._same import (
+    SPLIT,
+    PairLoss,
+    PairNetwork,
+    PairsConfig,
+    holds,
+    make_optimizer,
+    relation_loss,
+    second_half,
+)
+from doxa.reproduce._same_tables import draw_pairs
 from doxa.train import Result, Run
 
 Op = Callable[[Tensor, Tensor], Tensor]
@@ -293,7 +299,7 @@ def test_every_entry_takes_two_steps(entry: Entry) -> None:
     config: PairsConfig = entry.config
     network = PairNetwork()
     loss = PairLoss(network, config)
-    optimizer = _optimizer(network, config)
+    optimizer = make_optimizer(network, config)
     hidden = torch.tensor([4, 5, 5, 9])
     for _ in range(2):
         parts = loss(torch.randn(3, 1, 28, 28), torch.tensor([4, 5, 5]), torch.randn(4, 1, 28, 28))
@@ -364,7 +370,7 @@ def test_interrupted_it_goes_on_with_the_same_bits(
     digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = torch.random.get_rng_state()
-    alone = train_pairs(TINY, tmp_path / "alone", seed=1, data=digits, progress=False)
+    alone = train(TINY, tmp_path / "alone", seed=1, data=digits, progress=False)
     assert torch.equal(torch.random.get_rng_state(), before)
     calls, call = [0], PairLoss.__call__
 
@@ -378,11 +384,11 @@ def test_interrupted_it_goes_on_with_the_same_bits(
     before_signal = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start us without
     try:
         with pytest.raises(KeyboardInterrupt, match="stopped at step 5 of 9"):
-            train_pairs(TINY, tmp_path / "cut", seed=1, data=digits, progress=False)
+            train(TINY, tmp_path / "cut", seed=1, data=digits, progress=False)
     finally:
         signal.signal(signal.SIGINT, before_signal)
     torch.rand(3)  # whatever happens to torch's own generator in between
-    result = train_pairs(TINY, tmp_path / "cut", seed=1, data=digits, progress=False)
+    result = train(TINY, tmp_path / "cut", seed=1, data=digits, progress=False)
     assert calls[0] == 9
     one, other = Run.open(tmp_path / "alone"), Run.open(tmp_path / "cut")
     assert one.metrics() == other.metrics() and result.metrics == alone.metrics
@@ -397,8 +403,8 @@ def test_unlabelled_labels_serve_the_measures_only(digits: Path, tmp_path: Path)
     others = labels.clone()
     others[rest] = (labels[rest] + 3) % 10
     config = replace(TINY, forall="log_product")
-    told = train_pairs(config, tmp_path / "a", seed=0, data=digits, progress=False)
-    lied = train_pairs(config, tmp_path / "b", seed=0, data=write_digits(tmp_path / "wrong", others), progress=False)
+    told = train(config, tmp_path / "a", seed=0, data=digits, progress=False)
+    lied = train(config, tmp_path / "b", seed=0, data=write_digits(tmp_path / "wrong", others), progress=False)
     a, b = (Run.open(tmp_path / name).load().state["network"] for name in "ab")
     assert all(torch.equal(a[key], b[key]) for key in a)
     assert told.metrics["loss"] == lied.metrics["loss"] and told.metrics["cons"] == lied.metrics["cons"]
@@ -414,7 +420,7 @@ def test_a_result_averages_the_measures_of_the_second_half(tmp_path: Path) -> No
 
 def test_more_labels_than_images(digits: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="40 training images cannot have 40 labelled"):
-        train_pairs(replace(TINY, labelled=40), tmp_path / "run", seed=0, data=digits, progress=False)
+        train(replace(TINY, labelled=40), tmp_path / "run", seed=0, data=digits, progress=False)
 
 
 # ---- The command and the figures

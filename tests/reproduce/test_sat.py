@@ -14,8 +14,7 @@ from doxa.errors import ConfigError, DataError
 from doxa.logic import CNF, write_dimacs
 from doxa.refine import GradientRefine, Refine
 from doxa.reproduce import SAT, collect
-from doxa.reproduce.sat._experiment import FORMULAS_SEED, SatConfig, measure
-from doxa.reproduce.sat._figures import CURVE, draw_sat
+from doxa.reproduce._sat import CURVE, FORMULAS_SEED, SatConfig, draw_sat, measure
 from doxa.train import Result, Run
 
 RESULTS = Path(__file__).parents[2] / "results"

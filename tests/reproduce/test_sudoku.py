@@ -14,9 +14,17 @@ from doxa.data._sudoku import sudoku_pairs
 from doxa.errors import ConfigError, DataError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Factor, Problem, Variable, tabulate
-from doxa.reproduce.sudoku._experiment import SUDOKU, SudokuConfig, sudoku_constraint, train_sudoku
-from doxa.reproduce.sudoku._pairs import PairsLearner, SudokuPairsConfig, single_pair, train_sudoku_pairs
-from doxa.reproduce.sudoku._pairs import measure as measure_pairs
+from doxa.reproduce import SUDOKU
+from doxa.reproduce._experiment import train
+from doxa.reproduce._reading import believe
+from doxa.reproduce._sudoku import (
+    PairsLearner,
+    SudokuConfig,
+    SudokuPairsConfig,
+    measure_pairs,
+    single_pair,
+    sudoku_constraint,
+)
 from doxa.train import Run
 
 
@@ -132,11 +140,11 @@ def folder_of(mnist: MNIST, folder: Path) -> Path:
 def test_digits_are_learnt_from_grids_and_a_killed_run_goes_on(mnist: MNIST, tmp_path: Path) -> None:
     data = folder_of(mnist, tmp_path)
     config = SudokuConfig(steps=100, puzzles=100, batch_size=10, learning_rate=2e-3, save_every=20, average=0.5)
-    whole = train_sudoku(config, tmp_path / "whole", seed=0, data=data, progress=False)
+    whole = train(config, tmp_path / "whole", seed=0, data=data, progress=False)
     assert whole.metrics["accuracy"] > 80
     with killed_at(54):
-        train_sudoku(config, tmp_path / "parts", seed=0, data=data, progress=False)
-    parts = train_sudoku(config, tmp_path / "parts", seed=0, data=data, progress=False)
+        train(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    parts = train(config, tmp_path / "parts", seed=0, data=data, progress=False)
     assert parts.metrics == whole.metrics
     assert Run.open(tmp_path / "parts").metrics_at(100) == Run.open(tmp_path / "whole").metrics_at(100)
 
@@ -154,21 +162,24 @@ def test_digits_are_learnt_pair_by_pair(mnist: MNIST, tmp_path: Path, closed_for
         hidden=50,
         average=0.5,
     )
-    found = train_sudoku_pairs(config, tmp_path / "run", seed=0, data=folder_of(mnist, tmp_path), progress=False)
+    found = train(config, tmp_path / "run", seed=0, data=folder_of(mnist, tmp_path), progress=False)
     torch.manual_seed(0)
     _, unknown = visual_sudoku(mnist, 4, puzzles=100, seed=0)
     before = measure_pairs(PairsLearner(config), unknown)
-    assert before == {"accuracy": 50.0, "symbolic_accuracy": 50.0}  # everything seems incorrect
+    assert before == {
+        "accuracy": 50.0,
+        "symbolic_accuracy": 50.0,
+    }  # all pairs seem to differ, and no grid is read right
     assert found.metrics["accuracy"] > 80 and found.metrics["symbolic_accuracy"] > 80
 
 
 def test_a_killed_run_of_pairs_goes_on_to_the_bit(mnist: MNIST, tmp_path: Path) -> None:
     data = folder_of(mnist, tmp_path)
     config = SudokuPairsConfig(steps=30, pretrain=12, puzzles=40, batch_size=8, samples=30, average=0.5, save_every=10)
-    whole = train_sudoku_pairs(config, tmp_path / "whole", seed=0, data=data, progress=False)
+    whole = train(config, tmp_path / "whole", seed=0, data=data, progress=False)
     with killed_at(13):
-        train_sudoku_pairs(config, tmp_path / "parts", seed=0, data=data, progress=False)
-    parts = train_sudoku_pairs(config, tmp_path / "parts", seed=0, data=data, progress=False)
+        train(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    parts = train(config, tmp_path / "parts", seed=0, data=data, progress=False)
     assert parts.metrics == whole.metrics
 
 
@@ -189,6 +200,28 @@ def test_pairs_are_independent_in_the_loss(size: int) -> None:
         loss = learner.loss(Belief.from_logits(logits), correct)
         (gradient,) = torch.autograd.grad(loss, logits)
         assert loss.isfinite() and gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [4, 9])
+def test_a_grid_seems_correct_if_every_pair_is_more_likely_to_differ_than_not(size: int) -> None:
+    """argmax_y q(y | P), with q(y | P) the product over the pairs of what a loop over digits makes of each."""
+    learner = PairsLearner(SudokuPairsConfig(size, closed_form=True))
+    solution = visual_sudoku_solution(size)
+    sure = torch.nn.functional.one_hot(solution, size).double()
+    beliefs = [0.9 * sure + 0.1 / size]  # read right, but not for certain
+    doubled = sure.clone()
+    doubled[1] = 0.3 * sure[1] + 0.7 * sure[0]  # the second cell is rather what the first one is
+    beliefs.append(doubled)
+    random = torch.randn(6, size**2, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    beliefs += [*(4 * random).softmax(-1)]
+    belief = Belief(torch.stack(beliefs).log(), validate=False)
+    found = learner.predict(belief).tolist()
+    for p, correct in zip(torch.stack(beliefs).tolist(), found, strict=True):
+        alike = [sum(p[a][v] * p[b][v] for v in range(size)) for a, b in sudoku_pairs(size).tolist()]
+        most_probable = [int(1 - same > same) for same in alike]
+        assert correct == (sum(most_probable) == len(alike))
+    assert found[:2] == [True, False]
+    assert learner.log_correct(belief)[0].exp() < 0.5  # the probability of the grid says otherwise
 
 
 def visual_sudoku_solution(size: int) -> torch.Tensor:
@@ -236,7 +269,7 @@ def test_first_beliefs_are_spread_by_the_last_layer() -> None:
         torch.manual_seed(0)
         learners.append(PairsLearner(SudokuPairsConfig(9, True, spread=spread)))
     images = torch.randint(256, (1, 81, 28, 28), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    plain, spread_out = (learner.believe(images).probs.std(1).mean() for learner in learners)
+    plain, spread_out = (believe(learner.perception, images).probs.std(1).mean() for learner in learners)
     assert spread_out > 5 * plain
     assert torch.equal(learners[1].perception[-1].weight, 10 * learners[0].perception[-1].weight)
     with pytest.raises(ConfigError, match="spread is 0"):

@@ -16,8 +16,16 @@ from doxa.cli import main
 from doxa.data import MNIST, Batches, write_idx
 from doxa.errors import ConfigError
 from doxa.reproduce import VAE
-from doxa.reproduce.vae._experiment import VAEConfig, _reconstruction, backward_with_variance, binarised, negative_elbo
-from doxa.reproduce.vae._model import ControlVariate, DiscreteVAE, Latents
+from doxa.reproduce._vae import (
+    ControlVariate,
+    DiscreteVAE,
+    Latents,
+    VAEConfig,
+    _reconstruction,
+    backward_with_variance,
+    binarised,
+    negative_elbo,
+)
 from doxa.stochastic import ARM, GO, REBAR, RELAX, Estimator, Score, Tape, profile_variance
 from doxa.train import Result, Run
 

@@ -129,7 +129,7 @@ def test_what_was_asked_before_makes_no_difference_to_draws() -> None:
 @pytest.mark.parametrize("word", ["exact", "fuzzy", "refined"])
 def test_nothing_hides_what_is_not_a_number(word: str) -> None:
     text = "sort P = {ann, bob}; pred s(P); fact s(ann); [h] forall x: P. s(x)"
-    model = doxa.Model(text, word, s=doxa.logits(torch.tensor([float("nan")] * 2)))
+    model = doxa.Model(text, word, s=doxa.logits(torch.tensor([float("nan")] * 2)), check_finite=False)
     assert all(value.isnan() for value in model.losses().values)
 
 

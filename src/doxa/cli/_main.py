@@ -20,7 +20,7 @@ from doxa.cli._figures import Figures
 from doxa.cli._knowledge import Check, Show, Solve
 from doxa.cli._operators import Operators
 from doxa.cli._output import say
-from doxa.cli._reproduce import Addition, Everything, Paths, Same, Sat, Sudoku, Sum9, Vae
+from doxa.cli._reproduce import Addition, All, Everything, Paths, Same, Sat, Sudoku, Sum9, Vae
 from doxa.cli._shortcuts import Shortcuts
 from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
 from doxa.errors import BudgetError, ConfigError, DoxaError
@@ -49,13 +49,16 @@ class Experiments:
         | Annotated[Vae, subcommand("vae")]
         | Annotated[Paths, subcommand("paths")]
         | Annotated[Sudoku, subcommand("sudoku")]
-        | Annotated[Everything, subcommand("all")]
+        | Annotated[All, subcommand("all")]
+        | Annotated[Everything, subcommand("list")]
     ] = field(default_factory=Everything)
     list: bool = False
     """List every experiment with its configurations, and run nothing."""
 
     def run(self) -> int:
-        if isinstance(self.experiment, Everything):
+        if self.list and isinstance(self.experiment, All):
+            return Everything(json=self.experiment.json).run()
+        if isinstance(self.experiment, All | Everything):
             return self.experiment.run()
         return replace(self.experiment, list=self.list or self.experiment.list).run()
 
@@ -81,6 +84,8 @@ EXAMPLES: dict[type, tuple[str, ...]] = {
     Report: ("doxa report runs/addition/exact/2000-steps/seed-0", "doxa report runs/addition/*/2000-steps/seed-0"),
     Experiments: (
         "doxa reproduce --list",
+        "doxa reproduce all --jobs 2 --budget 5h",
+        "doxa reproduce all --dry-run",
         "doxa reproduce same --list",
         "doxa reproduce same --table implications --steps 14000 --seeds 0 1",
         "doxa reproduce same --show",

@@ -76,7 +76,7 @@ class Operators(Command):
         if self.plot is not None:
             if self.name is None:
                 raise ConfigError("--plot draws one operator: name it, such as doxa operators goguen --plot goguen.png")
-            from doxa.reproduce.figures._operator import draw_operators
+            from doxa.reproduce.figures._surfaces import draw_operators
 
             drawn = {f"{name} ({TITLES[kind][1]})": f for kind, found in chosen.items() for name, f in found.items()}
             draw_operators(drawn, self.plot)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tyro.conf import arg
 
@@ -13,6 +14,7 @@ from doxa.cli._output import say, say_json
 if TYPE_CHECKING:
     from doxa.reproduce import Experiment
     from doxa.reproduce._experiment import Entry
+    from doxa.reproduce._queue import Standing
 
     Entries = list[Entry]  # inside the commands ``list`` is an option
 
@@ -23,6 +25,7 @@ Settings = Annotated[tuple[str, ...], arg(name="set", metavar="KEY=VALUE [KEY=VA
 class Reproduce:
     """What the commands of all experiments have in common; each names its experiment, and may add ways to select."""
 
+    name: ClassVar[str]
     table: tuple[str, ...] = ()
     """Only the configurations of these tables."""
     only: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
@@ -48,22 +51,22 @@ class Reproduce:
     json: bool = False
     """Print JSON."""
 
-    def experiment(self) -> Experiment:
-        """The experiment."""
-        raise NotImplementedError
-
     def entries(self, experiment: Experiment) -> Entries:
         """The configurations that the options select."""
-        patterns = [*(f"{table}/*" for table in self.table), *self.only]
-        return experiment.select(patterns or ["*"])
+        return experiment.select(self.patterns() or ["*"])
+
+    def patterns(self) -> tuple[str, ...]:
+        """What --table and --only ask for."""
+        return (*(f"{table}/*" for table in self.table), *self.only)
 
     def run(self) -> int:
         from dataclasses import replace
 
         from doxa.reproduce import collect, reproduce
+        from doxa.reproduce._queue import EXPERIMENTS
         from doxa.train import clean_exit, config_values, load_config
 
-        experiment = self.experiment()
+        (experiment,) = [e for e in EXPERIMENTS if e.name == self.name]
         changes = [*self.settings, *([] if self.steps is None else [f"steps={self.steps}"])]
         # A changed configuration is another one, and says so by its name; a budget of its own is not.
         chosen = [
@@ -130,13 +133,12 @@ class Everything:
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.reproduce import ADDITION, PATHS, SAME, SAT, SUDOKU, SUM9, VAE
+        from doxa.reproduce._queue import EXPERIMENTS
 
-        experiments = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU)
         if self.json:
-            say_json({e.name: {"about": e.about, "configurations": listed([*e.entries])} for e in experiments})
+            say_json({e.name: {"about": e.about, "configurations": listed([*e.entries])} for e in EXPERIMENTS})
             return 0
-        for experiment in experiments:
+        for experiment in EXPERIMENTS:
             say(f"{experiment.name}: {experiment.about}", "bold")
             say_entries([*experiment.entries])
             say("")
@@ -145,36 +147,127 @@ class Everything:
 
 
 @dataclass(frozen=True, kw_only=True)
+class All:
+    """Work through every table and figure, what is worth most first; what is done stays, what was begun goes on."""
+
+    jobs: int = 1
+    """So many at once, each a process of one thread."""
+    budget: Annotated[str | None, arg(metavar="TIME")] = None
+    """Stop after so long, such as 90m or 5h; the same command goes on."""
+    only: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
+    """Only these, such as "sudoku/*" or "figures/*"."""
+    dry_run: bool = False
+    """Print the queue with the CPU time that each is expected to take, and run nothing."""
+    steps: int | None = None
+    """Steps of each run, in place of what the queue says."""
+    out: Path = Path("runs")
+    """Run folders are made here; a run that is there already goes on."""
+    save: Path = Path("results")
+    """Results are written here, a JSON file each, and a README.md of all of them at the end."""
+    data: Path | None = None
+    """A folder with data of your own, in place of the published ones."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        from doxa.reproduce._page import write_results_page
+        from doxa.reproduce._queue import cpu_time, plan, work
+        from doxa.train import clean_exit
+
+        budget = None if self.budget is None else _seconds(self.budget)
+        jobs = plan(out=self.out, save=self.save, only=self.only, steps=self.steps, data=self.data)
+        if self.dry_run:
+            queue = [{"name": j.name, "done": j.done, "cpu_seconds": j.seconds} for j in jobs]
+            if self.json:
+                say_json(queue)
+                return 0
+            for job in jobs:
+                say(f"{job.name}: {'done' if job.done else cpu_time(job.seconds)}")
+            left = [job for job in jobs if not job.done]
+            unknown = sum(job.seconds is None for job in left)
+            known = cpu_time(sum(job.seconds or 0 for job in left))
+            say(f"{len(jobs)} jobs, {len(left)} not done: {known}, and {unknown} of which it is unknown")
+            return 0
+        with clean_exit(), _Screen(self.json) as screen:
+            try:
+                standing = work(jobs, at_once=self.jobs, budget=budget, logs=self.out / "logs", show=screen.show)
+            finally:
+                page = write_results_page(self.save)
+        if self.json:
+            counts = {"done": len(standing.done), "waiting": len(standing.waiting)}
+            say_json({**counts, "failed": standing.failed, "page": str(page)})
+        else:
+            say(f"page: {page}")
+        return 1 if standing.failed else 0
+
+
+class _Screen:
+    """The table of the queue: kept up to date on a terminal, printed elsewhere whenever a job begins or ends."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self._seen = quiet, (-1, -1, -1, -1)
+        self._live: Any = None
+        if not quiet and sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live()
+
+    def __enter__(self) -> _Screen:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, standing: Standing) -> None:
+        seen = (len(standing.done), len(standing.waiting), len(standing.failed), len(standing.running))
+        if self._live is not None:
+            from rich.text import Text
+
+            self._live.update(Text("\n".join(standing.lines())))  # no markup: messages have brackets in them
+        elif not self._quiet and seen != self._seen:
+            for line in standing.lines():
+                say(line)
+        self._seen = seen
+
+
+def _seconds(text: str) -> float:
+    """A time such as 90s, 5h or 1.5h in seconds."""
+    from doxa.errors import ConfigError
+
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    try:
+        seconds = float(text[:-1]) * units[text[-1:]]
+    except (KeyError, ValueError):
+        seconds = 0.0
+    if not seconds > 0:
+        raise ConfigError(f"budget is {text!r}, expected a number and s, m, h or d, such as 90m or 5h")
+    return seconds
+
+
+@dataclass(frozen=True, kw_only=True)
 class Same(Reproduce):
     """Digits of which 1 % are labelled, with the knowledge of which pairs are the same (Chapter 3)."""
 
-    def experiment(self) -> Experiment:
-        from doxa.reproduce import SAME
-
-        return SAME
+    name = "same"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sum9(Reproduce):
     """Digits of which 1 % are labelled, with the knowledge of which pairs add up to nine (Chapter 3)."""
 
-    def experiment(self) -> Experiment:
-        from doxa.reproduce import SUM9
-
-        return SUM9
+    name = "sum9"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vae(Reproduce):
     """Discrete VAEs on MNIST, one row for each gradient estimator (Chapter 5)."""
 
+    name = "vae"
     estimator: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
     """Only these estimators, with both kinds of variables unless --table chooses one; loo@5 or just loo."""
-
-    def experiment(self) -> Experiment:
-        from doxa.reproduce import VAE
-
-        return VAE
 
     def entries(self, experiment: Experiment) -> Entries:
         chosen = super().entries(experiment)
@@ -192,13 +285,10 @@ class Vae(Reproduce):
 class Sat(Reproduce):
     """Random vectors refined towards 3-SAT formulas: SATLIB's, in the folder --data, or generated ones (Chapter 4)."""
 
-    def experiment(self) -> Experiment:
-        from doxa.reproduce import SAT
-
-        return SAT
+    name = "sat"
 
     def entries(self, experiment: Experiment) -> list[Entry]:
-        patterns = [*(f"{table}/*" for table in self.table), *self.only]
+        patterns = self.patterns()
         if self.data is not None:  # the same configurations, with the formulas in that folder
             return experiment.select(p if p.startswith("satlib-") else f"satlib-{p}" for p in patterns or ["*"])
         if patterns or self.list or self.show:
@@ -210,15 +300,12 @@ class Sat(Reproduce):
 class Paths(Reproduce):
     """Cheapest paths across maps: the Warcraft maps, in the folder --data, or generated terrain (Chapter 6)."""
 
-    def experiment(self) -> Experiment:
-        from doxa.reproduce import PATHS
-
-        return PATHS
+    name = "paths"
 
     def entries(self, experiment: Experiment) -> list[Entry]:
-        patterns = [*(f"{table}/*" for table in self.table), *self.only]
+        patterns = self.patterns()
         if not patterns and not self.list and not self.show:
-            patterns = ["terrain-12/*" if self.data is None else "warcraft-12/*"]
+            patterns = ("terrain-12/*" if self.data is None else "warcraft-12/*",)
         return experiment.select(patterns or ["*"])
 
 
@@ -226,13 +313,9 @@ class Paths(Reproduce):
 class Sudoku(Reproduce):
     """Visual Sudoku: telling correct grids of digits from incorrect ones (Chapter 6). Each seed is a split."""
 
+    name = "sudoku"
     reasoner: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
     """Only these ways of reasoning: exact, amortized, pairs (the closed form for pairs of cells), neural."""
-
-    def experiment(self) -> Experiment:
-        from doxa.reproduce import SUDOKU
-
-        return SUDOKU
 
     def entries(self, experiment: Experiment) -> Entries:
         chosen = super().entries(experiment)
@@ -244,6 +327,7 @@ class Sudoku(Reproduce):
 class Addition(Reproduce):
     """Digits learnt from sums of MNIST digits alone (Chapters 4 and 6)."""
 
+    name = "addition"
     reasoner: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
     """Only these ways of reasoning: refine, exact, amortized, or none: neural."""
     digits: Annotated[tuple[int, ...], arg(aliases=("-N",))] = ()
@@ -252,11 +336,6 @@ class Addition(Reproduce):
     """Of amortized reasoning only these variants."""
     model: tuple[Literal["mlp", "scan"], ...] = ()
     """Of amortized reasoning only these inference models."""
-
-    def experiment(self) -> Experiment:
-        from doxa.reproduce import ADDITION
-
-        return ADDITION
 
     def entries(self, experiment: Experiment) -> Entries:
         chosen = super().entries(experiment)

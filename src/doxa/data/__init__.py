@@ -1,31 +1,14 @@
 r"""Data and problems to try doxa on.
 
 Data sets of this size belong in memory, as a few tensors; nothing here touches one item at a time. `MNIST` holds the
-handwritten digits as grey values, found on disk or fetched once and kept, with checksums; `normalize` gives what
-networks are fed with,
+handwritten digits, found on disk or fetched once and kept, with checksums; `normalize` gives what networks are fed
+with. Splits are the same on every machine (`split_indices`), and an interrupted run goes on with exactly the batch it
+would have had next (`Batches`). `read_idx` and `write_idx` are the file format of MNIST.
 
-    x ↦ (x / 255 - 0.1307) / 0.3081.
-
-A split is a seeded shuffle of the indices cut in pieces, the same on every machine (`split_indices`). `Batches` walks
-over any tensors with the same number of rows: batch k of epoch e holds the rows
-
-    π[k·b], …, π[k·b + b - 1],    π = π(seed, e),
-
-so three small numbers say where the data stand, and an interrupted run goes on with exactly the batch it would have had
-next. `read_idx` and `write_idx` are the file format of MNIST.
-
-`random_ksat` draws clauses of k different variables uniformly, and keeps the instances that a solver can satisfy, as
-SATLIB's `uf` sets do; the files of SATLIB are read by `doxa.logic.read_dimacs`.
-
-A `digits_task` shows images of digits, each once, and tells what a function makes of them: a sum, a product, anything
-that Python computes.
-
-Path planning is learning what the tiles of a map cost from the cheapest paths across it. `read_warcraft` reads the
-published maps where a user has them; `terrain_maps` draws maps of the same layout from a seed. A predicted path is
-right if it is as cheap as the cheapest (`optimal_paths`).
-
-Visual Sudoku tells of grids of digits only whether they are correct: `visual_sudoku` makes the puzzles, and
-`sudoku_problem` says what a correct one is.
+A `digits_task` shows images of digits, each once, and tells what a function makes of them. Visual Sudoku tells of grids
+of digits only whether they are correct (`visual_sudoku`, `sudoku_problem`). Path planning is learning what the tiles of
+a map cost from the cheapest paths across it: `read_warcraft` reads the published maps where a user has them,
+`terrain_maps` draws maps of the same layout. `random_ksat` draws formulas as SATLIB's `uf` sets do.
 
 >>> import torch
 >>> digits = torch.randint(256, (100, 28, 28), dtype=torch.uint8)
@@ -41,15 +24,12 @@ torch.Size([16, 1, 28, 28]) torch.Size([16])
 
 from __future__ import annotations
 
-from doxa.data._batches import Batches
+from doxa.data._batches import Batches, split_indices
 from doxa.data._digits import DigitsTask, digits_task
 from doxa.data._idx import read_idx, write_idx
 from doxa.data._ksat import ksat_instances, random_ksat
 from doxa.data._mnist import MNIST, normalize
-from doxa.data._paths import TILE_COSTS, PathMaps, map_tiles, optimal_paths
-from doxa.data._paths_files import read_warcraft
-from doxa.data._paths_terrain import terrain_maps
-from doxa.data._splits import split_indices
+from doxa.data._paths import TILE_COSTS, PathMaps, map_tiles, optimal_paths, read_warcraft, terrain_maps
 from doxa.data._sudoku import SudokuPuzzles, is_sudoku, sudoku_problem, visual_sudoku
 
 __all__ = [

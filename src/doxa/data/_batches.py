@@ -1,4 +1,4 @@
-"""Batches of data in memory, in an order that can be continued exactly."""
+"""Rows of data in memory: splits that are the same on every machine, batches in an order that can be continued."""
 
 from __future__ import annotations
 
@@ -17,13 +17,36 @@ Batch = TypeVar("Batch", bound="tuple[Any, ...] | dict[str, Any]")
 _SEEDS = 2**63 - 1
 
 
+def split_indices(n: int, *sizes: int, seed: int) -> tuple[Tensor, ...]:
+    """Shuffle 0..n-1 and cut the result into pieces of the given sizes, and the rest.
+
+    The shuffle is that of ``numpy.random.seed(seed)`` and ``numpy.random.shuffle``, which NumPy has frozen: published
+    splits made in this way can be had again. NumPy's global state is left alone.
+
+    Args:
+        n: how many indices there are.
+        sizes: how many each piece takes; whatever is left makes the last piece, which may be empty.
+        seed: 0 .. 2**32 - 1.
+
+    Returns:
+        ``len(sizes) + 1`` int64 tensors that hold every index once.
+
+    >>> split_indices(6, 3, 2, seed=1)
+    (tensor([2, 1, 4]), tensor([0, 3]), tensor([5]))
+    """
+    if n < 0 or min(sizes, default=0) < 0 or sum(sizes) > n:
+        raise ConfigError(f"{n} indices cannot be cut into {sizes}: that asks for {sum(sizes)}, in pieces of 0 or more")
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"seed is {seed}, expected 0 .. 2**32 - 1")
+    order = np.random.RandomState(seed).permutation(n)
+    return torch.split(torch.from_numpy(order.astype(np.int64)), [*sizes, n - sum(sizes)])
+
+
 class Batches(Generic[Batch]):
     """Rows of data, batch by batch; every epoch in a new order.
 
     The order of an epoch is a function of two numbers, π = π(seed, epoch), and batch k holds the rows
-    π[k·b], …, π[k·b + b - 1] of each column. So three small numbers say where the data stand: `state_dict` can go into
-    a checkpoint at any moment, and what follows `load_state_dict` is what would have followed.
-
+    π[k·b], …, π[k·b + b - 1] of each column. So three small numbers say where the data stand, for `state_dict`.
     A ``for`` loop runs to the end of the current epoch, or for ever with ``endless=True``; it begins where the last one
     stopped. Each batch is a copy, on the device of the data; the order does not depend on the device.
 
@@ -80,15 +103,7 @@ class Batches(Generic[Batch]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next batch, from 0; equally, how many epochs are complete.
-
-        >>> batches = Batches((torch.arange(4),), 2)
-        >>> for epoch in range(batches.epoch, 3):
-        ...     for (x,) in batches:
-        ...         pass
-        >>> batches.epoch
-        3
-        """
+        """The epoch of the next batch, from 0; equally, how many epochs are complete."""
         return self._epoch
 
     def __len__(self) -> int:
@@ -140,10 +155,7 @@ class Batches(Generic[Batch]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state`` was taken, its seed included.
-
-        Rows, batch size, ``shuffle`` and ``drop_last`` must be those of the saved state: with others the same order
-        cannot follow.
+        """Continue where ``state`` was taken, its seed included, with the same rows, batch size and other settings.
 
         >>> batches = Batches((torch.arange(9),), 2)
         >>> batches.load_state_dict(Batches((torch.arange(9),), 3).state_dict())

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from doxa.data._batches import split_indices
 from doxa.data._mnist import MNIST
-from doxa.data._splits import split_indices
 from doxa.errors import ConfigError, DataError
 from doxa.problem import Problem
 
@@ -94,20 +94,6 @@ def digits_task(
     order, _ = split_indices(len(labels), rows * count, seed=seed)
     order = order.reshape(rows, count).to(labels.device)
     return DigitsTask(problem, images[order], problem(labels[order]), labels[order])
-
-
-def reference_accuracy(digits: int, accuracy: float = 0.99) -> float:
-    """How often K digits are all read correctly by a network that reads one with the given accuracy: aᴷ.
-
-    For the addition of two numbers of N digits that is .99²ᴺ, the reference in the table of the dissertation: what
-    learning from sums alone could reach if it read digits as well as learning from labels does.
-
-    >>> [round(100 * reference_accuracy(2 * n), 1) for n in (1, 2, 4, 15)]
-    [98.0, 96.1, 92.3, 74.0]
-    """
-    if digits < 1 or not 0 <= accuracy <= 1:
-        raise ConfigError(f"digits is {digits} and accuracy {accuracy}, expected at least 1 digit, and 0 to 1")
-    return float(accuracy**digits)
 
 
 def _problem(function: Callable[..., Any] | Problem, digits: int | None, output: Sequence[int] | None) -> Problem:

@@ -8,8 +8,6 @@ from doxa.errors import ConfigError, DataError
 from doxa.logic import CNF
 from doxa.logic import satisfiable as _model
 
-__all__ = ["ksat_instances", "random_ksat"]
-
 
 def random_ksat(
     variables: int,

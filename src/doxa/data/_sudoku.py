@@ -86,31 +86,25 @@ def visual_sudoku(
             f"puzzles is {puzzles} and corruption {corruption}, expected an even number, and a chance below 1"
         )
     chance, draw = np.random.RandomState(seed), random.Random(seed)
-    grids, correct = [], []
+    grids = []
     for number in range(2 * puzzles):
         grid = _filled(size, draw)
-        right = number % 2 == 0
-        grids.append(grid if right else _corrupted(grid, size, corruption, chance))
-        correct.append(right)
-    digits, told = torch.from_numpy(np.stack(grids)), torch.tensor(correct)
+        grids.append(grid if number % 2 == 0 else _corrupted(grid, size, corruption, chance))
+    digits, told = torch.from_numpy(np.stack(grids)), torch.arange(2 * puzzles) % 2 == 0
     images = _images(mnist, digits, chance)
-    return (
-        SudokuPuzzles(size, images[:puzzles], told[:puzzles], digits[:puzzles]),
-        SudokuPuzzles(size, images[puzzles:], told[puzzles:], digits[puzzles:]),
+    first, second = (
+        SudokuPuzzles(size, images[part], told[part], digits[part]) for part in (slice(puzzles), slice(puzzles, None))
     )
+    return first, second
 
 
+@cache
 def sudoku_pairs(size: int) -> Tensor:
     """The pairs of cells that must differ: those in one row, column or block, int64 ``(pairs, 2)``.
 
     >>> len(sudoku_pairs(4)), len(sudoku_pairs(9))
     (56, 810)
     """
-    return _pairs(size).clone()
-
-
-@cache
-def _pairs(size: int) -> Tensor:
     box = math.isqrt(size)
     if box * box != size:
         raise ConfigError(f"size is {size}, expected a square number, such as 4 or 9")
@@ -128,7 +122,7 @@ def is_sudoku(digits: Tensor) -> Tensor:
     >>> is_sudoku(torch.tensor([0, 1, 2, 3, 2, 3, 0, 1, 1, 0, 3, 2, 3, 2, 1, 0]))
     tensor(True)
     """
-    pairs = _pairs(math.isqrt(digits.shape[-1])).to(digits.device)
+    pairs = sudoku_pairs(math.isqrt(digits.shape[-1])).to(digits.device)
     return (digits[..., pairs[:, 0]] != digits[..., pairs[:, 1]]).all(-1)
 
 

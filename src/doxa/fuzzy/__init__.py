@@ -38,7 +38,17 @@ from __future__ import annotations
 
 from doxa.fuzzy._heads import Bilinear, NeuralTensorNetwork, SquaredDistance
 from doxa.fuzzy._logic import (
+    AGGREGATORS,
+    DUBOIS_PRADE,
+    FODOR,
+    GOGUEN,
+    IMPLICATIONS,
+    KLEENE_DIENES,
     LOGICS,
+    NEGATIONS,
+    REICHENBACH,
+    TNORMS,
+    WEBER,
     Connective,
     Logic,
     log_space,
@@ -49,58 +59,55 @@ from doxa.fuzzy._logic import (
     tnorm_logic,
 )
 from doxa.fuzzy._plan import FuzzyPlan, valuation
-from doxa.fuzzy.analysis._fractions import (
+from doxa.fuzzy.analysis._laws import (
     Fraction,
+    contrapositive_derivatives,
+    implication_laws,
     irwin_hall_cdf,
     nonvanishing_fraction,
     single_passing,
-    yager_fraction,
-)
-from doxa.fuzzy.analysis._laws import (
-    contrapositive_derivatives,
-    implication_laws,
     tconorm_properties,
     tnorm_properties,
+    yager_fraction,
 )
 from doxa.fuzzy.analysis._measures import GradientMeasures, measure
-from doxa.fuzzy.operators._catalogue import (
-    AGGREGATORS,
-    DUBOIS_PRADE,
-    FODOR,
-    GOGUEN,
-    IMPLICATIONS,
-    KLEENE_DIENES,
-    NEGATIONS,
-    REICHENBACH,
-    TNORMS,
-    WEBER,
+from doxa.fuzzy.operators._basic import (
+    AczelAlsina,
+    Dombi,
+    Drastic,
+    Godel,
+    Lukasiewicz,
+    NilpotentMinimum,
+    Product,
+    Yager,
 )
-from doxa.fuzzy.operators._frank import Frank, FrankGenerator
-from doxa.fuzzy.operators._generators import Generator
-from doxa.fuzzy.operators._godel import Drastic, Godel, NilpotentMinimum
-from doxa.fuzzy.operators._hamacher import Hamacher
-from doxa.fuzzy.operators._logspace import (
-    LogDisjunction,
-    LogExists,
-    LogForall,
-)
-from doxa.fuzzy.operators._lukasiewicz import Lukasiewicz
-from doxa.fuzzy.operators._negations import (
+from doxa.fuzzy.operators._connectives import (
     STANDARD,
+    Archimedean,
+    Implication,
     IntuitionisticNegation,
     Negation,
+    RImplication,
+    SImplication,
     StandardNegation,
     SugenoNegation,
+    TConorm,
+    TNorm,
     YagerNegation,
 )
+from doxa.fuzzy.operators._families import (
+    Frank,
+    FrankGenerator,
+    Hamacher,
+    SchweizerSklar,
+    SchweizerSklarGenerator,
+    SugenoWeber,
+    SugenoWeberGenerator,
+)
+from doxa.fuzzy.operators._generators import Generator
+from doxa.fuzzy.operators._logspace import LogDisjunction, LogExists, LogForall
 from doxa.fuzzy.operators._parameters import Learnable
-from doxa.fuzzy.operators._product import Product
-from doxa.fuzzy.operators._schweizer_sklar import SchweizerSklar, SchweizerSklarGenerator
-from doxa.fuzzy.operators._sigmoidal import SigmoidalAggregator, SigmoidalImplication, sigmoidal
-from doxa.fuzzy.operators._stable import StableConnective
-from doxa.fuzzy.operators._sugeno_weber import SugenoWeber, SugenoWeberGenerator
-from doxa.fuzzy.operators._tnorms import Archimedean, Implication, RImplication, SImplication, TConorm, TNorm
-from doxa.fuzzy.operators._yager import AczelAlsina, Dombi, Yager
+from doxa.fuzzy.operators._wrapped import SigmoidalAggregator, SigmoidalImplication, StableConnective, sigmoidal
 from doxa.fuzzy.quantifiers._aggregators import (
     Aggregator,
     GeneralizedMean,

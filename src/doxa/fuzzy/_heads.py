@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from doxa.errors import ConfigError
 
-__all__ = ["Bilinear", "NeuralTensorNetwork", "SquaredDistance"]
-
 
 class Bilinear(nn.Module):
     r"""Logits :math:`x^\top W_k\, y + b_k`.

@@ -6,6 +6,8 @@ r"""A logic is a choice of operators: one for each of ¬ ∧ ∨ → ∀ ∃.
 * *T-norm logic* (Hájek 1998; Marra et al. 2019) has → = the residuum of T, weak ∧ = min and ∨ = max, ∀ = min, ∃ = max,
   and ¬a = a → 0.
 * The choice that learnt best in Chapter 3 is neither: see :func:`recommended`.
+
+The tables hold the operators of Chapter 2 by name: one instance of each family, with a usual parameter.
 """
 
 from __future__ import annotations
@@ -13,51 +15,104 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 from torch import Tensor, nn
 
 from doxa._numerics import Dims, truth
 from doxa.errors import ConfigError
-from doxa.fuzzy.operators._catalogue import REICHENBACH, TNORMS
-from doxa.fuzzy.operators._godel import Godel
-from doxa.fuzzy.operators._logspace import (
-    LogConjunction,
-    LogDisjunction,
-    LogExists,
-    LogForall,
-    LogImplication,
-    LogNegation,
-)
-from doxa.fuzzy.operators._negations import STANDARD, Negation
+from doxa.fuzzy.operators import _basic as basic
+from doxa.fuzzy.operators import _connectives as connectives
+from doxa.fuzzy.operators import _logspace as logspace
+from doxa.fuzzy.operators._basic import Drastic, Godel, Lukasiewicz, NilpotentMinimum, Product, Yager
+from doxa.fuzzy.operators._connectives import STANDARD, Implication, Negation, SImplication, TNorm
+from doxa.fuzzy.operators._families import Frank, Hamacher, SchweizerSklar, SugenoWeber
 from doxa.fuzzy.operators._parameters import Parameter, learnables
-from doxa.fuzzy.operators._product import Product
-from doxa.fuzzy.operators._sigmoidal import sigmoidal
-from doxa.fuzzy.operators._stable import StableAggregator, StableConnective, StableImplication
-from doxa.fuzzy.operators._tnorms import Implication, SImplication, TNorm
-from doxa.fuzzy.operators._yager import Yager
-from doxa.fuzzy.quantifiers._aggregators import (
-    Aggregator,
-    GeneralizedMean,
-    GeneralizedMeanError,
-    LogProduct,
-    TConormAggregator,
-    TNormAggregator,
+from doxa.fuzzy.operators._wrapped import StableAggregator, StableConnective, StableImplication, sigmoidal
+from doxa.fuzzy.quantifiers import _aggregators as aggregators
+from doxa.fuzzy.quantifiers._aggregators import Aggregator, GeneralizedMean, GeneralizedMeanError, LogProduct
+
+NEGATIONS: Mapping[str, Negation] = MappingProxyType(
+    {
+        "standard": STANDARD,
+        "sugeno": connectives.SugenoNegation(1.0),
+        "yager": connectives.YagerNegation(2.0),
+        "intuitionistic": connectives.IntuitionisticNegation(),
+    }
 )
 
-__all__ = [
-    "LOGICS",
-    "Connective",
-    "Logic",
-    "ResidualNegation",
-    "log_space",
-    "logic",
-    "recommended",
-    "stable_product",
-    "symmetric",
-    "tnorm_logic",
-]
+TNORMS: Mapping[str, TNorm] = MappingProxyType(
+    {
+        "godel": Godel(),
+        "product": Product(),
+        "lukasiewicz": Lukasiewicz(),
+        "drastic": Drastic(),
+        "nilpotent": NilpotentMinimum(),
+        "yager": Yager(),
+        "schweizer_sklar": SchweizerSklar(),
+        "frank": Frank(),
+        "hamacher": Hamacher(),
+        "aczel_alsina": basic.AczelAlsina(),
+        "dombi": basic.Dombi(),
+        "sugeno_weber": SugenoWeber(),
+    }
+)
+
+KLEENE_DIENES = SImplication(Godel().dual)
+"""max(1 - a, c), the S-implication of Gödel."""
+REICHENBACH = SImplication(Product().dual)
+"""1 - a + a·c, the S-implication of the product."""
+DUBOIS_PRADE = SImplication(Drastic().dual)
+"""c if a = 1, 1 - a if c = 0, else 1: the S-implication of the drastic product."""
+FODOR = NilpotentMinimum().residuum
+"""1 if a ≤ c, else max(1 - a, c): both implications of the nilpotent minimum."""
+GOGUEN = Product().residuum
+"""1 if a ≤ c, else c/a: the R-implication of the product."""
+WEBER = Drastic().residuum
+"""1 if a < 1, else c: the R-implication of the drastic product."""
+
+_NAMED_S = {"godel": "kleene_dienes", "product": "reichenbach", "drastic": "dubois_prade"}
+_NAMED_R = {"godel": "godel", "product": "goguen", "drastic": "weber"}
+_NAMED_BOTH = {"lukasiewicz": "lukasiewicz", "nilpotent": "fodor"}
+
+IMPLICATIONS: Mapping[str, Implication] = MappingProxyType(
+    {
+        **{
+            _NAMED_S.get(name, f"{name}_s"): SImplication(t.dual)
+            for name, t in TNORMS.items()
+            if name not in _NAMED_BOTH
+        },
+        **{_NAMED_R.get(name, f"{name}_r"): t.residuum for name, t in TNORMS.items() if name not in _NAMED_BOTH},
+        **{name: TNORMS[t].residuum for t, name in _NAMED_BOTH.items()},
+        "reichenbach_sigmoidal": sigmoidal(REICHENBACH, 9.0, -0.5),
+    }
+)
+
+AGGREGATORS: Mapping[str, Aggregator] = MappingProxyType(
+    {
+        "minimum": aggregators.TNormAggregator(Godel()),
+        "product": aggregators.TNormAggregator(Product()),
+        "log_product": LogProduct(),
+        "lukasiewicz": aggregators.TNormAggregator(Lukasiewicz()),
+        "yager": aggregators.TNormAggregator(Yager()),
+        "unbounded_yager": aggregators.UnboundedYager(),
+        "nilpotent_minimum": aggregators.TNormAggregator(NilpotentMinimum()),
+        "mae": GeneralizedMeanError(1.0),
+        "rmse": GeneralizedMeanError(2.0),
+        "maximum": aggregators.TConormAggregator(Godel().dual),
+        "probabilistic_sum": aggregators.TConormAggregator(Product().dual),
+        "log_probabilistic_sum": aggregators.LogProbabilisticSum(),
+        "bounded_sum": aggregators.TConormAggregator(Lukasiewicz().dual),
+        "yager_sum": aggregators.TConormAggregator(Yager().dual),
+        "unbounded_yager_sum": aggregators.UnboundedYagerSum(),
+        "nilpotent_maximum": aggregators.TConormAggregator(NilpotentMinimum().dual),
+        "mean": GeneralizedMean(1.0),
+        "quadratic_mean": GeneralizedMean(2.0),
+    }
+)
 
 
 class Connective(Protocol):
@@ -138,12 +193,7 @@ class Logic:
 
 @dataclass(frozen=True)
 class ResidualNegation(Negation):
-    """¬a = a → 0, the negation of t-norm logic: standard for Łukasiewicz, intuitionistic for Gödel and the product.
-
-    >>> import torch
-    >>> ResidualNegation(Product().residuum)(torch.tensor([0.0, 0.3]))
-    tensor([1., 0.])
-    """
+    """¬a = a → 0, the negation of t-norm logic: standard for Łukasiewicz, intuitionistic for Gödel and the product."""
 
     implication: Implication
 
@@ -163,7 +213,15 @@ def symmetric(tnorm: TNorm, implication: Literal["s", "r"] = "s", name: str = ""
         raise ConfigError(f"implication is {implication!r}, expected 's' or 'r'")
     dual = tnorm.dual
     implies = SImplication(dual) if implication == "s" else tnorm.residuum
-    return Logic(STANDARD, tnorm, dual, implies, TNormAggregator(tnorm), TConormAggregator(dual), name=name)
+    return Logic(
+        STANDARD,
+        tnorm,
+        dual,
+        implies,
+        aggregators.TNormAggregator(tnorm),
+        aggregators.TConormAggregator(dual),
+        name=name,
+    )
 
 
 def tnorm_logic(tnorm: TNorm, name: str = "") -> Logic:
@@ -174,17 +232,8 @@ def tnorm_logic(tnorm: TNorm, name: str = "") -> Logic:
     >>> L.disj(torch.tensor(0.8), torch.tensor(0.3)), L.neg(torch.tensor(0.3))
     (tensor(0.8000), tensor(0.))
     """
-    weak = Godel()
-    residuum = tnorm.residuum
-    return Logic(
-        ResidualNegation(residuum),
-        weak,
-        weak.dual,
-        residuum,
-        TNormAggregator(weak),
-        TConormAggregator(weak.dual),
-        name=name,
-    )
+    weak, residuum = symmetric(Godel(), name=name), tnorm.residuum
+    return replace(weak, neg=ResidualNegation(residuum), implies=residuum)
 
 
 def recommended(p: Parameter = 1.5, s: Parameter = 9.0, b0: Parameter = -0.5) -> Logic:
@@ -226,24 +275,26 @@ def log_space(alpha: Parameter = 1.0, reduction: Literal["sum", "mean"] = "sum")
     >>> L.conj(torch.tensor(0.5).log(), torch.tensor(0.4).log()).exp(), L.is_log
     (tensor(0.2000), True)
     """
-    disj, neg = LogDisjunction(alpha), LogNegation()
-    implies = LogImplication(disj, neg)
+    disj, neg = logspace.LogDisjunction(alpha), logspace.LogNegation()
     return Logic(
-        neg, LogConjunction(), disj, implies, LogForall(reduction), LogExists(alpha), is_log=True, name="log_ltn"
+        neg,
+        logspace.LogConjunction(),
+        disj,
+        logspace.LogImplication(disj, neg),
+        logspace.LogForall(reduction),
+        logspace.LogExists(alpha),
+        is_log=True,
+        name="log_ltn",
     )
 
 
 def _log_product() -> Logic:
-    base = symmetric(Product())
-    return Logic(base.neg, base.conj, base.disj, base.implies, LogProduct(), base.exists, name="log_product")
+    return replace(symmetric(Product(), name="log_product"), forall=LogProduct())
 
 
 _OTHERS = {"log_product": _log_product, "recommended": recommended, "ltn": stable_product, "log_ltn": log_space}
 
-LOGICS: tuple[str, ...] = (
-    *(f"{name}{suffix}" for name in TNORMS for suffix in ("", ":r", ":tnorm")),
-    *_OTHERS,
-)
+LOGICS: tuple[str, ...] = (*(f"{name}{suffix}" for name in TNORMS for suffix in ("", ":r", ":tnorm")), *_OTHERS)
 """The names :func:`logic` knows."""
 
 

@@ -23,18 +23,12 @@ from doxa.logic.syntax._binders import Group
 from doxa.logic.tensor._plan import TensorPlan
 from doxa.logic.tensor._root import outermost as outermost_forall
 
-__all__ = ["FuzzyPlan", "Valuation", "valuation"]
-
 STACK = 8
 """So many formulas that differ only in constants are evaluated as one: a rule for each of ten digits, say."""
 
 
 class Valuation(NamedTuple):
-    r"""The value of each axiom, and their weighted sum :math:`\sum_φ w_φ\, e(φ)`.
-
-    >>> Valuation(torch.tensor(1.2), torch.tensor([0.4, 0.8]), torch.ones(2), ("a", "b")).loss
-    tensor(-1.2000)
-    """
+    r"""The value of each axiom, and their weighted sum :math:`\sum_φ w_φ\, e(φ)`."""
 
     total: Tensor
     values: Tensor
@@ -171,27 +165,9 @@ class FuzzyPlan:
 
 
 @overload
-def valuation(
-    what: KnowledgeBase,
-    interpretation: Interpretation,
-    logic: Logic | str,
-    *,
-    generator: torch.Generator | None = ...,
-    chunk: int = ...,
-    keep: str | Sequence[str] = ...,
-    **data: Any,
-) -> Valuation: ...
+def valuation(what: KnowledgeBase, interpretation: Interpretation, logic: Logic | str, **options: Any) -> Valuation: ...
 @overload
-def valuation(
-    what: Expr | Axiom,
-    interpretation: Interpretation,
-    logic: Logic | str,
-    *,
-    generator: torch.Generator | None = ...,
-    chunk: int = ...,
-    keep: str | Sequence[str] = ...,
-    **data: Any,
-) -> Tensor: ...
+def valuation(what: Expr | Axiom, interpretation: Interpretation, logic: Logic | str, **options: Any) -> Tensor: ...
 def valuation(
     what: Expr | Axiom | KnowledgeBase,
     interpretation: Interpretation,
@@ -206,17 +182,8 @@ def valuation(
 
     The plan is kept by the interpretation, so that a second call with the same formulas and logic compiles nothing.
 
-    Args:
-        what: a formula or an axiom, or a knowledge base.
-        interpretation: the meaning of the symbols.
-        logic: the operators, or the name of a logic.
-        generator: draws the batches of ``sample``.
-        chunk: intermediate tensors have at most this many elements.
-        keep: variables of the outermost ``forall`` to keep as axes of the result.
-        data: objects of open sorts and rows, by name.
-
-    Returns:
-        The value of a formula; of a knowledge base, a :class:`Valuation` with the weights that the axioms were given.
+    Arguments are those of :class:`FuzzyPlan`; a generator draws the batches of ``sample``, and objects of open sorts
+    and rows come by name. The value of a knowledge base is a :class:`Valuation`, with the weights of its axioms.
 
     >>> from doxa.logic import parse, probs
     >>> kb = parse("pred rain; pred wet; [soaked] rain -> wet; [dry, weight 0.5] !wet")

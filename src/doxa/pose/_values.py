@@ -18,8 +18,7 @@ from doxa.errors import BindingError, BudgetError, KnowledgeError
 from doxa.logic import INT, REAL, And, Arith, Call, Compare, Expr, Field, Function, Index, Or, Predicate, Sort
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
-from doxa.logic.unfold._formulas import Formulas
-from doxa.logic.unfold._unfolder import Scope, Unfolder
+from doxa.logic.unfold._unfolder import Formulas, Scope, Unfolder
 from doxa.pose._data import CallData, position
 from doxa.pose._problem import build
 from doxa.pose._references import Cell, Indexed, Instances, Known, Object, Own, Reference, Row, Symbol
@@ -30,7 +29,7 @@ __all__ = ["InstanceValues"]
 
 
 class InstanceValues(Formulas):
-    """The values of one instance: see `doxa.logic.unfold._unfolder.Values`."""
+    """The values of one instance: see `doxa.logic.unfold._unfolder.Formulas`."""
 
     def __init__(
         self,

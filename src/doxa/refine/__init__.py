@@ -26,11 +26,10 @@ from __future__ import annotations
 
 from doxa.refine._base import Refinement
 from doxa.refine._catalogue import refinement
-from doxa.refine._descent import GradientRefine
 from doxa.refine._layers import ClauseWeights, Hierarchy, exactly_one, mutual_exclusion
 from doxa.refine._refine import Refine
 from doxa.refine._result import RefineResult
-from doxa.refine._search import hybrid, restarts
+from doxa.refine._search import GradientRefine, hybrid, restarts
 
 __all__ = [
     "ClauseWeights",

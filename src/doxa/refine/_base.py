@@ -7,21 +7,24 @@ wanted truth (Eq. optim-problem):
 
 The target is compared with f(t, C), constants included, and clamped to what f can reach; a target that is already met
 leaves t as it is; of literals that tie for the smallest or the largest, one is changed (errata 3.0).
+
+T-norms have formulas of their own, t-conorms follow by duality, :math:`ρ_S(t, C, \hat t) = 1 - ρ_T(1 - t, 1 - C, 1 -
+\hat t)` (Prop. dual-t-conorm, with the constants complemented too: errata 3.0).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from doxa._numerics import truth as as_truth
 from doxa.errors import ConfigError
-
-__all__ = ["Direction", "Pick", "Refinement", "before", "first", "one_of", "random_pick"]
+from doxa.fuzzy import TConorm, TNorm
 
 Direction = Literal["up", "down", "both"]
 """Which way the truth of a node may have to move; knowing it saves computing the other way."""
@@ -49,10 +52,39 @@ def one_of(like: Tensor, index: Tensor, amount: Tensor, dim: int) -> Tensor:
     return torch.zeros_like(like).scatter(dim, index, amount)
 
 
+def joined(t: Tensor, c: Tensor | None, dim: int) -> Tensor:
+    """Propositions and constants in one tensor."""
+    return t if c is None else torch.cat([t, c], dim)
+
+
+def places(like: Tensor, dim: int, *, down: bool, dtype: torch.dtype | None = None) -> Tensor:
+    """1, 2, …, n along a dimension, or n, …, 2, 1."""
+    n = like.shape[dim]
+    shape = [1] * like.dim()
+    shape[dim] = n
+    numbers = (n, 0, -1) if down else (1, n + 1, 1)
+    return torch.arange(*numbers, dtype=dtype or like.dtype, device=like.device).view(shape)
+
+
 def before(x: Tensor, dim: int) -> Tensor:
     """The sum of what stands before each element; not a difference, which a huge element would drown."""
     sums = x.cumsum(dim).narrow(dim, 0, x.shape[dim] - 1)
     return torch.cat([torch.zeros_like(x.narrow(dim, 0, 1)), sums], dim)
+
+
+class Case(NamedTuple):
+    """An operator over ``dim`` to be brought from ``value`` to ``target``, which :meth:`Refinement.clamp` has seen."""
+
+    t: Tensor
+    c: Tensor | None
+    """Constants, if there are any."""
+    value: Tensor
+    aux: Any
+    """What :meth:`Refinement.forward` left to be used again."""
+    target: Tensor
+    dim: int
+    pick: Pick
+    direction: Direction = "both"
 
 
 class Refinement(ABC):
@@ -102,7 +134,7 @@ class Refinement(ABC):
 
     def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
         value, aux = self.forward(t, c, -1)
-        return (t + self.delta(t, c, value, aux, self.clamp(goal, c, -1), -1, "both", pick)).clamp(0, 1)
+        return (t + self.delta(Case(t, c, value, aux, self.clamp(goal, c, -1), -1, pick))).clamp(0, 1)
 
     def value(self, truth: Tensor, constants: Tensor | None = None) -> Tensor:
         """The truth of the operator.
@@ -150,9 +182,8 @@ class Refinement(ABC):
         """The dual problem: the vector of highest (or lowest) truth within a distance of ``truth``.
 
         Args:
-            truth: ``(*batch, n)``.
+            truth, constants: as in calling.
             budget: the distance that may be gone, ``(*batch)`` or what broadcasts to it.
-            constants: ``(*batch, m)``.
             direction: ``"up"`` for the highest truth, ``"down"`` for the lowest.
             p: the norm of the distance; by default the smallest for which the refinement is minimal.
 
@@ -213,15 +244,123 @@ class Refinement(ABC):
         return None
 
     @abstractmethod
-    def delta(
-        self,
-        t: Tensor,
-        c: Tensor | None,
-        value: Tensor,
-        aux: Any,
-        target: Tensor,
-        dim: int,
-        direction: Direction,
-        pick: Pick,
-    ) -> Tensor:
-        """The change of t that brings the operator from ``value`` to ``target``, which :meth:`clamp` has seen."""
+    def delta(self, case: Case) -> Tensor:
+        """The change of t that brings the operator to its target."""
+
+
+class _Both(Refinement):
+    """Up where the target is above the value, down where it is below, nothing where it is met."""
+
+    still_up: bool = False
+    """Whether ``up`` is 0 by itself where the target is not above the value."""
+    still_down: bool = False
+    """Whether ``down`` is 0 by itself where the target is not below the value."""
+
+    @abstractmethod
+    def up(self, case: Case) -> Tensor:
+        """The change towards a target ≥ value; whatever it likes where they are equal."""
+
+    @abstractmethod
+    def down(self, case: Case) -> Tensor:
+        """The change towards a target ≤ value; whatever it likes where they are equal."""
+
+    def delta(self, case: Case) -> Tensor:
+        changes = []
+        if case.direction != "down":
+            up = self.up(case)
+            changes.append(
+                up if self.still_up else torch.where((case.target > case.value).unsqueeze(case.dim), up, 0.0)
+            )
+        if case.direction != "up":
+            down = self.down(case)
+            below = case.target < case.value
+            changes.append(down if self.still_down else torch.where(below.unsqueeze(case.dim), down, 0.0))
+        return changes[0] if len(changes) == 1 else changes[0] + changes[1]
+
+
+@dataclass(frozen=True)
+class Junction(_Both):
+    """Refinement of a t-norm, and of its dual t-conorm: by way of 1 - t, or in a shorter form where there is one."""
+
+    tnorm: TNorm
+
+    @property
+    def operator(self) -> TNorm:
+        """The operator that is refined."""
+        return self.tnorm
+
+    @property
+    def dual(self) -> Dual:
+        """Refinement of the dual t-conorm."""
+        return Dual(self)
+
+    def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        return self.tnorm.reduce(joined(t, c, dim), dim), None
+
+    def clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
+        target = target.clamp(0, 1)
+        return target if c is None else torch.minimum(target, self.forward(c, None, dim)[0])
+
+    def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
+        found = super()._refined(t, c, goal, pick)
+        # T is 1 just where all its arguments are: no rounding then, the derivative stays.
+        certain = (self.clamp(goal, c, -1) >= 1) & (self.forward(t, c, -1)[0] < 1)
+        return found + torch.where(certain.unsqueeze(-1), 1 - found, 0.0).detach()
+
+    # The t-conorm: what the methods without "dual" do for the t-norm.
+
+    def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        return self.tnorm.dual.reduce(joined(t, c, dim), dim), None
+
+    def dual_clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
+        target = target.clamp(0, 1)
+        return target if c is None else torch.maximum(target, self.dual_forward(c, None, dim)[0])
+
+    def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor | None:
+        return None
+
+    def dual_up(self, case: Case) -> Tensor:
+        return self._turned(self.down, case)
+
+    def dual_down(self, case: Case) -> Tensor:
+        return self._turned(self.up, case)
+
+    def _turned(self, way: Callable[[Case], Tensor], case: Case) -> Tensor:
+        t, c = self._complement(case.t), None if case.c is None else self._complement(case.c)
+        change = way(Case(t, c, 1 - case.value, None, 1 - case.target, case.dim, case.pick))
+        # 1 - (1 - t) may be off by a rounding: what became 1 has to become 0 here, and what stayed has to stay.
+        return torch.where(change == 0, 0.0, 1 - (t + change) - case.t)
+
+    def _complement(self, x: Tensor) -> Tensor:
+        """1 - x, as far as this t-norm can tell."""
+        return 1 - x
+
+
+class Dual(_Both):
+    """Refinement of the t-conorm that is dual to a refined t-norm."""
+
+    def __init__(self, junction: Junction) -> None:
+        self.junction = junction
+        self.operator: TConorm = junction.tnorm.dual
+        self.norms, self.numerical, self.turns = junction.norms, junction.numerical, junction.turns
+        self.still_up, self.still_down = junction.still_down, junction.still_up
+
+    def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
+        found = super()._refined(t, c, goal, pick)
+        certain = (self.clamp(goal, c, -1) <= 0) & (self.forward(t, c, -1)[0] > 0)  # and then all arguments are 0
+        return found - torch.where(certain.unsqueeze(-1), found, 0.0).detach()
+
+    def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        return self.junction.dual_forward(t, c, dim)
+
+    def clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
+        return self.junction.dual_clamp(target, c, dim)
+
+    def rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor | None:
+        return self.junction.dual_rise(t, aux, change, dim, pick)
+
+    def up(self, case: Case) -> Tensor:
+        return self.junction.dual_up(case)
+
+    def down(self, case: Case) -> Tensor:
+        return self.junction.dual_down(case)

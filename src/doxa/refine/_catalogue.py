@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import math
-from functools import singledispatch
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+from doxa import fuzzy
 from doxa.errors import ConfigError
-from doxa.fuzzy import (
-    STANDARD,
-    Drastic,
-    Godel,
-    Lukasiewicz,
-    NilpotentMinimum,
-    Product,
-    RImplication,
-    SImplication,
-    TConorm,
-    TNorm,
-)
-from doxa.refine._base import Refinement
-from doxa.refine._generated import GeneratorRefinement
-from doxa.refine._implication import (
-    FodorRefinement,
-    GodelResiduumRefinement,
-    ImplicationRefinement,
-    ResiduumRefinement,
-    SImplicationRefinement,
-    WeberRefinement,
-)
-from doxa.refine._junction import Dual, Junction
-from doxa.refine._linear import LukasiewiczRefinement
+from doxa.refine import _closed as closed
+from doxa.refine import _implication as implications
+from doxa.refine._base import Dual, Junction, Refinement
 from doxa.refine._numerical import NumericalRefinement, NumericalResiduumRefinement
-from doxa.refine._order import DrasticRefinement, GodelRefinement, NilpotentRefinement
-from doxa.refine._product import ProductRefinement
 
-__all__ = ["refinement"]
+Found = TypeVar("Found", bound=Refinement)
+
+_JUNCTIONS: Mapping[type[fuzzy.TNorm], Callable[[Any], Junction]] = {
+    fuzzy.Godel: closed.GodelRefinement,
+    fuzzy.Lukasiewicz: closed.LukasiewiczRefinement,
+    fuzzy.Product: closed.ProductRefinement,
+    fuzzy.NilpotentMinimum: closed.NilpotentRefinement,
+    fuzzy.Drastic: closed.DrasticRefinement,
+}
+_RESIDUA: Mapping[type[fuzzy.TNorm], Callable[[Any], Refinement]] = {
+    fuzzy.NilpotentMinimum: implications.FodorRefinement,
+    fuzzy.Drastic: implications.WeberRefinement,
+}
 
 
 def refinement(operator: object, p: float | None = None) -> Refinement:
@@ -53,76 +44,51 @@ def refinement(operator: object, p: float | None = None) -> Refinement:
     """
     if p is not None and not (1 <= p < math.inf):
         raise ConfigError(f"p is {p}, expected a finite number of at least 1, or None for the closed form")
-    return _refinement(operator, p)
-
-
-@singledispatch
-def _refinement(operator: object, p: float | None) -> Refinement:
+    match operator:
+        case fuzzy.TNorm():
+            return _junction(operator, p)
+        case fuzzy.TConorm():
+            return Dual(_junction(operator.tnorm, p))
+        case fuzzy.SImplication():
+            if operator.negation != fuzzy.STANDARD:
+                raise ConfigError(
+                    f"{operator!r} has the negation {operator.negation!r}, expected the standard one, 1 - a"
+                )
+            return implications.SImplicationRefinement(Dual(_junction(operator.tconorm.tnorm, p)))
+        case fuzzy.RImplication(fuzzy.Lukasiewicz()):  # both S and R
+            return implications.SImplicationRefinement(Dual(_junction(operator.tnorm, p)))
+        case fuzzy.RImplication(fuzzy.Godel()):
+            return implications.GodelResiduumRefinement(operator, p or 1.0)
+        case fuzzy.RImplication():
+            closed_form = _family(operator.tnorm, _RESIDUA, implications.ResiduumRefinement)(operator)
+            return _minimal(closed_form, operator, operator.tnorm, p) or NumericalResiduumRefinement(operator, p or 1.0)
     raise ConfigError(
         f"{operator!r} has no refinement function; there are those of t-norms, t-conorms, S-implications with the "
         "standard negation, and residua"
     )
 
 
-@_refinement.register
-def _(operator: TNorm, p: float | None) -> Junction:
-    closed: Junction
-    g = operator.generator
-    match operator:
-        case Godel():
-            closed = GodelRefinement(operator)
-        case Lukasiewicz():
-            closed = LukasiewiczRefinement(operator)
-        case Product():
-            closed = ProductRefinement(operator)
-        case NilpotentMinimum():
-            closed = NilpotentRefinement(operator)
-        case Drastic():
-            closed = DrasticRefinement(operator)
-        case _ if g is not None:
-            closed = GeneratorRefinement(operator)
-        case _:
-            raise ConfigError(f"{operator!r} has no additive generator, and so no refinement function")
-    if p is None or closed.minimal_for(p):
-        return closed
-    if g is None:
+def _junction(tnorm: fuzzy.TNorm, p: float | None) -> Junction:
+    closed_form = _family(tnorm, _JUNCTIONS, closed.GeneratorRefinement)(tnorm)
+    return _minimal(closed_form, tnorm, tnorm, p) or NumericalRefinement(tnorm, p or 1.0)
+
+
+def _family(
+    tnorm: fuzzy.TNorm, table: Mapping[type[fuzzy.TNorm], Callable[[Any], Found]], generated: Callable[[Any], Found]
+) -> Callable[[Any], Found]:
+    """What refines the family of a t-norm: its own, or that of any additive generator."""
+    for family, own in table.items():
+        if isinstance(tnorm, family):
+            return own
+    if tnorm.generator is None:
+        raise ConfigError(f"{tnorm!r} has no additive generator, and so no refinement function")
+    return generated
+
+
+def _minimal(closed_form: Found, operator: object, tnorm: fuzzy.TNorm, p: float | None) -> Found | None:
+    """The closed form if it is minimal as asked for; None if a search has to be."""
+    if p is None or closed_form.minimal_for(p):
+        return closed_form
+    if tnorm.generator is None:
         raise ConfigError(f"the refinement of {operator!r} is minimal for L1 only, p={p} was asked for; take p=1")
-    return NumericalRefinement(operator, p)
-
-
-@_refinement.register
-def _(operator: TConorm, p: float | None) -> Dual:
-    inner = _refinement(operator.tnorm, p)
-    assert isinstance(inner, Junction)
-    return Dual(inner)
-
-
-@_refinement.register
-def _(operator: SImplication, p: float | None) -> ImplicationRefinement:
-    if operator.negation != STANDARD:
-        raise ConfigError(f"{operator!r} has the negation {operator.negation!r}, expected the standard one, 1 - a")
-    inner = _refinement(operator.tconorm, p)
-    assert isinstance(inner, Dual)
-    return SImplicationRefinement(operator, inner)
-
-
-@_refinement.register
-def _(operator: RImplication, p: float | None) -> ImplicationRefinement:
-    match operator.tnorm:
-        case Lukasiewicz():  # both S and R
-            inner = _refinement(operator.tnorm.dual, p)
-            assert isinstance(inner, Dual)
-            return SImplicationRefinement(SImplication(operator.tnorm.dual), inner)
-        case Godel():
-            return GodelResiduumRefinement(operator, p or 1.0)
-        case NilpotentMinimum():
-            closed: ImplicationRefinement = FodorRefinement(operator)
-        case Drastic():
-            closed = WeberRefinement(operator)
-        case _:
-            closed = ResiduumRefinement(operator)
-    if p is None or closed.minimal_for(p):
-        return closed
-    if operator.tnorm.generator is None:
-        raise ConfigError(f"the refinement of {operator!r} is minimal for L1 only, p={p} was asked for; take p=1")
-    return NumericalResiduumRefinement(operator, p)
+    return None

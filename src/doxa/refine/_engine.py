@@ -1,22 +1,64 @@
 """One pass over the formula graph: truth values upwards, wishes downwards, each group as one tensor operation.
 
 Tensors have the nodes first and the batch last, so that picking rows copies whole rows.
+
+When an atom stands in several subformulas, each of them wants its own change (Chapter 4, Algorithm ILR, line
+"combine"). Changes are compared, not values: an atom that a subformula leaves alone asks for 0 (errata 3.6).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from doxa.refine._base import Pick
-from doxa.refine._combine import COMBINATIONS, Combination
+from doxa.logic import Call, Compare, Expr
+from doxa.refine._base import Case, Pick
 from doxa.refine._implication import Fixed, ImplicationRefinement
 from doxa.refine._plan import Edge, Group, Plan
 
-__all__ = ["Engine", "State"]
+Combination = Callable[[Tensor, Pick], Tensor]
+"""From wishes ``(rows, wishes, *batch)`` to changes ``(rows, *batch)``."""
+
+
+def _chosen(wishes: Tensor, index: Tensor) -> Tensor:
+    return wishes.gather(1, index).squeeze(1)
+
+
+_ROUNDING = {dtype: 8 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
+
+
+def largest(wishes: Tensor, pick: Pick) -> Tensor:
+    """The largest absolute change; sizes that differ by rounding tie, so that the first of them wins everywhere."""
+    size = (wishes.detach() if wishes.requires_grad else wishes).abs()
+    smaller = size < size.amax(1, keepdim=True) - _ROUNDING[size.dtype]
+    return _chosen(wishes, pick(smaller.to(size.dtype), 1))
+
+
+def mean(wishes: Tensor, pick: Pick) -> Tensor:
+    """The mean of the changes that are not 0."""
+    return wishes.sum(1) / (wishes != 0).sum(1).clamp_min(1)
+
+
+def smallest(wishes: Tensor, pick: Pick) -> Tensor:
+    """The smallest absolute change that is not 0."""
+    size = wishes.detach().abs()
+    return _chosen(wishes, pick(torch.where(size > 0, size, torch.inf), 1))
+
+
+def total(wishes: Tensor, pick: Pick) -> Tensor:
+    """The sum; what leaves [0, 1] is clipped where the change is applied."""
+    return wishes.sum(1)
+
+
+COMBINATIONS: Mapping[str, Combination] = MappingProxyType(
+    {"max": largest, "mean": mean, "min": smallest, "sum": total}
+)
+"""The ways to combine, by name."""
 
 _WASTE = 2
 """How many times more wishes than there are a table may hold before it is split by width."""
@@ -62,11 +104,11 @@ class _Wishes:
 class State:
     """What the upward pass found: of each group the arguments, the constants, the truth and what to use again."""
 
-    arguments: list[Tensor]
-    constants: list[Tensor | None]
-    values: list[Tensor]
-    aux: list[Any]
     formulas: Tensor
+    arguments: list[Tensor] = field(default_factory=list)
+    constants: list[Tensor | None] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+    aux: list[Any] = field(default_factory=list)
 
 
 class Engine(nn.Module):
@@ -86,13 +128,13 @@ class Engine(nn.Module):
         edges = [e for node in plan.nodes if node is not None for e in node.edges] + plan.roots
         for number, negated in edges:
             self._signs[self._where[number][0]].add(negated)
-        edges_of = [self._edges_of(g) for g in plan.groups]
-        self._moving = [moving for _, _, moving in edges_of]
-        shapes = [(len(g.nodes), -1) for g in plan.groups]
-        self._free_gather = [self._gather(free, s) for (free, _, _), s in zip(edges_of, shapes, strict=True)]
-        self._fixed_gather = [
-            self._gather(fixed, s) if fixed else None for (_, fixed, _), s in zip(edges_of, shapes, strict=True)
-        ]
+        self._moving: list[list[Edge]] = []
+        self._gathers: list[tuple[_Gather, _Gather | None]] = []
+        for group in plan.groups:
+            free, fixed, moving = self._edges_of(group)
+            shape = (len(group.nodes), -1)
+            self._moving.append(moving)
+            self._gathers.append((self._gather(free, shape), self._gather(fixed, shape) if fixed else None))
         self._root_gather = self._gather(plan.roots, (len(plan.roots),))
         self._rho = [plan.refinements[g.key] for g in plan.groups]
         self._directions = [g.direction for g in plan.groups]
@@ -124,10 +166,7 @@ class Engine(nn.Module):
 
     def _gather(self, edges: list[Edge], shape: tuple[int, ...]) -> _Gather:
         sources = tuple(sorted({self._where[n][0] for n, _ in edges}))
-        offsets, total = {}, 0
-        for s in sources:
-            offsets[s] = total
-            total += self._sizes[s] * len(self._signs[s])
+        offsets, total = _offsets(sources, {s: self._sizes[s] * len(self._signs[s]) for s in sources})
         index = []
         for number, negated in edges:
             s, row = self._where[number]
@@ -152,10 +191,7 @@ class Engine(nn.Module):
 
     def _tables(self, rows: list[list[tuple[int, int, bool]]], lengths: dict[int, int]) -> _Wishes:
         givers = tuple(sorted({giver for row in rows for giver, _, _ in row}))
-        offsets, total = {}, 0
-        for giver in givers:
-            offsets[giver] = total
-            total += lengths[giver]
+        offsets, total = _offsets(givers, lengths)
         widest = max((len(row) for row in rows), default=0)
         wishes = sum(len(row) for row in rows)
         if len(rows) * widest <= _WASTE * wishes + 1024:
@@ -168,27 +204,16 @@ class Engine(nn.Module):
         for width, members in classes.items():
             table, signs = [], []
             for r in members:
-                filled = [(offsets[giver] + at, -1.0 if negated else 1.0) for giver, at, negated in rows[r]]
-                filled += [(0, 0.0)] * (width - len(filled))  # any wish, counted for nothing
-                table += [at for at, _ in filled]
-                signs += [sign for _, sign in filled]
-            plain = all(sign == 1.0 for sign in signs)
-            same = table == list(range(total))
-            buckets.append(
-                _Bucket(
-                    None if same else self._store(table, torch.int64),
-                    None if plain else self._store([[sign] for sign in signs], torch.float32),
-                    len(members),
-                    width,
-                )
-            )
+                spare = width - len(rows[r])  # any wish, counted for nothing
+                table += [offsets[giver] + at for giver, at, _ in rows[r]] + [0] * spare
+                signs += [[-1.0 if negated else 1.0] for _, _, negated in rows[r]] + [[0.0]] * spare
+            index = None if table == list(range(total)) else self._store(table, torch.int64)
+            sign = None if all(s == [1.0] for s in signs) else self._store(signs, torch.float32)
+            buckets.append(_Bucket(index, sign, len(members), width))
         places = [r for members in classes.values() for r in members]
         order = None
         if places != list(range(len(rows))) and places:
-            inverse = [0] * len(rows)
-            for position, r in enumerate(places):
-                inverse[r] = position
-            order = self._store(inverse, torch.int64)
+            order = self._store(sorted(range(len(rows)), key=places.__getitem__), torch.int64)
         return _Wishes(givers, tuple(buckets), order)
 
     def _index(self, name: str) -> Tensor:
@@ -215,10 +240,10 @@ class Engine(nn.Module):
         if self.plan.has_true:
             x = torch.cat([x, torch.ones_like(x[:1])]) if x.shape[0] else x.new_ones(1, *x.shape[1:])
         literals = [self._literals(x, 0)]
-        state = State([], [], [], [], x)
+        state = State(x)
         for g, rho in enumerate(self._rho):
-            t = self._pick_rows(self._free_gather[g], literals)
-            fixed = self._fixed_gather[g]
+            free, fixed = self._gathers[g]
+            t = self._pick_rows(free, literals)
             c = None if fixed is None else self._pick_rows(fixed, literals)
             value, aux = rho.forward(t, c, 1)
             literals.append(self._literals(value, g + 1))
@@ -291,4 +316,55 @@ class Engine(nn.Module):
             return torch.stack([a, b], 1).flatten(0, 1) if fixed is None else b if group.fixed[0] else a
         if c is not None or self.clip or rho.turns:
             wanted = rho.clamp(wanted, c, 1)
-        return rho.delta(t, c, value, state.aux[g], wanted, 1, direction, pick).flatten(0, 1)
+        return rho.delta(Case(t, c, value, state.aux[g], wanted, 1, pick, direction)).flatten(0, 1)
+
+
+def _offsets(parts: tuple[int, ...], lengths: Mapping[int, int]) -> tuple[dict[int, int], int]:
+    """Where each part starts when they are put one after the other, and how long they are together."""
+    offsets, total = {}, 0
+    for part in parts:
+        offsets[part] = total
+        total += lengths[part]
+    return offsets, total
+
+
+@torch.no_grad()
+def explain(engine: Engine, formulas: Iterable[Expr], now: Tensor, state: State, wanted: Tensor, pick: Pick) -> str:
+    """Each subformula, its truth and its target, children first."""
+    goals: list[Tensor] = []
+    change = engine.refine(now, state, wanted, pick, goals)
+    goals.reverse()
+    truth = [now, *state.values]
+    target_of = [(now + change).clamp(0, 1), *goals]
+    lines: list[tuple[str, float, float]] = []
+    for node in _subformulas(*formulas):
+        number, negated = engine.plan.place[id(node)]
+        source, row = engine._where[number]
+        if number == len(engine.plan.atoms):  # the constant `true`
+            before = after = torch.tensor(1.0)
+        else:
+            before, after = truth[source][row], target_of[source][row]
+        signed = [float(1 - v if negated else v) for v in (before, after)]
+        lines.append((str(node), signed[0], signed[1]))
+    width = max(len(text) for text, _, _ in lines)
+    shown = [f"{'':<{width}}  {'truth':>6}      {'target':>6}"]
+    for text, before_, after_ in lines:
+        arrow = "->" if abs(after_ - before_) > 1e-9 else "  "
+        shown.append(f"{text:<{width}}  {before_:6.4f}  {arrow}  {after_:6.4f}")
+    return "\n".join(shown)
+
+
+def _subformulas(*roots: Expr) -> list[Expr]:
+    """Every distinct subformula once, children first."""
+    listed: dict[Expr, None] = {}
+    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if node in listed:
+            continue
+        if ready or isinstance(node, Call | Compare) or not node.children:
+            listed[node] = None
+        else:
+            stack.append((node, True))
+            stack.extend([(c, False) for c in reversed(node.children)])
+    return list(listed)

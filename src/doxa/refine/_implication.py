@@ -15,25 +15,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor
 
 from doxa._numerics import cap, lift
 from doxa.errors import ConfigError
-from doxa.fuzzy import Product, RImplication, SImplication, TNorm
-from doxa.refine._base import Direction, Pick, Refinement, first
-from doxa.refine._junction import Dual
-
-__all__ = [
-    "FodorRefinement",
-    "GodelResiduumRefinement",
-    "ImplicationRefinement",
-    "ResiduumRefinement",
-    "SImplicationRefinement",
-    "WeberRefinement",
-]
+from doxa.fuzzy import Archimedean, Generator, Implication, Product, RImplication, SImplication
+from doxa.refine._base import Case, Dual, Pick, Refinement, first
 
 Fixed = Literal["antecedent", "consequent"] | None
 
@@ -48,13 +38,10 @@ class ImplicationRefinement(Refinement):
     (tensor([0.8000, 0.4000]), tensor([0.4000, 0.2000]))
     """
 
+    implication: Implication
+
     def __call__(  # type: ignore[override]
-        self,
-        truth: Tensor,
-        target: Tensor | float,
-        *,
-        fixed: Fixed = None,
-        generator: torch.Generator | None = None,
+        self, truth: Tensor, target: Tensor | float, *, fixed: Fixed = None, generator: torch.Generator | None = None
     ) -> Tensor:
         """The refined antecedent and consequent, ``(*batch, 2)``; ``target`` is ``(*batch)``."""
         if fixed not in (None, "antecedent", "consequent"):
@@ -64,7 +51,7 @@ class ImplicationRefinement(Refinement):
 
     def _pair(self, t: Tensor, goal: Tensor, fixed: Fixed) -> Tensor:
         a, c = t.unbind(-1)
-        return (t + torch.stack(self.change(a, c, self.apply(a, c), goal, fixed), -1)).clamp(0, 1)
+        return (t + torch.stack(self.change(a, c, self.implication(a, c), goal, fixed), -1)).clamp(0, 1)
 
     def _refined(self, t: Tensor, c: Tensor | None, goal: Tensor, pick: Pick) -> Tensor:
         return self._pair(t, goal, None)
@@ -79,60 +66,26 @@ class ImplicationRefinement(Refinement):
         return super()._prepare(truth, number, None)
 
     @abstractmethod
-    def apply(self, a: Tensor, c: Tensor) -> Tensor:
-        """The truth of a → c."""
-
-    @abstractmethod
     def change(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
         """The changes of antecedent and consequent; that of a fixed one is 0."""
 
     def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
-        return self.apply(t.select(dim, 0), t.select(dim, 1)), None
+        return self.implication(*t.unbind(dim)), None
 
     def clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
         return target.clamp(0, 1)
 
-    def delta(
-        self,
-        t: Tensor,
-        c: Tensor | None,
-        value: Tensor,
-        aux: Any,
-        target: Tensor,
-        dim: int,
-        direction: Direction,
-        pick: Pick,
-    ) -> Tensor:
-        return torch.stack(self.change(t.select(dim, 0), t.select(dim, 1), value, target, None), dim)
+    def delta(self, case: Case) -> Tensor:
+        a, c = case.t.unbind(case.dim)
+        return torch.stack(self.change(a, c, case.value, case.target, None), case.dim)
 
 
-@dataclass(frozen=True)
 class SImplicationRefinement(ImplicationRefinement):
-    """S(1 - a, c): the refinement of the t-conorm, with the change of 1 - a turned round.
+    """S(1 - a, c): the refinement of the t-conorm, with the change of 1 - a turned round."""
 
-    >>> from doxa.fuzzy import REICHENBACH
-    >>> from doxa.refine import refinement
-    >>> refinement(REICHENBACH)(torch.tensor([0.9, 0.4]), 0.7)
-    tensor([0.9000, 0.6667])
-    """
-
-    implication: SImplication
-    inner: Dual
-
-    @property
-    def norms(self) -> tuple[float, float] | None:  # type: ignore[override]
-        return self.inner.norms
-
-    @property
-    def numerical(self) -> bool:  # type: ignore[override]
-        return self.inner.numerical
-
-    @property
-    def turns(self) -> bool:  # type: ignore[override]
-        return self.inner.turns
-
-    def apply(self, a: Tensor, c: Tensor) -> Tensor:
-        return self.implication(a, c)
+    def __init__(self, inner: Dual) -> None:
+        self.inner, self.implication = inner, SImplication(inner.operator)
+        self.norms, self.numerical, self.turns = inner.norms, inner.numerical, inner.turns
 
     def change(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
         sides = torch.stack([1 - a, c], -1)
@@ -143,23 +96,22 @@ class SImplicationRefinement(ImplicationRefinement):
             free, constant = sides.narrow(-1, here, 1), sides.narrow(-1, there, 1)
         value, aux = self.inner.forward(free, constant, -1)
         goal = self.inner.clamp(target, constant, -1)
-        change = self.inner.delta(free, constant, value, aux, goal, -1, "both", first)
+        change = self.inner.delta(Case(free, constant, value, aux, goal, -1, first))
         if fixed is None:
             return -change[..., 0], change[..., 1]
         moved, rest = change[..., 0], torch.zeros_like(a)
         return (rest, moved) if fixed == "antecedent" else (-moved, rest)
 
 
+@dataclass(frozen=True)
 class _Residuum(ImplicationRefinement):
     """A residuum: 1 is a region, and a target within rounding of 1 means it."""
 
     implication: RImplication
     norms = (1.0, 1.0)
-    ordered = True
+    p: ClassVar[float] = 1.0
+    ordered: ClassVar[bool] = True
     """Whether it is 1 just where a ≤ c."""
-
-    def apply(self, a: Tensor, c: Tensor) -> Tensor:
-        return self.implication(a, c)
 
     def change(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
         new_a, new_c, certain = self._values(a, c, value, target, fixed)
@@ -173,7 +125,7 @@ class _Residuum(ImplicationRefinement):
     def _pair(self, t: Tensor, goal: Tensor, fixed: Fixed) -> Tensor:
         # Not by way of changes: beside a small antecedent the rounding of c + (z - c) is much.
         a, c = t.unbind(-1)
-        return torch.stack(self._values(a, c, self.apply(a, c), goal, fixed)[:2], -1).clamp(0, 1)
+        return torch.stack(self._values(a, c, self.implication(a, c), goal, fixed)[:2], -1).clamp(0, 1)
 
     def _values(
         self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed
@@ -189,7 +141,10 @@ class _Residuum(ImplicationRefinement):
         return new_a, new_c, certain & ~met
 
     def _to_one(self, a: Tensor, c: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
-        """The refined pair for a target of 1."""
+        """The refined pair for a target of 1; for p > 1 both go to their mean, the unique minimiser."""
+        if self.p > 1 and fixed is None:
+            mean = torch.where(a > c, (a + c) / 2, a)
+            return mean, torch.where(a > c, mean, c)
         return torch.minimum(a, c) if fixed == "consequent" else a, torch.maximum(a, c)
 
     @abstractmethod
@@ -197,31 +152,23 @@ class _Residuum(ImplicationRefinement):
         """The refined pair for a target below 1."""
 
 
-@dataclass(frozen=True)
 class ResiduumRefinement(_Residuum):
-    """The residuum of a t-norm with a generator; minimal for L₁ if the generator is convex.
-
-    >>> from doxa.fuzzy import Yager
-    >>> from doxa.refine import refinement
-    >>> refinement(Yager(2.0).residuum)(torch.tensor([0.3, 0.2]), 0.1)      # 0.3 is too small an antecedent
-    tensor([0.5641, 0.0000])
-    """
-
-    implication: RImplication
+    """The residuum of a t-norm with a generator; minimal for L₁ if the generator is convex."""
 
     @property
     def norms(self) -> tuple[float, float] | None:  # type: ignore[override]
-        g = self._tnorm.generator
-        return (1.0, 1.0) if g is not None and g.convex else None
+        return (1.0, 1.0) if self._g.convex else None
 
     @property
-    def _tnorm(self) -> TNorm:
-        return self.implication.tnorm
+    def _tnorm(self) -> Archimedean | Product:
+        return cast("Archimedean | Product", self.implication.tnorm)
+
+    @property
+    def _g(self) -> Generator:
+        return self._tnorm.generator
 
     def _to(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
-        g = self._tnorm.generator
-        assert g is not None
-        strict = math.isinf(g.zero)
+        strict = self._g.strict
         if fixed == "consequent":
             lowered = self.implication(torch.maximum(target, c), c)
             if strict:  # the residuum of c = 0 is 0 for any a > 0
@@ -258,29 +205,15 @@ class ResiduumRefinement(_Residuum):
 class GodelResiduumRefinement(_Residuum):
     r"""Gödel: [a, t̂] if t̂ < a, [t̂ + ε, t̂] otherwise; for t̂ = 1 the consequent rises to a (errata 3.1).
 
-    With ``p`` above 1 a target of 1 moves both to their mean, the unique minimiser; for L₁ any common value in between
-    is as near.
-
-    >>> from doxa.fuzzy import Godel
-    >>> GodelResiduumRefinement(Godel().residuum)(torch.tensor([0.8, 0.2]), 1.0)
-    tensor([0.8000, 0.8000])
-    >>> GodelResiduumRefinement(Godel().residuum, p=2)(torch.tensor([0.8, 0.2]), 1.0)
-    tensor([0.5000, 0.5000])
+    With ``p`` above 1 a target of 1 moves both to their mean; for L₁ any common value in between is as near.
     """
 
-    implication: RImplication
-    p: float = 1.0
+    p: float = 1.0  # type: ignore[misc]
 
     @property
     def norms(self) -> tuple[float, float]:  # type: ignore[override]
         # The mean of two numbers is nearest to both in every strictly convex norm, and as near as any in L₁.
         return (1.0, math.inf) if self.p > 1 else (1.0, 1.0)
-
-    def _to_one(self, a: Tensor, c: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
-        if self.p > 1 and fixed is None:
-            mean = torch.where(a > c, (a + c) / 2, a)
-            return mean, torch.where(a > c, mean, c)
-        return super()._to_one(a, c, fixed)
 
     def _to(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
         step = 2 * torch.finfo(a.dtype).eps
@@ -292,18 +225,12 @@ class GodelResiduumRefinement(_Residuum):
         return torch.where(a > target, a, target + step), target
 
 
-@dataclass(frozen=True)
 class FodorRefinement(_Residuum):
     """The residuum of the nilpotent minimum, 1 if a ≤ c, else max(1 - a, c), which is its S-implication too.
 
     A target below 1 is met by the consequent or by the antecedent, whichever is nearer in L₁.
-
-    >>> from doxa.fuzzy import FODOR
-    >>> FodorRefinement(FODOR)(torch.tensor([0.9, 0.2]), 0.4)
-    tensor([0.9000, 0.4000])
     """
 
-    implication: RImplication
     turns = True
 
     def _to(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
@@ -328,16 +255,9 @@ class FodorRefinement(_Residuum):
         return torch.where(by_antecedent, second_a, first_a), torch.where(by_antecedent, second_c, target)
 
 
-@dataclass(frozen=True)
 class WeberRefinement(_Residuum):
-    """The residuum of the drastic product, c if a = 1, else 1.
+    """The residuum of the drastic product, c if a = 1, else 1."""
 
-    >>> from doxa.fuzzy import WEBER
-    >>> WeberRefinement(WEBER)(torch.tensor([0.7, 0.2]), 0.4)
-    tensor([1.0000, 0.4000])
-    """
-
-    implication: RImplication
     norms = (1.0, math.inf)
     ordered = False
 

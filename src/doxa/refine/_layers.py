@@ -13,8 +13,6 @@ from doxa.errors import ConfigError
 from doxa.logic import CNF, And, Call, Count, Expr
 from doxa.refine._refine import Refine
 
-__all__ = ["ClauseWeights", "Hierarchy", "exactly_one", "mutual_exclusion"]
-
 
 class Hierarchy(nn.Module):
     r"""Coherent hierarchical classification: every class is at least as true as each of its descendants.
@@ -152,7 +150,7 @@ class ClauseWeights(nn.Module):
         if not weight >= 0:
             raise ConfigError(f"weight is {weight}, expected a number of at least 0")
         self.atoms = tuple(cnf.atoms if atoms is None else atoms)
-        place = {a: i for i, a in enumerate(self.atoms)}
+        place: dict[Expr | None, int] = {a: i for i, a in enumerate(self.atoms)}
         if missing := [a for a in cnf.atoms if a not in place]:
             raise ConfigError(f"the atom {missing[0]} is in a clause but not in atoms; add it there")
         listed = cnf.clauses
@@ -161,9 +159,7 @@ class ClauseWeights(nn.Module):
         sign = torch.zeros(len(listed), width)
         for r, clause in enumerate(listed):
             for j, v in enumerate(clause):
-                atom = cnf.atoms[abs(v) - 1]
-                assert atom is not None
-                index[r, j], sign[r, j] = place[atom], 1.0 if v > 0 else -1.0
+                index[r, j], sign[r, j] = place[cnf.atoms[abs(v) - 1]], 1.0 if v > 0 else -1.0
         self.register_buffer("index", index, persistent=False)
         self.register_buffer("sign", sign, persistent=False)
         self.raw = nn.Parameter(torch.full((len(listed),), float(weight)))

@@ -10,37 +10,24 @@ The result is differentiable once: its derivatives are those of the Karush-Kuhn-
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from doxa._numerics import cap
-from doxa.fuzzy import Generator, RImplication, TNorm
-from doxa.refine._base import Pick, first
-from doxa.refine._generated import GeneratorRefinement
+from doxa.refine._base import Case, first
+from doxa.refine._closed import GeneratorRefinement
 from doxa.refine._implication import Fixed, ResiduumRefinement
-from doxa.refine._junction import Junction
-
-__all__ = ["NumericalRefinement", "NumericalResiduumRefinement"]
 
 _ROUNDS = 60
 _SCALES = 26
 
 
 @dataclass(frozen=True)
-class NumericalRefinement(Junction):
-    """A t-norm with a generator and a p-norm, minimised numerically; far slower than a closed form.
+class NumericalRefinement(GeneratorRefinement):
+    """A t-norm with a generator and a p-norm, minimised numerically; far slower than a closed form."""
 
-    >>> from doxa.fuzzy import Product
-    >>> rho = NumericalRefinement(Product(), p=2.0)
-    >>> rho(torch.tensor([0.3, 0.9, 0.5]), 0.4), rho.numerical
-    (tensor([0.5637, 1.0000, 0.7095]), True)
-    """
-
-    tnorm: TNorm
     p: float = 2.0
     numerical = True
 
@@ -48,39 +35,32 @@ class NumericalRefinement(Junction):
     def norms(self) -> tuple[float, float]:  # type: ignore[override]
         return (self.p, self.p)
 
-    def up(self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick) -> Tensor:
-        return self._search(t, c, value, target, dim)
-
-    def down(
-        self, t: Tensor, c: Tensor | None, value: Tensor, aux: Any, target: Tensor, dim: int, pick: Pick
-    ) -> Tensor:
-        found = self._search(t, c, value, target, dim)
-        if math.isinf(cast(Generator, self.tnorm.generator).zero):  # 0 has no level; the smallest literal goes there
-            closed = GeneratorRefinement(self.tnorm).down(t, c, value, aux, target, dim, pick)
-            found = torch.where(target.unsqueeze(dim) > 0, found, closed)
-        return found
-
-    def _search(self, t: Tensor, c: Tensor | None, value: Tensor, target: Tensor, dim: int) -> Tensor:
-        t_last, goal = t.movedim(dim, -1), target
-        c_last = None if c is None else c.movedim(dim, -1)
+    def up(self, case: Case) -> Tensor:
+        t, c, value, _, goal, dim, _, _ = case
+        t_last, c_last = t.movedim(dim, -1), None if c is None else c.movedim(dim, -1)
         with torch.no_grad():
             x = self._minimise(t_last.double(), None if c_last is None else c_last.double(), value, goal)
             # Searching where the target is met would move literals by rounding.
             x = torch.where((goal == value).unsqueeze(-1), t_last.double(), x)
-        return (self._attach(x, t_last, c_last, goal) - t_last).movedim(-1, dim)
+        return (self._with_derivatives(x, t_last, c_last, goal) - t_last).movedim(-1, dim)
+
+    def down(self, case: Case) -> Tensor:
+        found = self.up(case)
+        if self._g.strict:  # 0 has no level; the smallest literal goes there
+            found = torch.where(case.target.unsqueeze(case.dim) > 0, found, super().down(case))
+        return found
 
     def _minimise(self, t: Tensor, c: Tensor | None, value: Tensor, target: Tensor) -> Tensor:
-        closed = GeneratorRefinement(self.tnorm)
-        g = closed._g
+        g = self._g
         n = t.shape[-1]
-        budget = torch.relu(closed._budget(c, target, -1))
-        most = budget.clamp_max(g.zero) if math.isfinite(g.zero) else budget
-        own = closed._level(t)
-        y = self._starts(closed, t, c, value.double(), target.double(), own, budget, most)
+        budget = torch.relu(self._budget(c, target, -1))
+        most = budget if g.strict else budget.clamp_max(g.zero)
+        own = self._level(t)
+        y = self._starts(t, c, value.double(), target.double(), own, budget, most)
         if n > 1:
             idle = 0
             for k in range(max(_ROUNDS, 3 * n)):
-                moved = self._exchange(y, *_pairs(n, k, t.device), t, own, most, g)
+                moved = self._exchange(y, *_pairs(n, k, t.device), t, own, most)
                 idle = idle + 1 if torch.equal(moved, y) else 0
                 y = moved
                 if idle >= n:  # nobody gained from anybody
@@ -90,24 +70,13 @@ class NumericalRefinement(Junction):
         return g.inverse(y.gather(0, best)[0])
 
     def _starts(
-        self,
-        closed: GeneratorRefinement,
-        t: Tensor,
-        c: Tensor | None,
-        value: Tensor,
-        target: Tensor,
-        own: Tensor,
-        budget: Tensor,
-        most: Tensor,
+        self, t: Tensor, c: Tensor | None, value: Tensor, target: Tensor, own: Tensor, budget: Tensor, most: Tensor
     ) -> Tensor:
         """Levels to start from, each with the right sum."""
         n = t.shape[-1]
-        up = torch.where(
-            (target > value).unsqueeze(-1),
-            closed.up(t, c, value, None, target, -1, first),
-            closed.down(t, c, value, None, target, -1, first),
-        )
-        guesses = [closed._level((t + up).clamp(0, 1)), own, (budget / n).expand_as(t)]
+        case = Case(t, c, value, None, target, -1, first)
+        closed = torch.where((target > value).unsqueeze(-1), super().up(case), super().down(case))
+        guesses = [self._level((t + closed).clamp(0, 1)), own, (budget / n).expand_as(t)]
         # One literal, or all but some of one end, carry the change.
         order = t.argsort(-1, descending=True).argsort(-1)
         for rank in {0, 1, n // 2, n - 1}:
@@ -123,42 +92,34 @@ class NumericalRefinement(Junction):
         missing = torch.relu(budget - total)
         return shrunk + room * (missing / room.sum(-1, keepdim=True).clamp_min(1e-300)).clamp_max(1)
 
-    def _exchange(self, y: Tensor, i: Tensor, j: Tensor, t: Tensor, own: Tensor, most: Tensor, g: Generator) -> Tensor:
+    def _exchange(self, y: Tensor, i: Tensor, j: Tensor, t: Tensor, own: Tensor, most: Tensor) -> Tensor:
         """Each pair moves level from one literal to the other if that brings the vector nearer."""
         yi, yj = y[..., i], y[..., j]
         low, high = torch.maximum(-yi, yj - most), torch.minimum(most - yi, yj)
         scale = 0.5 ** torch.arange(_SCALES, dtype=y.dtype, device=y.device)
-        steps = torch.cat(
-            [
-                torch.zeros_like(low).unsqueeze(-1),
-                low.unsqueeze(-1) * scale,
-                high.unsqueeze(-1) * scale,
-                (own[..., i] - yi).unsqueeze(-1),
-                (yj - own[..., j]).unsqueeze(-1),
-            ],
-            -1,
-        )
-        steps = torch.minimum(torch.maximum(steps, low.unsqueeze(-1)), high.unsqueeze(-1))
-        zi, zj = g.inverse((yi.unsqueeze(-1) + steps).clamp_min(0)), g.inverse((yj.unsqueeze(-1) - steps).clamp_min(0))
+        single = torch.stack([torch.zeros_like(low), own[..., i] - yi, yj - own[..., j]], -1)
+        low, high = low.unsqueeze(-1), high.unsqueeze(-1)
+        tried = [single[..., :1], low * scale, high * scale, single[..., 1:]]
+        steps = torch.minimum(torch.maximum(torch.cat(tried, -1), low), high)
+        inverse = self._g.inverse
+        zi, zj = inverse((yi.unsqueeze(-1) + steps).clamp_min(0)), inverse((yj.unsqueeze(-1) - steps).clamp_min(0))
         cost = (zi - t[..., i, None]).abs().pow(self.p) + (zj - t[..., j, None]).abs().pow(self.p)
         step = steps.gather(-1, cost.argmin(-1, keepdim=True)).squeeze(-1)
         y = y.clone()
         y[..., i], y[..., j] = (yi + step).clamp_min(0), (yj - step).clamp_min(0)
         return y
 
-    def _attach(self, x: Tensor, t: Tensor, c: Tensor | None, target: Tensor) -> Tensor:
+    def _with_derivatives(self, x: Tensor, t: Tensor, c: Tensor | None, target: Tensor) -> Tensor:
         """The point found, with the derivatives that the optimality conditions give it."""
-        inputs = [t, target] if c is None else [t, target, c]
-        if not any(v.requires_grad for v in inputs):
+        if not any(v is not None and v.requires_grad for v in (t, target, c)):
             return x.to(t.dtype)
-        closed = GeneratorRefinement(self.tnorm)
         with torch.no_grad():
             gap = (x - t).abs()
             still = gap < 1e-7
             free = ~still & (x < 1 - 1e-9) & (x > 1e-9)
             with torch.enable_grad():
                 at = x.detach().clamp(1e-9, 1 - 1e-9).requires_grad_()
-                log_slope = closed._slope(at)
+                log_slope = self._slope(at)
                 (bend,) = torch.autograd.grad(log_slope.sum(), at)
             slope = -torch.exp(log_slope.detach())  # g', up to a factor that cancels
             curve = slope * bend
@@ -171,12 +132,12 @@ class NumericalRefinement(Junction):
             bending = torch.where(bending.abs() > 1e-9, bending, 1e-9)
             weight = torch.where(free, slope / bending, 0.0)
             spread = weight / (weight * slope).sum(-1, keepdim=True).where(free.any(-1, keepdim=True), torch.ones(()))
-            goal_slope = -torch.exp(closed._slope(target.double()))
+            goal_slope = -torch.exp(self._slope(target.double()))
             through = torch.where(still, slope, torch.where(free, slope * own / bending, 0.0))
         moved_t, moved_goal = (t - t.detach()).double(), (target - target.detach()).double()
         right = goal_slope * moved_goal - (through * moved_t).sum(-1)
         if c is not None:
-            constant_slope = -torch.exp(closed._slope(c.detach().double()))
+            constant_slope = -torch.exp(self._slope(c.detach().double()))
             right = right - (constant_slope * (c - c.detach())).sum(-1)
         direct = torch.where(still, moved_t, torch.where(free, own / bending * moved_t, 0.0))
         return (x + direct + torch.where(free, spread * right.unsqueeze(-1), 0.0)).to(t.dtype)
@@ -194,26 +155,14 @@ def _pairs(n: int, k: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class NumericalResiduumRefinement(ResiduumRefinement):
-    """The residuum of a t-norm with a generator, for any p-norm: a search along the level curve c = T(t̂, a).
+    """The residuum of a t-norm with a generator, for any p-norm: a search along the level curve c = T(t̂, a)."""
 
-    >>> from doxa.fuzzy import GOGUEN
-    >>> NumericalResiduumRefinement(GOGUEN, p=2.0)(torch.tensor([0.8, 0.2]), 0.5)
-    tensor([0.7200, 0.3600])
-    """
-
-    implication: RImplication
-    p: float = 2.0
+    p: float = 2.0  # type: ignore[misc]
     numerical = True
 
     @property
     def norms(self) -> tuple[float, float]:  # type: ignore[override]
         return (self.p, self.p)
-
-    def _to_one(self, a: Tensor, c: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
-        if self.p > 1 and fixed is None:
-            mean = torch.where(a > c, (a + c) / 2, a)
-            return mean, torch.where(a > c, mean, c)
-        return super()._to_one(a, c, fixed)
 
     def _to(self, a: Tensor, c: Tensor, value: Tensor, target: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
         closed_a, closed_c = super()._to(a, c, value, target, fixed)
@@ -221,7 +170,7 @@ class NumericalResiduumRefinement(ResiduumRefinement):
             return closed_a, closed_c
         with torch.no_grad():
             found = self._along(a.double(), c.double(), target.double(), closed_a.double()).to(a.dtype)
-        moved = self._attach(found, a, c, target)
+        moved = self._with_derivatives(found, a, c, target)
         new_a = torch.where((found - closed_a).abs() > 1e-7, moved, closed_a)
         return new_a, self._tnorm(target, new_a)
 
@@ -229,14 +178,10 @@ class NumericalResiduumRefinement(ResiduumRefinement):
         return (z - a).abs().pow(self.p) + (self._tnorm(target, z) - c).abs().pow(self.p)
 
     def _along(self, a: Tensor, c: Tensor, target: Tensor, start: Tensor) -> Tensor:
-        g = cast(Generator, self._tnorm.generator)
-        if math.isinf(g.zero):
-            lowest = torch.full_like(a, cap(a))
-        else:
-            lowest = self.implication(target, torch.zeros_like(a))
+        nothing = torch.zeros_like(a)
+        lowest = nothing + cap(a) if self._g.strict else self.implication(target, nothing)
         grid = torch.linspace(0, 1, 257, dtype=a.dtype, device=a.device)
-        a, c, target = a.unsqueeze(-1), c.unsqueeze(-1), target.unsqueeze(-1)
-        lowest = lowest.unsqueeze(-1)
+        a, c, target, lowest = (x.unsqueeze(-1) for x in (a, c, target, lowest))
         points = torch.cat([lowest + (1 - lowest) * grid, start.unsqueeze(-1)], -1)
         best = points.gather(-1, self._cost(points, a, c, target).argmin(-1, keepdim=True))
         width = (1 - lowest) / 256
@@ -247,7 +192,7 @@ class NumericalResiduumRefinement(ResiduumRefinement):
             width = width / 4
         return best.squeeze(-1)
 
-    def _attach(self, z: Tensor, a: Tensor, c: Tensor, target: Tensor) -> Tensor:
+    def _with_derivatives(self, z: Tensor, a: Tensor, c: Tensor, target: Tensor) -> Tensor:
         """The stationary point with the derivative of its stationarity."""
         if not (a.requires_grad or c.requires_grad or target.requires_grad):
             return z

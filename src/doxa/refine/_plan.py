@@ -8,7 +8,7 @@ and one reduction, its refinement one call. So 3-SAT is two groups, whatever the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb
@@ -19,8 +19,6 @@ from doxa.logic import And, Call, Compare, Count, Expr, Iff, Implies, Not, Or, T
 from doxa.logic.sat._nnf import to_nnf
 from doxa.refine._base import Direction, Refinement
 from doxa.refine._catalogue import refinement
-
-__all__ = ["Group", "Plan", "compile_plan"]
 
 Edge = tuple[int, bool]
 """A node by number, and whether it is negated."""
@@ -51,9 +49,7 @@ class Group:
     @property
     def direction(self) -> Direction:
         """Which way its truth may have to move."""
-        if self.directions == {"up"}:
-            return "up"
-        return "down" if self.directions == {"down"} else "both"
+        return "up" if self.directions == {"up"} else "down" if self.directions == {"down"} else "both"
 
 
 @dataclass
@@ -71,21 +67,9 @@ class Plan:
     has_true: bool
 
 
-def compile_plan(
-    formulas: Sequence[Expr],
-    atoms: tuple[Expr, ...],
-    constants: frozenset[Expr],
-    logic: Logic,
-    p: float | None,
-    directions: Sequence[Direction],
-) -> Plan:
-    """The plan of formulas over atoms, some of them constant; ``directions`` are those of the roots."""
-    compiler = _Compiler(atoms, constants, logic, p)
-    roots = [compiler.add(f) for f in formulas]
-    return compiler.finish(roots, directions)
+class Compiler:
+    """Makes a plan of formulas over atoms, some of them constant."""
 
-
-class _Compiler:
     def __init__(self, atoms: tuple[Expr, ...], constants: frozenset[Expr], logic: Logic, p: float | None) -> None:
         if logic.is_log or logic.neg != STANDARD:
             raise ConfigError(
@@ -111,6 +95,8 @@ class _Compiler:
         self.constant = [a in constants for a in atoms] + [True]
         self.place: dict[int, Edge] = {}
         self.kept: list[Expr] = []
+        self.stand_ins: dict[Expr, Edge] = {}
+        """Calls that stand for the arguments of a large counting constraint."""
 
     def add(self, root: Expr) -> Edge:
         """The edge of a formula; what is below comes first, and nothing recurses."""
@@ -131,6 +117,8 @@ class _Compiler:
     def _edge(self, node: Expr, below: list[Edge]) -> Edge:
         match node:
             case Call() | Compare():
+                if node in self.stand_ins:
+                    return self.stand_ins[node]
                 if node not in self.index:
                     raise ConfigError(f"the atom {node} is in a formula but not in atoms; add it there")
                 return self.index[node], False
@@ -198,29 +186,13 @@ class _Compiler:
 
     def _grid(self, kind: str, k: int, below: list[Edge]) -> Edge:
         """A large counting constraint as a graph of k·n small conjunctions and disjunctions."""
-        stand_ins = [Call(f"_{i}") for i in range(len(below))]
-        expanded = to_nnf(Count("at least" if kind == "at least" else "at most", k, stand_ins), counting="expand")
-        value: dict[int, Edge] = {}
-        position = dict(zip(stand_ins, below, strict=True))
-        stack: list[tuple[Expr, bool]] = [(expanded, False)]
-        while stack:
-            node, ready = stack.pop()
-            if id(node) in value:
-                continue
-            if isinstance(node, Call):
-                value[id(node)] = position[node]
-            elif not ready:
-                stack.append((node, True))
-                stack.extend([(c, False) for c in node.children])
-            else:
-                edges = [value[id(c)] for c in node.children]
-                if isinstance(node, Not):
-                    value[id(node)] = (edges[0][0], not edges[0][1])
-                else:
-                    value[id(node)] = self._operator("and" if isinstance(node, And) else "or", edges)
-        return value[id(expanded)]
+        inputs = [Call(f"_{len(self.stand_ins) + i}") for i in range(len(below))]
+        self.stand_ins |= dict(zip(inputs, below, strict=True))
+        return self.add(to_nnf(Count("at least" if kind == "at least" else "at most", k, inputs), counting="expand"))
 
-    def finish(self, roots: list[Edge], directions: Sequence[Direction]) -> Plan:
+    def plan(self, formulas: Iterable[Expr], directions: Sequence[Direction]) -> Plan:
+        """The plan; ``directions`` are those of the formulas."""
+        roots = [self.add(f) for f in formulas]
         flow = self._directions(roots, directions)
         groups: dict[tuple[int, str, int, tuple[bool, ...], bool], Group] = {}
         for number, node in enumerate(self.nodes):

@@ -16,14 +16,9 @@ from doxa.logic import CNF, And, Expr, KnowledgeBase, ground
 from doxa.logic.syntax._simplify import atoms_of
 from doxa.logic.unfold._propositional import Propositional
 from doxa.refine._base import Direction, Pick, first, random_pick
-from doxa.refine._combine import COMBINATIONS
-from doxa.refine._engine import Engine, State
-from doxa.refine._explain import explain
-from doxa.refine._guarantee import nearest_model
-from doxa.refine._plan import compile_plan
-from doxa.refine._result import RefineResult
-
-__all__ = ["Formulas", "Refine", "Target"]
+from doxa.refine._engine import COMBINATIONS, Engine, State, explain
+from doxa.refine._plan import Compiler
+from doxa.refine._result import Progress, RefineResult, nearest_model
 
 Formulas = Expr | CNF | Propositional | KnowledgeBase | Sequence[Expr] | Mapping[str, Expr]
 Target = float | Learnable | Sequence[float | Learnable] | Mapping[str, float | Learnable] | None
@@ -110,10 +105,8 @@ class Refine(nn.Module):
         self._pick: Pick = first if ties is None else random_pick(ties)
         self._set_target(target)
         self.operators = self.logic.trainable()
-        plan = compile_plan(
-            list(self.formulas.values()), self.atoms, self.constants, self.logic, p, self._root_directions()
-        )
-        self.engine = Engine(plan, combine)
+        compiler = Compiler(self.atoms, self.constants, self.logic, p)
+        self.engine = Engine(compiler.plan(self.formulas.values(), self._root_directions()), combine)
 
     # -- targets ----------------------------------------------------------------------------------------------------
 
@@ -231,49 +224,33 @@ class Refine(nn.Module):
         if torch.compiler.is_compiling():
             raise ConfigError("stopping when converged cannot be compiled or exported; give Refine a number of steps")
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.gradient == "all"):
-            now, best, before, iterations, status, path = self._iterate(start, goal, trajectory)
+            progress = self._iterate(start, goal, trajectory)
         if self.gradient == "last":
-            entry = start + (before - start).detach()
+            entry = start + (progress.before_best - start).detach()
             redone = self._pass(entry, self.engine.evaluate(entry), goal)
-            best = torch.where((best == start).all(0), start, redone)
-        return self._report(start, best, now, iterations, status, path)
+            progress.best = torch.where((progress.best == start).all(0), start, redone)
+        return self._report(start, progress)
 
-    def _iterate(
-        self, start: Tensor, goal: Tensor, trajectory: bool
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
+    def _iterate(self, start: Tensor, goal: Tensor, trajectory: bool) -> Progress:
         """Passes until every row is frozen (or as many as were asked for)."""
-        now, best, before, previous = start, start, start, start
-        state = self.engine.evaluate(now)
-        nearest = self._gap(state, goal)
-        status = torch.where(nearest <= self.tolerance, 1, 0)
-        idle = torch.zeros_like(status)
-        iterations = torch.zeros_like(status)
-        path = [now]
+        state = self.engine.evaluate(start)
+        progress = Progress(start, self._gap(state, goal), self.tolerance, self.patience, trajectory)
+        previous = start
         for k in range(self.max_steps if self.steps is None else self.steps):
-            frozen = status > 0
+            frozen, now = progress.status > 0, progress.now
             if self.steps is None and self._all(frozen):
                 break
             moved = self._pass(now, state, goal)
             if self.steps is None:
                 moved = torch.where(frozen, now, moved)
-            iterations = torch.where(frozen, iterations, k + 1)
-            step = (moved - now).detach().abs().amax(0) if len(now) else nearest * 0
-            back = (moved - previous).detach().abs().amax(0) if len(now) else nearest * 0
-            previous, now = now, moved
-            state = self.engine.evaluate(now)
-            gap = self._gap(state, goal)
-            better = gap < nearest
-            best, before = torch.where(better, now, best), torch.where(better, previous, before)
-            idle = torch.where(gap < nearest - self.tolerance / 100, 0, idle + 1)
-            nearest = torch.minimum(gap, nearest)
-            reason = torch.where(idle >= self.patience, 4, 0)
-            reason = torch.where((back <= _SAME) & (k > 0), 3, reason)
-            reason = torch.where(step <= _SAME, 2, reason)
-            reason = torch.where(gap <= self.tolerance, 1, reason)
-            status = torch.where(frozen, status, reason)
-            if trajectory:
-                path.append(now)
-        return now, best, before, iterations, status, path if trajectory else []
+            stuck = torch.full_like(progress.status, 2)
+            if len(now):
+                step, back = ((moved - x).detach().abs().amax(0) for x in (now, previous))
+                stuck = torch.where(step <= _SAME, 2, torch.where((back <= _SAME) & (k > 0), 3, 0))
+            state = self.engine.evaluate(moved)
+            progress.record(moved, self._gap(state, goal), frozen, k + 1, stuck)
+            previous = now
+        return progress
 
     def _all(self, frozen: Tensor) -> bool:
         try:
@@ -283,9 +260,8 @@ class Refine(nn.Module):
                 "stopping when converged depends on the data, which vmap cannot follow; give Refine a number of steps"
             ) from problem
 
-    def _report(
-        self, start: Tensor, best: Tensor, last: Tensor, iterations: Tensor, status: Tensor, path: list[Tensor]
-    ) -> RefineResult:
+    def _report(self, start: Tensor, progress: Progress) -> RefineResult:
+        best, status = progress.best, progress.status
         with torch.no_grad():
             satisfied = self.satisfied(best.movedim(0, -1))
         if self.guarantee == "sat":
@@ -295,13 +271,13 @@ class Refine(nn.Module):
         truth = self.truth(best.movedim(0, -1))
         return RefineResult(
             best.movedim(0, -1),
-            last.movedim(0, -1),
+            progress.now.movedim(0, -1),
             truth,
             satisfied,
             (best - start).detach().abs().sum(0),
-            iterations,
+            progress.iterations,
             status,
-            torch.stack(path).movedim(1, -1) if path else None,
+            torch.stack(progress.path).movedim(1, -1) if progress.path else None,
         )
 
     def truth(self, x: Tensor) -> Tensor:

@@ -1,19 +1,24 @@
-"""What refining a batch found."""
+"""What refining a batch found, and a hard guarantee for it: the nearest satisfying assignment, by weighted MaxSAT."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-__all__ = ["RefineResult"]
+from doxa.logic import And, Expr, to_cnf
+
+_SCALE = 1_000_000
+"""MaxSAT takes whole numbers as weights; a distance is resolved to one part in this many."""
+_SOLVED, _IMPOSSIBLE = 5, 6
 
 
 @dataclass(frozen=True)
 class RefineResult:
     """The outcome of :meth:`doxa.refine.Refine.run`, row by row.
 
-    >>> import torch
     >>> from doxa.logic import propositions
     >>> from doxa.refine import Refine
     >>> a, b = propositions("a b")
@@ -53,11 +58,101 @@ class RefineResult:
     def why(self, row: int | tuple[int, ...]) -> str:
         """Why a row stopped, in words.
 
-        >>> import torch
-        >>> from doxa.logic import propositions
+            >>> from doxa.logic import propositions
         >>> from doxa.refine import Refine
         >>> a, b = propositions("a b")
         >>> Refine(a & ~a, "godel").run(torch.tensor([[0.2]])).why(0)
         'goes in a two-cycle'
         """
         return self.REASONS[int(self.status[row])]
+
+
+class Progress:
+    """Rows on their way: where each stands, its best iterate so far, and why it stopped (0: it has not)."""
+
+    def __init__(self, start: Tensor, gap: Tensor, tolerance: float, patience: int, trajectory: bool) -> None:
+        self.now = self.best = self.before_best = start
+        self.nearest, self.tolerance, self.patience = gap, tolerance, patience
+        self.status = torch.where(gap <= tolerance, 1, 0)
+        self.idle = self.iterations = torch.zeros_like(self.status)
+        self.path = [start] if trajectory else []
+
+    def record(self, now: Tensor, gap: Tensor, frozen: Tensor, k: int, stuck: Tensor | None = None) -> None:
+        """The k-th step led to ``now``; ``stuck`` has reasons to stop besides arriving and coming no nearer."""
+        better = gap < self.nearest
+        self.best, self.before_best = (
+            torch.where(better, now, self.best),
+            torch.where(better, self.now, self.before_best),
+        )
+        self.now = now
+        self.idle = torch.where(gap < self.nearest - self.tolerance / 100, 0, self.idle + 1)
+        self.nearest = torch.minimum(gap, self.nearest)
+        self.iterations = torch.where(frozen, self.iterations, k)
+        reason = torch.where(self.idle >= self.patience, 4, 0)
+        if stuck is not None:
+            reason = torch.where(stuck > 0, stuck, reason)
+        self.status = torch.where(frozen, self.status, torch.where(gap <= self.tolerance, 1, reason))
+        if self.path:
+            self.path.append(now)
+
+
+def nearest_model(
+    formulas: Iterable[Expr],
+    atoms: tuple[Expr, ...],
+    constants: Collection[Expr],
+    start: Tensor,
+    best: Tensor,
+    satisfied: Tensor,
+    status: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Rows whose rounding satisfies the formulas stay; the others become the model nearest to the input in L₁.
+
+    An assignment v costs :math:`\sum_i |v_i - t_i|`, so every atom is a soft clause of weight :math:`|2t_i - 1|` on the
+    side it leans to; constant atoms are held at their rounded values. The derivative goes straight through to the
+    input.
+    """
+    if bool(satisfied.all()):
+        return best, satisfied, status
+    from pysat.examples.rc2 import RC2Stratified
+    from pysat.formula import WCNF
+
+    n = len(atoms)
+    cnf = to_cnf(And(*formulas), method="polarity", atoms=atoms)
+    clauses = cnf.clauses
+    held = [i for i, a in enumerate(atoms) if a in constants]
+    rows = start.detach().reshape(n, -1).T.cpu().tolist()
+    left = satisfied.reshape(-1).tolist()
+    models: dict[tuple[float, ...], list[float] | None] = {}
+    found = best.detach().reshape(n, -1).clone()
+    kind = status.reshape(-1).clone()
+    for r, row in enumerate(rows):
+        if left[r]:
+            continue
+        key = tuple(row)
+        if key not in models:
+            problem = WCNF()
+            problem.extend(clauses)
+            for i in held:
+                problem.append([i + 1 if row[i] > 0.5 else -(i + 1)])
+            for i, value in enumerate(row):
+                if weight := round(abs(2 * value - 1) * _SCALE):
+                    problem.append([i + 1 if value > 0.5 else -(i + 1)], weight=weight)
+            # Heavy clauses first, cores made small: without these, weights that all differ can take it for ever.
+            with RC2Stratified(problem, exhaust=True, minz=True) as solver:
+                model = solver.compute()
+            truth = None if model is None else {abs(v): float(v > 0) for v in model}
+            # An atom that no clause mentions and that leans to neither side may be missing from a model.
+            models[key] = None if truth is None else [truth.get(i + 1, round(row[i])) for i in range(n)]
+        answer = models[key]
+        kind[r] = _IMPOSSIBLE if answer is None else _SOLVED
+        if answer is not None:
+            found[:, r] = torch.tensor(answer, dtype=found.dtype, device=found.device)
+    status = kind.reshape(status.shape)
+    solved = status == _SOLVED
+    model_values = found.reshape(best.shape)
+    if held:  # constants stay as they were
+        keep = torch.zeros(n, dtype=torch.bool, device=best.device)
+        keep[held] = True
+        model_values = torch.where(keep.view(n, *[1] * (best.dim() - 1)), start.detach(), model_values)
+    straight = model_values + (start - start.detach())
+    return torch.where(solved, straight, best), satisfied | solved, status

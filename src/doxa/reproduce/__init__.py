@@ -17,17 +17,17 @@ are those of Chapter 3, `refine_figures` those of Chapter 4, and ``doxa figures`
 
 from __future__ import annotations
 
+from doxa.reproduce._addition import ADDITION
+from doxa.reproduce._digits import train_digits
 from doxa.reproduce._experiment import Experiment, collect, reproduce
-from doxa.reproduce.addition._experiment import ADDITION
-from doxa.reproduce.digits._digits import train_digits
+from doxa.reproduce._paths import PATHS
+from doxa.reproduce._same_tables import SAME, SUM9
+from doxa.reproduce._sat import SAT
+from doxa.reproduce._sudoku import SUDOKU
+from doxa.reproduce._vae import VAE
 from doxa.reproduce.figures._fuzzy import fuzzy_figures
 from doxa.reproduce.figures._gallery import write_gallery
 from doxa.reproduce.figures._refine import refine_figures
-from doxa.reproduce.paths._experiment import PATHS
-from doxa.reproduce.same._experiment import SAME, SUM9
-from doxa.reproduce.sat._experiment import SAT
-from doxa.reproduce.sudoku._experiment import SUDOKU
-from doxa.reproduce.vae._experiment import VAE
 
 __all__ = [
     "ADDITION",

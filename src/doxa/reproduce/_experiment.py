@@ -4,148 +4,187 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, cast, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from doxa.data import MNIST
 from doxa.errors import ConfigError
 from doxa.train import Result, Row, Run, results_table, run_steps
+from doxa.train.report._page import picture
 from doxa.train.runs._results import PREFIX_STEP, ResultsTable
-
-__all__ = ["Entry", "Experiment", "collect", "reproduce"]
+from doxa.train.runs._state import seeded
+from doxa.train.tasks import _settings as settings
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A named configuration: one row of a published table, or one of our own.
+class Given:
+    """What a run is given besides its configuration: a seed, perhaps data of the user's own, or digits as they are."""
 
-    Args:
-        name: ``table/row`` in lower case, such as ``"implications/reichenbach"``.
-        config: a frozen dataclass; its field ``steps`` is the budget.
-        published: published values by the name of the metric.
-        source: where they were published.
+    seed: int
+    data: Path | None = None
+    progress: bool = True
+    digits: MNIST | None = None
 
-    >>> Entry("implications/reichenbach", config=None, published={"accuracy": 96.1}).table
-    'implications'
+    def mnist(self) -> MNIST:
+        """The digits to learn from, or those in the user's folder."""
+        if self.digits is not None:
+            return self.digits
+        return MNIST.load(self.data, verify=self.data is None, progress=self.progress)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a run goes, made anew from its configuration before a checkpoint is loaded; see `run_steps`."""
+
+    step: Callable[[int], Any]
+    state: Mapping[str, Any]
+    measure: Callable[[Run], Mapping[str, float]] = lambda run: {}  # what is measured after the last step
+    keep: tuple[str, ...] = ()  # of what is logged at the last step, what the result keeps beside that; all if none
+    evaluate: Callable[[], Mapping[str, Any]] | None = None
+    best: str | None = None
+    log_every: int = 50
+    evaluate_every: int | None = None  # in place of the configuration's own
+    evaluate_after: int = 0
+    prefix_step: int = PREFIX_STEP  # the step whose metrics the result keeps
+
+
+class Settings:
+    """The base of configurations, which are frozen dataclasses.
+
+    Every number must be more than 0; or at least 0, if 0 is its default or it is one of ``zero``; one whose default is
+    negative may be anything. ``average`` is a decay, and a ``Literal`` one of its words.
     """
 
-    name: str
-    config: Any
-    published: Mapping[str, float] = field(default_factory=dict)
-    source: str = ""
+    zero: ClassVar[tuple[str, ...]] = ()
+    steps: int
+    # What a configuration without such a field has.
+    warmup, decay, evaluate_every, save_every = 1, 0, 1000, 0
 
-    @property
-    def table(self) -> str:
-        """The part of the name before the slash."""
-        return self.name.split("/")[0]
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for setting in fields(self):  # type: ignore[arg-type]
+            name, value, default = setting.name, getattr(self, setting.name), cast(Any, setting.default)
+            if get_origin(hints[name]) is Literal:
+                settings.require_one_of(self, name, hints[name])
+            elif name == "average":
+                settings.require_decay(self, name)
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                if default == 0 or name in self.zero:
+                    settings.require_nonnegative(self, name)
+                elif default > 0:
+                    settings.require_positive(self, name)
+
+    def rate(self, highest: float, step: int, first: int = 0) -> float:
+        """The learning rate of a step, for what starts to learn at the step ``first``, both counted from 0.
+
+        It rises along a line for ``warmup`` steps, and has fallen to 0 along half a cosine at the step ``decay``.
+        """
+        done = step - first
+        return highest * min(1.0, (done + 1) / self.warmup) * settings.half_cosine(done, self.decay - first)
+
+    def training(self, given: Given) -> Training:
+        """How a run with these settings goes."""
+        raise NotImplementedError
 
 
-class Train(Protocol):
+def train(
+    config: Settings, path: Path, *, seed: int, data: Path | None, progress: bool, digits: MNIST | None = None
+) -> Result:
     """Do one run in a folder, or go on with it, and say what came out.
 
-    ``data`` is a folder with data of the user's own, or None for the published ones. The metrics in the result are
-    those the table shows; `Result.experiment` may be left to `reproduce`.
+    At the early step whose metrics are kept, the distance of all parameters from their first values is logged beside
+    them. It shows a changed rate also where, early in a warm-up, the loss does not yet.
     """
+    with seeded(seed):
+        run_of = config.training(Given(seed, data, progress, digits))
+        run = Run.start(path, config, seed=seed)
+        early = min(run_of.prefix_step, config.steps)
+        first = [parameter.detach().clone() for parameter in _parameters(run_of.state)]
 
-    def __call__(self, config: Any, path: Path, *, seed: int, data: Path | None, progress: bool) -> Result: ...
+        def noted(i: int) -> Any:
+            metrics = run_of.step(i)
+            if i + 1 != early or not first:
+                return metrics
+            moves = [(p.detach() - before).norm() for p, before in zip(_parameters(run_of.state), first, strict=True)]
+            metrics = dict(metrics) if isinstance(metrics, Mapping) else {"loss": metrics}
+            return {**metrics, "parameter_distance": torch.stack(moves).norm()}
 
-
-def by_config(trainers: Mapping[type, Train]) -> Train:
-    """Do a run by what fits the type of its configuration."""
-
-    def train(config: Any, path: Path, *, seed: int, data: Path | None, progress: bool) -> Result:
-        return trainers[type(config)](config, path, seed=seed, data=data, progress=progress)
-
-    return train
-
-
-def run_experiment(
-    config: Any,
-    path: Path,
-    step: Callable[[int], Any],
-    state: Mapping[str, Any],
-    *,
-    seed: int,
-    experiment: str = "",
-    evaluate: Callable[[], Mapping[str, Any]] | None = None,
-    best: str | None = None,
-    log_every: int = 50,
-    evaluate_every: int = 1000,
-    evaluate_after: int = 0,
-    save_every: int = 1000,
-    prefix_step: int = PREFIX_STEP,
-    progress: bool = True,
-) -> tuple[Run, Result]:
-    """Do the steps of an experiment in a run folder, or go on with them.
-
-    At ``prefix_step`` the distance of all parameters from their first values is logged beside the metrics. It shows a
-    changed rate also where, early in a warm-up, the loss does not yet.
-
-    Args:
-        config: a frozen dataclass; its field ``steps`` is the budget.
-        path: the run folder.
-        seed: of the run.
-        experiment: its name, for the result.
-        prefix_step: the step whose metrics the result keeps.
-        step, state, and all others: see `run_steps`.
-
-    Returns:
-        The run, and its result with the metrics of the last step.
-    """
-    run = Run.start(path, config, seed=seed)
-    early = min(prefix_step, config.steps)
-    first = [parameter.detach().clone() for parameter in _parameters(state)]
-
-    def noted(i: int) -> Any:
-        metrics = step(i)
-        if i + 1 != early or not first:
-            return metrics
-        moves = [(p.detach() - before).norm() for p, before in zip(_parameters(state), first, strict=True)]
-        metrics = dict(metrics) if isinstance(metrics, Mapping) else {"loss": metrics}
-        return {**metrics, "parameter_distance": torch.stack(moves).norm()}
-
-    run_steps(
-        run,
-        noted,
-        steps=config.steps,
-        state=state,
-        evaluate=evaluate,
-        best=best,
-        log_every=log_every,
-        evaluate_every=evaluate_every,
-        evaluate_after=evaluate_after,
-        save_every=save_every,
-        prefix_step=early,
-        progress=progress,
-    )
-    result = Result.of(run, experiment, prefix_step=early)
-    return run, replace(result, metrics={k: v for k, v in result.metrics.items() if k != "parameter_distance"})
+        run_steps(
+            run,
+            noted,
+            steps=config.steps,
+            state=run_of.state,
+            evaluate=run_of.evaluate,
+            best=run_of.best,
+            log_every=run_of.log_every,
+            evaluate_every=run_of.evaluate_every or config.evaluate_every,
+            evaluate_after=run_of.evaluate_after,
+            save_every=config.save_every or config.evaluate_every,
+            prefix_step=early,
+            progress=progress,
+        )
+        result = Result.of(run, "", prefix_step=early)
+        logged = {k: v for k, v in result.metrics.items() if k != "parameter_distance" and k in (run_of.keep or (k,))}
+        return replace(result, metrics={**logged, **run_of.measure(run)})
 
 
 def _parameters(state: Mapping[str, Any]) -> list[Tensor]:
     return [p for thing in state.values() if isinstance(thing, nn.Module) for p in thing.parameters()]
 
 
-def descend(loss: Tensor, *optimizers: torch.optim.Optimizer, rate: float | None = None) -> Tensor:
+def descend(loss: Tensor, optimizer: torch.optim.Optimizer, *, rate: float | None = None) -> Tensor:
     """One step down the gradient of a loss, with a learning rate where one is given; returns the loss, detached."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups if rate is not None else ():
-            group["lr"] = rate
-        optimizer.zero_grad()
+    for group in optimizer.param_groups if rate is not None else ():
+        group["lr"] = rate
+    optimizer.zero_grad()
     torch.autograd.backward(loss)
-    for optimizer in optimizers:
-        optimizer.step()
+    optimizer.step()
     return loss.detach()
 
 
 def moving_average(module: nn.Module, decay: float) -> Any:
     """The moving average of a module's parameters, as a module."""
     return AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+
+
+def saved(drawing: Any, path: Path) -> Path:
+    """Save a figure as PNG, in a folder that is made if need be; returns the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture(drawing, path)
+    return path
+
+
+def by_budget(results: Iterable[Result]) -> dict[tuple[str, int], list[Result]]:
+    """Results that differ in their seeds only, by name and steps, sorted by both."""
+    groups: dict[tuple[str, int], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.experiment, result.steps), []).append(result)
+    return dict(sorted(groups.items()))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A named configuration: one row of a published table, or one of our own.
+
+    >>> Entry("implications/reichenbach", config=None, published={"accuracy": 96.1}).table
+    'implications'
+    """
+
+    name: str  # ``table/row`` in lower case
+    config: Any  # a frozen dataclass; its field ``steps`` is the budget
+    published: Mapping[str, float] = field(default_factory=dict)  # by the name of the metric
+    source: str = ""  # where it was published
+
+    @property
+    def table(self) -> str:
+        """The part of the name before the slash."""
+        return self.name.split("/")[0]
 
 
 @dataclass(frozen=True)
@@ -156,7 +195,9 @@ class Experiment:
         name: as on the command line and in the folder of results.
         about: one sentence.
         entries: the named configurations.
-        train: does one of them; see `Train`.
+        train: does a run of one of them, or goes on with it: ``train(config, path, seed=…, data=…, progress=…)``, with
+            ``data`` a folder of the user's own, or None for the published data. The metrics in its result are those
+            that the table shows; `Result.experiment` may be left to `reproduce`.
         metrics: which metrics the table shows, the main one first.
         draw: draws figures of whatever results there are into a folder, and says which files it made.
 
@@ -172,7 +213,7 @@ class Experiment:
     name: str
     about: str
     entries: tuple[Entry, ...]
-    train: Train
+    train: Callable[..., Result]
     metrics: tuple[str, ...]
     draw: Callable[[Sequence[Result], Path], list[Path]] | None = None
 
@@ -190,17 +231,13 @@ class Experiment:
 
     def table(self, results: Iterable[Result], entries: Sequence[Entry] | None = None) -> ResultsTable:
         """Results beside published numbers: a row for each entry, budget and metric that there are results of."""
-        groups: dict[tuple[str, int], list[Result]] = {}
-        for result in results:
-            groups.setdefault((result.experiment, result.steps), []).append(result)
-        rows = []
+        groups, rows = by_budget(results), []
         for entry in self.entries if entries is None else entries:
-            for (name, _), group in sorted(groups.items()):
-                if name == f"{self.name}/{entry.name}":
-                    for metric in self.metrics:
-                        if all(metric in result.metrics for result in group):
-                            published = entry.published.get(metric)
-                            rows.append(Row.of(group, metric, published=published, source=entry.source))
+            for (name, _), group in groups.items():
+                for metric in self.metrics if name == f"{self.name}/{entry.name}" else ():
+                    if all(metric in result.metrics for result in group):
+                        published = entry.published.get(metric)
+                        rows.append(Row.of(group, metric, published=published, source=entry.source))
         return results_table(rows, title=self.about)
 
 
@@ -243,15 +280,19 @@ def reproduce(
     results = []
     for entry in entries:
         for seed in seeds:
-            budget = f"{entry.config.steps}-steps"
-            folder = out / experiment.name / entry.name / budget / f"seed-{seed}"
+            folder = out / experiment.name / entry.name / f"{entry.config.steps}-steps" / f"seed-{seed}"
             found = experiment.train(entry.config, folder, seed=seed, data=data, progress=progress)
-            result = Result(**{**vars(found), "experiment": f"{experiment.name}/{entry.name}"})
+            result = replace(found, experiment=f"{experiment.name}/{entry.name}")
             result.write(folder / "result.json")
             if save is not None:
-                result.write(save / experiment.name / f"{entry.name.replace('/', '.')}.{budget}.seed-{seed}.json")
+                result.write(save / experiment.name / result_name(entry.name, entry.config.steps, seed))
             results.append(result)
     return results
+
+
+def result_name(entry: str, steps: int, seed: int) -> str:
+    """The file of a saved result."""
+    return f"{entry.replace('/', '.')}.{steps}-steps.seed-{seed}.json"
 
 
 def collect(experiment: Experiment, *folders: Path) -> list[Result]:

@@ -1,40 +1,60 @@
-"""Which laws an operator satisfies: found out by trying, never looked up.
+r"""Which laws an operator satisfies, and on how much of its domain it has a gradient: found out by trying.
 
 The tables of Chapter 2 (errata 1.8 confirms them) say which t-norm is continuous or strict and which implication is
 contrapositive. Here each property is a test in float64 on a grid of multiples of 1/64 (t-norms) or 1/32
 (implications), on which complements are exact, so the tables can be printed for operators of your own. A test can be
 fooled by something that happens between grid points or below 1e-6; what it finds false is false.
+
+An operator *vanishes* at a point if all its partial derivatives are 0 there: learning stops. The fraction of the cube
+on which it does not (Chapter 3, "Aggregation"; errata 2.3-2.8) is known in closed form for many operators, and
+estimated by sampling for the others.
 """
 
 from __future__ import annotations
 
+import fractions
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from doxa.fuzzy.analysis._fractions import gradients, spread
-from doxa.fuzzy.operators._jumps import largest_jump
-from doxa.fuzzy.operators._negations import STANDARD, Negation
-from doxa.fuzzy.operators._tnorms import Implication, TConorm, TNorm
+from doxa.errors import ConfigError
+from doxa.fuzzy.operators import _basic as basic
+from doxa.fuzzy.operators import _connectives as connectives
+from doxa.fuzzy.operators import _wrapped as wrapped
+from doxa.fuzzy.operators._basic import Drastic, Godel, Lukasiewicz, NilpotentMinimum, Product, Yager
+from doxa.fuzzy.operators._connectives import STANDARD, Implication, Negation, SImplication, TConorm, TNorm
+from doxa.fuzzy.operators._families import Frank, Hamacher, SchweizerSklar
+from doxa.fuzzy.operators._logspace import LogConjunction, LogDisjunction
+from doxa.fuzzy.operators._parameters import number
+from doxa.fuzzy.quantifiers import _aggregators as aggregators
+from doxa.fuzzy.quantifiers._aggregators import Aggregator
 
-__all__ = [
-    "ImplicationLaws",
-    "TConormProperties",
-    "TNormProperties",
-    "contrapositive_derivatives",
-    "implication_laws",
-    "tconorm_properties",
-    "tnorm_properties",
-]
-
+Connective = TNorm | TConorm | wrapped.WrappedConnective | LogConjunction | LogDisjunction
+Operator = Connective | Implication | Negation | Aggregator
 _JUMP = 0.05
 """A change between neighbouring floats that counts as a jump; the steepest continuous operators stay well below."""
 
 
+class _Properties:
+    def __str__(self) -> str:
+        """What holds, without what follows from something stronger that holds."""
+        continuous, one_sided, idempotent, strict, archimedean, schur = (f.name for f in fields(self))  # type: ignore[arg-type]
+        implied = {continuous: strict, one_sided: continuous}
+        held = [
+            name
+            for name in (idempotent, strict, continuous, one_sided, archimedean, schur)
+            if getattr(self, name) and not (name in implied and getattr(self, implied[name]))
+        ]
+        names = ", ".join(held).replace("_", "-")
+        return names.replace("archimedean", "Archimedean").replace("schur", "Schur")
+
+
 @dataclass(frozen=True)
-class TNormProperties:
+class TNormProperties(_Properties):
     """The properties of a t-norm T (Chapter 2, Def. tnormprops, and errata 3.3 for Schur-concavity).
 
     Attributes:
@@ -57,29 +77,13 @@ class TNormProperties:
     archimedean: bool
     schur_concave: bool
 
-    def __str__(self) -> str:
-        names = {
-            "idempotent": self.idempotent,
-            "strict": self.strict,
-            "continuous": self.continuous and not self.strict,
-            "left-continuous": self.left_continuous and not self.continuous,
-            "Archimedean": self.archimedean,
-            "Schur-concave": self.schur_concave,
-        }
-        return ", ".join(name for name, holds in names.items() if holds)
-
 
 @dataclass(frozen=True)
-class TConormProperties:
+class TConormProperties(_Properties):
     """The properties of a t-conorm S (Chapter 2, table of t-conorms): those of a t-norm, turned upside down.
 
-    Attributes:
-        continuous: no jumps.
-        right_continuous: the value is the limit from above.
-        idempotent: S(a, a) = a.
-        strict: continuous, and S(a, ·) strictly increasing for a < 1.
-        archimedean: S(a, a, …, a) gets above every b < 1.
-        schur_convex: making two arguments more alike, at equal sum, never raises S.
+    So it may be right-continuous (the value is the limit from above), and Schur-convex: making two arguments more
+    alike, at equal sum, never raises S.
 
     >>> from doxa.fuzzy import NilpotentMinimum
     >>> str(tconorm_properties(NilpotentMinimum().dual))
@@ -92,17 +96,6 @@ class TConormProperties:
     strict: bool
     archimedean: bool
     schur_convex: bool
-
-    def __str__(self) -> str:
-        names = {
-            "idempotent": self.idempotent,
-            "strict": self.strict,
-            "continuous": self.continuous and not self.strict,
-            "right-continuous": self.right_continuous and not self.continuous,
-            "Archimedean": self.archimedean,
-            "Schur-convex": self.schur_convex,
-        }
-        return ", ".join(name for name, holds in names.items() if holds)
 
 
 def tnorm_properties(tnorm: TNorm) -> TNormProperties:
@@ -135,7 +128,7 @@ def _properties(norm: TNorm | TConorm, annihilator: float) -> tuple[bool, bool, 
     a, b = torch.meshgrid(grid, grid, indexing="ij")
     value = norm(a, b)
     step = (value - norm(torch.nextafter(a, torch.full_like(a, annihilator)), b)).abs()
-    continuous = largest_jump(lambda x: norm(x, b[:-1]), a[:-1], a[1:]) < _JUMP
+    continuous = connectives.largest_jump(lambda x: norm(x, b[:-1]), a[:-1], a[1:]) < _JUMP
     return (
         continuous,
         continuous or bool((step < _JUMP).all()),
@@ -240,3 +233,155 @@ def contrapositive_derivatives(implication: Implication, points: int = 2000, tol
     ponens = gradients(implication, at)[:, 1]
     tollens = -gradients(implication, 1 - at.flip(1))[:, 0]
     return bool(((ponens - tollens).abs() <= tolerance * (1 + ponens.abs())).all())
+
+
+@dataclass(frozen=True)
+class Fraction:
+    """A fraction of the unit cube: its value, its standard error (0 if exact) and how it was found.
+
+    >>> print(Fraction(0.5, 0.0, "closed form"))
+    0.5 (closed form)
+    """
+
+    value: float
+    error: float
+    method: Literal["closed form", "sampling"]
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g}" + (f" ± {self.error:.1g}" if self.error else "") + f" ({self.method})"
+
+
+def irwin_hall_cdf(y: float, n: int) -> float:
+    r"""P(U₁ + … + Uₙ ≤ y) for n uniform variables: :math:`\frac{1}{n!} \sum_{k ≤ y} (-1)^k \binom{n}{k} (y - k)^n`
+    (errata 2.4). At y = 1 it is 1/n!, the fraction on which Łukasiewicz has a gradient.
+
+    >>> round(irwin_hall_cdf(1.4, 3), 6)
+    0.425333
+    """
+    y = min(max(y, 0.0), float(n))
+    exact = fractions.Fraction(y)  # huge terms of both signs cancel
+    terms = ((-1) ** k * math.comb(n, k) * (exact - k) ** n for k in range(math.floor(y) + 1))
+    return float(sum(terms, fractions.Fraction(0)) / math.factorial(n))
+
+
+def yager_fraction(p: float, n: int) -> float:
+    r"""The volume :math:`Γ(1 + 1/p)^n / Γ(1 + n/p)` of the unit p-ball's positive orthant (errata 2.7): the fraction on
+    which Yager's t-norm over n arguments has a gradient. For p = 2 it is π^(n/2)/(2ⁿ Γ(n/2 + 1)) (errata 2.6).
+
+    >>> round(yager_fraction(2.0, 3), 6), round(yager_fraction(0.5, 2), 6)
+    (0.523599, 0.166667)
+    """
+    return math.exp(n * math.lgamma(1 + 1 / p) - math.lgamma(1 + n / p))
+
+
+def nonvanishing_fraction(
+    operator: Operator,
+    n: int = 2,
+    *,
+    samples: int = 100_000,
+    generator: torch.Generator | None = None,
+    closed_form: bool = True,
+) -> Fraction:
+    """The fraction of [0, 1]ⁿ on which at least one partial derivative of the operator is not 0.
+
+    Args:
+        operator: a t-norm, t-conorm, implication, aggregator or negation.
+        n: the number of arguments; implications have 2 and negations 1.
+        samples: how many points to try where there is no closed form.
+        generator: the source of randomness.
+        closed_form: set it to False to sample in any case.
+
+    >>> from doxa.fuzzy import SugenoWeber
+    >>> print(nonvanishing_fraction(Lukasiewicz(), n=4))
+    0.04167 (closed form)
+    >>> nonvanishing_fraction(SugenoWeber(2.0), generator=torch.Generator().manual_seed(0)).method
+    'sampling'
+    """
+    if n < 1:
+        raise ConfigError(f"n is {n}, expected at least 1")
+    if isinstance(operator, Implication) and n != 2:
+        raise ConfigError(f"n is {n}, expected 2: an implication has two arguments")
+    if isinstance(operator, Negation) and n != 1:
+        raise ConfigError(f"n is {n}, expected 1: a negation has one argument")
+    exact = _closed_form(operator, n) if closed_form else None
+    if exact is not None:
+        return Fraction(exact, 0.0, "closed form")
+    points = torch.rand(samples, n, dtype=torch.float64, generator=generator)
+    share = float((gradients(operator, points) != 0).any(1).double().mean())
+    return Fraction(share, math.sqrt(share * (1 - share) / samples), "sampling")
+
+
+def single_passing(operator: Operator, n: int = 3, points: int = 2000) -> bool:
+    """Whether at most one partial derivative is not 0, tried on points spread over the cube (Chapter 3, Def. 3).
+
+    >>> single_passing(Godel()), single_passing(Product())
+    (True, False)
+    """
+    n = 2 if isinstance(operator, Implication) else 1 if isinstance(operator, Negation) else n
+    return bool(((gradients(operator, spread(points, n)) != 0).sum(1) <= 1).all())
+
+
+def spread(points: int, n: int) -> Tensor:
+    """Points spread evenly over (0, 1)ⁿ, the same at every call: multiples of square roots of primes, modulo 1."""
+    primes: list[int] = []
+    candidate = 2
+    while len(primes) < n:
+        if all(candidate % q for q in primes):
+            primes.append(candidate)
+        candidate += 1
+    steps = torch.tensor(primes, dtype=torch.float64).sqrt()
+    return torch.remainder(torch.arange(1, points + 1, dtype=torch.float64)[:, None] * steps, 1)
+
+
+def gradients(operator: Operator, points: Tensor) -> Tensor:
+    """The partial derivatives of an operator at each row of ``points``."""
+    with torch.enable_grad():
+        x = points.detach().requires_grad_()
+        if isinstance(operator, Implication):
+            value = operator(x[:, 0], x[:, 1])
+        elif isinstance(operator, Negation):
+            value = operator(x[:, 0])
+        elif isinstance(operator, Aggregator):
+            value = operator(x, 1)
+        else:
+            value = operator.reduce(x, 1)
+        if not value.requires_grad:
+            return torch.zeros_like(points)
+        return torch.autograd.grad(value.sum(), x)[0]
+
+
+def _closed_form(operator: Operator, n: int) -> float | None:
+    match operator:
+        case TConorm(inner) | aggregators.TNormAggregator(inner) | aggregators.TConormAggregator(inner):
+            return _closed_form(inner, n)
+        case wrapped.SigmoidalConnective(connective=inner) | wrapped.SigmoidalImplication(implication=inner):
+            return _closed_form(inner, n)
+        case wrapped.SigmoidalAggregator(aggregator=inner):
+            return _closed_form(inner, n)
+        case SImplication(tconorm, negation) if negation == STANDARD:
+            return _closed_form(tconorm, 2)
+        case connectives.RImplication(tnorm):
+            # Where a > c the consequent has a gradient, where a <= c nothing has.
+            left_continuous = isinstance(tnorm, Godel | Product | NilpotentMinimum | connectives.Archimedean)
+            return 0.5 if left_continuous else 0.0 if isinstance(tnorm, Drastic) else None
+        case TNorm() if n == 1:
+            return 1.0
+        case Godel() | Product() | Frank() | Hamacher() | basic.AczelAlsina() | basic.Dombi():
+            return 1.0
+        case Lukasiewicz():
+            return irwin_hall_cdf(1.0, n)
+        case Yager(p):
+            return yager_fraction(number(p), n)
+        case NilpotentMinimum():
+            return 2.0 ** (1 - n)
+        case Drastic():
+            return 0.0
+        case SchweizerSklar(lam) if number(lam) <= 0:
+            return 1.0
+        case aggregators.PowerAggregator() | aggregators.LogProduct() | aggregators.LogProbabilisticSum():
+            return 1.0
+        case connectives.StandardNegation() | connectives.SugenoNegation() | connectives.YagerNegation():
+            return 1.0
+        case connectives.IntuitionisticNegation():
+            return 0.0
+    return None

@@ -31,8 +31,6 @@ from doxa.fuzzy._logic import Logic, logic
 from doxa.fuzzy._plan import FuzzyPlan, as_logic
 from doxa.logic import Axiom, Expr, Implies, Interpretation, KnowledgeBase, Quantifier
 
-__all__ = ["GradientMeasures", "MeasuredAxioms", "measure"]
-
 
 @dataclass(frozen=True)
 class GradientMeasures:
@@ -106,11 +104,7 @@ class GradientMeasures:
 
 
 class MeasuredAxioms(NamedTuple):
-    """The measures of all implications together, and of each by name.
-
-    >>> MeasuredAxioms(GradientMeasures(), {}).total.instances
-    0
-    """
+    """The measures of all implications together, and of each by name."""
 
     total: GradientMeasures
     axioms: dict[str, GradientMeasures]
@@ -132,12 +126,9 @@ def measure(
 
     Args:
         kb: the knowledge; its implications are the axioms ``forall ... (α -> γ)`` and ``α -> γ``.
-        interpretation: the meaning of the symbols.
-        logic: the operators, or the name of a logic.
+        interpretation, logic, chunk, data: as in :func:`doxa.fuzzy.valuation`.
         labels: the true meaning of the symbols, as an interpretation or by name, as in ``{"raven": table}``.
         generator: draws the batches of ``sample``; labels are looked up for the same draws.
-        chunk: intermediate tensors have at most this many elements.
-        data: objects of open sorts and rows, by name.
 
     >>> from doxa.logic import parse, probs
     >>> kb = parse("sort Bird; pred raven(Bird); pred black(Bird); [rule] forall x: Bird. raven(x) -> black(x)")
@@ -247,7 +238,7 @@ def _measures(rule: Axiom, found: _Instances, true: _Instances | None) -> Gradie
     up = rule.weight * found.by_consequent.double()
     down = -rule.weight * found.by_antecedent.double()
     common = 2 * torch.minimum(up.abs(), down.abs())
-    kwargs: dict[str, Any] = {}
+    by_labels: dict[str, Any] = {}
     if true is not None:
         a, c = true.antecedent.double(), true.consequent.double()
         if a.shape != up.shape:
@@ -255,7 +246,7 @@ def _measures(rule: Axiom, found: _Instances, true: _Instances | None) -> Gradie
                 f"axiom {rule.name!r} has {len(up)} instances, but {len(a)} by the labels; guards ('where') must let "
                 "through the same instances, so bind their symbols to the same thing"
             )
-        kwargs = {
+        by_labels = {
             "labelled": True,
             "consequent_correct": (c * up).sum().item(),
             "antecedent_correct": ((1 - a) * down).sum().item(),
@@ -270,7 +261,7 @@ def _measures(rule: Axiom, found: _Instances, true: _Instances | None) -> Gradie
         ponens=(up.abs() - down.abs()).clamp_min(0).sum().item(),
         tollens=(down.abs() - up.abs()).clamp_min(0).sum().item(),
         distrust=common.sum().item(),
-        **kwargs,
+        **by_labels,
     )
 
 

@@ -10,32 +10,24 @@ formula in negation normal form does too. A logarithm of 0 is read as -1/ε.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from doxa._numerics import Dims, cap, lift, safe_log, size_of, truth
-from doxa.errors import ConfigError
-from doxa.fuzzy.operators._negations import Negation
+from doxa.fuzzy.operators._connectives import Implication, Negation, prepare
 from doxa.fuzzy.operators._parameters import Parameter, current, require
-from doxa.fuzzy.operators._tnorms import Implication, prepare
-from doxa.fuzzy.quantifiers._aggregators import Aggregator, count, total
-
-__all__ = ["LogConjunction", "LogDisjunction", "LogExists", "LogForall", "LogImplication", "LogNegation"]
+from doxa.fuzzy.quantifiers._aggregators import Aggregator, LogSum, count, total
 
 
-def _finite(x: Tensor, eps: float | None) -> Tensor:
+def finite(x: Tensor, eps: float | None) -> Tensor:
+    """A logarithm of 0 read as -1/ε."""
     return x.clamp_min(-1 / cap(x, eps))
 
 
 @dataclass(frozen=True)
 class LogNegation(Negation):
-    r"""¬ in log space: :math:`\log \max(1 - e^l, ε)`.
-
-    >>> LogNegation()(torch.tensor([0.25, 0.5]).log()).exp()
-    tensor([0.7500, 0.5000])
-    """
+    r"""¬ in log space: :math:`\log \max(1 - e^l, ε)`."""
 
     eps: float | None = None
 
@@ -45,20 +37,16 @@ class LogNegation(Negation):
 
 @dataclass(frozen=True)
 class LogConjunction:
-    """∧ in log space: the sum; a weight multiplies its summand.
-
-    >>> LogConjunction().reduce(torch.tensor([0.8, 0.7, 0.9]).log()).exp()
-    tensor(0.5040)
-    """
+    """∧ in log space: the sum; a weight multiplies its summand."""
 
     eps: float | None = None
 
     def __call__(self, a: Tensor, b: Tensor) -> Tensor:
-        return _finite(truth(a), self.eps) + _finite(truth(b), self.eps)
+        return finite(truth(a), self.eps) + finite(truth(b), self.eps)
 
     def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """The sum over ``dim``, 0 where there is nothing to join."""
-        return total(_finite(prepare(x, mask), self.eps), dim, mask, weight)
+        return total(finite(prepare(x, mask), self.eps), dim, mask, weight)
 
 
 @dataclass(frozen=True)
@@ -81,7 +69,7 @@ class LogDisjunction:
 
     def reduce(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         """LME_α over ``dim``, -1/ε where there is nothing to join."""
-        x = _finite(prepare(x, mask), self.eps)
+        x = finite(prepare(x, mask), self.eps)
         alpha, low = current(self.alpha), -1 / cap(x, self.eps)
         dims = tuple(range(x.dim())) if dim is None else dim
         if not size_of(x, dim):
@@ -94,27 +82,15 @@ class LogDisjunction:
 
 
 @dataclass(frozen=True)
-class LogForall(Aggregator):
+class LogForall(LogSum):
     """∀ in log space, of logarithms: their sum or mean. A weight multiplies its summand; a mean divides by their sum.
 
     >>> LogForall("mean")(torch.tensor([0.8, 0.7, 0.9]).log())
     tensor(-0.2284)
     """
 
-    reduction: Literal["sum", "mean"] = "sum"
-    eps: float | None = None
-    kind = "forall"
-    is_log = True
-    bounded = False
-
-    def __post_init__(self) -> None:
-        if self.reduction not in ("sum", "mean"):
-            raise ConfigError(f"reduction is {self.reduction!r}, expected 'sum' or 'mean'")
-
-    def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        x = _finite(prepare(x, mask), self.eps)
-        sum_ = total(x, dim, mask, weight)
-        return sum_ if self.reduction == "sum" else sum_ / count(x, dim, mask, weight)
+    def logs(self, x: Tensor) -> Tensor:
+        return finite(x, self.eps)
 
 
 @dataclass(frozen=True)
@@ -140,11 +116,7 @@ class LogExists(Aggregator):
 
 @dataclass(frozen=True)
 class LogImplication(Implication):
-    """→ in log space: ¬a ∨ c.
-
-    >>> LogImplication()(torch.tensor(0.8).log(), torch.tensor(0.3).log()).exp()
-    tensor(0.2500)
-    """
+    """→ in log space: ¬a ∨ c."""
 
     disjunction: LogDisjunction = LogDisjunction()
     negation: LogNegation = LogNegation()

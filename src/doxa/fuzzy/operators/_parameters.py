@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from doxa._numerics import lift, lower
 from doxa.errors import ConfigError
 
-__all__ = ["Learnable", "learnables"]
-
 
 class Learnable(nn.Module):
     r"""A number that trains but stays strictly between ``low`` and ``high``.
@@ -110,28 +108,38 @@ def function(name: str, x: float | Tensor) -> float | Tensor:
     return cast("float | Tensor", getattr(torch if isinstance(x, Tensor) else math, name)(x))
 
 
-def require(what: str, p: Parameter, low: float, high: float = math.inf, *, closed: bool = False) -> None:
-    """Refuse a parameter that is, or may become, no number between ``low`` (``closed``: or at it) and ``high``."""
+def require(
+    what: str,
+    p: Parameter,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    closed: bool = False,
+    one_side: float | None = None,
+    hole: str = "",
+) -> None:
+    """Refuse a parameter that is, or may become, no number between ``low`` (``closed``: or at it) and ``high``.
+
+    With ``one_side`` it may not learn its way past that number, and with ``hole``, what has that place, not
+    be it either.
+    """
     smallest, largest = bounds(p)
     learns = isinstance(p, Learnable)
     inside = (smallest >= low if closed or learns else smallest > low) and (
         largest <= high if learns else largest < high
     )
     if not inside:
-        sign = ">=" if closed else ">"
-        wanted = f"{sign} {low:g}" + (f" and < {high:g}" if math.isfinite(high) else " and finite")
+        wanted = f"{'>=' if closed else '>'} {low:g}" + (f" and < {high:g}" if math.isfinite(high) else " and finite")
         came = f"may learn values in ({smallest:g}, {largest:g})" if learns else f"is {p}"
         mend = f"give Learnable a bound, low={low:g}" if learns else "choose a value in that range"
         raise ConfigError(f"{what} {came}, expected a number {wanted}; {mend}")
-
-
-def one_side(what: str, p: Parameter) -> None:
-    """Refuse a learnable exponent that may cross 1, where the singularity moves from one end of [0, 1] to the other."""
-    low, high = bounds(p)
-    if low < 1 < high:
+    if one_side is not None and smallest < one_side < largest:
         raise ConfigError(
-            f"{what} may learn values in ({low:g}, {high:g}), on both sides of 1; give Learnable low=1 or high=1"
+            f"{what} may learn values in ({smallest:g}, {largest:g}), on both sides of {one_side:g}; "
+            f"give Learnable low={one_side:g} or high={one_side:g}"
         )
+    if hole and p == one_side:
+        raise ConfigError(f"{what} is {p}, expected a number other than {one_side:g}, which is {hole}'s")
 
 
 def learnables(operator: object) -> dict[str, Learnable]:

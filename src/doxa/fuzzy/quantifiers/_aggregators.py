@@ -18,21 +18,9 @@ from torch import Tensor
 
 from doxa._numerics import Dims, cap, lift, safe_log, size_of
 from doxa.errors import ConfigError
-from doxa.fuzzy.operators._norms import norm
-from doxa.fuzzy.operators._parameters import Parameter, one_side, require
-from doxa.fuzzy.operators._tnorms import TConorm, TNorm, prepare
-
-__all__ = [
-    "Aggregator",
-    "GeneralizedMean",
-    "GeneralizedMeanError",
-    "LogProbabilisticSum",
-    "LogProduct",
-    "TConormAggregator",
-    "TNormAggregator",
-    "UnboundedYager",
-    "UnboundedYagerSum",
-]
+from doxa.fuzzy.operators._connectives import TConorm, TNorm, prepare
+from doxa.fuzzy.operators._generators import norm
+from doxa.fuzzy.operators._parameters import Parameter, require
 
 
 class Aggregator(ABC):
@@ -51,14 +39,7 @@ class Aggregator(ABC):
 
     @abstractmethod
     def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        """Aggregate truth values.
-
-        Args:
-            x: truth values in [0, 1].
-            dim: the dimension or dimensions to aggregate over; None is all of them.
-            mask: booleans that broadcast to ``x``; False is left out.
-            weight: numbers ≥ 0 that broadcast to ``x``; each aggregator says what they mean.
-        """
+        """Aggregate truth values; arguments as in :meth:`TNorm.reduce`, but each aggregator says what weights mean."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +80,8 @@ class TConormAggregator(Aggregator):
 
 
 @dataclass(frozen=True)
-class LogProduct(Aggregator):
-    r"""The log-product :math:`\sum_i \log \max(x_i, ε)`, a log-likelihood (Chapter 3, "Product Aggregator").
-
-    The derivative is :math:`1/\max(x_i, ε)`, whatever the other inputs are. A weight multiplies its summand; with
-    ``reduction="mean"`` the sum is divided by the number of instances, or by the sum of their weights.
-
-    >>> LogProduct()(torch.tensor([0.8, 0.7, 0.9])), LogProduct("mean")(torch.tensor([0.8, 0.7, 0.9]))
-    (tensor(-0.6852), tensor(-0.2284))
-    """
+class LogSum(Aggregator):
+    """∀ as a sum or mean of logarithms."""
 
     reduction: Literal["sum", "mean"] = "sum"
     eps: float | None = None
@@ -119,10 +93,29 @@ class LogProduct(Aggregator):
         if self.reduction not in ("sum", "mean"):
             raise ConfigError(f"reduction is {self.reduction!r}, expected 'sum' or 'mean'")
 
+    @abstractmethod
+    def logs(self, x: Tensor) -> Tensor:
+        """The logarithm of each instance."""
+
     def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
         x = prepare(x, mask)
-        logs = total(safe_log(x, self.eps), dim, mask, weight)
+        logs = total(self.logs(x), dim, mask, weight)
         return logs if self.reduction == "sum" else logs / count(x, dim, mask, weight)
+
+
+@dataclass(frozen=True)
+class LogProduct(LogSum):
+    r"""The log-product :math:`\sum_i \log \max(x_i, ε)`, a log-likelihood (Chapter 3, "Product Aggregator").
+
+    The derivative is :math:`1/\max(x_i, ε)`, whatever the other inputs are. A weight multiplies its summand; with
+    ``reduction="mean"`` the sum is divided by the number of instances, or by the sum of their weights.
+
+    >>> LogProduct()(torch.tensor([0.8, 0.7, 0.9])), LogProduct("mean")(torch.tensor([0.8, 0.7, 0.9]))
+    (tensor(-0.6852), tensor(-0.2284))
+    """
+
+    def logs(self, x: Tensor) -> Tensor:
+        return safe_log(x, self.eps)
 
 
 @dataclass(frozen=True)
@@ -142,31 +135,42 @@ class LogProbabilisticSum(Aggregator):
     bounded = False
 
     def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        x = prepare(x, mask)
-        eps = cap(x, self.eps)
+        return self.of_sum(total(self.logs(prepare(x, mask)), dim, mask, weight))
+
+    def logs(self, x: Tensor) -> Tensor:
+        """log(1 - x) of each instance."""
         # At x = 1 the factor is ε/2 instead of 0; it cancels from the derivatives of the others and of x itself.
-        logs = torch.log1p(lift(-x, eps / 2 - 1))
-        return safe_log(-torch.expm1(total(logs, dim, mask, weight)), eps)
+        return torch.log1p(lift(-x, cap(x, self.eps) / 2 - 1))
+
+    def of_sum(self, logs: Tensor) -> Tensor:
+        """The value, from the sum of these."""
+        return safe_log(-torch.expm1(logs), self.eps)
 
 
 @dataclass(frozen=True)
-class _PowerAggregator(Aggregator):
+class PowerAggregator(Aggregator):
+    """A p-norm, or a mean of p-th powers: of truths for ∃, of what they lack of 1 for ∀, and then taken from 1."""
+
     p: Parameter = 2.0
     eps: float | None = None
+    mean: ClassVar[bool]
 
     def __post_init__(self) -> None:
-        what = f"the p of {type(self).__name__}"
-        require(what, self.p, 0)
-        one_side(what, self.p)
+        require(f"the p of {type(self).__name__}", self.p, 0, one_side=1)
 
-    def _norm(self, z: Tensor, dim: Dims, mask: Tensor | None, weight: Tensor | None, mean: bool) -> Tensor:
-        n = count(z, dim, mask, weight) if mean else None
+    def turn(self, x: Tensor) -> Tensor:
+        """From truths to what is measured, and back."""
+        return 1 - x if self.kind == "forall" else x
+
+    def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
+        z = self.turn(prepare(x, mask))
+        n = count(z, dim, mask, weight) if self.mean else None
         z = z if mask is None else torch.where(mask, z, 0.0)
-        return norm(z, self.p, dim, weight=weight, count=n, eps=self.eps)
+        return self.turn(norm(z, self.p, dim, weight=weight, count=n, eps=self.eps))
 
 
 @dataclass(frozen=True)
-class UnboundedYager(_PowerAggregator):
+class UnboundedYager(PowerAggregator):
     r"""The unbounded Yager aggregator :math:`1 - (\sum_i (1 - x_i)^p)^{1/p}` (Appendix, "p-Error Aggregators").
 
     Yager's without the bound at 0, so that its derivative never vanishes; it goes down to :math:`1 - n^{1/p}`. A weight
@@ -177,14 +181,11 @@ class UnboundedYager(_PowerAggregator):
     """
 
     kind = "forall"
-    bounded = False
-
-    def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        return 1 - self._norm(1 - prepare(x, mask), dim, mask, weight, mean=False)
+    mean = bounded = False
 
 
 @dataclass(frozen=True)
-class UnboundedYagerSum(_PowerAggregator):
+class UnboundedYagerSum(PowerAggregator):
     r"""The unbounded Yager sum :math:`(\sum_i x_i^p)^{1/p}` for ∃; a weight multiplies :math:`x_i^p`.
 
     >>> UnboundedYagerSum(2.0)(torch.tensor([0.9, 1.2 / 2]))
@@ -192,14 +193,11 @@ class UnboundedYagerSum(_PowerAggregator):
     """
 
     kind = "exists"
-    bounded = False
-
-    def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        return self._norm(prepare(x, mask), dim, mask, weight, mean=False)
+    mean = bounded = False
 
 
 @dataclass(frozen=True)
-class GeneralizedMeanError(_PowerAggregator):
+class GeneralizedMeanError(PowerAggregator):
     r"""The generalised mean error :math:`1 - (\frac1n \sum_i (1 - x_i)^p)^{1/p}`, p > 0 (Chapter 3, Def. p-mean-error).
 
     p = 1 is one minus the mean absolute error, p = 2 one minus the root mean square error; a larger p attends more to
@@ -211,13 +209,11 @@ class GeneralizedMeanError(_PowerAggregator):
     """
 
     kind = "forall"
-
-    def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        return 1 - self._norm(1 - prepare(x, mask), dim, mask, weight, mean=True)
+    mean = True
 
 
 @dataclass(frozen=True)
-class GeneralizedMean(_PowerAggregator):
+class GeneralizedMean(PowerAggregator):
     r"""The generalised mean :math:`(\frac1n \sum_i x_i^p)^{1/p}`, p > 0, for ∃ (Chapter 3, Def. p-mean).
 
     p = 1 is the arithmetic, p = 2 the quadratic mean (errata 2.9). Weights make it a weighted mean.
@@ -227,9 +223,7 @@ class GeneralizedMean(_PowerAggregator):
     """
 
     kind = "exists"
-
-    def __call__(self, x: Tensor, dim: Dims = None, mask: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-        return self._norm(prepare(x, mask), dim, mask, weight, mean=True)
+    mean = True
 
 
 def total(x: Tensor, dim: Dims, mask: Tensor | None, weight: Tensor | None) -> Tensor:

@@ -20,31 +20,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from doxa._numerics import cap, lift, safe_log, truth
+from doxa._numerics import cap, safe_log, truth
 from doxa.fuzzy._logic import Connective
-from doxa.fuzzy.operators._godel import Godel
-from doxa.fuzzy.operators._logspace import LogConjunction, LogDisjunction, LogExists, LogForall, _finite
-from doxa.fuzzy.operators._norms import _power, _unpower, norm, norm_pair
+from doxa.fuzzy.operators._basic import Godel
+from doxa.fuzzy.operators._connectives import TConorm, TNorm
+from doxa.fuzzy.operators._generators import norm, norm_pair, power, unpower
+from doxa.fuzzy.operators._logspace import LogConjunction, LogDisjunction, LogExists, finite
 from doxa.fuzzy.operators._parameters import Parameter, bounds, current
-from doxa.fuzzy.operators._sigmoidal import SigmoidalAggregator, SigmoidalConnective
-from doxa.fuzzy.operators._stable import StableAggregator, StableConnective
-from doxa.fuzzy.operators._tnorms import TConorm, TNorm
-from doxa.fuzzy.quantifiers._aggregators import (
-    Aggregator,
-    GeneralizedMean,
-    GeneralizedMeanError,
-    LogProbabilisticSum,
-    LogProduct,
-    TConormAggregator,
-    TNormAggregator,
-    UnboundedYager,
-    UnboundedYagerSum,
-)
-from doxa.logic.tensor._algebra import Accumulator, Monoid
+from doxa.fuzzy.operators._wrapped import WrappedAggregator, WrappedConnective
+from doxa.fuzzy.quantifiers import _aggregators as aggregators
+from doxa.logic.tensor._algebra import Accumulator, Monoid, State
 
-__all__ = ["Pairwise", "connective_fold", "quantifier_fold"]
-
-State = tuple[Tensor, ...]
 Count = int | Tensor
 
 
@@ -64,6 +50,13 @@ class Pairwise(ABC):
 
     def lift(self, x: Tensor) -> State:
         return (truth(x),)
+
+    @abstractmethod
+    def reduce(self, x: Tensor, dims: tuple[int, ...]) -> Tensor:
+        """All states along some axes as one."""
+
+    def fold(self, state: State, dims: tuple[int, ...]) -> State:
+        return (self.reduce(state[0], dims),) if dims else state
 
     def merge(self, a: State, b: State) -> State:
         return (self.join(a[0], b[0]),)
@@ -105,8 +98,8 @@ class Joined(Pairwise):
     def nothing(self, like: Tensor, shape: Sequence[int]) -> Tensor:
         return like.new_full(shape, 1.0 if isinstance(self.op, TNorm) else 0.0)
 
-    def fold(self, state: State, dims: tuple[int, ...]) -> State:
-        return (self.op.reduce(state[0], dims),) if dims else state
+    def reduce(self, x: Tensor, dims: tuple[int, ...]) -> Tensor:
+        return self.op.reduce(x, dims)
 
     def join(self, a: Tensor, b: Tensor) -> Tensor:
         return self.op(a, b)
@@ -122,8 +115,8 @@ class Normed(Pairwise):
     def nothing(self, like: Tensor, shape: Sequence[int]) -> Tensor:
         return like.new_zeros(shape)
 
-    def fold(self, state: State, dims: tuple[int, ...]) -> State:
-        return (norm(state[0], self.p, dims, eps=self.eps),) if dims else state
+    def reduce(self, x: Tensor, dims: tuple[int, ...]) -> Tensor:
+        return norm(x, self.p, dims, eps=self.eps)
 
     def join(self, a: Tensor, b: Tensor) -> Tensor:
         return norm_pair(a, b, self.p, self.eps)
@@ -137,7 +130,7 @@ class LogSummed(Pairwise):
     counts = True
 
     def lift(self, x: Tensor) -> State:
-        return (current(self.op.alpha) * _finite(truth(x), self.op.eps),)
+        return (current(self.op.alpha) * finite(truth(x), self.op.eps),)
 
     def nothing(self, like: Tensor, shape: Sequence[int]) -> Tensor:
         # As good as -inf beside any other state, but finite.
@@ -145,13 +138,10 @@ class LogSummed(Pairwise):
         alpha = current(self.op.alpha)
         return like.new_full(shape, low) * alpha
 
-    def fold(self, state: State, dims: tuple[int, ...]) -> State:
-        (x,) = state
-        if not dims:
-            return state
+    def reduce(self, x: Tensor, dims: tuple[int, ...]) -> Tensor:
         if any(x.shape[d] == 0 for d in dims):
-            return (self.nothing(x, [n for d, n in enumerate(x.shape) if d not in dims]),)
-        return (torch.logsumexp(x, dims),)
+            return self.nothing(x, [n for d, n in enumerate(x.shape) if d not in dims])
+        return torch.logsumexp(x, dims)
 
     def join(self, a: Tensor, b: Tensor) -> Tensor:
         return torch.logaddexp(a, b)
@@ -201,17 +191,14 @@ class Counting(Pairwise):
         reached = b.flip(-1).cumsum(-1)
         return torch.cat([below, (a * reached).sum(-1, keepdim=True)], -1)
 
-    def fold(self, state: State, dims: tuple[int, ...]) -> State:
-        (x,) = state
-        if not dims:
-            return state
+    def reduce(self, x: Tensor, dims: tuple[int, ...]) -> Tensor:
         x = x.movedim(dims, tuple(range(len(dims)))).flatten(0, len(dims) - 1)
         if not len(x):
-            return (self.nothing(x, x.shape[1:-1]),)
+            return self.nothing(x, x.shape[1:-1])
         while len(x) > 1:
             half = len(x) // 2
             x = torch.cat([self.join(x[:half], x[half : 2 * half]), x[2 * half :]])
-        return (x[0],)
+        return x[0]
 
     def finish(self, state: State, count: Count) -> Tensor:
         (x,) = state
@@ -286,32 +273,22 @@ class Wrapped:
         return value if self.after is None else self.after(value)
 
 
-def quantifier_fold(aggregator: Aggregator) -> Accumulator:
+def quantifier_fold(aggregator: aggregators.Aggregator) -> Accumulator:
     """An aggregator as a fold."""
     match aggregator:
-        case TNormAggregator():
+        case aggregators.TNormAggregator():
             return Joined(aggregator.tnorm)
-        case TConormAggregator():
+        case aggregators.TConormAggregator():
             return Joined(aggregator.tconorm)
-        case SigmoidalAggregator():
-            return Wrapped(quantifier_fold(aggregator.aggregator), after=aggregator._bend)
-        case StableAggregator():
-            end = 1 if aggregator.kind == "forall" else 0
-            return Wrapped(quantifier_fold(aggregator.aggregator), before=lambda x: aggregator._away_from(end, x))
-        case GeneralizedMeanError() | UnboundedYager():
-            error = _power_fold(aggregator.p, aggregator.eps, mean=isinstance(aggregator, GeneralizedMeanError))
-            return Wrapped(error, before=_one_minus, after=_one_minus)
-        case GeneralizedMean() | UnboundedYagerSum():
-            return _power_fold(aggregator.p, aggregator.eps, mean=isinstance(aggregator, GeneralizedMean))
-        case LogProduct():
-            return _sum(lambda x: safe_log(truth(x), aggregator.eps), mean=aggregator.reduction == "mean")
-        case LogForall():
-            return _sum(lambda x: _finite(truth(x), aggregator.eps), mean=aggregator.reduction == "mean")
-        case LogProbabilisticSum():
-            return Wrapped(
-                _sum(lambda x: torch.log1p(lift(-truth(x), cap(truth(x), aggregator.eps) / 2 - 1)), mean=False),
-                after=lambda logs: safe_log(-torch.expm1(logs), aggregator.eps),
-            )
+        case WrappedAggregator():
+            return Wrapped(quantifier_fold(aggregator.aggregator), aggregator.inside, aggregator._after)
+        case aggregators.PowerAggregator():
+            inner = _power_fold(aggregator.p, aggregator.eps, mean=aggregator.mean)
+            return Wrapped(inner, lambda x: aggregator.turn(truth(x)), aggregator.turn)
+        case aggregators.LogSum():
+            return _sum(aggregator.logs, mean=aggregator.reduction == "mean")
+        case aggregators.LogProbabilisticSum():
+            return Wrapped(_sum(aggregator.logs), after=aggregator.of_sum)
         case LogExists():
             return LogSummed(LogDisjunction(aggregator.alpha, aggregator.eps))
     return Gathered(aggregator)
@@ -322,12 +299,10 @@ def connective_fold(op: Connective) -> Accumulator:
     match op:
         case TNorm() | TConorm():
             return Joined(op)
-        case SigmoidalConnective():
-            return Wrapped(Joined(op.connective), after=op._bend)
-        case StableConnective():
-            return Wrapped(Joined(op.connective), before=lambda x: op._away_from(op._end, x))
+        case WrappedConnective():
+            return Wrapped(Joined(op.connective), op.inside, op._after)
         case LogConjunction():
-            return _sum(lambda x: _finite(truth(x), op.eps), mean=False)
+            return _sum(lambda x: finite(x, op.eps))
         case LogDisjunction():
             return LogSummed(op)
     return Gathered(op.reduce)
@@ -340,12 +315,9 @@ def at_least_one(count: Count, like: Tensor) -> float | Tensor:
     return torch.as_tensor(count, dtype=like.dtype, device=like.device).clamp_min(1)
 
 
-def _one_minus(x: Tensor) -> Tensor:
-    return 1 - truth(x)
-
-
-def _sum(before: Callable[[Tensor], Tensor], *, mean: bool) -> Monoid:
-    return Monoid("sum", lift=before, finish=(lambda s, n: s / at_least_one(n, s)) if mean else None, counts=mean)
+def _sum(logs: Callable[[Tensor], Tensor], *, mean: bool = False) -> Monoid:
+    finish = (lambda s, n: s / at_least_one(n, s)) if mean else None
+    return Monoid("sum", lift=lambda x: logs(truth(x)), finish=finish, counts=mean)
 
 
 def _power_fold(p: Parameter, eps: float | None, *, mean: bool) -> Accumulator:
@@ -353,9 +325,9 @@ def _power_fold(p: Parameter, eps: float | None, *, mean: bool) -> Accumulator:
         return _Mean(p, eps) if mean else Normed(p, eps)
 
     def finish(total: Tensor, n: Count) -> Tensor:
-        return _unpower(total / at_least_one(n, total) if mean else total, p, current(p), eps)
+        return unpower(total / at_least_one(n, total) if mean else total, p, current(p), eps)
 
-    return Monoid("sum", lift=lambda z: _power(truth(z), p, eps), finish=finish, counts=mean)
+    return Monoid("sum", lift=lambda z: power(truth(z), p, eps), finish=finish, counts=mean)
 
 
 @dataclass(frozen=True)

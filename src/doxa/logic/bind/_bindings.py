@@ -18,20 +18,6 @@ from torch import Tensor, nn
 
 from doxa.errors import BindingError
 
-__all__ = [
-    "Declared",
-    "Entries",
-    "PythonFunction",
-    "Returns",
-    "function",
-    "log_probs",
-    "logits",
-    "probs",
-    "table",
-    "trainable",
-    "values",
-]
-
 Returns = Literal["bool", "prob", "logit", "log_prob", "value"]
 Computation = nn.Module | Tensor | Callable[..., Tensor]
 

@@ -6,18 +6,15 @@ from collections.abc import Callable, Sequence
 
 from doxa.errors import BindingError
 from doxa.logic.bind._bindings import Entries, table
+from doxa.logic.bind._checks import has_values
 from doxa.logic.bind._meanings import Meaning, Named, Table, positions, signature_text
-from doxa.logic.bind._universe import has_values
 from doxa.logic.syntax._kb import Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import Predicate
-
-__all__ = ["check_facts", "facts_of", "facts_table", "unbound_with_facts"]
 
 Args = tuple[str | int | float, ...]
 
 
 def facts_of(kb: KnowledgeBase) -> dict[str, list[Fact]]:
-    """The facts about each predicate that has any."""
     found: dict[str, list[Fact]] = {}
     for fact in kb.facts:
         found.setdefault(fact.atom.name, []).append(fact)
@@ -25,7 +22,6 @@ def facts_of(kb: KnowledgeBase) -> dict[str, list[Fact]]:
 
 
 def facts_table(facts: Sequence[Fact]) -> Entries:
-    """The table of a closed predicate."""
     labels: dict[Args, bool] = {}
     for fact in facts:
         if labels.setdefault(fact.args, fact.label) != fact.label:
@@ -47,11 +43,7 @@ def check_facts(
 ) -> None:
     """Refuse a binding that contradicts a fact, and a binding of a closed predicate that says anything else.
 
-    Args:
-        predicate: what is bound.
-        meaning: what it is bound to.
-        facts: those about the predicate.
-        position: of a constant among the objects of its open sort, if that is known.
+    ``position`` is that of a constant among the objects of its open sort, if that is known.
     """
     truth, true = _crisp(predicate, meaning, position)
     said = [truth(fact.args) for fact in facts]

@@ -10,18 +10,10 @@ from torch import Tensor, nn
 
 from doxa._cache import Cache
 from doxa.errors import BindingError
+from doxa.logic.bind import _meanings
+from doxa.logic.bind._checks import describe
 from doxa.logic.bind._facts import check_facts, facts_of, facts_table, unbound_with_facts
-from doxa.logic.bind._meanings import (
-    Fixed,
-    Meaning,
-    Named,
-    Network,
-    Table,
-    bind,
-    bind_constant,
-    check_names,
-    signature_text,
-)
+from doxa.logic.bind._meanings import Fixed, Meaning, Named, Network, Table, bind, signature_text
 from doxa.logic.bind._universe import Column, Objects, RowSet, read_rows, read_sort
 from doxa.logic.syntax._binders import Quantifier
 from doxa.logic.syntax._diagnostics import did_you_mean
@@ -29,8 +21,6 @@ from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._symbols import Function, Predicate, Signature
 from doxa.logic.syntax._tree import Expr, Name
 from doxa.logic.syntax._walk import postorder
-
-__all__ = ["Batch", "Interpretation", "row_names"]
 
 PLANS = 1024
 """Cache size: a knowledge base of a hundred axioms has some hundred plans."""
@@ -46,6 +36,10 @@ class Interpretation(nn.Module):
     predicate (``closed pred below(Class, Class)``) is not bound: it is true of exactly the facts labelled true. What is
     bound is part of this module: ``.to``, ``state_dict`` and ``parameters`` include it.
 
+    Networks that return NaN, +inf or nothing but -inf, or probabilities that are none, are refused with the symbol's
+    name; ``check_finite=False`` takes their numbers as they come. Under ``torch.compile`` and ``vmap`` nothing is
+    looked at.
+
     >>> import torch
     >>> from doxa.logic import KnowledgeBase, Predicate, Sort, forall, truth, variables
     >>> Person = Sort("Person")
@@ -57,9 +51,15 @@ class Interpretation(nn.Module):
     tensor(True)
     """
 
-    def __init__(self, kb: KnowledgeBase, /, **bindings: Any) -> None:
+    # check_finite is a bool, but a type checker would hold every entry of **bindings against that.
+    def __init__(self, kb: KnowledgeBase, /, *, check_finite: Any = True, **bindings: Any) -> None:
         super().__init__()
+        if not isinstance(check_finite, bool):
+            raise BindingError(
+                f"check_finite is an option, True or False, got {describe(check_finite)}; a symbol needs another name"
+            )
         self.kb = kb
+        self.check_finite: bool = check_finite
         self.meanings = nn.ModuleDict()
         self.constants = nn.ModuleDict()
         self._bound: dict[str, Meaning] = {}
@@ -74,9 +74,11 @@ class Interpretation(nn.Module):
         for name, value in bindings.items():
             if name in signature.predicates or name in signature.functions:
                 symbol = signature.predicates.get(name) or signature.functions[name]
-                self._store(name, bind(symbol, value))
+                self._store(name, bind(symbol, value, signature))
             elif name in signature.constants:
-                self._fixed[name] = self.constants[_key(name)] = bind_constant(signature.constants[name], value)
+                self._fixed[name] = self.constants[_key(name)] = _meanings.bind_constant(
+                    signature.constants[name], value
+                )
             else:
                 raise BindingError(_unknown(name, signature))
         facts = facts_of(kb)
@@ -85,7 +87,7 @@ class Interpretation(nn.Module):
             if meaning is not None:
                 check_facts(predicate, meaning, facts.get(name, ()), self._position)
             elif predicate.closed:
-                self._store(name, bind(predicate, facts_table(facts.get(name, ()))))
+                self._store(name, bind(predicate, facts_table(facts.get(name, ())), signature))
             elif name in facts:
                 raise BindingError(unbound_with_facts(predicate))
 
@@ -95,12 +97,11 @@ class Interpretation(nn.Module):
         return self.places[name] if fixed is None or fixed.index in (None, self.places[name]) else None
 
     def _store(self, name: str, meaning: Meaning) -> None:
-        if isinstance(meaning, Named):
-            check_names(meaning, self.kb.signature)
+        if self.check_finite:
+            _meanings.check_table(meaning)
         self._bound[name] = self.meanings[_key(name)] = meaning
 
     def meaning(self, name: str) -> Meaning | None:
-        """What a predicate or function is bound to, or None."""
         return self._bound.get(name)
 
     def listen(self, name: str, hear: Callable[[Any], None]) -> Callable[[], object]:
@@ -113,7 +114,6 @@ class Interpretation(nn.Module):
         return lambda: None
 
     def constant(self, name: str) -> Fixed | None:
-        """What a constant is bound to, or None."""
         return self._fixed.get(name)
 
     def tensors(self) -> Iterator[Tensor]:
@@ -164,12 +164,8 @@ class Batch:
         self.device = self._device()
         self.schema = (
             tuple([(name, o.features is None) for name, o in self.given.items()]),
-            tuple(
-                [(name, tuple([(f, c.schema) for f, c in r.columns.items()])) for name, r in self.rows.items()]
-                if self.rows
-                else ()
-            ),
-            tuple([(name, *_kind(m)) for name, m in self.symbols.items()]) if self.symbols else (),
+            tuple([(name, tuple([(f, c.schema) for f, c in r.columns.items()])) for name, r in self.rows.items()]),
+            tuple([(name, *_kind(m)) for name, m in self.symbols.items()]),
         )
 
     def _relation(self, name: str, value: Any) -> Meaning:
@@ -177,13 +173,12 @@ class Batch:
         if self.interpretation.meaning(name) is not None:
             raise BindingError(f"{name} is already bound by the interpretation; leave it out of the data")
         symbol = self.signature.predicates.get(name) or self.signature.functions[name]
-        meaning = bind(symbol, value)
-        if isinstance(meaning, Named):
-            check_names(meaning, self.signature)
+        meaning = bind(symbol, value, self.signature)
+        if self.interpretation.check_finite:
+            _meanings.check_table(meaning)
         return meaning
 
     def meaning(self, name: str) -> Meaning:
-        """What a predicate or function means in this call."""
         found = self.symbols.get(name) or self.interpretation.meaning(name)
         if found is None:
             raise BindingError(
@@ -211,15 +206,9 @@ class Batch:
                 raise BindingError(
                     f"sort {sort} has no objects: pass them with the data, as in {sort}=tensor, or declare constants"
                 )
-            features = [f.tensor for n in names if (f := self.interpretation.constant(n)) is not None]
-            known = [f for f in features if f is not None]
-            if known and len({f.shape for f in known}) > 1:
-                raise BindingError(
-                    f"the constants of sort {sort} have features of different shapes: "
-                    f"{', '.join(sorted({str(tuple(f.shape)) for f in known}))}"
-                )
-            stacked = torch.stack(known) if len(known) == len(names) else None
-            self._universes[sort] = Objects(len(names), stacked, names)
+            own = self.own_features(sort)
+            features = own if own is not None and len(own) == len(names) else None
+            self._universes[sort] = Objects(len(names), features, names)
         return self._universes[sort]
 
     def index_of(self, name: str) -> int:
@@ -238,13 +227,11 @@ class Batch:
         return fixed.index
 
     def row_set(self, name: str) -> RowSet:
-        """The rows that came with the data under a name."""
         if name not in self.rows:
             raise BindingError(f"the rows {name!r} did not come with the data; pass them: {name}=dict(...)")
         return self.rows[name]
 
     def column(self, rows: str, field: str) -> Column:
-        """A field of rows."""
         columns = self.row_set(rows).columns
         if field not in columns:
             remedy = did_you_mean(field, columns, f"its fields are {', '.join(columns)}")
@@ -255,6 +242,17 @@ class Batch:
         """The constants of a sort that bring features of their own, beside the objects of the data."""
         names = self.interpretation.constants_of.get(sort, ())
         return tuple([n for n in names if (f := self.interpretation.constant(n)) is not None and f.tensor is not None])
+
+    def own_features(self, sort: str) -> Tensor | None:
+        """The features of those constants, one after the other; None without any."""
+        fixed = [self.interpretation.constant(name) for name in self.own_constants(sort)]
+        known = [f.tensor for f in fixed if f is not None and f.tensor is not None]
+        if len({f.shape for f in known}) > 1:
+            raise BindingError(
+                f"the constants of sort {sort} have features of different shapes: "
+                f"{', '.join(sorted({str(tuple(f.shape)) for f in known}))}"
+            )
+        return torch.stack(known) if known else None
 
     def _device(self) -> torch.device:
         expected = next((t.device for t in self.interpretation.tensors()), None)

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -17,22 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import BindingError
+from doxa.logic.bind import _checks
 from doxa.logic.bind._bindings import Declared, Entries, PythonFunction, Returns, table
-from doxa.logic.bind._universe import describe, has_values, shape_of
+from doxa.logic.bind._checks import describe, dtype_of, shape_of
+from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._symbols import INT, REAL, Constant, Function, Predicate, Signature, Sort
-
-__all__ = [
-    "Fixed",
-    "Meaning",
-    "Named",
-    "Network",
-    "Table",
-    "bind",
-    "bind_constant",
-    "check_probabilities",
-    "is_draw",
-    "signature_text",
-]
 
 Symbol = Predicate | Function
 
@@ -58,6 +46,59 @@ class Network(nn.Module):
     @property
     def call(self) -> Any:
         return self._call if self.module is None else self.module
+
+    def check_tensor(self, output: Tensor, device: torch.device) -> None:
+        """Refuse tensors that nothing can be done with: sparse, complex, without content, half where none is wanted."""
+        wanted = ""
+        if output.layout != torch.strided:
+            wanted, remedy = "a dense tensor", "call .to_dense()"
+        elif output.is_complex():
+            wanted, remedy = "real numbers", "take .real or .abs()"
+        elif output.device != device and not hasattr(output, "fake_mode"):
+            wanted, remedy = f"a tensor on {device}", f"it is on {output.device}; move it with .to(...)"
+        elif self.returns in ("prob", "logit", "log_prob"):
+            if not output.is_floating_point():
+                wanted, remedy = "floating point numbers", "call .float()"
+            elif output.dtype in (torch.float16, torch.bfloat16) and not _autocast(device):
+                wanted, remedy = "float32 or float64", "call .float(); half precision is for torch.autocast"
+        if wanted:
+            what = "function" if self.bare else "network"
+            raise BindingError(f"{self.symbol.name}: wanted {wanted} from the {what}, got {describe(output)}; {remedy}")
+
+    def checked(self, output: Any, sizes: tuple[int, ...], *, contents: bool) -> Tensor:
+        """An output with the axes it must have: its objects (``sizes``), its finite arguments, its distribution."""
+        symbol = self.symbol
+        result = symbol.result if isinstance(symbol, Function) else None
+        wanted = (*sizes, *[len(symbol.sorts[i].values or ()) for i in self.axes])
+        if result is not None and is_draw(self):
+            wanted = (*wanted, len(result.values or ()))
+        features = result is not None and result.is_open and not result.is_integer and not self.bare
+        shape = shape_of(output) if isinstance(output, Tensor) else None
+        if shape == (*wanted, 1) and len(wanted) == len(sizes) and not features:
+            output = output.squeeze(-1)
+        elif shape is None or (shape[: len(wanted)] if features else shape) != wanted:
+            came = f"a {type(output).__name__}" if shape is None else f"shape {shape}"
+            raise BindingError(
+                f"{symbol.name}: for {signature_text(symbol)} the network should return a tensor of shape {wanted} "
+                f"here, got {came}"
+            )
+        assert isinstance(output, Tensor)
+        if self.returns == "bool" and output.dtype != torch.bool:
+            raise BindingError(
+                f"{symbol.name}: the function returned {dtype_of(output)}, but a predicate is true or false; return "
+                "bool, or say what it returns with probs(...) or logits(...)"
+            )
+        whole = result is not None and result != REAL and (self.bare or result == INT) and self.returns == "value"
+        if result is not None and whole and (output.is_floating_point() or output.dtype == torch.bool):
+            remedy = ", or declare it with -> Real" if result == INT else ""
+            raise BindingError(
+                f"{symbol.name} yields {result.name}, but what it is bound to returned {dtype_of(output)}; return "
+                f"whole numbers{remedy}"
+            )
+        if contents and self.returns in ("prob", "log_prob"):
+            thing = "what the network returned"
+            _checks.check_probabilities(symbol.name, thing, output, self.returns, distribution=is_exclusive(self))
+        return output
 
     def listen(self, hear: Callable[[Any], None]) -> Callable[[], object]:
         """Call ``hear`` with whatever is returned from now on; the result is how to stop."""
@@ -99,7 +140,8 @@ class Named(nn.Module):
             i: sorted({args[i] for args, _ in self.entries}) for i, s in enumerate(symbol.sorts) if s in (INT, REAL)
         }
         """The numbers that occur, for each argument that is a number."""
-        self.cache: dict[Any, Any] = {}
+        self.made: tuple[Any, Any] = (None, None)
+        """The last table that was made of it, and for which objects."""
 
 
 class Fixed(nn.Module):
@@ -118,7 +160,6 @@ Meaning = Network | Table | Named
 
 
 def _hold(module: nn.Module, tensor: Tensor | None) -> None:
-    """Keep a tensor in a module: as a parameter if it is one."""
     if isinstance(tensor, nn.Parameter):
         module.register_parameter("tensor", tensor)
     else:
@@ -130,6 +171,26 @@ def is_draw(meaning: Meaning) -> bool:
     return isinstance(meaning.symbol, Function) and meaning.returns != "value"
 
 
+def is_exclusive(meaning: Meaning) -> bool:
+    """Do the numbers along the last axis belong to values of which one is true?"""
+    return is_draw(meaning) or (not isinstance(meaning, Named) and meaning.exclusive)
+
+
+def check_table(meaning: Meaning) -> None:
+    """Refuse a tensor with numbers that are not finite."""
+    if isinstance(meaning, Table):
+        _checks.check_finite(meaning.symbol.name, "the tensor", meaning.tensor, distribution=is_exclusive(meaning))
+
+
+def low_of(sort: Sort) -> int:
+    """The first integer of a range; positions and values of other sorts are the same."""
+    return sort.values[0] if isinstance(sort.values, range) else 0
+
+
+def _autocast(device: torch.device) -> bool:
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+
+
 def signature_text(symbol: Symbol | Constant) -> str:
     """How a symbol is declared: ``friends(Person, Person)``."""
     if isinstance(symbol, Constant):
@@ -138,7 +199,7 @@ def signature_text(symbol: Symbol | Constant) -> str:
     return f"{symbol.name}{args}" + (f" -> {symbol.result.name}" if isinstance(symbol, Function) else "")
 
 
-def bind(symbol: Symbol, value: Any) -> Meaning:
+def bind(symbol: Symbol, value: Any, signature: Signature) -> Meaning:
     """Check a value against the declaration of a predicate or function, and wrap it."""
     name = symbol.name
     if isinstance(value, Declared):
@@ -154,16 +215,12 @@ def bind(symbol: Symbol, value: Any) -> Meaning:
     if isinstance(value, PythonFunction):
         returns: Returns = "bool" if isinstance(symbol, Predicate) else "value"
         return Network(symbol, value.call, returns, exclusive=False, bare=True, each=value.per_object)
-    if isinstance(value, Entries):
-        return _named(symbol, value)
-    if isinstance(value, set | frozenset | dict):
-        return _named(symbol, table(value))
-    if isinstance(value, Tensor):
-        return _tensor(symbol, value, "value" if isinstance(symbol, Function) else "bool", False)
-    if isinstance(value, bool | int | float) and not symbol.sorts:
+    if isinstance(value, Entries | set | frozenset | dict):
+        return _named(symbol, value if isinstance(value, Entries) else table(value), signature)
+    if isinstance(value, Tensor) or (isinstance(value, bool | int | float) and not symbol.sorts):
         return _tensor(symbol, torch.as_tensor(value), "value" if isinstance(symbol, Function) else "bool", False)
     if callable(value):
-        return bind(symbol, PythonFunction(value))
+        return bind(symbol, PythonFunction(value), signature)
     raise BindingError(
         f"{name}: {signature_text(symbol)} cannot mean {describe(value)}; bind a network with logits(...), "
         "a tensor, a table or a Python function"
@@ -269,48 +326,8 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
         return Table(symbol, _value_table(cast(Function, symbol), tensor), "value")
     if returns != "bool" and not tensor.dtype.is_floating_point:
         raise BindingError(f"{name}: probabilities and logits are floating point, got {describe(tensor)}")
-    check_probabilities(name, "the tensor", tensor, returns, distribution=drawn or exclusive)
+    _checks.check_probabilities(name, "the tensor", tensor, returns, distribution=drawn or exclusive)
     return Table(symbol, tensor, returns, exclusive=exclusive)
-
-
-def check_probabilities(name: str, thing: str, numbers: Tensor, returns: Returns, *, distribution: bool) -> None:
-    """Refuse numbers that are no probabilities, or no logarithms of such. Any number is a logit.
-
-    Args:
-        name: of the symbol.
-        thing: what the numbers are from, for the message.
-        numbers: as bound, or as a network returned them.
-        returns: what they are said to be.
-        distribution: whether they must add up to 1 along the last axis.
-    """
-    if returns not in ("prob", "log_prob") or not numbers.numel() or not has_values(numbers):
-        return
-    if torch.compiler.is_compiling():
-        return
-    numbers = numbers.detach()
-    slack = math.sqrt(torch.finfo(numbers.dtype).eps)
-    low, high = (end.item() for end in numbers.aminmax())
-    if low != low:
-        raise BindingError(f"{name}: {thing} holds NaN (not a number); mend what {name} is bound to")
-    if returns == "log_prob":
-        if high > slack:
-            raise BindingError(
-                f"{name}: logarithms of probabilities are at most 0, but {thing} reaches up to {high:.4g}; if these "
-                "are logits, say logits(...), or take log_softmax"
-            )
-    elif low < 0 or high > 1 + slack:
-        raise BindingError(
-            f"{name}: truth values lie in [0, 1], but {thing} reaches from {low:.4g} to {high:.4g}; if these are "
-            "logits, say logits(...)"
-        )
-    if distribution:
-        total = numbers.exp().sum(-1) if returns == "log_prob" else numbers.sum(-1)
-        wrong = (total - 1).abs() > 10 * slack
-        if bool(wrong.any()):
-            raise BindingError(
-                f"{name}: the probabilities of all values must add up to 1, but {thing} has some that add up to "
-                f"{total[wrong][0].item():.4g}; if these are logits, say logits(...), else divide by their sum"
-            )
 
 
 def _value_table(symbol: Function, tensor: Tensor) -> Tensor:
@@ -323,10 +340,9 @@ def _value_table(symbol: Function, tensor: Tensor) -> Tensor:
         raise BindingError(f"{name}: wanted {wanted}, got {describe(tensor)}{hint}")
     if sort.values is None:
         return tensor if real or sort in (INT, REAL) else tensor.long()
-    low = sort.values[0] if isinstance(sort.values, range) else 0
-    positions = tensor.long() - low
+    positions = tensor.long() - low_of(sort)
     wrong = (positions < 0) | (positions >= len(sort.values))
-    if has_values(wrong) and bool(wrong.any()):
+    if _checks.has_values(wrong) and bool(wrong.any()):
         first = tensor.reshape(-1)[wrong.reshape(-1).long().argmax()].item()
         raise BindingError(f"{name}: the tensor holds {first}, which is no value of {sort.name}; {_values(sort)}")
     return positions
@@ -339,26 +355,24 @@ def _values(sort: Sort) -> str:
     return f"give positions 0..{len(sort.values) - 1}"
 
 
-def _named(symbol: Symbol, entries: Entries) -> Named:
-    """Check the tuples of a table: how long they are, and the names of finite values in them."""
-    predicate = isinstance(symbol, Predicate)
-    places = [positions(sort) for sort in symbol.sorts]
+def _named(symbol: Symbol, entries: Entries, signature: Signature) -> Named:
+    """Check the tuples of a table: how long they are, and whether their names are values or constants of the sorts."""
+    sorts = [*symbol.sorts, *([symbol.result] if isinstance(symbol, Function) else [])]
+    places = [positions(sort) for sort in sorts]
     for args, value in entries.entries:
         if len(args) != len(symbol.sorts):
             raise BindingError(
                 f"{symbol.name}: {signature_text(symbol)} takes {len(symbol.sorts)} arguments, "
                 f"but the table has the tuple {args!r}"
             )
-        for arg, sort, known in zip(args, symbol.sorts, places, strict=True):
-            _check_name(symbol.name, arg, sort, known)
-        if predicate and not isinstance(value, bool):
+        for arg, sort, known in zip([*args, value], sorts, places, strict=False):
+            _check_name(symbol.name, arg, sort, known, signature)
+        if isinstance(symbol, Predicate) and not isinstance(value, bool):
             raise BindingError(f"{symbol.name}{args!r}: a predicate is true or false, got {value!r}")
-        if isinstance(symbol, Function):
-            _check_name(symbol.name, value, symbol.result, positions(symbol.result))
     return Named(symbol, entries)
 
 
-def _check_name(place: str, value: Any, sort: Sort, known: dict[Any, int]) -> None:
+def _check_name(place: str, value: Any, sort: Sort, known: dict[Any, int], signature: Signature) -> None:
     if sort.values is not None:
         position(sort, value, place, known)
         return
@@ -369,18 +383,8 @@ def _check_name(place: str, value: Any, sort: Sort, known: dict[Any, int]) -> No
         fits = isinstance(value, str) or (number and value >= 0)
     if not fits:
         raise BindingError(f"{place}: {value!r} names nothing of sort {sort.name}; use a constant or an index")
-
-
-def check_names(meaning: Named, signature: Signature) -> None:
-    """Are the names in a table declared constants of the right sorts?"""
-    from doxa.logic.syntax._diagnostics import did_you_mean
-
-    sorts = [*meaning.symbol.sorts, *([meaning.symbol.result] if isinstance(meaning.symbol, Function) else [])]
-    for args, value in meaning.entries:
-        for name, sort in zip([*args, value], sorts, strict=False):
-            if isinstance(name, str) and sort.is_open and name not in signature.value_sorts:
-                constant = signature.constants.get(name)
-                if constant is None or constant.sort != sort:
-                    known = [c.name for c in signature.constants.values() if c.sort == sort]
-                    remedy = did_you_mean(name, known, f"declare it: const {name}: {sort.name}")
-                    raise BindingError(f"{meaning.symbol.name}: no constant {name!r} of sort {sort.name}; {remedy}")
+    constant = signature.constants.get(value) if isinstance(value, str) else None
+    if isinstance(value, str) and (constant is None or constant.sort != sort):
+        constants = [c.name for c in signature.constants.values() if c.sort == sort]
+        remedy = did_you_mean(value, constants, f"declare it: const {value}: {sort.name}")
+        raise BindingError(f"{place}: no constant {value!r} of sort {sort.name}; {remedy}")

@@ -22,10 +22,9 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError
+from doxa.logic.bind._checks import check_alike, describe, has_values, shape_of
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._symbols import Rows, Signature, Sort
-
-__all__ = ["Column", "Objects", "Ragged", "RowSet", "has_values", "read_rows", "read_sort", "shape_of"]
 
 
 class Ragged:
@@ -179,20 +178,9 @@ class RowSet:
     columns: dict[str, Column]
 
 
-def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """A shape as messages show it."""
-    return tuple(tensor.shape)
-
-
-def has_values(tensor: Tensor) -> bool:
-    """Can the entries be looked at? Fake and meta tensors only have shapes, so nothing is checked on them."""
-    return not (tensor.is_meta or hasattr(tensor, "fake_mode"))
-
-
 def read_sort(sort: Sort, data: Any) -> Objects:
-    """The objects of an open sort, from a number or from a tensor of features."""
     if isinstance(data, Tensor) and data.ndim >= 1:
-        return Objects(len(data), data)
+        return Objects(len(data), _dense(sort.name, data))
     if isinstance(data, int) and not isinstance(data, bool) and data >= 0:
         return Objects(data)
     raise BindingError(
@@ -231,18 +219,18 @@ def read_rows(
             )
         size, first = rows, first or field
         columns[field] = column
+        # Fields of an open sort that hold no indices hold the objects themselves.
+        if sort is not None and sort.is_open and not sort.is_integer and column.values.is_floating_point():
+            known = next((f for f, c in columns.items() if c.sort == sort and c.values.is_floating_point()), field)
+            look = [_objects(columns[f], sorts[f][1]) for f in (known, field)]
+            check_alike(sort.name, f"{name}.{known}", look[0], f"{name}.{field}", look[1])
     if size is None:
         raise BindingError(f"{name}: rows need at least one field, got none")
     return RowSet(size, columns)
 
 
-def describe(value: Any) -> str:
-    """What came, in a few words."""
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {shape_of(value)} and dtype {str(value.dtype).removeprefix('torch.')}"
-    text = repr(value)
-    kind = type(value).__name__
-    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {kind}"
+def _objects(column: Column, many: bool | None) -> Tensor:
+    return column.values.flatten(0, 1) if many and column.lengths is None else column.values
 
 
 def _fields(name: str, data: Any) -> dict[str, Any]:
@@ -269,7 +257,7 @@ def _column(
     if isinstance(value, Ragged):
         if many is False:
             raise BindingError(f"{place} holds one {_called(sort)} per row, got {value!r}; declare it with a star")
-        return Column(value.values, sort, value.lengths)
+        return Column(_dense(place, value.values), sort, value.lengths)
     if isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(v, str) for v in value):
         value, sort = _named(place, value, sort, signature)
         if sort.name in given:
@@ -284,6 +272,7 @@ def _column(
                 f"{place}: wanted a tensor with one entry per row, Ragged, or a list of numbers or names, "
                 f"got {describe(value)}"
             ) from None
+    _dense(place, value)
     least = 1 if not many else 2
     if value.ndim < least:
         axes = "(rows, ...)" if least == 1 else "(rows, objects per row, ...), or Ragged(values, lengths)"
@@ -291,6 +280,12 @@ def _column(
     if sort is not None and (sort.values is not None or sort.is_integer):
         _check_scalar(place, value, sort, 2 if many else 1)
     return Column(value, sort)
+
+
+def _dense(place: str, value: Tensor) -> Tensor:
+    if value.layout != torch.strided:
+        raise BindingError(f"{place}: wanted a dense tensor, got {describe(value)}; call .to_dense()")
+    return value
 
 
 def _check_scalar(place: str, value: Tensor, sort: Sort, axes: int) -> None:

@@ -9,26 +9,12 @@ from doxa.logic.check._checker import Checker, Report
 from doxa.logic.check._sorts import show
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._operations import literal
-from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
+from doxa.logic.syntax._symbols import Declaration, Rows, Signature, Sort, sorts_of
 from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
-
-__all__ = ["check_axiom", "check_declaration", "check_fact", "check_formula"]
 
 
 def check_formula(formula: Expr, signature: Signature, report: Report) -> None:
-    """Report every mistake in a formula that stands on its own: ``report(node, message, remedy)``, once for each.
-
-    >>> from doxa.logic import Call, Name, Predicate, Sort, forall, variables
-    >>> from doxa.logic.syntax._symbols import Signature
-    >>> Person = Sort("Person")
-    >>> signature = Signature()
-    >>> signature.add(Person)
-    >>> signature.add(Predicate("friends", (Person, Person)))
-    >>> (x,) = variables("x", Person)
-    >>> check_formula(forall(x)(Call("frends", (x, Name("y")))), signature, lambda node, *said: print(*said, sep="; "))
-    unknown name 'y'; bind it with forall or exists, or declare it: const y: ...
-    unknown predicate or function 'frends'; did you mean 'friends'?
-    """
+    """Report every mistake in a formula that stands on its own: ``report(node, message, remedy)``, once for each."""
     Checker(signature, report).run(as_formula(formula))
 
 
@@ -68,26 +54,26 @@ def check_declaration(
     ``word`` is the name at fault, as it is written in the declaration. An undeclared sort is recognised by its name, so
     a declaration that speaks of one can be built with a sort of no values.
 
+    >>> from doxa.logic import Predicate
     >>> check_declaration(Predicate("owl", (Sort("Brid"),)), Signature({"Bird": Sort("Bird")}), print)
     Brid unknown sort 'Brid' did you mean 'Bird'?
     """
     name = declaration.name
     if (known := signature.describe(name)) is not None:
         report(name, f"{name!r} is already declared as {known}", "choose another name, or leave one of the two out")
-    match declaration:
-        case Sort(values=tuple() as values):
-            _check_values(name, values, signature, report)
-        case Constant(sort=sort):
-            _check_sorts((sort,), signature, report)
-        case Predicate(sorts=sorts):
-            _check_sorts(sorts, signature, report)
-        case Function(sorts=sorts, result=result):
-            _check_sorts((*sorts, result), signature, report)
-        case Rows(fields=fields):
-            for place, field in enumerate(declaration.field_names):
-                if field in declaration.field_names[:place]:
-                    report(field, f"{name} has two fields {field!r}", "give each field its own name")
-            _check_sorts(tuple([sort for _, sort, _ in fields]), signature, report)
+    if isinstance(declaration, Sort) and isinstance(declaration.values, tuple):
+        _check_values(name, declaration.values, signature, report)
+    fields = declaration.field_names if isinstance(declaration, Rows) else ()
+    for place, field in enumerate(fields):
+        if field in fields[:place]:
+            report(field, f"{name} has two fields {field!r}", "give each field its own name")
+    for sort in dict.fromkeys([s.name for s in sorts_of(declaration)]):
+        if sort in signature.sorts:
+            continue
+        if (known := signature.describe(sort)) is not None:
+            report(sort, f"{sort!r} is {known}, not a sort", "sorts are declared with: sort Name")
+        else:
+            report(sort, f"unknown sort {sort!r}", did_you_mean(sort, signature.sorts, f"declare it: sort {sort}"))
 
 
 def _check_values(
@@ -104,13 +90,3 @@ def _check_values(
         elif (known := signature.describe(value)) is not None:
             report(value, f"{value!r} is already declared as {known}", "choose another name")
         seen.add(value)
-
-
-def _check_sorts(sorts: tuple[Sort, ...], signature: Signature, report: Callable[[str, str, str | None], None]) -> None:
-    for name in dict.fromkeys([s.name for s in sorts]):
-        if name in signature.sorts:
-            continue
-        if (known := signature.describe(name)) is not None:
-            report(name, f"{name!r} is {known}, not a sort", "sorts are declared with: sort Name")
-        else:
-            report(name, f"unknown sort {name!r}", did_you_mean(name, signature.sorts, f"declare it: sort {name}"))

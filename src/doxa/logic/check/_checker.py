@@ -25,9 +25,8 @@ from doxa.logic.check._sorts import (
     show,
     with_article,
 )
-from doxa.logic.syntax._binders import Let, Quantifier
+from doxa.logic.syntax._binders import Let, Quantifier, free_variables
 from doxa.logic.syntax._diagnostics import did_you_mean
-from doxa.logic.syntax._free import free_variables
 from doxa.logic.syntax._operations import literal
 from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, Rows, Signature, Sort
 from doxa.logic.syntax._tree import (

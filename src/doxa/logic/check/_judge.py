@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from doxa.logic.check._sorts import Kind, size_of
+from doxa.logic.check._sorts import Kind
 from doxa.logic.sat._solve import satisfiable
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON, literal
-from doxa.logic.syntax._symbols import Sort
+from doxa.logic.syntax._symbols import Sort, size_of
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Iff, Implies, Not, Number, Or, Truth, Xor
 
 NODES = 200
@@ -85,8 +85,8 @@ class Judge:
                 return None
             truth = self.truths([compare(formula, meaning, {})])
             return None if truth is None or len(truth) != 1 else bool(truth[0, 0])
-        order = occurrences(formula) if doubtful(formula) else None
-        return None if order is None else self.decide(order, meaning)
+        order = occurrences(formula)
+        return self.decide(order, meaning) if order is not None and doubtful(order) else None
 
     def decide(self, order: list[Expr], meaning: Meaning) -> bool | None:
         atoms: dict[Hashable, Expr] = {}
@@ -138,33 +138,20 @@ class Judge:
         return np.unique(np.stack([np.ravel(t) for t in tables if t is not None], axis=1), axis=0)
 
 
-def doubtful(formula: Expr) -> bool:
+def doubtful(order: list[Expr]) -> bool:
     """Might anything be known of a formula? Not when every atom stands once, and so is free to be true or false."""
-    atoms: set[Expr] = set()
-    comparisons = 0
-    stack, seen = [formula], 0
-    while stack:
-        node = stack.pop()
-        seen += 1 + len(node.children)
-        if seen > 2 * NODES:
-            return False
-        if type(node) in CONNECTIVES:
-            stack += node.children
-            continue
-        comparisons += type(node) is Compare
-        if comparisons > 1 or type(node) is Truth or node in atoms:
-            return True
-        atoms.add(node)
-    return False
+    atoms = [node for node in order if not isinstance(node, CONNECTIVES)]
+    kinds = [type(atom) for atom in atoms]
+    return Truth in kinds or kinds.count(Compare) > 1 or len(set(atoms)) < len(atoms)
 
 
-def occurrences(formula: Expr) -> list[Expr] | None:
-    """Connectives and atoms, children first, every occurrence for itself; None when there are too many."""
+def occurrences(root: Expr, kinds: tuple[type[Expr], ...] = CONNECTIVES) -> list[Expr] | None:
+    """Nodes of these kinds and what is below them, children first, every occurrence; None when there are too many."""
     found: list[Expr] = []
-    stack = [(formula, False)]
+    stack = [(root, False)]
     while stack:
         node, ready = stack.pop()
-        if ready or not isinstance(node, CONNECTIVES):
+        if ready or not isinstance(node, kinds):
             found.append(node)
         elif len(node.children) > NODES:
             return None
@@ -261,17 +248,9 @@ def calculation(side: Expr, meaning: Meaning, axes: Axes) -> Side | None:
     """How to calculate one side from terms of finite sorts alone, which join the axes; None if it has others."""
     if (value := literal(side)) is not None:
         return fixed(value) if abs(value) < EXACT else None
-    order: list[Expr] = []
-    stack = [(side, False)]
-    while stack:
-        node, ready = stack.pop()
-        if ready or not isinstance(node, Arith):
-            order.append(node)
-        else:
-            stack.append((node, True))
-            stack += [(c, False) for c in reversed(node.children)]
-        if len(order) + len(stack) > NODES:
-            return None
+    order = occurrences(side, (Arith,))
+    if order is None:
+        return None
     places: dict[Expr, int] = {}
     for node in order:
         if isinstance(node, Arith) or (isinstance(node, Number) and isinstance(node.value, int)):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 from doxa.errors import KnowledgeWarning
-from doxa.logic.check._linter import Ledger, Linter
-from doxa.logic.check._sorts import shape, show
-from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span
+from doxa.logic.check._checker import Checker, Report
+from doxa.logic.check._judge import GRID, NODES, Judge
+from doxa.logic.check._sorts import Kind, Many, shape, show
+from doxa.logic.syntax._binders import Let, Quantifier
+from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span, nearest
 from doxa.logic.syntax._kb import KnowledgeBase
-from doxa.logic.syntax._symbols import Signature
-from doxa.logic.syntax._tree import Expr, Name
-
-__all__ = ["lint", "warn_all"]
+from doxa.logic.syntax._lookalikes import describe, difference, lookalikes, mixed
+from doxa.logic.syntax._symbols import Rows, Signature, Sort, size_of, sorts_of
+from doxa.logic.syntax._tree import And, Call, Compare, Expr, Field, Iff, Implies, Index, Name, Not, Or, Xor
 
 
 class Positioned(Protocol):
@@ -42,9 +45,9 @@ def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, .
     Unused declarations and variables; variables that hide other names; comparisons and guards that always or never
     hold; antecedents that cannot hold; axioms that alone are a tautology or a contradiction; ``fresh`` beside the
     shared call; counts beyond the size of a sort; axioms and facts that are given twice, facts that contradict each
-    other, and closed predicates without facts. Takes time linear in the knowledge base: large formulas are not judged,
-    and the solver is asked a bounded number of questions. Diagnostics carry spans when it is known from which places of
-    a text things came.
+    other, and closed predicates without facts; names that look alike. Takes time linear in the knowledge base: large
+    formulas are not judged, and the solver is asked a bounded number of questions. Diagnostics carry spans when it is
+    known from which places of a text things came.
 
     >>> from doxa.logic import KnowledgeBase, propositions
     >>> a, b = propositions("a b")
@@ -56,20 +59,14 @@ def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, .
     ledger = Ledger()
     found = _axioms(kb, ledger, places)
     found += _facts(kb, ledger, places)
+    found += _alike(kb, ledger, places)
     if kb.axioms or kb.facts:
         found += _unused(kb.signature, ledger, places)
     return tuple(found)
 
 
 def warn_all(diagnostics: Iterable[Diagnostic], stacklevel: int = 3) -> None:
-    """Warn of every diagnostic; by default at the line that called the caller of this function.
-
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     warn_all([Diagnostic("warning", "variable 'y' is not used")])
-    >>> print(caught[0].message)
-    warning: variable 'y' is not used
-    """
+    """Warn of every diagnostic; by default at the line that called the caller of this function."""
     rendered = [d.render() for d in diagnostics]
     for text in rendered[:SHOWN]:
         warnings.warn(text, KnowledgeWarning, stacklevel=stacklevel)
@@ -137,12 +134,25 @@ def _facts(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Dia
     return found
 
 
+def _alike(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
+    """Names that look like another, or that mix letters of different scripts that look alike."""
+    names = dict.fromkeys([*kb.signature.names(), *sorted(ledger.bound), *[a.name for a in kb.axioms if a.named]])
+    where: Callable[[str], Span | None] = (lambda name: None) if places is None else places.declaration
+    found: list[Diagnostic] = []
+    for name, other in lookalikes(names):
+        message = f"{name!r} and {other!r} look alike, but are different names: {difference(name, other)}"
+        found.append(Diagnostic("warning", message, "write them with the same letters", where(name) or where(other)))
+    for name in [n for n in names if not n.isascii()]:
+        if strange := mixed(name):
+            listed = ", ".join([describe(c) for c in dict.fromkeys(strange)])
+            message = f"{name!r} is written in Latin letters, except for some that look so: {listed}"
+            found.append(Diagnostic("warning", message, "write it with letters of one script", where(name)))
+    return found
+
+
 def _unused(signature: Signature, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
     mentioned = ledger.mentioned
-    spoken_of = mentioned | {s.name for c in signature.constants.values() for s in (c.sort,)}
-    spoken_of |= {s.name for p in signature.predicates.values() for s in p.sorts}
-    spoken_of |= {s.name for f in signature.functions.values() for s in (*f.sorts, f.result)}
-    spoken_of |= {sort.name for r in signature.rows.values() for _, sort, _ in r.fields}
+    spoken_of = mentioned | {sort.name for declaration in signature for sort in sorts_of(declaration)}
     spoken_of |= {signature.value_sorts[n].name for n in mentioned & signature.value_sorts.keys()}
     unused = [("sort", n) for n in signature.sorts if n not in spoken_of and n not in ("Int", "Real")]
     # The constants of a sort that variables range over are its objects when no data are given for it.
@@ -164,3 +174,259 @@ def _unused(signature: Signature, ledger: Ledger, places: Places | None) -> list
         )
         for kind, name in unused
     ]
+
+
+# --- one formula: the walk of the static check once more, looking at what is legal but hardly meant ---------------
+
+VERDICT = {True: "always holds", False: "never holds"}
+
+
+@dataclass
+class Ledger:
+    """What the linting of many formulas shares: the judge, and which names they speak of."""
+
+    judge: Judge = field(default_factory=Judge)
+    mentioned: set[str] = field(default_factory=set)
+    bound: set[str] = field(default_factory=set)
+    """Names of variables."""
+    ranged: set[str] = field(default_factory=set)
+    """Sorts that variables range over: their constants are used, even when none is named."""
+
+
+class Linter(Checker):
+    """A check that reports doubts in place of mistakes; the formula is supposed to be free of those."""
+
+    def __init__(self, signature: Signature, warn: Report, ledger: Ledger) -> None:
+        super().__init__(signature, lambda node, message, remedy: None)
+        self.warnings = warn
+        self.ledger = ledger
+        self.warned: set[tuple[int, str]] = set()
+        self.judged = False
+        """Was anything found that always or never holds? Then what follows from it is not worth a word."""
+        self.used: set[str] = set()
+        self.shadows: list[set[str]] = []
+        self.fresh: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
+        self.kept: set[tuple[str, tuple[Expr, ...]]] = set()
+        self.prefix: list[Quantifier | Let] = []
+        self.sizes: dict[int, int] = {}
+
+    def warn(self, node: Expr, message: str, remedy: str | None) -> None:
+        if (id(node), message) not in self.warned:
+            self.warned.add((id(node), message))
+            self.warnings(node, message, remedy)
+
+    def run(self, root: Expr) -> None:
+        self.prefix = prefix_of(root, self.signature)
+        super().run(root)
+        if not self.prefix:
+            self.judge_axiom(root)
+        for key, node in self.fresh.items():
+            if key in self.kept:
+                message = f"{show(node)} is drawn anew, while {show(Call(*key))} in the same formula is shared"
+                self.warn(node, message, "write fresh at both, or at none; both forms are rarely meant together")
+
+    # -- what always or never holds ----------------------------------------------------------------------------------
+
+    def meaning(self, node: Expr) -> Kind | int:
+        """What a term is in the present scope, for judging a formula."""
+        signature = self.signature
+        if isinstance(node, Name):
+            name = node.name
+            if name in self.scope:
+                return self.scope[name]
+            if name in signature.constants:
+                return signature.constants[name].sort
+            values = signature.value_sorts[name].values if name in signature.value_sorts else None
+            return values.index(name) if isinstance(values, tuple) and len(values) <= GRID else None
+        if isinstance(node, Call):
+            return signature.functions[node.name].result if node.name in signature.functions else None
+        if isinstance(node, Field):
+            base = self.meaning(node.children[0]) if isinstance(node.children[0], Name) else None
+            for name, sort, many in base.fields if isinstance(base, Rows) else ():
+                if name == node.name:
+                    return Many(sort) if many else sort
+        if isinstance(node, Index) and isinstance(node.children[0], Field):
+            base = self.meaning(node.children[0])
+            return base.sort if isinstance(base, Many) else None
+        return None
+
+    def connective(self, node: Expr) -> Kind:
+        size = 1 + sum([self.sizes.get(id(c), 1) for c in node.children])
+        self.sizes[id(node)] = min(size, NODES + 1)
+        return super().connective(node)
+
+    def verdict(self, node: Expr) -> bool | None:
+        """What is known of a formula, if that is not said already and it is not too large."""
+        if self.judged or self.sizes.get(id(node), 1) > NODES:
+            return None
+        return self.ledger.judge.verdict(node, self.meaning)
+
+    def compare(self, node: Expr) -> Kind:
+        kind = super().compare(node)
+        verdict = self.ledger.judge.verdict(node, self.meaning)
+        if verdict is not None:
+            self.judged = True
+            self.warn(node, f"{show(node)} {VERDICT[verdict]}", self.ranges(node))
+        return kind
+
+    def ranges(self, node: Expr) -> str:
+        """Why: the values of the terms that a comparison speaks of."""
+        stack: list[Expr] = [node]
+        known: dict[str, None] = {}
+        while stack and len(known) < 4:
+            term = stack.pop()
+            sort = self.meaning(term)
+            if isinstance(sort, Sort) and isinstance(sort.values, range):
+                known[f"{show(term)} is one of {sort.values[0]}..{sort.values[-1]}"] = None
+            elif not isinstance(term, Call):
+                stack += reversed(term.children)
+        return "; ".join(known) or "both sides are known before any data"
+
+    def implies(self, node: Expr) -> Kind:
+        kind = self.connective(node)
+        antecedent = node.children[0]
+        if self.verdict(antecedent) is False:
+            self.judged = True
+            message = f"the antecedent {show(antecedent)} never holds"
+            self.warn(antecedent, message, "the implication says nothing: change its left side")
+        return kind
+
+    def judge_axiom(self, matrix: Expr) -> None:
+        """Judge a whole axiom by the formula below its quantifiers, which must hold (or fail) for all values alike."""
+        if self.sizes.get(id(matrix), 1) > NODES:
+            return
+        for binder in reversed(self.prefix):
+            if isinstance(binder, Quantifier) and binder.guard is not None:
+                matrix = (Implies if binder.kind == "forall" else And)(binder.guard, matrix)
+        if (verdict := self.verdict(matrix)) is not None:
+            self.judged = True
+            self.warn(
+                self.root,
+                f"this axiom {VERDICT[verdict]}, whatever the data are",
+                "it teaches nothing: leave it out, or say what was meant"
+                if verdict
+                else "it contradicts itself: say what was meant",
+            )
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def name(self, node: Name) -> Kind:
+        self.used.add(node.name)
+        if node.name not in self.scope:
+            self.ledger.mentioned.add(node.name)
+        return super().name(node)
+
+    def call(self, node: Expr) -> Kind:
+        name, fresh = node.label
+        self.ledger.mentioned.add(name)
+        if fresh:
+            self.fresh.setdefault((name, node.children), node)
+        else:
+            self.kept.add((name, node.children))
+        return super().call(node)
+
+    def universe(self, node: Expr, name: str) -> Kind:
+        self.ledger.mentioned.add(name)
+        self.ledger.ranged.add(name)
+        return super().universe(node, name)
+
+    def element(self, domain: Expr, variable: str) -> Kind:
+        if isinstance(domain, Name) and domain.name not in self.scope:
+            name = domain.name
+            self.ledger.mentioned.add(name)
+            if name not in self.signature.rows and (near := nearest(name, self.signature.rows)) is not None:
+                self.warn(domain, f"data rows {name!r} are not declared, but {near!r} are", f"did you mean {near!r}?")
+        return super().element(domain, variable)
+
+    # -- binders -----------------------------------------------------------------------------------------------------
+
+    def settled(self, node: Expr) -> bool:
+        settled = super().settled(node)
+        if settled and self.free is not None:
+            self.used |= self.free[id(node)]
+        return settled
+
+    def open(self, node: Quantifier | Let) -> None:
+        signature = self.signature
+        for name in node.names:
+            hidden = "a variable bound outside" if name in self.scope else None
+            if name in signature.constants or name in signature.value_sorts or name in signature.rows:
+                hidden = signature.describe(name)
+            elif name in signature.predicates and not signature.predicates[name].sorts:
+                hidden = "a proposition"
+            if hidden is not None:
+                self.warn(node, f"variable {name!r} hides {hidden}", "choose another name for the variable")
+        self.ledger.bound.update(node.names)
+        self.shadows.append(set())
+        super().open(node)
+
+    def bind(self, names: tuple[str, ...], kind: Kind) -> None:
+        self.shadows[-1] |= self.used.intersection(names)  # uses of what these names meant outside
+        self.used.difference_update(names)
+        super().bind(names, kind)
+
+    def shut(self, node: Quantifier | Let) -> None:
+        for name in node.names:
+            if name not in self.used and not name.startswith("_"):
+                self.warn(node, f"variable {name!r} is not used", f"leave it out, or call it _{name} if it is meant")
+        if isinstance(node, Quantifier):
+            self.numbers(node)
+            if node.guard is not None and (verdict := self.verdict(node.guard)) is not None:
+                self.judged = True
+                message = f"the guard {show(node.guard)} {VERDICT[verdict]}"
+                self.warn(node.guard, message, "it selects all objects, or none: change it")
+        if self.prefix and node is self.prefix[-1]:
+            self.judge_axiom(node.body)
+        self.used.difference_update(node.names)
+        self.used |= self.shadows.pop()
+        super().shut(node)
+
+    def numbers(self, node: Quantifier) -> None:
+        """Counts and samples against the number of objects there are."""
+        sizes: list[int | None] = []
+        for names, sort_name, sample in node.label[2]:
+            sort = self.signature.sorts.get(sort_name)
+            size = None if sort is None else size_of(sort)
+            if sample is not None and size is not None and sample > size:
+                self.warn(
+                    node, f"sample {sample} of {sort_name}, which has {size} values", "sample fewer, or leave it out"
+                )
+            size = sample if sample is not None else size
+            sizes += [size] * len(names)
+        if node.count is None:
+            return
+        there_are = math.inf if None in sizes else math.prod([s for s in sizes if s is not None])
+        verdict = None
+        if node.count == 0 and node.kind == "at least":
+            verdict = True
+        elif node.kind == "at most":
+            verdict = True if node.count >= there_are else None
+        elif node.count > there_are:
+            verdict = False
+        if verdict is not None:
+            self.judged = True
+            objects = "objects" if there_are == math.inf else f"{there_are} there are"
+            self.warn(node, f"'{node.kind} {node.count}' of the {objects} {VERDICT[verdict]}", "change the number")
+
+    rules: ClassVar[dict[type[Expr], Callable[[Any, Any], Kind]]] = {
+        **Checker.rules,
+        **dict.fromkeys((And, Or, Not, Iff, Xor), connective),
+        Call: call,
+        Compare: compare,
+        Implies: implies,
+    }
+
+
+def prefix_of(root: Expr, signature: Signature) -> list[Quantifier | Let]:
+    """The leading ``forall``, ``exists`` and statements, while no name in them hides another."""
+    prefix: list[Quantifier | Let] = []
+    names: set[str] = set()
+    node = root
+    while isinstance(node, Let) or (isinstance(node, Quantifier) and node.kind in ("forall", "exists")):
+        for name in node.names:
+            if name in names or name in signature.constants or name in signature.value_sorts:
+                return prefix
+        names.update(node.names)
+        prefix.append(node)
+        node = node.body
+    return prefix

@@ -66,11 +66,6 @@ def calculated(kinds: list[Kind]) -> Sort:
     return NUMBER if any(k is None or k is NUMBER for k in kinds) else INT
 
 
-def size_of(sort: Sort) -> int | None:
-    """The number of values of a finite sort; ranges may be longer than ``len`` can say."""
-    return sort.values.stop - sort.values.start if isinstance(sort.values, range) else sort.size
-
-
 def describe(kind: Kind) -> str:
     """A kind in words: ``a Digit``, ``an Image``, ``a row of pairs``."""
     match kind:

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from doxa.errors import KnowledgeError
+from doxa.logic.syntax._node import make
 from doxa.logic.syntax._simplify import atoms_of
-from doxa.logic.syntax._tree import And, Call, Expr, Not, Or, Truth, make
-
-__all__ = ["CNF", "Clauses"]
+from doxa.logic.syntax._tree import And, Call, Expr, Not, Or, Truth
 
 
 @dataclass(frozen=True, eq=False, repr=False)

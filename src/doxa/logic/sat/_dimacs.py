@@ -20,13 +20,13 @@ import numpy as np
 
 from doxa.errors import DataError, KnowledgeError
 from doxa.logic.sat._cnf import CNF, numbered
+from doxa.logic.syntax._kb import Axiom
 from doxa.logic.syntax._tree import Call, Compare, Expr
 
-__all__ = ["read_dimacs", "write_dimacs"]
-
 _MOST = 10_000_000  # a damaged header must not fill the memory with names
-_NAME = re.compile(r"c\s+(\d+)\s*=\s*(.*\S)")
-_SHOW = re.compile(r"c\s+p\s+show\b([\d\s]*)")
+_NAME = re.compile(r"c\s+([0-9]{1,18})\s*=\s*(.*\S)")
+_SHOW = re.compile(r"c\s+p\s+show\b((?:\s+[0-9]{1,18})*)")
+_HEADER = re.compile(r"p\s+cnf\s+([0-9]{1,18})\s+([0-9]{1,18})")
 
 
 def read_dimacs(source: str | Path) -> CNF:
@@ -73,12 +73,11 @@ def read_dimacs(source: str | Path) -> CNF:
             elif match := _SHOW.fullmatch(content):
                 shown = (shown or set()) | {int(v) for v in match[1].split()}
         elif first == "p":
-            words = content.split()
             if header is not None:
                 wrong(number, f"there is a second header; the first is in line {header_line}")
-            if len(words) != 4 or words[1] != "cnf" or not (words[2] + words[3]).isdecimal():
-                wrong(number, f"the header is {content!r}, wanted 'p cnf VARIABLES CLAUSES'")
-            header, header_line = (int(words[2]), int(words[3])), number
+            if (match := _HEADER.fullmatch(content)) is None:
+                wrong(number, f"the header is {content[:80]!r}, wanted 'p cnf VARIABLES CLAUSES'")
+            header, header_line = (int(match[1]), int(match[2])), number
             if header[0] > _MOST:
                 wrong(number, f"the header announces {header[0]} variables; at most {_MOST} can be read")
         elif first == "%":
@@ -95,7 +94,7 @@ def read_dimacs(source: str | Path) -> CNF:
         numbers = np.fromiter(map(int, tokens), np.int64, len(tokens))
     except (ValueError, OverflowError):
         line, token = _locate(lines, lambda token: re.fullmatch(r"[+-]?\d{1,18}", token) is None)
-        wrong(line, f"{token!r} is not a literal; literals are integers, and 0 ends a clause")
+        wrong(line, f"{token[:40]!r} is not a literal; literals are integers, and 0 ends a clause")
     if numbers.size and np.abs(numbers).max() > variables:
         line, token = _locate(lines, lambda token: abs(int(token)) > variables)
         message = f"there is a literal {token}, but the header in line {header_line} announces {variables} variables"
@@ -159,7 +158,7 @@ def _locate(lines: list[tuple[int, str]], is_wrong: Callable[[str], bool]) -> tu
 
 def _read_atoms(texts: list[str]) -> list[Expr | None]:
     """The atoms that names of variables stand for; None for a text that is not one."""
-    from doxa.logic.text._builder import Builder, RuleItem
+    from doxa.logic.text._builder import Builder
     from doxa.logic.text._lalr import Unexpected, run, table
     from doxa.logic.text._lexer import Vocabulary, tokens
 
@@ -171,7 +170,7 @@ def _read_atoms(texts: list[str]) -> list[Expr | None]:
     except (Unexpected, KnowledgeError):
         builder.items = []
     if len(builder.items) == len(texts):
-        found = [item.formula if isinstance(item, RuleItem) and item.name is None else None for item in builder.items]
+        found = [item.formula if isinstance(item, Axiom) and not item.named else None for item in builder.items]
         return [f if isinstance(f, Call | Compare) else None for f in found]
     # Some comment only looks like a name: read them one by one.
     return [None] if len(texts) == 1 else [_read_atoms([text])[0] for text in texts]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 from doxa.errors import BindingError
-from doxa.logic.syntax._count import Count
+from doxa.logic.syntax._binders import Count
 from doxa.logic.syntax._simplify import formulas, not_propositional, parts
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
-
-__all__ = ["evaluate"]
 
 
 def evaluate(formula: Expr, assignment: Mapping[Expr, Any]) -> Any:
@@ -58,15 +58,9 @@ def _apply(node: Expr, values: list[Any]) -> Any:
         case Not():
             return _not(values[0])
         case And():
-            result = values[0]
-            for v in values[1:]:
-                result = result & v
-            return result
+            return reduce(operator.and_, values)
         case Or():
-            result = values[0]
-            for v in values[1:]:
-                result = result | v
-            return result
+            return reduce(operator.or_, values)
         case Implies():
             return _not(values[0]) | values[1]
         case Xor():

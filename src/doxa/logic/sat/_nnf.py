@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from doxa.errors import ConfigError
-from doxa.logic.syntax._binders import Let, Quantifier
-from doxa.logic.syntax._count import Count
-from doxa.logic.syntax._simplify import Builder, not_propositional, parts
+from doxa.logic.syntax._binders import Count, Quantifier
+from doxa.logic.syntax._simplify import Builder, formulas, parts
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
-
-__all__ = ["to_nnf"]
+from doxa.logic.unfold._limits import ENTRIES, check_entries
 
 Key = tuple[Expr, bool]
 """A subformula and whether it is wanted as it is (True) or negated."""
@@ -18,7 +17,7 @@ Expansion = Callable[[Builder, int, Sequence[Expr]], Expr]
 """How ``at least k`` of formulas is written with conjunctions and disjunctions."""
 
 
-def to_nnf(formula: Expr, *, counting: str = "keep") -> Expr:
+def to_nnf(formula: Expr, *, counting: str = "keep", entries: int = ENTRIES) -> Expr:
     """The formula with ``&``, ``|``, quantifiers and statements over atoms and negated atoms, simplified on the way.
 
     ``a -> b`` becomes ``!a | b`` and ``a <-> b`` becomes ``a & b | !a & !b``; negated quantifiers turn over. Shared
@@ -30,6 +29,10 @@ def to_nnf(formula: Expr, *, counting: str = "keep") -> Expr:
         counting: ``"keep"`` leaves counting constraints over n ground formulas as they are (a negated one counts the
             other side); ``"expand"`` writes them as conjunctions and disjunctions, k·n of them, shared. Counting
             quantifiers stay; `ground` removes them.
+        entries: the most subformulas that ``"expand"`` may write.
+
+    Raises:
+        BudgetError: the counting constraints would take more entries.
 
     >>> from doxa.logic import propositions
     >>> a, b, c = propositions("a b c")
@@ -40,7 +43,12 @@ def to_nnf(formula: Expr, *, counting: str = "keep") -> Expr:
     """
     if counting not in ("keep", "expand"):
         raise ConfigError(f"counting={counting!r} is unknown; choose 'keep' or 'expand'")
-    return normalise(formula, None if counting == "keep" else at_least_grid)
+    if counting == "keep":
+        return normalise(formula, None)
+    counts = [node for node in formulas(formula) if isinstance(node, Count)]
+    written = sum([4 * min(c.count + 1, len(c.children)) * len(c.children) for c in counts])
+    check_entries(written, entries, "writing the counts of this formula out", 'use counting="keep", or raise entries')
+    return normalise(formula, at_least_grid)
 
 
 def normalise(formula: Expr, expansion: Expansion | None, *, keep_equivalences: bool = False) -> Expr:
@@ -98,69 +106,51 @@ def _pushed(build: Builder, formula: Expr, expansion: Expansion | None, keep_equ
 def _build(build: Builder, node: Expr, positive: bool, args: list[Expr], expansion: Expansion | None) -> Expr:
     """The normal form of a node or of its negation, from those of the keys it asked for."""
     match node:
-        case Truth():
-            return build.truth(node.value == positive)
         case Not():
             return args[0]
-        case And() | Or():
-            return build.join(And if isinstance(node, And) == positive else Or, args)
         case Implies():
             return build.join(Or if positive else And, args)
-        case Iff() | Xor():
-            same = isinstance(node, Iff) == positive
-            if len(args) == 2:
-                return build.equal(args[0], args[1], same)
+        case Iff() | Xor() if len(args) == 4:
             a, not_a, b, not_b = args
-            pairs = ((a, b), (not_a, not_b)) if same else ((a, not_b), (not_a, b))
+            pairs = ((a, b), (not_a, not_b)) if isinstance(node, Iff) == positive else ((a, not_b), (not_a, b))
             return build.join(Or, [build.join(And, pair) for pair in pairs])
-        case Count():
-            return _count(build, node, positive, args, expansion)
-        case Quantifier():
-            return _quantify(build, node, positive, args)
-        case Let():
+        case Count() if expansion is not None:
+            return _expanded(build, node, positive, args, expansion)
+        case _ if positive:
             return build.rebuild(node, args)
-    raise not_propositional(node)
+        case Truth():
+            return build.truth(not node.value)
+        case And() | Or():
+            return build.join(Or if isinstance(node, And) else And, args)
+        case Iff() | Xor():
+            return build.equal(args[0], args[1], isinstance(node, Xor))
+        case Count():
+            return build.join(Or, [build.count(kind, k, args) for kind, k in _others(node.kind, node.count)])
+        case Quantifier():
+            body, guard = args[-1], args[0] if len(args) == 2 else None
+            turned = [(kind, k) for kind, k in _others(node.kind, node.count) if k is None or k >= 0]
+            sides = [Quantifier(kind, node.groups, body, count=k, guard=guard) for kind, k in turned]
+            return build.join(Or, [build.quantify(side, body, guard) for side in sides])
+    return build.rebuild(node, args)
 
 
-def _sides(kind: str, k: int, positive: bool) -> tuple[type[Expr], list[tuple[str, int]]]:
-    """A counting constraint or its negation as And or Or of some, none of them ``exactly`` when it is negated."""
-    if positive:
-        return And, [(kind, k)]
+def _others(kind: str, k: Any) -> list[tuple[str, Any]]:
+    """A quantifier or counting constraint that is negated: the ones of which one holds instead."""
+    if k is None:
+        return [("exists" if kind == "forall" else "forall", None)]
     below, above = ("at most", k - 1), ("at least", k + 1)
-    return Or, {"exactly": [below, above], "at most": [above], "at least": [below]}[kind]
+    return {"exactly": [below, above], "at most": [above], "at least": [below]}[kind]
 
 
-def _count(build: Builder, node: Count, positive: bool, args: list[Expr], expansion: Expansion | None) -> Expr:
-    joined, sides = _sides(node.kind, node.count, positive)
-    if expansion is None:
-        return build.join(joined, [build.count(kind, k, args) for kind, k in sides])
+def _expanded(build: Builder, node: Count, positive: bool, args: list[Expr], expansion: Expansion) -> Expr:
     n = len(args) // 2
-    these, negated = args[:n], args[n:]
     written: list[Expr] = []
-    for kind, k in sides:
-        both = []
-        if kind != "at most":
-            both.append(expansion(build, k, these))
+    for kind, k in [(node.kind, node.count)] if positive else _others(node.kind, node.count):
+        both = [] if kind == "at most" else [expansion(build, k, args[:n])]
         if kind != "at least":  # at most k are true: at least n - k are false
-            both.append(expansion(build, n - k, negated))
+            both.append(expansion(build, n - k, args[n:]))
         written.append(build.join(And, both))
-    return build.join(joined, written)
-
-
-def _quantify(build: Builder, node: Quantifier, positive: bool, args: list[Expr]) -> Expr:
-    body, guard = args[-1], args[0] if len(args) == 2 else None
-    if node.count is None:
-        turned = {"forall": "exists", "exists": "forall"}
-        kind = node.kind if positive else turned[node.kind]
-        return build.quantify(Quantifier(kind, node.groups, body, guard=guard), body, guard)
-    joined, sides = _sides(node.kind, node.count, positive)
-    return build.join(
-        joined,
-        [
-            build.share(Quantifier(kind, node.groups, body, count=k, guard=guard)) if k >= 0 else build.false
-            for kind, k in sides
-        ],
-    )
+    return build.join(Or, written)
 
 
 def at_least_grid(build: Builder, k: int, args: Sequence[Expr]) -> Expr:

@@ -14,18 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from doxa.errors import KnowledgeError
+from doxa.errors import BudgetError, KnowledgeError
 from doxa.logic.sat._cnf import CNF
 from doxa.logic.sat._encode import to_cnf
 from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.syntax._diagnostics import nearest
 from doxa.logic.syntax._kb import KnowledgeBase
-from doxa.logic.syntax._simplify import atoms_of
+from doxa.logic.syntax._simplify import atoms_of, formulas
 from doxa.logic.syntax._tree import And, Call, Expr, Not
 from doxa.logic.unfold._domains import Domains
+from doxa.logic.unfold._limits import ENTRIES, Clock
 from doxa.logic.unfold._propositional import Propositional, ground_together
-
-__all__ = ["Entailment", "Knowledge", "Solver", "all_models", "count", "entails", "satisfiable"]
 
 Assignment = dict[Expr, bool]
 """The truth of every atom."""
@@ -35,15 +34,29 @@ Given = Iterable[Expr] | Mapping[Expr, bool]
 """Formulas that are taken to hold, or the truth of atoms by atom."""
 
 _ENGINE = "cadical195"
+_CONFLICTS = 5_000
+"""After so many conflicts the solver lets the clock be looked at, and goes on with all it has learnt."""
 
 
-def satisfiable(knowledge: Knowledge, *, given: Given = (), domains: Domains | None = None) -> Assignment | None:
+def satisfiable(
+    knowledge: Knowledge,
+    *,
+    given: Given = (),
+    domains: Domains | None = None,
+    entries: int = ENTRIES,
+    seconds: float | None = None,
+) -> Assignment | None:
     """A model of the knowledge, or None when there is none.
 
     Args:
         knowledge: a knowledge base, a ground one, a propositional formula or clauses.
         given: atoms, negated atoms or other formulas that hold as well; or the truth of atoms by atom.
         domains: the objects of open sorts of a knowledge base, as in `ground`.
+        entries: the most that grounding and clauses may build, as in `ground` and `to_cnf`.
+        seconds: the most time that it may take.
+
+    Raises:
+        BudgetError: it would be too large, or it could not be decided in time.
 
     >>> from doxa.logic import propositions
     >>> a, b = propositions("a b")
@@ -52,51 +65,86 @@ def satisfiable(knowledge: Knowledge, *, given: Given = (), domains: Domains | N
     >>> satisfiable(a & ~a) is None
     True
     """
-    with Solver(_load(knowledge, given, domains)) as solver:
-        return solver.solve()
+    clock = Clock(seconds)
+    with Solver(_load(knowledge, given, domains, entries, clock)) as solver:
+        return solver.solve(clock=clock)
 
 
 def all_models(
-    knowledge: Knowledge, limit: int | None = None, *, given: Given = (), domains: Domains | None = None
+    knowledge: Knowledge,
+    limit: int | None = None,
+    *,
+    given: Given = (),
+    domains: Domains | None = None,
+    entries: int = ENTRIES,
+    seconds: float | None = None,
 ) -> Iterator[Assignment]:
-    """The models one by one, each once, at most ``limit`` of them; in no particular order.
+    """The models one by one, each once, at most ``limit`` of them; in no particular order. See `satisfiable`.
 
     >>> from doxa.logic import propositions
     >>> a, b = propositions("a b")
     >>> len(list(all_models(a | b))), len(list(all_models(a | b, limit=2)))
     (3, 2)
     """
-    with Solver(_load(knowledge, given, domains)) as solver:
+    clock = Clock(seconds)
+    with Solver(_load(knowledge, given, domains, entries, clock)) as solver:
         found = 0
-        while (limit is None or found < limit) and (model := solver.solve()) is not None:
+        while (limit is None or found < limit) and (model := solver.solve(clock=clock)) is not None:
+            clock.check()
             yield model
             found += 1
             solver.exclude(model)
 
 
-def count(knowledge: Knowledge, *, given: Given = (), domains: Domains | None = None, limit: int = 1_000_000) -> int:
+def count(
+    knowledge: Knowledge,
+    *,
+    given: Given = (),
+    domains: Domains | None = None,
+    limit: int = 1_000_000,
+    entries: int = ENTRIES,
+    seconds: float | None = None,
+) -> int:
     """How many models there are: over all assignments when the atoms are few, else by enumeration up to ``limit``.
+
+    Models beyond the limit raise a :class:`~doxa.errors.BudgetError`, as sizes and times do: see `satisfiable`.
 
     >>> from doxa.logic import Count, propositions
     >>> count(Count("exactly", 3, propositions("a b c d e f")))
     20
     """
-    if not isinstance(knowledge, CNF):
-        theory, extra = _ground(knowledge, _listed(given), domains)
+    clock = Clock(seconds)
+    if isinstance(knowledge, CNF):
+        cnf = _load(knowledge, given, domains, entries, clock)
+    else:
+        theory, extra = _ground(knowledge, _listed(given), domains, entries, clock)
         formula = And(theory.theory, *extra)
         atoms = dict.fromkeys((*theory.atoms, *atoms_of(*extra)))
         if len(atoms) <= 16:
-            bits = np.arange(2 ** len(atoms))
-            truth = evaluate(formula, {a: (bits >> i) & 1 == 1 for i, a in enumerate(atoms)})
-            return int(np.sum(np.broadcast_to(truth, bits.shape)))
-        knowledge, given = to_cnf(formula, method="polarity", atoms=tuple(atoms)), ()
-    found = sum(1 for _ in all_models(knowledge, limit + 1, given=given))
-    if found > limit:
-        raise KnowledgeError(
-            f"there are more than {limit} models, too many to count one by one; "
-            "raise limit, or count with an exact engine"
-        )
+            return _count_all(formula, tuple(atoms), clock)
+        cnf = to_cnf(formula, method="polarity", atoms=tuple(atoms), entries=entries)
+    found = 0
+    with Solver(cnf) as solver:
+        while (model := solver.solve(clock=clock)) is not None:
+            found += 1
+            if found > limit:
+                message = f"there are more than {limit:,} models, too many to count one by one"
+                raise BudgetError("limit", f"{message}; raise limit, or count with an exact engine")
+            solver.exclude(model)
+            clock.check()
     return found
+
+
+def _count_all(formula: Expr, atoms: tuple[Expr, ...], clock: Clock) -> int:
+    """The number of assignments that satisfy a formula, some at a time so that they fit into memory."""
+    total, worlds = 0, 2 ** len(atoms)
+    step = max(1, 2**28 // sum(1 for _ in formulas(formula)))  # a truth value is a byte
+    for start in range(0, worlds, step):
+        clock.check()
+        bits = np.arange(start, min(start + step, worlds))
+        truth = evaluate(formula, {a: (bits >> i) & 1 == 1 for i, a in enumerate(atoms)})
+        total += int(np.sum(np.broadcast_to(truth, bits.shape)))
+    return total
 
 
 @dataclass(frozen=True)
@@ -127,8 +175,16 @@ class Entailment:
         return f"does not follow; counter-model: {', '.join(map(str, literals)) or 'the empty one'}"
 
 
-def entails(knowledge: Knowledge, formula: Expr, *, given: Given = (), domains: Domains | None = None) -> Entailment:
-    """Does the formula hold in every model of the knowledge?
+def entails(
+    knowledge: Knowledge,
+    formula: Expr,
+    *,
+    given: Given = (),
+    domains: Domains | None = None,
+    entries: int = ENTRIES,
+    seconds: float | None = None,
+) -> Entailment:
+    """Does the formula hold in every model of the knowledge? ``entries`` and ``seconds`` are as in `satisfiable`.
 
     With a knowledge base the formula may have quantifiers, and its symbols must be declared there.
 
@@ -142,14 +198,18 @@ def entails(knowledge: Knowledge, formula: Expr, *, given: Given = (), domains: 
     >>> entails(kb, cancer(alice), given=[smokes(alice)]).holds
     True
     """
+    clock = Clock(seconds)
     if isinstance(knowledge, CNF):
-        premise, goal = _load(knowledge, given, domains), formula
+        premise, goal = _load(knowledge, given, domains, entries, clock), formula
     else:
-        theory, (goal, *extra) = _ground(knowledge, [formula, *_listed(given)], domains)
-        premise = to_cnf(And(theory.theory, *extra), method="polarity", atoms=theory.atoms)
-    with Solver(premise & to_cnf(Not(goal), method="polarity")) as solver:
-        counter = solver.solve()
-    return Entailment(counter is None, counter, counter is None and satisfiable(premise) is None)
+        theory, (goal, *extra) = _ground(knowledge, [formula, *_listed(given)], domains, entries, clock)
+        premise = to_cnf(And(theory.theory, *extra), method="polarity", atoms=theory.atoms, entries=entries)
+    with Solver(premise & to_cnf(Not(goal), method="polarity", entries=entries)) as solver:
+        counter = solver.solve(clock=clock)
+    if counter is not None:
+        return Entailment(False, counter)
+    with Solver(premise) as solver:
+        return Entailment(True, vacuous=solver.solve(clock=clock) is None)
 
 
 class Solver:
@@ -164,15 +224,26 @@ class Solver:
     True None
     """
 
-    def __init__(self, knowledge: Knowledge, *, domains: Domains | None = None) -> None:
+    def __init__(self, knowledge: Knowledge, *, domains: Domains | None = None, entries: int = ENTRIES) -> None:
         from pysat.solvers import Solver as Engine
 
-        self.cnf = _load(knowledge, (), domains)
+        self.cnf = _load(knowledge, (), domains, entries, Clock(None))
         self._engine: Any = Engine(_ENGINE, bootstrap_with=self.cnf.clauses)
 
-    def solve(self, given: Given = ()) -> Assignment | None:
-        """A model in which the given atoms and negated atoms hold, or None."""
-        if not self._engine.solve(assumptions=_literals(self.cnf, given)):
+    def solve(self, given: Given = (), *, clock: Clock | None = None) -> Assignment | None:
+        """A model in which the given atoms and negated atoms hold, or None; a clock says for how long to try."""
+        literals, answer = _literals(self.cnf, given), None
+        while answer is None:
+            self._engine.conf_budget(_CONFLICTS)
+            try:
+                answer = self._engine.solve_limited(assumptions=literals)
+            except Exception as error:
+                if "keyboard interrupt" in str(error):  # the engine's own error for Ctrl-C
+                    raise KeyboardInterrupt from None
+                raise
+            if answer is None and clock is not None:
+                clock.check()
+        if not answer:
             return None
         true = {v for v in self._engine.get_model() if v > 0}
         return {atom: v in true for atom, v in self.cnf.index.items()}
@@ -211,25 +282,30 @@ def _literals(cnf: CNF, given: Given) -> list[int]:
 
 
 def _ground(
-    knowledge: KnowledgeBase | Propositional | Expr, formulas: Sequence[Expr], domains: Domains | None
+    knowledge: KnowledgeBase | Propositional | Expr,
+    formulas: Sequence[Expr],
+    domains: Domains | None,
+    entries: int,
+    clock: Clock,
 ) -> tuple[Propositional, list[Expr]]:
     """The knowledge and further formulas about it over the same atoms."""
     if isinstance(knowledge, KnowledgeBase):
-        return ground_together(knowledge, formulas, domains)
+        return ground_together(knowledge, formulas, domains, entries, clock)
     _no_domains(domains)
     if not isinstance(knowledge, Propositional):
         knowledge = Propositional({"formula": knowledge}, (), (), atoms_of(knowledge))
     return knowledge, list(formulas)
 
 
-def _load(knowledge: Knowledge, given: Given, domains: Domains | None) -> CNF:
+def _load(knowledge: Knowledge, given: Given, domains: Domains | None, entries: int, clock: Clock) -> CNF:
     """The knowledge and what is given as clauses; one variable for each atom of either."""
     if isinstance(knowledge, CNF):
         _no_domains(domains)
         extra = _listed(given)
-        return knowledge & to_cnf(And(*extra), method="polarity") if extra else knowledge
-    theory, extra = _ground(knowledge, _listed(given), domains)
-    return to_cnf(And(theory.theory, *extra), method="polarity", atoms=theory.atoms)
+        return knowledge & to_cnf(And(*extra), method="polarity", entries=entries) if extra else knowledge
+    theory, extra = _ground(knowledge, _listed(given), domains, entries, clock)
+    clock.check()
+    return to_cnf(And(theory.theory, *extra), method="polarity", atoms=theory.atoms, entries=entries)
 
 
 def _no_domains(domains: Domains | None) -> None:

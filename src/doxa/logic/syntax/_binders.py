@@ -1,4 +1,4 @@
-"""Nodes that bind variables: quantifiers over groups of variables, and the statement ``x := f(t) (body)``."""
+"""Nodes that bind variables or count: quantifiers, the statement ``x := f(t) (body)``, counts of ground formulas."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import ClassVar, cast
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._tree import Expr, Name, as_formula
 from doxa.logic.syntax._walk import postorder
-
-__all__ = ["Group", "Let", "Quantifier", "first_forall", "leading_foralls"]
 
 
 class Group:
@@ -138,6 +136,48 @@ class Let(Expr):
         return self.children[-1]
 
 
+class Count(Expr):
+    """``exactly``, ``at most`` or ``at least`` k of some formulas are true. A formula listed twice counts twice.
+
+    It is what a counting quantifier becomes when its variables are gone.
+
+    >>> from doxa.logic import propositions
+    >>> from doxa.logic.sat._evaluate import evaluate
+    >>> a, b, c = propositions("a b c")
+    >>> evaluate(Count("at most", 1, [a, b, c]), {a: True, b: False, c: True})
+    False
+    """
+
+    __slots__ = ()
+    KINDS: ClassVar[tuple[str, ...]] = ("exactly", "at most", "at least")
+
+    def __init__(self, kind: str, count: int, args: Iterable[Expr]) -> None:
+        if kind not in self.KINDS:
+            raise KnowledgeError(f"no counting constraint {kind!r}; there are {', '.join(self.KINDS)}")
+        if count < 0:
+            raise KnowledgeError(f"{kind} needs a number that is not negative, got {count}")
+        super().__init__((kind, count), tuple([as_formula(a) for a in args]))
+
+    @property
+    def kind(self) -> str:
+        return cast(str, self.label[0])
+
+    @property
+    def count(self) -> int:
+        return cast(int, self.label[1])
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest number of arguments that may be true.
+
+        >>> from doxa.logic import propositions
+        >>> Count("at least", 1, propositions("a b c")).bounds
+        (1, 3)
+        """
+        kind, k = self.label
+        return (0 if kind == "at most" else k), (len(self.children) if kind == "at least" else k)
+
+
 def leading_foralls(formula: Expr) -> list[Quantifier]:
     """The outermost ``forall`` quantifiers of a formula, one inside the other, from the outside in.
 
@@ -154,13 +194,7 @@ def leading_foralls(formula: Expr) -> list[Quantifier]:
 
 
 def first_forall(formula: Expr) -> Quantifier | None:
-    """The formula itself if it is a ``forall``, else None.
-
-    >>> from doxa.logic import Call, Sort, exists, forall, variables
-    >>> (x,) = variables("x", Sort("Person"))
-    >>> print(first_forall(forall(x)(Call("smokes", (x,)))), first_forall(exists(x)(Call("smokes", (x,)))))
-    forall x: Person. smokes(x) None
-    """
+    """The formula itself if it is a ``forall``, else None."""
     return formula if isinstance(formula, Quantifier) and formula.kind == "forall" else None
 
 
@@ -170,3 +204,46 @@ def _same_objects(group: Group, last: Group) -> bool:
     # In forall s in scenes, x in s.objects the domain of x depends on s: such domains are never the same objects.
     depends = any(type(n) is Name and n.label in last.names for n in postorder(group.domain))
     return group.domain == last.domain and not depends
+
+
+def free_variables(*roots: Expr) -> dict[int, frozenset[str]]:
+    """By ``id(node)``: the variables of enclosing binders that each node below the roots mentions.
+
+    A name that no binder of any root binds is a constant and left out. Later groups and values of a binder see its
+    earlier variables.
+
+    >>> from doxa.logic import Call, Name, Sort, forall, variables
+    >>> (x,) = variables("x", Sort("Person"))
+    >>> likes = Call("likes", (x, Name("bob")))
+    >>> rule = forall(x)(likes)
+    >>> free = free_variables(rule)
+    >>> sorted(free[id(likes)]), sorted(free[id(rule)])
+    (['x'], [])
+    """
+    nodes = list(postorder(*roots))
+    bound = {name for n in nodes if isinstance(n, Quantifier | Let) for name in n.names}
+    none: frozenset[str] = frozenset()
+    free: dict[int, frozenset[str]] = {}
+    for node in nodes:
+        below = [free[id(c)] for c in node.children]
+        if isinstance(node, Name):
+            free[id(node)] = frozenset((node.name,)) if node.name in bound else none
+        elif isinstance(node, Quantifier | Let):
+            free[id(node)] = free_of_binder(node, below)
+        else:
+            different = set(below)
+            free[id(node)] = different.pop() if len(different) == 1 else none.union(*different)
+    return free
+
+
+def free_of_binder(node: Quantifier | Let, below: list[frozenset[str]]) -> frozenset[str]:
+    """The variables that a binder takes from outside, given those of its children."""
+    found: set[str] = set()
+    earlier: set[str] = set()
+    inside = iter(below)
+    groups = [((name,), None, None) for name in node.names] if isinstance(node, Let) else node.label[2]
+    for names, sort, _ in groups:
+        if sort is None:  # the value of a Let, or the domain of a group
+            found |= next(inside) - earlier
+        earlier.update(names)
+    return frozenset(found.union(*[names - earlier for names in inside]))

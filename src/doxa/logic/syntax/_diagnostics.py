@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from doxa.errors import KnowledgeError
-
-__all__ = ["Diagnostic", "Span", "did_you_mean", "nearest", "raise_all"]
+from doxa.errors import KnowledgeError, visible
+from doxa.logic.syntax._lookalikes import difference, skeleton
 
 WINDOW = 120
 """Longer source lines are shown only around the caret."""
@@ -53,10 +52,10 @@ class Span:
             first = max(0, min(start - WINDOW // 4, last - WINDOW))
             last = first + WINDOW
         left, right = ("..." if first else ""), ("..." if last < len(self.text) else "")
-        line = "".join([c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in self.text])
-        before = " " * len(left) + "".join([_blank(c) for c in line[first:start]])
-        under = "^" * max(1, sum([_width(c) for c in line[start : min(end, last)]]))
-        return f"{left}{line[first:last]}{right}\n{before}{under}"
+        line = [visible(c, keep="\t") for c in self.text]
+        before = " " * len(left) + "".join([_blank(c) for c in "".join(line[first:start])])
+        under = "^" * max(1, sum([_width(c) for c in "".join(line[start : min(end, last)])]))
+        return f"{left}{''.join(line[first:last])}{right}\n{before}{under}"
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,19 @@ class Diagnostic:
     remedy: str | None = None
     span: Span | None = None
 
+    @classmethod
+    def of(cls, error: Exception, span: Span | None = None) -> Diagnostic:
+        """The diagnostic of an error whose message is ``what; remedy``."""
+        message, _, remedy = str(error).partition("; ")
+        return cls("error", message, remedy or None, span)
+
     def render(self) -> str:
-        """The diagnostic for people: location and message, source line, carets, remedy."""
-        lines = [f"{self.severity}: {self.message}"]
+        """The diagnostic for people: location and message, source line, carets, remedy; nothing in it is invisible."""
+        lines = [visible(f"{self.severity}: {self.message}")]
         if self.span is not None:
-            lines = [f"{self.span.location}: {lines[0]}", *self.span.excerpt().split("\n")]
+            lines = [f"{visible(self.span.location)}: {lines[0]}", *self.span.excerpt().split("\n")]
         if self.remedy is not None:
-            lines.append(self.remedy)
+            lines.append(visible(self.remedy))
         return "\n    ".join(lines)
 
     def __str__(self) -> str:
@@ -90,14 +95,7 @@ class Diagnostic:
 
 
 def raise_all(diagnostics: Iterable[Diagnostic]) -> None:
-    """Raise one :class:`~doxa.errors.KnowledgeError` that holds all errors; nothing happens when there are none.
-
-    >>> raise_all([])
-    >>> raise_all([Diagnostic("error", "unknown sort 'Brid'", "did you mean 'Bird'?")])
-    Traceback (most recent call last):
-    doxa.errors.KnowledgeError: error: unknown sort 'Brid'
-        did you mean 'Bird'?
-    """
+    """Raise one :class:`~doxa.errors.KnowledgeError` that holds all errors; nothing happens when there are none."""
     errors = tuple([d for d in diagnostics if d.severity == "error"])
     if not errors:
         return
@@ -128,13 +126,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
-    """A remedy that names the nearest known name, or else the given one.
-
-    >>> did_you_mean("frends", ["friends"])
-    "did you mean 'friends'?"
-    >>> did_you_mean("zebra", ["friends"], "declare it")
-    'declare it'
-    """
+    """A remedy that names the nearest known name, or else the given one."""
+    known = list(known)
+    twin = None if name.isascii() and all(map(str.isascii, known)) else skeleton(name)
+    for other in known if twin is not None else ():
+        if skeleton(other) == twin:
+            return f"did you mean {other!r}? They only look alike: {difference(name, other)}"
     near = nearest(name, known)
     return otherwise if near is None else f"did you mean {near!r}?"
 

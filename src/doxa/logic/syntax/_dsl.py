@@ -9,20 +9,6 @@ from doxa.logic.syntax._binders import Group, Let, Quantifier
 from doxa.logic.syntax._symbols import Predicate, Sort
 from doxa.logic.syntax._tree import Call, Expr, ExprLike, Name, as_expr
 
-__all__ = [
-    "at_least",
-    "at_most",
-    "exactly",
-    "exists",
-    "forall",
-    "fresh",
-    "let",
-    "propositions",
-    "sample",
-    "variables",
-    "within",
-]
-
 Body = Callable[[ExprLike], Expr]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any, cast
 
 from doxa.errors import KnowledgeError
@@ -12,12 +13,11 @@ from doxa.logic.check._check import check_axiom, check_fact
 from doxa.logic.syntax._diagnostics import Diagnostic, did_you_mean, raise_all
 from doxa.logic.syntax._node import Flat, flatten, rebuild
 from doxa.logic.syntax._operations import literal
-from doxa.logic.syntax._statements import declarations, display, header
+from doxa.logic.syntax._printer import escape, latex_number
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
 from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
 from doxa.logic.syntax._walk import intern, postorder
-
-__all__ = ["Axiom", "Fact", "KnowledgeBase"]
+from doxa.logic.syntax._words import quote
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,18 @@ class KnowledgeBase:
         rules += [Axiom(name, formula) for name, formula in axioms.items()]
         facts = [p for p in parts if isinstance(p, Fact)]
         for part in parts:
-            if not isinstance(part, Axiom | Fact | Expr):
-                _declare(signature, part)
+            if isinstance(part, Declaration):
+                signature.declare(part)
+            elif not isinstance(part, Axiom | Fact | Expr):
+                raise TypeError(
+                    f"cannot put {part!r} of type {type(part).__name__} into a knowledge base; wanted declarations, "
+                    "axioms, facts and formulas"
+                )
         declared: set[int] = set()
         for node in postorder(*[a.formula for a in rules], *[f.atom for f in facts]):
             if node.hint is not None and id(node.hint) not in declared:
                 declared.add(id(node.hint))
-                _declare(signature, node.hint)
+                signature.declare(node.hint)
         self._check_and_share(signature, rules, facts)
 
     @classmethod
@@ -298,25 +303,58 @@ def _unpickle(
     return KnowledgeBase._trusted(signature, rules, [Fact(cast(Call, next(roots)), *fact) for fact in facts])
 
 
-def _declare(signature: Signature, declaration: Declaration) -> None:
-    """Declare a symbol and, first, the sorts it speaks of."""
+# --- what stands around formulas, printed ---------------------------------------------------------------------------
+
+
+def declarations(signature: Signature) -> list[str]:
+    """The declarations of a signature, one statement each."""
+    lines = [declaration_text(s) for s in signature.sorts.values() if s.name not in ("Int", "Real")]
+    for sort, constants in groupby(signature.constants.values(), key=lambda c: c.sort.name):
+        names = [quote(c.name) for c in constants]
+        lines += [f"const {', '.join(names[i : i + 10])}: {quote(sort)}" for i in range(0, len(names), 10)]
+    return lines + [declaration_text(d) for d in signature if not isinstance(d, Sort | Constant)]
+
+
+def declaration_text(declaration: Declaration) -> str:
+    """One declaration as a statement."""
+    name = quote(declaration.name)
     match declaration:
-        case Constant(sort=sort):
-            signature.add(sort)
-        case Predicate(sorts=sorts):
-            for sort in sorts:
-                signature.add(sort)
-        case Function(sorts=sorts, result=result):
-            for sort in (*sorts, result):
-                signature.add(sort)
-        case Rows(fields=fields):
-            for _, sort, _ in fields:
-                signature.add(sort)
+        case Sort(values=range() as values):
+            return f"sort {name} = {values[0]}..{values[-1]}"
+        case Sort(values=tuple() as values):
+            return f"sort {name} = {{{', '.join([quote(v) for v in values])}}}"
         case Sort():
-            pass
-        case _:
-            raise TypeError(
-                f"cannot put {declaration!r} of type {type(declaration).__name__} into a knowledge base; wanted "
-                "declarations, axioms, facts and formulas"
-            )
-    signature.add(declaration)
+            return f"sort {name}"
+        case Constant(sort=sort):
+            return f"const {name}: {quote(sort.name)}"
+        case Predicate(sorts=sorts):
+            word = "closed pred" if declaration.closed else "pred"
+            return f"{word} {name}({', '.join([quote(s.name) for s in sorts])})" if sorts else f"{word} {name}"
+        case Function(sorts=sorts, result=result):
+            return f"func {name}({', '.join([quote(s.name) for s in sorts])}) -> {quote(result.name)}"
+        case Rows(fields=fields):
+            listed = [f"{quote(f)}: {quote(sort.name)}{'*' if many else ''}" for f, sort, many in fields]
+            return f"data {name}({', '.join(listed)})"
+
+
+def header(name: str | None, weight: float, learnable: bool = False) -> str:
+    """``[name, weight 0.5] `` or as much of it as there is to say.
+
+    >>> header("rule", 0.5, True), header(None, 1.0)
+    ('[rule, weight 0.5?] ', '')
+    """
+    parts = [] if name is None else [quote(name)]
+    if learnable:
+        parts.append("weight ?" if weight == 1.0 else f"weight {weight!r}?")
+    elif weight != 1.0:
+        parts.append(f"weight {weight!r}")
+    return f"[{', '.join(parts)}] " if parts else ""
+
+
+def display(formula: str, name: str | None, weight: float, learnable: bool = False) -> str:
+    """A line of a display in LaTeX: the formula, and beside it what a header would say."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    notes = [] if name is None else [escape(name, special)]
+    if learnable or weight != 1.0:
+        notes.append(f"weight ${'w' if learnable else latex_number(weight)}$")
+    return f"  & {formula}" + (f" && \\text{{{', '.join(notes)}}}" if notes else "")

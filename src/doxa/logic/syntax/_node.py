@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
-__all__ = ["Flat", "Node", "below", "flatten", "make", "rebuild", "same"]
-
 N = TypeVar("N", bound="Node")
 Flat = list[tuple[type["Node"], Any, tuple[int, ...]]]
 """Trees as a list of (class, label, places of the children in the list), children first."""

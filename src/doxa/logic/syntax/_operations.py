@@ -8,8 +8,6 @@ from typing import Any
 
 from doxa.logic.syntax._tree import Arith, Expr, Number
 
-__all__ = ["ARITHMETIC", "COMPARISON", "literal"]
-
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,

@@ -12,13 +12,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from doxa.errors import visible
 from doxa.logic.syntax._node import Node
 from doxa.logic.syntax._words import quote
 
-__all__ = ["LATEX", "TEXT", "UNICODE", "Style", "latex_number", "render"]
-
 # How tightly each node holds together; an operand that holds less tightly than its place needs gets parentheses.
-_IFF, _IMPLIES, _XOR, _OR, _AND, _NOT, _COMPARE, _SUM, _PRODUCT, _MINUS, _POSTFIX, _ATOM = range(1, 13)
+_RANKS = {
+    "Quantifier": 0,
+    "Let": 0,
+    "Iff": 1,
+    "Implies": 2,
+    "Xor": 3,
+    "Or": 4,
+    "And": 5,
+    "Not": 6,
+    "Compare": 7,
+    "Field": 11,
+    "Index": 11,
+}
+_NOT, _SUM, _PRODUCT, _MINUS, _POSTFIX, _ATOM = 6, 8, 9, 10, 11, 12
 
 
 @dataclass(frozen=True)
@@ -28,7 +40,6 @@ class Style:
     infix: dict[str, str]
     """By the class name of a connective, or the operator of a comparison or a term: the symbol with its spaces."""
     negation: str
-    minus: str
     truth: tuple[str, str]
     """Of ``false`` and of ``true``."""
     quantifier: dict[str, str]
@@ -41,35 +52,14 @@ class Style:
 
 
 TEXT = Style(
-    infix={
-        "And": " & ",
-        "Or": " | ",
-        "Xor": " xor ",
-        "Implies": " -> ",
-        "Iff": " <-> ",
-        **{op: f" {op} " for op in ("=", "!=", "<", "<=", ">", ">=", "+", "-", "*", "//", "mod")},
-    },
+    infix={"And": " & ", "Or": " | ", "Xor": " xor ", "Implies": " -> ", "Iff": " <-> "}
+    | {op: f" {op} " for op in ("=", "!=", "<", "<=", ">", ">=", "+", "-", "*", "//", "mod")},
     negation="!",
-    minus="-",
     truth=("false", "true"),
-    quantifier={
-        "forall": "forall ",
-        "exists": "exists ",
-        "exactly": "exactly {} ",
-        "at most": "at most {} ",
-        "at least": "at least {} ",
-    },
-    words={
-        "where": " where ",
-        "in": " in ",
-        "sample": " sample ",
-        "fresh": "fresh ",
-        "dot": ". ",
-        ":": ": ",
-        ":=": " := ",
-        "body": " (",
-        "of": "of ",
-    },
+    quantifier={"forall": "forall ", "exists": "exists "}
+    | {kind: f"{kind} {{}} " for kind in ("exactly", "at most", "at least")},
+    words={word: f" {word} " for word in ("where", "in", "sample", ":=")}
+    | {"fresh": "fresh ", "dot": ". ", ":": ": ", "body": " (", "of": "of "},
     variable=quote,
     symbol=quote,
 )
@@ -79,7 +69,6 @@ UNICODE = Style(
     | {"And": " ∧ ", "Or": " ∨ ", "Xor": " ⊕ ", "Implies": " → ", "Iff": " ↔ "}
     | {"!=": " ≠ ", "<=": " ≤ ", ">=": " ≥ ", "*": " · "},
     negation="¬",
-    minus="-",
     truth=("⊥", "⊤"),
     quantifier={"forall": "∀", "exists": "∃", "exactly": "∃={} ", "at most": "∃≤{} ", "at least": "∃≥{} "},
     words=TEXT.words | {"in": " ∈ "},
@@ -88,20 +77,21 @@ UNICODE = Style(
 )
 
 
-def _escape(name: str) -> str:
+def escape(name: str, special: dict[str, str]) -> str:
+    """A name in LaTeX, the letters that mean something there replaced."""
+    return "".join([special.get(c) or (f"\\{c}" if c in "_#$%&{}" else c) for c in visible(name)])
+
+
+def _latex_symbol(name: str, font: str = "mathrm") -> str:
     special = {"\\": r"\backslash ", "~": r"\sim ", "^": r"\hat{\ }", " ": r"\ "}
-    return "".join([special.get(c) or (f"\\{c}" if c in "_#$%&{}" else c) for c in name])
-
-
-def _latex_symbol(name: str) -> str:
-    return f"\\mathrm{{{_escape(name)}}}"
+    return f"\\{font}{{{escape(name, special)}}}"
 
 
 def _latex_variable(name: str) -> str:
     """One letter is italic, digits behind it are its index, and a longer name is a word."""
     if match := re.fullmatch(r"([^\W\d_])_?([0-9]*)", name):
         return f"{match[1]}_{{{match[2]}}}" if match[2] else match[1]
-    return f"\\mathit{{{_escape(name)}}}"
+    return _latex_symbol(name, "mathit")
 
 
 def latex_number(value: float) -> str:
@@ -115,26 +105,11 @@ LATEX = Style(
     | {"Iff": r" \leftrightarrow ", "!=": r" \neq ", "<=": r" \leq ", ">=": r" \geq "}
     | {"*": r" \cdot ", "//": r" \mathbin{/\!/} ", "mod": r" \bmod "},
     negation=r"\neg ",
-    minus="-",
     truth=(r"\bot", r"\top"),
-    quantifier={
-        "forall": r"\forall ",
-        "exists": r"\exists ",
-        "exactly": r"\exists^{{={}}} ",
-        "at most": r"\exists^{{\leq {}}} ",
-        "at least": r"\exists^{{\geq {}}} ",
-    },
-    words={
-        "where": r" \text{ where } ",
-        "in": r" \in ",
-        "sample": r" \text{ sample } ",
-        "fresh": r"\text{fresh } ",
-        "dot": r".\; ",
-        ":": r" \colon ",
-        ":=": " := ",
-        "body": r"\; (",
-        "of": r"\text{of } ",
-    },
+    quantifier={"forall": r"\forall ", "exists": r"\exists ", "exactly": r"\exists^{{={}}} "}
+    | {"at most": r"\exists^{{\leq {}}} ", "at least": r"\exists^{{\geq {}}} "},
+    words={"where": r" \text{ where } ", "in": r" \in ", "sample": r" \text{ sample } ", "fresh": r"\text{fresh } "}
+    | {"dot": r".\; ", ":": r" \colon ", ":=": " := ", "body": r"\; (", "of": r"\text{of } "},
     variable=_latex_variable,
     symbol=_latex_symbol,
     number=latex_number,
@@ -174,21 +149,6 @@ def _rank(node: Node) -> int:
     return _RANKS.get(kind, _ATOM)
 
 
-_RANKS: dict[str, int] = {
-    "Quantifier": 0,
-    "Let": 0,
-    "Iff": _IFF,
-    "Implies": _IMPLIES,
-    "Xor": _XOR,
-    "Or": _OR,
-    "And": _AND,
-    "Not": _NOT,
-    "Compare": _COMPARE,
-    "Field": _POSTFIX,
-    "Index": _POSTFIX,
-}
-
-
 def _pieces(node: Node, style: Style, last: bool, formula: bool) -> list[str | _Task]:
     """What a node prints, from left to right: strings and the children with what their places need."""
     kind, label, children = type(node).__name__, node.label, node.children
@@ -210,7 +170,7 @@ def _pieces(node: Node, style: Style, last: bool, formula: bool) -> list[str | _
         case "Index":
             return [(children[0], _POSTFIX, False, False), "[", (children[1], 0, True, False), "]"]
         case "Arith" if len(children) == 1:
-            return [style.minus, (children[0], _MINUS, False, False)]
+            return ["-", (children[0], _MINUS, False, False)]
         case "Arith":
             rank = _rank(node)
             return [(children[0], rank, False, False), style.infix[label], (children[1], rank + 1, False, False)]
@@ -220,8 +180,7 @@ def _pieces(node: Node, style: Style, last: bool, formula: bool) -> list[str | _
             return [style.negation, (children[0], _NOT, last, True)]
         case "And" | "Or":
             need, end = _RANKS[kind] + 1, len(children) - 1
-            operands: list[_Task] = [(c, need, last and i == end, True) for i, c in enumerate(children)]
-            return _listed(operands, style.infix[kind])
+            return _listed([(c, need, last and i == end, True) for i, c in enumerate(children)], style.infix[kind])
         case "Xor" | "Implies" | "Iff":
             rank, right_associative = _RANKS[kind], kind == "Implies"
             return [

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from doxa.errors import KnowledgeError
-from doxa.logic.syntax._binders import Let, Quantifier
-from doxa.logic.syntax._count import Count
-from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor, make
-
-__all__ = ["atoms_of", "simplify"]
+from doxa.logic.syntax._binders import Count, Let, Quantifier
+from doxa.logic.syntax._node import make
+from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
 
 _CONNECTIVES = frozenset((And, Or, Not, Implies, Iff, Xor, Count, Truth))
 

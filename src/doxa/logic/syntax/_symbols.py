@@ -10,8 +10,6 @@ from typing import Any
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._tree import Call, Expr, ExprLike, Name, as_expr
 
-__all__ = ["INT", "REAL", "Constant", "Function", "Predicate", "Rows", "Signature", "Sort"]
-
 
 @dataclass(frozen=True)
 class Sort:
@@ -141,6 +139,25 @@ class Rows:
 Declaration = Sort | Constant | Predicate | Function | Rows
 
 
+def size_of(sort: Sort) -> int | None:
+    """The number of values of a finite sort; ranges may be longer than ``len`` can say."""
+    return sort.values.stop - sort.values.start if isinstance(sort.values, range) else sort.size
+
+
+def sorts_of(declaration: Declaration) -> tuple[Sort, ...]:
+    """The sorts that a declaration speaks of, other than itself."""
+    match declaration:
+        case Constant():
+            return (declaration.sort,)
+        case Predicate():
+            return declaration.sorts
+        case Function():
+            return (*declaration.sorts, declaration.result)
+        case Rows():
+            return tuple([sort for _, sort, _ in declaration.fields])
+    return ()
+
+
 @dataclass
 class Signature:
     """Everything declared, by name. A name is declared once, whatever it names.
@@ -161,6 +178,12 @@ class Signature:
     rows: dict[str, Rows] = field(default_factory=dict)
     value_sorts: dict[str, Sort] = field(default_factory=dict)
     """The enumerated sort that each value name belongs to."""
+
+    def declare(self, declaration: Declaration) -> None:
+        """Add a declaration and, first, the sorts it speaks of."""
+        for sort in sorts_of(declaration):
+            self.add(sort)
+        self.add(declaration)
 
     def add(self, declaration: Declaration) -> None:
         """Declare; the same declaration twice is one, a different one under a known name is an error."""
@@ -187,14 +210,7 @@ class Signature:
         table[name] = declaration
 
     def copy(self) -> Signature:
-        """A signature of its own with the same declarations.
-
-        >>> first = Signature()
-        >>> second = first.copy()
-        >>> second.add(Predicate("rain"))
-        >>> "rain" in first.predicates, "rain" in second.predicates
-        (False, True)
-        """
+        """A signature of its own with the same declarations."""
         return Signature(*[dict(getattr(self, f.name)) for f in fields(self)])
 
     def __iter__(self) -> Iterator[Declaration]:
@@ -203,11 +219,7 @@ class Signature:
             yield from table.values()
 
     def describe(self, name: str) -> str | None:
-        """What a name is, in words, or None when it is not declared.
-
-        >>> Signature().describe("Int")
-        'a sort'
-        """
+        """What a name is, in words, or None when it is not declared."""
         if name in self.sorts:
             return "a sort"
         if name in self.constants:

@@ -3,8 +3,6 @@
 A predicate is a function into truth, so one node, :class:`Call`, applies both; one node, :class:`Name`, stands for
 variables, constants and values of enumerated sorts, and what it is follows from where it is bound. The tree is pure
 syntax: declarations live in a :class:`~doxa.logic.Signature`, meanings in an :class:`~doxa.logic.Interpretation`.
-
-Nodes compare and hash by structure, and nothing recurses on the depth of a tree (see ``_node.py``).
 """
 
 from __future__ import annotations
@@ -15,27 +13,6 @@ from typing import Any, ClassVar, Protocol, cast
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._node import Node, make, same
 from doxa.logic.syntax._printer import LATEX, TEXT, UNICODE, render
-
-__all__ = [
-    "And",
-    "Arith",
-    "Call",
-    "Compare",
-    "Expr",
-    "Field",
-    "Iff",
-    "Implies",
-    "Index",
-    "Name",
-    "Not",
-    "Number",
-    "Or",
-    "Truth",
-    "Xor",
-    "as_expr",
-    "as_formula",
-    "make",
-]
 
 
 def _infix(build: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, ExprLike], Expr]:
@@ -424,7 +401,16 @@ class Or(_Flat):
     __slots__ = ()
 
 
-class Xor(Expr):
+class _Pair(Expr):
+    """A connective of two formulas."""
+
+    __slots__ = ()
+
+    def __init__(self, left: Expr, right: Expr) -> None:
+        super().__init__(None, (as_formula(left), as_formula(right)))
+
+
+class Xor(_Pair):
     """Exclusive or of two formulas; associates to the left.
 
     >>> print(Xor(Call("a"), Call("b")))
@@ -433,11 +419,8 @@ class Xor(Expr):
 
     __slots__ = ()
 
-    def __init__(self, left: Expr, right: Expr) -> None:
-        super().__init__(None, (as_formula(left), as_formula(right)))
 
-
-class Implies(Expr):
+class Implies(_Pair):
     """Implication; associates to the right.
 
     >>> print(Implies(Call("a"), Implies(Call("b"), Call("c"))))
@@ -446,11 +429,8 @@ class Implies(Expr):
 
     __slots__ = ()
 
-    def __init__(self, antecedent: Expr, consequent: Expr) -> None:
-        super().__init__(None, (as_formula(antecedent), as_formula(consequent)))
 
-
-class Iff(Expr):
+class Iff(_Pair):
     """Equivalence; associates to the left.
 
     >>> print(Iff(Call("a"), Call("b")))
@@ -458,9 +438,6 @@ class Iff(Expr):
     """
 
     __slots__ = ()
-
-    def __init__(self, left: Expr, right: Expr) -> None:
-        super().__init__(None, (as_formula(left), as_formula(right)))
 
 
 def as_formula(node: Expr) -> Expr:

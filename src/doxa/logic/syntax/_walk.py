@@ -8,8 +8,6 @@ from typing import TypeVar
 from doxa.logic.syntax._node import below
 from doxa.logic.syntax._tree import Expr
 
-__all__ = ["fold", "intern", "postorder"]
-
 T = TypeVar("T")
 
 
@@ -24,12 +22,7 @@ def postorder(*roots: Expr) -> Iterator[Expr]:
 
 
 def fold(function: Callable[[Expr, tuple[T, ...]], T], root: Expr) -> T:
-    """The value of a tree, bottom up: ``function(node, values of its children)``, once per distinct node.
-
-    >>> from doxa.logic import Call, Not
-    >>> fold(lambda node, below: 1 + max(below, default=0), Not(Not(Call("a"))))
-    3
-    """
+    """The value of a tree, bottom up: ``function(node, values of its children)``, once per distinct node."""
     value: dict[int, T] = {}
     for node in postorder(root):
         value[id(node)] = function(node, tuple([value[id(c)] for c in node.children]))
@@ -37,14 +30,7 @@ def fold(function: Callable[[Expr, tuple[T, ...]], T], root: Expr) -> T:
 
 
 def intern(root: Expr, table: dict[Expr, Expr]) -> Expr:
-    """The same tree with every subtree that ``table`` already knows replaced by the known one.
-
-    >>> from doxa.logic import And, Call, Not
-    >>> table = {}
-    >>> first, second = intern(Not(Call("a")), table), intern(And(Not(Call("a")), Call("b")), table)
-    >>> second.children[0] is first
-    True
-    """
+    """The same tree with every subtree that ``table`` already knows replaced by the known one."""
 
     def share(node: Expr, children: tuple[Expr, ...]) -> Expr:
         shared = node.with_children(children)

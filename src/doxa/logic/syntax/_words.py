@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["IDENTIFIER", "RESERVED", "SYMBOLS", "quote"]
-
 SYMBOLS: dict[str, tuple[str, ...]] = {
     "IFF": ("<->", "<=>", "↔", "⇔", "iff"),
     "ARROW": ("->", "→"),
@@ -52,9 +50,11 @@ _identifier = re.compile(IDENTIFIER)
 def quote(name: str) -> str:
     """A name as it stands in text: in quotation marks when it is a reserved word or not an identifier.
 
+    What cannot be seen is written as an escape, so that no name can move the cursor of a terminal.
+
     >>> quote("alice"), quote("New York"), quote("where")
     ('alice', '"New York"', '"where"')
     """
     if _identifier.fullmatch(name) and name not in RESERVED:
         return name
-    return json.dumps(name, ensure_ascii=False)
+    return "".join([c if c.isprintable() else json.dumps(c)[1:-1] for c in json.dumps(name, ensure_ascii=False)])

@@ -14,17 +14,17 @@ operators"), for example, is
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+from functools import reduce
+from math import log
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from doxa.logic.syntax._tree import Expr
-
-__all__ = ["Accumulator", "Algebra", "Factoring", "Kind", "Monoid", "OuterFold", "Outermost", "Powers", "State"]
+from doxa.logic.syntax._tree import Expr
 
 Kind = Literal["bool", "prob", "logit", "log_prob"]
 State = tuple[Tensor, ...]
@@ -65,10 +65,42 @@ class Accumulator(Protocol):
         """The truth value of the quantifier over ``count`` instances."""
 
 
+class Powers(Protocol):
+    """A quantifier whose state is a sum of powers f^p, which are powers of factors: (f g)^p = f^p g^p.
+
+    Its sum over products can then be done factor by factor, without a frame of all instances.
+    """
+
+    @property
+    def of_truth(self) -> bool:
+        """Is f the truth v of an instance, or its falsity 1 - v?"""
+
+    @property
+    def scaled(self) -> bool:
+        """Are factors divided by something first? Then contracting costs more, and there must be more than one."""
+
+    def lift(self, factor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+        """The powers of a factor, and what it was divided by before, one number for all places along ``dims``."""
+
+    def state(self, total: Tensor, scales: Sequence[Tensor]) -> State:
+        """The state of the quantifier, from the sum of products of powers and the scales of the factors."""
+
+
+class OuterFold(NamedTuple):
+    """How a quantifier that a formula begins with is folded."""
+
+    alone: bool
+    """Is it folded by itself, or together with the quantifiers of its kind that follow at once?"""
+    is_log: bool | None
+    """Is its value a logarithm? None if it is what the values of the instances are."""
+    fold: Callable[[bool], Accumulator]
+    """The fold, given whether the values of the instances are logarithms."""
+    powers: Powers | None
+
+
 class Algebra(Protocol):
     """Truth values, connectives and quantifiers. Tensors broadcast; lists are not empty.
 
-    >>> from doxa.logic.tensor._classical import CLASSICAL
     >>> CLASSICAL.implies(torch.tensor([True, True]), torch.tensor([True, False]))
     tensor([ True, False])
     """
@@ -112,76 +144,42 @@ class Algebra(Protocol):
     def draw(self) -> Accumulator:
         """Folds and_([p(d), phi(d)]) over the values d of statements, when these are ``axis``."""
 
-
-class Powers(Protocol):
-    """A quantifier whose state is a sum of powers f^p, which are powers of factors: (f g)^p = f^p g^p.
-
-    Its sum over products can then be done factor by factor, without a frame of all instances.
-    """
-
-    @property
-    def of_truth(self) -> bool:
-        """Is f the truth v of an instance, or its falsity 1 - v?"""
-
-    @property
-    def scaled(self) -> bool:
-        """Are factors divided by something first? Then contracting costs more, and there must be more than one."""
-
-    def lift(self, factor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-        """The powers of a factor, and what it was divided by before, one number for all places along ``dims``."""
-
-    def state(self, total: Tensor, scales: Sequence[Tensor]) -> State:
-        """The state of the quantifier, from the sum of products of powers and the scales of the factors."""
-
-
-@runtime_checkable
-class Factoring(Protocol):
-    """An algebra in which some formulas are products of their parts, and some quantifiers sums of powers."""
+    # Some formulas may be products of their parts, and some quantifiers sums of powers.
 
     def factors(self, node: Expr, truth: bool) -> list[tuple[Expr, bool]] | None:
         """The formulas whose truth (True) or falsity (False) multiply to the truth or falsity of this one, or None."""
+        return None
 
     def powers(self, kind: str, count: int | None) -> Powers | None:
         """A quantifier as a sum of powers, or None."""
+        return None
 
-
-class OuterFold(NamedTuple):
-    """How a quantifier that a formula begins with is folded."""
-
-    alone: bool
-    """Is it folded by itself, or together with the quantifiers of its kind that follow at once?"""
-    is_log: bool | None
-    """Is its value a logarithm? None if it is what the values of the instances are."""
-    fold: Callable[[bool], Accumulator]
-    """The fold, given whether the values of the instances are logarithms."""
-    powers: Powers | None
-
-
-@runtime_checkable
-class Outermost(Protocol):
-    """An algebra in which the quantifiers that a formula begins with are folded in another way than those inside it.
-
-    There values may be logarithms, although connectives work on truth values.
-    """
+    # The quantifiers that a formula begins with may be folded in another way than those inside it. There values may be
+    # logarithms, although connectives work on truth values.
 
     @property
     def connectives_are_log(self) -> bool:
         """Do connectives work on logarithms?"""
+        return False
 
     def outer(self, kind: str, first: bool) -> OuterFold | None:
         """How ``forall`` or ``exists`` is folded when nothing but quantifiers stands before it (``first``: nothing at
         all); None if just as everywhere else."""
+        return None
 
     def only(self, is_log: bool) -> Accumulator:
         """The value of the only instance there is, and true where there is none."""
+        return self.quantifier("forall", None)
 
     def result(self, x: Tensor, is_log: bool) -> Tensor:
         """The value of a whole formula, from a logarithm or a truth value."""
+        return x
 
 
-@dataclass(frozen=True)
 class Monoid:
     """Lift each value, fold with one associative operation, finish: what most quantifiers are.
+
+    ``neutral`` is the value of no instances; only ``min`` and ``max`` need it.
 
     >>> import torch
     >>> mean_error = Monoid("sum", lift=lambda x: 1 - x, finish=lambda s, n: 1 - s / n, counts=True)
@@ -189,13 +187,6 @@ class Monoid:
     >>> mean_error.finish(mean_error.fold(mean_error.lift(truth), (0,)), 3)
     tensor(0.5000)
     """
-
-    op: Literal["all", "any", "sum", "prod", "min", "max"]
-    lift_value: Callable[[Tensor], Tensor] | None = None
-    finish_value: Callable[[Tensor, int | Tensor], Tensor] | None = None
-    counts: bool = False
-    neutral: float = 0.0
-    """The value of no instances; only ``min`` and ``max`` need it."""
 
     def __init__(
         self,
@@ -206,19 +197,15 @@ class Monoid:
         counts: bool = False,
         neutral: float | None = None,
     ) -> None:
-        set_ = object.__setattr__
-        set_(self, "op", op)
-        set_(self, "lift_value", lift)
-        set_(self, "finish_value", finish)
-        set_(self, "counts", counts)
-        set_(self, "neutral", float(op == "min") if neutral is None else neutral)
-
-    @property
-    def idempotent(self) -> bool:
-        return self.op not in ("sum", "prod")
+        self.op = op
+        self.counts = counts
+        self.idempotent = op not in ("sum", "prod")
+        self._lift = lift
+        self._finish = finish
+        self._neutral = float(op == "min") if neutral is None else neutral
 
     def lift(self, x: Tensor) -> State:
-        return (x if self.lift_value is None else self.lift_value(x),)
+        return (x if self._lift is None else self._lift(x),)
 
     def fold(self, state: State, dims: tuple[int, ...]) -> State:
         (x,) = state
@@ -240,8 +227,7 @@ class Monoid:
                 x = x.prod(dim)
             return (x,)
         if any(x.shape[d] == 0 for d in dims):
-            kept = [n for d, n in enumerate(x.shape) if d not in dims]
-            return (x.new_full(kept, self.neutral),)
+            return (x.new_full([n for d, n in enumerate(x.shape) if d not in dims], self._neutral),)
         return (x.amin(dims) if self.op == "min" else x.amax(dims),)
 
     def segments(self, state: State, dim: int, ids: Tensor, size: int) -> State:
@@ -257,22 +243,79 @@ class Monoid:
         index = ids.view([-1 if d == dim else 1 for d in range(x.ndim)]).expand(x.shape)
         if self.op == "prod":
             return (torch.ones(shape, dtype=x.dtype, device=x.device).scatter_reduce(dim, index, x, "prod"),)
-        how = "amin" if self.op == "min" else "amax"
-        start = x.new_full(shape, self.neutral)
-        return (start.scatter_reduce(dim, index, x, how, include_self=False),)
+        return (x.new_full(shape, self._neutral).scatter_reduce(dim, index, x, f"a{self.op}", include_self=False),)
 
     def merge(self, a: State, b: State) -> State:
-        (x,), (y,) = a, b
-        if self.op == "all":
-            return (x & y,)
-        if self.op == "any":
-            return (x | y,)
-        if self.op == "sum":
-            return (x + y,)
-        if self.op == "prod":
-            return (x * y,)
-        return (torch.minimum(x, y) if self.op == "min" else torch.maximum(x, y),)
+        return (_MERGED[self.op](a[0], b[0]),)
 
     def finish(self, state: State, count: int | Tensor) -> Tensor:
-        (x,) = state
-        return x if self.finish_value is None else self.finish_value(x, count)
+        return state[0] if self._finish is None else self._finish(state[0], count)
+
+
+_MERGED: dict[str, Callable[[Any, Any], Tensor]] = {
+    "all": operator.and_,
+    "any": operator.or_,
+    "sum": operator.add,
+    "prod": operator.mul,
+    "min": torch.minimum,
+    "max": torch.maximum,
+}
+
+
+@dataclass(frozen=True)
+class Classical(Algebra):
+    """True and false: the algebra of Boolean tensors.
+
+    A network counts as saying what it thinks most likely: a predicate is true when its probability exceeds one half, a
+    neural function takes its most probable value.
+
+    >>> CLASSICAL.and_([torch.tensor([True, True]), torch.tensor([True, False])])
+    tensor([ True, False])
+    >>> CLASSICAL.atom(torch.tensor([-1.0, 2.0]), "logit", torch.float32)
+    tensor([False,  True])
+    """
+
+    name: str = "classical"
+    statements: Literal["mode", "axis"] = "mode"
+    associative: bool = True
+
+    def atom(self, raw: Tensor, kind: Kind, dtype: torch.dtype) -> Tensor:
+        if kind == "bool":
+            return raw
+        return raw > {"prob": 0.5, "logit": 0.0, "log_prob": log(0.5)}[kind]
+
+    def not_(self, x: Tensor) -> Tensor:
+        return ~x
+
+    # Where one side is spread along an axis, bytes are combined more than ten times faster than bools.
+
+    def and_(self, xs: Sequence[Tensor]) -> Tensor:
+        return reduce(torch.bitwise_and, [x.view(torch.uint8) for x in xs]).view(torch.bool)
+
+    def or_(self, xs: Sequence[Tensor]) -> Tensor:
+        return reduce(torch.bitwise_or, [x.view(torch.uint8) for x in xs]).view(torch.bool)
+
+    def implies(self, a: Tensor, b: Tensor) -> Tensor:
+        return a <= b
+
+    def iff(self, a: Tensor, b: Tensor) -> Tensor:
+        return a == b
+
+    def xor(self, a: Tensor, b: Tensor) -> Tensor:
+        return a != b
+
+    def connective(self, kind: Literal["and", "or"]) -> Accumulator:
+        return _ALL if kind == "and" else _ANY
+
+    def quantifier(self, kind: str, count: int | None) -> Accumulator:
+        if count is None:
+            return _ALL if kind == "forall" else _ANY
+        compared = {"exactly": operator.eq, "at most": operator.le, "at least": operator.ge}[kind]
+        return Monoid("sum", finish=lambda found, n: compared(found, count))
+
+    def draw(self) -> Accumulator:
+        return _ANY
+
+
+_ALL, _ANY = Monoid("all"), Monoid("any")
+CLASSICAL = Classical()

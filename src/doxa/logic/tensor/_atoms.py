@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from doxa.errors import KnowledgeError
+from doxa.logic.bind._checks import has_values
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.bind._meanings import Meaning, Named, Network, is_draw
-from doxa.logic.bind._universe import has_values
+from doxa.logic.bind._meanings import Named, Network, is_draw, low_of
 from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate
 from doxa.logic.syntax._tree import Call
+from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
-from doxa.logic.tensor._index import take
-from doxa.logic.tensor._lookup import align, lookup, positions
-from doxa.logic.tensor._named import NO_INT
-from doxa.logic.tensor._pools import Needs
+from doxa.logic.tensor._index import ravel, take
+from doxa.logic.tensor._lookup import lookup
+from doxa.logic.tensor._pools import NUMBER, TRUTH, Pool, Ref, Type
 from doxa.logic.tensor._run import Run, Source, View
+from doxa.logic.tensor._run_data import NO_INT, Needs
 from doxa.logic.tensor._terms import as_finite, as_number, as_object, in_sort
-from doxa.logic.tensor._types import (
-    NUMBER,
-    TRUTH,
-    FinitePool,
-    FiniteType,
-    FunctionPool,
-    ListedPool,
-    NumberType,
-    ObjectType,
-    Pool,
-    Ref,
-    SortPool,
-    Type,
-    inserted,
-    union,
-)
-
-__all__ = ["apply", "symbol_of"]
 
 
 def symbol_of(call: Call, batch: Batch) -> Predicate | Function:
-    """The declaration of what is applied."""
     signature = batch.signature
     found = signature.predicates.get(call.name) or signature.functions.get(call.name)
     if found is None:
@@ -53,92 +36,142 @@ def symbol_of(call: Call, batch: Batch) -> Predicate | Function:
     return found
 
 
-def apply(
-    call: Call,
-    block: Block,
-    args: Sequence[Ref],
-    batch: Batch,
-    needs: Needs,
-    algebra: Algebra,
-    *,
-    value: Ref | None = None,
-    defined: bool = True,
-) -> Ref:
-    """A predicate or function of terms. With ``value``, the weight of that value of a neural function.
+@dataclass
+class Application:
+    """A predicate or function applied to terms, in a block. With ``value``, the weight of that value of a function."""
 
-    Where a function has no value, there is an error when it runs if ``defined``, else the value -1 or not a number.
-    """
-    symbol = symbol_of(call, batch)
-    meaning = batch.meaning(call.name)
-    view: View = "truth"
-    if isinstance(symbol, Function):
-        view = "weights" if value is not None else "mode" if is_draw(meaning) else "value"
-    kind = _result(symbol, meaning)
-    if any(s in (INT, REAL) for s in symbol.sorts) and not isinstance(meaning, Named):
-        return _direct(call, block, args, batch, algebra, meaning, view, kind, value, defined)
-    refs, pools = _arguments(block, symbol, meaning, args, batch, call)
-    if isinstance(kind, ObjectType) and isinstance(kind.pool, FunctionPool):
-        _note(needs, batch, meaning, pools)
-        return _computed(block, symbol, refs, pools)
-    _note(needs, batch, meaning, pools)
-    extra = [value] if value is not None else []
-    if isinstance(meaning, Network) and len(meaning.inputs) > 1 and _shared([refs[i] for i in meaning.inputs]):
-        found = _tuples(block, symbol, meaning, refs, pools, needs, view, algebra, kind, extra)
-    else:
-        if isinstance(meaning, Network):
-            needs.whole.add((symbol.name, pools))
-        found = lookup(block, Source(symbol.name, pools, view), [*refs, *extra], algebra, kind)
-    partial = isinstance(meaning, Named) or (isinstance(meaning, Network) and meaning.bare)
-    if view == "value" and partial and defined:
-        named = isinstance(meaning, Named)
-        shown = [
-            as_number(block, a, batch) if named and s in (INT, REAL) else r
-            for a, r, s in zip(args, refs, symbol.sorts, strict=True)
-        ]
-        return _defined(call, block, found, shown)
-    return found
+    call: Call
+    block: Block
+    batch: Batch
+    needs: Needs
+    algebra: Algebra
+    value: Ref | None = None
 
+    def __post_init__(self) -> None:
+        self.symbol = symbol_of(self.call, self.batch)
+        self.meaning = self.batch.meaning(self.call.name)
+        self.extra = [] if self.value is None else [self.value]
+        self.view: View = "truth"
+        if isinstance(self.symbol, Function):
+            self.view = "weights" if self.extra else "mode" if is_draw(self.meaning) else "value"
+        self.kind = self._kind()
 
-def _result(symbol: Predicate | Function, meaning: Meaning) -> Type:
-    if isinstance(symbol, Predicate):
-        return TRUTH
-    result = symbol.result
-    if result.values is not None:
-        return FiniteType(result)
-    if result in (INT, REAL):
-        return NUMBER
-    if isinstance(meaning, Network) and not meaning.bare:
-        return ObjectType(result.name, FunctionPool(symbol.name, ()))  # the pools follow from the arguments
-    return ObjectType(result.name, SortPool(result.name))
+    def _kind(self) -> Type:
+        if isinstance(self.symbol, Predicate):
+            return TRUTH
+        result = self.symbol.result
+        if result.values is not None:
+            return _pools.Finite(result)
+        if result in (INT, REAL):
+            return NUMBER
+        if isinstance(self.meaning, Network) and not self.meaning.bare:
+            return _pools.Object(result.name, _pools.Function(self.symbol.name, ()))  # with the pools of its arguments
+        return _pools.Object(result.name, _pools.Sort(result.name))
 
-
-def _arguments(
-    block: Block, symbol: Predicate | Function, meaning: Meaning, args: Sequence[Ref], batch: Batch, place: Call
-) -> tuple[list[Ref], tuple[Pool, ...]]:
-    """The arguments as positions in pools that the meaning of the symbol can take."""
-    refs: list[Ref] = []
-    pools: list[Pool] = []
-    for number, (arg, sort) in enumerate(zip(args, symbol.sorts, strict=True)):
-        if sort.values is not None:
-            ref = as_finite(block, arg, sort, batch, place)
-            pool: Pool = FinitePool(sort)
-        elif isinstance(meaning, Named) and number in meaning.listed:
-            pool = ListedPool(symbol.name, number)
-            ref = _listed_place(block, as_number(block, arg, batch), pool)
+    def result(self, args: Sequence[Ref], *, defined: bool = True) -> Ref:
+        """Its value. Where a function has none, there is an error when it runs if ``defined``, else -1 or NaN."""
+        meaning, block = self.meaning, self.block
+        numbers = [s in (INT, REAL) for s in self.symbol.sorts]
+        if any(numbers) and not isinstance(meaning, Named):
+            shown, found = self._direct(args)
         else:
-            ref = as_object(block, arg, sort, batch, place)
-            if not isinstance(meaning, Network):
-                ref = in_sort(block, ref, place, f"the table of {symbol.name}")
-            assert isinstance(ref.type, ObjectType)
-            pool = ref.type.pool
-        refs.append(ref)
-        pools.append(pool)
-    return refs, tuple(pools)
+            refs, pools = self._arguments(args)
+            if isinstance(meaning, Network) and len(meaning.inputs) == 1 and not meaning.per_object:
+                fed = meaning.inputs[0]
+                asked = self.needs.unary.setdefault(self.batch.identity(meaning), {})
+                asked[pools[fed]] = self.symbol.sorts[fed].name
+            if isinstance(self.kind, _pools.Object) and isinstance(self.kind.pool, _pools.Function):
+                return _computed(block, refs, _pools.Object(self.kind.sort, _pools.Function(self.symbol.name, pools)))
+            if isinstance(meaning, Network) and len(meaning.inputs) > 1 and _shared([refs[i] for i in meaning.inputs]):
+                found = self._on_tuples(meaning, refs, pools)
+            else:
+                if isinstance(meaning, Network):
+                    self.needs.whole.add((self.symbol.name, pools))
+                source = Source(self.symbol.name, pools, self.view)
+                found = lookup(block, source, [*refs, *self.extra], self.algebra, self.kind)
+            shown = [as_number(block, a, self.batch) if n else r for a, r, n in zip(args, refs, numbers, strict=True)]
+        partial = isinstance(meaning, Named) or (isinstance(meaning, Network) and meaning.bare)
+        return _defined(self.call, block, found, shown) if self.view == "value" and partial and defined else found
 
+    def _arguments(self, args: Sequence[Ref]) -> tuple[list[Ref], tuple[Pool, ...]]:
+        """The arguments as positions in pools that the meaning of the symbol can take."""
+        refs: list[Ref] = []
+        pools: list[Pool] = []
+        for number, (arg, sort) in enumerate(zip(args, self.symbol.sorts, strict=True)):
+            if sort.values is not None:
+                ref = as_finite(self.block, arg, sort, self.batch, self.call)
+                pool: Pool = _pools.Finite(sort)
+            elif isinstance(self.meaning, Named) and number in self.meaning.listed:
+                pool = _pools.Listed(self.symbol.name, number)
+                ref = _listed_place(self.block, as_number(self.block, arg, self.batch), pool)
+            else:
+                ref = as_object(self.block, arg, sort, self.batch, self.call)
+                if not isinstance(self.meaning, Network):
+                    ref = in_sort(self.block, ref, self.call, f"the table of {self.symbol.name}")
+                assert isinstance(ref.type, _pools.Object)
+                pool = ref.type.pool
+            refs.append(ref)
+            pools.append(pool)
+        return refs, tuple(pools)
 
-def _note(needs: Needs, batch: Batch, meaning: Meaning, pools: tuple[Pool, ...]) -> None:
-    if isinstance(meaning, Network) and len(meaning.inputs) == 1 and not meaning.per_object:
-        needs.unary.setdefault(batch.identity(meaning), {})[pools[meaning.inputs[0]]] = None
+    def _on_tuples(self, meaning: Network, refs: list[Ref], pools: tuple[Pool, ...]) -> Ref:
+        """A network on the tuples that occur; from its whole table, if some other formula needs that anyway."""
+        fed_pools = [pools[i] for i in meaning.inputs]
+        name, needs, view, algebra = self.symbol.name, self.needs, self.view, self.algebra
+
+        def run_on_tuples(frame: Frame, *values: Any) -> Tensor:
+            run = frame.run
+            places = _spread(run, values)
+            if (name, pools) in needs.whole:
+                raw = run.raw(name, pools)
+                assert isinstance(raw, Tensor)
+                front = [*meaning.inputs, *meaning.axes]
+                raw = take(raw.permute(*front, *range(len(front), raw.ndim)), places)
+            else:
+                raw = run.pairs(name, fed_pools, [p.reshape(-1) for p in places])
+                raw = raw.reshape(*places[0].shape, *raw.shape[1:])
+            return run.present(meaning, raw, view, algebra)
+
+        fed = [self.block.positions(refs[i]) for i in meaning.inputs]
+        key = ("tuples", name, pools, view, id(algebra))
+        local = self.block.broadcast(key, run_on_tuples, fed, self.kind)
+        return self._at(local, [*[refs[i] for i in meaning.axes], *self.extra])
+
+    def _direct(self, args: Sequence[Ref]) -> tuple[list[Ref], Ref]:
+        """A function of numbers is called on them as they come: its arguments, and its value."""
+        meaning, symbol, block, view, algebra = self.meaning, self.symbol, self.block, self.view, self.algebra
+        computed = isinstance(self.kind, _pools.Object)
+        if not isinstance(meaning, Network) or meaning.axes or (computed and not meaning.bare):
+            raise KnowledgeError(
+                f"{self.call}: {symbol.name} has numbers among its arguments, so it is called on each instance; "
+                "bind a Python function of all its arguments"
+            )
+        inputs: list[Ref] = []
+        for arg, sort in zip(args, symbol.sorts, strict=True):
+            if sort in (INT, REAL):
+                inputs.append(as_number(block, arg, self.batch))
+            else:
+                read = as_object if sort.values is None else as_finite
+                inputs.append(block.positions(read(block, arg, sort, self.batch, self.call)))
+        kinds = tuple([r.type for r in inputs])
+
+        def compute(frame: Frame, *values: Any) -> Tensor:
+            run = frame.run
+            spread = _spread(run, values)
+            fed = [_fed(run, t.reshape(-1), k, symbol.name) for t, k in zip(spread, kinds, strict=True)]
+            raw = run.direct(symbol.name, fed)
+            return run.present(meaning, raw.reshape((*spread[0].shape, *raw.shape[1:])), view, algebra)
+
+        found = block.broadcast(("direct", symbol.name, kinds, view, id(algebra)), compute, inputs, self.kind)
+        return inputs, self._at(found, self.extra)
+
+    def _at(self, local: Ref, others: list[Ref]) -> Ref:
+        """The entries of a value of the block at further positions, which lie along axes behind its own."""
+        if not others:
+            return local
+        kind = TRUTH if self.extra else self.kind
+        args = [*[self.block.position(a) for a in local.axes], *others]
+        return lookup(self.block, local, args, self.algebra, kind)
 
 
 def _shared(refs: Sequence[Ref]) -> bool:
@@ -147,123 +180,32 @@ def _shared(refs: Sequence[Ref]) -> bool:
     return len(set(axes)) < len(axes)
 
 
-def _computed(block: Block, symbol: Predicate | Function, refs: list[Ref], pools: tuple[Pool, ...]) -> Ref:
-    """A function that computes features: the pool of what it computes, and positions in it."""
-    assert isinstance(symbol, Function)
-    kind = ObjectType(symbol.result.name, FunctionPool(symbol.name, pools))
+def _computed(block: Block, refs: list[Ref], kind: _pools.Object) -> Ref:
+    """A function that computes features: positions in the pool of what it computes."""
     if len(refs) == 1:
         return refs[0].read_as(kind)
     if not refs:
         return block.constant(0, kind)
-    places = [positions(block, r) for r in refs]
-    axes = union([r.axes for r in places])
-    dims = [inserted(r.axes, axes) for r in places]
+    assert isinstance(kind.pool, _pools.Function)
+    pools = kind.pool.pools
 
-    def number(frame: Frame, *values: Any) -> Tensor:
-        flat: Any = 0
-        for at, pool in zip(align(values, dims), pools, strict=True):
-            flat = flat * frame.run.size(pool) + at
+    def number(frame: Frame, *places: Any) -> Tensor:
+        flat = ravel(places, [frame.run.size(pool) for pool in pools])
         return torch.as_tensor(flat, device=frame.run.device)
 
-    return block.emit(("tuple", kind), number, places, axes, kind)
+    return block.broadcast(("tuple", kind), number, [block.positions(r) for r in refs], kind)
 
 
-def _tuples(
-    block: Block,
-    symbol: Predicate | Function,
-    meaning: Network,
-    refs: list[Ref],
-    pools: tuple[Pool, ...],
-    needs: Needs,
-    view: View,
-    algebra: Algebra,
-    kind: Type,
-    extra: list[Ref],
-) -> Ref:
-    """A network on the tuples that occur; from its whole table, if some other formula needs that anyway."""
-    fed = [positions(block, refs[i]) for i in meaning.inputs]
-    fed_pools = [pools[i] for i in meaning.inputs]
-    axes = union([r.axes for r in fed])
-    dims = [inserted(r.axes, axes) for r in fed]
-    name = symbol.name
-
-    def run_on_tuples(frame: Frame, *values: Any) -> Tensor:
-        run = frame.run
-        places = _spread(run, values, dims)
-        shape = places[0].shape
-        if (name, pools) in needs.whole:
-            raw = run.raw(name, pools)
-            assert isinstance(raw, Tensor)
-            front = [*meaning.inputs, *meaning.axes]
-            raw = take(raw.permute(*front, *range(len(front), raw.ndim)), places)
-        else:
-            raw = run.pairs(name, fed_pools, [p.reshape(-1) for p in places])
-            raw = raw.reshape(*shape, *raw.shape[1:])
-        return run.present(meaning, raw, view, algebra)
-
-    local = block.emit(("tuples", name, pools, view, id(algebra)), run_on_tuples, fed, axes, kind)
-    others = [refs[i] for i in meaning.axes] + extra
-    if not others:
-        return local
-    return lookup(block, local, [*[block.position(a) for a in axes], *others], algebra, kind)
-
-
-def _direct(
-    call: Call,
-    block: Block,
-    args: Sequence[Ref],
-    batch: Batch,
-    algebra: Algebra,
-    meaning: Meaning,
-    view: View,
-    kind: Type,
-    value: Ref | None,
-    defined: bool,
-) -> Ref:
-    """A function of numbers is called on them as they come."""
-    symbol = meaning.symbol
-    if not isinstance(meaning, Network) or meaning.axes or (isinstance(kind, ObjectType) and not meaning.bare):
-        raise KnowledgeError(
-            f"{call}: {symbol.name} has numbers among its arguments, so it is called on each instance; "
-            "bind a Python function of all its arguments"
-        )
-    inputs: list[Ref] = []
-    for arg, sort in zip(args, symbol.sorts, strict=True):
-        if sort in (INT, REAL):
-            inputs.append(as_number(block, arg, batch))
-        elif sort.values is not None:
-            inputs.append(positions(block, as_finite(block, arg, sort, batch, call)))
-        else:
-            inputs.append(positions(block, as_object(block, arg, sort, batch, call)))
-    axes = union([r.axes for r in inputs])
-    dims = [inserted(r.axes, axes) for r in inputs]
-    kinds = [r.type for r in inputs]
-
-    def compute(frame: Frame, *values: Any) -> Tensor:
-        run = frame.run
-        spread = _spread(run, values, dims)
-        flat = [_fed(run, t.reshape(-1), kind, symbol.name) for t, kind in zip(spread, kinds, strict=True)]
-        raw = run.direct(symbol.name, flat)
-        return run.present(meaning, raw.reshape((*spread[0].shape, *raw.shape[1:])), view, algebra)
-
-    found = block.emit(("direct", symbol.name, tuple(kinds), view, id(algebra)), compute, inputs, axes, kind)
-    if value is not None:
-        return lookup(block, found, [*[block.position(a) for a in axes], value], algebra, TRUTH)
-    return _defined(call, block, found, inputs) if view == "value" and meaning.bare and defined else found
-
-
-def _spread(run: Run, values: Sequence[Any], dims: list[tuple[int, ...]]) -> list[Tensor]:
-    """Positions or numbers as tensors of one shape."""
-    tensors = align([torch.as_tensor(v, device=run.device) for v in values], dims)
-    spread: list[Tensor] = list(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
-    return spread
+def _spread(run: Run, values: Sequence[Any]) -> list[Tensor]:
+    tensors = [torch.as_tensor(v, device=run.device) for v in values]
+    return list(torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
 
 
 def _fed(run: Run, flat: Tensor, kind: Type, name: str) -> Tensor:
     """What a function sees of a value: numbers, values of finite sorts, or features."""
-    if isinstance(kind, FiniteType):
-        return flat + (kind.sort.values[0] if isinstance(kind.sort.values, range) else 0)
-    if isinstance(kind, ObjectType):
+    if isinstance(kind, _pools.Finite):
+        return flat + low_of(kind.sort)
+    if isinstance(kind, _pools.Object):
         features = run.features(kind.pool, name)
         return flat if features is None else features.index_select(0, flat)
     return flat
@@ -271,19 +213,17 @@ def _fed(run: Run, flat: Tensor, kind: Type, name: str) -> Tensor:
 
 def _defined(call: Call, block: Block, found: Ref, args: Sequence[Ref]) -> Ref:
     """Raise when a function was asked for a value that it does not have."""
-    places = [positions(block, a) for a in args]
-    dims = [inserted(a.axes, found.axes) for a in places]
     kinds = [a.type for a in args]
     result = found.type
 
     def check(frame: Frame, values: Tensor, *arguments: Any) -> Tensor:
-        if isinstance(result, NumberType):
-            wrong = values.isnan() if values.dtype.is_floating_point else values == NO_INT
-        else:
+        if result is not NUMBER:
             wrong = values < 0
+        else:
+            wrong = values.isnan() if values.dtype.is_floating_point else values == NO_INT
         if has_values(wrong) and bool(wrong.any()):
             first = wrong.reshape(-1).long().argmax()
-            spread = [torch.as_tensor(a, device=values.device).expand(values.shape) for a in align(arguments, dims)]
+            spread = [torch.as_tensor(a, device=values.device).expand(values.shape) for a in arguments]
             came = [_shown(a.reshape(-1)[first].item(), k) for a, k in zip(spread, kinds, strict=True)]
             raise KnowledgeError(
                 f"{call.name}({', '.join(came)}) has no value among those of its sort; keep {call} away from there "
@@ -291,16 +231,16 @@ def _defined(call: Call, block: Block, found: Ref, args: Sequence[Ref]) -> Ref:
             )
         return values
 
-    return block.emit(("defined", call.name), check, [found, *places], found.axes, found.type)
+    return block.broadcast(("defined", call.name), check, [found, *[block.positions(a) for a in args]], found.type)
 
 
 def _shown(place: int | float, kind: Type) -> str:
-    if isinstance(kind, FiniteType) and kind.sort.values is not None:
+    if isinstance(kind, _pools.Finite) and kind.sort.values is not None:
         return str(kind.sort.values[int(place)])
-    return f"{kind.sort}#{place}" if isinstance(kind, ObjectType) else str(place)
+    return f"{kind.sort}#{place}" if isinstance(kind, _pools.Object) else str(place)
 
 
-def _listed_place(block: Block, number: Ref, pool: ListedPool) -> Ref:
+def _listed_place(block: Block, number: Ref, pool: _pools.Listed) -> Ref:
     """Where a number stands among those that a table lists; behind them all if it is not listed."""
 
     def place(frame: Frame, value: Tensor | int | float) -> Tensor:

@@ -7,73 +7,64 @@ one step; what the tiles of a frame have in common is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from doxa.logic.tensor._index import take
+from doxa.logic.syntax._tree import Expr
+from doxa.logic.tensor import _pools
+from doxa.logic.tensor._index import align, take
+from doxa.logic.tensor._pools import TRUTH, Axis, Pool, Ref, Type, inserted, union
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._types import TRUTH, Axis, ColumnPool, Pool, Ref, Type
-
-__all__ = ["Absorbed", "Block", "Frame", "Own", "Reducer", "Result", "Scope", "Step"]
 
 
+@dataclass(eq=False, slots=True)
 class Frame:
     """A block at run time: the length of each axis, and the values so far."""
 
-    __slots__ = ("regs", "run", "sizes", "whole")
-
-    def __init__(self, run: Run, sizes: dict[Axis, int], regs: list[Any], whole: bool) -> None:
-        self.run = run
-        self.sizes = sizes
-        self.regs = regs
-        self.whole = whole
-        """Is this the whole frame, and not one tile of many?"""
+    run: Run
+    sizes: dict[Axis, int]
+    regs: list[Any]
+    whole: bool
+    """Is this the whole frame, and not one tile of many?"""
 
 
+@dataclass(eq=False, slots=True)
 class Own:
     """An axis that a block introduces: one variable over a pool."""
 
-    __slots__ = ("axis", "costs", "pool", "slot")
-
-    def __init__(self, axis: Axis, pool: Pool, slot: int) -> None:
-        self.axis = axis
-        self.pool = pool
-        self.slot = slot
-        self.costs = True
-        """Do values grow with the length of this axis?"""
+    axis: Axis
+    pool: Pool
+    slot: int
+    costs: bool = True
+    """Do values grow with the length of this axis?"""
 
 
-class Absorbed:
+class Absorbed(NamedTuple):
     """A list axis that took the place of other axes: ``places`` holds a position on each of them per entry."""
 
-    __slots__ = ("list", "made", "places")
-
-    def __init__(self, into: Axis, made: Ref, places: dict[Axis, Ref]) -> None:
-        self.list = into
-        self.made = made
-        """The value that all places come from."""
-        self.places = places
+    list: Axis
+    made: Ref
+    """The value that all places come from."""
+    places: dict[Axis, Ref]
 
 
+@dataclass(eq=False, slots=True)
 class Step:
     """One operation: ``regs[out] = fn(frame, *regs[args])``; afterwards ``frees`` are no longer needed.
 
     If it ``suspends``, what ``fn`` returns is a task. With ``inner``, it is the value of that block instead.
     """
 
-    __slots__ = ("args", "fn", "frees", "inner", "out", "suspends")
-
-    def __init__(
-        self, fn: Callable[..., Any], args: tuple[int, ...], out: int, suspends: bool, inner: Block | None
-    ) -> None:
-        self.fn = fn
-        self.args = args
-        self.out = out
-        self.suspends = suspends
-        self.inner = inner
-        self.frees: tuple[int, ...] = ()
+    fn: Callable[..., Any]
+    args: tuple[int, ...]
+    out: int
+    suspends: bool
+    inner: Block | None
+    frees: tuple[int, ...] = ()
 
 
 class Reducer:
@@ -101,7 +92,7 @@ class Reducer:
 
     def finish(self, frame: Frame, total: Any) -> Any:
         """The result."""
-        raise NotImplementedError
+        return total
 
     def note(self, sizes: dict[Axis, int]) -> str:
         """What a report adds to the frame."""
@@ -117,9 +108,6 @@ class Result(Reducer):
 
     def tile(self, frame: Frame) -> Any:
         return frame.regs[self.refs[0].slot]
-
-    def finish(self, frame: Frame, total: Any) -> Any:
-        return total
 
 
 class Block:
@@ -143,8 +131,10 @@ class Block:
         self.own: list[Own] = []
         self.steps: list[Step] = []
         self.lists: list[Absorbed] = []
-        self.ragged: list[tuple[Ref, ColumnPool, int]] = []
-        self.positions: dict[Axis, Ref] = {}
+        self.ragged: list[tuple[Ref, _pools.Column, int]] = []
+        self.ranges: dict[Axis, Ref] = {}
+        self.guards: list[tuple[Expr, dict[str, Ref]]] = []
+        """The guards of the frame, and what their free names stand for."""
         self.memo: dict[Any, Any] = {}
         self._numbers: dict[Any, Ref] = {}
         self._captured: dict[int, Ref] = {}
@@ -187,6 +177,24 @@ class Block:
         # A position can be read in several ways: a row is a position in each of its fields.
         return found if found.type == kind else found.read_as(kind)
 
+    def broadcast(self, key: Any, fn: Callable[..., Any], args: Sequence[Ref], kind: Type = TRUTH) -> Ref:
+        """Add a step whose values broadcast against each other: it has all of their axes."""
+        axes = union([a.axes for a in args])
+        dims = [inserted(a.axes, axes) for a in args]
+        if not any(dims):
+            return self.emit(key, fn, args, axes, kind)
+        return self.emit(key, lambda frame, *values: fn(frame, *align(values, dims)), args, axes, kind)
+
+    def positions(self, ref: Ref) -> Ref:
+        """A run of consecutive positions as a tensor; other values as they are."""
+        if not ref.dense:
+            return ref
+
+        def arange(frame: Frame, run: slice) -> Tensor:
+            return torch.arange(run.start, run.stop, device=frame.run.device)
+
+        return self.emit(("positions", ref.type), arange, [ref], ref.axes, ref.type)
+
     def variable(self, axis: Axis, pool: Pool, kind: Type) -> Ref:
         """A new variable along an axis of its own."""
         ref = Ref(self.slot(), (axis,), kind, dense=True, epoch=len(self.lists))
@@ -194,7 +202,6 @@ class Block:
         return ref
 
     def capture(self, ref: Ref) -> Ref:
-        """A value of the surrounding block, as an input of this one."""
         if ref.const is not None:
             return self.constant(ref.const, ref.type)
         if ref.slot not in self._captured:
@@ -214,6 +221,13 @@ class Block:
                 ref = self._moved[key].read_as(ref.type)
         return ref
 
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes that this block introduced and that no later list absorbed."""
+        gone = {a for absorbed in self.lists for a in absorbed.places}
+        axes = [*[own.axis for own in self.own], *[absorbed.list for absorbed in self.lists]]
+        return tuple([a for a in axes if a not in gone])
+
     def position(self, axis: Axis) -> Ref:
         """The positions 0, 1, ... along an axis of the frame."""
         for absorbed in self.lists:
@@ -223,9 +237,9 @@ class Block:
                     return slice(0, frame.sizes[axis])
 
                 return self.emit(("position", axis), all_of, [absorbed.made], (axis,), dense=True)
-        if axis not in self.positions:
-            self.positions[axis] = Ref(self.slot(), (axis,), TRUTH, dense=True)
-        return self.positions[axis]
+        if axis not in self.ranges:
+            self.ranges[axis] = Ref(self.slot(), (axis,), TRUTH, dense=True)
+        return self.ranges[axis]
 
     def seal(self, reducer: Reducer) -> None:
         """Finish building: what varies from tile to tile, and when each value is no longer needed."""
@@ -234,7 +248,7 @@ class Block:
         varying = {own.slot for own in self.own}
         if self.own:
             own_axes = {own.axis for own in self.own}
-            varying |= {ref.slot for axis, ref in self.positions.items() if axis in own_axes}
+            varying |= {ref.slot for axis, ref in self.ranges.items() if axis in own_axes}
         self.invariant = []
         self.varying = []
         last: dict[int, Step] = {}
@@ -250,7 +264,7 @@ class Block:
                 last[slot] = step
         kept = {ref.slot for ref in reducer.refs}
         for own in self.own:
-            own.costs = reducer.spreads or own.slot in last or own.slot in kept or own.axis in self.positions
+            own.costs = reducer.spreads or own.slot in last or own.slot in kept or own.axis in self.ranges
         made = {step.out for step in self.steps}
         frees: dict[int, list[int]] = {}
         for slot, step in last.items():
@@ -280,40 +294,35 @@ def _remap(block: Block, ref: Ref, absorbed: Absorbed) -> Ref:
 
         return block.emit(("shift", absorbed.list), shift, [ref, *places], axes, ref.type)
     dims = [ref.axes.index(a) for a in gone]
-    if len(dims) == 1:
-        dim = dims[0]
-        last = dim == len(ref.axes) - 1
-
-        def select(frame: Frame, value: Tensor, at: Tensor) -> Tensor:
-            chosen = value.index_select(dim, at)
-            return chosen if last else chosen.movedim(dim, -1)
-
-        return block.emit(("select", absorbed.list), select, [ref, *places], axes, ref.type)
     order = (*dims, *[d for d in range(len(ref.axes)) if d not in dims])
 
     def gather(frame: Frame, value: Tensor, *at: Tensor) -> Tensor:
+        if len(at) == 1:
+            chosen = value.index_select(dims[0], at[0])
+            return chosen if dims[0] == chosen.ndim - 1 else chosen.movedim(dims[0], -1)
         return take(value.permute(order), at).movedim(0, -1)
 
     return block.emit(("gather", absorbed.list), gather, [ref, *places], axes, ref.type)
 
 
+@dataclass(eq=False, slots=True)
 class Scope:
     """The names bound in a block, and those around it."""
 
-    __slots__ = ("block", "names", "parent")
-
-    def __init__(self, parent: Scope | None, block: Block) -> None:
-        self.parent = parent
-        self.block = block
-        self.names: dict[str, Ref] = {}
+    parent: Scope | None
+    block: Block
+    names: dict[str, Ref] = field(default_factory=dict)
+    possible: Ref | None = None
+    """Which values of drawn variables the guards around them let through, where others may have no value."""
 
     def find(self, name: str) -> Scope | None:
-        """The innermost scope that binds a name."""
         at: Scope | None = self
         while at is not None and name not in at.names:
             at = at.parent
         return at
 
+    def meant(self, names: Iterable[str]) -> dict[str, Ref]:
+        return {name: home.names[name] for name in names if (home := self.find(name)) is not None}
+
     def binds(self, name: str) -> bool:
-        """Is it a variable here?"""
         return self.find(name) is not None

@@ -7,63 +7,35 @@ evaluated in the block where the variables that it does need are bound, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import reduce
-from typing import Any, Literal
+from collections.abc import Sequence
+from functools import partial, reduce
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 
 from doxa.errors import KnowledgeError
+from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import is_draw
-from doxa.logic.syntax._binders import Group, Let, Quantifier
-from doxa.logic.syntax._count import Count
+from doxa.logic.syntax import _tree
+from doxa.logic.syntax._binders import Count, Let, Quantifier
 from doxa.logic.syntax._symbols import Function
-from doxa.logic.syntax._tree import (
-    And,
-    Arith,
-    Call,
-    Compare,
-    Expr,
-    Field,
-    Iff,
-    Implies,
-    Index,
-    Name,
-    Not,
-    Number,
-    Or,
-    Truth,
-    Xor,
-)
-from doxa.logic.tensor._algebra import Accumulator, Algebra, Factoring
-from doxa.logic.tensor._atoms import apply, symbol_of
+from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or
+from doxa.logic.syntax._walk import fold, postorder
+from doxa.logic.tensor import _pools
+from doxa.logic.tensor._algebra import CLASSICAL, Algebra, OuterFold
+from doxa.logic.tensor._atoms import Application, symbol_of
 from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Scope
-from doxa.logic.tensor._contract import Contract, Factors, factorize, multiplied
-from doxa.logic.tensor._execute import run_block
-from doxa.logic.tensor._frame import Names, frame
-from doxa.logic.tensor._free import draw_first
+from doxa.logic.tensor._execute import Task, run_block
+from doxa.logic.tensor._fold import Contract, Factors, Fold, factorize, multiplied
+from doxa.logic.tensor._frame import Names, Parts, frame
 from doxa.logic.tensor._index import cut
-from doxa.logic.tensor._lists import Fold
-from doxa.logic.tensor._lookup import align, lookup
+from doxa.logic.tensor._lookup import lookup
+from doxa.logic.tensor._pools import NUMBER, TRUTH, Axis, Ref
 from doxa.logic.tensor._run import Source
-from doxa.logic.tensor._stack import PROPOSITION, Stack
-from doxa.logic.tensor._task import Task
 from doxa.logic.tensor._terms import arithmetic, as_truth, compare, field, index
-from doxa.logic.tensor._types import (
-    NUMBER,
-    TRUTH,
-    Axis,
-    FinitePool,
-    FiniteType,
-    ObjectType,
-    Ref,
-    StackPool,
-    inserted,
-    union,
-)
+from doxa.logic.tensor._trees import PROPOSITION, Stack, draw_first
 
-__all__ = ["Compiler", "consecutive"]
-
+T = TypeVar("T", bound=Expr)
 LARGEST_BLOCK = 16
 """Quantifiers are merged into one block up to this many variables; tensors cannot have many more axes."""
 
@@ -71,10 +43,13 @@ LARGEST_BLOCK = 16
 class Compiler(Names):
     """Compiles formulas for one interpretation and one schema of data; ``needs`` collects what they will ask for."""
 
+    def __init__(self, batch: Batch, formulas: Sequence[Expr], *, stack: int) -> None:
+        super().__init__(batch, formulas, stack=stack)
+        self._written: dict[Expr, Expr] = {}
+
     # -- nodes ------------------------------------------------------------------------------------------------------
 
     def compile(self, root: Expr, scope: Scope, algebra: Algebra) -> Task:
-        """The value of a tree in a scope."""
         done: dict[int, Ref] = {}
         stacks: dict[int, tuple[list[Ref], list[Expr]]] = {}
         todo: list[tuple[Expr, bool]] = [(root, False)]
@@ -105,60 +80,52 @@ class Compiler(Names):
         return done[id(root)]
 
     def visit(self, node: Expr, below: list[Ref], scope: Scope, algebra: Algebra) -> Ref:
-        """The value of a node, those of its children being known."""
         block, batch = scope.block, self.batch
         match node:
-            case Name():
+            case _tree.Name():
                 return self.name(node.name, scope)
-            case Number():
+            case _tree.Number():
                 return block.constant(node.value, NUMBER)
             case Call() if node.name == PROPOSITION:
-                assert isinstance(below[0].type, ObjectType)
+                assert isinstance(below[0].type, _pools.Object)
                 return lookup(block, Source(PROPOSITION, (below[0].type.pool,), "truth"), below, algebra, TRUTH)
             case Call():
-                return apply(node, block, below, batch, self.needs, algebra)
+                return Application(node, block, batch, self.needs, algebra).result(below)
             case Compare():
                 return compare(node, node.op, block, below[0], below[1], batch, algebra)
-            case Field():
+            case _tree.Field():
                 return field(node, below[0], batch)
-            case Index():
-                return index(node, block, below[0], below[1], batch)
-            case Arith():
-                return arithmetic(node, block, below, batch)
-            case Truth():
+            case _tree.Index():
+                return index(self.written(node), block, below[0], below[1], batch)
+            case _tree.Arith():
+                return arithmetic(self.written(node), block, below, batch, self.possible(scope))
+            case _tree.Truth():
                 return self.literal(node.value, block, algebra)
         truths = [as_truth(c, block, b, batch, algebra) for c, b in zip(node.children, below, strict=True)]
         return self.connective(node, truths, block, algebra)
 
     def literal(self, value: bool, block: Block, algebra: Algebra) -> Ref:
-        def literal(frame: Frame) -> Any:
-            return algebra.atom(torch.tensor(value, device=frame.run.device), "bool", frame.run.dtype(algebra))
-
-        return block.emit(("truth", value, id(algebra)), literal, [], ())
+        certain = _certain(algebra)
+        key = ("truth", value, id(algebra))
+        return block.emit(key, lambda frame: certain(frame, torch.tensor(value, device=frame.run.device)), [], ())
 
     def connective(self, node: Expr, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
         match node:
-            case Not():
+            case _tree.Not():
                 return block.emit(("not", id(algebra)), lambda frame, x: algebra.not_(x), below, below[0].axes)
             case And() | Or():
                 return self.joined("and" if isinstance(node, And) else "or", below, block, algebra)
             case Count():
                 return self.counted(node, below, block, algebra)
-            case Implies():
+            case _tree.Implies():
                 op = algebra.implies
-            case Iff():
+            case _tree.Iff():
                 op = algebra.iff
-            case Xor():
+            case _tree.Xor():
                 op = algebra.xor
             case _:
                 raise KnowledgeError(f"{node} is no formula")
-        axes = union([b.axes for b in below])
-        dims = [inserted(b.axes, axes) for b in below]
-
-        def binary(frame: Frame, *values: Any) -> Any:
-            return op(*align(values, dims))
-
-        return block.emit((type(node), id(algebra)), binary, below, axes)
+        return block.broadcast((type(node), id(algebra)), lambda frame, a, b: op(a, b), below)
 
     def joined(self, kind: str, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
         """A conjunction or disjunction; first of what has the same axes, then of what is left, the smaller first."""
@@ -176,40 +143,35 @@ class Compiler(Names):
             parts.sort(key=lambda r: len(r.axes))
         if len(parts) == 1:
             return parts[0]
-        axes = union([p.axes for p in parts])
-        dims = [inserted(p.axes, axes) for p in parts]
-        return block.emit((kind, id(algebra)), lambda frame, *xs: op(align(xs, dims)), parts, axes)
+        return block.broadcast((kind, id(algebra)), lambda frame, *xs: op(xs), parts)
 
     def counted(self, node: Count, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
         """A counting constraint over formulas: what a counting quantifier folds, folded one by one."""
         accumulator = algebra.quantifier(node.kind, node.count)
         if not below:
             return self.literal(node.bounds[0] == 0, block, algebra)
-        axes = union([b.axes for b in below])
-        dims = [inserted(b.axes, axes) for b in below]
 
         def count_true(frame: Frame, *values: Any) -> Any:
-            states = [accumulator.fold(accumulator.lift(x.unsqueeze(0)), (0,)) for x in align(values, dims)]
+            states = [accumulator.fold(accumulator.lift(x.unsqueeze(0)), (0,)) for x in values]
             return accumulator.finish(reduce(accumulator.merge, states), len(node.children))
 
-        return block.emit((node.label, id(algebra)), count_true, below, axes)
+        return block.broadcast((node.label, id(algebra)), count_true, below)
 
     def wide(self, node: Expr, scope: Scope, algebra: Algebra) -> Task:
         """Of a conjunction or disjunction of many formulas, those that differ only in constants; and the others."""
         kind: Literal["and", "or"] = "and" if isinstance(node, And) else "or"
         parts: list[Ref] = []
-        alone, groups = self.shapes.stacked(node.children, self.stack)
+        alone, groups = self.trees.stacked(node.children, self.stack)
         if not algebra.associative and len(groups) + len(alone) > 1:
             return [], list(node.children)
         for group in groups:
-            block = Block(scope.block, f"{len(group)} formulas")
+            label = f"{len(group.members)} formulas"
+            block = Block(scope.block, label)
             inner = Scope(scope, block)
-            along = block.variable(self.axis(f"{len(group)} formulas"), StackPool(len(group)), NUMBER)
-            self.parameters(group, inner, along)
-            body = yield self.compile(group.pattern, inner, algebra)
-            truth = as_truth(group.pattern, block, body, self.batch, algebra)
+            self.parameters(group, inner, block.variable(self.axis(label), _pools.Stack(len(group.members)), NUMBER))
+            truth = yield self.truth(group.pattern, inner, algebra)
             parts.append(self.close(block, Fold(block, truth, algebra.connective(kind)), scope.block))
-        return parts, alone
+        return parts, [node.children[i] for i in alone]
 
     def parameters(self, group: Stack, scope: Scope, along: Ref) -> None:
         """The constants in which stacked formulas differ, along the axis of the stack."""
@@ -223,11 +185,8 @@ class Compiler(Names):
     def binder(self, node: Expr, scope: Scope, algebra: Algebra) -> Task:
         """A quantifier or statement, evaluated as far out as its variables allow."""
         home = self.home(node, scope)
-        key = (
-            id(node),
-            id(algebra),
-            tuple([self.name(n, home).slot for n in self.free.names(node) if home.binds(n)]),
-        )
+        needs = [self.name(n, home).slot for n in self.trees.names(node) if home.binds(n)]
+        key = (id(node), id(algebra), *needs)
         if key not in home.block.memo:
             if isinstance(node, Quantifier):
                 ref = yield self.quantifier(node, home, algebra)
@@ -239,9 +198,9 @@ class Compiler(Names):
 
     def home(self, node: Expr, scope: Scope) -> Scope:
         """The innermost scope that binds something the node needs; the node may only move if it cannot fail there."""
-        if not self.free.total(node):
+        if not self.trees.total(node):
             return scope
-        names = self.free.names(node)
+        names = self.trees.names(node)
         at = scope
         while at.parent is not None and at.names.keys().isdisjoint(names):
             at = at.parent
@@ -260,46 +219,62 @@ class Compiler(Names):
     def quantifier(self, node: Quantifier, scope: Scope, algebra: Algebra) -> Task:
         levels = consecutive(node)
         parts = [(level.groups, level.guard) for level in levels]
-        return self.block(node.kind, node.count, parts, levels[-1].body, scope, algebra)
+        ref, _ = yield self.block(node.kind, node.count, parts, levels[-1].body, scope, algebra)
+        return ref
 
     def block(
         self,
         kind: str,
         number: int | None,
-        parts: Iterable[tuple[Iterable[Group], Expr | None]],
+        parts: Parts,
         body: Expr,
         scope: Scope,
         algebra: Algebra,
+        outer: OuterFold | None = None,
     ) -> Task:
-        """A block of quantifiers: groups of variables, each followed by a guard or not, and the formula they bind."""
+        """A block of quantifiers over the formula they bind: its value, and whether that is a logarithm.
+
+        ``outer`` says how it is folded if nothing but quantifiers stands before it.
+        """
         block = Block(scope.block, kind)
         inner = Scope(scope, block)
         yield frame(self, block, inner, parts)
-        accumulator = algebra.quantifier(kind, number)
-        powers = algebra.powers(kind, number) if isinstance(algebra, Factoring) else None
-        factors = factorize(powers, body, block, inner, algebra, self.free, self.stack)
+        usual = OuterFold(
+            False, algebra.connectives_are_log, lambda _: algebra.quantifier(kind, number), algebra.powers(kind, number)
+        )
+        how = usual if outer is None else outer
+        factors = factorize(how.powers, body, block, inner, algebra, self.trees, self.stack)
         if factors is not None:
-            return (yield self.contracted(factors, accumulator, block, inner, algebra))
-        ref = yield self.compile(body, inner, algebra)
-        truth = as_truth(body, block, ref, self.batch, algebra)
-        return self.close(block, Fold(block, truth, accumulator), scope.block)
+            return (yield self.contracted(factors, how, block, inner, algebra)), how.is_log
+        if outer is None:
+            ref, is_log = (yield self.truth(body, inner, algebra)), algebra.connectives_are_log
+        else:
+            ref, is_log = yield self.value(body, inner, algebra)
+        folded = self.close(block, Fold(block, ref, how.fold(is_log)), scope.block)
+        return folded, is_log if how.is_log is None else how.is_log
 
-    def contracted(
-        self, factors: Factors, accumulator: Accumulator, block: Block, scope: Scope, algebra: Algebra
-    ) -> Task:
-        """A quantifier as a contraction of its factors."""
+    def value(self, formula: Expr, scope: Scope, algebra: Algebra, first: bool = False) -> Task:
+        """The value of a formula that nothing but quantifiers stands before, and whether it is a logarithm."""
+        outer = None
+        if isinstance(formula, Quantifier) and formula.count is None:
+            outer = algebra.outer(formula.kind, first)
+        if outer is None:
+            return (yield self.truth(formula, scope, algebra)), algebra.connectives_are_log
+        assert isinstance(formula, Quantifier)
+        levels = [formula] if outer.alone else consecutive(formula)
+        parts = [(level.groups, level.guard) for level in levels]
+        return (yield self.block(formula.kind, None, parts, levels[-1].body, scope, algebra, outer))
+
+    def contracted(self, factors: Factors, how: OuterFold, block: Block, scope: Scope, algebra: Algebra) -> Task:
         refs: list[Ref] = []
-        for group in factors.groups.values():
+        for group in factors.values():
             parts: list[Ref] = []
             for node, _ in group:
-                ref = yield self.compile(node, scope, algebra)
-                parts.append(as_truth(node, block, ref, self.batch, algebra))
+                parts.append((yield self.truth(node, scope, algebra)))
             sides = tuple([side for _, side in group])
-            axes = union([p.axes for p in parts])
-            dims = [inserted(p.axes, axes) for p in parts]
-            refs.append(block.emit(("factor", sides), multiplied(sides, dims), parts, axes))
-        assert block.parent is not None
-        return self.close(block, Contract(block, refs, accumulator, factors.powers), block.parent)
+            refs.append(block.broadcast(("factor", sides), partial(multiplied, sides), parts))
+        assert block.parent is not None and how.powers is not None
+        return self.close(block, Contract(block, refs, how.fold(False), how.powers), block.parent)
 
     # -- statements -------------------------------------------------------------------------------------------------
 
@@ -311,11 +286,11 @@ class Compiler(Names):
                 ref = yield self.compile(value, inner, algebra)
                 inner = Scope(inner, scope.block)
                 inner.names[name] = ref
-            body = yield self.compile(node.body, inner, algebra)
-            return as_truth(node.body, scope.block, body, self.batch, algebra)
+            return (yield self.truth(node.body, inner, algebra))
         block = Block(scope.block, "draw")
         inner = Scope(scope, block)
         weights: list[Ref] = []
+        calls: dict[Expr, _tree.Name] = {}
         for name, value in self.draws(node):
             inner = Scope(inner, block)
             args: list[Ref] = []
@@ -327,16 +302,54 @@ class Compiler(Names):
                 args.append(ref)
             symbol = symbol_of(value, self.batch)
             assert isinstance(symbol, Function)
-            drawn = block.variable(self.axis(name), FinitePool(symbol.result), FiniteType(symbol.result))
-            weights.append(apply(value, block, args, self.batch, self.needs, algebra, value=drawn))
+            values = _pools.Finite(symbol.result)
+            drawn = block.variable(self.axis(name), values, values)
+            weights.append(Application(value, block, self.batch, self.needs, algebra, drawn).result(args))
             inner.names[name] = drawn
+            calls[value] = _tree.Name(name)
         block.label += " " + ", ".join(node.names)
-        body = yield self.compile(node.body, inner, algebra)
-        truth = as_truth(node.body, block, body, self.batch, algebra)
+        guard = self.guard_of_draws(node, calls, inner)
+        if guard is not None:
+            ref = inner.possible = yield self.truth(guard, inner, CLASSICAL)
+            weights.append(block.emit(("possible", id(algebra)), _certain(algebra), [ref], ref.axes))
+        truth = yield self.truth(node.body, inner, algebra)
         if not weights:
             return self.close(block, Result(truth), scope.block)
         joint = self.joined("and", [*weights, truth], block, algebra)
         return self.close(block, Fold(block, joint, algebra.draw()), scope.block)
+
+    def guard_of_draws(self, node: Let, calls: dict[Expr, _tree.Name], scope: Scope) -> Expr | None:
+        """What the guards around a statement say of the values that it draws, if its body divides by such values.
+
+        A guard takes the most probable value of a neural function, while the statement ranges over all of them. Those
+        that the guard rules out may leave the body without a value, and are left out.
+        """
+        guards: list[tuple[Expr, dict[str, Ref]]] = []
+        block: Block | None = scope.block
+        while block is not None:
+            guards += block.guards
+            block = block.parent
+        if not guards or self.trees.total(node.body):
+            return None
+        drawn = {*node.names, *[name.name for name in calls.values()]}
+        divisors = [n.children[1] for n in postorder(node.body) if isinstance(n, _tree.Arith) and n.op in ("//", "mod")]
+        if not any(self.trees.names(divisor) & drawn for divisor in divisors):
+            return None
+        meanings = {call: scope.meant(self.trees.names(call)) for call in calls}
+        found: list[Expr] = []
+        for guard, meant in guards:
+            # A name that was bound again since then stands for something else.
+            same: dict[Expr, Expr] = {c: calls[c] for c, known in meanings.items() if known.items() <= meant.items()}
+            said = fold(partial(_replaced, same), guard)
+            found += [said] if said != guard else []
+        return And(*found) if found else None
+
+    def possible(self, scope: Scope) -> Ref | None:
+        """The values of drawn variables that the guards let through, in a scope where that is asked for."""
+        at: Scope | None = scope
+        while at is not None and at.possible is None:
+            at = at.parent
+        return None if at is None or at.possible is None else self.fetch(at.possible, at.block, scope.block)
 
     def draws(self, node: Let) -> list[tuple[str, Expr]]:
         """What a statement binds, where the arguments of neural functions are drawn before they are used."""
@@ -344,8 +357,18 @@ class Compiler(Names):
         for name, value in zip(node.names, node.values, strict=True):
             before, remains = draw_first(value, self.is_drawn, self.numbers)
             found += [*before, (name, remains)]
-            self.free.bound.update([n for n, _ in before])
+            self._draw(before)
         return found
+
+    def _draw(self, draws: list[tuple[str, Expr]]) -> None:
+        """Know names that stand for drawn values, and what they are drawn from."""
+        for name, call in draws:
+            self.trees.bound.add(name)
+            self._written[_tree.Name(name)] = self.written(call)
+
+    def written(self, node: T) -> T:
+        """A term as the user wrote it, with the calls of neural functions that were taken out of it; for messages."""
+        return cast(T, fold(partial(_replaced, self._written), node)) if self._written else node
 
     def is_drawn(self, call: Call) -> bool:
         return isinstance(symbol_of(call, self.batch), Function) and is_draw(self.batch.meaning(call.name))
@@ -359,7 +382,7 @@ class Compiler(Names):
         before, remains = draw_first(node, self.is_drawn, self.numbers)
         if not before:
             return None
-        self.free.bound.update([n for n, _ in before])
+        self._draw(before)
         return Let(before, remains)
 
 
@@ -376,13 +399,19 @@ def consecutive(node: Quantifier) -> list[Quantifier]:
     return levels
 
 
+def _replaced(new: dict[Expr, Expr], node: Expr, children: tuple[Expr, ...]) -> Expr:
+    rebuilt = node.with_children(children)
+    return new.get(rebuilt, rebuilt)
+
+
+def _certain(algebra: Algebra) -> Any:
+    """What is either true or false, as a truth value."""
+    return lambda frame, x: algebra.atom(x, "bool", frame.run.dtype(algebra))
+
+
 def _consecutive(first: int) -> Any:
     """Constants such as 0, 1, ..., 9: what is looked up by them is a view."""
-
-    def consecutive(frame: Frame, along: slice) -> slice:
-        return slice(along.start + first, along.stop + first)
-
-    return consecutive
+    return lambda frame, along: slice(along.start + first, along.stop + first)
 
 
 def _parameter(entries: torch.Tensor) -> Any:

@@ -5,13 +5,13 @@ pieces whose results are put side by side. Tiles and pieces keep nothing for the
 so that memory is bounded by the chunk there too.
 
 Blocks nest as deep as formulas do, so nothing here recurses: a block is a generator that yields the generators of the
-blocks inside it, and :func:`~doxa.logic.tensor._task.drive` keeps the stack.
+blocks inside it, and :func:`drive` keeps the stack.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -19,14 +19,48 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ConfigError
 from doxa.logic.tensor._block import Block, Frame, Own, Step
+from doxa.logic.tensor._pools import Axis, Ref
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._task import Task
-from doxa.logic.tensor._types import Axis, Ref
 
-__all__ = ["run_at_once", "run_block"]
+MOST_RECOMPUTED = 16
+"""At most this many nested blocks are computed again in the backward pass; each takes a part of Python's stack."""
+Task = Generator["Task", Any, Any]
+"""Work that may wait for other work: it yields tasks and is sent what they return."""
+
+
+def drive(task: Task) -> Any:
+    """Run a generator that yields generators, sending each what the one it yielded returned."""
+    stack: list[Task] = [task]
+    value: Any = None
+    while stack:
+        try:
+            inner = stack[-1].send(value)
+        except StopIteration as end:
+            stack.pop()
+            value = end.value
+        else:
+            stack.append(inner)
+            value = None
+    return value
+
+
+def _recomputed(run: Run, make: Callable[[], Task]) -> Task:
+    """Part of the work, of which nothing is kept: the backward pass computes it again."""
+    if not run.checkpoint or not torch.is_grad_enabled() or run.recomputing == MOST_RECOMPUTED:
+        return (yield make())
+
+    def work() -> Any:
+        run.recomputing += 1
+        try:
+            return drive(make())
+        finally:
+            run.recomputing -= 1
+
+    return checkpoint(work, use_reentrant=False)
 
 
 def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, int]) -> Task:
@@ -53,14 +87,7 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
             costly = [own for own in block.own if own.costs]
             boxes = _tiles([weights.get(own.axis, sizes[own.axis]) for own in costly], run.chunk // max(1, outside))
             tiles = [dict(zip(costly, box, strict=True)) for box in boxes]
-    regs = block.blank.copy()
-    for slot, value in zip(block.input_slots, values, strict=True):
-        regs[slot] = value
-    frame = Frame(run, sizes, regs, tiles is None or len(tiles) == 1)
-    for own in block.own:
-        regs[own.slot] = slice(0, sizes[own.axis])
-    if block.positions:
-        _fill_positions(block, frame)
+    frame = _framed(block, run, values, sizes, whole=tiles is None or len(tiles) == 1)
     if frame.whole:
         yield from _run_steps(block.steps, frame)
         found = block.reducer.tile(frame)
@@ -77,13 +104,8 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
 def run_at_once(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, int]) -> Any:
     """Run a sealed block without tiles and tasks, which ``torch.compile`` cannot follow."""
     sizes = {axis: outer[axis] for axis in block.outer} | {own.axis: run.size(own.pool) for own in block.own}
-    regs = block.blank.copy()
-    for slot, value in zip(block.input_slots, values, strict=True):
-        regs[slot] = value
-    frame = Frame(run, sizes, regs, True)
-    for own in block.own:
-        regs[own.slot] = slice(0, sizes[own.axis])
-    _fill_positions(block, frame)
+    frame = _framed(block, run, values, sizes, whole=True)
+    regs = frame.regs
     for step in block.steps:
         args = [regs[a] for a in step.args]
         if step.inner is not None:
@@ -98,6 +120,18 @@ def run_at_once(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis,
     return block.reducer.finish(frame, block.reducer.tile(frame))
 
 
+def _framed(block: Block, run: Run, values: Sequence[Any], sizes: dict[Axis, int], *, whole: bool) -> Frame:
+    """A frame before anything has run: with the values from outside, and the places along its own axes."""
+    regs = block.blank.copy()
+    for slot, value in zip(block.input_slots, values, strict=True):
+        regs[slot] = value
+    for own in block.own:
+        regs[own.slot] = slice(0, sizes[own.axis])
+    frame = Frame(run, sizes, regs, whole)
+    _fill_positions(block, frame)
+    return frame
+
+
 def _run_steps(steps: list[Step], frame: Frame) -> Task:
     regs = frame.regs
     for step in steps:
@@ -108,24 +142,21 @@ def _run_steps(steps: list[Step], frame: Frame) -> Task:
 
 
 def _run_tile(block: Block, frame: Frame, tile: dict[Own, slice]) -> Task:
-    """What one of several tiles of a frame gives."""
     for own, places in tile.items():
         frame.regs[own.slot] = places
         frame.sizes[own.axis] = places.stop - places.start
-    if block.positions:
-        _fill_positions(block, frame)
+    _fill_positions(block, frame)
     yield from _run_steps(block.varying, frame)
     return block.reducer.tile(frame)
 
 
 def _run_tiles(block: Block, frame: Frame, tiles: list[dict[Own, slice]]) -> Task:
-    """What all tiles of a frame give, merged."""
     found: Any = None
     listed = Counter[Axis]()
     for number, tile in enumerate(tiles):
         # A frame of its own: the backward pass may have to run this tile again.
         own = Frame(frame.run, dict(frame.sizes), list(frame.regs), False)
-        part = yield frame.run.recomputed(partial(_run_tile, block, own, tile))
+        part = yield _recomputed(frame.run, partial(_run_tile, block, own, tile))
         found = part if number == 0 else block.reducer.merge(found, part)
         listed.update({a.list: own.sizes[a.list] for a in block.lists if a.list not in frame.sizes})
     frame.sizes.update(listed)  # for the report
@@ -133,7 +164,7 @@ def _run_tiles(block: Block, frame: Frame, tiles: list[dict[Own, slice]]) -> Tas
 
 
 def _fill_positions(block: Block, frame: Frame) -> None:
-    for axis, ref in block.positions.items():
+    for axis, ref in block.ranges.items():
         if axis in frame.sizes:
             frame.regs[ref.slot] = slice(0, frame.sizes[axis])
 
@@ -157,11 +188,11 @@ def _run_pieces(
     length = _total(sizes[longest] if weight is None else weight)
     budget = max(1, run.chunk * length // max(1, outside))
     pieces = []
-    for piece in _cuts(weight if weight is not None else sizes[longest], budget):
+    for piece in cuts(weight if weight is not None else sizes[longest], budget):
         inside = dict(sizes)
         inside[longest] = piece.stop - piece.start
         cut = [_cut(value, ref, longest, piece) for value, (ref, _) in zip(values, block.inputs, strict=True)]
-        pieces.append((yield run.recomputed(partial(run_block, block, run, cut, inside))))
+        pieces.append((yield _recomputed(run, partial(run_block, block, run, cut, inside))))
     return torch.cat(pieces, block.reducer.axes.index(longest))
 
 
@@ -206,12 +237,12 @@ def _tiles(counts: Sequence[int | Tensor], budget: int) -> Iterator[tuple[slice,
         if inner * total <= budget or length <= 1:
             cut.append([slice(0, length)])
         else:
-            cut.append(_cuts(count, max(1, budget // inner)))
+            cut.append(cuts(count, max(1, budget // inner)))
         inner = inner * total if inner * total <= budget else max(inner, budget)
     return product(*reversed(cut))
 
 
-def _cuts(count: int | Tensor, budget: int) -> list[slice]:
+def cuts(count: int | Tensor, budget: int) -> list[slice]:
     """Runs of consecutive places of at most ``budget`` weight each, or of one place."""
     if isinstance(count, int):
         return [slice(a, min(a + budget, count)) for a in range(0, count, budget)] or [slice(0, 0)]

@@ -1,11 +1,20 @@
-"""The frame of a block: its variables along axes, inside the structures of rows, and behind guards."""
+"""The frame of a block: its variables along axes, inside the structures of rows, and behind guards.
+
+A guard keeps some places of the frame's axes. Those axes are replaced by one *list* axis with a vector of positions for
+each of them; every value over them is gathered along it. A ragged domain (``x in s.objects``) does the same: one entry
+per object of each structure. The quantifier then folds the list, and if an axis from outside went into it, the list is
+folded by segments back onto that axis.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from doxa.errors import KnowledgeError
 from doxa.logic.bind._interpretation import Batch
@@ -13,56 +22,35 @@ from doxa.logic.bind._meanings import Named, Table
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Name, Not, Number, Or, Truth, Xor
 from doxa.logic.syntax._walk import postorder
-from doxa.logic.tensor._algebra import Algebra
-from doxa.logic.tensor._block import Block, Frame, Result, Scope
-from doxa.logic.tensor._classical import CLASSICAL
-from doxa.logic.tensor._free import Free
-from doxa.logic.tensor._lists import guard_list, ragged_list
-from doxa.logic.tensor._lookup import align, positions
-from doxa.logic.tensor._pools import Needs
-from doxa.logic.tensor._run import Source
-from doxa.logic.tensor._stack import Shapes
-from doxa.logic.tensor._task import Task
+from doxa.logic.tensor import _pools
+from doxa.logic.tensor._algebra import CLASSICAL, Algebra
+from doxa.logic.tensor._block import Absorbed, Block, Frame, Result, Scope
+from doxa.logic.tensor._execute import Task, run_block
+from doxa.logic.tensor._index import Sparse, unravel
+from doxa.logic.tensor._lookup import Last
+from doxa.logic.tensor._pools import NUMBER, Axis, Pool, Ref, Type
+from doxa.logic.tensor._run import Run, Source
+from doxa.logic.tensor._run_data import Needs
 from doxa.logic.tensor._terms import as_truth, constant, known_constant
-from doxa.logic.tensor._types import (
-    NUMBER,
-    Axis,
-    ColumnPool,
-    ElementType,
-    FinitePool,
-    FiniteType,
-    ObjectType,
-    Pool,
-    Ref,
-    RowPool,
-    RowType,
-    SamplePool,
-    SequencePool,
-    SortPool,
-    Type,
-    inserted,
-    union,
-)
+from doxa.logic.tensor._trees import Trees
 
-__all__ = ["Names", "frame", "pool_of", "pool_of_sort"]
+Parts = Iterable[tuple[Iterable[Group], Expr | None]]
+"""Groups of variables, each followed by a guard or not."""
 
 
 class Names(ABC):
     """What the compiler knows of names: variables in scope, constants, and the axes that variables run along."""
 
-    def __init__(self, batch: Batch, free: Free, *, stack: int) -> None:
+    def __init__(self, batch: Batch, formulas: Sequence[Expr], *, stack: int) -> None:
         self.batch = batch
-        self.free = free
+        self.trees = Trees(batch, formulas)
         self.needs = Needs()
         self.stack = stack
-        self.shapes = Shapes(batch, free)
         self._orders = count()
         self.numbers = count()
 
     def axis(self, label: str) -> Axis:
         return Axis(label, next(self._orders))
-
-    # -- names ------------------------------------------------------------------------------------------------------
 
     def name(self, name: str, scope: Scope) -> Ref:
         """The value of a name: a variable in scope, a constant, or a value of an enumerated sort."""
@@ -73,12 +61,11 @@ class Names(ABC):
         if found is None:
             raise KnowledgeError(f"unknown name {name!r}: it is neither bound nor declared")
         match found.type:
-            case ObjectType(pool=SortPool(sort=sort)) if sort in self.batch.given:
+            case _pools.Object(pool=_pools.Sort(sort=sort)) if sort in self.batch.given:
                 self.needs.constants.add(name)
         return found
 
     def fetch(self, ref: Ref, origin: Block, target: Block) -> Ref:
-        """A value of a surrounding block inside another one."""
         chain: list[Block] = []
         block: Block = target
         while block is not origin:
@@ -94,26 +81,25 @@ class Names(ABC):
     def compile(self, root: Expr, scope: Scope, algebra: Algebra) -> Task:
         """The value of a tree in a scope."""
 
+    def truth(self, formula: Expr, scope: Scope, algebra: Algebra) -> Task:
+        ref = yield self.compile(formula, scope, algebra)
+        return as_truth(formula, scope.block, ref, self.batch, algebra)
 
-def frame(compiler: Names, block: Block, inner: Scope, parts: Iterable[tuple[Iterable[Group], Expr | None]]) -> Task:
-    """The variables and guards of a block."""
+
+def frame(compiler: Names, block: Block, inner: Scope, parts: Parts) -> Task:
     for groups, guard in parts:
         for group in groups:
-            yield _group(compiler, group, block, inner)
+            if group.domain is None or (isinstance(group.domain, Name) and not inner.binds(group.domain.name)):
+                pool, kind = pool_of(compiler, group)
+                for name in group.names:
+                    inner.names[name] = block.variable(compiler.axis(name), pool, kind)
+            else:
+                yield _inside(compiler, group, group.domain, block, inner)
         if guard is not None:
             for conjunct in _conjuncts(compiler, guard):
                 yield _guard(compiler, conjunct, block, inner)
+                block.guards.append((conjunct, inner.meant(compiler.trees.names(conjunct))))
     block.label += " " + ", ".join([o.axis.label for o in block.own])
-
-
-def _group(compiler: Names, group: Group, block: Block, scope: Scope) -> Task:
-    """The variables of a group, each along an axis of its own, or along a list of the objects of structures."""
-    if group.domain is not None and (not isinstance(group.domain, Name) or scope.binds(group.domain.name)):
-        yield _inside(compiler, group, block, scope)
-        return
-    pool, kind = pool_of(compiler, group)
-    for name in group.names:
-        scope.names[name] = block.variable(compiler.axis(name), pool, kind)
 
 
 def pool_of(compiler: Names, group: Group) -> tuple[Pool, Type]:
@@ -121,9 +107,9 @@ def pool_of(compiler: Names, group: Group) -> tuple[Pool, Type]:
     if group.sort is not None:
         return pool_of_sort(compiler, group.sort, group.sample)
     assert isinstance(group.domain, Name)
-    rows = RowPool(group.domain.name, None if group.sample is None else (group.sample, next(compiler.numbers)))
+    rows = _pools.Rows(group.domain.name, None if group.sample is None else (group.sample, next(compiler.numbers)))
     compiler.batch.row_set(rows.name)
-    return rows, RowType(rows)
+    return rows, rows
 
 
 def pool_of_sort(compiler: Names, name: str, sample: int | None) -> tuple[Pool, Type]:
@@ -133,42 +119,73 @@ def pool_of_sort(compiler: Names, name: str, sample: int | None) -> tuple[Pool, 
     if sort.values is not None:
         if sample is not None:
             raise KnowledgeError(f"sample draws from the objects of an open sort, and {name} is finite")
-        return FinitePool(sort), FiniteType(sort)
-    pool = SortPool(name) if sample is None else SamplePool(name, sample, next(compiler.numbers))
+        return _pools.Finite(sort), _pools.Finite(sort)
+    pool = _pools.Sort(name) if sample is None else _pools.Sample(name, sample, next(compiler.numbers))
     compiler.batch.objects(name)
-    return pool, ObjectType(name, pool)
+    return pool, _pools.Object(name, pool)
 
 
-def _inside(compiler: Names, group: Group, block: Block, scope: Scope) -> Task:
+def _inside(compiler: Names, group: Group, domain: Expr, block: Block, scope: Scope) -> Task:
     """Variables that range over a sequence in a field: an axis if all are equally long, else a list."""
-    domain = group.domain
-    assert domain is not None
     if group.sample is not None:
         raise KnowledgeError(f"sample draws from a sort or from rows, not from {domain}")
     base = yield compiler.compile(domain, scope, CLASSICAL)
-    if not isinstance(base.type, ElementType):
+    pool = base.type
+    if not isinstance(pool, _pools.Column):
         raise KnowledgeError(f"variables cannot range over {domain}; after 'in' stand rows or a field of a row")
-    pool = base.type.pool
     column = compiler.batch.column(pool.rows.name, pool.field)
     if column.lengths is None and column.values.ndim <= pool.level:
         raise KnowledgeError(f"variables cannot range over {domain}: its field holds one value per row")
     if column.lengths is not None:
         block.ragged.append((base, pool, len(group.names)))
+
+    def within(frame: Frame, rows: Any, places: Any) -> Any:
+        return rows * frame.run.column(pool.rows, pool.field).values.shape[pool.level] + places
+
     for name in group.names:
         base = block.current(base)
         if column.lengths is not None:
-            scope.names[name] = _element(ragged_list(block, base, pool, compiler.axis(name), base.type), pool, 1)
+            scope.names[name] = _ragged(block, base, pool, compiler.axis(name))
             continue
-        place = block.variable(compiler.axis(name), SequencePool(pool.rows, pool.field, pool.level), NUMBER)
-        args = [positions(block, base), positions(block, place)]
-        axes = union([a.axes for a in args])
-        ref = block.emit(("within", pool), _within(pool, [inserted(a.axes, axes) for a in args]), args, axes, NUMBER)
-        scope.names[name] = _element(ref, pool, pool.level + 1)
+        place = block.variable(compiler.axis(name), _pools.Sequence(pool.rows, pool.field, pool.level), NUMBER)
+        ref = block.broadcast(("within", pool), within, [block.positions(base), block.positions(place)], NUMBER)
+        scope.names[name] = ref.read_as(_pools.Column(pool.rows, pool.field, pool.level + 1))
 
 
-def _element(ref: Ref, pool: ColumnPool, level: int) -> Ref:
-    """A variable inside a sequence: an object, a value of a finite sort, or what its use makes of it."""
-    return ref.read_as(ElementType(ColumnPool(pool.rows, pool.field, level)))
+def _ragged(block: Block, base: Ref, pool: _pools.Column, axis: Axis) -> Ref:
+    """One entry per object of the structures at ``base``; the new variable."""
+
+    def make(frame: Frame, rows: Tensor) -> tuple[Tensor, ...]:
+        column = frame.run.column(pool.rows, pool.field)
+        assert column.lengths is not None and column.starts is not None
+        flat = rows.reshape(-1)
+        lengths = column.lengths[flat]
+        where = torch.repeat_interleave(lengths)
+        first = lengths.cumsum(0) - lengths
+        element = column.starts[flat][where] + torch.arange(len(where), device=rows.device) - first[where]
+        frame.sizes[axis] = len(where)
+        return (element, *unravel(where, list(rows.shape)))
+
+    made = block.emit(("ragged", axis), make, [block.positions(base)], (axis,))
+    element = block.emit(("element", axis), _part(0), [made], (axis,), pool)
+    _absorb(block, axis, base.axes, made, first=1)
+    return element
+
+
+def _absorb(block: Block, axis: Axis, axes: tuple[Axis, ...], made: Ref, first: int = 0) -> None:
+    """Put a list axis in the place of other axes."""
+    places = {
+        gone: block.emit(("place", axis, gone), _part(number), [made], (axis,))
+        for number, gone in enumerate(axes, first)
+    }
+    block.lists.append(Absorbed(axis, made, places))
+
+
+def _part(number: int) -> Callable[..., Any]:
+    return lambda frame, parts: parts[number]
+
+
+# --- guards -------------------------------------------------------------------------------------------------------
 
 
 def _conjuncts(compiler: Names, guard: Expr) -> list[Expr]:
@@ -177,10 +194,8 @@ def _conjuncts(compiler: Names, guard: Expr) -> list[Expr]:
         return [guard]
     pieces: list[list[Expr]] = []
     for child in guard.children:
-        same = (
-            pieces and compiler.free.names(child) == compiler.free.names(pieces[-1][0]) and compiler.free.total(child)
-        )
-        if same:
+        known = compiler.trees.look(child)
+        if pieces and known.total and known.names == compiler.trees.names(pieces[-1][0]):
             pieces[-1].append(child)
         else:
             pieces.append([child])
@@ -189,48 +204,92 @@ def _conjuncts(compiler: Names, guard: Expr) -> list[Expr]:
 
 def _guard(compiler: Names, guard: Expr, block: Block, scope: Scope) -> Task:
     test = Block(block, "guard")
-    ref = yield compiler.compile(guard, Scope(scope, test), CLASSICAL)
-    test.seal(Result(as_truth(guard, test, ref, compiler.batch, CLASSICAL)))
-    spread = None
-    if not test.reducer.axes:
-        gone = {a for absorbed in block.lists for a in absorbed.places}
-        spread = next((o.axis for o in block.own if o.axis not in gone), None)
-    axis = compiler.axis(f"[{guard}]" if compiler.free.size(guard) < 30 else "[guard]")
-    # The same guard elsewhere is the same list, if its values stand for the same axes in the same order.
+    test.seal(Result((yield compiler.truth(guard, Scope(scope, test), CLASSICAL))))
     inputs = [ref for ref, _ in test.inputs]
+    axis = compiler.axis(f"[{guard}]" if compiler.trees.look(guard).size < 30 else "[guard]")
+    # A guard that does not depend on any variable keeps or drops an axis as a whole.
+    spread = None if test.reducer.axes else next((o.axis for o in block.own if o.axis in block.axes), None)
+    axes = test.reducer.axes if spread is None else (spread,)
+    # The same guard elsewhere is the same list, if its values stand for the same axes in the same order.
     along = tuple([tuple([a in ref.axes for ref in inputs]) for a in test.reducer.axes])
     key = (guard, tuple([(ref.type, ref.dense) for ref in inputs]), along)
-    guard_list(block, test, axis, key, spread, _relation(compiler, guard, scope), _fixed(compiler, guard, scope))
+    relation = _relation(compiler, guard, scope)
+    fixed = _fixed(compiler, guard, scope) if spread is None else None
+    last = Last()
+
+    def make(frame: Frame, *values: Any) -> Task:
+        run, values, found = frame.run, values[: len(inputs)], None
+        tensors = [] if fixed is None else _tensors(run, fixed)
+        if frame.whole and spread is None:
+            found = run.find_list(key, values)
+        if found is None and fixed is not None:
+            found = last.find((run.device, values), tensors)
+        if found is None:
+            tuples = None if relation is None else run.table(relation[0], CLASSICAL)
+            if relation is not None and isinstance(tuples, Sparse):
+                found = _tuples(frame, tuples, relation[1], axes)
+            else:
+                truth = yield run_block(test, run, values, frame.sizes)
+                sizes = [frame.sizes[a] for a in axes]
+                found = unravel(truth.expand(sizes).reshape(-1).nonzero().squeeze(1), sizes)
+            if frame.whole and fixed is not None:
+                last.keep((run.device, values), tensors, found)
+            if frame.whole and spread is None:
+                run.keep_list(key, values, found)
+        frame.sizes[axis] = len(found[0])
+        return found
+
+    # The position makes the list follow the axis from tile to tile.
+    args = inputs if spread is None else [*inputs, block.position(spread)]
+    _absorb(block, axis, axes, block.emit(("list", axis), make, args, (axis,), suspends=True))
+
+
+def _tensors(run: Run, relations: list[str]) -> list[Tensor]:
+    return [m.tensor for m in [run.batch.meaning(name) for name in relations] if isinstance(m, Table)]
+
+
+def _tuples(frame: Frame, table: Sparse, variables: list[Ref], axes: tuple[Axis, ...]) -> tuple[Tensor, ...]:
+    """The tuples of a relation that lie in this tile, as places along the axes of their variables."""
+    places = unravel(table.keys, table.shape)
+    runs = [frame.regs[v.slot] for v in variables]
+    inside = torch.ones_like(table.keys, dtype=torch.bool)
+    for place, run in zip(places, runs, strict=True):
+        inside &= (place >= run.start) & (place < run.stop)
+    at = inside.nonzero().squeeze(1)
+    by_axis = {
+        v.axes[0]: place.index_select(0, at) - run.start for v, place, run in zip(variables, places, runs, strict=True)
+    }
+    return tuple([by_axis[a] for a in axes])
 
 
 def _relation(compiler: Names, guard: Expr, scope: Scope) -> tuple[Source, list[Ref]] | None:
-    """A guard that is a listed relation between different variables, each along an axis of its own."""
+    """A guard that is a listed relation between different variables, each along an axis of its own.
+
+    Its list of tuples need not be searched for.
+    """
     if not isinstance(guard, Call) or not guard.children or guard.name not in compiler.batch.signature.predicates:
         return None
     if not isinstance(compiler.batch.meaning(guard.name), Named):
         return None
-    variables: list[Ref] = []
+    if not all(isinstance(arg, Name) and scope.binds(arg.name) for arg in guard.children):
+        return None
+    variables = [compiler.name(arg.name, scope) for arg in guard.children if isinstance(arg, Name)]
     pools: list[Pool] = []
-    for arg in guard.children:
-        if not isinstance(arg, Name) or not scope.binds(arg.name):
-            return None
-        ref = compiler.name(arg.name, scope)
+    for ref in variables:
         match ref.type:
-            case ObjectType(pool=SortPool() as pool):
+            case _pools.Object(pool=_pools.Sort() as pool) | (_pools.Finite() as pool) if ref.dense:
                 pools.append(pool)
-            case FiniteType(sort=sort):
-                pools.append(FinitePool(sort))
-            case _:
-                return None
-        variables.append(ref)
-    if not all(v.dense for v in variables) or len({v.axes for v in variables}) < len(variables):
+    if len(pools) < len(variables) or len({v.axes for v in variables}) < len(variables):
         return None
     return Source(guard.name, tuple(pools), "truth"), variables
 
 
 def _fixed(compiler: Names, guard: Expr, scope: Scope) -> list[str] | None:
     """The relations in a guard that consists of nothing but connectives, comparisons, and tensors of the interpretation
-    applied to variables; None for other guards."""
+    applied to variables; None for other guards.
+
+    As long as the tensors bound to them and the number of objects stay what they are, so does the list.
+    """
     found: dict[str, None] = {}
     for node in postorder(guard):
         match node:
@@ -253,14 +312,6 @@ def _is_plain(compiler: Names, name: str, scope: Scope) -> bool:
         return known_constant(compiler.batch, name) is not None
     ref = compiler.name(name, scope)
     match ref.type:
-        case ObjectType(pool=SortPool()) | FiniteType():
+        case _pools.Object(pool=_pools.Sort()) | _pools.Finite():
             return ref.dense
     return False
-
-
-def _within(pool: ColumnPool, dims: list[tuple[int, ...]]) -> Any:
-    def within(frame: Frame, *values: Any) -> Any:
-        rows, places = align(values, dims)
-        return rows * frame.run.column(pool.rows, pool.field).values.shape[pool.level] + places
-
-    return within

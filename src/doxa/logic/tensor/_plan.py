@@ -1,28 +1,29 @@
-"""Plans: formulas compiled for an interpretation, an algebra and a schema of data, to be run on batch after batch."""
+"""Plans: formulas compiled for an interpretation, an algebra and a schema of data, to be run on batch after batch.
+
+:func:`truth` is what they are for without an algebra of one's own: classical truth.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from doxa._cache import Same
 from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic.bind._interpretation import Batch, Interpretation, row_names
 from doxa.logic.syntax._kb import Axiom, KnowledgeBase
-from doxa.logic.syntax._tree import Expr, as_formula
-from doxa.logic.tensor._algebra import Algebra
-from doxa.logic.tensor._classical import CLASSICAL, Classical
+from doxa.logic.syntax._tree import Expr, Not, as_formula
+from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Classical
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._free import Free
+from doxa.logic.tensor._execute import drive
 from doxa.logic.tensor._root import Root, formula_root, stacked_root
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._task import Task, drive
-from doxa.logic.tensor._trace import Trace
+from doxa.logic.tensor._run_data import Trace
 from doxa.logic.tensor._traced import Traced
-
-__all__ = ["CHUNK", "STACK", "Program", "TensorPlan", "formulas_of"]
 
 CHUNK = 2**22
 """The most elements that one intermediate tensor has, unless a table or the result itself is larger."""
@@ -33,42 +34,28 @@ STACK = 16
 class Program:
     """Formulas compiled for one schema of data."""
 
-    def __init__(
-        self,
-        formulas: Sequence[tuple[str, Expr]],
-        batch: Batch,
-        algebra: Algebra,
-        *,
-        stack: int = STACK,
-        keep: tuple[str, ...] = (),
-        compile: bool = False,
-    ) -> None:
+    def __init__(self, plan: TensorPlan, batch: Batch) -> None:
+        formulas, algebra, stack = plan.formulas, plan.algebra, plan.stack
         expressions = [f for _, f in formulas]
-        compiler = Compiler(batch, Free(batch.signature, expressions), stack=stack)
+        compiler = Compiler(batch, expressions, stack=stack)
         self.needs = compiler.needs
         self.classical = isinstance(algebra, Classical)
         self.roots: list[Root] = []
-        alone = list(range(len(formulas)))
-        if len(formulas) >= stack:
-            single, stacks = compiler.shapes.stacked(expressions, stack)
-            for group in stacks:
-                root = Root([formulas[m][0] for m in group.members], group.members)
-                self._compile(root, stacked_root(compiler, root, group, algebra))
-            known = {id(e) for e in single}
-            alone = [i for i, e in enumerate(expressions) if id(e) in known]
-        for number in alone:
-            name, formula = formulas[number]
-            root = Root([name], [number])
-            self._compile(root, formula_root(compiler, root, formula, algebra, keep))
-        self.traced = Traced(self.roots) if compile else None
+        # Few formulas are not even looked at for that.
+        alone, stacks = compiler.trees.stacked(expressions if len(formulas) >= stack else (), stack)
+        for group in stacks:
+            root = self._root([formulas[m][0] for m in group.members], group.members)
+            with located(root.names):
+                drive(stacked_root(compiler, root, group, algebra))
+        for number in sorted(alone) if stacks else range(len(formulas)):
+            root = self._root([formulas[number][0]], [number])
+            with located(root.names):
+                drive(formula_root(compiler, root, expressions[number], algebra, plan.keep))
+        self.traced = Traced(self.roots) if plan.compile else None
 
-    def _compile(self, root: Root, task: Task) -> None:
-        """Compile, naming the axiom in an error."""
-        try:
-            drive(task)
-        except (BindingError, KnowledgeError) as error:
-            raise _located(root, error) from error
-        self.roots.append(root)
+    def _root(self, names: list[str], members: list[int]) -> Root:
+        self.roots.append(Root(names, members))
+        return self.roots[-1]
 
     def run(
         self,
@@ -78,9 +65,9 @@ class Program:
         generator: torch.Generator | None,
         trace: Trace | None = None,
         checkpoint: bool = False,
+        samples: dict[Any, Tensor] | None = None,
     ) -> list[tuple[Root, Any]]:
-        """The value of each root on a batch."""
-        run = Run(batch, self.needs, chunk=chunk, generator=generator, trace=trace, checkpoint=checkpoint)
+        run = Run(batch, self.needs, chunk, generator, trace, checkpoint, {} if samples is None else samples)
         for name in self.needs.constants:
             batch.index_of(name)  # which complains about one that lies outside these data
         values = []
@@ -90,13 +77,8 @@ class Program:
             for root in self.roots:
                 if trace is not None:
                     trace.root(root.names)
-                if root in ready:
-                    values.append((root, ready[root]))
-                    continue
-                try:
-                    values.append((root, root.value(run)))
-                except (BindingError, KnowledgeError) as error:
-                    raise _located(root, error) from error
+                with located(root.names):
+                    values.append((root, ready[root] if root in ready else root.value(run)))
         return values
 
 
@@ -107,14 +89,11 @@ class TensorPlan:
         what: a formula, an axiom, a knowledge base, or a list of named formulas.
         interpretation: the meaning of its symbols.
         algebra: what truth values are; classical unless said otherwise.
-        chunk: intermediate tensors have at most this many elements; larger frames are cut into tiles. Tables of
-            symbols and results may be larger.
+        chunk: intermediate tensors have at most this many elements; larger frames are cut into tiles.
         stack: so many formulas that differ only in constants are evaluated as one.
         keep: variables of the outermost ``forall`` to keep as axes of the result instead of folding them.
-        compile: hand what the formulas do with their tables to ``torch.compile``, which fuses it and then needs no
-            chunks. It takes a while for each new number of objects. Guards, rows and listed relations run as usual.
-        checkpoint: when a frame is cut into tiles, let the backward pass compute each tile again instead of keeping all
-            of them, so that its memory is bounded by the chunk too.
+        compile: hand what the formulas do with their tables to ``torch.compile``, except where data decide.
+        checkpoint: let the backward pass compute each tile again instead of keeping all of them.
 
     Calling it on data gives the truth value: a tensor with an axis per kept or free variable, or one value per axiom.
 
@@ -165,7 +144,6 @@ class TensorPlan:
         return self.run(self.interpretation.read(data, self.rows), generator)
 
     def program(self, batch: Batch) -> Program:
-        """The program for data of this schema."""
         found = self._programs.get(batch.schema)
         if found is None and torch.compiler.is_compiling():
             raise ConfigError(
@@ -173,14 +151,20 @@ class TensorPlan:
                 "before the compiled function"
             )
         if found is None:
-            found = Program(self.formulas, batch, self.algebra, stack=self.stack, keep=self.keep, compile=self.compile)
+            found = Program(self, batch)
             self._programs[batch.schema] = found
         return found
 
-    def run(self, batch: Batch, generator: torch.Generator | None = None, trace: Trace | None = None) -> Tensor:
-        """The value on data that are already read."""
-        program = self.program(batch)
-        values = program.run(batch, chunk=self.chunk, generator=generator, trace=trace, checkpoint=self.checkpoint)
+    def run(
+        self,
+        batch: Batch,
+        generator: torch.Generator | None = None,
+        trace: Trace | None = None,
+        samples: dict[Any, Tensor] | None = None,
+    ) -> Tensor:
+        """The value on data that are already read. Plans of formulas that draw the same batches share ``samples``."""
+        how: Any = {"chunk": self.chunk, "checkpoint": self.checkpoint}
+        values = self.program(batch).run(batch, generator=generator, trace=trace, samples=samples, **how)
         if self.one:
             value: Tensor = values[0][1]
             return value
@@ -220,6 +204,69 @@ def formulas_of(what: Expr | Axiom | KnowledgeBase | Sequence[tuple[str, Expr]])
     raise TypeError(f"wanted a formula, an axiom or a knowledge base, got {type(what).__name__}")
 
 
-def _located(root: Root, error: BindingError | KnowledgeError) -> BindingError | KnowledgeError:
-    more = f" (or one of {len(root.names)} axioms like it)" if len(root.names) > 1 else ""
-    return type(error)(f"axiom {root.names[0]!r}{more}: {error}" if root.names[0] != "the formula" else str(error))
+@contextmanager
+def located(names: Sequence[str]) -> Iterator[None]:
+    """Put the name of the axiom in front of an error."""
+    try:
+        yield
+    except (BindingError, KnowledgeError) as error:
+        if names[0] == "the formula":
+            raise
+        more = f" (or one of {len(names)} axioms like it)" if len(names) > 1 else ""
+        raise type(error)(f"axiom {names[0]!r}{more}: {error}") from error
+
+
+def truth(
+    what: Expr | Axiom | KnowledgeBase,
+    interpretation: Interpretation,
+    /,
+    *,
+    keep: str | Sequence[str] = (),
+    generator: torch.Generator | None = None,
+    chunk: int = CHUNK,
+    **data: Any,
+) -> Tensor:
+    """Is it true? Networks say what they think most likely; every quantifier ranges over all its objects.
+
+    Args:
+        what: a formula, an axiom, or a knowledge base (is every axiom true, and does every fact hold?).
+        interpretation: the meaning of the symbols.
+        keep: variables of the outermost ``forall`` to keep as axes of the result, such as the rows of the data.
+        generator: draws the batches of ``sample``.
+        chunk: intermediate tensors have at most this many elements.
+        data: objects of open sorts and rows, by name.
+
+    Returns:
+        A Boolean tensor: one value, or one per object of each kept variable, and of each free variable of the formula.
+
+    >>> from doxa.logic import Function, KnowledgeBase, Sort, forall, logits, variables, within
+    >>> Digit = Sort.range("Digit", 0, 9)
+    >>> digit = Function("digit", (Sort("Image"),), Digit)
+    >>> (p,) = variables("p")
+    >>> total = digit(p.field("left")) + digit(p.field("right"))
+    >>> kb = KnowledgeBase(sums=forall(within("pairs", p))(total.eq(p.field("sum"))))
+    >>> sees = Interpretation(kb, digit=logits(lambda image: image))  # these images are their own logits
+    >>> images = torch.eye(10)[[3, 4, 5, 6]]
+    >>> pairs = dict(left=images[:2], right=images[2:], sum=torch.tensor([8, 11]))
+    >>> truth(kb, sees, pairs=pairs)
+    tensor(False)
+    >>> truth(kb["sums"], sees, keep="p", pairs=pairs)
+    tensor([ True, False])
+    """
+    key = (what if isinstance(what, Expr) else Same(what), chunk, keep if isinstance(keep, str) else tuple(keep))
+    plan: TensorPlan = interpretation.plans.find(key, lambda: TensorPlan(what, interpretation, chunk=chunk, keep=keep))
+    batch = interpretation.read(data, plan.rows)
+    value = plan.run(batch, generator)
+    if not isinstance(what, KnowledgeBase):
+        return value
+    if what.facts:
+        facts: TensorPlan = interpretation.plans.find(
+            ("facts", *key), lambda: TensorPlan(fact_formulas(what), interpretation, chunk=chunk)
+        )
+        value = torch.cat([value, facts.run(batch, generator)])
+    return value.all()
+
+
+def fact_formulas(kb: KnowledgeBase) -> list[tuple[str, Expr]]:
+    """The facts as formulas: atoms that are true, and negated ones."""
+    return [(str(f), f.atom if f.label else Not(f.atom)) for f in kb.facts]

@@ -16,27 +16,22 @@ from torch import Tensor
 
 from doxa.logic.bind._bindings import Returns
 from doxa.logic.bind._interpretation import Batch, Interpretation
-from doxa.logic.bind._meanings import Named, is_draw
+from doxa.logic.bind._meanings import is_draw, is_exclusive
 from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._symbols import INT, Function
+from doxa.logic.syntax._symbols import INT, Function, Sort
 from doxa.logic.syntax._tree import Call, Expr, Field, Name
-from doxa.logic.tensor._algebra import Kind
-from doxa.logic.tensor._atoms import apply
+from doxa.logic.tensor import _pools
+from doxa.logic.tensor._algebra import Classical, Kind
+from doxa.logic.tensor._atoms import Application, symbol_of
 from doxa.logic.tensor._block import Frame, Result, Scope
-from doxa.logic.tensor._classical import Classical
 from doxa.logic.tensor._compile import Compiler
+from doxa.logic.tensor._execute import Task, drive
 from doxa.logic.tensor._frame import pool_of
-from doxa.logic.tensor._free import Free
 from doxa.logic.tensor._index import take
-from doxa.logic.tensor._lookup import positions
 from doxa.logic.tensor._plan import CHUNK
-from doxa.logic.tensor._pools import Needs
 from doxa.logic.tensor._root import Root
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._task import Task, drive
-from doxa.logic.tensor._types import FinitePool, FiniteType, FunctionPool, ObjectType
-
-__all__ = ["Reading", "readings"]
+from doxa.logic.tensor._run_data import Needs
 
 
 @dataclass(frozen=True)
@@ -75,7 +70,12 @@ def readings(
     >>> found.values.shape, found.returns
     (torch.Size([3, 10]), 'log_prob')
     """
-    rows = {_rows(s): {f"a{i}": column for i, column in columns.items()} for s, columns in asked.items() if columns}
+    known = interpretation.kb.signature
+    rows: dict[str, dict[str, Tensor]] = {}
+    for symbol, columns in asked.items():
+        if columns:
+            sorts = (known.predicates.get(symbol) or known.functions[symbol]).sorts
+            rows[_rows(symbol)] = {_field(sorts[i], i): column for i, column in columns.items()}
     batch = interpretation.read({**data, **rows}, rows)
     needs, roots = interpretation.plans.find(
         ("readings", tuple(asked), batch.schema), lambda: _compiled(batch, list(asked))
@@ -88,25 +88,28 @@ def _rows(symbol: str) -> str:
     return f"arguments of {symbol}"
 
 
+def _field(sort: Sort, argument: int) -> str:
+    return f"{sort.name}[{argument}]"
+
+
 def _reading(batch: Batch, symbol: str, value: Any) -> Reading:
     meaning = batch.meaning(symbol)
     values = torch.as_tensor(value)
     if isinstance(meaning.symbol, Function) and meaning.symbol.result == INT and not values.is_floating_point():
         values = values.long()
-    exclusive = not isinstance(meaning, Named) and meaning.exclusive
-    drawn = meaning.returns == "logit" and (is_draw(meaning) or exclusive)
-    return Reading(values, "log_prob" if drawn else meaning.returns)
+    return Reading(values, "log_prob" if meaning.returns == "logit" and is_exclusive(meaning) else meaning.returns)
 
 
 def _compiled(batch: Batch, symbols: list[str]) -> tuple[Needs, dict[str, Root]]:
-    declared = [batch.signature.predicates.get(s) or batch.signature.functions[s] for s in symbols]
     calls: list[Call] = []
-    for symbol in declared:
+    for name in symbols:
+        symbol = batch.signature.predicates.get(name) or batch.signature.functions[name]
+        named = enumerate(symbol.sorts)
         args: list[Expr] = [
-            Field(Name("a"), f"a{i}") if sort.values is None else Name(f"v{i}") for i, sort in enumerate(symbol.sorts)
+            Field(Name("a"), _field(sort, i)) if sort.values is None else Name(f"v{i}") for i, sort in named
         ]
-        calls.append(Call(symbol.name, tuple(args)))
-    compiler = Compiler(batch, Free(batch.signature, calls), stack=1 << 62)
+        calls.append(Call(name, tuple(args)))
+    compiler = Compiler(batch, calls, stack=1 << 62)
     roots = {symbol: Root([symbol], [i]) for i, symbol in enumerate(symbols)}
     for call, root in zip(calls, roots.values(), strict=True):
         drive(_compile(compiler, root, call))
@@ -116,23 +119,25 @@ def _compiled(batch: Batch, symbols: list[str]) -> tuple[Needs, dict[str, Root]]
 def _compile(compiler: Compiler, root: Root, call: Call) -> Task:
     batch, block = compiler.batch, root.block
     scope = Scope(None, block)
-    symbol = batch.signature.predicates.get(call.name) or batch.signature.functions[call.name]
+    symbol = symbol_of(call, batch)
     if any(sort.values is None for sort in symbol.sorts):
         pool, kind = pool_of(compiler, Group(("a",), domain=Name(_rows(call.name))))
         scope.names["a"] = root.variable(compiler.axis("a"), pool, kind)
     for i, sort in enumerate(symbol.sorts):
         if sort.values is not None:
-            scope.names[f"v{i}"] = root.variable(compiler.axis(f"v{i}"), FinitePool(sort), FiniteType(sort))
+            scope.names[f"v{i}"] = root.variable(compiler.axis(f"v{i}"), _pools.Finite(sort), _pools.Finite(sort))
     args = []
     for child in call.children:
         ref = yield compiler.compile(child, scope, _RAW)
         args.append(ref)
     value = None
     if isinstance(symbol, Function) and is_draw(batch.meaning(call.name)):
-        value = root.variable(compiler.axis("value"), FinitePool(symbol.result), FiniteType(symbol.result))
-    found = positions(block, apply(call, block, args, batch, compiler.needs, _RAW, value=value, defined=False))
+        values = _pools.Finite(symbol.result)
+        value = root.variable(compiler.axis("value"), values, values)
+    application = Application(call, block, batch, compiler.needs, _RAW, value)
+    found = block.positions(application.result(args, defined=False))
     match found.type:
-        case ObjectType(pool=FunctionPool(name=name, pools=pools)):
+        case _pools.Object(pool=_pools.Function(name=name, pools=pools)):
 
             def features(frame: Frame, at: Tensor | int) -> Tensor:
                 return take(frame.run.features_of(name, pools), [torch.as_tensor(at)])

@@ -9,38 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.bind._interpretation import Batch, Interpretation
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._tree import Expr, Implies
+from doxa.logic.tensor import _pools
+from doxa.logic.tensor._algebra import CLASSICAL
 from doxa.logic.tensor._block import Block, Frame, Reducer, Scope
-from doxa.logic.tensor._classical import CLASSICAL
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._execute import run_block
+from doxa.logic.tensor._execute import Task, drive, run_block
 from doxa.logic.tensor._frame import frame
-from doxa.logic.tensor._free import Free
-from doxa.logic.tensor._lookup import expand_dims
-from doxa.logic.tensor._plan import CHUNK, TensorPlan
+from doxa.logic.tensor._index import spread
+from doxa.logic.tensor._plan import CHUNK, TensorPlan, fact_formulas, located
+from doxa.logic.tensor._pools import Axis, Ref, union
 from doxa.logic.tensor._root import outermost
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._task import Task, drive
-from doxa.logic.tensor._terms import as_truth
-from doxa.logic.tensor._truth import fact_formulas
-from doxa.logic.tensor._types import (
-    Axis,
-    ColumnPool,
-    ElementType,
-    FiniteType,
-    ObjectType,
-    Ref,
-    RowType,
-    SamplePool,
-    SortPool,
-    inserted,
-    union,
-)
-
-__all__ = ["AxiomReport", "SatisfactionReport", "satisfaction"]
 
 
 @dataclass(frozen=True)
@@ -108,8 +90,7 @@ class SatisfactionReport:
         for a in self.axioms:
             share = f"{a.rate:.0%}" if a.rate in (0.0, 1.0) else f"{min(max(a.rate, 0.01), 0.99):.0%}"
             active = "" if a.active is None else f"{a.active} of {a.instances}"
-            shown = ["; ".join([", ".join([f"{k} = {v}" for k, v in violation.items()])]) for violation in a.violations]
-            note = "; ".join([s or "-" for s in shown])
+            note = "; ".join([", ".join([f"{k} = {v}" for k, v in found.items()]) or "-" for found in a.violations])
             left = a.instances - a.holds - len(a.violations)
             if left and a.violations:
                 note += f"; {left} more"
@@ -157,86 +138,55 @@ def satisfaction(
     axiom   holds       antecedent true  violated by
     health  2 of 3  67%          2 of 3  x = bob
     """
-    with torch.no_grad():
-        return _report(kb, interpretation, interpretation.read(data), examples, chunk, generator)
-
-
-def _report(
-    kb: KnowledgeBase,
-    interpretation: Interpretation,
-    batch: Batch,
-    examples: int,
-    chunk: int,
-    generator: torch.Generator | None,
-) -> SatisfactionReport:
     formulas = [(a.name, a.formula) for a in kb.axioms]
-    surveyed = [(name, f) for name, f in formulas if outermost(f)[0]]
     plain = [(name, f) for name, f in formulas if not outermost(f)[0]]
-    found = {r.name: r for r in _survey(surveyed, batch, examples, chunk, generator)}
-    found |= {r.name: r for r in _plain(plain, interpretation, batch, chunk, generator)}
+    rules = [(name, f.children[0]) for name, f in plain if isinstance(f, Implies)]
+    facts = fact_formulas(kb)
+    with torch.no_grad():
+        batch = interpretation.read(data)
+        surveyed = [(name, f) for name, f in formulas if outermost(f)[0]]
+        found = {r.name: r for r in _survey(surveyed, batch, examples, chunk, generator)}
+        # Axioms without an outermost forall have one instance each; there may be very many of them.
+        together = TensorPlan([*plain, *rules, *facts], interpretation, chunk=chunk)
+        values = iter(together.run(batch, generator).tolist())
+    held = {name: next(values) for name, _ in plain}
+    active = {name: int(next(values)) for name, _ in rules}
+    for name, holds in held.items():
+        found[name] = AxiomReport(name, 1, int(holds), active.get(name), () if holds else ({},))
     reports = [found[name] for name, _ in formulas]
-    if kb.facts:
-        facts = fact_formulas(kb)
-        holds = TensorPlan(facts, interpretation, chunk=chunk).run(batch, generator).tolist()
-        wrong: list[dict[str, str | int]] = [
-            {"fact": name.removeprefix("fact ")} for (name, _), held in zip(facts, holds, strict=True) if not held
-        ]
-        reports.append(AxiomReport("facts", len(facts), sum(holds), None, tuple(wrong[:examples])))
+    if facts:
+        wrong = [name.removeprefix("fact ") for (name, _), holds in zip(facts, values, strict=True) if not holds]
+        shown: list[dict[str, str | int]] = [{"fact": name} for name in wrong[:examples]]
+        reports.append(AxiomReport("facts", len(facts), len(facts) - len(wrong), None, tuple(shown)))
     return SatisfactionReport(tuple(reports))
-
-
-def _plain(
-    formulas: list[tuple[str, Expr]],
-    interpretation: Interpretation,
-    batch: Batch,
-    chunk: int,
-    generator: torch.Generator | None,
-) -> list[AxiomReport]:
-    """Axioms without an outermost ``forall`` have one instance each; there may be very many of them."""
-    rules = [(name, f.children[0]) for name, f in formulas if isinstance(f, Implies)]
-    values = TensorPlan([*formulas, *rules], interpretation, chunk=chunk).run(batch, generator).tolist()
-    active = {name: int(v) for (name, _), v in zip(rules, values[len(formulas) :], strict=True)}
-    return [
-        AxiomReport(name, 1, int(held), active.get(name), () if held else ({},))
-        for (name, _), held in zip(formulas, values, strict=False)
-    ]
 
 
 def _survey(
     formulas: list[tuple[str, Expr]], batch: Batch, examples: int, chunk: int, generator: torch.Generator | None
 ) -> list[AxiomReport]:
     """Count the instances of universally quantified axioms; networks run once for all of them."""
-    compiler = Compiler(batch, Free(batch.signature, [f for _, f in formulas]), stack=16)
+    compiler = Compiler(batch, [f for _, f in formulas], stack=16)
     blocks = []
     for name, formula in formulas:
-        block = Block(None, name)
-        _attempt(name, _compile(compiler, formula, block, examples))
-        blocks.append((name, block))
+        blocks.append(Block(None, name))
+        with located([name]):
+            drive(_compile(compiler, formula, blocks[-1], examples))
     run = Run(batch, compiler.needs, chunk=chunk, generator=generator)
     found = []
-    for name, block in blocks:
-        instances, holds, active, violations = _attempt(name, run_block(block, run, [], {}))
-        found.append(AxiomReport(name, instances, holds, active, tuple(violations)))
+    for block, (name, _) in zip(blocks, formulas, strict=True):
+        with located([name]):
+            found.append(AxiomReport(name, *drive(run_block(block, run, [], {}))))
     return found
-
-
-def _attempt(name: str, task: Task) -> Any:
-    try:
-        return drive(task)
-    except (BindingError, KnowledgeError) as error:
-        raise type(error)(f"axiom {name!r}: {error}") from error
 
 
 def _compile(compiler: Compiler, formula: Expr, block: Block, examples: int) -> Task:
     levels, body = outermost(formula)
     scope = Scope(None, block)
     yield frame(compiler, block, scope, levels)
-    ref = yield compiler.compile(body, scope, CLASSICAL)
-    truth = as_truth(body, block, ref, compiler.batch, CLASSICAL)
+    truth = yield compiler.truth(body, scope, CLASSICAL)
     rule = None
     if isinstance(body, Implies):
-        ref = yield compiler.compile(body.children[0], scope, CLASSICAL)
-        rule = as_truth(body.children[0], block, ref, compiler.batch, CLASSICAL)
+        rule = yield compiler.truth(body.children[0], scope, CLASSICAL)
     variables = [(name, compiler.name(name, scope)) for groups, _ in levels for g in groups for name in g.names]
     block.seal(_Survey(block, truth, rule, dict(variables), examples))
 
@@ -245,59 +195,43 @@ class _Survey(Reducer):
     """Counts instances, those that hold and those that are active, and names the first that do not hold."""
 
     def __init__(self, block: Block, body: Ref, rule: Ref | None, variables: dict[str, Ref], examples: int) -> None:
-        gone = {a for absorbed in block.lists for a in absorbed.places}
-        axes = [o.axis for o in block.own] + [absorbed.list for absorbed in block.lists]
-        self.all = union([tuple([a for a in axes if a not in gone])])
+        self.all = union([block.axes])
         self.axes: tuple[Axis, ...] = ()
         self.body, self.rule, self.variables, self.examples = body, rule, variables, examples
         self.refs = (body, *([rule] if rule is not None else []), *variables.values())
 
-    def tile(self, frame: Frame) -> tuple[int, int, int | None, list[dict[str, str | int]]]:
-        total = 1
-        for axis in self.all:
-            total *= frame.sizes[axis]
-        holds = self._count(frame, self.body)
-        active = None if self.rule is None else self._count(frame, self.rule)
-        violations = self._violations(frame) if holds < total and self.examples else []
-        return total, holds, active, violations
+    def tile(self, frame: Frame) -> tuple[int, int, int | None, tuple[dict[str, str | int], ...]]:
+        holds = self._spread(frame, self.body)
+        active = None if self.rule is None else int(self._spread(frame, self.rule).sum())
+        found = (~holds).nonzero()[: self.examples].tolist() if self.examples else []
+        places = [dict(zip(self.all, where, strict=True)) for where in found]
+        violations = tuple([{n: _entry(frame, ref, at) for n, ref in self.variables.items()} for at in places])
+        return holds.numel(), int(holds.sum()), active, violations
 
     def _spread(self, frame: Frame, ref: Ref) -> Tensor:
-        value: Tensor = frame.regs[ref.slot]
-        return expand_dims(value, inserted(ref.axes, self.all)).expand([frame.sizes[a] for a in self.all])
-
-    def _count(self, frame: Frame, ref: Ref) -> int:
-        return int(self._spread(frame, ref).sum())
-
-    def _violations(self, frame: Frame) -> list[dict[str, str | int]]:
-        found = (~self._spread(frame, self.body)).nonzero()[: self.examples].tolist()
-        places = [dict(zip(self.all, where, strict=True)) for where in found]
-        return [{n: _entry(frame, ref, at) for n, ref in self.variables.items()} for at in places]
+        return spread(frame.regs[ref.slot], ref.axes, self.all, frame.sizes)
 
     def merge(self, a: Any, b: Any) -> Any:
         active = None if a[2] is None else a[2] + b[2]
         return a[0] + b[0], a[1] + b[1], active, (a[3] + b[3])[: self.examples]
 
-    def finish(self, frame: Frame, total: Any) -> Any:
-        return total
-
 
 def _entry(frame: Frame, ref: Ref, at: dict[Axis, int]) -> str | int:
-    """The object that a variable stands for in one instance."""
     value = frame.regs[ref.slot]
     place = value.start + at[ref.axes[0]] if isinstance(value, slice) else int(value[tuple([at[a] for a in ref.axes])])
     run = frame.run
     match ref.type:
-        case FiniteType(sort=sort):
+        case _pools.Finite(sort=sort):
             return (sort.values or ())[place]
-        case RowType(pool=pool):
+        case _pools.Rows() as pool:
             place = place if pool.sample is None else int(run.sampled(pool)[place])
             return f"{pool.name}#{place}"
-        case ObjectType(sort=name, pool=SamplePool() as pool):
+        case _pools.Object(sort=name, pool=_pools.Sample() as pool):
             return _object(run, name, int(run.sampled(pool)[place]))
-        case ObjectType(sort=name, pool=SortPool()):
+        case _pools.Object(sort=name, pool=_pools.Sort()):
             return _object(run, name, place)
-        case ElementType(pool=pool):
-            return f"{pool.rows.name}.{pool.field}#{_local(run, pool, place)}"
+        case _pools.Column() as pool:
+            return f"{pool}#{_local(run, pool, place)}"
     return place
 
 
@@ -306,7 +240,7 @@ def _object(run: Run, sort: str, place: int) -> str:
     return f"{sort}#{place}" if names is None else names[place]
 
 
-def _local(run: Run, pool: ColumnPool, place: int) -> str:
+def _local(run: Run, pool: _pools.Column, place: int) -> str:
     """Row and place in the row, such as ``3[0]``."""
     column = run.column(pool.rows, pool.field)
     if column.starts is not None and column.lengths is not None:

@@ -9,47 +9,18 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
+from doxa.logic.bind._checks import dtype_of, has_values, shape_of
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.bind._meanings import position
-from doxa.logic.bind._universe import has_values
+from doxa.logic.bind._meanings import low_of, position
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.syntax._symbols import INT, REAL, Sort
 from doxa.logic.syntax._tree import Arith, Expr, Field, Index
+from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
 from doxa.logic.tensor._index import entries, take
-from doxa.logic.tensor._lookup import align, positions
-from doxa.logic.tensor._pools import low_of
-from doxa.logic.tensor._types import (
-    NUMBER,
-    TRUTH,
-    ColumnPool,
-    ElementType,
-    FiniteType,
-    NumberType,
-    ObjectType,
-    OwnPool,
-    Ref,
-    RowType,
-    SamplePool,
-    SortPool,
-    Type,
-    inserted,
-    union,
-)
-
-__all__ = [
-    "arithmetic",
-    "as_finite",
-    "as_number",
-    "as_object",
-    "as_truth",
-    "compare",
-    "constant",
-    "field",
-    "index",
-    "known_constant",
-]
+from doxa.logic.tensor._pools import NUMBER, TRUTH, Ref, Type
+from doxa.logic.tensor._run import Run
 
 
 def known_constant(batch: Batch, name: str) -> tuple[int, Type] | None:
@@ -58,7 +29,7 @@ def known_constant(batch: Batch, name: str) -> tuple[int, Type] | None:
     declared = signature.constants.get(name)
     if declared is None:
         sort = signature.value_sorts.get(name)
-        return None if sort is None else (position(sort, name, name), FiniteType(sort))
+        return None if sort is None else (position(sort, name, name), _pools.Finite(sort))
     sort = declared.sort
     if sort in (INT, REAL):
         return None
@@ -68,10 +39,10 @@ def known_constant(batch: Batch, name: str) -> tuple[int, Type] | None:
             raise BindingError(
                 f"the constant {name}: {sort.name} has no value; bind it: Interpretation(kb, {name}=...)"
             )
-        return fixed.index, FiniteType(sort)
+        return fixed.index, _pools.Finite(sort)
     if sort.name in batch.given and fixed is not None and fixed.tensor is not None:
-        return batch.own_constants(sort.name).index(name), ObjectType(sort.name, OwnPool(sort.name))
-    return batch.index_of(name), ObjectType(sort.name, SortPool(sort.name))
+        return batch.own_constants(sort.name).index(name), _pools.Object(sort.name, _pools.Own(sort.name))
+    return batch.index_of(name), _pools.Object(sort.name, _pools.Sort(sort.name))
 
 
 def constant(block: Block, batch: Batch, name: str) -> Ref | None:
@@ -90,31 +61,25 @@ def constant(block: Block, batch: Batch, name: str) -> Ref | None:
 
 def field(node: Field, base: Ref, batch: Batch) -> Ref:
     """``p.left``: the same position, in a field of the rows."""
-    if not isinstance(base.type, RowType):
+    if not isinstance(base.type, _pools.Rows):
         raise KnowledgeError(f"{node}: only data rows have fields, and {node.children[0]} is no row")
-    batch.column(base.type.pool.name, node.name)
-    pool = ColumnPool(base.type.pool, node.name, 1)
-    return base.read_as(ElementType(pool))
+    batch.column(base.type.name, node.name)
+    return base.read_as(_pools.Column(base.type, node.name, 1))
 
 
 def index(node: Index, block: Block, base: Ref, place: Ref, batch: Batch) -> Ref:
     """``p.digits[i]``: element i of a sequence, as a position in all sequences of the field together."""
-    if not isinstance(base.type, ElementType):
+    pool = base.type
+    if not isinstance(pool, _pools.Column):
         raise KnowledgeError(f"{node}: only fields of data rows have indices")
-    pool = base.type.pool
     column = batch.column(pool.rows.name, pool.field)
     ragged = column.lengths is not None
     if (ragged and pool.level != 1) or (not ragged and column.values.ndim <= pool.level):
         raise KnowledgeError(
             f"{node}: {node.children[0]} is no sequence; its field has shape {tuple(column.values.shape)}"
         )
-    at = as_number(block, place, batch)
-    args = [positions(block, base), at]
-    axes = union([a.axes for a in args])
-    dims = [inserted(a.axes, axes) for a in args]
 
-    def element(frame: Frame, *values: Any) -> Tensor:
-        rows, places = align(values, dims)
+    def element(frame: Frame, rows: Any, places: Any) -> Tensor:
         here = frame.run.column(pool.rows, pool.field)
         if here.lengths is None or here.starts is None:
             size: Any = here.values.shape[pool.level]
@@ -124,8 +89,9 @@ def index(node: Index, block: Block, base: Ref, place: Ref, batch: Batch) -> Ref
         _check_index(node, places, size)
         return torch.as_tensor(start + places, device=frame.run.device)
 
-    kind = ElementType(ColumnPool(pool.rows, pool.field, pool.level + (not ragged)))
-    return block.emit(("index", pool, node), element, args, axes, kind)
+    kind = _pools.Column(pool.rows, pool.field, pool.level + (not ragged))
+    args = [block.positions(base), as_number(block, place, batch)]
+    return block.broadcast(("index", pool, node), element, args, kind)
 
 
 def _check_index(node: Expr, places: Any, size: Any) -> None:
@@ -135,19 +101,20 @@ def _check_index(node: Expr, places: Any, size: Any) -> None:
         raise KnowledgeError(f"{node}: index {at} lies outside the sequence; guard it with 'where', counting from 0")
 
 
-def arithmetic(node: Arith, block: Block, args: list[Ref], batch: Batch) -> Ref:
-    """``+ - * // mod`` and unary minus, of numbers."""
+def arithmetic(node: Arith, block: Block, args: list[Ref], batch: Batch, possible: Ref | None = None) -> Ref:
+    """``+ - * // mod`` and unary minus, of numbers. A divisor may be 0 where that is not ``possible``."""
     numbers = [as_number(block, a, batch) for a in args]
     op = node.op
     if all(n.const is not None for n in numbers):
         return block.constant(_calculate(node, op, *[n.const for n in numbers]), NUMBER)
-    axes = union([n.axes for n in numbers])
-    dims = [inserted(n.axes, axes) for n in numbers]
+    if op not in ("//", "mod") or possible is None:
+        return block.broadcast(("arith", op), lambda frame, *values: _calculate(node, op, *values), numbers, NUMBER)
 
-    def calculate(frame: Frame, *values: Any) -> Any:
-        return _calculate(node, op, *align(values, dims))
+    def divide(frame: Frame, a: Any, b: Any, possible: Tensor) -> Any:
+        b = torch.as_tensor(b, device=frame.run.device)
+        return _calculate(node, op, a, torch.where(possible | (b != 0), b, 1))
 
-    return block.emit(("arith", op), calculate, numbers, axes, NUMBER)
+    return block.broadcast(("arith", op), divide, [*numbers, possible], NUMBER)
 
 
 def _calculate(node: Expr, op: str, a: Any, b: Any = None) -> Any:
@@ -162,16 +129,13 @@ def _calculate(node: Expr, op: str, a: Any, b: Any = None) -> Any:
 
 def compare(node: Expr, op: str, block: Block, left: Ref, right: Ref, batch: Batch, algebra: Algebra) -> Ref:
     """A comparison of two terms: of numbers, of values of one enumerated sort, or of objects."""
-    pair = _comparable(node, block, left, right, batch)
-    axes = union([r.axes for r in pair])
-    dims = [inserted(r.axes, axes) for r in pair]
     same = COMPARISON[op]
 
-    def compared(frame: Frame, *values: Any) -> Tensor:
-        truth = torch.as_tensor(same(*align(values, dims)), device=frame.run.device)
+    def compared(frame: Frame, one: Any, other: Any) -> Tensor:
+        truth = torch.as_tensor(same(one, other), device=frame.run.device)
         return algebra.atom(truth, "bool", frame.run.dtype(algebra))
 
-    return block.emit(("compare", op, id(algebra)), compared, pair, axes)
+    return block.broadcast(("compare", op, id(algebra)), compared, _comparable(node, block, left, right, batch))
 
 
 def _comparable(node: Expr, block: Block, left: Ref, right: Ref, batch: Batch) -> list[Ref]:
@@ -179,85 +143,77 @@ def _comparable(node: Expr, block: Block, left: Ref, right: Ref, batch: Batch) -
     sorts = [_sort_of(r, batch) for r in (left, right)]
     finite = next((s for s in sorts if s is not None and isinstance(s.values, tuple)), None)
     if finite is not None:
-        return [positions(block, as_finite(block, r, finite, batch, node)) for r in (left, right)]
+        return [block.positions(as_finite(block, r, finite, batch, node)) for r in (left, right)]
     opened = next((s for s in sorts if s is not None and s.values is None and not s.is_integer), None)
     if opened is not None:
         objects = [as_object(block, r, opened, batch, node) for r in (left, right)]
         kinds = {r.type for r in objects}
         if len(kinds) > 1:
             objects = [in_sort(block, r, node, "equality of objects from different places") for r in objects]
-        return [positions(block, r) for r in objects]
+        return [block.positions(r) for r in objects]
     return [as_number(block, r, batch) for r in (left, right)]
 
 
 def _sort_of(ref: Ref, batch: Batch) -> Sort | None:
     match ref.type:
-        case FiniteType(sort=sort):
+        case _pools.Finite(sort=sort):
             return sort
-        case ObjectType(sort=name):
+        case _pools.Object(sort=name):
             return batch.signature.sorts[name]
-        case ElementType(pool=pool):
+        case _pools.Column() as pool:
             return batch.column(pool.rows.name, pool.field).sort
     return None
 
 
 def as_number(block: Block, ref: Ref, batch: Batch) -> Ref:
-    """A term as a number: of Int, Real or a range sort."""
     match ref.type:
-        case NumberType():
-            return positions(block, ref)
-        case FiniteType(sort=sort) if isinstance(sort.values, range):
+        case _pools.NUMBER:
+            return block.positions(ref)
+        case _pools.Finite(sort=sort) if isinstance(sort.values, range):
             low = low_of(sort)
             if ref.const is not None:
                 return block.constant(ref.const + low, NUMBER)
-            at = positions(block, ref)
+            at = block.positions(ref)
             if low == 0:
                 return at.read_as(NUMBER)
             return block.emit(("low", low), lambda frame, value: value + low, [at], at.axes, NUMBER)
-        case ElementType(pool=pool):
+        case _pools.Column() as pool:
             declared = batch.column(pool.rows.name, pool.field).sort
             if declared is not None and isinstance(declared.values, range):
-                values = _column_entries(
-                    block, ref, pool, lambda run: run.positions(pool, declared), FiniteType(declared), "finite"
-                )
-                return as_number(block, values, batch)
+                return as_number(block, as_finite(block, ref, declared, batch, None), batch)
             if declared is None or declared.is_integer:
                 return _column_entries(block, ref, pool, lambda run: _numbers(run, pool), NUMBER, "number")
     raise KnowledgeError(f"numbers are needed, but {_what(ref)} is none")
 
 
-def _numbers(run: Any, pool: ColumnPool) -> Tensor:
-    values: Tensor = run.column(pool.rows, pool.field).values.flatten(0, pool.level - 1)
-    if values.ndim != 1 or values.dtype == torch.bool:
+def _numbers(run: Run, pool: _pools.Column) -> Tensor:
+    values = run.flat(pool)
+    if values.ndim != 1 or values.dtype == torch.bool or values.is_complex():
+        shape = shape_of(values)[1:]
         raise BindingError(
-            f"{pool.rows.name}.{pool.field}: numbers are needed, but its entries have shape {tuple(values.shape[1:])} "
-            f"and dtype {str(values.dtype).removeprefix('torch.')}"
+            f"{pool}: numbers are needed, but its entries have shape {shape} and dtype {dtype_of(values)}"
         )
     return values if values.dtype.is_floating_point else values.long()
 
 
 def _column_entries(
-    block: Block, ref: Ref, pool: ColumnPool, get: Callable[[Any], Tensor], kind: Any, word: str
+    block: Block, ref: Ref, pool: _pools.Column, get: Callable[[Run], Tensor], kind: Type, word: str
 ) -> Ref:
-    """The entries of a field at a position."""
-
-    def column_entries(frame: Frame, at: Any) -> Tensor:
-        return entries(get(frame.run), at)
-
-    return block.emit(("entries", pool, word, kind), column_entries, [ref], ref.axes, kind)
+    step = ("entries", pool, word, kind)
+    return block.emit(step, lambda frame, at: entries(get(frame.run), at), [ref], ref.axes, kind)
 
 
-def as_finite(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> Ref:
+def as_finite(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr | None) -> Ref:
     """A term as a position in a finite sort; numbers are checked to be among its values."""
-    if isinstance(ref.type, FiniteType) and ref.type.sort == sort:
+    pool = ref.type
+    if isinstance(pool, _pools.Finite) and pool.sort == sort:
         return ref
-    if isinstance(ref.type, ElementType):
-        pool = ref.type.pool
-        return _column_entries(block, ref, pool, lambda run: run.positions(pool, sort), FiniteType(sort), "finite")
+    if isinstance(pool, _pools.Column):
+        return _column_entries(block, ref, pool, lambda run: run.positions(pool, sort), _pools.Finite(sort), "finite")
     if not isinstance(sort.values, range) or not _is_number(ref):
         raise KnowledgeError(f"{place}: a value of sort {sort.name} is needed, but {_what(ref)} is none")
     low, size = sort.values[0], len(sort.values)
-    if ref.dense and isinstance(ref.type, NumberType):
+    if ref.dense and ref.type is NUMBER:
 
         def shift(frame: Frame, run: slice) -> slice:
             for end in (run.start, run.stop - 1):
@@ -265,12 +221,12 @@ def as_finite(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> 
                     raise _outside(place, end, sort)
             return slice(run.start - low, run.stop - low)
 
-        return block.emit(("finite", sort, place), shift, [ref], ref.axes, FiniteType(sort), dense=True)
+        return block.emit(("finite", sort, place), shift, [ref], ref.axes, _pools.Finite(sort), dense=True)
     number = as_number(block, ref, batch)
     if number.const is not None:
         if number.const not in sort.values:
             raise KnowledgeError(f"{place}: {number.const} is no value of {sort.name} ({low}..{sort.values[-1]})")
-        return block.constant(int(number.const) - low, FiniteType(sort))
+        return block.constant(int(number.const) - low, _pools.Finite(sort))
 
     def convert(frame: Frame, value: Tensor) -> Tensor:
         found = value.long() - low
@@ -279,10 +235,10 @@ def as_finite(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> 
             raise _outside(place, value[wrong].reshape(-1)[0].item(), sort)
         return found
 
-    return block.emit(("finite", sort, place), convert, [number], number.axes, FiniteType(sort))
+    return block.emit(("finite", sort, place), convert, [number], number.axes, _pools.Finite(sort))
 
 
-def _outside(place: Expr, came: int | float, sort: Sort) -> KnowledgeError:
+def _outside(place: Expr | None, came: int | float, sort: Sort) -> KnowledgeError:
     assert isinstance(sort.values, range)
     low, high = sort.values[0], sort.values[-1]
     return KnowledgeError(
@@ -291,39 +247,35 @@ def _outside(place: Expr, came: int | float, sort: Sort) -> KnowledgeError:
 
 
 def _is_number(ref: Ref) -> bool:
-    return isinstance(ref.type, NumberType) or (
-        isinstance(ref.type, FiniteType) and isinstance(ref.type.sort.values, range)
-    )
+    return ref.type is NUMBER or (isinstance(ref.type, _pools.Finite) and isinstance(ref.type.sort.values, range))
 
 
 def as_object(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> Ref:
     """A term as an object of an open sort: a field holds indices when its sort has objects, else the objects."""
-    if isinstance(ref.type, ObjectType) and ref.type.sort == sort.name:
+    if isinstance(ref.type, _pools.Object) and ref.type.sort == sort.name:
         return ref
-    if not isinstance(ref.type, ElementType):
+    pool = ref.type
+    if not isinstance(pool, _pools.Column):
         raise KnowledgeError(f"{place}: an object of sort {sort.name} is needed, but {_what(ref)} is none")
-    pool = ref.type.pool
     values = batch.column(pool.rows.name, pool.field).values
     scalar = values.ndim == pool.level and not values.dtype.is_floating_point and values.dtype != torch.bool
     if scalar and batch.has_objects(sort.name):
-        kind = ObjectType(sort.name, SortPool(sort.name))
-        return _column_entries(block, ref, pool, lambda run: run.indices(pool, sort.name), kind, "object")
-    return ref.read_as(ObjectType(sort.name, pool))
+        kind = _pools.Object(sort.name, _pools.Sort(sort.name))
+        return _column_entries(block, ref, pool, lambda run: run.positions(pool, sort), kind, "object")
+    return ref.read_as(_pools.Object(sort.name, pool))
 
 
 def in_sort(block: Block, ref: Ref, place: Expr, why: str) -> Ref:
-    """An object as a position among all objects of its sort."""
-    assert isinstance(ref.type, ObjectType)
+    assert isinstance(ref.type, _pools.Object)
     name, pool = ref.type.sort, ref.type.pool
-    if isinstance(pool, SortPool):
+    if isinstance(pool, _pools.Sort):
         return ref
-    if isinstance(pool, SamplePool):
-        kind = ObjectType(name, SortPool(name))
-
-        def drawn(frame: Frame, at: Any) -> Tensor:
-            return entries(frame.run.sampled(pool), at)
-
-        return block.emit(("in sort", pool), drawn, [ref], ref.axes, kind)
+    if isinstance(pool, _pools.Sample):
+        kind = _pools.Object(name, _pools.Sort(name))
+        drawn = pool
+        return block.emit(
+            ("in sort", pool), lambda frame, at: entries(frame.run.sampled(drawn), at), [ref], ref.axes, kind
+        )
     raise KnowledgeError(
         f"{place}: {why} needs objects by their index, but {_what(ref)} comes with features only; pass the objects as "
         f"{name}=tensor, and indices into them instead of features"
@@ -332,17 +284,15 @@ def in_sort(block: Block, ref: Ref, place: Expr, why: str) -> Ref:
 
 def as_truth(node: Expr, block: Block, ref: Ref, batch: Batch, algebra: Algebra) -> Ref:
     """A value where a formula stands: a truth value, or a field of truth values."""
-    if ref.type == TRUTH:
+    pool = ref.type
+    if pool is TRUTH:
         return ref
-    if isinstance(ref.type, ElementType):
-        pool = ref.type.pool
+    if isinstance(pool, _pools.Column):
         values = batch.column(pool.rows.name, pool.field).values
         if values.dtype == torch.bool and values.ndim == pool.level:
 
-            def get(run: Any) -> Tensor:
-                return algebra.atom(
-                    run.column(pool.rows, pool.field).values.flatten(0, pool.level - 1), "bool", run.dtype(algebra)
-                )
+            def get(run: Run) -> Tensor:
+                return algebra.atom(run.flat(pool), "bool", run.dtype(algebra))
 
             return _column_entries(block, ref, pool, get, TRUTH, f"truth {id(algebra)}")
     raise KnowledgeError(f"a formula is needed, but {node} is {_what(ref)}")
@@ -350,16 +300,15 @@ def as_truth(node: Expr, block: Block, ref: Ref, batch: Batch, algebra: Algebra)
 
 def _what(ref: Ref) -> str:
     match ref.type:
-        case NumberType():
-            return "a number"
-        case FiniteType(sort=sort):
+        case _pools.Plain() as plain:
+            return plain.value
+        case _pools.Finite(sort=sort):
             return f"a value of {sort.name}"
-        case ObjectType(sort=name, pool=ColumnPool(rows=rows, field=column)):
-            return f"the {name} in {rows.name}.{column}"
-        case ObjectType(sort=name):
+        case _pools.Object(sort=name, pool=_pools.Column() as pool):
+            return f"the {name} in {pool}"
+        case _pools.Object(sort=name):
             return f"an object of {name}"
-        case RowType(pool=pool):
-            return f"a row of {pool.name}"
-        case ElementType(pool=pool):
-            return f"the field {pool.rows.name}.{pool.field}"
-    return "a formula"
+        case _pools.Rows(name=name):
+            return f"a row of {name}"
+        case _pools.Column() as pool:
+            return f"the field {pool}"

@@ -28,11 +28,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from doxa.errors import ConfigError
 from doxa.logic.tensor._algebra import Algebra
+from doxa.logic.tensor._pools import Pool
 from doxa.logic.tensor._root import Root
 from doxa.logic.tensor._run import Run, Source
-from doxa.logic.tensor._types import Pool
-
-__all__ = ["Traced"]
 
 FUNCTIONS = 8
 """Cache size: functions for different numbers of objects."""
@@ -52,7 +50,6 @@ class Traced:
         self._found: list[Function] = []
 
     def run(self, run: Run) -> dict[Root, Tensor]:
-        """The values of all formulas that could be recorded."""
         found = next((f for f in self._found if f.fits(run)), None)
         if found is None:
             recorded = self._record(run)
@@ -71,7 +68,6 @@ class Traced:
         return found + [f"not compiled: {', '.join(root.names)} ({why})" for root, why in self.refused.items()]
 
     def _record(self, run: Run) -> list[Root]:
-        """The formulas that can be recorded, found by trying each."""
         good = []
         for root in self._roots:
             if root not in self.refused:
@@ -108,7 +104,6 @@ class Function:
         self._call: Callable[..., tuple[Tensor, ...]] = torch.compile(module, dynamic=False, fullgraph=True)
 
     def fits(self, run: Run) -> bool:
-        """Was this recorded for data of these sizes?"""
         return all(run.size(pool) == size for pool, size in self._sizes.items()) and self._shapes == [
             run.table(*source).shape for source in self._sources
         ]
@@ -124,7 +119,7 @@ class _SizesOnly(Run):
     """
 
     def __init__(self, real: Run, recorder: Recorder, fake: FakeTensorMode) -> None:
-        super().__init__(real.batch, real.needs, chunk=2**62)
+        super().__init__(real.batch, real.needs, 2**62)
         self.asked: dict[Pool, int] = {}
         self.inputs: list[tuple[Source, Algebra]] = []
         self._real, self._recorder, self._fake = real, recorder, fake
@@ -138,15 +133,15 @@ class _SizesOnly(Run):
 
     def table(self, source: Source, algebra: Algebra) -> Tensor:
         key = (source, id(algebra))
-        if key not in self._views:
+        if key not in self._cache:
             table = self._real.table(source, algebra)
             if not isinstance(table, Tensor) or not table.dtype.is_floating_point:
                 raise NotTraceable(f"{source.name} is a relation or function with listed or certain values")
             with torch._C.DisableTorchFunction(), _disable_current_modes():
                 table = table.detach()
-            self._views[key] = self._recorder.placeholder(self._fake.from_tensor(table))
+            self._cache[key] = self._recorder.placeholder(self._fake.from_tensor(table))
             self.inputs.append((source, algebra))
-        found: Tensor = self._views[key]
+        found: Tensor = self._cache[key]
         return found
 
     def _no_data(self, *_: Any) -> NoReturn:
@@ -158,8 +153,8 @@ class _SizesOnly(Run):
     def find_list(self, key: Any, inputs: tuple[Any, ...]) -> NoReturn:
         raise NotTraceable("it has a guard")
 
-    column = features = sampled = lengths = positions = indices = _no_data  # type: ignore[assignment]
-    raw = pairs = direct = _no_network  # type: ignore[assignment]
+    column = features = sampled = lengths = positions = _no_data  # type: ignore[assignment]
+    raw = pairs = direct = named_table = _no_network  # type: ignore[assignment]
 
 
 class Recorder(TorchFunctionMode):
@@ -176,7 +171,6 @@ class Recorder(TorchFunctionMode):
         self._alive: list[Tensor] = []
 
     def placeholder(self, tensor: Tensor) -> Tensor:
-        """An argument of the function."""
         self._know(tensor, self._graph.placeholder(f"table{len(self._nodes)}"))
         return tensor
 
@@ -224,7 +218,6 @@ class Recorder(TorchFunctionMode):
         return self._graph.call_function(func, tuple(args), kwargs)
 
     def module(self, outputs: Sequence[Tensor]) -> fx.GraphModule:
-        """All that was recorded as a module."""
         self._graph.output(tuple([self._argument(t) for t in outputs]))
         return fx.GraphModule(self._root, self._graph)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Group, Let, Quantifier
-from doxa.logic.syntax._symbols import Sort
+from doxa.logic.syntax._kb import Axiom
+from doxa.logic.syntax._node import make
+from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Sort
 from doxa.logic.syntax._tree import (
     And,
     Arith,
@@ -24,33 +26,7 @@ from doxa.logic.syntax._tree import (
     Number,
     Or,
     Xor,
-    make,
 )
-
-__all__ = [
-    "Builder",
-    "ConstantItem",
-    "FactItem",
-    "FactsItem",
-    "FunctionItem",
-    "IncludeItem",
-    "Item",
-    "LocatedBuilder",
-    "PredicateItem",
-    "RowsItem",
-    "RuleItem",
-    "SortItem",
-]
-
-
-@dataclass(slots=True)
-class RuleItem:
-    """An axiom: its formula, and what its header says."""
-
-    formula: Expr
-    name: str | None = None
-    weight: float = 1.0
-    learnable: bool = False
 
 
 @dataclass(slots=True)
@@ -73,38 +49,8 @@ class IncludeItem:
     file: str
 
 
-@dataclass(slots=True)
-class SortItem:
-    sort: Sort
-
-
-@dataclass(slots=True)
-class ConstantItem:
-    names: list[str]
-    sort: str
-
-
-@dataclass(slots=True)
-class PredicateItem:
-    predicates: list[tuple[str, list[str]]]
-    """Names and the names of their sorts."""
-    closed: bool = False
-
-
-@dataclass(slots=True)
-class FunctionItem:
-    name: str
-    sorts: list[str]
-    result: str
-
-
-@dataclass(slots=True)
-class RowsItem:
-    name: str
-    fields: list[tuple[str, str, bool]]
-
-
-Item = RuleItem | FactItem | FactsItem | IncludeItem | SortItem | ConstantItem | PredicateItem | FunctionItem | RowsItem
+Item = Axiom | FactItem | FactsItem | IncludeItem | list[Declaration]
+"""What a statement says. In a declaration, sorts other than its own are known by their names only."""
 
 
 class Chain:
@@ -158,20 +104,20 @@ class Builder:
         self.items.append(item)
 
     def axiom(self, formula: Expr) -> Item:
-        return RuleItem(self.formula(formula))
+        return Axiom("", self.formula(formula), named=False)
 
     def named_axiom(self, _open: str, name: Name, _close: str, formula: Expr) -> Item:
-        return RuleItem(self.formula(formula), name.name)
+        return Axiom(name.name, self.formula(formula))
 
     def weighted_axiom(self, _open: str, word: Name, weight: tuple[float, bool], _close: str, formula: Expr) -> Item:
         _want(word, "weight")
-        return RuleItem(self.formula(formula), None, *weight)
+        return Axiom("", self.formula(formula), *weight, named=False)
 
     def named_weighted_axiom(
         self, _open: str, name: Name, _comma: str, word: Name, weight: tuple[float, bool], _close: str, formula: Expr
     ) -> Item:
         _want(word, "weight")
-        return RuleItem(self.formula(formula), name.name, *weight)
+        return Axiom(name.name, self.formula(formula), *weight)
 
     def fixed_weight(self, number: Number) -> tuple[float, bool]:
         return float(number.value), False
@@ -183,43 +129,38 @@ class Builder:
         return 1.0, True
 
     def open_sort(self, _word: str, name: Name) -> Item:
-        return SortItem(Sort(name.name))
+        return [Sort(name.name)]
 
     def range_sort(self, _word: str, name: Name, _eq: str, low: Number, _to: str, high: Number) -> Item:
-        return SortItem(Sort.range(name.name, _integer(low, "a bound"), _integer(high, "a bound")))
+        return [Sort.range(name.name, _integer(low, "a bound"), _integer(high, "a bound"))]
 
     def value_sort(self, _word: str, name: Name, _eq: str, _open: str, values: list[Name], _close: str) -> Item:
-        return SortItem(Sort(name.name, tuple([v.name for v in values])))
+        return [Sort(name.name, tuple([v.name for v in values]))]
 
     def constants(self, _word: str, names: list[Name], _colon: str, sort: Name) -> Item:
-        return ConstantItem([n.name for n in names], sort.name)
+        return [Constant(n.name, Sort(sort.name)) for n in names]
 
-    def predicates(self, _word: str, predicates: list[tuple[str, list[str]]]) -> Item:
-        return PredicateItem(predicates)
+    def predicates(self, _word: str, predicates: list[Predicate]) -> Item:
+        return [*predicates]
 
-    def closed_predicates(self, _word: str, predicates: list[tuple[str, list[str]]]) -> Item:
-        return PredicateItem(predicates, closed=True)
+    def closed_predicates(self, _word: str, predicates: list[Predicate]) -> Item:
+        return [replace(p, closed=True) for p in predicates]
 
-    def proposition(self, name: Name, *_brackets: str) -> tuple[str, list[str]]:
-        return name.name, []
+    def proposition(self, name: Name, *_brackets: str) -> Predicate:
+        return Predicate(name.name)
 
-    def predicate(self, name: Name, _open: str, sorts: list[Name], _close: str) -> tuple[str, list[str]]:
-        return name.name, [s.name for s in sorts]
+    def predicate(self, name: Name, _open: str, sorts: list[Name], _close: str) -> Predicate:
+        return Predicate(name.name, _sorts(sorts))
 
-    def function(self, _word: str, name: Name, _open: str, sorts: list[Name], *rest: Any) -> Item:
-        return FunctionItem(name.name, [s.name for s in sorts], rest[-1].name)
+    def function(self, _word: str, name: Name, _open: str, *rest: Any) -> Item:
+        # rest is: sorts, ")", "->", result or without the sorts
+        return [Function(name.name, _sorts(rest[0]) if len(rest) == 4 else (), Sort(rest[-1].name))]
 
-    def function_without_arguments(self, _word: str, name: Name, *rest: Any) -> Item:
-        return FunctionItem(name.name, [], rest[-1].name)
+    def rows(self, _word: str, name: Name, _open: str, fields: list[tuple[str, Sort, bool]], _close: str) -> Item:
+        return [Rows(name.name, tuple(fields))]
 
-    def rows(self, _word: str, name: Name, _open: str, fields: list[tuple[str, str, bool]], _close: str) -> Item:
-        return RowsItem(name.name, fields)
-
-    def one_field(self, name: Name, _colon: str, sort: Name) -> tuple[str, str, bool]:
-        return name.name, sort.name, False
-
-    def many_field(self, name: Name, _colon: str, sort: Name, _star: str) -> tuple[str, str, bool]:
-        return name.name, sort.name, True
+    def field_of_rows(self, name: Name, _colon: str, sort: Name, *star: str) -> tuple[str, Sort, bool]:
+        return name.name, Sort(sort.name), bool(star)
 
     def fact(self, _word: str, formula: Expr) -> Item:
         return FactItem(self.formula(formula))
@@ -252,22 +193,11 @@ class Builder:
 
     # -- formulas ---------------------------------------------------------------------------------------------------
 
-    def iff(self, left: Expr, _op: str, right: Expr) -> Expr:
-        return self.node(Iff, None, self.formula(left), self.formula(right))
+    def connective(self, left: Expr, op: str, right: Expr) -> Expr:
+        return self.node(_CONNECTIVES[op], None, self.formula(left), self.formula(right))
 
-    def implies(self, left: Expr, _op: str, right: Expr) -> Expr:
-        return self.node(Implies, None, self.formula(left), self.formula(right))
-
-    def xor(self, left: Expr, _op: str, right: Expr) -> Expr:
-        return self.node(Xor, None, self.formula(left), self.formula(right))
-
-    def disjunction(self, left: Expr | Chain, _op: str, right: Expr | Chain) -> Chain:
-        return self._chain(Or, left, right)
-
-    def conjunction(self, left: Expr | Chain, _op: str, right: Expr | Chain) -> Chain:
-        return self._chain(And, left, right)
-
-    def _chain(self, kind: type[Expr], left: Expr | Chain, right: Expr | Chain) -> Chain:
+    def chain(self, left: Expr | Chain, op: str, right: Expr | Chain) -> Chain:
+        kind = _CONNECTIVES[op]
         if isinstance(left, Chain) and left.kind is kind:
             if not isinstance(right, Chain) or right.kind is not kind:
                 left.operands.append(self.formula(right))
@@ -294,11 +224,8 @@ class Builder:
     def binding(self, name: Name, _op: str, value: Expr) -> tuple[str, Expr]:
         return name.name, value
 
-    def forall(self, _word: str, groups: list[Group], *rest: Any) -> Expr:
-        return self._quantifier("forall", None, groups, rest)
-
-    def exists(self, _word: str, groups: list[Group], *rest: Any) -> Expr:
-        return self._quantifier("exists", None, groups, rest)
+    def quantified(self, kind: str, groups: list[Group], *rest: Any) -> Expr:
+        return self._quantifier(kind, None, groups, rest)
 
     def counted(self, kind: str, count: Number, groups: list[Group], *rest: Any) -> Expr:
         return self._quantifier(kind, _integer(count, f"the number after '{kind}'"), groups, rest)
@@ -342,11 +269,11 @@ class Builder:
     def parentheses(self, _open: str, inner: Expr | Chain, _close: str) -> Expr | Chain:
         return inner
 
-    def call(self, name: Name, _open: str, *rest: Any) -> Expr:
-        return self.node(Call, (name.label, False), *(rest[0] if len(rest) == 2 else ()))
+    def call(self, name: Name, _open: str, *rest: Any, fresh: bool = False) -> Expr:
+        return self.node(Call, (name.label, fresh), *(rest[0] if len(rest) == 2 else ()))
 
-    def fresh_call(self, _word: str, name: Name, _open: str, *rest: Any) -> Expr:
-        return self.node(Call, (name.label, True), *(rest[0] if len(rest) == 2 else ()))
+    def fresh_call(self, _word: str, *rest: Any) -> Expr:
+        return self.call(*rest, fresh=True)
 
 
 class LocatedBuilder(Builder):
@@ -381,6 +308,13 @@ class LocatedBuilder(Builder):
             self.spans.setdefault(id(value), (start, end))
         elif isinstance(value, Chain):
             value.span = (start, end)
+
+
+_CONNECTIVES: dict[str, type[Expr]] = {"|": Or, "&": And, "->": Implies, "<->": Iff, "xor": Xor}
+
+
+def _sorts(names: list[Name]) -> tuple[Sort, ...]:
+    return tuple([Sort(n.name) for n in names])
 
 
 def _want(name: Name, word: str) -> None:

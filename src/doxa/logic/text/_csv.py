@@ -10,6 +10,7 @@ import io
 import math
 import re
 from collections.abc import Callable
+from typing import cast
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._diagnostics import Diagnostic, Span, did_you_mean
@@ -17,8 +18,6 @@ from doxa.logic.syntax._kb import Fact
 from doxa.logic.syntax._node import make
 from doxa.logic.syntax._symbols import INT, REAL, Constant, Predicate, Signature, Sort
 from doxa.logic.syntax._tree import Call, Expr, Name, Number
-
-__all__ = ["CsvFacts"]
 
 _LABELS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -56,63 +55,57 @@ class CsvFacts:
     def read(self, text: str, header: bool = False) -> list[Fact]:
         """The facts of the text of a file."""
         self._lines = text.split("\n")
-        arity = len(self.predicate.sorts)
-        label = (self.predicate.name, False)
         facts: list[Fact] = []
         reader = csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
-        rows = 0
-        weighted = False
+        first, weighted = True, False
         try:
             for row in reader:
                 cells = [cell.strip() for cell in row]
                 if not any(cells):
                     continue
-                rows += 1
-                if rows == 1 and header:
-                    weighted = len(cells) > arity and cells[-1].lower() == "weight"
-                    continue
-                value, weight = True, 1.0
-                if weighted:
-                    try:
-                        weight = _weight(cells.pop())
-                    except KnowledgeError as error:
-                        message, _, remedy = str(error).partition("; ")
-                        self._complain(reader.line_num, row[-1].strip(), message, remedy)
-                        continue
-                if len(cells) == arity + 1 and cells[-1].lower() in _LABELS:
-                    value = _LABELS[cells.pop().lower()]
-                if len(cells) != arity:
-                    self._complain(reader.line_num, None, *self._miscounted(cells))
-                    continue
-                arguments: list[Expr] = []
-                for cell, sort, known in zip(cells, self.predicate.sorts, self._terms, strict=True):
-                    term = known.get(cell)
-                    if term is None:
-                        try:
-                            term = known[cell] = self._share(self._term(cell, sort))
-                        except KnowledgeError as error:
-                            message, _, remedy = str(error).partition("; ")
-                            if rows == 1:
-                                remedy += "; or end the statement with 'header', if the first line names the columns"
-                            self._complain(reader.line_num, cell, message, remedy)
-                            continue
-                    arguments.append(term)
-                if len(arguments) == arity:
-                    atom = self._share(make(Call, label, tuple(arguments)))
-                    assert isinstance(atom, Call)
-                    facts.append(Fact(atom, value, weight))
+                if first and header:
+                    weighted = len(cells) > len(self.predicate.sorts) and cells[-1].lower() == "weight"
+                elif (fact := self._fact(cells, reader.line_num, weighted, first)) is not None:
+                    facts.append(fact)
+                first = False
         except csv.Error as error:
-            self._complain(reader.line_num, None, f"not CSV: {error}", "quote cells with double quotation marks")
+            self._complain(reader.line_num, None, f"not CSV: {error}; quote cells with double quotation marks")
         return facts
+
+    def _fact(self, cells: list[str], line: int, weighted: bool, first: bool) -> Fact | None:
+        """The fact of one row, or None when something is wrong in it."""
+        label, weight = True, 1.0
+        if weighted:
+            cell = cells.pop()
+            weight = _number(cell)
+            if not (math.isfinite(weight) and weight >= 0):
+                message = f"{cell!r} is not a weight; write a number that is finite and not negative, such as 0.5"
+                self._complain(line, cell, message)
+                return None
+        arity = len(self.predicate.sorts)
+        if len(cells) == arity + 1 and cells[-1].lower() in _LABELS:
+            label = _LABELS[cells.pop().lower()]
+        if len(cells) != arity:
+            self._complain(line, None, self._miscounted(cells))
+            return None
+        arguments: list[Expr] = []
+        for cell, sort, known in zip(cells, self.predicate.sorts, self._terms, strict=True):
+            try:
+                if cell not in known:
+                    known[cell] = self._share(self._term(cell, sort))
+                arguments.append(known[cell])
+            except KnowledgeError as error:
+                hint = "; or end the statement with 'header', if the first line names the columns" if first else ""
+                self._complain(line, cell, f"{error}{hint}")
+        if len(arguments) != arity:
+            return None
+        atom = self._share(make(Call, (self.predicate.name, False), tuple(arguments)))
+        return Fact(cast(Call, atom), label, weight)
 
     def _term(self, cell: str, sort: Sort) -> Expr:
         """The constant, value or number that a cell names; a problem is an error 'what; remedy'."""
         if sort == REAL:
-            try:
-                number = float(cell)
-            except ValueError:
-                number = math.nan
-            if not math.isfinite(number):
+            if not math.isfinite(number := _number(cell)):
                 raise KnowledgeError(f"{cell!r} is not a number; write one such as 0.5")
             return Number(number)
         if sort == INT or isinstance(sort.values, range):
@@ -138,28 +131,24 @@ class CsvFacts:
             )
         return Name(cell)
 
-    def _miscounted(self, cells: list[str]) -> tuple[str, str]:
+    def _miscounted(self, cells: list[str]) -> str:
         arity = len(self.predicate.sorts)
         shape = ", ".join([s.name for s in self.predicate.sorts])
         if len(cells) == arity + 1:
             remedy = "the column after the arguments holds true or false (or 1 or 0); weights need a header 'weight'"
-            return f"{cells[-1]!r} is not a label", remedy
-        return f"{len(cells)} columns, but {self.predicate.name}({shape}) takes {arity} arguments", "one column each"
+            return f"{cells[-1]!r} is not a label; {remedy}"
+        return f"{len(cells)} columns, but {self.predicate.name}({shape}) takes {arity} arguments; one column each"
 
-    def _complain(self, line: int, cell: str | None, message: str, remedy: str) -> None:
+    def _complain(self, line: int, cell: str | None, message: str) -> None:
         shown = self._lines[line - 1].rstrip("\r") if 0 < line <= len(self._lines) else ""
         at = max(shown.find(cell), 0) if cell else 0
         width = len(cell) if cell and shown.find(cell) >= 0 else len(shown)
-        self.diagnostics.append(
-            Diagnostic("error", message, remedy or None, Span(self.file, line, at + 1, at + 1 + max(width, 1), shown))
-        )
+        span = Span(self.file, line, at + 1, at + 1 + max(width, 1), shown)
+        self.diagnostics.append(Diagnostic.of(KnowledgeError(message), span))
 
 
-def _weight(cell: str) -> float:
+def _number(cell: str) -> float:
     try:
-        weight = float(cell)
+        return float(cell)
     except ValueError:
-        weight = math.nan
-    if not (math.isfinite(weight) and weight >= 0):
-        raise KnowledgeError(f"{cell!r} is not a weight; write a number that is finite and not negative, such as 0.5")
-    return weight
+        return math.nan

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from doxa.logic.syntax._words import RESERVED
 
-__all__ = ["DECLARATIONS", "GRAMMAR", "NUMBER", "SOFT", "STRING"]
-
 NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
 _GAP = r"[^\S\n]+"
@@ -51,7 +49,7 @@ statement: expr -> axiom
     | PRED predicates -> predicates
     | CLOSED predicates -> closed_predicates
     | FUNC NAME LPAR names RPAR ARROW NAME -> function
-    | FUNC NAME LPAR RPAR ARROW NAME -> function_without_arguments
+    | FUNC NAME LPAR RPAR ARROW NAME -> function
     | DATA NAME LPAR fields RPAR -> rows
     | FACT expr -> fact
     | FACT LSQB NAME weight RSQB expr -> weighted_fact
@@ -65,24 +63,24 @@ names: NAME -> first | names COMMA NAME -> further
 predicates: predicate -> first | predicates COMMA predicate -> further
 predicate: NAME -> proposition | NAME LPAR RPAR -> proposition | NAME LPAR names RPAR -> predicate
 fields: field -> first | fields COMMA field -> further
-field: NAME COLON NAME -> one_field | NAME COLON NAME STAR -> many_field
+field: NAME COLON NAME -> field_of_rows | NAME COLON NAME STAR -> field_of_rows
 
 ?expr: iff | open_iff
 
-?iff: implies | iff IFF implies -> iff
-?open_iff: open_implies | iff IFF open_implies -> iff
+?iff: implies | iff IFF implies -> connective
+?open_iff: open_implies | iff IFF open_implies -> connective
 
-?implies: xor | xor ARROW implies -> implies | xor IMPLIES implies -> implies
-?open_implies: open_xor | xor ARROW open_implies -> implies | xor IMPLIES open_implies -> implies
+?implies: xor | xor ARROW implies -> connective | xor IMPLIES implies -> connective
+?open_implies: open_xor | xor ARROW open_implies -> connective | xor IMPLIES open_implies -> connective
 
-?xor: or | xor XOR or -> xor
-?open_xor: open_or | xor XOR open_or -> xor
+?xor: or | xor XOR or -> connective
+?open_xor: open_or | xor XOR open_or -> connective
 
-?or: and | or OR and -> disjunction
-?open_or: open_and | or OR open_and -> disjunction
+?or: and | or OR and -> chain
+?open_or: open_and | or OR open_and -> chain
 
-?and: not | and AND not -> conjunction
-?open_and: open_not | and AND open_not -> conjunction
+?and: not | and AND not -> chain
+?open_and: open_not | and AND open_not -> chain
 
 ?not: comparison | NOT not -> negation | bindings LPAR expr RPAR -> let
 ?open_not: quantifier | NOT open_not -> negation
@@ -90,10 +88,10 @@ field: NAME COLON NAME -> one_field | NAME COLON NAME STAR -> many_field
 bindings: binding -> first | bindings COMMA binding -> further
 binding: NAME ASSIGN call -> binding
 
-quantifier: FORALL groups DOT expr -> forall
-    | FORALL groups WHERE expr DOT expr -> forall
-    | EXISTS groups DOT expr -> exists
-    | EXISTS groups WHERE expr DOT expr -> exists
+quantifier: FORALL groups DOT expr -> quantified
+    | FORALL groups WHERE expr DOT expr -> quantified
+    | EXISTS groups DOT expr -> quantified
+    | EXISTS groups WHERE expr DOT expr -> quantified
     | counting NUMBER groups DOT expr -> counted
     | counting NUMBER groups WHERE expr DOT expr -> counted
 ?counting: EXACTLY | ATMOST | ATLEAST | EXISTS EQ -> exactly | EXISTS COMPARE -> bounded

@@ -18,9 +18,6 @@ from doxa.errors import KnowledgeError
 from doxa.logic.text._grammar import GRAMMAR
 from doxa.logic.text._lexer import Token
 
-__all__ = ["Mistaken", "Table", "Unexpected", "expected", "run", "run_located", "table"]
-
-
 _FINISH = Token("$END", None, "")
 
 
@@ -123,42 +120,40 @@ def run(table: Table, tokens: Iterable[Token], builder: object) -> None:
             states[-1] = state = known
 
 
-def run_located(
-    table: Table, tokens: Iterable[Token], builder: object, place: Callable[[object, int, int], None]
-) -> None:
-    """The same, more slowly: ``place(value, start, end)`` is called on every value with where it stands in the text.
+def run_located(table: Table, tokens: list[Token], builder: object, place: Callable[[object, int, int], None]) -> None:
+    """The same, with places: ``place(value, start, end)`` is called on every value with where it stands in the text.
 
     A :class:`~doxa.errors.KnowledgeError` of the builder comes out as :class:`Mistaken`, with the place.
     """
-    states: list[int] = [table.start]
-    values: list[Any] = []
-    spans: list[tuple[int, int]] = []
-    for token in chain(tokens, (_FINISH,)):
-        while True:
-            action = table.actions[states[-1]].get(token.kind)
-            if action is None:
-                if token is _FINISH and states[-1] == table.end:
-                    return
-                raise Unexpected(token, states)
-            if action >= 0:
-                value, span, state = token.value, (token.start, token.end), action
-            else:
-                size, origin, alias = table.rules[-1 - action]
-                below = len(values) - size
-                arguments, places = values[below:], spans[below:]
-                span = (places[0][0], places[-1][1]) if size else (token.start, token.start)
-                try:
-                    value = getattr(builder, alias)(*arguments) if alias else arguments[0] if size else None
-                except KnowledgeError as error:
-                    raise Mistaken(error, *span) from None
-                del states[below + 1 :], values[below:], spans[below:]
-                state = table.actions[states[-1]][origin]
-            states.append(state)
-            values.append(value)
-            spans.append(span)
-            place(value, *span)
-            if action >= 0:
-                break
+    placed: list[Token] = []
+    for token in tokens:
+        place(token.value, token.start, token.end)
+        placed.append(Token(token.kind, (token.value, token.start, token.end), token.text, token.start, token.end))
+    try:
+        run(table, placed, _Located(builder, place))
+    except Unexpected as wrong:
+        original = tokens[placed.index(wrong.token)] if wrong.token in placed else wrong.token
+        raise Unexpected(original, wrong.states) from None
+
+
+class _Located:
+    """A builder of values with their places: calls the methods of another, and says where each result stands."""
+
+    def __init__(self, builder: object, place: Callable[[object, int, int], None]) -> None:
+        self._builder, self._place = builder, place
+
+    def __getattr__(self, alias: str) -> Callable[..., tuple[Any, int, int]]:
+        def build(*symbols: tuple[Any, int, int] | None) -> tuple[Any, int, int]:
+            known = [symbol for symbol in symbols if symbol is not None]
+            start, end = known[0][1], known[-1][2]
+            try:
+                value = getattr(self._builder, alias)(*[None if s is None else s[0] for s in symbols])
+            except KnowledgeError as error:
+                raise Mistaken(error, start, end) from None
+            self._place(value, start, end)
+            return value, start, end
+
+        return build
 
 
 def expected(table: Table, states: list[int]) -> set[str]:

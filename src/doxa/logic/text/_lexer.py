@@ -21,10 +21,11 @@ from doxa.logic.syntax._tree import Expr, Name, Number, Truth
 from doxa.logic.syntax._words import IDENTIFIER, RESERVED, SYMBOLS
 from doxa.logic.text._grammar import DECLARATIONS, NUMBER, SOFT, STRING
 
-__all__ = ["END", "Token", "Vocabulary", "layout", "located_tokens", "tokens"]
-
 _KIND = {spelling: kind for kind, spellings in SYMBOLS.items() for spelling in spellings}
 _MEANING = {"≠": "!=", "≤": "<=", "≥": ">=", "−": "-", "·": "*", "×": "*", "⊤": "true", "⊥": "false"}
+_PLAIN_SPELLING = {"IFF": "<->", "ARROW": "->", "IMPLIES": "->", "XOR": "xor", "OR": "|", "AND": "&"}
+_PLAIN_SPELLING |= {"FORALL": "forall", "EXISTS": "exists"}
+_MEANING |= {spelling: plain for kind, plain in _PLAIN_SPELLING.items() for spelling in SYMBOLS[kind]}
 _MISTAKES = ("===", "==", "&&", "||", "**", "<>")
 """Operators of other languages, read whole so that the message can name them."""
 

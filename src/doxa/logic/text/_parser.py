@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from doxa.logic.text._reader import Reader
     from doxa.logic.text._source import Source
 
-__all__ = ["diagnose", "load", "parse", "parse_formula"]
-
 
 def parse(text: str, *, base: KnowledgeBase | None = None, file: str | None = None, warn: bool = True) -> KnowledgeBase:
     """The knowledge base that a text describes.
@@ -116,8 +114,7 @@ def _sources(paths: tuple[str | os.PathLike[str], ...]) -> list[Source]:
         try:
             sources.append(open_source(Path(path)))
         except KnowledgeError as error:
-            message, _, remedy = str(error).partition("; ")
-            wrong.append(Diagnostic("error", message, remedy or None))
+            wrong.append(Diagnostic.of(error))
     raise_all(wrong)
     return sources
 

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from doxa.errors import KnowledgeError
+from doxa.errors import KnowledgeError, visible
 from doxa.logic.check._check import check_axiom, check_declaration, check_fact
 from doxa.logic.check._lint import lint
 from doxa.logic.syntax._diagnostics import Diagnostic, Span, did_you_mean, nearest, raise_all
 from doxa.logic.syntax._kb import Axiom, Fact, KnowledgeBase
+from doxa.logic.syntax._lookalikes import BIDIRECTIONAL, describe
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
 from doxa.logic.syntax._tree import Call, Expr, Not
 from doxa.logic.syntax._walk import postorder
-from doxa.logic.text._builder import (
-    Builder,
-    ConstantItem,
-    FactItem,
-    FactsItem,
-    FunctionItem,
-    IncludeItem,
-    Item,
-    PredicateItem,
-    RowsItem,
-    RuleItem,
-    SortItem,
-)
+from doxa.logic.text._builder import Builder, FactItem, FactsItem, IncludeItem, Item
 from doxa.logic.text._csv import CsvFacts
 from doxa.logic.text._lalr import Unexpected, run, table
 from doxa.logic.text._lexer import END, Vocabulary, tokens
 from doxa.logic.text._source import Positioned, Source
 
-__all__ = ["Reader", "open_source"]
-
-Report = Callable[[Expr, str, "str | None"], None]
 Place = tuple[Source, int]
 """A statement: the source it stands in, and which of its statements it is."""
 
@@ -52,7 +40,7 @@ class Reader:
         self._declared: dict[str, Place] = {}
         self._incomplete = False  # were declarations lost, so that unknown names mean nothing?
         self._unknown_sorts: set[str] = set()
-        self._files: list[str | None] = []
+        self._sources: list[Source] = []
         self._builder = Builder()
         self._vocabulary = Vocabulary(self._builder.share)
         for node in postorder(*[a.formula for a in self.axioms], *[f.atom for f in self.facts]):
@@ -71,18 +59,25 @@ class Reader:
         items = self._items(source)
         raise_all(self.diagnostics)
         item = items[0] if len(items) == 1 else None
-        if not isinstance(item, RuleItem) or source.statements[0][0].kind == "LSQB":
+        if not isinstance(item, Axiom) or source.statements[0][0].kind == "LSQB":
             wrong = source.statement(1) if len(items) > 1 else source.span(0, len(source.text))
-            self._complain(KnowledgeError("one formula is wanted here; write a formula and nothing else"), wrong)
+            message = "one formula is wanted here"
+            self.diagnostics.append(Diagnostic("error", message, "write a formula and nothing else", wrong))
         else:
-            self._check_axiom(Axiom("axiom1", item.formula), (source, 0))
+            self._check_axiom(replace(item, name="axiom1"), (source, 0))
         raise_all(self.diagnostics)
-        assert isinstance(item, RuleItem)
+        assert isinstance(item, Axiom)
         return item.formula
 
     def warnings(self, kb: KnowledgeBase) -> tuple[Diagnostic, ...]:
         """What is legal in the knowledge base but probably not meant."""
-        return lint(kb, self)
+        found: list[Diagnostic] = []
+        for source in self._sources:
+            for match in BIDIRECTIONAL.finditer(source.text):
+                message = f"{describe(match[0])} changes the order in which this line is shown"
+                remedy = f"leave it out; inside quotation marks it is written {visible(match[0])}"
+                found.append(Diagnostic("warning", message, remedy, source.span(match.start(), match.end())))
+        return (*found, *lint(kb, self))
 
     # -- where things stand (for warnings) --------------------------------------------------------------------------
 
@@ -107,7 +102,7 @@ class Reader:
 
         def enter(source: Source) -> None:
             if source.path not in known:
-                self._files.append(source.file)
+                self._sources.append(source)
                 if source.path is not None:
                     known.add(source.path)
                 stack.append(((source, i), item) for i, item in enumerate(self._items(source)) if item is not None)
@@ -124,7 +119,7 @@ class Reader:
                         enter(open_source(source.folder / file))
                     except KnowledgeError as error:
                         self._incomplete = True
-                        self._complain(error, source.word(number, file))
+                        self.diagnostics.append(Diagnostic.of(error, source.word(number, file)))
                 else:
                     yield entry
 
@@ -150,13 +145,13 @@ class Reader:
     # -- declarations -----------------------------------------------------------------------------------------------
 
     def _declare_all(self, entries: list[tuple[Place, Item]]) -> None:
-        for place, item in entries:
-            if isinstance(item, SortItem):
-                self._declare(place, item.sort)
-        for place, item in entries:
-            for i, declaration in enumerate(_declarations(item, self._sort)):
-                if not self._declare(place, declaration):
-                    self._add(_declarations(item, self._intended_sort)[i], place)
+        declared = [(place, declaration) for place, item in entries if isinstance(item, list) for declaration in item]
+        for place, declaration in declared:
+            if isinstance(declaration, Sort):
+                self._declare(place, declaration)
+        for place, declaration in declared:
+            if not isinstance(declaration, Sort) and not self._declare(place, _over(declaration, self._sort)):
+                self._add(_over(declaration, self._intended_sort), place)
         for name in self._unknown_sorts:
             if self.signature.describe(name) is None:
                 self.signature.add(Sort(name))  # it was reported, so its uses need not be
@@ -218,46 +213,40 @@ class Reader:
             if axiom.named:
                 names[axiom.name] = where
         for place, item in entries:
-            if isinstance(item, RuleItem):
-                if item.name is not None and names.setdefault(item.name, place) != place:
+            if isinstance(item, Axiom):
+                if item.named and names.setdefault(item.name, place) != place:
                     self._name_twice(item.name, place, names[item.name])
-                name = item.name if item.name is not None else f"axiom{len(self.axioms) + 1}"
-                axiom = Axiom(name, item.formula, item.weight, item.learnable, item.name is not None)
+                axiom = item if item.named else replace(item, name=f"axiom{len(self.axioms) + 1}")
                 self.axioms.append(axiom)
                 self._axiom_places.append(place)
                 self._check_axiom(axiom, place)
             elif isinstance(item, FactItem):
                 atom = item.formula.children[0] if isinstance(item.formula, Not) else item.formula
-                if self._check_fact(item, place) and isinstance(atom, Call):
+                checks = partial(check_fact, weight=item.weight, signature=self.signature)
+                if self._check(item.formula, place, checks) and isinstance(atom, Call):
                     self.facts.append(Fact(atom, atom is item.formula, item.weight))
                     self._fact_places.append(place)
             elif isinstance(item, FactsItem):
                 self.facts += bulk[place]
                 self._fact_places += [place] * len(bulk[place])
 
-    def _check_axiom(self, axiom: Axiom, place: Place) -> None:
-        said: list[object] = []
-        if not self._incomplete:
-            check_axiom(axiom.name, axiom.formula, axiom.weight, self.signature, lambda *report: said.append(report))
-        if said:
-            self._locate(place, lambda tree, say: check_axiom(axiom.name, tree, axiom.weight, self.signature, say))
+    def _check_axiom(self, axiom: Axiom, place: Place) -> bool:
+        checks = partial(check_axiom, axiom.name, weight=axiom.weight, signature=self.signature)
+        return self._check(axiom.formula, place, checks)
 
-    def _check_fact(self, item: FactItem, place: Place) -> bool:
+    def _check(self, formula: Expr, place: Place, check: Callable[..., None]) -> bool:
+        """Check a formula; when something is wrong, once more on a tree that knows its places in the text."""
         said: list[object] = []
         if not self._incomplete:
-            check_fact(item.formula, item.weight, self.signature, lambda *report: said.append(report))
+            check(formula, report=lambda *report: said.append(report))
         if said:
-            self._locate(place, lambda tree, say: check_fact(tree, item.weight, self.signature, say))
+            positioned = Positioned(*place)
+
+            def report(node: Expr, message: str, remedy: str | None) -> None:
+                self.diagnostics.append(Diagnostic("error", message, remedy, positioned.span(node, message)))
+
+            check(positioned.tree, report=report)
         return not said
-
-    def _locate(self, place: Place, check: Callable[[Expr, Report], None]) -> None:
-        """Check a statement again, now that something is wrong with it, on a tree that knows its places."""
-        positioned = Positioned(*place)
-
-        def report(node: Expr, message: str, remedy: str | None) -> None:
-            self.diagnostics.append(Diagnostic("error", message, remedy, positioned.span(node, message)))
-
-        check(positioned.tree, report)
 
     def _name_twice(self, name: str, place: Place, first: Place | None) -> None:
         where = "" if first is None else f" (the first: {first[0].word(first[1], name).location})"
@@ -279,14 +268,14 @@ class Reader:
         try:
             facts = reader.read(read_file(source.folder / item.file), item.header)
         except KnowledgeError as error:
-            self._complain(error, source.word(number, item.file))
+            self.diagnostics.append(Diagnostic.of(error, source.word(number, item.file)))
         self.diagnostics += reader.diagnostics
         self._incomplete |= not facts or bool(reader.diagnostics)
         return facts
 
     def _sorted(self) -> list[Diagnostic]:
         """What is wrong, in the order in which it stands in the texts."""
-        order = {file: i for i, file in enumerate(self._files)}
+        order = {file: i for i, file in enumerate([source.file for source in self._sources])}
 
         def key(diagnostic: Diagnostic) -> tuple[int, int, int]:
             span = diagnostic.span
@@ -294,23 +283,19 @@ class Reader:
 
         return sorted(dict.fromkeys(self.diagnostics), key=key)
 
-    def _complain(self, error: KnowledgeError, span: Span) -> None:
-        message, _, remedy = str(error).partition("; ")
-        self.diagnostics.append(Diagnostic("error", message, remedy or None, span))
 
-
-def _declarations(item: Item, sort: Callable[[str], Sort]) -> list[Declaration]:
-    """What a statement declares, beside sorts; ``sort`` gives the sort of a name."""
-    match item:
-        case ConstantItem():
-            return [Constant(name, sort(item.sort)) for name in item.names]
-        case PredicateItem():
-            return [Predicate(name, tuple([sort(s) for s in sorts]), item.closed) for name, sorts in item.predicates]
-        case FunctionItem():
-            return [Function(item.name, tuple([sort(s) for s in item.sorts]), sort(item.result))]
-        case RowsItem():
-            return [Rows(item.name, tuple([(name, sort(s), many) for name, s, many in item.fields]))]
-    return []
+def _over(declaration: Declaration, sort: Callable[[str], Sort]) -> Declaration:
+    """The declaration with the sorts that its names of sorts stand for."""
+    match declaration:
+        case Constant():
+            return replace(declaration, sort=sort(declaration.sort.name))
+        case Predicate():
+            return replace(declaration, sorts=tuple([sort(s.name) for s in declaration.sorts]))
+        case Function(sorts=sorts, result=result):
+            return replace(declaration, sorts=tuple([sort(s.name) for s in sorts]), result=sort(result.name))
+        case Rows(fields=fields):
+            return replace(declaration, fields=tuple([(name, sort(s.name), many) for name, s, many in fields]))
+    return declaration
 
 
 def open_source(path: Path) -> Source:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from doxa.logic.syntax._diagnostics import nearest
-from doxa.logic.syntax._words import RESERVED
+from doxa.logic.syntax._words import RESERVED, SYMBOLS
 from doxa.logic.text._lexer import Token
 
-__all__ = ["explain"]
+Said = tuple[Token, str, str]
+"""Which token to point at, what is wrong, and what to do."""
 
 _PAIRS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 _QUANTIFIERS = ("FORALL", "EXISTS", "EXACTLY", "ATMOST", "ATLEAST")
@@ -34,54 +35,45 @@ _FOREIGN = {
 """Operators and characters of other languages."""
 
 _KEYWORDS = {
-    "predicate": "pred",
-    "relation": "pred",
-    "function": "func",
-    "fun": "func",
-    "constant": "const",
-    "type": "sort",
-    "enum": "sort",
-    "import": "include",
-    "for": "forall",
-    "all": "forall",
-    "every": "forall",
-    "any": "exists",
-    "some": "exists",
-    "exist": "exists",
+    written: keyword
+    for keyword, spellings in {
+        "pred": "predicate relation",
+        "func": "function fun",
+        "const": "constant",
+        "sort": "type enum",
+        "include": "import",
+        "forall": "for all every",
+        "exists": "any some exist",
+    }.items()
+    for written in spellings.split()
 }
 """What people write for a keyword."""
 
 _WORDS = ("forall", "exists", "not", "sort", "const", "pred", "func", "data", "fact", "facts", "include", "fresh")
 _INFIX = ("and", "or", "xor", "implies", "iff", "mod", "in", "where", "sample")
 
-_NAMES = {
-    "NAME": "a name",
-    "NUMBER": "a number",
-    "END": "the end of the statement",
-    "FIELD": "a field",
-    "DOT": "'. '",
-    "COLON": "':'",
-    "COMMA": "','",
-    "ARROW": "'->'",
-    "ASSIGN": "':='",
-    "EQ": "'='",
-    "RANGE": "'..'",
-    "LPAR": "'('",
-    "RPAR": "')'",
-    "LSQB": "'['",
-    "RSQB": "']'",
-    "LBRACE": "'{'",
-    "RBRACE": "'}'",
-    "WHERE": "'where'",
-    "IN": "'in'",
-    "QUESTION": "'?'",
-    "STAR": "'*'",
-    "SAMPLE": "'sample'",
+_NAMES = {"NAME": "a name", "NUMBER": "a number", "END": "the end of the statement", "FIELD": "a field", "DOT": "'. '"}
+_NAMES |= {
+    kind: f"'{SYMBOLS[kind][0]}'"
+    for kind in ("COLON", "COMMA", "ARROW", "ASSIGN", "EQ", "RANGE", "LPAR", "RPAR", "LSQB", "RSQB", "LBRACE", "RBRACE")
 }
+_NAMES |= {"WHERE": "'where'", "IN": "'in'", "QUESTION": "'?'", "STAR": "'*'", "SAMPLE": "'sample'"}
 
 
-@dataclass
-class _Place:
+_SHAPES = {
+    "SORT": "a sort is sort Name, sort Name = 0..9, or sort Name = {one, two}",
+    "CONST": "a constant has a sort: const name: Sort",
+    "PRED": "a predicate lists its sorts: pred name(Sort, Sort)",
+    "CLOSED": "a predicate lists its sorts: closed pred name(Sort, Sort)",
+    "FUNC": "a function has a result: func name(Sort) -> Sort",
+    "DATA": "data rows list their fields with sorts: data name(field: Sort, other: Sort*)",
+    "FACTS": 'facts come from a file: facts name from "file.csv"',
+    "INCLUDE": 'a file name stands in quotation marks: include "other.doxa"',
+}
+"""How declarations are written."""
+
+
+class _Place(NamedTuple):
     """What the tokens before the wrong one have opened."""
 
     brackets: list[Token]
@@ -112,7 +104,7 @@ def _survey(tokens: list[Token]) -> _Place:
     return _Place(brackets, quantifiers[-1][0], quantifiers[-1][2])
 
 
-def explain(tokens: list[Token], index: int, expected: set[str]) -> tuple[Token, str, str]:
+def explain(tokens: list[Token], index: int, expected: set[str]) -> Said:
     """What to say about the wrong token of a statement: which token to point at, what is wrong, and what to do.
 
     ``expected`` are the terminals that could have come instead.
@@ -139,7 +131,7 @@ def explain(tokens: list[Token], index: int, expected: set[str]) -> tuple[Token,
     return token, what, _wanted(expected)
 
 
-def _bad(token: Token) -> tuple[Token, str, str]:
+def _bad(token: Token) -> Said:
     if isinstance(token.value, str):  # what the lexer could not read, such as a number that is too large
         what, _, remedy = token.value.partition("; ")
         return token, what, remedy or "write it differently"
@@ -148,27 +140,29 @@ def _bad(token: Token) -> tuple[Token, str, str]:
     return token, f"'{shown}' has no meaning here", remedy
 
 
-def _layout(token: Token, last: Token | None, place: _Place) -> tuple[Token, str, str] | None:
+def _layout(token: Token, last: Token | None, place: _Place) -> Said | None:
     """Brackets that do not match, and statements that never end."""
     closes = token.kind in _PAIRS.values()
     if closes and not place.brackets:
         return token, f"'{token.text}' closes a bracket that was never opened", "leave it out, or open the bracket"
     if closes and _PAIRS[place.brackets[-1].kind] != token.kind:
         opened = place.brackets[-1]
-        wanted = {"LPAR": ")", "LSQB": "]", "LBRACE": "}"}[opened.kind]
-        return token, f"'{opened.text}' is closed by '{token.text}'", f"close it with '{wanted}' first"
+        return (
+            token,
+            f"'{opened.text}' is closed by '{token.text}'",
+            f"close it with {_NAMES[_PAIRS[opened.kind]]} first",
+        )
     ended = token.kind == "END" or token.declares
     if ended and place.brackets:
         opened = place.brackets[-1]
-        wanted = {"LPAR": ")", "LSQB": "]", "LBRACE": "}"}[opened.kind]
-        return opened, f"'{opened.text}' is never closed", f"close it with '{wanted}'"
+        return opened, f"'{opened.text}' is never closed", f"close it with {_NAMES[_PAIRS[opened.kind]]}"
     if token.declares and last is not None:
         word = token.text.strip()
         return token, f"'{word}' begins a new statement, but the one before it is not complete", "complete it first"
     return None
 
 
-def _header(tokens: list[Token], token: Token, last: Token | None) -> tuple[Token, str, str] | None:
+def _header(tokens: list[Token], token: Token, last: Token | None) -> Said | None:
     """``[name, weight 0.5]``."""
     if tokens[0].kind != "LSQB" or last is None:
         return None
@@ -194,77 +188,57 @@ def _header(tokens: list[Token], token: Token, last: Token | None) -> tuple[Toke
     return token, f"'{_shown(token)}' cannot stand in the header of an axiom", "write [name], or [name, weight 0.5]"
 
 
-def _closed(tokens: list[Token], index: int) -> tuple[Token, str, str] | None:
+def _closed(tokens: list[Token], index: int) -> Said | None:
     """``closed`` before something else than ``pred``."""
     token = tokens[index]
     if index == 0 or tokens[index - 1].text != "closed" or not (token.declares or token.kind == "NAME"):
         return None
     if token.text == "pred" and tokens[index + 1].text in RESERVED:
-        word = tokens[index + 1]
-        return word, f"'{word.text}' is a reserved word", f'as a name it stands in quotation marks: "{word.text}"'
+        return _reserved(tokens[index + 1])
     if token.declares and token.kind != "PRED":
         return token, "only predicates are declared closed", "leave 'closed' out"
     return token, "'closed' stands before 'pred' and a name", "write closed pred name(Sort, Sort)"
 
 
-def _weighted_fact(tokens: list[Token], token: Token) -> tuple[Token, str, str] | None:
+def _weighted_fact(tokens: list[Token], token: Token) -> Said | None:
     """``fact [weight ...] p(a)`` that was not recognised."""
     if [t.text.strip() for t in tokens[:3]] != ["fact", "[", "weight"]:
         return None
     return token, "this is no weight of a fact", "write fact [weight 0.5] and then the atom, on the same line"
 
 
-def _declaration(
-    tokens: list[Token], token: Token, last: Token | None, expected: set[str]
-) -> tuple[Token, str, str] | None:
-    if last is None:
-        return None
+def _declaration(tokens: list[Token], token: Token, last: Token | None, expected: set[str]) -> Said | None:
     kind = tokens[0].kind
-    if kind not in ("SORT", "CONST", "PRED", "CLOSED", "FUNC", "DATA", "FACTS", "INCLUDE"):
+    if last is None or kind not in _SHAPES:
         return None
     if token.text in RESERVED and "NAME" in expected:
-        return token, f"'{token.text}' is a reserved word", f'as a name it stands in quotation marks: "{token.text}"'
-    shape = {
-        "SORT": "a sort is sort Name, sort Name = 0..9, or sort Name = {one, two}",
-        "CONST": "a constant has a sort: const name: Sort",
-        "PRED": "a predicate lists its sorts: pred name(Sort, Sort)",
-        "CLOSED": "a predicate lists its sorts: closed pred name(Sort, Sort)",
-        "FUNC": "a function has a result: func name(Sort) -> Sort",
-        "DATA": "data rows list their fields with sorts: data name(field: Sort, other: Sort*)",
-        "FACTS": 'facts come from a file: facts name from "file.csv"',
-        "INCLUDE": 'a file name stands in quotation marks: include "other.doxa"',
-    }[kind]
-    what = f"'{_shown(token)}' cannot stand here"
+        return _reserved(token)
     if token.kind == "END":
-        what = "this declaration is not complete"
-    elif kind == "PRED" and last.text == "closed":
-        what, shape = "'closed' stands before 'pred'", "write closed pred name(Sort, Sort)"
-    elif kind in ("PRED", "CLOSED") and token.kind == "COLON":
-        what, shape = "the arguments of a predicate have no names", "list the sorts only: pred name(Sort, Sort)"
-    elif kind in ("PRED", "CLOSED") and token.kind == "ARROW":
-        what, shape = "a predicate has no result", "leave it out, or declare a function: func name(Sort) -> Sort"
-    elif kind == "FUNC" and token.kind == "COLON" and "ARROW" in expected:
-        what = "the result of a function stands after an arrow"
-    elif kind == "FUNC" and token.kind == "COLON":
-        what, shape = "the arguments of a function have no names", "list the sorts only: func name(Sort) -> Sort"
-    elif kind == "SORT" and token.kind in ("MINUS", "DOT") and ("RANGE" in expected or last.kind == "RANGE"):
-        what, shape = f"a range is not written with '{token.text}'", "write two dots: sort Digit = 0..9"
-    elif kind == "SORT" and token.kind == "NAME" and last.kind == "EQ":
-        what, shape = "values are listed in braces", "write sort Colour = {red, green}"
-    elif kind == "SORT" and token.kind == "NUMBER" and last.kind in ("LBRACE", "COMMA"):
-        what, shape = (
-            "integers are given as a range",
-            'write sort Digit = 0..9; names such as "1" stand in quotation marks',
-        )
-    return token, what, shape
+        return token, "this declaration is not complete", _SHAPES[kind]
+    if kind == "PRED" and last.text == "closed":
+        return token, "'closed' stands before 'pred'", "write closed pred name(Sort, Sort)"
+    if kind in ("PRED", "CLOSED") and token.kind == "COLON":
+        return token, "the arguments of a predicate have no names", "list the sorts only: pred name(Sort, Sort)"
+    if kind in ("PRED", "CLOSED") and token.kind == "ARROW":
+        return token, "a predicate has no result", "leave it out, or declare a function: func name(Sort) -> Sort"
+    if kind == "FUNC" and token.kind == "COLON" and "ARROW" in expected:
+        return token, "the result of a function stands after an arrow", _SHAPES[kind]
+    if kind == "FUNC" and token.kind == "COLON":
+        return token, "the arguments of a function have no names", "list the sorts only: func name(Sort) -> Sort"
+    if kind == "SORT" and token.kind in ("MINUS", "DOT") and ("RANGE" in expected or last.kind == "RANGE"):
+        return token, f"a range is not written with '{token.text}'", "write two dots: sort Digit = 0..9"
+    if kind == "SORT" and token.kind == "NAME" and last.kind == "EQ":
+        return token, "values are listed in braces", "write sort Colour = {red, green}"
+    if kind == "SORT" and token.kind == "NUMBER" and last.kind in ("LBRACE", "COMMA"):
+        remedy = 'write sort Digit = 0..9; names such as "1" stand in quotation marks'
+        return token, "integers are given as a range", remedy
+    return token, f"'{_shown(token)}' cannot stand here", _SHAPES[kind]
 
 
-def _variables(token: Token, last: Token | None, place: _Place) -> tuple[Token, str, str] | None:
+def _variables(token: Token, last: Token | None, place: _Place) -> Said | None:
     """The list of variables between a quantifier and its dot."""
     quantifier = place.quantifier
-    if last is None:
-        return None
-    if quantifier is None:
+    if last is None or quantifier is None:
         return None
     word = quantifier.text.strip()
     field = token if token.kind == "FIELD" else last
@@ -279,34 +253,28 @@ def _variables(token: Token, last: Token | None, place: _Place) -> tuple[Token, 
     if token.kind == "LPAR" and last is quantifier:
         return token, "variables are not put in parentheses", f"write {word} x, y: Sort. ..."
     if token.kind == "DOT" and last.kind == "NAME":
-        return (
-            token,
-            f"nothing says what {last.text} ranges over",
-            f"give it a sort or rows: {word} {last.text}: Sort. ...",
-        )
+        remedy = f"give it a sort or rows: {word} {last.text}: Sort. ..."
+        return token, f"nothing says what {last.text} ranges over", remedy
     if token.kind in ("COMPARE", "EQ") and last.kind == "NAME":
-        return (
-            token,
-            "a condition on the variables comes after 'where'",
-            f"write {word} x: Sort where x {token.text} ...",
-        )
+        remedy = f"write {word} x: Sort where x {token.text} ..."
+        return token, "a condition on the variables comes after 'where'", remedy
     if token.text == "sample":
         return token, "'sample' is followed by a positive number", "write sample 64"
     if token.kind == "NUMBER" and last is quantifier:
         many = f"exactly {token.text}, at least {token.text} or at most {token.text}"
         return token, f"'{word}' takes no number", f"write {many}"
     if token.text in RESERVED and last.kind in (*_QUANTIFIERS, "COMMA"):
-        return token, f"'{token.text}' is a reserved word", f'as a name it stands in quotation marks: "{token.text}"'
+        return _reserved(token)
     if token.kind == "NAME" and last.kind == "NAME":
         return token, f"a dot is missing before '{_shown(token)}'", dot
     what = "the statement ends" if token.kind == "END" else f"'{_shown(token)}' comes"
     return token, f"{what} before the variables of '{word}' are complete", dot
 
 
-def _words(token: Token, last: Token | None, place: _Place, expected: set[str]) -> tuple[Token, str, str] | None:
+def _words(token: Token, last: Token | None, place: _Place, expected: set[str]) -> Said | None:
     """Two names side by side: one of them is probably meant as a keyword."""
     if token.text in RESERVED and last is not None and last.text in _WORDS[3:-1] and last.text != "fact":
-        return token, f"'{token.text}' is a reserved word", f'as a name it stands in quotation marks: "{token.text}"'
+        return _reserved(token)
     if token.kind in ("IN", "WHERE"):
         return token, f"'{token.text}' belongs to a quantifier", "write forall x in rows. ..., forall x: Sort where ..."
     if last is None or last.kind not in ("NAME", "NUMBER", "RPAR", "RSQB", "FIELD", "TRUTH"):
@@ -333,9 +301,7 @@ def _words(token: Token, last: Token | None, place: _Place, expected: set[str]) 
     return token, what, "put an operator such as &, |, -> or = between them, or begin a new line"
 
 
-def _operands(
-    before: list[Token], token: Token, last: Token | None, place: _Place, expected: set[str]
-) -> tuple[Token, str, str] | None:
+def _operands(before: list[Token], token: Token, last: Token | None, place: _Place, expected: set[str]) -> Said | None:
     """Operators that lack an operand or do not go together."""
     if token.kind in _COMPARISONS and "AND" in expected:
         return token, "comparisons do not chain", "join two of them with &: a < b & b < c"
@@ -367,6 +333,10 @@ def _operands(
     return None
 
 
+def _reserved(token: Token) -> Said:
+    return token, f"'{token.text}' is a reserved word", f'as a name it stands in quotation marks: "{token.text}"'
+
+
 def _shown(token: Token) -> str:
     text = token.text.strip()
     return text if len(text) <= 40 else text[:37] + "..."
@@ -382,6 +352,4 @@ def _wanted(expected: set[str]) -> str:
         wanted.append("an operator")
         expected = expected - {"LSQB", "FIELD", "STAR", "EQ", "ARROW"}
     wanted += [_NAMES[kind] for kind in _NAMES if kind in expected]
-    if len(wanted) > 5:
-        wanted = wanted[:5]
-    return f"wanted here: {' or '.join(wanted)}" if wanted else "write it differently"
+    return f"wanted here: {' or '.join(wanted[:5])}" if wanted else "write it differently"

@@ -7,13 +7,12 @@ from functools import cached_property
 from pathlib import Path
 
 from doxa.logic.syntax._diagnostics import Diagnostic, Span
+from doxa.logic.syntax._kb import Axiom
 from doxa.logic.syntax._tree import Expr, Name
-from doxa.logic.text._builder import FactItem, LocatedBuilder, RuleItem
+from doxa.logic.text._builder import FactItem, LocatedBuilder
 from doxa.logic.text._lalr import Mistaken, Unexpected, expected, run_located, table
 from doxa.logic.text._lexer import Token, located_tokens
 from doxa.logic.text._remedies import explain
-
-__all__ = ["Positioned", "Source"]
 
 
 class Source:
@@ -102,8 +101,8 @@ class Source:
             token, message, remedy = explain(tokens, tokens.index(wrong.token), expected(table(), wrong.states))
             return Diagnostic("error", message, remedy, self.span(token.start, token.end))
         except Mistaken as wrong:
-            message, _, remedy = str(wrong.error).partition("; ")
-            return Diagnostic("error", message, remedy or None, self.about(message, tokens, wrong.start, wrong.end))
+            message = str(wrong.error).partition("; ")[0]
+            return Diagnostic.of(wrong.error, self.about(message, tokens, wrong.start, wrong.end))
         raise AssertionError("the statement parses")
 
 
@@ -125,7 +124,7 @@ class Positioned:
         self._builder = LocatedBuilder()
         run_located(table(), self.tokens, self._builder, self._builder.place)
         item = self._builder.items[0]
-        if not isinstance(item, RuleItem | FactItem):
+        if not isinstance(item, Axiom | FactItem):
             raise TypeError("only axioms and facts have a formula")
         self.tree = item.formula
 

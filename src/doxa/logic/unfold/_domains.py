@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from doxa.errors import BindingError
+from doxa.errors import BindingError, BudgetError
+from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._diagnostics import nearest
-from doxa.logic.syntax._symbols import Signature, Sort
-
-__all__ = ["Domains", "Row", "Universe"]
+from doxa.logic.syntax._symbols import Signature, Sort, size_of
+from doxa.logic.syntax._tree import Name
 
 Domains = Mapping[str, "int | Sequence[Any]"]
 """By name of an open sort: how many objects, or their names. By name of data rows: a sequence of mappings by field."""
@@ -39,8 +41,10 @@ class Universe:
     ``Image3``, ``Image4``, ... up to n objects in all.
     """
 
-    def __init__(self, signature: Signature, domains: Domains | None) -> None:
+    def __init__(self, signature: Signature, domains: Domains | None, entries: int = sys.maxsize) -> None:
         self._signature = signature
+        self._entries = entries
+        self._longest = 0
         self._given: dict[str, tuple[Value, ...]] = {}
         self._constants: dict[str, list[str]] = {}
         self._sets: dict[str, frozenset[Value]] = {}
@@ -60,9 +64,14 @@ class Universe:
             if len(set(listed)) != len(listed):
                 raise BindingError(f"domains: {name} lists an object twice")
             self._given[name] = listed
+            rows = [o for o in listed if isinstance(o, Row)]
+            self._longest = max([self._longest, *[len(v) for r in rows for v in r.fields.values() if _is_many(v)]])
 
     def _count(self, sort: Sort, size: int) -> tuple[Value, ...]:
         names = self._constants.get(sort.name, [])
+        if isinstance(size, bool) or size < 0:
+            raise BindingError(f"domains: {sort.name} needs a number of objects that is not negative, got {size!r}")
+        self._check_size(sort.name, size)
         if size < len(names):
             raise BindingError(f"domains: {sort.name} has {len(names)} declared constants, more than {size} objects")
         return (*names, *[f"{sort.name}{i}" for i in range(len(names), size)])
@@ -70,19 +79,14 @@ class Universe:
     def sort(self, sort: Sort) -> tuple[Value, ...] | None:
         """The objects of a sort, or None when nothing says which there are."""
         if sort.values is not None:
+            self._check_size(sort.name, size_of(sort) or 0)
             return tuple(sort.values)
         if sort.name not in self._given and sort.name in self._constants:
             self._given[sort.name] = tuple(self._constants[sort.name])
         return self._given.get(sort.name)
 
     def objects(self, name: str) -> tuple[Value, ...]:
-        """The objects that variables of a sort range over.
-
-        >>> signature = Signature()
-        >>> signature.add(Sort("Image"))
-        >>> Universe(signature, {"Image": 2}).objects("Image")
-        ('Image0', 'Image1')
-        """
+        """The objects that variables of a sort range over."""
         sort = self._signature.sorts.get(name)
         if sort is None:
             raise BindingError(f"there is no sort {name!r}{_nearest(name, self._signature.sorts)}")
@@ -94,6 +98,21 @@ class Universe:
             )
         return objects
 
+    def size(self, group: Group) -> int:
+        """How many objects the variables of a group range over; of fields the most that there are, 0 if unknown."""
+        if group.sort is not None:
+            sort = self._signature.sorts.get(group.sort)
+            size = None if sort is None else size_of(sort)
+            return len((sort and self.sort(sort)) or ()) if size is None else size
+        if isinstance(group.domain, Name) and group.domain.name in self._given:
+            return len(self._given[group.domain.name])
+        return self._longest
+
+    def _check_size(self, name: str, size: int) -> None:
+        if size > self._entries:
+            message = f"sort {name} has {size:,} objects, more than entries={self._entries:,}"
+            raise BudgetError("entries", f"{message}; give it fewer objects, or raise entries")
+
     def rows(self, name: str) -> tuple[Value, ...]:
         """The data rows of a name."""
         if name not in self._given:
@@ -102,12 +121,36 @@ class Universe:
 
     def contains(self, sort: Sort, value: Value) -> bool:
         """Is the value an object of the sort? Of a sort whose objects nothing tells, everything is."""
+        if isinstance(sort.values, range):
+            whole = int(value) if isinstance(value, float) and value.is_integer() else value
+            return isinstance(whole, int) and whole in sort.values
         if sort.name not in self._sets:
             objects = self.sort(sort)
             if objects is None:
                 return True
             self._sets[sort.name] = frozenset(objects)
         return value in self._sets[sort.name]
+
+
+def parse_domain(text: str) -> tuple[str, int | list[str]]:
+    """The objects of a sort as a user writes them: ``Person=3`` for a number, ``Person=ann,bob`` for names.
+
+    >>> parse_domain("Person=3"), parse_domain("Person=ann, bob")
+    (('Person', 3), ('Person', ['ann', 'bob']))
+    """
+    name, found, objects = text.partition("=")
+    listed = [o.strip() for o in objects.split(",")]
+    if not (name.strip() and found and all(listed)):
+        raise BindingError(f"{text!r} says nothing of a sort; write Person=3, or name the objects: Person=ann,bob")
+    if len(listed) > 1 or not (listed[0][0].isnumeric() or listed[0][0] in "+-"):
+        return name.strip(), listed
+    if not re.fullmatch("[0-9]{1,18}", listed[0]):
+        raise BindingError(f"{text!r}: a number of objects is written with the digits 0 to 9, such as Person=3")
+    return name.strip(), int(listed[0])
+
+
+def _is_many(value: Value) -> bool:
+    return isinstance(value, tuple)
 
 
 def _row_list(name: str, objects: Any) -> tuple[Value, ...]:

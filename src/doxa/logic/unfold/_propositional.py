@@ -23,10 +23,9 @@ from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._tree import And, Expr, Not, Truth
 from doxa.logic.syntax._walk import postorder
 from doxa.logic.unfold._domains import Domains, Universe
+from doxa.logic.unfold._limits import ENTRIES, Clock, check_grounding
 from doxa.logic.unfold._propositions import Propositions
 from doxa.logic.unfold._unfolder import Unfolder
-
-__all__ = ["Propositional", "ground", "ground_together"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +65,12 @@ class Propositional:
 
 
 def ground(
-    knowledge: KnowledgeBase | Expr, kb: KnowledgeBase | Signature | None = None, *, domains: Domains | None = None
+    knowledge: KnowledgeBase | Expr,
+    kb: KnowledgeBase | Signature | None = None,
+    *,
+    domains: Domains | None = None,
+    entries: int = ENTRIES,
+    seconds: float | None = None,
 ) -> Propositional:
     """Knowledge or a formula over ground atoms.
 
@@ -75,6 +79,11 @@ def ground(
         kb: where the symbols of the formula are declared; without it, those it was built from in Python.
         domains: the objects of open sorts that have more than their declared constants, by the name of the sort: their
             number or their names; and the data rows that the knowledge ranges over, by name, as mappings by field.
+        entries: the most that may be built, of about a kilobyte each: subformulas for each choice of their variables.
+        seconds: the most time that it may take.
+
+    Raises:
+        BudgetError: it would take more entries, found before anything is built, or it takes longer.
 
     >>> from doxa.logic import Constant, Function, KnowledgeBase, Predicate, Sort, forall, variables, within
     >>> Person = Sort("Person")
@@ -94,18 +103,24 @@ def ground(
     if isinstance(knowledge, KnowledgeBase):
         if kb is not None:
             raise KnowledgeError("ground(kb) takes one knowledge base; the second is for a formula about it")
-        return ground_together(knowledge, (), domains)[0]
+        return ground_together(knowledge, (), domains, entries, Clock(seconds))[0]
     signature = kb.signature if isinstance(kb, KnowledgeBase) else kb or _declared(knowledge)
-    view = Propositions(signature, Universe(signature, domains), strict=kb is not None, known=_known(kb))
+    universe = Universe(signature, domains, entries)
+    check_grounding([knowledge], universe, entries)
+    view = Propositions(
+        signature, universe, strict=kb is not None, known=_known(kb), entries=entries, clock=Clock(seconds)
+    )
     formula = view.finished(Unfolder(view).formula(knowledge))
     return Propositional({"formula": formula}, (), view.constraints, tuple(view.atoms))
 
 
 def ground_together(
-    kb: KnowledgeBase, formulas: Sequence[Expr], domains: Domains | None
+    kb: KnowledgeBase, formulas: Sequence[Expr], domains: Domains | None, entries: int, clock: Clock
 ) -> tuple[Propositional, list[Expr]]:
     """A knowledge base and formulas about it, over the same atoms."""
-    view = Propositions(kb.signature, Universe(kb.signature, domains), strict=True, known=_known(kb))
+    universe = Universe(kb.signature, domains, entries)
+    check_grounding([*[a.formula for a in kb.axioms], *formulas], universe, entries)
+    view = Propositions(kb.signature, universe, strict=True, known=_known(kb), entries=entries, clock=clock)
     unfolder = Unfolder(view)
     axioms = {a.name: view.finished(unfolder.formula(a.formula)) for a in kb.axioms}
     stated = [view.finished(unfolder.formula(f.atom if f.label else Not(f.atom))) for f in kb.facts]
@@ -126,10 +141,6 @@ def _declared(formula: Expr) -> Signature:
     """The symbols that a formula was built from in Python."""
     signature = Signature()
     for node in postorder(formula):
-        hint = node.hint
-        for sort in (*getattr(hint, "sorts", ()), getattr(hint, "sort", None), getattr(hint, "result", None)):
-            if sort is not None:
-                signature.add(sort)
-        if hint is not None:
-            signature.add(hint)
+        if node.hint is not None:
+            signature.declare(node.hint)
     return signature

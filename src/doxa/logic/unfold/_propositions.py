@@ -9,6 +9,7 @@ value,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
@@ -21,9 +22,8 @@ from doxa.logic.syntax._simplify import formulas
 from doxa.logic.syntax._symbols import Function, Predicate, Signature
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or
 from doxa.logic.unfold._domains import Row, Universe, Value
-from doxa.logic.unfold._formulas import Formulas
-
-__all__ = ["Propositions"]
+from doxa.logic.unfold._limits import ENTRIES, Clock, check_entries
+from doxa.logic.unfold._unfolder import Formulas
 
 
 class Undefined(Expr):
@@ -45,13 +45,15 @@ class Table:
 
 
 class Propositions(Formulas):
-    """Formulas over ground atoms, each atom once: the `Values` of the propositional view.
+    """Formulas over ground atoms, each atom once: the propositional view.
 
     Args:
         signature: the symbols.
         universe: the objects and rows.
         strict: whether every predicate must be declared; otherwise a call that is no function is an atom.
         known: the truth of an atom that is not open, by name and arguments; None where it is.
+        entries: the most cases of functions and of arithmetic over them.
+        clock: what stops it when it takes too long.
     """
 
     def __init__(
@@ -61,8 +63,12 @@ class Propositions(Formulas):
         *,
         strict: bool,
         known: Callable[[str, tuple[Value, ...]], bool | None] | None = None,
+        entries: int = ENTRIES,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__()
+        self._entries, self._spent = entries, 0
+        self._clock = clock or Clock(None)
         self._signature = signature
         self._universe = universe
         self._strict = strict
@@ -85,6 +91,16 @@ class Propositions(Formulas):
             if isinstance(node, Undefined):
                 raise KnowledgeError(f"{node.label}. Leave such cases out with a guard: forall ... where ...")
         return self.flatten(formula)
+
+    def step(self) -> None:
+        self._clock.check()
+
+    def _spend(self, node: Expr, *tables: int) -> None:
+        """Count cases before they are made."""
+        self._spent += math.prod(tables)
+        remedy = "give the functions fewer values, calculate with fewer of them at once, or raise entries"
+        check_entries(self._spent, self._entries, f"calculating the cases of {node}", remedy)
+        self.step()
 
     # -- what there is ----------------------------------------------------------------------------------------------
 
@@ -147,20 +163,14 @@ class Propositions(Formulas):
             raise KnowledgeError(f"{symbol.name} takes {len(symbol.sorts)} arguments, got {len(args)}")
         if all(not isinstance(a, Table | Expr | Row | tuple) for a in args):
             return self._ground(node, symbol, tuple(args))
-        build = self._build
-        if isinstance(symbol, Function):
-            found: dict[Value, list[Expr]] = {}
-            for condition, values in self._choices(node, args):
-                result = self._ground(node, symbol, values)
-                for value, case in self._cases(result):
-                    found.setdefault(value, []).append(build.join(And, (condition, case)))
-            return Table({value: build.join(Or, cases) for value, cases in found.items()})
-        chosen = []
+        build, is_function = self._build, isinstance(symbol, Function)
+        found: dict[Value, list[Expr]] = {} if is_function else {True: []}
         for condition, values in self._choices(node, args):
-            atom = self._ground(node, symbol, values)
-            assert isinstance(atom, Expr)  # only functions have tables
-            chosen.append(build.join(And, (condition, atom)))
-        return build.join(Or, chosen)
+            result: Any = self._ground(node, symbol, values)
+            for value, case in self._cases(result) if is_function else ((True, result),):
+                found.setdefault(value, []).append(build.join(And, (condition, case)))
+        table = {value: build.join(Or, cases) for value, cases in found.items()}
+        return Table(table) if is_function else table[True]
 
     def _choices(self, node: Call, args: list[Any]) -> Iterator[tuple[Expr, tuple[Value, ...]]]:
         """Every choice of values for the arguments, with its condition."""
@@ -168,7 +178,9 @@ class Propositions(Formulas):
             if isinstance(arg, Row | tuple) or (isinstance(arg, Expr) and not isinstance(arg, Undefined)):
                 what = "a formula" if isinstance(arg, Expr) else "data" if isinstance(arg, tuple) else "a data row"
                 raise KnowledgeError(f"argument {place + 1} of {node.name} must be a term, but it is {what}")
-        for choice in product(*[list(self._cases(a)) for a in args]):
+        cases = [list(self._cases(a)) for a in args]
+        self._spend(node, *map(len, cases))
+        for choice in product(*cases):
             condition = self._both([c for _, c in choice])
             if condition is not self._build.false:
                 yield condition, tuple([v for v, _ in choice])
@@ -201,6 +213,7 @@ class Propositions(Formulas):
                 f"{symbol.name} yields {symbol.result.name}, and nothing says which values that has. Let it yield a "
                 f"finite sort, or give the values: domains={{{symbol.result.name!r}: [...]}}"
             )
+        self._spend(node, len(values))
         family = tuple([self._build.share(Compare("=", call, _term(v))) for v in values])
         self._owner.update(dict.fromkeys([id(atom) for atom in family], len(self.families)))
         self.families.append(family)
@@ -227,6 +240,7 @@ class Propositions(Formulas):
         self._check_terms(node, args)
         if not any(isinstance(a, Table) for a in args):
             return result(args[0], args[1])
+        self._spend(node, *[len(a.cases) for a in args if isinstance(a, Table)])
         found: dict[Value, list[Expr]] = {}
         for left, if_left in self._cases(args[0]):
             for right, if_right in self._cases(args[1]):
@@ -241,6 +255,7 @@ class Propositions(Formulas):
         self._check_terms(node, args)
         if node.op == "!=" and any(isinstance(a, Table) for a in args):
             return build.negate(self.compare(Compare("=", *node.children), args))
+        self._spend(node, *[len(a.cases) for a in args if isinstance(a, Table)])
         cases = []
         for left, if_left in self._cases(args[0]):
             true: list[Expr] = []

@@ -1,6 +1,6 @@
 """Unfolding a formula: quantifiers become conjunctions and disjunctions over the objects that there are.
 
-What terms and formulas become is said by `Values`: formulas over ground atoms (the propositional view), or variables
+What terms and formulas become is said by `Formulas`: formulas over ground atoms (the propositional view), or variables
 and factors of a problem (`doxa.pose`). The walk is the same, and it is here. A subformula is evaluated once for each
 choice of the variables that it mentions. Evaluation runs on a stack of generators, so that nothing recurses on the
 depth of a formula.
@@ -13,12 +13,10 @@ from itertools import product
 from typing import Any, Protocol
 
 from doxa.errors import KnowledgeError
-from doxa.logic.syntax._binders import Group, Let, Quantifier
-from doxa.logic.syntax._free import free_variables
-from doxa.logic.syntax._tree import Arith, Call, Compare, Expr, Field, Index, Name, Number
+from doxa.logic.syntax._binders import Group, Let, Quantifier, free_variables
+from doxa.logic.syntax._simplify import Builder
+from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or
 from doxa.logic.syntax._walk import postorder
-
-__all__ = ["Scope", "Unfolder", "Values"]
 
 Scope = dict[str, Any]
 """The values of variables."""
@@ -26,8 +24,17 @@ _Run = Generator[tuple["_Code", Scope], Any, Any]
 """A subformula under evaluation: it asks for others, is sent their values, and returns its own."""
 
 
-class Values(Protocol):
-    """What terms and formulas become while a formula is unfolded."""
+class Formulas(Protocol):
+    """What terms and formulas become while a formula is unfolded.
+
+    Connectives and quantifiers become formulas over atoms, simplified while they are built; what atoms and terms are is
+    for those who inherit from this to say.
+    """
+
+    _build: Builder
+
+    def __init__(self) -> None:
+        self._build = Builder()
 
     def objects(self, sort: str) -> Sequence[Any]:
         """What the variables of a sort range over."""
@@ -59,14 +66,36 @@ class Values(Protocol):
     def truth(self, node: Expr, value: Any) -> Any:
         """A value where a formula stands, if it may."""
 
-    def connective(self, node: Expr, args: list[Any]) -> Any:
+    def step(self) -> None:
+        """Called before each instance of a quantifier: the place to stop what takes too long."""
+        return
+
+    def connective(self, node: Expr, args: list[Any]) -> Expr:
         """A connective, or true or false, over truths."""
+        return self._build.rebuild(node, args)
 
-    def excluded(self, condition: Any) -> bool:
+    def excluded(self, condition: Expr) -> bool:
         """Is a guard certainly false?"""
+        return condition is self._build.false
 
-    def quantified(self, node: Quantifier, cases: list[tuple[Any, Any]]) -> Any:
+    def quantified(self, node: Quantifier, cases: list[tuple[Any, Any]]) -> Expr:
         """All, some or so many of the cases, each with its guard (None where there is none) and its truth."""
+        build, universal = self._build, node.kind == "forall"
+        truths = [
+            case if guard is None else build.implies(guard, case) if universal else build.join(And, (guard, case))
+            for guard, case in cases
+        ]
+        if node.count is not None:
+            return build.count(node.kind, node.count, truths)
+        return build.join(And if universal else Or, truths)
+
+    def conjunction(self, truths: list[Expr]) -> Expr:
+        """All of some formulas, in their final form."""
+        return self.flatten(self._build.join(And, truths))
+
+    def flatten(self, formula: Expr) -> Expr:
+        """The formula with conjunctions below conjunctions, and disjunctions below disjunctions, merged."""
+        return self._build.flatten(formula)
 
 
 class _Code:
@@ -88,7 +117,7 @@ class Unfolder:
         outer: the values of variables that no formula binds, the same for all of them.
     """
 
-    def __init__(self, values: Values, outer: Scope | None = None) -> None:
+    def __init__(self, values: Formulas, outer: Scope | None = None) -> None:
         self.values = values
         self._outer = outer or {}
         self._free: dict[int, frozenset[str]] = {}
@@ -205,6 +234,7 @@ class Unfolder:
                 members = yield from self._members(group, inner)
                 levels.append(_extended(inner, group.names, members))
             else:
+                values.step()
                 condition = None
                 if guard is not None:
                     condition = values.truth(guard.root, (yield guard, inner))

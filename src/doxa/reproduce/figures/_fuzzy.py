@@ -8,42 +8,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from doxa.fuzzy import (
-    GOGUEN,
-    KLEENE_DIENES,
-    REICHENBACH,
-    Fraction,
-    GeneralizedMeanError,
-    Godel,
-    LogProduct,
-    Lukasiewicz,
-    NilpotentMinimum,
-    Product,
-    SImplication,
-    TNorm,
-    TNormAggregator,
-    Yager,
-    nonvanishing_fraction,
-    sigmoidal,
-)
+from doxa import fuzzy
 from doxa.reproduce.figures._ascent import (
     CHOICE,
     CLAUSES,
     FORMULAS,
     Attempt,
     attempt,
+    draw_tree,
+    godel_tree,
+    leaves,
     reichenbach_end,
     reichenbach_path,
 )
 from doxa.reproduce.figures._gallery import Gallery, Illustration
 from doxa.reproduce.figures._surfaces import Function, Panel, derivative_panel, surfaces
-from doxa.reproduce.figures._tree import Branch, Leaf, draw_tree, godel_tree
 from doxa.train.report._page import figure
 
 
@@ -70,10 +54,6 @@ def _conjunction(title: str, f: Function) -> Panel:
     return Panel(title, f, ("a", "b"), "origin")
 
 
-def _implication(title: str, f: Function) -> Panel:
-    return Panel(title, f)
-
-
 def _ponens(title: str, f: Function, **options: Any) -> Panel:
     """The derivative to the consequent, seen from the other side."""
     return derivative_panel(title, f, 1, front="consequent", **options)
@@ -84,9 +64,14 @@ def _tollens(title: str, f: Function, **options: Any) -> Panel:
     return derivative_panel(title, f, 0, -1.0, front="consequent", **options)
 
 
+def _derivatives(f: Function, remark: str = "", **options: Any) -> tuple[Panel, Panel]:
+    """Both derivatives of an implication."""
+    return _ponens(f"∂I/∂c{remark}", f, **options), _tollens(f"∂I/∂(1 − a){remark}", f, **options)
+
+
 def _log_product(f: Function) -> Function:
     """The log-product of instances of which this is one; its derivative does not depend on the others."""
-    return lambda a, c: LogProduct()(f(a, c).unsqueeze(-1), -1)
+    return lambda a, c: fuzzy.LogProduct()(f(a, c).unsqueeze(-1), -1)
 
 
 def _rmse(f: Function) -> Function:
@@ -95,101 +80,90 @@ def _rmse(f: Function) -> Function:
     def aggregated(a: Tensor, c: Tensor) -> Tensor:
         value = f(a, c)
         other = torch.full_like(value, 1 - math.sqrt(0.9))
-        return GeneralizedMeanError(2.0)(torch.stack((other, value), -1), -1)
+        return fuzzy.GeneralizedMeanError(2.0)(torch.stack((other, value), -1), -1)
 
     return aggregated
 
 
-_YAGER = Yager(2.0)
-_YAGER_S, _YAGER_R = SImplication(_YAGER.dual), _YAGER.residuum
-_BENT = sigmoidal(REICHENBACH, 9.0, -0.5)
+_YAGER = fuzzy.Yager(2.0)
+_YAGER_S, _YAGER_R = fuzzy.SImplication(_YAGER.dual), _YAGER.residuum
+_BENT = fuzzy.sigmoidal(fuzzy.REICHENBACH, 9.0, -0.5)
 
-SURFACES: Mapping[str, tuple[str, tuple[Panel, ...]]] = MappingProxyType(
-    {
-        "yager2_norm": (
-            "Yager's t-norm and t-conorm, p = 2.",
-            (_conjunction("t-norm", _YAGER), _conjunction("t-conorm", _YAGER.dual)),
+SURFACES: Mapping[str, tuple[str, tuple[Panel, ...]]] = {
+    "yager2_norm": (
+        "Yager's t-norm and t-conorm, p = 2.",
+        (_conjunction("t-norm", _YAGER), _conjunction("t-conorm", _YAGER.dual)),
+    ),
+    "yager2_deriv": (
+        "The derivatives of Yager's t-norm and t-conorm to a, p = 2. On the plateaus nothing is learned: there "
+        "is a gradient on π/4 = 78.5 % of the square.",
+        (
+            derivative_panel("∂T/∂a", _YAGER, 0, axes=("a", "b"), front="origin"),
+            derivative_panel("∂S/∂a", _YAGER.dual, 0, axes=("a", "b"), front="origin"),
         ),
-        "yager2_deriv": (
-            "The derivatives of Yager's t-norm and t-conorm to a, p = 2. On the plateaus nothing is learned: there "
-            "is a gradient on π/4 = 78.5 % of the square.",
-            (
-                derivative_panel("∂T/∂a", _YAGER, 0, axes=("a", "b"), front="origin"),
-                derivative_panel("∂S/∂a", _YAGER.dual, 0, axes=("a", "b"), front="origin"),
-            ),
+    ),
+    "prod_norm": (
+        "The product t-norm a·b and the probabilistic sum a + b - a·b.",
+        (_conjunction("t-norm", fuzzy.Product()), _conjunction("t-conorm", fuzzy.Product().dual)),
+    ),
+    "kd_godel": (
+        "The Kleene-Dienes implication max(1 - a, c) and the Gödel implication. The lowest value stands in front; "
+        "derivatives of implications are seen from the opposite side.",
+        (Panel("Kleene-Dienes", fuzzy.KLEENE_DIENES), Panel("Gödel", fuzzy.Godel().residuum)),
+    ),
+    "yager-r-s-impl": (
+        "Yager's S-implication and R-implication, p = 2.",
+        (Panel("S-implication", _YAGER_S), Panel("R-implication", _YAGER_R)),
+    ),
+    "deriv_yager_sI2": (
+        "The derivatives of Yager's S-implication, p = 2, to the consequent and to the negated antecedent. One is "
+        "the other mirrored: contrapositive differentiable symmetry.",
+        _derivatives(_YAGER_S),
+    ),
+    "yager-r-deriv": (
+        "The derivatives of Yager's R-implication, p = 2, cut off at 4. Both grow without bound towards the "
+        "diagonal a = c, beyond which they are 0.",
+        _derivatives(_YAGER_R, ", cut at 4", limits=(0.0, 4.0)),
+    ),
+    "goguen-i": (
+        "The implications of the product: Reichenbach, 1 - a + a·c, and Goguen, 1 where a ≤ c and c/a elsewhere.",
+        (Panel("Reichenbach", fuzzy.REICHENBACH), Panel("Goguen", fuzzy.GOGUEN)),
+    ),
+    "reichenbach-aggregators": (
+        "The derivative of a quantified Reichenbach implication to the negated antecedent of one instance. Under "
+        "the log-product (cut off at 4) it is 1 at a = c = 0; under RMSE, over two instances with the other one at "
+        "1 - √0.9, it is 0 there: the corner where most instances are is left alone.",
+        (
+            _tollens("log-product, cut at 4", _log_product(fuzzy.REICHENBACH), limits=(0.0, 4.0)),
+            _tollens("RMSE", _rmse(fuzzy.REICHENBACH), limits=(0.0, 0.6)),
         ),
-        "prod_norm": (
-            "The product t-norm a·b and the probabilistic sum a + b - a·b.",
-            (_conjunction("t-norm", Product()), _conjunction("t-conorm", Product().dual)),
+    ),
+    "deriv_goguen": (
+        "The derivatives of the Goguen implication in log scale; there are none where a ≤ c. The lower the "
+        "antecedent, the larger both: 1/a and c/a².",
+        _derivatives(fuzzy.GOGUEN, log=True, limits=(-1.0, 2.0), edge=0.01),
+    ),
+    "log_dmp": (
+        "The derivative to the consequent under the log-product, in log scale: Reichenbach and its sigmoidal form "
+        "with s = 9. Bent, the gradient is smaller by orders of magnitude where the implication holds already.",
+        (
+            _ponens("Reichenbach", _log_product(fuzzy.REICHENBACH), log=True, limits=(-3.0, 2.0), edge=0.01),
+            _ponens("sigmoidal, s = 9", _log_product(_BENT), log=True, limits=(-3.0, 2.0), edge=0.01),
         ),
-        "kd_godel": (
-            "The Kleene-Dienes implication max(1 - a, c) and the Gödel implication. The lowest value stands in front; "
-            "derivatives of implications are seen from the opposite side.",
-            (_implication("Kleene-Dienes", KLEENE_DIENES), _implication("Gödel", Godel().residuum)),
+    ),
+    "deriv_rcsigm": (
+        "The derivatives of the sigmoidal Reichenbach implication, s = 9, b₀ = -½: small in all four corners.",
+        _derivatives(_BENT, limits=(0.0, 2.5)),
+    ),
+    "probsum_sigm_s": (
+        "The sigmoidal Reichenbach implication for several s and b₀. A larger b₀ moves the slope towards low truth "
+        "values; with s = 0.01 nothing is left to see of the bend, with s = 20 the slope is narrow.",
+        tuple(
+            Panel(f"b₀ = {b0:g}, s = {s:g}".replace("-", "−"), fuzzy.sigmoidal(fuzzy.REICHENBACH, s, b0))
+            for s, b0 in [(9.0, -0.5), (9.0, -0.2), (0.01, -0.5), (20.0, -0.5)]
         ),
-        "yager-r-s-impl": (
-            "Yager's S-implication and R-implication, p = 2.",
-            (_implication("S-implication", _YAGER_S), _implication("R-implication", _YAGER_R)),
-        ),
-        "deriv_yager_sI2": (
-            "The derivatives of Yager's S-implication, p = 2, to the consequent and to the negated antecedent. One is "
-            "the other mirrored: contrapositive differentiable symmetry.",
-            (_ponens("∂I/∂c", _YAGER_S), _tollens("∂I/∂(1 − a)", _YAGER_S)),
-        ),
-        "yager-r-deriv": (
-            "The derivatives of Yager's R-implication, p = 2, cut off at 4. Both grow without bound towards the "
-            "diagonal a = c, beyond which they are 0.",
-            (
-                _ponens("∂I/∂c, cut at 4", _YAGER_R, limits=(0.0, 4.0)),
-                _tollens("∂I/∂(1 − a), cut at 4", _YAGER_R, limits=(0.0, 4.0)),
-            ),
-        ),
-        "goguen-i": (
-            "The implications of the product: Reichenbach, 1 - a + a·c, and Goguen, 1 where a ≤ c and c/a elsewhere.",
-            (_implication("Reichenbach", REICHENBACH), _implication("Goguen", GOGUEN)),
-        ),
-        "reichenbach-aggregators": (
-            "The derivative of a quantified Reichenbach implication to the negated antecedent of one instance. Under "
-            "the log-product (cut off at 4) it is 1 at a = c = 0; under RMSE, over two instances with the other one at "
-            "1 - √0.9, it is 0 there: the corner where most instances are is left alone.",
-            (
-                _tollens("log-product, cut at 4", _log_product(REICHENBACH), limits=(0.0, 4.0)),
-                _tollens("RMSE", _rmse(REICHENBACH), limits=(0.0, 0.6)),
-            ),
-        ),
-        "deriv_goguen": (
-            "The derivatives of the Goguen implication in log scale; there are none where a ≤ c. The lower the "
-            "antecedent, the larger both: 1/a and c/a².",
-            (
-                _ponens("∂I/∂c", GOGUEN, log=True, limits=(-1.0, 2.0), edge=0.01),
-                _tollens("∂I/∂(1 − a)", GOGUEN, log=True, limits=(-1.0, 2.0), edge=0.01),
-            ),
-        ),
-        "log_dmp": (
-            "The derivative to the consequent under the log-product, in log scale: Reichenbach and its sigmoidal form "
-            "with s = 9. Bent, the gradient is smaller by orders of magnitude where the implication holds already.",
-            (
-                _ponens("Reichenbach", _log_product(REICHENBACH), log=True, limits=(-3.0, 2.0), edge=0.01),
-                _ponens("sigmoidal, s = 9", _log_product(_BENT), log=True, limits=(-3.0, 2.0), edge=0.01),
-            ),
-        ),
-        "deriv_rcsigm": (
-            "The derivatives of the sigmoidal Reichenbach implication, s = 9, b₀ = -½: small in all four corners.",
-            (
-                _ponens("∂I/∂c", _BENT, limits=(0.0, 2.5)),
-                _tollens("∂I/∂(1 − a)", _BENT, limits=(0.0, 2.5)),
-            ),
-        ),
-        "probsum_sigm_s": (
-            "The sigmoidal Reichenbach implication for several s and b₀. A larger b₀ moves the slope towards low truth "
-            "values; with s = 0.01 nothing is left to see of the bend, with s = 20 the slope is narrow.",
-            tuple(
-                _implication(f"b₀ = {b0:g}, s = {s:g}".replace("-", "−"), sigmoidal(REICHENBACH, s, b0))
-                for s, b0 in [(9.0, -0.5), (9.0, -0.2), (0.01, -0.5), (20.0, -0.5)]
-            ),
-        ),
-    }
-)
+    ),
+}
 
 
 def _surfaces(name: str) -> Illustration:
@@ -200,23 +174,23 @@ def _surfaces(name: str) -> Illustration:
 # -- curves -------------------------------------------------------------------------------------------------------
 
 SIZES = range(1, 11)
-AGGREGATED: Mapping[str, TNorm] = MappingProxyType(
-    {
-        **{f"Yager, p = {p:g}": Yager(p) for p in (0.5, 1.5, 2.0, 3.0, 6.0)},
-        "Łukasiewicz (Yager, p = 1)": Lukasiewicz(),
-        "nilpotent minimum": NilpotentMinimum(),
-    }
-)
+AGGREGATED: Mapping[str, fuzzy.TNorm] = {
+    **{f"Yager, p = {p:g}": fuzzy.Yager(p) for p in (0.5, 1.5, 2.0, 3.0, 6.0)},
+    "Łukasiewicz (Yager, p = 1)": fuzzy.Lukasiewicz(),
+    "nilpotent minimum": fuzzy.NilpotentMinimum(),
+}
 
 
-def vanishing_fractions(seed: int = 0, samples: int = 20_000) -> dict[str, list[tuple[Fraction, Fraction]]]:
+def vanishing_fractions(seed: int = 0, samples: int = 20_000) -> dict[str, list[tuple[fuzzy.Fraction, fuzzy.Fraction]]]:
     """For each aggregator and each number of arguments: the fraction with a gradient, in closed form and sampled."""
     generator = torch.Generator().manual_seed(seed)
     found = {}
     for name, tnorm in AGGREGATED.items():
-        aggregator = TNormAggregator(tnorm)
-        sampled = partial(nonvanishing_fraction, aggregator, closed_form=False, samples=samples, generator=generator)
-        found[name] = [(nonvanishing_fraction(aggregator, n), sampled(n)) for n in SIZES]
+        aggregator = fuzzy.TNormAggregator(tnorm)
+        sampled = partial(
+            fuzzy.nonvanishing_fraction, aggregator, closed_form=False, samples=samples, generator=generator
+        )
+        found[name] = [(fuzzy.nonvanishing_fraction(aggregator, n), sampled(n)) for n in SIZES]
     return found
 
 
@@ -251,21 +225,15 @@ def _fractions(seed: int) -> Illustration:
 
 def _tree(seed: int) -> Illustration:
     tree = godel_tree(seed=seed)
-    shares = {"+1": 0.0, "0": 0.0, "−1": 0.0}
-
-    def collect(node: Branch | Leaf) -> None:
-        if isinstance(node, Leaf):
-            shares[{1.0: "+1", 0.0: "0", -1.0: "−1"}[node.value]] += node.share
-        else:
-            collect(node.yes)
-            collect(node.no)
-
-    collect(tree)
+    shares = {
+        f"share of {name}": sum(leaf.share for leaf in leaves(tree) if leaf.value == value)
+        for name, value in (("+1", 1.0), ("0", 0.0), ("−1", -1.0))
+    }
     caption = (
         "The derivative of max(min(a, b), min(1 - a, c)) to a, as the questions that decide it. The leaves are what "
         "autograd finds at 20,000 random points; below each, its share of the points."
     )
-    return Illustration(caption, draw_tree(tree), {f"share of {name}": share for name, share in shares.items()})
+    return Illustration(caption, draw_tree(tree), shares)
 
 
 def _success(seed: int) -> Illustration:
@@ -312,7 +280,7 @@ STARTS = ((0.6, 0.5), (0.9, 0.05), (0.95, 0.2), (0.5, 0.3), (0.3, 0.1), (0.95, 0
 
 def _path() -> Illustration:
     drawing, (ax,) = figure(1, 1, size=(6.4, 5.4))
-    a, c, value = (grid.numpy() for grid in Panel("", REICHENBACH).values(101))
+    a, c, value = (grid.numpy() for grid in Panel("", fuzzy.REICHENBACH).values(101))
     levels = ax.contourf(a, c, value, levels=torch.linspace(0, 1, 11).tolist(), cmap="viridis", alpha=0.85)
     drawing.colorbar(levels, ax=ax, label="a → c, Reichenbach")
     numbers = {}

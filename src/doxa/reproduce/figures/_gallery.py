@@ -15,11 +15,7 @@ from doxa.train.report._page import picture, write_html
 
 @dataclass(frozen=True)
 class Illustration:
-    """A figure with its caption and the numbers it shows.
-
-    >>> Illustration("A circle of area π.", drawing=None, numbers={"area": 3.14}).numbers
-    {'area': 3.14}
-    """
+    """A figure with its caption and the numbers it shows."""
 
     caption: str
     drawing: Any

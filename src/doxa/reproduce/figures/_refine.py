@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from doxa.fuzzy import logic
 from doxa.logic import propositions
 from doxa.refine import Refine, refinement
 from doxa.reproduce.figures._gallery import Gallery, Illustration
 from doxa.train.report._page import figure
-
-__all__ = ["refine_figures"]
 
 _LOGICS = ("godel", "lukasiewicz", "product")
 _BEFORE, _AFTER = "#b8b8b8", "#e8833a"
@@ -33,21 +31,6 @@ def refine_figures() -> Gallery:
     }
 
 
-def _operator(kind: str, name: str) -> Callable[[Tensor], Tensor]:
-    """The operator of a logic, over the last axis."""
-    chosen = logic(f"{name}:r")
-    if kind == "implication":
-        return lambda t: chosen.implies(t[..., 0], t[..., 1])
-    connective = chosen.conj if kind == "conjunction" else chosen.disj
-    return lambda t: connective.reduce(t, -1)
-
-
-def _refined(kind: str, name: str, truths: Tensor, target: float) -> Tensor:
-    chosen = logic(f"{name}:r")
-    operator = {"conjunction": chosen.conj, "disjunction": chosen.disj, "implication": chosen.implies}[kind]
-    return refinement(operator)(truths, torch.tensor(target, dtype=truths.dtype))
-
-
 def _bars(kind: str, start: Sequence[float], target: float) -> Illustration:
     """The smallest change that gives an operator a wanted truth, in three logics."""
     before = torch.tensor(start, dtype=torch.float64)
@@ -55,16 +38,18 @@ def _bars(kind: str, start: Sequence[float], target: float) -> Illustration:
     numbers: dict[str, object] = {}
     labels = ["antecedent", "consequent"] if kind == "implication" else [f"$t_{i + 1}$" for i in range(len(start))]
     for axes, name in zip(cells, _LOGICS, strict=True):
-        value = _operator(kind, name)
-        after = _refined(kind, name, before, target)
+        chosen = logic(f"{name}:r")
+        operator: Any = {"conjunction": chosen.conj, "disjunction": chosen.disj, "implication": chosen.implies}[kind]
+        after = refinement(operator)(before, torch.tensor(target, dtype=before.dtype))
+        truths = [float(operator(*t) if kind == "implication" else operator.reduce(t, -1)) for t in (before, after)]
         places = torch.arange(len(start)).numpy()
         axes.bar(places - 0.2, before.numpy(), 0.4, color=_BEFORE, label="before")
         axes.bar(places + 0.2, after.numpy(), 0.4, color=_AFTER, label="refined")
-        axes.axhline(float(value(before)), color="#6a8fc9", linewidth=1.2, label="truth before")
+        axes.axhline(truths[0], color="#6a8fc9", linewidth=1.2, label="truth before")
         axes.axhline(target, color="#7a4fa0", linewidth=1.2, linestyle="--", label="target")
         axes.set(title=name, ylim=(0, 1.02), xticks=places, xticklabels=labels)
         shown = ", ".join(f"{t:.3f}" for t in after.tolist())
-        numbers[name] = f"{float(value(before)):.3f} → {float(value(after)):.3f}: {shown}"
+        numbers[name] = f"{truths[0]:.3f} → {truths[1]:.3f}: {shown}"
     cells[0].set_ylabel("truth")
     drawing.legend(*cells[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     article = "an" if kind == "implication" else "a"

@@ -1,0 +1,294 @@
+"""The objects that one evaluation of a plan is about: sizes and features of pools, samples, rows, and named tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import chain
+from math import prod
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from doxa.errors import BindingError, KnowledgeError
+from doxa.logic.bind._checks import describe, has_values
+from doxa.logic.bind._interpretation import Batch
+from doxa.logic.bind._meanings import Named, low_of, positions
+from doxa.logic.bind._universe import Column
+from doxa.logic.syntax._symbols import INT, REAL, Function, Sort
+from doxa.logic.tensor import _pools
+from doxa.logic.tensor._algebra import Algebra, Classical
+from doxa.logic.tensor._index import Sparse, cut
+from doxa.logic.tensor._pools import Pool
+
+T = TypeVar("T")
+LARGEST = 2**24
+"""Relations over more tuples than this are kept as lists."""
+NO_INT = torch.iinfo(torch.int64).min
+"""Stands where a function into Int has no value; NaN does for Real, -1 for positions."""
+
+
+@dataclass
+class Needs:
+    """What a plan will ask for, known before it runs: so that each network runs once, on all of it."""
+
+    unary: dict[Any, dict[Pool, str]] = field(default_factory=dict)
+    """The pools that each network of one input runs on, and the sort of their objects."""
+    whole: set[tuple[str, tuple[Pool, ...]]] = field(default_factory=set)
+    """Tables of networks of several inputs of which all entries are needed."""
+    constants: set[str] = field(default_factory=set)
+    """The constants of open sorts that occur."""
+
+
+@dataclass
+class Trace:
+    """What happened in a run, for people: the frame of each block, the tables, and the calls of networks."""
+
+    blocks: list[str] = field(default_factory=list)
+    roots: list[tuple[str, list[str]]] = field(default_factory=list)
+    tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    calls: list[tuple[str, tuple[tuple[int, ...], ...]]] = field(default_factory=list)
+
+    def root(self, names: list[str]) -> None:
+        title = names[0] if len(names) == 1 else f"{len(names)} formulas of one shape, such as {names[0]}"
+        self.blocks = []
+        self.roots.append((title, self.blocks))
+
+    def block(self, label: str, axes: list[tuple[str, int]], tiles: int, note: str) -> None:
+        """Note a block that was run, with the length of each of its axes."""
+        if axes:
+            parts = ", ".join([f"{name} {size}" for name, size in axes])
+            self.blocks.append(f"  {label}: {parts}, {tiles} tile{'s' if tiles != 1 else ''}{note}")
+
+    def lines(self) -> list[str]:
+        """What happened: per formula the blocks that were run, the outermost first; tables; calls of networks."""
+        found = [line for title, blocks in self.roots for line in [title, *reversed(blocks)]]
+        if self.tables:
+            shown = [f"{name} {'x'.join(map(str, shape)) or 'one'}" for name, shape in self.tables.items()]
+            found.append("tables: " + ", ".join(shown))
+        return found + [f"{name} runs on {', '.join([str(s) for s in shapes])}" for name, shapes in self.calls]
+
+
+@dataclass(eq=False)
+class RunData:
+    """The objects of one evaluation: how many there are, their features, samples of them, and rows of data."""
+
+    batch: Batch
+    needs: Needs
+    chunk: int
+    generator: torch.Generator | None = None
+    trace: Trace | None = None
+    checkpoint: bool = False
+    samples: dict[Any, Tensor] = field(default_factory=dict)
+    """What random batches drew; runs that share it see the same objects."""
+
+    def __post_init__(self) -> None:
+        self.device = self.batch.device
+        self.recomputing = 0
+        """How deep inside work that the backward pass will do again."""
+        self._cache: dict[Any, Any] = {}
+        self._sizes: dict[Pool, int] = {}
+        self._dtype: torch.dtype | None = None
+
+    def dtype(self, algebra: Algebra) -> torch.dtype:
+        """The type of truth values: bool, or else that of the first floating point tensor there is."""
+        if isinstance(algebra, Classical):
+            return torch.bool
+        if self._dtype is None:
+            tensors = chain(self.batch.interpretation.tensors(), [tensor for _, tensor in self.batch.tensors()])
+            found = next((t.dtype for t in tensors if t.dtype.is_floating_point), None)
+            self._dtype = torch.get_default_dtype() if found is None else found
+        return self._dtype
+
+    def keep(self, key: Any, make: Callable[[], T]) -> T:
+        """A value made once per run."""
+        if key not in self._cache:
+            with self.kept_for_backward():
+                self._cache[key] = make()
+        found: T = self._cache[key]
+        return found
+
+    def find_list(self, key: Any, inputs: tuple[Any, ...]) -> Any:
+        """A list of instances that was made before from the very same inputs, or None."""
+        return self._cache.get((key, _identity(inputs)), (None, None))[1]
+
+    def keep_list(self, key: Any, inputs: tuple[Any, ...], made: Any) -> None:
+        # The inputs are kept with it, so that no other tensor can take over their identity.
+        self._cache[key, _identity(inputs)] = (inputs, made)
+
+    def kept_for_backward(self) -> AbstractContextManager[Any]:
+        """Inside work that is computed again: what is made here is made once, and keeps what its derivative needs."""
+        return saved_tensors_hooks(_same, _same) if self.recomputing else nullcontext()
+
+    # -- pools ------------------------------------------------------------------------------------------------------
+
+    def size(self, pool: Pool) -> int:
+        found = self._sizes.get(pool)
+        if found is None:
+            found = self._sizes[pool] = self._size(pool)
+        return found
+
+    def _size(self, pool: Pool) -> int:
+        match pool:
+            case _pools.Finite(sort=sort):
+                return len(sort.values or ())
+            case _pools.Sort(sort=name):
+                return self.batch.objects(name).size
+            case _pools.Stack(size=size):
+                return size
+            case _pools.Rows(name=name, sample=sample):
+                rows = self.batch.row_set(name).size
+                return rows if sample is None else min(sample[0], rows)
+            case _pools.Sample(sort=name, size=size):
+                return min(size, self.batch.objects(name).size)
+            case _pools.Own(sort=name):
+                return len(self.batch.own_constants(name))
+            case _pools.Column(level=level):
+                return int(self.column(pool.rows, pool.field).values.shape[:level].numel())
+            case _pools.Sequence(level=level):
+                return self.column(pool.rows, pool.field).values.shape[level]
+            case _pools.Function(pools=pools):
+                return prod([self.size(inner) for inner in pools])
+            case _pools.Propositions(names=names):
+                return len(names)
+            case _pools.Listed(name=name, argument=argument):
+                meaning = self.batch.meaning(name)
+                assert isinstance(meaning, Named)
+                return len(meaning.listed[argument]) + 1
+
+    def sampled(self, pool: _pools.Sample | _pools.Rows) -> Tensor:
+        """The positions that one random batch drew, in random order and without repetition."""
+        if pool not in self.samples:
+            if isinstance(pool, _pools.Sample):
+                total = self.batch.objects(pool.sort).size
+            else:
+                total = self.batch.row_set(pool.name).size
+            device = self.generator.device if self.generator is not None else torch.device("cpu")
+            order = torch.randperm(total, generator=self.generator, device=device)
+            self.samples[pool] = cut(order, slice(0, self.size(pool))).to(self.device)
+        return self.samples[pool]
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    def column(self, rows: _pools.Rows, field: str) -> Column:
+        """A field of rows; of the drawn rows, when these are a random batch."""
+        column = self.batch.column(rows.name, field)
+        if rows.sample is None:
+            return column
+
+        def choose() -> Column:
+            if column.lengths is not None:
+                raise KnowledgeError(f"{rows.name}.{field} is ragged, and its rows cannot be sampled; sample the data")
+            return Column(column.values.index_select(0, self.sampled(rows)), column.sort)
+
+        return self.keep((rows, field), choose)
+
+    def flat(self, pool: _pools.Column) -> Tensor:
+        values = self.column(pool.rows, pool.field).values
+        return values if pool.level == 1 else values.flatten(0, pool.level - 1)
+
+    def lengths(self, pool: _pools.Column) -> Tensor:
+        """How many objects each row of a ragged field has, on the CPU."""
+        lengths = self.column(pool.rows, pool.field).lengths
+        assert lengths is not None
+        return self.keep((pool, "lengths"), lengths.cpu)
+
+    def positions(self, pool: _pools.Column, sort: Sort) -> Tensor:
+        """A field as positions in a finite sort, or as indices into the objects of an open one; checked once."""
+
+        def convert() -> Tensor:
+            values = self.flat(pool)
+            if values.ndim != 1 or values.dtype.is_floating_point or values.dtype == torch.bool:
+                raise BindingError(f"{pool}: wanted integers, values of {sort.name}, got {describe(values)}")
+            if sort.values is None:
+                low, size = 0, self.batch.objects(sort.name).size
+                remedy = f"but {sort.name} has {size} objects (0..{size - 1})"
+            else:
+                named = self.column(pool.rows, pool.field).sort == sort and not isinstance(sort.values, range)
+                low, size = 0 if named else low_of(sort), len(sort.values)
+                remedy = f"which is no value of {sort.name}"
+            found = values.long() - low
+            wrong = (found < 0) | (found >= size)
+            if has_values(wrong) and bool(wrong.any()):
+                row = int(wrong.long().argmax())
+                raise BindingError(f"{pool}: entry {row} is {values[row].item()}, {remedy}")
+            return found
+
+        return self.keep((pool, sort.name), convert)
+
+    # -- tables of named tuples -------------------------------------------------------------------------------------
+
+    def named_table(self, meaning: Named, sizes: Sequence[int]) -> Tensor | Sparse:
+        """The table of named tuples over the objects of this run; made once per choice of sizes and device."""
+        given = tuple([sort.name in self.batch.given for sort in meaning.symbol.sorts])  # names then mean other objects
+        key = (tuple(sizes), given, str(self.device))
+        known, found = meaning.made  # the last one: when the objects change, the old table will not come back
+        if known != key:
+            found = self._named_table(meaning, sizes)
+            meaning.made = (key, found)
+        made: Tensor | Sparse = found
+        return made
+
+    def _named_table(self, meaning: Named, sizes: Sequence[int]) -> Tensor | Sparse:
+        symbol, total = meaning.symbol, prod(sizes)
+        places = [
+            {v: i for i, v in enumerate(meaning.listed[argument])}.__getitem__
+            if argument in meaning.listed
+            else self._place(sort, size, symbol.name)
+            for argument, (sort, size) in enumerate(zip(symbol.sorts, sizes, strict=True))
+        ]
+        flat = []
+        for args, _ in meaning.entries:
+            number = 0
+            for arg, size, place in zip(args, sizes, places, strict=True):
+                number = number * size + place(arg)
+            flat.append(number)
+        keys = torch.tensor(flat, dtype=torch.int64, device=self.device)
+        if isinstance(symbol, Function):
+            if total > LARGEST:
+                raise BindingError(f"{symbol.name}: a table over {total} tuples is too large; bind a Python function")
+            return self._named_values(meaning, symbol, keys, total).view(sizes)
+        true = torch.tensor([bool(v) for _, v in meaning.entries], dtype=torch.bool, device=self.device)
+        keys = keys[true]
+        if total > LARGEST:
+            return Sparse(torch.unique(keys), tuple(sizes))
+        dense = torch.zeros(total, dtype=torch.bool, device=self.device)
+        dense[keys] = True
+        return dense.view(sizes)
+
+    def _named_values(self, meaning: Named, symbol: Function, keys: Tensor, total: int) -> Tensor:
+        result = symbol.result
+        place: Callable[[Any], Any]
+        if result == REAL:
+            place, nothing, dtype = float, float("nan"), torch.float64
+        elif result == INT:
+            place, nothing, dtype = int, NO_INT, torch.int64
+        else:
+            size = len(result.values) if result.values is not None else self.batch.objects(result.name).size
+            place, nothing, dtype = self._place(result, size, symbol.name), -1, torch.int64
+        filled = torch.full((total,), nothing, dtype=dtype, device=self.device)
+        filled[keys] = torch.tensor([place(v) for _, v in meaning.entries], dtype=dtype, device=self.device)
+        return filled
+
+    def _place(self, sort: Sort, size: int, name: str) -> Callable[[Any], int]:
+        if sort.values is not None:
+            return positions(sort).__getitem__
+
+        def place(value: Any) -> int:
+            at = self.batch.index_of(value) if isinstance(value, str) else int(value)
+            if at >= size:
+                raise BindingError(f"{name}: the table names object {value!r}, but {sort.name} has {size} objects")
+            return at
+
+        return place
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _identity(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple([(v.start, v.stop) if isinstance(v, slice) else id(v) for v in inputs])

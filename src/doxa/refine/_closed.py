@@ -1,0 +1,369 @@
+r"""Closed forms of minimal refinement for every family of t-norms (errata 3.1-3.4).
+
+*Order-based* (Gödel, nilpotent minimum, drastic product): T(z) = t̂ > 0 means that the smallest argument is t̂ and every
+other one lies above a threshold: t̂ itself, 1 - t̂, or 1. So the smallest literal becomes t̂, and whatever is below the
+threshold rises to it. Exchanging the smallest literal for another one never helps, in any p-norm.
+
+*Łukasiewicz*: everything moves alike. *Product, and any additive generator g*, with :math:`B = g(\hat t) - \sum g(C)`:
+
+* T up: all literals below λ rise to λ, :math:`g(λ) = \max_K (B - \sum_{i≤K} g(t^↓_i))/(n - K)`;
+* T down: the smallest becomes :math:`g^{-1}(B - \sum_{j≠i} g(t_j))`.
+
+Either way some literals (r of them: those raised, or the smallest) are set to one λ with
+:math:`r\,g(λ) = g(\hat t) - \sum_{kept} g(t_j) - \sum g(C)`, so :math:`∂λ/∂x = ± g'(x)/(r\,g'(λ))`. The value is
+found in float64 and the derivative by that quotient, which is finite where the derivative of each step is not.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from doxa._numerics import cap, lift, lower, with_derivatives
+from doxa.fuzzy import Archimedean, Generator, Product
+from doxa.refine._base import Case, Junction, Pick, before, first, joined, one_of, places
+
+_LARGEST = 1e290
+"""Levels beyond it (strict families with large parameters) count as this: sums of them stay finite."""
+
+
+class GodelRefinement(Junction):
+    r"""Gödel, minimal for every p-norm (errata 3.1).
+
+    T up: :math:`t_i ← \max(t_i, \hat t)`; T down: the smallest ← t̂; S up: the largest ← t̂; S down:
+    :math:`t_i ← \min(t_i, \hat t)`.
+    """
+
+    norms = (1.0, math.inf)
+    still_up = still_down = True
+
+    def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        return joined(t, c, dim).amin(dim), None
+
+    def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        value, index = t.max(dim, keepdim=True)
+        if c is not None:
+            value = torch.maximum(value, c.amax(dim, keepdim=True))
+        return value.squeeze(dim), index
+
+    def up(self, case: Case) -> Tensor:
+        return torch.relu(case.target.unsqueeze(case.dim) - case.t)
+
+    def down(self, case: Case) -> Tensor:
+        t, c, value, _, target, dim, pick, _ = case
+        index = pick(t.detach(), dim)
+        amount = -torch.relu(t.gather(dim, index) - target.unsqueeze(dim))
+        if c is not None:  # a smaller constant may have met the target already
+            amount = torch.where((target < value).unsqueeze(dim), amount, 0.0)
+        return one_of(t, index, amount, dim)
+
+    def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor:
+        index = aux if pick is first else pick(-t.detach(), dim)
+        return one_of(t, index, torch.relu(change).unsqueeze(dim), dim)
+
+    def dual_up(self, case: Case) -> Tensor:
+        t, c, value, aux, target, dim, pick, _ = case
+        if c is None:
+            return self.dual_rise(t, aux, target - value, dim, pick)
+        index = aux if pick is first else pick(-t.detach(), dim)
+        amount = torch.relu(target.unsqueeze(dim) - t.gather(dim, index))
+        return one_of(t, index, torch.where((target > value).unsqueeze(dim), amount, 0.0), dim)
+
+    def dual_down(self, case: Case) -> Tensor:
+        return -torch.relu(case.t - case.target.unsqueeze(case.dim))
+
+
+class _Lowest(Junction):
+    """T(z) = t̂ > 0: the smallest is t̂, the others are at or above a threshold."""
+
+    turns = True
+
+    @abstractmethod
+    def _threshold(self, target: Tensor) -> Tensor:
+        """What the others must reach."""
+
+    @abstractmethod
+    def _reachable(self, target: Tensor, low: Tensor) -> Tensor:
+        """The target, or the next one that can be reached when the smallest constant is ``low``."""
+
+    @abstractmethod
+    def _to_zero(self, t: Tensor, c: Tensor | None, dim: int, pick: Pick) -> Tensor:
+        """The change that makes a positive value 0."""
+
+    def clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
+        target = super().clamp(target, c, dim)
+        if c is None:
+            return target
+        return torch.where(target > 0, torch.minimum(self._reachable(target, c.amin(dim)), c.amin(dim)), target)
+
+    def dual_clamp(self, target: Tensor, c: Tensor | None, dim: int) -> Tensor:
+        target = target.clamp(0, 1)
+        if c is None:
+            return target
+        reached = self.clamp(1 - target, self._complement(c), dim)
+        return torch.where(reached == 1 - target, target, 1 - reached)
+
+    def up(self, case: Case) -> Tensor:
+        t, c, _, _, target, dim, pick, _ = case
+        index = pick(t.detach(), dim)
+        goal = target.unsqueeze(dim)
+        alone = t.shape[dim] == 1 and c is None
+        raised = torch.relu((goal if alone else torch.maximum(goal, self._threshold(goal))) - t)
+        lowest = goal - t.gather(dim, index)
+        if c is not None:  # the smallest constant may be the minimum; then nothing has to come down to it
+            lowest = torch.where(goal < c.amin(dim, keepdim=True), lowest, raised.gather(dim, index))
+        return raised.scatter(dim, index, lowest)
+
+    def down(self, case: Case) -> Tensor:
+        zero = (case.target <= 0).unsqueeze(case.dim)
+        return torch.where(zero, self._to_zero(case.t, case.c, case.dim, case.pick), self.up(case))
+
+
+class NilpotentRefinement(_Lowest):
+    r"""Nilpotent minimum, T = min if the two lowest sum to more than 1, else 0.
+
+    For a target in (0, 1/2] all others must exceed 1 - t̂, by as little as the dtype can say: an infimum. Towards 0
+    it is enough to lower the smallest until the two lowest sum to 1; that is minimal for L₁ only.
+    """
+
+    norms = (1.0, 1.0)
+
+    def _threshold(self, target: Tensor) -> Tensor:
+        return torch.where(target > 0.5, target, 1 - target + 2 * torch.finfo(target.dtype).eps)
+
+    def _reachable(self, target: Tensor, low: Tensor) -> Tensor:
+        return torch.maximum(target, 1 - low + 2 * torch.finfo(target.dtype).eps)
+
+    def _to_zero(self, t: Tensor, c: Tensor | None, dim: int, pick: Pick) -> Tensor:
+        index = pick(t.detach(), dim)
+        others = joined(t.scatter(dim, index, 1.0), c, dim)
+        if others.shape[dim] == 1:
+            return -t
+        low = torch.relu(1 - 2 * torch.finfo(t.dtype).eps - others.amin(dim, keepdim=True))
+        return one_of(t, index, low - t.gather(dim, index), dim)
+
+
+class DrasticRefinement(_Lowest):
+    """Drastic product, T = min if all others are 1, else 0.
+
+    Towards a positive target all but the smallest become 1, for every p-norm. Towards 0 it is enough that two arguments
+    are below 1, by as little as the dtype can say: an infimum.
+    """
+
+    norms = (1.0, math.inf)
+
+    def _threshold(self, target: Tensor) -> Tensor:
+        return torch.ones_like(target)
+
+    def _complement(self, x: Tensor) -> Tensor:
+        return lower(1 - x, torch.where(x > 0, 1 - torch.finfo(x.dtype).eps / 2, 1.0))
+
+    def _reachable(self, target: Tensor, low: Tensor) -> Tensor:
+        return torch.where(low < 1, low, target)
+
+    def _to_zero(self, t: Tensor, c: Tensor | None, dim: int, pick: Pick) -> Tensor:
+        below = torch.zeros_like(t.sum(dim, keepdim=True)) if c is None else (c < 1).sum(dim, keepdim=True)
+        wanted = 2 - below
+        # the first two places of the smallest literals
+        rank = t.detach().argsort(dim=dim, stable=True).argsort(dim)
+        slightly = torch.where(rank < wanted, torch.relu(t - (1 - torch.finfo(t.dtype).eps)), 0.0)
+        return torch.where(wanted > t.shape[dim], -t, -slightly)
+
+
+def fill(room: Tensor, need: Tensor, dim: int) -> Tensor:
+    r"""The δ with :math:`δ_i = \min(λ, \mathrm{room}_i)` and :math:`\sum_i δ_i = \mathrm{need}`.
+
+    With the rooms sorted downwards, :math:`λ_K = (\mathrm{need} - \sum_{i>K} \mathrm{room}_i)/K`. For every K the need
+    is at most :math:`Kλ + \sum_{i>K} \mathrm{room}_i`, so λ ≥ λ_K, with equality at the K* of errata 3.2.
+    """
+    n = room.shape[dim]
+    largest_first = room.sort(dim, descending=True).values
+    inside = largest_first.cumsum(dim)
+    outside = inside.narrow(dim, n - 1, 1) - inside
+    level = ((need.unsqueeze(dim) - outside) / places(room, dim, down=False)).amax(dim, keepdim=True)
+    return torch.minimum(torch.relu(level), room)
+
+
+class LukasiewiczRefinement(Junction):
+    r"""Łukasiewicz: the unique minimiser for p > 1, and minimal for p = 1 too (errata 3.2).
+
+    With σ = Σt + ΣC. T up: equal rises, stopped at 1; T down: :math:`t_i - (σ - (n + m - 1) - \hat t)/n`; S up:
+    :math:`t_i + (\hat t - σ)/n`; S down: equal falls, stopped at 0.
+    """
+
+    norms = (1.0, math.inf)
+    still_down = True
+
+    def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        room = 1 - t
+        missing = room.sum(dim) if c is None else room.sum(dim) + (1 - c).sum(dim)
+        return torch.relu(1 - missing), (room, missing)
+
+    def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        total = t.sum(dim) if c is None else t.sum(dim) + c.sum(dim)
+        return total.clamp_max(1), total
+
+    def up(self, case: Case) -> Tensor:
+        room, missing = case.aux
+        return fill(room, missing - (1 - case.target), case.dim)
+
+    def down(self, case: Case) -> Tensor:
+        each = -torch.relu(case.value - case.target) / case.t.shape[case.dim]
+        return each.unsqueeze(case.dim).expand_as(case.t)
+
+    def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor:
+        each = torch.relu(change) / t.shape[dim]
+        return each.unsqueeze(dim).expand_as(t)
+
+    def dual_up(self, case: Case) -> Tensor:
+        return self.dual_rise(case.t, case.aux, case.target - case.value, case.dim, case.pick)
+
+    def dual_down(self, case: Case) -> Tensor:
+        return -fill(case.t, case.aux - case.target, case.dim)
+
+
+class ProductRefinement(Junction):
+    r"""Product, minimal for L₁ (errata 3.4).
+
+    T up: all literals below λ rise to :math:`λ = \min_K (\hat t / (\prod_{j≤K} t^↓_j \prod C))^{1/(n-K)}`; T down: the
+    smallest becomes :math:`t_i \hat t / T`, which is a change of :math:`(\hat t - T)/\prod_{j≠i} t_j \prod C`. S is
+    dual.
+    """
+
+    norms = (1.0, 1.0)
+    still_down = True
+
+    def up(self, case: Case) -> Tensor:
+        t, c, _, _, target, dim, _, _ = case
+        floor = cap(t, self.tnorm.eps) ** 2
+        logs = t.clamp_min(floor).log()
+        wanted = target.clamp_min(floor).log()
+        if c is not None:
+            wanted = wanted - c.clamp_min(floor).log().sum(dim)
+        largest_first = logs.sort(dim, descending=True).values
+        kept = largest_first.cumsum(dim) - largest_first
+        level = ((wanted.unsqueeze(dim) - kept) / places(t, dim, down=True)).amin(dim, keepdim=True)
+        if c is not None:  # without, the level of K = 0 is not above 0
+            level = level.clamp_max(0)
+        return torch.relu(level.exp() - t)
+
+    def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        false = 1 - t
+        rest = false.prod(dim) if c is None else false.prod(dim) * (1 - c).prod(dim)
+        return 1 - rest, false
+
+    def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick, c: Tensor | None = None) -> Tensor:
+        index = t.max(dim, keepdim=True).indices if pick is first else pick(-t.detach(), dim)
+        others = self._others(aux, None if c is None else 1 - c, index, dim)
+        whole = aux.gather(dim, index)
+        rise = (torch.relu(change) / others).unsqueeze(dim)
+        return one_of(t, index, _all_of(rise, whole, (whole - rise) * others.unsqueeze(dim) <= cap(t)), dim)
+
+    def dual_up(self, case: Case) -> Tensor:
+        return self.dual_rise(case.t, case.aux, case.target - case.value, case.dim, case.pick, case.c)
+
+    def _others(self, t: Tensor, c: Tensor | None, index: Tensor, dim: int) -> Tensor:
+        """The product of all but one."""
+        others = t.scatter(dim, index, 1.0).prod(dim)
+        if c is not None:
+            others = others * c.prod(dim)
+        low = cap(t, self.tnorm.eps) ** 2
+        return lift(others, low) if torch.is_grad_enabled() else others.clamp_min(low)  # the same, the second for less
+
+    def down(self, case: Case) -> Tensor:
+        t, c, value, _, target, dim, pick, _ = case
+        index = pick(t.detach(), dim)
+        fall = (torch.relu(value - target) / self._others(t, c, index, dim)).unsqueeze(dim)
+        return -one_of(t, index, _all_of(fall, t.gather(dim, index), (target <= 0).unsqueeze(dim)), dim)
+
+
+def _all_of(step: Tensor, whole: Tensor, certain: Tensor) -> Tensor:
+    """The step, in value the whole one where that is meant: a target of 0 or 1 is met without rounding."""
+    return step + torch.where(certain & (step > 0), whole - step, 0.0).detach()
+
+
+class GeneratorRefinement(Junction):
+    """Any additive generator; minimal for L₁ if the generator is convex, and otherwise only on target."""
+
+    @property
+    def norms(self) -> tuple[float, float] | None:  # type: ignore[override]
+        return (1.0, 1.0) if self._g.convex else None
+
+    @property
+    def _g(self) -> Generator:
+        return cast("Archimedean | Product", self.tnorm).generator
+
+    def _off_pole(self, x: Tensor) -> Tensor:
+        floor = self._g.floor(x, cap(x, self.tnorm.eps))
+        return lift(x, floor) if floor else x
+
+    def _level(self, x: Tensor) -> Tensor:
+        return self._g(self._off_pole(x)).clamp_max(_LARGEST)
+
+    def _budget(self, c: Tensor | None, target: Tensor, dim: int) -> Tensor:
+        """B, with the dimension kept."""
+        budget = self._level(target.double()).unsqueeze(dim)
+        return budget if c is None else budget - self._level(c.double()).sum(dim, keepdim=True)
+
+    def _height(self, level: Tensor, c: Tensor | None, target: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
+        """The truth value of a level; the target itself where one literal has to carry it alone."""
+        height = self._g.inverse(level).to(dtype)
+        return (
+            torch.where(level == self._budget(c, target, dim), target.unsqueeze(dim), height) if c is None else height
+        )
+
+    def _attach(
+        self, lam: Tensor, t: Tensor, kept: Tensor, count: Tensor | int, c: Tensor | None, target: Tensor, dim: int
+    ) -> Tensor:
+        """λ (the dimension kept) with its derivatives."""
+        x = torch.cat([t, *([] if c is None else [c]), target.unsqueeze(dim)], dim)
+        parts = [-kept.to(t.dtype), *([] if c is None else [-torch.ones_like(c)])]
+        share = torch.cat([*parts, torch.ones_like(target).unsqueeze(dim)], dim) / count
+        limit = -math.log(cap(t, self.tnorm.eps))
+
+        def derivatives(lam: Tensor, x: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+            ratio = torch.exp((self._slope(x) - self._slope(lam)).clamp_max(limit))
+            return share * ratio, torch.zeros_like(share)
+
+        return with_derivatives(lam.to(t.dtype), derivatives, x, share)
+
+    def _slope(self, x: Tensor) -> Tensor:
+        return self._g.log_slope(self._off_pole(x))
+
+    def up(self, case: Case) -> Tensor:
+        t, c, _, _, target, dim, _, _ = case
+        with torch.no_grad():
+            smallest_first = self._level(t.double()).sort(dim).values
+            kept_levels = before(smallest_first, dim)
+            count = places(t, dim, down=True, dtype=torch.float64)
+            budget = self._budget(c, target, dim)
+            if c is not None:  # a target at its limit leaves a budget of 0, but for rounding
+                rounding = 16 * cap(t) * self._level(target.double()).unsqueeze(dim)
+                budget = torch.where(budget > rounding, budget, 0.0)
+            level = ((budget - kept_levels) / count).amax(dim, keepdim=True)
+            lam = self._height(torch.relu(level), c, target, dim, t.dtype)
+            raised = t < lam
+            many = raised.sum(dim, keepdim=True).clamp_min(1)
+        height = self._attach(lam, t, ~raised, many, c, target, dim)
+        if c is not None:
+            height = torch.where(level > 0, height, 1.0)
+        return torch.where(raised, height - t, 0.0)
+
+    def down(self, case: Case) -> Tensor:
+        t, c, _, _, target, dim, pick, _ = case
+        with torch.no_grad():
+            index = pick(t, dim)
+            levels = self._level(t.double())
+            others = levels.scatter(dim, index, 0.0).sum(dim, keepdim=True)
+            level = torch.relu(self._budget(c, target, dim) - others)
+            # Towards 0 a strict one met the floor of its pole; a nilpotent one has room for rounding below.
+            slack = math.inf if self._g.strict else 16 * cap(t) * self._g.zero
+            level = torch.where(target.unsqueeze(dim) > 0, level, level + slack)
+            lam = self._height(level, c, target, dim, t.dtype)
+            kept = torch.ones_like(t, dtype=torch.bool).scatter(dim, index, False)
+        fall = self._attach(lam, t, kept, 1, c, target, dim) - t.gather(dim, index)
+        return one_of(t, index, fall, dim)

@@ -1,1 +1,0 @@
-"""MNIST addition (Chapters 4 and 6)."""

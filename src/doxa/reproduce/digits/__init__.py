@@ -1,1 +1,0 @@
-"""Digits from labels, and networks that do not reason: what there is to be gained."""

@@ -1,1 +1,0 @@
-"""Cheapest paths across maps (Chapter 6)."""

@@ -1,1 +1,0 @@
-"""Visual Sudoku (Chapter 6)."""

@@ -1,1 +1,0 @@
-"""Discrete variational autoencoders (Chapter 5)."""
