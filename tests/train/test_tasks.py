@@ -34,10 +34,8 @@ from doxa.train import (
 )
 from doxa.train.tasks._compare import Comparison
 from doxa.train.tasks._evaluate import read_evaluation
-from doxa.train.tasks._fingerprint import Fingerprint
-from doxa.train.tasks._measure import measure
-from doxa.train.tasks._reading import Reading
-from doxa.train.tasks._train import run_folder
+from doxa.train.tasks._measure import Reading, measure
+from doxa.train.tasks._train import Fingerprint, run_folder
 
 # Two coins with three faces are tossed, and the sum and the product of what they show are told.
 COINS = """
@@ -233,7 +231,7 @@ def test_predicates_and_open_sorts_as_rows(tmp_path: Path) -> None:
     (reading,) = measured.concepts
     assert reading.values == ("false", "true") and reading.accuracy == 1.0
     torch.testing.assert_close(measured.beliefs["right"]["Point"][:, 1], torch.sigmoid(4 * x[:, 0]))
-    assert measured.held == {"told": (64, 64)} and measured.target is None
+    assert [(a.name, a.instances, a.holds) for a in measured.axioms] == [("told", 64, 64)] and measured.target is None
 
 
 def digits(count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -437,7 +435,7 @@ def test_the_fingerprint_of_many_images_is_quick() -> None:
 
 
 def test_kinds_of_data_that_fingerprints_tell_apart() -> None:
-    from doxa.train.tasks._fingerprint import _hashed
+    from doxa.train.tasks._train import _hashed
 
     values = [
         torch.zeros(4), torch.zeros(2, 2), torch.zeros(4, dtype=torch.bfloat16), torch.zeros(4, dtype=torch.bool),

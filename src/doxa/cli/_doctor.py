@@ -8,18 +8,16 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from doxa.cli._knowledge import _load
-from doxa.cli._output import say, say_json
+from doxa.cli._knowledge import load_files
+from doxa.cli._output import Limited
 from doxa.errors import ConfigError
-
-Sources = Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...] | RUN")]
 
 
 @dataclass(frozen=True)
-class Doctor:
+class Doctor(Limited):
     """Examine knowledge files, or a run: gradients that vanish or go one way, vacuous axioms, saturated networks."""
 
-    sources: Sources
+    sources: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...] | RUN")]
     """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
     logic: str | None = None
     """The fuzzy logic to examine it under, such as product or godel:r; by default the run's own, or product."""
@@ -29,8 +27,6 @@ class Doctor:
     """On so many random worlds gradients are tried."""
     objects: int | None = None
     """So many objects of each open sort, and rows of each kind; by default a batch of the task, or 64 if they fit."""
-    json: bool = False
-    """Print JSON."""
 
     def run(self) -> int:
         from doxa.doctor import examine, examine_run
@@ -39,20 +35,18 @@ class Doctor:
         if folders and len(self.sources) > 1:
             raise ConfigError("one run is examined at a time; name one run folder, or knowledge files")
         if folders:
-            found = examine_run(folders[0], self.logic)
+            found = examine_run(folders[0], self.logic, seconds=self.limit)
         else:
             found = examine(
-                _load(self.sources),
+                load_files(self.sources),
                 self.logic or "product",
                 quantifier=self.quantifier,
                 draws=self.draws,
                 objects=self.objects if self.objects is not None else self._batch_size(),
+                seconds=self.limit,
             )
-        if self.json:
-            say_json({"logic": found.logic, "findings": [asdict(f) for f in found.findings], "notes": found.notes})
-        else:
-            say(str(found))
-        return 0
+        document = {"logic": found.logic, "findings": [asdict(f) for f in found.findings], "notes": found.notes}
+        return self.answer(document, str(found))
 
     def _batch_size(self) -> int | None:
         """Rows in a batch of the task; None for knowledge files."""

@@ -9,42 +9,36 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from doxa.cli._output import say, say_json
+from doxa.cli._output import Command, say, say_json, say_table
 from doxa.errors import ConfigError
 
 COLUMNS = ("name", "order", "distributions", "evaluations", "learnable", "biased")
 
 
 @dataclass(frozen=True)
-class Estimators:
+class Estimators(Command):
     """List the gradient estimators: order, distributions, cost evaluations, learnable, biased."""
 
     name: Positional[Annotated[str | None, arg(metavar="[NAME]")]] = None
     """Tell all about this one."""
-    json: bool = False
-    """Print JSON."""
 
     def run(self) -> int:
         from doxa.stochastic import catalogue
 
         rows = catalogue()
         if self.name is None:
-            if self.json:
-                say_json(rows)
-            else:
-                _table(rows)
+            say_json(rows) if self.json else say_table(
+                [COLUMNS, *([row[column] for column in COLUMNS] for row in rows)]
+            )
             return 0
         row = _find(rows, self.name)
         orders, about = _details(row["name"])
-        if self.json:
-            say_json({**row, "orders": orders, "about": about})
-            return 0
-        say(row["name"], "bold")
-        for column in COLUMNS[1:]:
-            say(f"  {column:<13} {row[column]}")
-        say(f"  {'orders':<13} {', '.join(f'{name} {order}' for name, order in orders.items())}")
-        say(f"\n{about}")
-        return 0
+        shown = {column: row[column] for column in COLUMNS[1:]}
+        shown["orders"] = ", ".join(f"{name} {order}" for name, order in orders.items())
+        lines = "\n".join(f"  {title:<13} {text}" for title, text in shown.items())
+        if not self.json:
+            say(row["name"], "bold")
+        return self.answer({**row, "orders": orders, "about": about}, f"{lines}\n\n{about}")
 
 
 def _find(rows: list[dict[str, str]], name: str) -> dict[str, str]:
@@ -61,32 +55,21 @@ def _details(name: str) -> tuple[dict[str, str], str]:
     from math import inf
 
     import torch
-    from torch.distributions import Bernoulli, Categorical, Exponential, Gamma, Normal, OneHotCategorical, Poisson
+    from torch import distributions as known
 
     from doxa import stochastic
     from doxa.stochastic.estimators._catalogue import ESTIMATORS
 
     one, three = torch.ones(()), torch.ones(3)
+    examples = (
+        *(known.Bernoulli(0.5 * one), known.Categorical(three), known.OneHotCategorical(three), known.Poisson(one)),
+        *(known.Normal(one, one), known.Exponential(one), known.Gamma(one, one)),
+    )
     orders = {}
-    for distribution in (
-        Bernoulli(0.5 * one),
-        Categorical(three),
-        OneHotCategorical(three),
-        Poisson(one),
-        Normal(one, one),
-        Exponential(one),
-        Gamma(one, one),
-    ):
+    for distribution in examples:
         for make in ESTIMATORS:
             estimator = make(distribution)
             if type(estimator).__name__ == name and estimator.fits(distribution):
                 order = estimator.order_for(distribution)
                 orders[type(distribution).__name__] = "any" if order == inf else str(int(order))
     return orders, inspect.getdoc(getattr(stochastic, name)) or ""
-
-
-def _table(rows: list[dict[str, str]]) -> None:
-    widths = [max(len(column), *(len(row[column]) for row in rows)) for column in COLUMNS]
-    say("  ".join(f"{column:<{width}}" for column, width in zip(COLUMNS, widths, strict=True)).rstrip(), "bold")
-    for row in rows:
-        say("  ".join(f"{row[column]:<{width}}" for column, width in zip(COLUMNS, widths, strict=True)).rstrip())

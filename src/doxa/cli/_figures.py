@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from doxa.cli._output import say, say_json
+from doxa.cli._output import Command, say, say_json
+from doxa.errors import ConfigError
 
 if TYPE_CHECKING:
     from doxa.reproduce.figures._gallery import Gallery
@@ -17,7 +18,7 @@ Topic = Literal["fuzzy", "refine", "explanations"]
 
 
 @dataclass(frozen=True)
-class Figures:
+class Figures(Command):
     """Draw the figures of a chapter anew: a PNG for each, and a page that shows them with their numbers."""
 
     topic: Positional[Topic]
@@ -33,13 +34,11 @@ class Figures:
     """For explanations: the folder of a run of addition by amortized reasoning, variant explain or prune."""
     data: Path | None = None
     """For explanations: a folder with digits of your own."""
-    json: bool = False
-    """Print JSON."""
 
     def run(self) -> int:
         from doxa.reproduce import write_gallery
 
-        title, gallery = _gallery(self.topic, self.seed, self.trained, self.data)
+        title, gallery = self._gallery()
         files = []
         for path in write_gallery(self.out, title, gallery, self.only):
             files.append(str(path))
@@ -49,23 +48,18 @@ class Figures:
             say_json({"files": files})
         return 0
 
+    def _gallery(self) -> tuple[str, Gallery]:
+        from doxa import reproduce
 
-def _gallery(topic: Topic, seed: int, trained: Path | None, data: Path | None) -> tuple[str, Gallery]:
-    """The title and the figures of a topic."""
-    if topic == "fuzzy":
-        from doxa.reproduce import fuzzy_figures
-
-        return "Differentiable fuzzy logics: the figures", fuzzy_figures(seed)
-    if topic == "explanations":
-        from doxa.errors import ConfigError
+        if self.topic == "fuzzy":
+            return "Differentiable fuzzy logics: the figures", reproduce.fuzzy_figures(self.seed)
+        if self.topic == "refine":
+            return "Refinement: the figures", reproduce.refine_figures()
         from doxa.reproduce._explanations import explanation_figures
 
-        if trained is None:
+        if self.trained is None:
             raise ConfigError(
                 "explanations are those of a trained model: make one with `doxa reproduce addition --reasoner amortized"
                 " --variant prune -N 1`, then name its folder with --run"
             )
-        return "Which digits explain a sum", explanation_figures(trained, data=data, seed=seed)
-    from doxa.reproduce import refine_figures
-
-    return "Refinement: the figures", refine_figures()
+        return "Which digits explain a sum", explanation_figures(self.trained, data=self.data, seed=self.seed)

@@ -9,57 +9,110 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from doxa.fuzzy import (
-    AczelAlsina,
-    Aggregator,
-    Dombi,
-    Drastic,
-    Frank,
-    GeneralizedMean,
-    GeneralizedMeanError,
-    Godel,
-    Hamacher,
-    Implication,
-    IntuitionisticNegation,
-    LogProbabilisticSum,
-    LogProduct,
-    Lukasiewicz,
-    Negation,
-    NilpotentMinimum,
-    Product,
-    RImplication,
-    SchweizerSklar,
-    SigmoidalImplication,
-    SImplication,
-    StandardNegation,
-    SugenoNegation,
-    SugenoWeber,
-    TConorm,
-    TConormAggregator,
-    TNorm,
-    TNormAggregator,
-    UnboundedYager,
-    UnboundedYagerSum,
-    Yager,
-    YagerNegation,
-)
+from doxa import fuzzy
+from doxa.fuzzy import Aggregator, Implication, Negation, TConorm, TNorm
 
 Operator = TNorm | TConorm | Implication | Aggregator | Negation
+
+FAMILIES: dict[str, dict[str, str]] = {
+    "Godel": {
+        "T": "min(a, b)",
+        "S": "max(a, b)",
+        "S-implication": "max(1 - a, c)",
+        "R-implication": "1 if a ≤ c else c",
+        "forall": "min(x)",
+        "exists": "max(x)",
+    },
+    "Product": {
+        "T": "a·b",
+        "S": "a + b - a·b",
+        "S-implication": "1 - a + a·c",
+        "R-implication": "1 if a ≤ c else c/a",
+        "forall": "prod(x)",
+        "exists": "1 - prod(1 - x)",
+    },
+    "Lukasiewicz": {
+        "T": "max(a + b - 1, 0)",
+        "S": "min(a + b, 1)",
+        "R-implication": "min(1 - a + c, 1)",
+        "forall": "max(sum(x) - n + 1, 0)",
+        "exists": "min(sum(x), 1)",
+    },
+    "Drastic": {
+        "T": "min(a, b) if a = 1 or b = 1 else 0",
+        "S": "max(a, b) if a = 0 or b = 0 else 1",
+        "S-implication": "c if a = 1 else 1 - a if c = 0 else 1",
+        "R-implication": "1 if a < 1 else c",
+    },
+    "NilpotentMinimum": {
+        "T": "min(a, b) if a + b > 1 else 0",
+        "S": "max(a, b) if a + b < 1 else 1",
+        "R-implication": "1 if a ≤ c else max(1 - a, c)",
+        "forall": "min(x) if sum(lowest_two(x)) > 1 else 0",
+        "exists": "max(x) if sum(highest_two(x)) < 1 else 1",
+    },
+    "Yager": {
+        "T": "max(1 - ((1 - a)^p + (1 - b)^p)^(1/p), 0)",
+        "S": "min((a^p + b^p)^(1/p), 1)",
+        "S-implication": "min(((1 - a)^p + c^p)^(1/p), 1)",
+        "R-implication": "1 if a ≤ c else 1 - ((1 - c)^p - (1 - a)^p)^(1/p)",
+        "forall": "max(1 - sum((1 - x)^p)^(1/p), 0)",
+        "exists": "min(sum(x^p)^(1/p), 1)",
+    },
+    "SchweizerSklar": {
+        "T": "max(a^λ + b^λ - 1, 0)^(1/λ)",
+        "S": "1 - max((1 - a)^λ + (1 - b)^λ - 1, 0)^(1/λ)",
+    },
+    "Frank": {"T": "log(1 + (λ^a - 1)·(λ^b - 1)/(λ - 1))/log(λ)"},
+    "Hamacher": {"T": "a·b/(λ + (1 - λ)·(a + b - a·b))"},
+    "AczelAlsina": {"T": "exp(-((-log(a))^λ + (-log(b))^λ)^(1/λ))"},
+    "Dombi": {
+        "T": "1/(1 + (((1 - a)/a)^λ + ((1 - b)/b)^λ)^(1/λ))",
+        "S": "1 - 1/(1 + ((a/(1 - a))^λ + (b/(1 - b))^λ)^(1/λ))",
+    },
+    "SugenoWeber": {"T": "max((a + b - 1 + λ·a·b)/(1 + λ), 0)", "S": "min(a + b - λ/(1 + λ)·a·b, 1)"},
+}
+"""What is made of each t-norm; where it would be long, it is said in terms of the t-norm T."""
+
+OTHERS = {
+    "UnboundedYager": "1 - sum((1 - x)^p)^(1/p)",
+    "UnboundedYagerSum": "sum(x^p)^(1/p)",
+    "GeneralizedMeanError": "1 - mean((1 - x)^p)^(1/p)",
+    "GeneralizedMean": "mean(x^p)^(1/p)",
+    "LogProduct": "sum(log(x))",
+    "LogProbabilisticSum": "log(1 - prod(1 - x))",
+    "StandardNegation": "1 - a",
+    "SugenoNegation": "(1 - a)/(1 + λ·a)",
+    "YagerNegation": "(1 - a^w)^(1/w)",
+    "IntuitionisticNegation": "1 if a = 0 else 0",
+}
 
 
 def formula(operator: Operator) -> str:
     """The formula of an operator; where it would be long, in terms of its t-norm T."""
     match operator:
         case TNorm():
-            return _tnorm(operator)
+            return _of(operator, "T", "T(a, b)")
         case TConorm(tnorm):
-            return _tconorm(tnorm)
-        case Negation():
-            return _negation(operator)
-        case Aggregator():
-            return _aggregator(operator)
-        case _:
-            return _implication(operator)
+            return _of(tnorm, "S", "1 - T(1 - a, 1 - b)")
+        case fuzzy.SImplication(TConorm(tnorm), fuzzy.StandardNegation()):
+            return _of(tnorm, "S-implication", "1 - T(a, 1 - c)")
+        case fuzzy.RImplication(tnorm):
+            return _of(tnorm, "R-implication", "sup(b for T(a, b) ≤ c)")
+        case fuzzy.SigmoidalImplication(implication=inner):
+            return f"(1 - exp(-s·I))/(1 - exp(-s))·σ(s·(I + b0))/σ(s·(1 + b0)), I = {formula(inner)}"
+        case fuzzy.TNormAggregator(tnorm):
+            return _of(tnorm, "forall", "A(x)")
+        case fuzzy.TConormAggregator(TConorm(tnorm)):
+            return _of(tnorm, "exists", "A(x)")
+        case fuzzy.LogProduct("mean"):
+            return "mean(log(x))"
+        case fuzzy.GeneralizedMeanError(1):
+            return "1 - mean(1 - x)"
+        case fuzzy.GeneralizedMean(1):
+            return "mean(x)"
+    unknown = "N(a)" if isinstance(operator, Negation) else "A(x)" if isinstance(operator, Aggregator) else "I(a, c)"
+    return OTHERS.get(type(operator).__name__, unknown)
 
 
 def parameters(operator: object) -> dict[str, float]:
@@ -76,135 +129,5 @@ def parameters(operator: object) -> dict[str, float]:
     return found
 
 
-def _tnorm(tnorm: TNorm) -> str:
-    match tnorm:
-        case Godel():
-            return "min(a, b)"
-        case Product():
-            return "a·b"
-        case Lukasiewicz():
-            return "max(a + b - 1, 0)"
-        case Drastic():
-            return "min(a, b) if a = 1 or b = 1 else 0"
-        case NilpotentMinimum():
-            return "min(a, b) if a + b > 1 else 0"
-        case Yager():
-            return "max(1 - ((1 - a)^p + (1 - b)^p)^(1/p), 0)"
-        case SchweizerSklar():
-            return "max(a^λ + b^λ - 1, 0)^(1/λ)"
-        case Frank():
-            return "log(1 + (λ^a - 1)·(λ^b - 1)/(λ - 1))/log(λ)"
-        case Hamacher():
-            return "a·b/(λ + (1 - λ)·(a + b - a·b))"
-        case AczelAlsina():
-            return "exp(-((-log(a))^λ + (-log(b))^λ)^(1/λ))"
-        case Dombi():
-            return "1/(1 + (((1 - a)/a)^λ + ((1 - b)/b)^λ)^(1/λ))"
-        case SugenoWeber():
-            return "max((a + b - 1 + λ·a·b)/(1 + λ), 0)"
-    return "T(a, b)"
-
-
-def _tconorm(tnorm: TNorm) -> str:
-    match tnorm:
-        case Godel():
-            return "max(a, b)"
-        case Product():
-            return "a + b - a·b"
-        case Lukasiewicz():
-            return "min(a + b, 1)"
-        case Drastic():
-            return "max(a, b) if a = 0 or b = 0 else 1"
-        case NilpotentMinimum():
-            return "max(a, b) if a + b < 1 else 1"
-        case Yager():
-            return "min((a^p + b^p)^(1/p), 1)"
-        case SchweizerSklar():
-            return "1 - max((1 - a)^λ + (1 - b)^λ - 1, 0)^(1/λ)"
-        case Dombi():
-            return "1 - 1/(1 + ((a/(1 - a))^λ + (b/(1 - b))^λ)^(1/λ))"
-        case SugenoWeber():
-            return "min(a + b - λ/(1 + λ)·a·b, 1)"
-    return "1 - T(1 - a, 1 - b)"
-
-
-def _implication(implication: Implication) -> str:
-    match implication:
-        case SImplication(TConorm(Godel()), StandardNegation()):
-            return "max(1 - a, c)"
-        case SImplication(TConorm(Product()), StandardNegation()):
-            return "1 - a + a·c"
-        case SImplication(TConorm(Drastic()), StandardNegation()):
-            return "c if a = 1 else 1 - a if c = 0 else 1"
-        case SImplication(TConorm(Yager()), StandardNegation()):
-            return "min(((1 - a)^p + c^p)^(1/p), 1)"
-        case RImplication(Lukasiewicz()):
-            return "min(1 - a + c, 1)"
-        case RImplication(NilpotentMinimum()):
-            return "1 if a ≤ c else max(1 - a, c)"
-        case RImplication(Godel()):
-            return "1 if a ≤ c else c"
-        case RImplication(Product()):
-            return "1 if a ≤ c else c/a"
-        case RImplication(Drastic()):
-            return "1 if a < 1 else c"
-        case RImplication(Yager()):
-            return "1 if a ≤ c else 1 - ((1 - c)^p - (1 - a)^p)^(1/p)"
-        case SImplication(_, StandardNegation()):
-            return "1 - T(a, 1 - c)"
-        case RImplication():
-            return "sup(b for T(a, b) ≤ c)"
-        case SigmoidalImplication(implication=inner):
-            bent = "(1 - exp(-s·I))/(1 - exp(-s))·σ(s·(I + b0))/σ(s·(1 + b0))"
-            return f"{bent}, I = {_implication(inner)}"
-    return "I(a, c)"
-
-
-def _aggregator(aggregator: Aggregator) -> str:
-    match aggregator:
-        case TNormAggregator(Godel()):
-            return "min(x)"
-        case TNormAggregator(Product()):
-            return "prod(x)"
-        case TNormAggregator(Lukasiewicz()):
-            return "max(sum(x) - n + 1, 0)"
-        case TNormAggregator(NilpotentMinimum()):
-            return "min(x) if sum(lowest_two(x)) > 1 else 0"
-        case TNormAggregator(Yager()):
-            return "max(1 - sum((1 - x)^p)^(1/p), 0)"
-        case UnboundedYager():
-            return "1 - sum((1 - x)^p)^(1/p)"
-        case GeneralizedMeanError(p):
-            return "1 - mean(1 - x)" if p == 1 else "1 - mean((1 - x)^p)^(1/p)"
-        case LogProduct("sum"):
-            return "sum(log(x))"
-        case TConormAggregator(TConorm(Godel())):
-            return "max(x)"
-        case TConormAggregator(TConorm(Product())):
-            return "1 - prod(1 - x)"
-        case LogProbabilisticSum():
-            return "log(1 - prod(1 - x))"
-        case TConormAggregator(TConorm(Lukasiewicz())):
-            return "min(sum(x), 1)"
-        case TConormAggregator(TConorm(NilpotentMinimum())):
-            return "max(x) if sum(highest_two(x)) < 1 else 1"
-        case TConormAggregator(TConorm(Yager())):
-            return "min(sum(x^p)^(1/p), 1)"
-        case UnboundedYagerSum():
-            return "sum(x^p)^(1/p)"
-        case GeneralizedMean(p):
-            return "mean(x)" if p == 1 else "mean(x^p)^(1/p)"
-    return "A(x)"
-
-
-def _negation(negation: Negation) -> str:
-    match negation:
-        case StandardNegation():
-            return "1 - a"
-        case SugenoNegation():
-            return "(1 - a)/(1 + λ·a)"
-        case YagerNegation():
-            return "(1 - a^w)^(1/w)"
-        case IntuitionisticNegation():
-            return "1 if a = 0 else 0"
-    return "N(a)"
+def _of(tnorm: TNorm, what: str, otherwise: str) -> str:
+    return FAMILIES.get(type(tnorm).__name__, {}).get(what, otherwise)

@@ -8,32 +8,35 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from doxa.cli._output import complain, diagnostic_json, plural, say, say_json
-from doxa.errors import ConfigError
+from doxa.cli._output import Command, Limited, complain, plural, say, say_json
+from doxa.errors import BudgetError, ConfigError
 
 if TYPE_CHECKING:
     from doxa.logic import Expr, KnowledgeBase
     from doxa.logic.syntax._diagnostics import Diagnostic
 
-Files = Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...]")]
 Domain = Annotated[tuple[str, ...], arg(metavar="SORT=N [SORT=N ...]")]
 Form = Literal["text", "unicode", "latex", "nnf", "cnf", "dimacs"]
+MOST_OBJECTS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Check:
-    """Check knowledge files: every mistake with its place and a remedy, or a summary when there is none."""
+class AboutFiles(Command):
+    """A command about knowledge."""
 
-    files: Files
+    files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...]")]
     """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
-    json: bool = False
-    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class Check(AboutFiles):
+    """Check knowledge files: every mistake with its place and a remedy, or a summary when there is none."""
 
     def run(self) -> int:
         kb, diagnostics = _diagnosed(self.files)
         errors = [d for d in diagnostics if d.severity == "error"]
         if self.json:
-            document: dict[str, Any] = {"ok": not errors, "diagnostics": [diagnostic_json(d) for d in diagnostics]}
+            document: dict[str, Any] = {"ok": not errors, "diagnostics": [_diagnostic_json(d) for d in diagnostics]}
             say_json(document | ({} if kb is None else _summary(kb)))
             return int(bool(errors))
         for diagnostic in diagnostics:
@@ -42,82 +45,84 @@ class Check:
             say(plural(len(errors), "error"), "bold red")
             return 1
         _describe(kb)
-        warnings = len(diagnostics)
-        say("fine" if not warnings else f"fine, with {plural(warnings, 'warning')}", "bold green")
+        say(f"fine, with {plural(len(diagnostics), 'warning')}" if diagnostics else "fine", "bold green")
         return 0
 
 
 @dataclass(frozen=True)
-class Show:
+class Show(AboutFiles, Limited):
     """Print knowledge in another form."""
 
-    files: Files
-    """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
     form: Annotated[Form, arg(name="as")] = "text"
     """text, unicode and latex print it as written; nnf, cnf and dimacs ground it over its finite sorts first."""
     domain: Domain = ()
     """How many objects an open sort has, such as Image=3."""
-    json: bool = False
-    """Print JSON."""
 
     def run(self) -> int:
-        kb = _load(self.files)
+        kb = load_files(self.files)
         text = _shown(kb, self.form, _domains(self.domain, kb))
-        if self.json:
-            say_json({"form": self.form, "text": text})
-        else:
-            say(text)
-        return 0
+        return self.answer({"form": self.form, "text": text}, text)
 
 
 @dataclass(frozen=True)
-class Solve:
+class Solve(AboutFiles, Limited):
     """Find a world in which all axioms and facts hold, count such worlds, or ask whether something follows."""
 
-    files: Files
-    """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
     given: Annotated[tuple[str, ...], arg(metavar="FORMULA [FORMULA ...]")] = ()
     """Formulas that are taken to hold as well, each in quotes."""
     count: bool = False
     """Count the models."""
-    limit: int = 1_000_000
+    models: int = 1_000_000
     """Count at most this many."""
     entails: Annotated[str | None, arg(metavar="FORMULA")] = None
     """A formula: does it hold in every model?"""
     domain: Domain = ()
     """How many objects an open sort has, such as Image=3."""
-    json: bool = False
-    """Print JSON."""
 
     def run(self) -> int:
         from doxa.logic import count, entails, parse_formula, satisfiable
 
-        kb = _load(self.files)
+        kb = load_files(self.files)
         given = [parse_formula(text, kb) for text in self.given]
         domains = _domains(self.domain, kb)
         if self.count:
-            found = count(kb, given=given, domains=domains, limit=self.limit)
-            say_json({"models": found}) if self.json else say(plural(found, "model"))
-        elif self.entails is not None:
+            found = count(kb, given=given, domains=domains, limit=self.models)
+            return self.answer({"models": found}, plural(found, "model"))
+        if self.entails is not None:
             answer = entails(kb, parse_formula(self.entails, kb), given=given, domains=domains)
-            if self.json:
-                counter = None if answer.counter_model is None else _model_json(answer.counter_model)
-                say_json({"entailed": answer.holds, "vacuous": answer.vacuous, "counter_model": counter})
-            elif answer.counter_model is None:
-                say(str(answer), "bold green")
-            else:
-                say("does not follow; a counter-model:", "bold red")
-                _show_model(answer.counter_model)
-        else:
-            model = satisfiable(kb, given=given, domains=domains)
-            if self.json:
-                say_json({"satisfiable": model is not None, "model": None if model is None else _model_json(model)})
-            elif model is None:
-                say("unsatisfiable: no world makes all of this true", "bold red")
-            else:
-                say("satisfiable", "bold green")
-                _show_model(model)
+            document = {
+                "entailed": answer.holds,
+                "vacuous": answer.vacuous,
+                "counter_model": _by_name(answer.counter_model),
+            }
+            if answer.counter_model is None:
+                return self.answer(document, str(answer), "bold green")
+            return self._answer(document, "does not follow; a counter-model:", "bold red", answer.counter_model)
+        model = satisfiable(kb, given=given, domains=domains)
+        document = {"satisfiable": model is not None, "model": _by_name(model)}
+        if model is None:
+            return self.answer(document, "unsatisfiable: no world makes all of this true", "bold red")
+        return self._answer(document, "satisfiable", "bold green", model)
+
+    def _answer(self, document: Any, text: str, style: str, model: dict[Expr, bool]) -> int:
+        """An answer with a model below it."""
+        self.answer(document, text, style)
+        if not self.json:
+            true = [str(atom) for atom, truth in model.items() if truth]
+            say("\n  ".join([f"true ({len(true):,} of {len(model):,} atoms):", *true]))
         return 0
+
+
+def load_files(files: tuple[Path, ...]) -> KnowledgeBase:
+    """The knowledge base; its warnings go to standard error, its errors are raised together."""
+    from doxa.logic.syntax._diagnostics import raise_all
+
+    kb, diagnostics = _diagnosed(files)
+    raise_all([d for d in diagnostics if d.severity == "error"])
+    for diagnostic in diagnostics:
+        complain(diagnostic)
+    assert kb is not None  # there were no errors
+    return kb
 
 
 def _diagnosed(files: tuple[Path, ...]) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
@@ -173,37 +178,24 @@ def _domains(options: tuple[str, ...], kb: KnowledgeBase) -> dict[str, int]:
     for option in options:
         name, _, size = option.partition("=")
         sort = kb.signature.sorts.get(name)
-        if sort is None or not sort.is_open or not size.isdigit():
+        if sort is None or not sort.is_open or not (size.isascii() and size.isdigit()):
             known = [s.name for s in kb.signature.sorts.values() if s.is_open and s.name not in ("Int", "Real")]
             raise ConfigError(
                 f"--domain {option}: wanted an open sort and a number; open are {', '.join(known) or 'none'}"
             )
+        if len(size) > 9 or int(size) > MOST_OBJECTS:
+            raise BudgetError("domain", f"--domain {option}: wanted at most {MOST_OBJECTS:,} objects")
         sizes[name] = int(size)
     return sizes
-
-
-def _load(files: tuple[Path, ...]) -> KnowledgeBase:
-    """The knowledge base; its warnings go to standard error, its errors are raised together."""
-    from doxa.logic.syntax._diagnostics import raise_all
-
-    kb, diagnostics = _diagnosed(files)
-    raise_all([d for d in diagnostics if d.severity == "error"])
-    for diagnostic in diagnostics:
-        complain(diagnostic)
-    assert kb is not None  # there were no errors
-    return kb
 
 
 def _shown(kb: KnowledgeBase, form: Form, domains: dict[str, int]) -> str:
     from doxa.logic import ground, to_cnf, write_dimacs
     from doxa.logic.sat._nnf import to_nnf
 
-    if form == "text":
-        return str(kb)
-    if form == "unicode":
-        return kb.unicode()
-    if form == "latex":
-        return kb.latex()
+    written = {"text": kb.__str__, "unicode": kb.unicode, "latex": kb.latex}
+    if form in written:
+        return written[form]()
     propositional = ground(kb, domains=domains)
     if form == "nnf":
         return str(to_nnf(propositional.theory))
@@ -220,6 +212,12 @@ def _clause(clause: list[int], atoms: tuple[Expr | None, ...]) -> str:
         return name if number > 0 else f"!{name}"
 
     return " | ".join(literal(number) for number in clause) or "false"
+
+
+def _diagnostic_json(diagnostic: Diagnostic) -> dict[str, Any]:
+    found = {key: getattr(diagnostic, key) for key in ("severity", "message", "remedy")}
+    span = diagnostic.span
+    return found | ({} if span is None else {"file": span.file, "line": span.line, "column": span.column})
 
 
 def _summary(kb: KnowledgeBase) -> dict[str, Any]:
@@ -252,12 +250,5 @@ def _describe(kb: KnowledgeBase) -> None:
         say(f"{'facts':<11} {len(kb.facts):,}")
 
 
-def _show_model(model: dict[Expr, bool]) -> None:
-    true = [str(atom) for atom, truth in model.items() if truth]
-    say(f"true ({len(true):,} of {len(model):,} atoms):")
-    for atom in true:
-        say(f"  {atom}")
-
-
-def _model_json(model: dict[Expr, bool]) -> dict[str, bool]:
-    return {str(atom): truth for atom, truth in model.items()}
+def _by_name(model: dict[Expr, bool] | None) -> dict[str, bool] | None:
+    return None if model is None else {str(atom): truth for atom, truth in model.items()}

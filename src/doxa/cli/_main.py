@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any, Union
 
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, subcommand
@@ -20,7 +23,7 @@ from doxa.cli._output import say
 from doxa.cli._reproduce import Addition, All, Everything, Paths, Same, Sat, Sudoku, Sum9, Vae
 from doxa.cli._shortcuts import Shortcuts
 from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
-from doxa.errors import DoxaError
+from doxa.errors import BudgetError, ConfigError, DoxaError
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Experiments:
         return replace(self.experiment, list=self.list or self.experiment.list).run()
 
 
-EXAMPLES = {
+EXAMPLES: dict[type, tuple[str, ...]] = {
     Check: ("doxa check rules.doxa", "doxa check people.doxa rules.doxa --json"),
     Show: ("doxa show rules.doxa --as unicode", "doxa show sudoku.doxa --as dimacs > sudoku.cnf"),
     Solve: (
@@ -118,52 +121,72 @@ EXAMPLES = {
 }
 
 
-def _described(command: type) -> str:
+def _subcommand(command: type) -> Any:
     examples = "\n".join(f"  {line}" for line in EXAMPLES[command])
-    return f"{command.__doc__}\n\nexamples:\n{examples}"
+    name = EXAMPLES[command][0].split()[1]
+    return Annotated[command, subcommand(name, description=f"{command.__doc__}\n\nexamples:\n{examples}")]
 
 
-Command = (
-    Annotated[Check, subcommand("check", description=_described(Check))]
-    | Annotated[Show, subcommand("show", description=_described(Show))]
-    | Annotated[Solve, subcommand("solve", description=_described(Solve))]
-    | Annotated[Tasks, subcommand("tasks", description=_described(Tasks))]
-    | Annotated[Train, subcommand("train", description=_described(Train))]
-    | Annotated[Evaluate, subcommand("evaluate", description=_described(Evaluate))]
-    | Annotated[Compare, subcommand("compare", description=_described(Compare))]
-    | Annotated[Report, subcommand("report", description=_described(Report))]
-    | Annotated[Experiments, subcommand("reproduce", description=_described(Experiments))]
-    | Annotated[Operators, subcommand("operators", description=_described(Operators))]
-    | Annotated[Figures, subcommand("figures", description=_described(Figures))]
-    | Annotated[Estimators, subcommand("estimators", description=_described(Estimators))]
-    | Annotated[Shortcuts, subcommand("shortcuts", description=_described(Shortcuts))]
-    | Annotated[Doctor, subcommand("doctor", description=_described(Doctor))]
-    | Annotated[Version, subcommand("version", description=_described(Version))]
-)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 when all went well, 1 for mistakes in knowledge or data.
-
-    >>> main(["version"]) == 0
-    0.1.0
-    True
-    """
-    command = tyro.cli(
-        Command,
-        prog="doxa",
-        description="Background knowledge for neural networks.",
-        args=arguments,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name; errors that are expected become one line and an exit code."""
     try:
-        return int(command.run())
+        commands: Any = Union[tuple(map(_subcommand, EXAMPLES))]  # noqa: UP007
+        command: Any = tyro.cli(
+            commands,
+            prog="doxa",
+            description="Background knowledge for neural networks.",
+            args=arguments,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
+        with warnings.catch_warnings(), time_limit(getattr(command, "limit", None)):
+            warnings.showwarning = lambda message, *_: say(f"warning: {message}", "yellow", stream=sys.stderr)
+            return _run(command)
     except DoxaError as error:
-        say(str(error), "red", stream=sys.stderr)
-        return 1
+        message = str(error)
     except BrokenPipeError:  # the reader of a pipe went away: not our mistake
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        say(f"{error.filename}: {error.strerror}" if error.filename else str(error), "red", stream=sys.stderr)
-        return 1
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except MemoryError:
+        message = "there is not enough memory for this; make the problem smaller"
+    say(message, "red", stream=sys.stderr)
+    return 1
+
+
+def _run(command: Any) -> int:
+    try:
+        return int(command.run())
+    except SystemExit as error:
+        if error.__cause__ is not None:  # it has said why
+            raise
+        raise ConfigError(f"the program of a task ended this command: sys.exit({error.code!r})") from error
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
+        raise MemoryError from error
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise an error in the main thread a second after the limit, and again each second if it was caught.
+
+    In that second a command may stop by itself, and say what it knows by then.
+    """
+    if seconds is None or not hasattr(signal, "setitimer"):
+        yield
+        return
+    if not 0 < seconds < 1e9:
+        raise ConfigError(f"--limit is {seconds}, expected a number of seconds above 0")
+
+    def stop(number: int, frame: object) -> None:
+        raise BudgetError("limit", f"could not decide within {seconds:g} seconds; allow more with --limit")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds + 1.0, 1.0)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGALRM) is stop:  # and not that of Ctrl-C
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)

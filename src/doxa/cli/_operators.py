@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from tyro.conf import Positional, arg
 
-from doxa.cli._output import say, say_json
+from doxa.cli._output import Command, say, say_json, say_table
 from doxa.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,42 +26,25 @@ TITLES: dict[Kind, tuple[str, str]] = {
     "aggregators": ("Aggregators", "aggregator"),
     "negations": ("Negations", "negation"),
 }
-HEADINGS = {
-    "continuous": "cont.",
-    "left_continuous": "left-c.",
-    "right_continuous": "right-c.",
-    "idempotent": "idemp.",
-    "strict": "strict",
-    "strong": "strong",
-    "archimedean": "Archim.",
-    "schur_concave": "Schur-concave",
-    "schur_convex": "Schur-convex",
-    "ln": "LN",
-    "ep": "EP",
-    "ip": "IP",
-    "cp": "CP",
-    "lcp": "L-CP",
-    "rcp": "R-CP",
-    "contrapositive_derivatives": "diff. sym.",
+PROPERTIES = {
+    "continuous": ("cont.", "no jumps"),
+    "left_continuous": ("left-c.", "the value is the limit from below"),
+    "right_continuous": ("right-c.", "the value is the limit from above"),
+    "idempotent": ("idemp.", "the value of (a, a) is a"),
+    "strict": ("strict", "continuous, and strictly monotone inside"),
+    "strong": ("strong", "N(N(a)) = a"),
+    "archimedean": ("Archim.", "copies of one value get as close to the end as one likes"),
+    "schur_concave": ("Schur-concave", "more alike at equal sum is never lower"),
+    "schur_convex": ("Schur-convex", "more alike at equal sum is never higher"),
+    "ln": ("LN", "left neutrality, I(1, c) = c"),
+    "ep": ("EP", "exchange principle, I(a, I(b, c)) = I(b, I(a, c))"),
+    "ip": ("IP", "identity principle, I(a, a) = 1"),
+    "cp": ("CP", "contrapositive symmetry, I(a, c) = I(1 - c, 1 - a)"),
+    "lcp": ("L-CP", "left-contrapositive symmetry, I(1 - a, c) = I(1 - c, a)"),
+    "rcp": ("R-CP", "right-contrapositive symmetry, I(a, 1 - c) = I(c, 1 - a)"),
+    "contrapositive_derivatives": ("diff. sym.", "∂I/∂c (a, c) = -∂I/∂a (1 - c, 1 - a)"),
 }
-MEANINGS = {
-    "continuous": "no jumps",
-    "left_continuous": "the value is the limit from below",
-    "right_continuous": "the value is the limit from above",
-    "idempotent": "the value of (a, a) is a",
-    "strict": "continuous, and strictly monotone inside",
-    "archimedean": "copies of one value get as close to the end as one likes",
-    "schur_concave": "more alike at equal sum is never lower",
-    "schur_convex": "more alike at equal sum is never higher",
-    "strong": "N(N(a)) = a",
-    "ln": "left neutrality, I(1, c) = c",
-    "ep": "exchange principle, I(a, I(b, c)) = I(b, I(a, c))",
-    "ip": "identity principle, I(a, a) = 1",
-    "cp": "contrapositive symmetry, I(a, c) = I(1 - c, 1 - a)",
-    "lcp": "left-contrapositive symmetry, I(1 - a, c) = I(1 - c, a)",
-    "rcp": "right-contrapositive symmetry, I(a, 1 - c) = I(c, 1 - a)",
-    "contrapositive_derivatives": "contrapositive differentiable symmetry, ∂I/∂c (a, c) = -∂I/∂a (1 - c, 1 - a)",
-}
+"""The heading of each property in a table, and what it means."""
 NOTE = """\
 n=2, n=5: the fraction of the cube of n arguments on which some derivative is not 0; ≈ is sampled, else a closed form
 single: at most one derivative is not 0. T is the t-norm of the same name."""
@@ -78,17 +61,15 @@ S-impl., R-impl.: the t-norms T of the list with I(a, c) = 1 - T(a, 1 - c), or w
 
 
 @dataclass(frozen=True)
-class Operators:
+class Operators(Command):
     """Print the operators of fuzzy logic with their properties, each decided by computation; or draw one of them."""
 
     name: Annotated[Positional[str | None], arg(metavar="[NAME]")] = None
     """An operator to describe in detail; one of each kind that has it."""
-    kind: Literal["tnorms", "tconorms", "implications", "aggregators", "negations", "all"] = "all"
+    kind: Kind | Literal["all"] = "all"
     """Only this kind."""
     plot: Annotated[Path | None, arg(metavar="FILE")] = None
     """Draw the named operator with its derivatives into this file (PNG, or what the ending says)."""
-    json: bool = False
-    """Print JSON."""
 
     def run(self) -> int:
         chosen = _chosen(self.name, get_args(Kind) if self.kind == "all" else (self.kind,))
@@ -111,8 +92,8 @@ class Operators:
             for kind, found in rows.items():
                 for row in found:
                     _show_one(kind, row)
-        if self.plot is not None and not self.json:
-            say(f"drawn: {self.plot}")
+            if self.plot is not None:
+                say(f"drawn: {self.plot}")
         return 0
 
 
@@ -210,53 +191,35 @@ def _example(operator: Operator) -> dict[str, Any]:
 
     from doxa.fuzzy import Aggregator, Negation
 
-    if isinstance(operator, Aggregator):
-        at = torch.tensor([0.8, 0.7, 0.9], dtype=torch.float64, requires_grad=True)
-        value = operator(at)
-    elif isinstance(operator, Negation):
-        at = torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
-        value = operator(at[0])
-    else:
-        at = torch.tensor([0.8, 0.3], dtype=torch.float64, requires_grad=True)
-        value = operator(at[0], at[1])
+    point = (
+        [0.8, 0.7, 0.9] if isinstance(operator, Aggregator) else [0.3] if isinstance(operator, Negation) else [0.8, 0.3]
+    )
+    at = torch.tensor(point, dtype=torch.float64, requires_grad=True)
+    value = operator(at) if isinstance(operator, Aggregator) else operator(*at)
     derivatives = torch.autograd.grad(value, at)[0] if value.requires_grad else torch.zeros_like(at)
     return {"at": at.tolist(), "value": value.item(), "derivatives": derivatives.tolist()}
 
 
 def _show_tables(rows: dict[Kind, list[dict[str, Any]]]) -> None:
     for number, (kind, found) in enumerate(rows.items()):
-        if number:
-            say("")
-        say(TITLES[kind][0], "bold")
-        head, *body = _aligned([_headings(found[0]), *(_cells(row) for row in found)])
-        say(head, "bold")
-        for line in body:
-            say(line)
+        say(f"{chr(10) * bool(number)}{TITLES[kind][0]}", "bold")
+        cells = [_cells(row) for row in found]
+        say_table([list(cells[0]), *(list(row.values()) for row in cells)])
         say(NOTES[kind], "dim")
 
 
-def _headings(row: dict[str, Any]) -> list[str]:
-    return [
-        "name",
-        "formula",
-        *(["∀/∃"] if "quantifier" in row else []),
-        *(["S-impl. of", "R-impl. of"] if "constructions" in row else []),
-        *(f"n={n}" for n in row["nonvanishing"]),
-        *(["single"] if "single_passing" in row else []),
-        *(HEADINGS[name] for name in row["properties"]),
-    ]
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    return [
-        row["name"],
-        _formula(row) if len(row["formula"]) <= 60 else f"doxa operators {row['name']} shows it",
-        *({"forall": "∀", "exists": "∃"}[row[key]] for key in ("quantifier",) if key in row),
-        *(", ".join(names) or "-" for names in row.get("constructions", {}).values()),
-        *(_fraction(found) for found in row["nonvanishing"].values()),
-        *("yes" if row[key] else "-" for key in ("single_passing",) if key in row),
-        *("yes" if held else "-" for held in row["properties"].values()),
-    ]
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    """What a table says about an operator, by the headings of its columns."""
+    short = _formula(row) if len(row["formula"]) <= 60 else f"doxa operators {row['name']} shows it"
+    cells = {"name": row["name"], "formula": short}
+    if "quantifier" in row:
+        cells["∀/∃"] = {"forall": "∀", "exists": "∃"}[row["quantifier"]]
+    for way, names in row.get("constructions", {}).items():
+        cells[f"{way}-impl. of"] = ", ".join(names) or "-"
+    cells |= {f"n={n}": _fraction(found) for n, found in row["nonvanishing"].items()}
+    held = {"single": row["single_passing"]} if "single_passing" in row else {}
+    held |= {PROPERTIES[name][0]: value for name, value in row["properties"].items()}
+    return cells | {heading: "yes" if value else "-" for heading, value in held.items()}
 
 
 def _formula(row: dict[str, Any]) -> str:
@@ -267,11 +230,6 @@ def _fraction(found: dict[str, Any]) -> str:
     if found["method"] == "closed form":
         return f"{found['value']:.4g}"
     return f"≈{found['value']:.3g} ± {found['error']:.1g}" if found["error"] else "≈0"
-
-
-def _aligned(table: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
 def _show_one(kind: Kind, row: dict[str, Any]) -> None:
@@ -295,7 +253,8 @@ def _show_one(kind: Kind, row: dict[str, Any]) -> None:
     for way, names in row.get("constructions", {}).items():
         lines[f"{way}-implication"] = f"of {', '.join(names)}" if names else "of no t-norm in the list"
     for name, held in row["properties"].items():
-        lines[_title(name)] = _yes(held, MEANINGS[name])
+        heading, meaning = PROPERTIES[name]
+        lines[heading if heading.isupper() else name.replace("_", "-")] = _yes(held, meaning)
     width = max(map(len, lines))
     for title, text in lines.items():
         say(f"  {title:<{width}}  {text}")
@@ -305,15 +264,6 @@ def _letters(kind: Kind, row: dict[str, Any]) -> list[str]:
     if kind == "aggregators":
         return [f"x{i}" for i in range(1, len(row["example"]["at"]) + 1)]
     return {"implications": ["a", "c"], "negations": ["a"]}.get(kind, ["a", "b"])
-
-
-def _title(name: str) -> str:
-    heading = HEADINGS[name]
-    return (
-        heading
-        if heading.isupper()
-        else {"contrapositive_derivatives": "differentiable symmetry"}.get(name, name.replace("_", "-"))
-    )
 
 
 def _yes(held: bool, meaning: str) -> str:

@@ -4,15 +4,59 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+from tyro.conf import arg
 
 if TYPE_CHECKING:
     from doxa.logic.syntax._diagnostics import Diagnostic
 
+CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Kinds of characters that steer a terminal, or turn the direction of writing, and are not seen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """What all commands have in common."""
+
+    json: bool = False
+    """Print JSON."""
+
+    def answer(self, document: Any, text: str, style: str | None = None) -> int:
+        """Print the document or the text, whichever was asked for; all went well."""
+        say_json(document) if self.json else say(text, style)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limited(Command):
+    """A command that may take long."""
+
+    limit: Annotated[float | None, arg(metavar="SECONDS")] = None
+    """Give up after so many seconds."""
+
+
+def visible(text: str) -> str:
+    r"""Text in which control characters can be seen and have no effect: as JSON writes them.
+
+    >>> print(visible("a\x1b[31mb\u202ec"))
+    a\u001b[31mb\u202ec
+    """
+
+    def shown(letter: str) -> str:
+        if letter in "\n\t" or unicodedata.category(letter) not in CONTROLS:
+            return letter
+        return f"\\u{ord(letter):04x}" if ord(letter) < 1 << 16 else json.dumps(letter)[1:-1]
+
+    return "".join(map(shown, text)) if not text.isprintable() else text
+
 
 def say(text: str, style: str | None = None, *, stream: TextIO | None = None) -> None:
     """Print text; in a style where the stream is a terminal that has colours."""
-    stream = stream or sys.stdout
+    stream, text = stream or sys.stdout, visible(text)
     if style is not None and stream.isatty():
         from rich.console import Console
 
@@ -24,7 +68,15 @@ def say(text: str, style: str | None = None, *, stream: TextIO | None = None) ->
 
 def say_json(document: Any) -> None:
     """Print a JSON document."""
-    print(json.dumps(document, ensure_ascii=False, indent=2))
+    print(visible(json.dumps(document, ensure_ascii=False, indent=2)))
+
+
+def say_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows with their columns aligned, the first as their heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        say(line, None if number else "bold")
 
 
 def complain(diagnostic: Diagnostic) -> None:
@@ -32,20 +84,6 @@ def complain(diagnostic: Diagnostic) -> None:
     say(diagnostic.render(), "red" if diagnostic.severity == "error" else "yellow", stream=sys.stderr)
 
 
-def diagnostic_json(diagnostic: Diagnostic) -> dict[str, Any]:
-    """A diagnostic for machines."""
-    span = diagnostic.span
-    place = {} if span is None else {"file": span.file, "line": span.line, "column": span.column}
-    return {
-        "severity": diagnostic.severity,
-        "message": diagnostic.message,
-        "remedy": diagnostic.remedy,
-        **place,
-    }
-
-
 def plural(count: int, thing: str) -> str:
     """``1 axiom``, ``2 axioms``."""
-    ending = "ies" if thing.endswith("y") else "s"
-    stem = thing[:-1] if thing.endswith("y") else thing
-    return f"{count:,} {thing if count == 1 else stem + ending}"
+    return f"{count:,} {thing}{'s' * (count != 1)}"

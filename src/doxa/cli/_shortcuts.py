@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
-from doxa.cli._knowledge import Files, _load
-from doxa.cli._output import say, say_json
+from doxa.cli._knowledge import AboutFiles, load_files
+from doxa.cli._output import Limited
 from doxa.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -18,41 +18,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shortcuts:
+class Shortcuts(AboutFiles, Limited):
     """Count the maps of concepts under which all that the knowledge says stays true: wrong concepts, right answers."""
 
-    files: Files
-    """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
     data: Annotated[Path | None, arg(metavar="CSV")] = None
     """A table with the true concepts of rows that occur, under a header such as left,right; by default all that can."""
     show: int = 5
     """How many of the simplest shortcuts to list."""
-    limit: int = 10_000
+    maps: int = 10_000
     """List no more maps than this to count them."""
     joint: int = 64
     """Concepts of one object with more joint values than this are mapped one by one."""
     worlds: int = 1 << 20
     """Go through no more worlds than this."""
-    json: bool = False
-    """Print JSON."""
 
     def run(self) -> int:
         from doxa.doctor import LIMITS, knowledge_shortcuts
 
         if self.worlds < 1:
             raise ConfigError(f"--worlds is {self.worlds}, expected at least 1")
-        kb = _load(self.files)
-        data = None if self.data is None else _columns(self.data)
         found = knowledge_shortcuts(
-            kb,
-            data=data,
+            load_files(self.files),
+            data=None if self.data is None else _columns(self.data),
             show=self.show,
-            limit=self.limit,
+            limit=self.maps,
             joint=self.joint,
             budget=replace(LIMITS, worlds=self.worlds),
+            seconds=self.limit,
         )
-        say_json(_json(found)) if self.json else say(str(found))
-        return 0
+        return self.answer(_json(found), str(found))
 
 
 def _columns(file: Path) -> dict[str, list[Any]]:

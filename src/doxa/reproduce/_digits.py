@@ -15,8 +15,8 @@ from doxa.reproduce._experiment import Given, Settings, Training, descend, train
 from doxa.reproduce._reading import read
 from doxa.train import Row, Run, results_table
 from doxa.train.report._page import Section, figure, picture, write_page
+from doxa.train.runs._results import ResultsTable
 from doxa.train.runs._state import seeded
-from doxa.train.runs._table import ResultsTable
 from doxa.train.tasks._network import digit_network
 
 _SHOWN = 12  # pictures of digits in a row

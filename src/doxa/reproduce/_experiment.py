@@ -17,9 +17,8 @@ from doxa.data import MNIST
 from doxa.errors import ConfigError
 from doxa.train import Result, Row, Run, results_table, run_steps
 from doxa.train.report._page import picture
-from doxa.train.runs._results import PREFIX_STEP
+from doxa.train.runs._results import PREFIX_STEP, ResultsTable
 from doxa.train.runs._state import seeded
-from doxa.train.runs._table import ResultsTable
 from doxa.train.tasks import _settings as settings
 
 

@@ -9,7 +9,7 @@ from doxa._files import write_atomic
 from doxa.reproduce._experiment import Entry, Experiment, by_budget, collect, train
 from doxa.reproduce._queue import EXPERIMENTS
 from doxa.train import Result, Row
-from doxa.train.runs._table import _number, _time
+from doxa.train.runs._results import _number, _time
 
 HEAD = """# Results
 

@@ -24,11 +24,10 @@ from __future__ import annotations
 
 from doxa.train.report._report import write_task_report
 from doxa.train.runs._config import config_values, load_config, read_config
-from doxa.train.runs._results import Result, check_prefix
+from doxa.train.runs._results import Result, Row, check_prefix, results_table
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import GlobalRandom
 from doxa.train.runs._steps import clean_exit, run_steps
-from doxa.train.runs._table import Row, results_table
 from doxa.train.tasks._compare import compare_task
 from doxa.train.tasks._evaluate import evaluate_run
 from doxa.train.tasks._find import find_task

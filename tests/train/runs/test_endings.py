@@ -199,12 +199,15 @@ def test_a_disk_that_is_really_full(
     checked_after_failure(folder, small_task, config, small_task.fingerprint(tmp_path / "whole"))
 
 
-def test_a_write_that_fails_anywhere(tmp_path: Path, small_task: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The n-th sync or rename fails, for every n."""
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO], ids=["full disk", "EIO"])
+def test_a_write_that_fails_anywhere(
+    fault: int, tmp_path: Path, small_task: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The n-th opening, sync or rename of a file fails, for every n."""
     config = small_task.Config(steps=4, save_every=2)
     small_task.build(tmp_path / "whole", config)[1]()
     expected = small_task.fingerprint(tmp_path / "whole")
-    real = {"fsync": os.fsync, "replace": os.replace}
+    real = {"open": os.open, "fsync": os.fsync, "replace": os.replace}
     failures = 0
     while True:
         left = [failures]
@@ -213,7 +216,7 @@ def test_a_write_that_fails_anywhere(tmp_path: Path, small_task: ModuleType, mon
             def call(*arguments: Any) -> Any:
                 left[0] -= 1
                 if left[0] == -1:
-                    raise OSError(errno.ENOSPC, "No space left on device")
+                    raise OSError(fault, os.strerror(fault))
                 return real[name](*arguments)
 
             return call
@@ -225,13 +228,14 @@ def test_a_write_that_fails_anywhere(tmp_path: Path, small_task: ModuleType, mon
             try:
                 small_task.build(folder, config)[1]()
             except RunError as error:
-                assert "the disk is full" in str(error)
+                assert ("the disk is full" if fault == errno.ENOSPC else "Input/output error") in str(error)
             else:
                 break
         if folder.exists() and (folder / "run.json").exists():
             checked_after_failure(folder, small_task, config, expected)
         failures += 1
-    assert failures > 15
+    assert failures > 25
+    print(f"{failures} faults injected and survived")
 
 
 def test_a_line_of_metrics_that_the_system_cuts_short(tmp_path: Path, small_task: ModuleType) -> None:

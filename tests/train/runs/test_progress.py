@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from doxa.train import Run, run_steps
-from doxa.train.runs._progress import Progress
+from doxa.train.runs._steps import Progress
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_time_left_is_for_the_steps_of_this_session(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("doxa.train.runs._progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("doxa.train.runs._steps.time.monotonic", lambda: now[0])
     stream = io.StringIO()
     with Progress(1000, start=900, stream=stream) as progress:
         now[0] = 10.0

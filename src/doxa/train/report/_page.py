@@ -81,9 +81,18 @@ def _html(section: Section) -> str:
     if section.text:
         parts.append(f"<p>{escape(section.text)}</p>")
     if section.table is not None:
-        cells = (f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in section.table.items())
-        parts.append(f'<div class="wide"><table>{"".join(cells)}</table></div>')
+        parts.append(table_html(section.table))
     if section.png:
-        data = base64.b64encode(section.png).decode()
-        parts.append(f'<img alt="{escape(section.text or section.title)}" src="data:image/png;base64,{data}">')
+        parts.append(image_html(section.text or section.title, section.png))
     return "\n".join(parts)
+
+
+def table_html(table: Mapping[str, object]) -> str:
+    """A table of names and values."""
+    cells = (f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in table.items())
+    return f'<div class="wide"><table>{"".join(cells)}</table></div>'
+
+
+def image_html(alt: str, png: bytes) -> str:
+    """A picture, inside the page."""
+    return f'<img alt="{escape(alt)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'

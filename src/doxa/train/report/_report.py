@@ -10,17 +10,20 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from doxa.errors import ConfigError
-from doxa.train.report._figures import draw_calibration, draw_confusion, draw_curves, draw_example, draw_losses
-from doxa.train.report._page import picture, write_html
+from doxa.train.report._page import figure, image_html, picture, table_html, write_html
 from doxa.train.runs._config import config_values
 from doxa.train.runs._run import Run
 from doxa.train.tasks._compare import COLUMNS, Comparison
 from doxa.train.tasks._evaluate import Evaluation, Example, read_evaluation
+from doxa.train.tasks._measure import Reading
 from doxa.train.tasks._train import LOOKED_AT, TaskConfig, task_config
 
-__all__ = ["write_task_report"]
-
+SCORES = {"task_accuracy": "task accuracy", "concept_accuracy": "concept accuracy", "satisfaction": "satisfaction"}
+WRITTEN = 20
+"""Confusion matrices of more values have no numbers in their cells."""
 _STYLE = """<style>
 table.numbers td, table.numbers th { text-align: right; font-variant-numeric: tabular-nums; }
 table.numbers tr > :first-child { text-align: left; font-weight: 600; }
@@ -47,20 +50,9 @@ def write_task_report(paths: Sequence[str | Path], out: str | Path | None = None
     Returns:
         The page.
 
-    >>> import doxa, tempfile, torch
-    >>> from doxa.train import Task, evaluate_run, train_task
-    >>> x = torch.randn(64, 2)
-    >>> data = {"points": {"x": x, "label": (x[:, 0] > 0).long()}}
-    >>> task = Task(
-    ...     "signs", "Is the first number positive?",
-    ...     '''sort Point; sort Bit = 0..1; data points(x: Point, label: Bit); func sign(Point) -> Bit
-    ...        [told] forall p in points. s := sign(p.x) (s = p.label)''',
-    ...     lambda: {"sign": doxa.logits(torch.nn.Linear(2, 2))}, data, data)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     run = train_task(task, "exact", folder, settings=["steps=10"], progress=False)
-    ...     _ = evaluate_run(folder, task)
-    ...     write_task_report([folder]).name
-    'report.html'
+    >>> write_task_report([])  # `train_task` shows one that is written
+    Traceback (most recent call last):
+    doxa.errors.ConfigError: no run is named; name one or more run folders
     """
     if not paths:
         raise ConfigError("no run is named; name one or more run folders")
@@ -85,9 +77,9 @@ def write_task_report(paths: Sequence[str | Path], out: str | Path | None = None
         _knowledge(configs[0], evaluations, names),
         "<h2>Learning curves</h2>",
         f"<p>{_of_what(configs, first.rows)}</p>",
-        _image("learning curves", draw_curves(named), figures / "curves.png"),
+        _image("learning curves", _draw_curves(named), figures / "curves.png"),
         "<p>The losses. What is minimised differs between semantics, so their heights cannot be compared.</p>",
-        _image("losses", draw_losses(named), figures / "losses.png"),
+        _image("losses", _draw_losses(named), figures / "losses.png"),
         *(_section(n, r, e, c) for n, r, e, c in zip(names, runs, evaluations, configs, strict=True)),
     ]
     title = f"{first.task}: {names[0]}" if len(runs) == 1 else f"{first.task} under {len(runs)} semantics"
@@ -116,9 +108,8 @@ def _names(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:
 
 def _comparison(table: Comparison, names: Sequence[str]) -> str:
     head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
-    rows = []
-    for name, cells in zip(names, table.cells(), strict=True):
-        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in (name, *cells[1:])) + "</tr>")
+    named = [(name, *cells[1:]) for name, cells in zip(names, table.cells(), strict=True)]
+    rows = ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in named]
     notes = "".join(f'<p class="warning">{escape(note)}</p>' for note in table.notes())
     about = (
         "Task accuracy is the share of test rows whose most true target is right, concept accuracy that of what single "
@@ -165,28 +156,28 @@ def _section(name: str, run: Run, evaluation: Evaluation, config: TaskConfig) ->
         images = []
         for number, reading in enumerate(readings):
             file = run.figures / f"confusion-{number}-{re.sub('[^a-zA-Z0-9]+', '-', reading.name)}.png"
-            images.append(_image(f"confusion of {reading.name}, {name}", draw_confusion(reading), file))
+            images.append(_image(f"confusion of {reading.name}, {name}", _draw_confusion(reading), file))
         parts.append(f'<div class="side">{"".join(images)}</div>')
         parts.append("<h3>Calibration</h3><p>Darker bars are of more rows.</p>")
-        parts.append(_image(f"calibration, {name}", draw_calibration(readings), run.figures / "calibration.png"))
+        parts.append(_image(f"calibration, {name}", _draw_calibration(readings), run.figures / "calibration.png"))
     if evaluation.examples:
         parts.append(
             "<h3>Examples</h3><p>Below each image what the network believes, the true value in green; then the worlds "
             "that explain the row, given that the knowledge holds. The first rows, then the surest mistakes.</p>"
         )
-        shown = [_example(example, evaluation, run, name) for example in evaluation.examples]
-        parts.append(f'<div class="examples">{"".join(shown)}</div>')
+        examples = [_example(example, evaluation, run, name) for example in evaluation.examples]
+        parts.append(f'<div class="examples">{"".join(examples)}</div>')
     elsewhere = ("knowledge", "fitting", "fingerprint")
     about: dict[str, Any] = {k: v for k, v in config_values(config).items() if k not in elsewhere}
     about |= {**config_values(config.fitting), "seed": run.seed, **run.versions, **run.machine}
     about |= {"command": " ".join(run.command), "started": run.started}
-    cells = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(_plain(v))}</td></tr>" for k, v in about.items())
-    parts.append(f'<details><summary>Configuration</summary><div class="wide"><table>{cells}</table></div></details>')
+    shown = table_html({key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()})
+    parts.append(f"<details><summary>Configuration</summary>{shown}</details>")
     return "\n".join([*parts, "</section>"])
 
 
 def _example(example: Example, evaluation: Evaluation, run: Run, name: str) -> str:
-    drawing = draw_example(example, evaluation)
+    drawing = _draw_example(example, evaluation)
     image = _image(f"row {example.row}, {name}", drawing, run.figures / f"example-{example.row}.png")
     verdict = ""
     if example.read:
@@ -198,9 +189,90 @@ def _example(example: Example, evaluation: Evaluation, run: Run, name: str) -> s
 
 
 def _image(alt: str, drawing: Any, file: Path) -> str:
-    data = base64.b64encode(picture(drawing, file)).decode()
-    return f'<img alt="{escape(alt)}" src="data:image/png;base64,{data}">'
+    for text in drawing.findobj(lambda artist: hasattr(artist, "set_parse_math")):
+        text.set_parse_math(False)  # a dollar in a name is a dollar
+    return image_html(alt, picture(drawing, file))
 
 
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _draw_losses(runs: Sequence[tuple[str, Run]]) -> Any:
+    """The loss of each run in a picture of its own, for losses of different semantics are different things."""
+    drawing, cells = figure(1, len(runs), size=(max(4.5, 2.6 * len(runs)), 2.6))
+    for axes, (name, run) in zip(cells, runs, strict=True):
+        lines = [line for line in run.metrics() if "loss" in line]
+        axes.plot([line["step"] for line in lines], [line["loss"] for line in lines], linewidth=1)
+        axes.set(title=name, xlabel="step")
+        axes.grid(alpha=0.3)
+    return drawing
+
+
+def _draw_curves(runs: Sequence[tuple[str, Run]]) -> Any:
+    """Task accuracy, concept accuracy and satisfaction while training, all runs together."""
+    metrics = [(name, run.metrics()) for name, run in runs]
+    shown = [key for key in SCORES if any(key in line for _, lines in metrics for line in lines)]
+    drawing, cells = figure(1, max(1, len(shown)), size=(3.4 * max(1, len(shown)), 3.2))
+    for axes, key in zip(cells, shown, strict=False):
+        for name, lines in metrics:
+            points = [(line["step"], 100 * line[key]) for line in lines if key in line]
+            axes.plot([s for s, _ in points], [v for _, v in points], marker="o", markersize=3, linewidth=1, label=name)
+        axes.set(title=f"{SCORES[key]} (%)", xlabel="step", ylim=(-3, 103))
+        axes.grid(alpha=0.3)
+    if len(runs) > 1 and shown:
+        cells[-1].legend(fontsize=8)
+    return drawing
+
+
+def _draw_confusion(reading: Reading) -> Any:
+    """How often each value (row) is read as each value (column)."""
+    counts = torch.tensor(reading.counts)
+    shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
+    size = len(reading.values)
+    side = min(7.0, max(3.0, 0.5 * size))
+    drawing, (axes,) = figure(1, 1, size=(side, side))
+    axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the root makes rare mistakes visible
+    if size <= WRITTEN:
+        for i in range(size):
+            for j in range(size):
+                colour = "white" if shares[i, j] > 0.3 else "black"
+                axes.text(j, i, str(int(counts[i, j])), ha="center", va="center", color=colour, fontsize=7)
+    axes.set(xlabel="read as", ylabel="is", xticks=range(size), yticks=range(size), title=reading.name)
+    axes.set_xticklabels(reading.values, rotation=90 if size > WRITTEN else 0, fontsize=7)
+    axes.set_yticklabels(reading.values, fontsize=7)
+    return drawing
+
+
+def _draw_calibration(readings: Sequence[Reading]) -> Any:
+    """How often a reading is right, for each tenth of confidence; the diagonal is a reader that knows what it knows."""
+    drawing, cells = figure(1, len(readings), size=(3.2 * len(readings), 3.2))
+    for axes, reading in zip(cells, readings, strict=True):
+        axes.plot([0, 1], [0, 1], color="grey", linewidth=1, linestyle="dashed")
+        most = max((count for count, _, _ in reading.bins), default=1) or 1
+        for count, sure, right in reading.bins:
+            if count:
+                axes.bar(sure, right, width=0.07, color="tab:blue", alpha=0.25 + 0.75 * (count / most) ** 0.5)
+        title = f"{reading.name}: error {reading.calibration_error:.3f}"
+        axes.set(title=title, xlabel="confidence", xlim=(0, 1.05), ylim=(0, 1.05))
+        axes.title.set_fontsize(9)
+    cells[0].set_ylabel("share right")
+    return drawing
+
+
+def _draw_example(example: Example, evaluation: Evaluation) -> Any:
+    """The images of a row, each above what the network believes it shows."""
+    pictures = example.pictures
+    drawing, cells = figure(2, len(pictures), size=(2.0 * len(pictures), 3.0))
+    names = {reading.name: reading.values for reading in evaluation.concepts}
+    for i, shown in enumerate(pictures):
+        image, chart = cells[i], cells[len(pictures) + i]
+        grey = torch.frombuffer(bytearray(base64.b64decode(shown.pixels)), dtype=torch.uint8)
+        image.imshow(255 - grey.reshape(shown.height, shown.width).numpy(), cmap="gray", vmin=0, vmax=255)
+        image.axis("off")
+        if not shown.beliefs:
+            chart.axis("off")
+            continue
+        values = names[shown.concept]
+        colours = ["tab:green" if j == shown.truth else "tab:blue" for j in range(len(values))]
+        chart.bar(range(len(values)), shown.beliefs, color=colours)
+        chart.set(ylim=(0, 1), xticks=range(len(values)), yticks=[0, 1])
+        chart.set_xticklabels(values, fontsize=7)
+        chart.tick_params(axis="y", labelsize=7)
+    return drawing

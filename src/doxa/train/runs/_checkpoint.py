@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,8 @@ import safetensors
 import safetensors.torch
 
 from doxa.errors import RunError, RunWarning
-from doxa.train.runs._files import make_folder, read_object, sha256, to_json, write_file
+from doxa.train.runs._files import make_folder, read_object, sha256, to_json, write_file, writing
 from doxa.train.runs._tree import pack, unpack
-
-__all__ = ["Checkpoint"]
 
 _FORMAT = 1
 _NAME = re.compile(r"step-(\d+)\.(json|safetensors)")
@@ -54,10 +53,6 @@ class Checkpoint:
     metrics_size: int = 0
 
 
-class _Damaged(Exception):
-    """A checkpoint that cannot be used; the message says which file and why."""
-
-
 def write(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint: first the tensors, then the JSON that makes them count."""
     tensors, state = pack(dict(checkpoint.state))
@@ -86,18 +81,6 @@ def steps(folder: Path) -> list[int]:
     return sorted({int(match[1]) for match in found if match})
 
 
-def read(folder: Path, step: int) -> Checkpoint:
-    """Read the checkpoint of one step.
-
-    Raises:
-        RunError: it is damaged; the message names the file.
-    """
-    try:
-        return _read(folder, step)
-    except _Damaged as error:
-        raise RunError(f"{error}; this checkpoint cannot be used") from error
-
-
 def read_last(folder: Path) -> Checkpoint | None:
     """Read the newest checkpoint that is whole, warning of every newer one passed over; None if there is none at all.
 
@@ -115,34 +98,48 @@ def read_last(folder: Path) -> Checkpoint | None:
             )
             continue
         try:
-            found = _read(folder, step)
+            found = read(folder, step)
             break
-        except _Damaged as error:
+        except RunError as error:
             damaged.append(str(error))
     if damaged and found is None:
         raise RunError(
             f"no checkpoint in {folder} can be used: {'; '.join(damaged)}; "
             "put back a copy of these files, or remove the folder to start from step 0"
         )
-    going_on = f"going on from step {found.step if found else 0}"
     for reason in damaged + unfinished:
-        warnings.warn(f"{reason}; {going_on}", RunWarning, stacklevel=3)
+        warnings.warn(f"{reason}; going on from step {found.step if found else 0}", RunWarning, stacklevel=3)
     return found
+
+
+def remove_superseded(folder: Path, last: Checkpoint) -> None:
+    """Remove what a kill kept from being removed: all before the last two but their best."""
+    before = [step for step in steps(folder) if step < last.step]
+    keep = {last.best_step, *before[-1:]}
+    with suppress(OSError, ValueError, IndexError):  # it is damaged and will not be gone back to, or there is none
+        keep.add(read_object(_files(folder, before[-1])[1]).get("best_step"))
+    keep_only(folder, set(steps(folder)) - (set(before) - keep))
 
 
 def keep_only(folder: Path, keep: set[int]) -> None:
     """Remove all other checkpoints; the JSON file first, since a checkpoint counts as long as that is there."""
     for step in set(steps(folder)) - keep:
         tensor_file, json_file = _files(folder, step)
-        json_file.unlink(missing_ok=True)
-        tensor_file.unlink(missing_ok=True)
+        with writing(json_file):
+            json_file.unlink(missing_ok=True)
+            tensor_file.unlink(missing_ok=True)
 
 
 def _files(folder: Path, step: int) -> tuple[Path, Path]:
     return folder / f"step-{step:09d}.safetensors", folder / f"step-{step:09d}.json"
 
 
-def _read(folder: Path, step: int) -> Checkpoint:
+def read(folder: Path, step: int) -> Checkpoint:
+    """Read the checkpoint of one step.
+
+    Raises:
+        RunError: it is damaged; the message names the file.
+    """
     tensor_file, json_file = _files(folder, step)
     try:
         document = read_object(json_file)
@@ -150,17 +147,17 @@ def _read(folder: Path, step: int) -> Checkpoint:
         untouched &= document.pop("sha256", None) == sha256(to_json(document))
         data = tensor_file.read_bytes()
     except OSError as error:
-        raise _Damaged(f"{error.filename} cannot be read ({error.strerror})") from error
+        raise RunError(f"{error.filename} cannot be read ({error.strerror})") from error
     except ValueError as error:
-        raise _Damaged(str(error)) from error
+        raise RunError(str(error)) from error
     if not untouched:
-        raise _Damaged(f"{json_file} is not as it was written (its SHA-256 differs)")
+        raise RunError(f"{json_file} is not as it was written (its SHA-256 differs)")
     if document.pop("format", None) != _FORMAT:
-        raise _Damaged(f"{json_file} is of a format that this version of doxa does not know")
+        raise RunError(f"{json_file} is of a format that this version of doxa does not know")
     if document.pop("tensors_sha256", None) != sha256(data):
-        raise _Damaged(f"{tensor_file} is not as it was written ({len(data)} bytes, its SHA-256 differs)")
+        raise RunError(f"{tensor_file} is not as it was written ({len(data)} bytes, its SHA-256 differs)")
     try:
         state = unpack(safetensors.torch.load(data), document.pop("state", None))
         return Checkpoint(**document, state=state)
     except (safetensors.SafetensorError, RunError, TypeError, ValueError) as error:
-        raise _Damaged(f"{tensor_file} does not hold a checkpoint ({error})") from error
+        raise RunError(f"{tensor_file} does not hold a checkpoint ({error})") from error

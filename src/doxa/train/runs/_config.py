@@ -16,8 +16,6 @@ from typing import Any, Literal, TypeVar, Union, cast
 from doxa.errors import ConfigError
 from doxa.train.runs._files import read_object
 
-__all__ = ["config_values", "load_config", "read_config"]
-
 T = TypeVar("T")
 
 
@@ -25,7 +23,8 @@ def load_config(cls: type[T], values: Mapping[str, Any] | None = None, *, overri
     """Build a frozen dataclass from plain values, with ``key=value`` overrides as from a command line.
 
     Fields may be ``bool``, ``int``, ``float``, ``str``, enums (by name), ``Literal``, tuples, ``None``, unions of
-    these and further frozen dataclasses. A partial mapping for a nested dataclass refines the field's own default.
+    these, mappings from ``str`` to these or to ``Any``, and further frozen dataclasses. A partial mapping for a nested
+    dataclass refines the field's own default.
     An int will do for a float; nothing else is converted. In overrides, ``a.b=1`` reaches into ``a``; a tuple is
     ``1,2`` or ``[1, 2]``.
 
@@ -112,6 +111,12 @@ def config_values(config: object) -> dict[str, Any]:
     return values
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question that names what is nearest to an unknown name; nothing if nothing is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
 class _Text(str):
     """A value that came as text, to be read as its field's type says."""
 
@@ -136,33 +141,27 @@ def _build(cls: Any, values: Mapping[str, Any], path: str, default: object) -> o
         raise ConfigError(
             f"the types of {cls.__name__} cannot be looked up ({error}); define it in a module"
         ) from error
-    arguments: dict[str, object] = {}
-    for key, value in values.items():
+    for key in values:
         if key not in fields:
-            near = difflib.get_close_matches(str(key), fields, n=1, cutoff=0.5)
-            hint = f"did you mean {path + near[0]!r}? " if near else ""
+            hint = did_you_mean(path + str(key), [path + name for name in fields])
             raise ConfigError(
                 f"unknown key {path + str(key)!r}; {hint}{cls.__name__} has the keys: {', '.join(fields)}"
             )
-        arguments[key] = _fit(hints[key], value, path + key, _default(fields[key], default))
+    arguments: dict[str, object] = {}
     for key, field in fields.items():
-        if key not in arguments:
-            fallback = _default(field, default)
-            if fallback is dataclasses.MISSING:
-                raise ConfigError(f"{path + key} is missing; {cls.__name__} gives it no default")
-            arguments[key] = fallback
+        own = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        fallback = own if default is None else getattr(default, key)
+        if key in values:
+            fallback = _fit(hints[key], values[key], path + key, fallback)
+        if fallback is dataclasses.MISSING:
+            raise ConfigError(f"{path + key} is missing; {cls.__name__} gives it no default")
+        arguments[key] = fallback
     try:
         return cls(**arguments)
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError(f"{path.rstrip('.') or cls.__name__}: {error}") from error
-
-
-def _default(field: dataclasses.Field[Any], owner: object) -> Any:
-    if owner is not None:
-        return getattr(owner, field.name)
-    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
 
 
 def _fit(hint: Any, value: Any, path: str, default: object) -> object:
@@ -196,15 +195,17 @@ def _convert(hint: Any, value: Any, path: str, default: object) -> object:
             raise _Misfit(f": set its keys one by one, as in {path}.key=value")
     elif origin is tuple:
         return _convert_tuple(arguments, value, path)
+    elif origin is Mapping:
+        if isinstance(value, Mapping):
+            inner = arguments[1]
+            return {k: v if inner is Any else _fit(inner, v, f"{path}.{k}", None) for k, v in value.items()}
     elif hint is bool:
         if isinstance(value, bool):
             return value
         if text and value.lower() in ("true", "false"):
             return bool(value.lower() == "true")
     elif hint is int:
-        if type(value) is int:
-            return value
-        if text:
+        if type(value) is int or text:
             return _parse(int, value)
     elif hint is float:
         if type(value) in (int, float) or text or (isinstance(value, str) and value in ("inf", "-inf", "nan")):
@@ -271,6 +272,8 @@ def _plain(value: Any, path: str) -> object:
         return value.name
     if type(value) is tuple:
         return [_plain(item, path) for item in value]
+    if isinstance(value, Mapping):
+        return {k: v if isinstance(v, list) else _plain(v, f"{path}{k}.") for k, v in value.items()}
     if type(value) is float and not math.isfinite(value):
         return repr(value)
     if value is None or type(value) in (bool, int, float, str):

@@ -2,26 +2,58 @@
 
 from __future__ import annotations
 
-import json
 import math
+import os
+import platform
+import sys
 import time
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
+from typing import Any, TypeVar
 
+import numpy as np
+import torch
+
+from doxa._version import __version__
 from doxa.errors import ConfigError, RunError, RunWarning
-from doxa.train.runs import _checkpoint, _metrics
+from doxa.train.runs import _checkpoint, _files
 from doxa.train.runs._checkpoint import Checkpoint
-from doxa.train.runs._config import config_values, load_config
-from doxa.train.runs._facts import facts
-from doxa.train.runs._files import make_folder, read_object, write_file
+from doxa.train.runs._config import config_values, load_config, read_config
 from doxa.train.runs._state import Stateful, capture, restore
 
-__all__ = ["Run"]
+T = TypeVar("T")
 
 NAMED = 8
 """So many runs below a folder are named, where it is none itself."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What ``run.json`` holds, and nothing private: no host, user or folder names, and no path of the program."""
+
+    config: Mapping[str, Any]
+    seed: int
+    versions: Mapping[str, str]
+    machine: Mapping[str, Any]
+    command: tuple[str, ...]
+    started: str
+
+    @classmethod
+    def now(cls, config: Mapping[str, Any], seed: int) -> About:
+        """About a run that begins here and now."""
+        versions = {"doxa": __version__, "numpy": np.__version__, "python": platform.python_version()}
+        system, threads = f"{platform.system()} {platform.machine()}", torch.get_num_threads()
+        return cls(
+            config,
+            seed,
+            versions={**versions, "torch": str(torch.__version__)},
+            machine={"platform": system, "cpus": os.cpu_count(), "threads": threads},
+            command=(_program(), *sys.argv[1:]),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
 
 
 class Run:
@@ -58,18 +90,15 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        file = self.path / "run.json"
         try:
-            about = read_object(self.path / "run.json")
-            self.config: dict[str, Any] = about["config"]
-            self.seed: int = about["seed"]
-            self.versions: dict[str, str] = about["versions"]
-            self.machine: dict[str, Any] = about["machine"]
-            self.command: list[str] = about["command"]
-            self.started: str = about["started"]
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise RunError(f"{self.path} is not a run: it has no run.json; {_nearby(self.path)}") from error
-        except (ValueError, KeyError) as error:
-            raise RunError(f"{self.path / 'run.json'} is damaged ({error}); put back a copy of it") from error
+            about = read_config(About, file)
+        except (ConfigError, OSError) as error:
+            if not file.exists():
+                raise RunError(f"{self.path} is not a run: it has no run.json; {_nearby(self.path)}") from error
+            raise RunError(f"{file} is damaged ({error}); put back a copy of it") from error
+        self.config, self.seed, self.versions = dict(about.config), about.seed, dict(about.versions)
+        self.machine, self.command, self.started = dict(about.machine), list(about.command), about.started
         self._checkpoints = self.path / "checkpoints"
         self._metrics = self.path / "metrics.jsonl"
         self._last: Checkpoint | None = None  # where the run stands: what was resumed from or saved last
@@ -90,12 +119,12 @@ class Run:
             ConfigError: the configuration cannot be stored.
         """
         path = Path(path)
-        about = {"config": config_values(config), "seed": _whole("seed", seed), **facts()}
+        about = About.now(config_values(config), _whole("seed", seed))
         if path.exists() and (not path.is_dir() or any(entry.suffix != ".tmp" for entry in path.iterdir())):
             what = "holds a run already; continue it with Run.start" if (path / "run.json").exists() else "is not empty"
             raise RunError(f"{path} {what}; for a new run choose another folder (--out)")
-        make_folder(path)
-        write_file(path / "run.json", json.dumps(about, indent=2, allow_nan=False).encode() + b"\n")
+        _files.make_folder(path)
+        _files.write_json(path / "run.json", config_values(about))
         return cls(path)
 
     @classmethod
@@ -121,20 +150,16 @@ class Run:
         if not (Path(path) / "run.json").exists():
             return cls.create(path, config, seed=seed)
         run = cls(path)
-        before = config_values(load_config(type(config), run.config))
-        now = config_values(config)
-        differences = _differences(before, now)
-        if run.seed != _whole("seed", seed):
-            differences.append(f"seed was {run.seed}, now {seed}")
+        now = About.now(config_values(config), _whole("seed", seed))
+        differences = _differences(config_values(load_config(type(config), run.config)), now.config)
+        differences += _differences({"seed": run.seed}, {"seed": seed})
         if differences:
             raise ConfigError(
                 f"{path} holds another run ({'; '.join(differences)}); choose another folder (--out), or continue "
                 "that one"
             )
-        versions = facts()["versions"].items()
-        changed = [
-            f"{name} {run.versions.get(name)} is now {new}" for name, new in versions if run.versions.get(name) != new
-        ]
+        versions = now.versions.items()
+        changed = [f"{name} {old} is now {new}" for name, new in versions if (old := run.versions.get(name)) != new]
         if changed:
             warnings.warn(f"{path} goes on with other versions: {', '.join(changed)}", RunWarning, stacklevel=2)
         return run
@@ -142,8 +167,22 @@ class Run:
     @property
     def figures(self) -> Path:
         """The folder for figures; it is made when first asked for."""
-        make_folder(self.path / "figures")
+        _files.make_folder(self.path / "figures")
         return self.path / "figures"
+
+    def read_aside(self, cls: type[T], name: str) -> T | None:
+        """What a file of the folder holds that a run can do without: a frozen dataclass; None if there is no such file.
+
+        A damaged one is set aside under another name, with a warning.
+        """
+        file = self.path / name
+        if not file.exists():
+            return None
+        try:
+            return read_config(cls, file)
+        except (ConfigError, OSError) as error:
+            _files.set_aside(file, str(error))
+            return None
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Append a line to the metrics.
@@ -153,21 +192,18 @@ class Run:
             metrics: numbers, or tensors of one number, by name.
         """
         if not self._repaired:
-            _metrics.cut(self._metrics)
+            _files.cut(self._metrics)
             self._repaired = True
-        _metrics.append_line(self._metrics, _whole("step", step), _metrics.plain_numbers(metrics))
+        _files.append_line(self._metrics, _whole("step", step), _files.plain_numbers(metrics))
 
     def metrics(self) -> list[dict[str, Any]]:
         """All metrics, a dict per line; a last line torn by a kill is left out."""
-        return _metrics.read_lines(self._metrics)
+        return _files.read_lines(self._metrics)
 
     def metrics_at(self, step: int) -> dict[str, float]:
         """The metrics logged at one step, of all its lines together; empty if there are none."""
-        merged: dict[str, float] = {}
-        for line in self.metrics():
-            if line.pop("step") == step:
-                merged.update(line)
-        return merged
+        lines = [line for line in self.metrics() if line["step"] == step]
+        return {name: value for line in lines for name, value in line.items() if name != "step"}
 
     def save(self, step: int, state: Mapping[str, Stateful], *, score: float | None = None) -> None:
         """Write a checkpoint, and remove those that are neither the last two nor the best.
@@ -189,19 +225,18 @@ class Run:
         best = (last.best_step, last.best_score) if last else (None, None)
         if score is not None and (best[1] is None or score > best[1]):
             best = (step, score)
-        cpu, wall = self._clock()
         checkpoint = Checkpoint(
             step=step,
             state=capture(state),
             score=score,
             best_step=best[0],
             best_score=best[1],
-            cpu_seconds=cpu,
-            wall_seconds=wall,
-            metrics_size=_metrics.sync(self._metrics),  # lines up to here are on the disk before the checkpoint says so
+            cpu_seconds=time.process_time() - self._began[0],
+            wall_seconds=time.perf_counter() - self._began[1],
+            metrics_size=_files.sync(self._metrics),  # lines up to here are on the disk before the checkpoint says so
         )
         _checkpoint.write(self._checkpoints, checkpoint)
-        self._last = _without_state(checkpoint)
+        self._last = replace(checkpoint, state={})
         # Should the last turn out damaged, the one before it must find its own best.
         keep = {step, checkpoint.best_step} | ({last.step, last.best_step} if last else set())
         _checkpoint.keep_only(self._checkpoints, {kept for kept in keep if kept is not None})
@@ -222,14 +257,17 @@ class Run:
             RunError: all checkpoints are damaged, or they do not fit the objects.
         """
         checkpoint = self.follow(state)
-        missing = _metrics.cut(self._metrics, checkpoint.metrics_size if checkpoint else 0)
+        missing = _files.cut(self._metrics, checkpoint.metrics_size if checkpoint else 0)
         if missing:
             warnings.warn(f"{self._metrics} has lost {missing} bytes of older lines", RunWarning, stacklevel=2)
+        _files.mend_lines(self._metrics)
         for folder in (self.path, self._checkpoints):
             for leftover in folder.glob(".*.tmp"):
                 leftover.unlink()
+        if checkpoint:
+            _checkpoint.remove_superseded(self._checkpoints, checkpoint)
         self._resumed = self._repaired = True
-        self._last = _without_state(checkpoint) if checkpoint else None
+        self._last = replace(checkpoint, state={}) if checkpoint else None
         self._begin_clock()
         return checkpoint
 
@@ -265,19 +303,11 @@ class Run:
         return _checkpoint.read(self._checkpoints, last.best_step)
 
     def _begin_clock(self) -> None:
-        self._cpu_start, self._wall_start = time.process_time(), time.perf_counter()
-        self._before = (self._last.cpu_seconds, self._last.wall_seconds) if self._last else (0.0, 0.0)
-
-    def _clock(self) -> tuple[float, float]:
-        cpu, wall = self._before
-        return cpu + time.process_time() - self._cpu_start, wall + time.perf_counter() - self._wall_start
+        before = (self._last.cpu_seconds, self._last.wall_seconds) if self._last else (0.0, 0.0)
+        self._began = time.process_time() - before[0], time.perf_counter() - before[1]
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
-
-
-def _without_state(checkpoint: Checkpoint) -> Checkpoint:
-    return Checkpoint(**{**vars(checkpoint), "state": {}})
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], path: str = "") -> list[str]:
@@ -300,6 +330,13 @@ def _nearby(folder: Path) -> str:
         return "train one with doxa train"
     shown = ", ".join(map(str, below[:NAMED])) + (f" and {len(below) - NAMED:,} more" if len(below) > NAMED else "")
     return f"below it {'is' if len(below) == 1 else 'are'} {shown}"
+
+
+def _program() -> str:
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None:  # started by `python -m`
+        return f"python -m {spec.name.removesuffix('.__main__')}"
+    return PurePath(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
 
 
 def _whole(name: str, value: int) -> int:

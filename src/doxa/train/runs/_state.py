@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from doxa.errors import RunError
 
-__all__ = ["GlobalRandom", "seeded"]
-
 
 @runtime_checkable
 class HasState(Protocol):

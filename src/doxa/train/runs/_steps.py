@@ -1,23 +1,23 @@
-"""A loop that can be stopped at any moment."""
+"""A loop that can be stopped at any moment, and shows how far it is."""
 
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from doxa.errors import ConfigError, DoxaError, RunError
-from doxa.train.runs._metrics import plain_numbers
-from doxa.train.runs._progress import Progress
+from doxa.train.runs._files import plain_numbers, writing
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import Stateful, capture, non_finite_parameter
-
-__all__ = ["clean_exit", "run_steps"]
 
 
 def run_steps(
@@ -108,9 +108,12 @@ def run_steps(
         if done > steps:
             raise RunError(f"{run.path} is at step {done} already, cannot train it to step {steps}")
         began = done
-        with _progress(steps, done, progress and leader) as show:
+        with Progress(steps, start=done) if progress and leader else nullcontext() as bar:
             while done < steps and not stopped and not interrupted:
-                metrics = _metrics(step(done))
+                returned = step(done)
+                metrics = plain_numbers(returned if isinstance(returned, Mapping) else {"loss": returned})
+                if "loss" not in metrics:
+                    raise ConfigError(f"the step returned the metrics {sorted(metrics)}, wanted 'loss' among them")
                 done += 1
                 if not math.isfinite(metrics["loss"]):
                     raise RunError(_not_finite(f"the loss is {metrics['loss']}", done, saved))
@@ -129,12 +132,15 @@ def run_steps(
                 stopped = _lost_patience(patience, done, best_step, evaluate_every)
                 if stopped and not logged:
                     log(done, metrics)  # the last step is logged, whichever it is
-                show(done, shown)
+                if bar is not None:
+                    bar.show(done, shown)
                 if last or stopped or done % save_every == 0 or new_best:
                     _save(run, done, saved, state, score, leader)
                     saved, best_score = done, score if new_best else best_score
-        if progress and leader and (began == steps or (stopped and done < steps)):
-            print(_ending(done, steps, began, best_step if done < steps else None), flush=True)
+        if progress and leader and (began == steps or (stopped and done < steps)):  # what the progress does not show
+            before, rest = (" was reached before", "; nothing to do") if began == done else ("", "")
+            early = f", stopped early: nothing later was better than step {best_step}" if done < steps else ""
+            print(f"step {done} of {steps}{before}{early}{rest}", flush=True)
         if interrupted:
             if done > saved:
                 _save(run, done, saved, state, None, leader)
@@ -158,23 +164,12 @@ def clean_exit() -> Iterator[None]:
     """
     try:
         yield
-    except KeyboardInterrupt as error:
-        message, code = str(error) or "interrupted", 130
-    except DoxaError as error:
-        message, code = str(error), 1
-    except OSError as error:
-        message, code = f"{error.filename}: {error.strerror}" if error.filename else str(error), 1
-    else:
-        return
-    print(message, file=sys.stderr)
-    raise SystemExit(code)
-
-
-def _metrics(returned: Any) -> dict[str, float]:
-    metrics = plain_numbers(returned if isinstance(returned, Mapping) else {"loss": returned})
-    if "loss" not in metrics:
-        raise ConfigError(f"the step returned the metrics {sorted(metrics)}, wanted 'loss' among them")
-    return metrics
+    except (KeyboardInterrupt, DoxaError, OSError) as error:
+        message = str(error) or "interrupted"
+        if isinstance(error, OSError) and error.filename:
+            message = f"{error.filename}: {error.strerror}"
+        print(message, file=sys.stderr)
+        raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from error
 
 
 def _score(best: str | None, measured: Mapping[str, float]) -> float | None:
@@ -202,26 +197,9 @@ def _save(run: Run, done: int, saved: int, state: Mapping[str, Stateful], score:
         capture(state)  # taking a state may need all processes
 
 
-def _ending(done: int, steps: int, began: int, best_step: int | None) -> str:
-    """Words for an end that the progress does not show: nothing was left to do, or patience was lost."""
-    early = "" if best_step is None else f", stopped early: nothing later was better than step {best_step}"
-    if began == done:
-        return f"step {done} of {steps} was reached before{early}; nothing to do"
-    return f"step {done} of {steps}{early}"
-
-
 def _not_finite(what: str, done: int, saved: int) -> str:
     where = f"the last checkpoint is of step {saved}" if saved else "there is no checkpoint yet"
     return f"{what} after step {done}; {where}. A lower learning rate or clipped gradients often help"
-
-
-@contextmanager
-def _progress(steps: int, done: int, wanted: bool) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
-    if not wanted:
-        yield lambda step, metrics: None
-        return
-    with Progress(steps, start=done) as bar:
-        yield bar.show
 
 
 @contextmanager
@@ -253,12 +231,82 @@ def _locked(folder: Path) -> Iterator[None]:
     except ImportError:  # not on this system
         yield
         return
-    with open(folder / "run.json", "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            message = f"another process is training in {folder}; wait for it, or choose another folder (--out)"
-            raise RunError(message) from error
-        except OSError:  # a file system without locks
-            pass
+    with writing(folder):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        message = f"another process is training in {folder}; wait for it, or choose another folder (--out)"
+        raise RunError(message) from error
+    except OSError:  # a file system without locks
+        pass
+    try:
         yield
+    finally:
+        os.close(descriptor)
+
+
+class Progress:
+    """Shows steps, metrics and the time left while a ``with`` block runs.
+
+    On a terminal it is a bar (by rich, loaded only then) that moves with every step. Elsewhere it prints a plain
+    line when metrics arrive, at most one every few seconds, and one for the last step.
+
+    Args:
+        total: how many steps there are.
+        start: how many are done already; they do not count for the time left.
+        stream: where to; standard output if left out.
+        seconds: the least time between two plain lines.
+
+    >>> with Progress(200) as progress:
+    ...     progress.show(200, {"loss": 0.51234})
+    step 200/200  loss 0.5123  time left 0:00:00
+    """
+
+    def __init__(self, total: int, *, start: int = 0, stream: TextIO | None = None, seconds: float = 5.0) -> None:
+        self.total = total
+        self._start = start
+        self._stream = stream or sys.stdout
+        self._seconds = seconds
+        self._began = time.monotonic()
+        self._printed = -float("inf")
+        self._metrics: dict[str, float] = {}
+        self._bar: Any = None
+
+    def __enter__(self) -> Progress:
+        if self._stream.isatty():
+            from rich import progress as bar
+            from rich.console import Console
+
+            metrics, left = bar.TextColumn("{task.fields[metrics]}"), bar.TextColumn("left")
+            times = (bar.TimeElapsedColumn(), left, bar.TimeRemainingColumn())
+            columns = (bar.BarColumn(), bar.MofNCompleteColumn(), metrics, *times)
+            self._bar = bar.Progress(*columns, console=Console(file=self._stream))
+            self._task = self._bar.add_task("", total=self.total, completed=self._start, metrics="")
+            self._bar.start()
+        return self
+
+    def show(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
+        """Say that a step is done.
+
+        Args:
+            step: how many steps are done.
+            metrics: what is new; older metrics of other names stay in sight.
+        """
+        self._metrics.update(metrics or {})
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, metrics=self._text())
+        elif metrics and (step == self.total or time.monotonic() - self._printed >= self._seconds):
+            elapsed = time.monotonic() - self._began
+            left = elapsed / max(step - self._start, 1) * (self.total - step)
+            line = f"step {step}/{self.total}  {self._text()}  time left {timedelta(seconds=round(left))}"
+            print(line, file=self._stream, flush=True)
+            self._printed = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _text(self) -> str:
+        return "  ".join(f"{name} {value:.4g}" for name, value in self._metrics.items())

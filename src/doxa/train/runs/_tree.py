@@ -13,8 +13,6 @@ from torch import Tensor
 
 from doxa.errors import RunError
 
-__all__ = ["pack", "unpack"]
-
 
 def pack(tree: object) -> tuple[dict[str, Tensor], Any]:
     """Split a tree into named tensors and a JSON skeleton that says where they belong.
@@ -76,13 +74,12 @@ def unpack(tensors: Mapping[str, Tensor], skeleton: Any) -> Any:
             return torch.view_as_complex(tensors[name])
         case {"array": str(name)} if name in tensors:
             return tensors[name].numpy()
-        case {"dict": list(pairs)}:
-            return {unpack(tensors, key): unpack(tensors, value) for key, value in pairs}
-        case {"counter": list(pairs)}:
-            return Counter({unpack(tensors, key): unpack(tensors, value) for key, value in pairs})
-        case {"ordered": list(pairs), "metadata": metadata}:
-            ordered = OrderedDict((unpack(tensors, key), unpack(tensors, value)) for key, value in pairs)
-            if metadata is not None:
+        case {"dict": list(pairs)} | {"counter": list(pairs)} | {"ordered": list(pairs), "metadata": _}:
+            found = {unpack(tensors, key): unpack(tensors, value) for key, value in pairs}
+            if "ordered" not in skeleton:
+                return Counter(found) if "counter" in skeleton else found
+            ordered = OrderedDict(found)
+            if (metadata := skeleton["metadata"]) is not None:
                 ordered._metadata = unpack(tensors, metadata)  # type: ignore[attr-defined]
             return ordered
     raise RunError(f"not a piece of a state tree: {str(skeleton)[:80]!r}; was the file written by a newer doxa?")
@@ -111,10 +108,8 @@ class _Packer:
             return [self.encode(item, f"{path}/{i}") for i, item in enumerate(value)]
         if kind is tuple:
             return {"tuple": [self.encode(item, f"{path}/{i}") for i, item in enumerate(value)]}
-        if kind is dict:
-            return {"dict": self._pairs(value, path)}
-        if kind is Counter:
-            return {"counter": self._pairs(value, path)}
+        if kind in (dict, Counter):
+            return {kind.__name__.lower(): self._pairs(value, path)}
         if kind is OrderedDict:
             # `Module.state_dict` hangs the versions of its modules on an attribute of the dict.
             metadata = self.encode(getattr(value, "_metadata", None), f"{path}/metadata")
@@ -135,15 +130,8 @@ class _Packer:
             raise RunError(
                 f"cannot store {path}: it is a {value.layout} tensor on {value.device}, wanted a dense one with data"
             )
-        memory = (
-            value.data_ptr(),
-            value.shape,
-            value.stride(),
-            value.dtype,
-            value.device,
-            value.is_conj(),
-            value.is_neg(),
-        )
+        place = (value.data_ptr(), value.shape, value.stride(), value.device)
+        memory = (*place, value.dtype, value.is_conj(), value.is_neg())
         kind = "complex" if value.is_complex() else "tensor"
         if value.numel() and memory in self._names:
             return {kind: self._names[memory]}

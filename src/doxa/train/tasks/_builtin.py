@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,8 +15,6 @@ from doxa.logic import logits
 from doxa.train.tasks._fit import Fitting
 from doxa.train.tasks._network import digit_network
 from doxa.train.tasks._task import Task
-
-__all__ = ["BUILT_IN", "addition_task", "equation_task", "multiplication_task"]
 
 KNOWLEDGE = Path(__file__).parent / "knowledge"
 FITTING = Fitting(steps=2500, learning_rate=1e-3, schedule="cosine", evaluate_every=250)
@@ -66,22 +65,8 @@ def equation_task(mnist: MNIST) -> Task:
     >>> bool((digits["equations.left"] + digits["equations.right"] == digits["equations.total"]).all())
     True
     """
-    (train, _), (test, labels) = (
-        _equations(mnist.train_images, mnist.labels("train")),
-        _equations(mnist.test_images, mnist.labels("test")),
-    )
-    places = [f"equations.{name}" for name in ("left", "right", "total")]
-    return Task(
-        "equation",
-        BUILT_IN["equation"][0],
-        KNOWLEDGE / "equation.doxa",
-        _symbols,
-        train,
-        test,
-        concepts={"digit": dict(zip(places, labels.unbind(1), strict=True))},
-        images=places,
-        fitting=FITTING,
-    )
+    rows = (_equations(mnist.train_images, mnist.labels("train")), _equations(mnist.test_images, mnist.labels("test")))
+    return _task("equation", "equations", ("left", "right", "total"), *rows)
 
 
 BUILT_IN: dict[str, tuple[str, Callable[[MNIST], Task]]] = {
@@ -92,33 +77,36 @@ BUILT_IN: dict[str, tuple[str, Callable[[MNIST], Task]]] = {
 """The tasks by name: what they are about, and how they are made from the digits."""
 
 
-def _symbols() -> dict[str, object]:
-    return {"digit": logits(_DigitReader())}
+Rows = tuple[dict[str, Tensor], Tensor]
+"""Fields by name, and the true digits of their images ``(rows, images)``."""
 
 
 def _told(mnist: MNIST, name: str, field: str, function: Callable[[int, int], int], values: list[int]) -> Task:
-    def rows(split: str) -> tuple[dict[str, Tensor], Tensor]:
+    def rows(split: str) -> Rows:
         made = digits_task(mnist, function, digits=2, split=split)  # type: ignore[arg-type]
         left, right = made.images.unbind(1)
         return {"left": left, "right": right, field: made.outputs[:, 0]}, made.digits
 
-    (train, _), (test, labels) = rows("train"), rows("test")
+    told = _task(name, "pairs", ("left", "right"), rows("train"), rows("test"))
+    return replace(told, target=f"pairs.{field}", values=values)
+
+
+def _task(name: str, rows: str, images: tuple[str, ...], train: Rows, test: Rows) -> Task:
+    places = [f"{rows}.{image}" for image in images]
     return Task(
         name,
         BUILT_IN[name][0],
         KNOWLEDGE / f"{name}.doxa",
-        _symbols,
-        {"pairs": train},
-        {"pairs": test},
-        target=f"pairs.{field}",
-        values=values,
-        concepts={"digit": {"pairs.left": labels[:, 0], "pairs.right": labels[:, 1]}},
-        images=("pairs.left", "pairs.right"),
+        lambda: {"digit": logits(_DigitReader())},
+        {rows: train[0]},
+        {rows: test[0]},
+        concepts={"digit": dict(zip(places, test[1].unbind(1), strict=True))},
+        images=places,
         fitting=FITTING,
     )
 
 
-def _equations(images: Tensor, labels: Tensor) -> tuple[dict[str, dict[str, Tensor]], Tensor]:
+def _equations(images: Tensor, labels: Tensor) -> Rows:
     """Rows of three images whose digits add up, and these digits ``(n, 3)``."""
     random = torch.Generator().manual_seed(0)
     shuffled = torch.randperm(len(labels), generator=random)
@@ -135,4 +123,4 @@ def _equations(images: Tensor, labels: Tensor) -> tuple[dict[str, dict[str, Tens
         raise DataError(f"{len(labels)} digits make no equation; more of them are needed")
     chosen = torch.tensor(rows)
     fields = dict(zip(("left", "right", "total"), images[chosen].unbind(1), strict=True))
-    return {"equations": fields}, labels[chosen]
+    return fields, labels[chosen]

@@ -6,19 +6,17 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any, TextIO
 
 from doxa.errors import ConfigError, DoxaError, RunError
+from doxa.train.runs._results import markdown_table, show_table
 from doxa.train.runs._run import Run
 from doxa.train.tasks._evaluate import Evaluation, evaluate_run
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._train import configured, run_folder, train_task
-
-__all__ = ["Comparison", "compare_task"]
 
 COLUMNS = ("semantics", "task accuracy", "concept accuracy", "satisfaction", "calibration error", "CPU time", "memory")
 
@@ -33,8 +31,8 @@ class Comparison:
         evaluations: of the runs that worked.
         failed: why others did not, by their semantics.
 
-    >>> from doxa.train.tasks._evaluate import AxiomHeld
-    >>> one = Evaluation("bits", "Bits.", "exact", 2, None, (), (AxiomHeld("told", 4, 3),), 61.2, 301.5)
+    >>> from doxa.train.tasks._measure import AxiomHeld
+    >>> one = Evaluation("bits", "Bits.", "exact", 2, 61.2, 301.5, axioms=(AxiomHeld("told", 4, 3),))
     >>> print(Comparison((one,), {"fuzzy": "the loss is nan"}).markdown())
     | semantics | task accuracy | concept accuracy | satisfaction | calibration error | CPU time | memory |
     | --- | --- | --- | --- | --- | --- | --- |
@@ -70,10 +68,8 @@ class Comparison:
 
     def markdown(self) -> str:
         """The table as markdown, with the notes under it."""
-        lines = [COLUMNS, ("---",) * len(COLUMNS), *self.cells()]
-        table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
         notes = [f"- {note}" for note in self.notes()]
-        return "\n".join([table, "", POOLED, *([""] if notes else []), *notes])
+        return "\n".join([markdown_table(COLUMNS, self.cells()), "", POOLED, *([""] if notes else []), *notes])
 
     def json(self) -> list[dict[str, Any]]:
         """The rows for machines."""
@@ -81,21 +77,7 @@ class Comparison:
 
     def show(self, stream: TextIO | None = None) -> None:
         """Print the table: drawn by rich on a terminal, as markdown elsewhere."""
-        stream = stream or sys.stdout
-        if not stream.isatty():
-            print(self.markdown(), file=stream)
-            return
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(*COLUMNS)
-        for row in self.cells():
-            table.add_row(*row)
-        console = Console(file=stream)
-        console.print(table)
-        console.print(POOLED, markup=False, highlight=False)
-        for note in self.notes():
-            console.print(note, style="yellow", markup=False, highlight=False)
+        show_table(COLUMNS, self.cells(), self.markdown(), notes=[POOLED, *self.notes()], stream=stream)
 
 
 def compare_task(
@@ -136,76 +118,78 @@ def compare_task(
     settings, out = list(settings), Path(out)
     if not semantics:
         raise ConfigError("no semantics is named; name some, such as exact, fuzzy, sampled")
+    if jobs < 0:
+        raise ConfigError(f"jobs is {jobs}, expected 0 or more processes at a time")
     if repeated := [word for word in semantics if list(semantics).count(word) > 1]:
         raise ConfigError(f"the semantics {repeated[0]!r} is named twice")
     task = find_task(source, data=data, progress=progress)  # mistakes are told before anything is trained
     steps = [configured(task, word, settings).fitting.steps for word in semantics]
     paths = [run_folder(out, task, word, seed=seed, settings=settings) for word in semantics]
     del task
-    jobs = min(len(semantics), jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or 1)
-    context = multiprocessing.get_context("spawn")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     found: dict[str, Evaluation] = {}
-    failed: dict[str, BaseException] = {}
-    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
-        waiting: dict[Future[Evaluation], str] = {
-            pool.submit(_one, str(source), word, path, seed, settings, None if data is None else str(data)): word
-            for word, path in zip(semantics, paths, strict=True)
-        }
-        while waiting:
-            done, _ = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
-            for future in done:
-                word = waiting.pop(future)
-                if (error := future.exception()) is not None:
-                    failed[word] = error
-                else:
-                    found[word] = future.result()
+    failed: dict[str, str] = {}
+    left, running = list(semantics), dict[Any, tuple[str, Any]]()
+    context, more = multiprocessing.get_context("spawn"), (seed, settings, None if data is None else str(data))
+    try:
+        while left or running:
+            while left and len(running) < (jobs or cores):
+                word = left.pop(0)
+                ours, theirs = context.Pipe(duplex=False)
+                arguments = (theirs, str(source), word, paths[list(semantics).index(word)], *more)
+                process = context.Process(target=_one, args=arguments)
+                process.start()
+                theirs.close()
+                running[ours] = word, process
+            finished: list[Any] = connection.wait(list(running), timeout=1.0)
+            for ready in finished:
+                word, process = running.pop(ready)
+                try:
+                    outcome: Any = ready.recv()
+                except EOFError:
+                    outcome = "its process ended before it was done, perhaps for lack of memory; --jobs 1 needs less"
+                process.join()
+                (failed if isinstance(outcome, str) else found)[word] = outcome
                 if progress:
-                    _tell(f"{word}: {_outcome(found.get(word), failed.get(word))}")
-            if progress and sys.stdout.isatty() and waiting:
-                left = {
-                    word: (p, n) for word, p, n in zip(semantics, paths, steps, strict=True) if word in waiting.values()
-                }
-                print(
-                    f"\r\x1b[K{'   '.join(_status(word, *place) for word, place in left.items())}"[:160],
-                    end="",
-                    flush=True,
-                )
-    reasons = {word: _reason(failed[word]) for word in semantics if word in failed}
+                    _tell(f"{word}: {_outcome(found[word]) if word in found else f'failed: {failed[word]}'}")
+            if progress and sys.stdout.isatty():
+                places = zip(semantics, paths, steps, strict=True)
+                going = {word for word, _ in running.values()}
+                shown = [_status(*place) for place in places if place[0] in going]
+                print(f"\r\x1b[K{'   '.join(shown)}"[:160], end="", flush=True)
+    finally:
+        for _, process in running.values():  # we were interrupted, and so are they: they save where they are
+            process.join(5)
+            process.kill()
+    reasons = {word: failed[word] for word in semantics if word in failed}
     if not found:
         raise RunError("\n".join(f"{word}: {reason}" for word, reason in reasons.items()))
     worked = [(found[word], path) for word, path in zip(semantics, paths, strict=True) if word in found]
     return Comparison(tuple(evaluation for evaluation, _ in worked), reasons), [path for _, path in worked]
 
 
-def _one(source: str, word: str, path: Path, seed: int, settings: list[str], data: str | None) -> Evaluation:
-    """Train and evaluate one run, in a process of its own."""
+def _one(sender: Any, source: str, word: str, path: Path, seed: int, settings: list[str], data: str | None) -> None:
+    """Train and evaluate one run, in a process of its own; send the evaluation, or why there is none."""
     import torch
 
-    torch.set_num_threads(1)
-    task = find_task(source, data=data, progress=False)
-    train_task(task, word, path, seed=seed, settings=settings, source=source, data=data or "", progress=False)
-    return evaluate_run(path, task)
+    try:
+        torch.set_num_threads(1)
+        task = find_task(source, data=data, progress=False)
+        train_task(task, word, path, seed=seed, settings=settings, source=source, data=data or "", progress=False)
+        sender.send(evaluate_run(path, task))
+    except DoxaError as error:
+        sender.send(str(error))
+    except BaseException as error:  # its kind is named, for the words of others than doxa often say little
+        sender.send(f"{type(error).__name__}: {error}; doxa train shows where")
 
 
 def _tell(line: str) -> None:
     print(f"\r\x1b[K{line}" if sys.stdout.isatty() else line, flush=True)
 
 
-def _outcome(found: Evaluation | None, error: BaseException | None) -> str:
-    if found is None:
-        assert error is not None
-        return f"failed: {_reason(error)}"
+def _outcome(found: Evaluation) -> str:
     parts = [("task", found.task_accuracy), ("concepts", found.concept_accuracy), ("knowledge", found.satisfaction)]
     return ", ".join(f"{name} {_percent(value)}" for name, value in parts if value is not None)
-
-
-def _reason(error: BaseException) -> str:
-    """Why a run failed; other errors than those of doxa with their kind, for their words alone often say little."""
-    if isinstance(error, DoxaError):
-        return str(error)
-    if isinstance(error, BrokenProcessPool):
-        return "a process ended before it was done, perhaps for lack of memory; --jobs 1 needs less"
-    return f"{type(error).__name__}: {error}; doxa train shows where"
 
 
 def _status(word: str, path: Path, steps: int) -> str:

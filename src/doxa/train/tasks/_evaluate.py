@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,35 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.errors import ConfigError, DoxaError, RunError
+from doxa.errors import DoxaError, RunError
 from doxa.logic import Axiom, Name, Quantifier, Ragged
 from doxa.semantics import Explanation, Model, Semantics
-from doxa.train.runs._config import config_values, read_config
+from doxa.train.runs._config import config_values
+from doxa.train.runs._files import to_json, write_file
 from doxa.train.runs._run import Run
-from doxa.train.tasks._measure import Measured, concept_labels, measure
-from doxa.train.tasks._reading import Reading
+from doxa.train.tasks._measure import Measured, Scores, concept_labels, measure
 from doxa.train.tasks._task import Task
-from doxa.train.tasks._train import checkpoint_that_counts, open_run, task_config
-
-__all__ = ["Evaluation", "evaluate_run", "read_evaluation"]
+from doxa.train.tasks._train import checkpoint_that_counts, noted_memory, open_run, task_config
 
 FILE = "evaluation.json"
 EXAMPLES = 3
 """So many test rows are shown, and as many of the surest mistakes."""
-
-
-@dataclass(frozen=True)
-class AxiomHeld:
-    """How often an axiom holds classically on test data."""
-
-    name: str
-    instances: int
-    holds: int
-
-    @property
-    def rate(self) -> float:
-        """The share of instances that hold; 1 where there are none."""
-        return self.holds / self.instances if self.instances else 1.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +50,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Scores):
     """What a run came to on the test data of its task; ``evaluation.json`` in its folder.
 
     Args:
@@ -75,17 +58,16 @@ class Evaluation:
         about: what it is about.
         semantics: the word.
         rows: how many test rows there are.
-        target: how the target was read, where there is one.
-        concepts: how the concepts were read, where labels are known.
-        axioms: how often each axiom holds when every network takes its most probable value.
         cpu_seconds: of training.
         peak_megabytes: the most memory that the training process had.
         examples: rows to look at.
         checkpoint: the step of the checkpoint that was measured.
         held_out: it was the best on so many training rows held out; 0 if it was the last.
 
+    >>> from doxa.train.tasks._measure import AxiomHeld, Reading
     >>> bit = Reading.of("bit", ["0", "1"], torch.tensor([0, 1]), torch.tensor([0, 1]), torch.ones(2))
-    >>> evaluation = Evaluation("bits", "Bits.", "exact", 2, None, (bit,), (AxiomHeld("told", 2, 1),), 1.5, 300.0)
+    >>> held = (AxiomHeld("told", 2, 1),)
+    >>> evaluation = Evaluation("bits", "Bits.", "exact", 2, 1.5, 300.0, concepts=(bit,), axioms=held)
     >>> evaluation.concept_accuracy, evaluation.satisfaction, evaluation.warnings
     (1.0, 0.5, ())
     """
@@ -94,42 +76,11 @@ class Evaluation:
     about: str
     semantics: str
     rows: int
-    target: Reading | None
-    concepts: tuple[Reading, ...]
-    axioms: tuple[AxiomHeld, ...]
     cpu_seconds: float
     peak_megabytes: float
     examples: tuple[Example, ...] = ()
     checkpoint: int = 0
     held_out: int = 0
-
-    @property
-    def task_accuracy(self) -> float | None:
-        """The share of test rows whose target was predicted right."""
-        return None if self.target is None else self.target.accuracy
-
-    @property
-    def concept_accuracy(self) -> float | None:
-        """The share of concepts read right, over all of them."""
-        total = sum(reading.total for reading in self.concepts)
-        return sum(r.accuracy * r.total for r in self.concepts) / total if total else None
-
-    @property
-    def satisfaction(self) -> float:
-        """The share of instances that hold, over all axioms."""
-        instances = sum(axiom.instances for axiom in self.axioms)
-        return sum(axiom.holds for axiom in self.axioms) / instances if instances else 1.0
-
-    @property
-    def target_calibration(self) -> float | None:
-        """The expected calibration error of the predicted target."""
-        return None if self.target is None else self.target.calibration_error
-
-    @property
-    def concept_calibration(self) -> float | None:
-        """The expected calibration error of the concepts."""
-        total = sum(reading.total for reading in self.concepts)
-        return sum(r.calibration_error * r.total for r in self.concepts) / total if total else None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -138,19 +89,12 @@ class Evaluation:
 
     def json(self) -> dict[str, Any]:
         """The numbers, without counts and pictures."""
+        before = ("task", "semantics", "rows", "checkpoint", "held_out", "task_accuracy", "concept_accuracy")
+        after = ("target_calibration", "concept_calibration", "cpu_seconds", "peak_megabytes")
         return {
-            "task": self.task,
-            "semantics": self.semantics,
-            "rows": self.rows,
-            "checkpoint": self.checkpoint,
-            "held_out": self.held_out,
-            "task_accuracy": self.task_accuracy,
-            "concept_accuracy": self.concept_accuracy,
+            **{name: getattr(self, name) for name in before},
             "satisfaction": {axiom.name: axiom.rate for axiom in self.axioms},
-            "target_calibration": self.target_calibration,
-            "concept_calibration": self.concept_calibration,
-            "cpu_seconds": self.cpu_seconds,
-            "peak_megabytes": self.peak_megabytes,
+            **{name: getattr(self, name) for name in after},
             "warnings": list(self.warnings),
         }
 
@@ -163,25 +107,12 @@ def evaluate_run(path: str | Path, task: Task | None = None, semantics: Semantic
         task: the task, where the folder cannot tell how to find it: one that was trained from Python.
         semantics: likewise, where no word was given for it.
 
-    >>> import doxa, tempfile
-    >>> from doxa.train import train_task
-    >>> x = torch.randn(256, 2)
-    >>> labels = (x[:, 0] > 0).long()
-    >>> data = {"points": {"x": x, "label": labels}}
-    >>> task = Task(
-    ...     "signs", "Is the first number positive?",
-    ...     '''sort Point; sort Bit = 0..1; data points(x: Point, label: Bit); func sign(Point) -> Bit
-    ...        [told] forall p in points. s := sign(p.x) (s = p.label)''',
-    ...     lambda: {"sign": doxa.logits(torch.nn.Linear(2, 2))}, data, data, concepts={"sign": {"points.x": labels}})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     run = train_task(task, "exact", folder, settings=["steps=100", "learning_rate=0.1"], progress=False)
-    ...     evaluation = evaluate_run(folder, task)
-    >>> evaluation.concept_accuracy > 0.9, evaluation.concept_accuracy == evaluation.satisfaction
-    (True, True)
+    >>> evaluate_run("runs/none")  # `train_task` shows one that is there
+    Traceback (most recent call last):
+    doxa.errors.RunError: runs/none is not a run: it has no run.json; train one with doxa train
     """
     run, task, model = open_run(path, task, semantics)
     measured = measure(task, model, seed=run.seed)
-    memory = run.path / "memory.json"
     evaluation = Evaluation(
         task=task.name,
         about=task.about,
@@ -189,20 +120,19 @@ def evaluate_run(path: str | Path, task: Task | None = None, semantics: Semantic
         rows=task.size(),
         target=measured.target,
         concepts=measured.concepts,
-        axioms=tuple(AxiomHeld(name, *held) for name, held in measured.held.items()),
+        axioms=measured.axioms,
         cpu_seconds=round(run.load().cpu_seconds, 1),
-        peak_megabytes=json.loads(memory.read_text(encoding="utf-8"))["peak_megabytes"] if memory.exists() else 0.0,
+        peak_megabytes=noted_memory(run),
         examples=_examples(task, model, measured),
         checkpoint=checkpoint_that_counts(run).step,
         held_out=task_config(run).validation,
     )
-    text = json.dumps(config_values(evaluation), allow_nan=False) + "\n"
-    (run.path / FILE).write_text(text, encoding="utf-8")
+    write_file(run.path / FILE, to_json(config_values(evaluation)))
     return evaluation
 
 
 def read_evaluation(run: Run) -> Evaluation:
-    """What an evaluation left in a run folder.
+    """What an evaluation left in a run folder; the run is measured again if what it left is damaged.
 
     >>> import tempfile
     >>> from doxa.train import Fitting
@@ -211,13 +141,9 @@ def read_evaluation(run: Run) -> Evaluation:
     Traceback (most recent call last):
     doxa.errors.RunError: ... has not been evaluated; doxa evaluate ... does
     """
-    file = run.path / FILE
-    if not file.exists():
+    if not (run.path / FILE).exists():
         raise RunError(f"{run.path} has not been evaluated; doxa evaluate {run.path} does")
-    try:
-        return read_config(Evaluation, file)
-    except ConfigError as error:
-        raise RunError(f"{file} is not what this version writes ({error}); evaluate the run again") from error
+    return run.read_aside(Evaluation, FILE) or evaluate_run(run.path)
 
 
 def _examples(task: Task, model: Model, measured: Measured) -> tuple[Example, ...]:
@@ -225,18 +151,12 @@ def _examples(task: Task, model: Model, measured: Measured) -> tuple[Example, ..
     if not task.images:
         return ()
     rows = [*range(min(EXAMPLES, task.size()))]
-    wrong = _wrong(measured)
-    rows += [row for row in wrong if row not in rows][:EXAMPLES]
+    if measured.guesses is not None:
+        truth, read, weights = measured.guesses
+        sure = weights.amax(1) / weights.sum(1).clamp(min=1e-300)
+        wrong = sorted((truth != read).nonzero()[:, 0].tolist(), key=lambda row: -float(sure[row]))
+        rows += [row for row in wrong if row not in rows][:EXAMPLES]
     return tuple(_example(task, model, measured, row) for row in rows)
-
-
-def _wrong(measured: Measured) -> list[int]:
-    """The rows that were predicted wrongly, the surest first."""
-    if measured.guesses is None:
-        return []
-    truth, read, weights = measured.guesses
-    sure = weights.amax(1) / weights.sum(1).clamp(min=1e-300)
-    return sorted((truth != read).nonzero()[:, 0].tolist(), key=lambda row: -float(sure[row]))
 
 
 def _example(task: Task, model: Model, measured: Measured, row: int) -> Example:

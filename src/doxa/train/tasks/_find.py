@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import wraps
 from importlib import invalidate_caches
@@ -17,10 +17,9 @@ from typing import Any
 
 from doxa.data import MNIST
 from doxa.errors import ConfigError, DoxaError
+from doxa.train.runs._config import did_you_mean
 from doxa.train.tasks._builtin import BUILT_IN
 from doxa.train.tasks._task import Task
-
-__all__ = ["find_task"]
 
 HOW = "define `task = doxa.Task(...)` in it, or a function `task` that returns one"
 
@@ -46,10 +45,9 @@ def find_task(source: str | Path, *, data: str | Path | None = None, progress: b
             raise ConfigError(f"a folder of data is for tasks that come with doxa; {name} has data of its own")
         return _from_file(Path(source))
     if name not in BUILT_IN:
-        near = difflib.get_close_matches(name, BUILT_IN, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
         raise ConfigError(
-            f"there is no task {name!r}; {hint}doxa tasks lists them; a task of your own is a file, such as my_task.py"
+            f"there is no task {name!r}; {did_you_mean(name, BUILT_IN)}doxa tasks lists them; a task of your own is a "
+            "file, such as my_task.py"
         )
     return BUILT_IN[name][1](MNIST.load(data, verify=data is None, progress=progress))
 
@@ -72,10 +70,8 @@ def _defined(file: Path) -> Task:
         raise ConfigError(f"{file} has no `task`{hint}: {HOW}")
     found = module.task
     if callable(found):
-        try:
+        with _explained(file):
             found = found()
-        except Exception as error:
-            raise _explained(file, error) from error
     if not isinstance(found, Task):
         raise ConfigError(f"`task` in {file} is of type {type(found).__name__}: {HOW}")
     return found
@@ -89,10 +85,11 @@ def _run(file: Path) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickles in it look it up
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        with _explained(file):
+            spec.loader.exec_module(module)
+    except ConfigError:
         del sys.modules[name]
-        raise _explained(file, error) from error
+        raise
     return module
 
 
@@ -142,13 +139,16 @@ class _Siblings:
         return call
 
 
-def _explained(file: Path, error: Exception) -> ConfigError:
-    """What went wrong, with the line of the file in which it did."""
-    if isinstance(error, SyntaxError) and error.filename == str(file):
-        return ConfigError(f"{file}:{error.lineno}: {error.msg}")
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    place = f"{file}:{lines[-1]}" if lines else str(file)
-    what = str(error) if isinstance(error, DoxaError) else f"{type(error).__name__}: {error}"
-    if isinstance(error, TypeError) and "Task.__init__()" in str(error):
-        what += f"; the fields of a task are {', '.join(f.name for f in fields(Task))}"
-    return ConfigError(f"{place}: {what}")
+@contextmanager
+def _explained(file: Path) -> Iterator[None]:
+    """Say what went wrong in a file, and in which line; to end the program is wrong too."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        what = str(error) if isinstance(error, DoxaError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, SyntaxError) and error.filename == str(file):
+            lines, what = [error.lineno], error.msg
+        if isinstance(error, TypeError) and "Task.__init__()" in str(error):
+            what += f"; the fields of a task are {', '.join(f.name for f in fields(Task))}"
+        raise ConfigError(f"{file}:{lines[-1]}: {what}" if lines else f"{file}: {what}") from error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -15,11 +18,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from doxa.data._columns import count_rows, move_columns, take_rows
 from doxa.errors import ConfigError, RunError
 from doxa.train.runs._run import Run
-from doxa.train.runs._state import GlobalRandom, seeded
+from doxa.train.runs._state import GlobalRandom, HasState, seeded
 from doxa.train.runs._steps import run_steps
 from doxa.train.tasks._settings import require_decay, require_nonnegative, require_positive
 
-__all__ = ["Fitting", "fit"]
+LARGEST = 1e30
+"""Larger numbers do not fit into what optimisers compute with."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,9 @@ class Fitting:
         require_positive(self, "steps", "learning_rate", "log_every", "evaluate_every", "devices", "nodes")
         require_nonnegative(self, "weight_decay", "warmup", "clip", "patience")
         require_decay(self, "average")
+        for name in ("learning_rate", "weight_decay", "clip"):
+            if not getattr(self, name) <= LARGEST:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected at most {LARGEST:g}")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step (from 0), as a share of the highest."""
@@ -78,9 +85,7 @@ class Fitting:
         done = (step - self.warmup) / max(1, self.steps - self.warmup)
         if self.schedule == "linear":
             return 1 - done
-        if self.schedule == "cosine":
-            return (1 + float(torch.cos(torch.tensor(torch.pi * done, dtype=torch.float64)))) / 2
-        return 1.0
+        return (1 + math.cos(math.pi * done)) / 2 if self.schedule == "cosine" else 1.0
 
     def make_optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
         """The optimiser of a module's parameters.
@@ -93,22 +98,18 @@ class Fitting:
                 "there are no parameters to train; bind a symbol to an nn.Module itself, not to a function that calls "
                 "one, and leave requires_grad on"
             )
-        parameters, rate, decay = list(module.parameters()), self.learning_rate, self.weight_decay
-        if self.optimizer == "adam":
-            return torch.optim.Adam(parameters, lr=rate, weight_decay=decay)
-        if self.optimizer == "adamw":
-            return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay)
-        return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=decay)
+        made: dict[str, Callable[..., torch.optim.Optimizer]] = {
+            "adam": torch.optim.Adam,
+            "adamw": torch.optim.AdamW,
+            "sgd": partial(torch.optim.SGD, momentum=0.9),
+        }
+        return made[self.optimizer](module.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
 
 
-class Source(Protocol):
+class Source(HasState, Protocol):
     """Batches that know where they stand, such as `doxa.data.Batches`."""
 
     def next(self) -> Any: ...
-
-    def state_dict(self) -> Any: ...
-
-    def load_state_dict(self, state: Any, /) -> Any: ...
 
 
 def fit(
@@ -165,12 +166,13 @@ def fit(
     """
     fabric = _fabric(fitting)
     leader = fabric is None or fabric.is_global_zero
-    with seeded(seed + (fabric.global_rank if fabric else 0)):
-        optimizer = fitting.make_optimizer(objective)
+    with _together(fabric), seeded(seed + (fabric.global_rank if fabric else 0)):
+        plain = optimizer = fitting.make_optimizer(objective)
         module: nn.Module = objective
         if fabric is not None:
             module, optimizer = fabric.setup(objective, optimizer)
-        schedule = torch.optim.lr_scheduler.LambdaLR(_unwrapped(optimizer), fitting.rate)
+            plain = optimizer.optimizer
+        schedule = torch.optim.lr_scheduler.LambdaLR(plain, fitting.rate)
         ema: Any = get_ema_multi_avg_fn
         average = AveragedModel(objective, multi_avg_fn=ema(fitting.average)) if fitting.average else None
 
@@ -218,7 +220,7 @@ def fit(
             run = Run.open(path)
         state: dict[str, Any] = {
             "objective": objective,
-            "optimizer": _unwrapped(optimizer),
+            "optimizer": plain,
             "schedule": schedule,
             "batches": batches,
             "random": GlobalRandom() if fabric is None or fabric.world_size == 1 else _EveryRandom(fabric),
@@ -257,20 +259,34 @@ def _fabric(fitting: Fitting) -> Any:
         raise ConfigError(
             "several devices or another precision need Lightning Fabric: pip install 'doxa[fabric]', then start again"
         ) from error
-    fabric = lightning.Fabric(
-        accelerator=fitting.accelerator,
-        devices=fitting.devices,
-        num_nodes=fitting.nodes,
-        strategy=fitting.strategy,
-        precision=fitting.precision,
-    )
-    fabric.launch()
+    try:
+        fabric = lightning.Fabric(
+            accelerator=fitting.accelerator,
+            devices=fitting.devices,
+            num_nodes=fitting.nodes,
+            strategy=fitting.strategy,
+            precision=fitting.precision,
+        )
+        fabric.launch()
+    except Exception as error:
+        how = f"accelerator={fitting.accelerator} devices={fitting.devices} nodes={fitting.nodes}"
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"{how} strategy={fitting.strategy} precision={fitting.precision} cannot be used here: {reason}"
+        ) from error
     return fabric
 
 
-def _unwrapped(optimizer: Any) -> torch.optim.Optimizer:
-    inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
-    return inner
+@contextmanager
+def _together(fabric: Any) -> Iterator[None]:
+    """If this process fails, those that it started end with it; else they would wait for it."""
+    try:
+        yield
+    except BaseException:
+        launcher = getattr(getattr(fabric, "_strategy", None), "launcher", None)
+        for process in getattr(launcher, "procs", ()):
+            process.kill()
+        raise
 
 
 def _share(batch: Any, fabric: Any) -> Any:
@@ -285,8 +301,12 @@ def _share(batch: Any, fabric: Any) -> Any:
     return move_columns(take_rows(batch, slice(rank, None, count)), fabric.device)
 
 
+def _call(function: Any, batch: Any) -> Any:
+    return function(**batch) if isinstance(batch, dict) else function(*batch)
+
+
 def _called(module: Any, batch: Any) -> dict[str, Any]:
-    returned = module(**batch) if isinstance(batch, dict) else module(*batch)
+    returned = _call(module, batch)
     metrics = dict(returned) if isinstance(returned, Mapping) else {"loss": returned}
     if "loss" not in metrics:
         raise ConfigError(f"the objective returned the metrics {sorted(metrics)}, wanted 'loss' among them")
@@ -295,9 +315,7 @@ def _called(module: Any, batch: Any) -> dict[str, Any]:
 
 def _blamed(objective: nn.Module, batch: Any, loss: Tensor, step: int) -> str:
     blame = getattr(objective, "blame", None)
-    where = ""
-    if blame is not None:
-        where = f": {blame(**batch) if isinstance(batch, dict) else blame(*batch)}"
+    where = "" if blame is None else f": {_call(blame, batch)}"
     return f"the loss is {loss.item()} after step {step}{where}. A lower learning rate or clipped gradients often help"
 
 

@@ -1,7 +1,18 @@
-"""What a model makes of test data: predictions, beliefs about concepts, and which instances of axioms hold."""
+r"""What a model makes of test data: how it reads values, what they truly are, and which instances of axioms hold.
+
+Let :math:`n_{ij}` count the objects that are i and are read as j, N of them in all. The accuracy is
+:math:`\frac1N \sum_i n_{ii}`. A reader that has settled on a map α of the values, reading every i as α(i), is right
+by its own lights on
+
+.. math:: \frac1N \sum_i n_{i,α(i)}, \qquad α(i) = \arg\max_j n_{ij},
+
+which the accuracy falls short of exactly if α is not the identity. Where it falls far short, knowledge was satisfied
+by concepts that are not the intended ones: a reasoning shortcut, or a local minimum.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,44 +22,199 @@ from torch import Tensor
 from doxa.data._columns import move_columns
 from doxa.errors import ConfigError, DataError
 from doxa.logic import Function, Ragged
-from doxa.semantics import Model
-from doxa.train.tasks._reading import Reading
+from doxa.semantics import Model, Prediction
 from doxa.train.tasks._task import Task, flat_labels
 
-__all__ = ["Measured", "measure"]
+BINS = 10
+MIN_EXAMPLES, MIN_GAIN = 10, 0.2
+"""Where a value has fewer objects, it is settled by chance; then a map has to explain this much more than the truth."""
+HARDLY = 0.1
+"""A value is missed where it is read right less often than this."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    r"""Objects with finitely many values: what they are, what they were read as, and how sure the reader was.
+
+    Args:
+        name: of what was read, such as ``"digit"`` or ``"pairs.sum"``.
+        values: their names.
+        counts: how many objects have value i and were read as value j, for each i and j.
+        bins: for each tenth of confidence the number of objects, their mean confidence, and the share read right.
+
+    >>> reading = Reading.of("bit", ["0", "1"], torch.tensor([0, 1, 1]), torch.tensor([1, 0, 0]), torch.ones(3))
+    >>> reading.accuracy, reading.calibration_error
+    (0.0, 1.0)
+    >>> print(reading.warning())
+    bit: 0.0 % are read right, but 100.0 % are read by a map of the values: 0 → 1, 1 → 0 (off by one)
+    """
+
+    name: str
+    values: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+    bins: tuple[tuple[int, float, float], ...]
+
+    @classmethod
+    def of(cls, name: str, values: Sequence[str], labels: Tensor, read: Tensor, confidence: Tensor) -> Reading:
+        """From the positions of true and read values and the confidence in the latter, each ``(n,)``."""
+        size = len(values)
+        counts = torch.bincount(size * labels + read, minlength=size * size).reshape(size, size)
+        right, confidence = (labels == read).double(), confidence.double()
+        which = (confidence * BINS).long().clamp(0, BINS - 1)
+        bins = []
+        for b in range(BINS):
+            inside = which == b
+            count = int(inside.sum())
+            bins.append(
+                (count, float(confidence[inside].sum()) / max(1, count), float(right[inside].sum()) / max(1, count))
+            )
+        return cls(name, tuple(values), tuple(map(tuple, counts.tolist())), tuple(bins))
+
+    @property
+    def total(self) -> int:
+        """How many objects there are."""
+        return sum(map(sum, self.counts))
+
+    @property
+    def accuracy(self) -> float:
+        """The share of objects read right."""
+        return sum(row[i] for i, row in enumerate(self.counts)) / max(1, self.total)
+
+    @property
+    def calibration_error(self) -> float:
+        """The expected calibration error Σ_b n_b/N |right_b - confidence_b| over ten bins of confidence."""
+        return sum(count * abs(right - sure) for count, sure, right in self.bins) / max(1, self.total)
+
+    @property
+    def map(self) -> dict[int, int]:
+        """α: as what each value that occurs is mostly read."""
+        return {i: max(range(len(row)), key=row.__getitem__) for i, row in enumerate(self.counts) if sum(row)}
+
+    @property
+    def mapped_accuracy(self) -> float:
+        """The share of objects that are read as α says."""
+        return sum(self.counts[i][j] for i, j in self.map.items()) / max(1, self.total)
+
+    @property
+    def moved(self) -> dict[int, int]:
+        """The part of α that is settled and wrong: values of which most objects are taken for another value."""
+        return {i: j for i, j in self.map.items() if j != i and 2 * self.counts[i][j] > sum(self.counts[i])}
+
+    def warning(self) -> str:
+        """Words about a reading that is wrong by rule and not by chance; empty if it is not."""
+        alpha, moved = self.map, self.moved
+        rarest = min((sum(self.counts[i]) for i in moved), default=0)
+        if not moved or (rarest < MIN_EXAMPLES and self.mapped_accuracy - self.accuracy < MIN_GAIN):
+            return self._missed()
+        facts = (
+            f"{self.name}: {100 * self.accuracy:.1f} % are read right, but {100 * self.mapped_accuracy:.1f} % are read"
+        )
+        if len(set(alpha.values())) == 1 and len(alpha) > 1:
+            return f"{facts} by one rule: everything is {self.values[next(iter(alpha.values()))]}"
+        shown = ", ".join(f"{self.values[i]} → {self.values[j]}" for i, j in moved.items())
+        others = ", the others as they are" if len(moved) < len(alpha) else ""
+        return f"{facts} by a map of the values: {shown}{others}{self._kind(moved)}"
+
+    def _missed(self) -> str:
+        """Words about values that are hardly ever read where they are, and not always taken for the same other one."""
+        parts = []
+        for i, row in enumerate(self.counts):
+            if sum(row) >= MIN_EXAMPLES and row[i] < HARDLY * sum(row):
+                others = sorted((j for j in range(len(row)) if j != i), key=row.__getitem__, reverse=True)
+                taken = [self.values[j] for j in others if row[j] >= HARDLY * sum(row)]
+                parts.append(f"{self.values[i]} is taken for {' or '.join(taken) or 'others'}")
+        facts = f"{self.name}: {100 * self.accuracy:.1f} % are read right, but {', '.join(parts)}"
+        return facts if parts else ""
+
+    def _kind(self, moved: dict[int, int]) -> str:
+        moves = {j - i for i, j in moved.items()}
+        if len(moves) == 1:
+            by = next(iter(moves))
+            return f" ({abs(by)} too {'high' if by > 0 else 'low'})"
+        if moves <= {-1, 1}:
+            return " (off by one)"
+        return " (a relabelling)" if len(set(self.map.values())) == len(self.map) else ""
+
+
+@dataclass(frozen=True)
+class AxiomHeld:
+    """How often an axiom holds classically on test data."""
+
+    name: str
+    instances: int
+    holds: int
+
+    @property
+    def rate(self) -> float:
+        """The share of instances that hold; 1 where there are none."""
+        return self.holds / self.instances if self.instances else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """How a model reads test data, and how often knowledge holds of what it reads.
+
+    Args:
+        target: how the target was read, where there is one.
+        concepts: how the concepts were read, where labels are known.
+        axioms: how often each axiom holds when every network takes its most probable value.
+    """
+
+    target: Reading | None = None
+    concepts: tuple[Reading, ...] = ()
+    axioms: tuple[AxiomHeld, ...] = ()
+
+    @property
+    def task_accuracy(self) -> float | None:
+        """The share of test rows whose target was predicted right."""
+        return None if self.target is None else self.target.accuracy
+
+    @property
+    def concept_accuracy(self) -> float | None:
+        """The share of concepts read right, over all of them."""
+        return self._over_concepts(lambda reading: reading.accuracy)
+
+    @property
+    def satisfaction(self) -> float:
+        """The share of instances that hold, over all axioms."""
+        return AxiomHeld("", sum(a.instances for a in self.axioms), sum(a.holds for a in self.axioms)).rate
+
+    @property
+    def target_calibration(self) -> float | None:
+        """The expected calibration error of the predicted target."""
+        return None if self.target is None else self.target.calibration_error
+
+    @property
+    def concept_calibration(self) -> float | None:
+        """The expected calibration error of the concepts."""
+        return self._over_concepts(lambda reading: reading.calibration_error)
+
+    def _over_concepts(self, number: Callable[[Reading], float]) -> float | None:
+        total = sum(reading.total for reading in self.concepts)
+        return sum(number(reading) * reading.total for reading in self.concepts) / total if total else None
+
+    def scores(self) -> dict[str, float]:
+        """The numbers for a learning curve."""
+        named = {name: getattr(self, name) for name in ("task_accuracy", "concept_accuracy", "satisfaction")}
+        return {name: value for name, value in named.items() if value is not None}
+
 
 CHUNK = 500
 """So many rows are looked at together."""
 
 
-@dataclass(frozen=True)
-class Measured:
+@dataclass(frozen=True, kw_only=True)
+class Measured(Scores):
     """What `measure` found.
 
     Attributes:
-        target: how the target was read, where the task has one.
         guesses: the positions of the true and of the chosen value and what each value weighs, ``(rows,)``, ``(rows,)``
             and ``(rows, values)``.
-        concepts: how each concept was read, over all fields together.
-        beliefs: the probabilities of its values by symbol and field, ``(rows, values)``.
-        held: how many instances each axiom has, and how many of them hold classically, by name.
+        beliefs: the probabilities of the values of each concept by symbol and field, ``(rows, values)``.
     """
 
-    target: Reading | None
     guesses: tuple[Tensor, Tensor, Tensor] | None
-    concepts: tuple[Reading, ...]
     beliefs: dict[str, dict[str, Tensor]]
-    held: dict[str, tuple[int, int]]
-
-    def scores(self) -> dict[str, float]:
-        """The numbers for a learning curve."""
-        found = {} if self.target is None else {"task_accuracy": self.target.accuracy}
-        if self.concepts:
-            right = sum(reading.accuracy * reading.total for reading in self.concepts)
-            found["concept_accuracy"] = right / sum(reading.total for reading in self.concepts)
-        instances = sum(count for count, _ in self.held.values())
-        found["satisfaction"] = sum(holds for _, holds in self.held.values()) / max(1, instances)
-        return found
 
 
 @torch.no_grad()
@@ -66,16 +232,13 @@ def measure(task: Task, model: Model, rows: int | None = None, *, seed: int = 0)
     rows = min(rows or task.size(), task.size())
     random = torch.Generator().manual_seed(seed)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    values, truths, candidates = [], [], None
+    guessed: list[Prediction] = []
     held: dict[str, tuple[int, int]] = {}
     beliefs: dict[str, dict[str, list[Tensor]]] = {s: {p: [] for p in places} for s, places in task.concepts.items()}
     for start in range(0, rows, CHUNK):
         part = move_columns(task.part(start, min(rows, start + CHUNK)), device)
         if task.target:
-            guess = model.predict(task.target, values=task.values, generator=random, **part)
-            values.append(guess.values.cpu())
-            truths.append(guess.truths.cpu())
-            candidates = guess.candidates.cpu()
+            guessed.append(model.predict(task.target, values=task.values, generator=random, **part))
         for axiom in model.satisfaction(examples=0, generator=random, **part).axioms:
             instances, holds = held.get(axiom.name, (0, 0))
             held[axiom.name] = (instances + axiom.instances, holds + axiom.holds)
@@ -84,20 +247,21 @@ def measure(task: Task, model: Model, rows: int | None = None, *, seed: int = 0)
                 found.append(belief(model, symbol, _field(task, part, place)).cpu())
     whole = {symbol: {place: torch.cat(found) for place, found in places.items()} for symbol, places in beliefs.items()}
     target, guesses = None, None
-    if candidates is not None:
-        weights, chosen = torch.cat(truths).double(), torch.cat(values)
-        numbers = candidates.tolist()
+    if guessed:
+        numbers = guessed[0].candidates.tolist()
         index = {value: i for i, value in enumerate(numbers)}
         truth = _as_numbers(task, task.column(task.target)[:rows])
         if missing := [value for value in truth if value not in index]:
             raise DataError(f"{task.target} is {missing[0]} in the test data, which is not among its values {numbers}")
-        read = torch.tensor([index[value] for value in chosen.tolist()])
+        weights = torch.cat([guess.truths.cpu() for guess in guessed]).double()
+        read = torch.tensor([index[value] for guess in guessed for value in guess.values.tolist()])
         sure = weights.gather(1, read[:, None])[:, 0] / weights.sum(1).clamp(min=1e-300)
         labels = torch.tensor([index[value] for value in truth])
         names = _target_names(task, numbers)
         target, guesses = Reading.of(task.target, names, labels, read, sure), (labels, read, weights)
     concepts = tuple(_concept(task, symbol, places) for symbol, places in whole.items())
-    return Measured(target, guesses, concepts, whole, held)
+    axioms = tuple(AxiomHeld(name, *counts) for name, counts in held.items())
+    return Measured(target=target, guesses=guesses, concepts=concepts, beliefs=whole, axioms=axioms)
 
 
 def belief(model: Model, symbol: str, objects: Tensor) -> Tensor:
@@ -141,10 +305,15 @@ def value_names(model_kb: Any, symbol: str) -> tuple[list[str], int]:
 def _target_names(task: Task, numbers: list[int]) -> list[str]:
     """The values of the target as text: of a sort that lists names, which has numbers in data, these names."""
     rows, _, field = task.target.partition(".")
-    declared = task.kb.signature.rows.get(rows)
-    sorts = {} if declared is None else {name: sort for name, sort, _ in declared.fields}
-    values = sorts[field].values if field in sorts else None
+    sort = _sorts(task, rows).get(field)
+    values = None if sort is None else sort.values
     return [str(values[number]) if isinstance(values, tuple) else str(number) for number in numbers]
+
+
+def _sorts(task: Task, rows: str) -> dict[str, Any]:
+    """The sorts of the fields of rows."""
+    declared = task.kb.signature.rows.get(rows)
+    return {} if declared is None else {name: sort for name, sort, _ in declared.fields}
 
 
 def _as_numbers(task: Task, column: Any) -> list[int]:
@@ -178,7 +347,6 @@ def _field(task: Task, part: dict[str, Any], place: str) -> Tensor:
     rows = part[task.rows]
     column = rows if isinstance(rows, Tensor) else rows[name]
     found: Tensor = column.values if isinstance(column, Ragged) else column
-    declared = task.kb.signature.rows.get(task.rows)
-    sorts = {} if declared is None else {field: sort.name for field, sort, _ in declared.fields}
-    objects = part.get(sorts.get(name, ""))
+    sort = _sorts(task, task.rows).get(name)
+    objects = None if sort is None else part.get(sort.name)
     return objects[found] if isinstance(objects, Tensor) and objects is not rows else found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,10 +17,9 @@ from doxa.logic import KnowledgeBase, Ragged, load, parse
 from doxa.semantics import Model, Semantics
 from doxa.semantics import semantics as by_word
 from doxa.semantics._words import WORDS
+from doxa.train.runs._config import did_you_mean
 from doxa.train.runs._state import seeded
 from doxa.train.tasks._fit import Fitting
-
-__all__ = ["Task"]
 
 Data = Mapping[str, Any]
 
@@ -221,6 +219,4 @@ def _listed(names: Any) -> str:
 
 def nearest(name: str, known: Any, what: str) -> str:
     """Words about a name that is not known: which was meant, and which there are."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}{what}: {', '.join(known)}"
+    return f"{did_you_mean(name, known)}{what}: {', '.join(known)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,25 +11,58 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from doxa.data import Batches
 from doxa.errors import ConfigError, RunError
+from doxa.logic import Ragged
 from doxa.semantics import Model, Semantics
 from doxa.train.runs._checkpoint import Checkpoint
 from doxa.train.runs._config import config_values, load_config
+from doxa.train.runs._files import write_json
 from doxa.train.runs._run import Run
 from doxa.train.tasks._find import find_task
-from doxa.train.tasks._fingerprint import Fingerprint
 from doxa.train.tasks._fit import Fitting, fit
 from doxa.train.tasks._measure import measure
 from doxa.train.tasks._task import Task, columns, nearest
 
-__all__ = ["TaskConfig", "open_run", "run_folder", "train_task"]
-
 LOOKED_AT = 500
 """Learning curves are of so many rows, the first ones: of what is held out, else of the test rows."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """SHA-256 of the data of a task, and of the shapes of its parameters; empty in runs from before there were any.
+
+    Args:
+        train: of the training data.
+        test: of the test data.
+        networks: of the names and shapes of the parameters.
+
+    >>> Fingerprint("a", "b", "c").changes(Fingerprint("a", "d", "c")), Fingerprint().changes(Fingerprint("a"))
+    (['its test data have changed'], [])
+    """
+
+    train: str = ""
+    test: str = ""
+    networks: str = ""
+
+    @classmethod
+    def of(cls, task: Task, model: Model) -> Fingerprint:
+        """The fingerprint of a task as it is now, with a model of it."""
+        shapes = {
+            name: "not known yet" if nn.parameter.is_lazy(parameter) else list(parameter.shape)
+            for name, parameter in model.named_parameters()
+        }
+        return cls(_hashed(task.train), _hashed(task.test), _hashed(shapes))
+
+    def changes(self, now: Fingerprint) -> list[str]:
+        """What is another thing now; of what was not noted nothing is known."""
+        said = {"train": "its training data", "test": "its test data", "networks": "the shapes of its networks"}
+        changed = (name for name in said if getattr(self, name) not in ("", getattr(now, name)))
+        return [f"{said[name]} have changed" for name in changed]
 
 
 @dataclass(frozen=True)
@@ -150,7 +183,11 @@ def train_task(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = train_task(task, "exact", folder, settings=["steps=100", "learning_rate=0.1"], progress=False)
     ...     run.metrics_at(100)["loss"] < 0.2
+    ...     doxa.train.evaluate_run(folder, task).satisfaction > 0.9
+    ...     doxa.train.write_task_report([folder]).name
     True
+    True
+    'report.html'
     """
     chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
     config = configured(task, semantics, settings, source=source, data=data)
@@ -182,7 +219,8 @@ def train_task(
         best=("task_accuracy" if task.target else "satisfaction") if config.validation else None,
         progress=progress,
     )
-    _note_memory(run)
+    most = max(noted_memory(run), round(peak_megabytes(), 1))
+    write_json(run.path / "memory.json", config_values(Memory(most)))
     return run
 
 
@@ -261,9 +299,27 @@ def open_run(path: str | Path, task: Task | None = None, semantics: Semantics | 
     config = task_config(run)
     if task is None:
         task = find_task(config.task, data=config.data or None)
-    model = _model(task, run, semantics)
+    if semantics is None:
+        try:
+            semantics = task.semantics_of(config.semantics)
+        except ConfigError as error:
+            raise ConfigError(f"{run.path} was trained with {config.semantics}: give it again") from error
+    model = task.model(semantics, seed=run.seed)
     _check_unchanged(run, config, replace(config, knowledge=task.text, fingerprint=Fingerprint.of(task, model)))
-    return run, task, _trained(model, run)
+    state = checkpoint_that_counts(run).state
+    trained = {name.removeprefix("model."): value for name, value in state.get("objective", {}).items()}
+    parameters = dict(model.named_parameters())
+    for name, value in state.get("average", {}).items():  # where parameters were averaged, the averages count
+        if (own := name.removeprefix("module.model.")) in parameters:
+            trained[own] = value
+    try:
+        model.load_state_dict(trained)
+    except RuntimeError as error:
+        raise RunError(
+            f"the networks of {config.task} are not those that {run.path} was trained with "
+            f"({' '.join(str(error).split())}); train it elsewhere with --out, or delete the folder"
+        ) from error
+    return run, task, model.eval()
 
 
 def _check_unchanged(run: Run, before: TaskConfig, now: TaskConfig) -> None:
@@ -285,46 +341,21 @@ def task_config(run: Run) -> TaskConfig:
     return load_config(TaskConfig, run.config)
 
 
-def _model(task: Task, run: Run, semantics: Semantics | None) -> Model:
-    """The model of a run with new networks."""
-    if semantics is None:
-        word = task_config(run).semantics
-        try:
-            semantics = task.semantics_of(word)
-        except ConfigError as error:
-            raise ConfigError(f"{run.path} was trained with {word}: give it again") from error
-    return task.model(semantics, seed=run.seed)
-
-
 def checkpoint_that_counts(run: Run) -> Checkpoint:
     """The best on what was held out; the last where nothing was."""
     return run.load("best" if task_config(run).validation else "last")
 
 
-def _trained(model: Model, run: Run) -> Model:
-    """The model at the checkpoint that counts: with the averaged parameters, where they were averaged."""
-    state = checkpoint_that_counts(run).state
-    trained = {name.removeprefix("model."): value for name, value in state["objective"].items()}
-    parameters = dict(model.named_parameters())
-    for name, value in state.get("average", {}).items():
-        if (own := name.removeprefix("module.model.")) in parameters:
-            trained[own] = value
-    try:
-        model.load_state_dict(trained)
-    except RuntimeError as error:
-        raise RunError(
-            f"the networks of {task_config(run).task} are not those that {run.path} was trained with "
-            f"({' '.join(str(error).split())}); train it elsewhere with --out, or delete the folder"
-        ) from error
-    return model.eval()
+@dataclass(frozen=True)
+class Memory:
+    """What ``memory.json`` holds: the most memory that a process needed that trained in the folder."""
+
+    peak_megabytes: float = 0.0
 
 
-def _note_memory(run: Run) -> None:
-    """Keep the most memory that a process needed that trained here."""
-    file = run.path / "memory.json"
-    before = json.loads(file.read_text(encoding="utf-8"))["peak_megabytes"] if file.exists() else 0.0
-    document = {"peak_megabytes": max(before, round(peak_megabytes(), 1))}
-    file.write_text(json.dumps(document) + "\n", encoding="utf-8")
+def noted_memory(run: Run) -> float:
+    """The most memory that a process needed that trained here; 0 if that is not known."""
+    return (run.read_aside(Memory, "memory.json") or Memory()).peak_megabytes
 
 
 def peak_megabytes() -> float:
@@ -341,3 +372,32 @@ def peak_megabytes() -> float:
         return 0.0
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / 2**20 if sys.platform == "darwin" else most / 2**10
+
+
+def _hashed(value: Any, found: Any = None) -> str:
+    """The SHA-256 of data, fed to one that is under way where it is given."""
+    found = found or hashlib.sha256()
+    if isinstance(value, Tensor):
+        whole = value.detach().cpu()
+        whole = whole if whole.layout == torch.strided else whole.to_dense()
+        found.update(f"tensor {value.dtype} {tuple(value.shape)} ".encode())
+        found.update(whole.contiguous().reshape(-1).view(torch.uint8).numpy())
+    elif isinstance(value, np.ndarray):
+        plain = value.tolist() if value.dtype == object else torch.from_numpy(np.ascontiguousarray(value))
+        _hashed(plain, found)
+    elif isinstance(value, Ragged):
+        _hashed([value.values, value.lengths], found)
+    elif isinstance(value, Mapping):
+        found.update(f"mapping {len(value)} ".encode())
+        for key in sorted(value, key=str):
+            _hashed(str(key), found)
+            _hashed(value[key], found)
+    elif isinstance(value, list | tuple):
+        found.update(f"list {len(value)} ".encode())
+        for item in value:
+            _hashed(item, found)
+    elif value is None or isinstance(value, str | int | float):
+        found.update(f"{value!r} ".encode())
+    else:
+        found.update(f"{type(value).__name__} ".encode())  # its text may hold an address, which changes
+    return str(found.hexdigest())
