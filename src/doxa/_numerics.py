@@ -116,7 +116,7 @@ def size_of(x: Tensor, dim: Dims) -> int:
     """How many elements a reduction of ``x`` over ``dim`` joins (``None``: all of them)."""
     if dim is None:
         return x.numel()
-    return math.prod(x.shape[d] for d in ((dim,) if isinstance(dim, int) else dim))
+    return math.prod([x.shape[d] for d in ((dim,) if isinstance(dim, int) else dim)])  # a list: dynamo follows it
 
 
 def merge_dims(x: Tensor, dim: Dims) -> tuple[Tensor, int]:
