@@ -21,7 +21,7 @@ from doxa.fuzzy.quantifiers._aggregators import Aggregator
 from doxa.logic import And, Axiom, Expr, Interpretation, KnowledgeBase, Quantifier, Truth
 from doxa.logic.syntax._binders import Group
 from doxa.logic.tensor._plan import TensorPlan
-from doxa.logic.tensor._root import outermost as outermost_forall
+from doxa.logic.tensor._plan import outermost as outermost_forall
 
 STACK = 8
 """So many formulas that differ only in constants are evaluated as one: a rule for each of ten digits, say."""

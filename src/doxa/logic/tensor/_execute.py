@@ -23,7 +23,8 @@ from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ConfigError
 from doxa.logic.tensor._block import Block, Frame, Own, Step
-from doxa.logic.tensor._pools import Axis, Ref
+from doxa.logic.tensor._index import spread
+from doxa.logic.tensor._pools import Axis, Pool, Ref, Type
 from doxa.logic.tensor._run import Run
 
 MOST_RECOMPUTED = 16
@@ -254,3 +255,30 @@ def cuts(count: int | Tensor, budget: int) -> list[slice]:
             start, before = place, ends[place - 1]
     pieces.append(slice(start, len(ends)))
     return pieces
+
+
+class Root:
+    """A compiled formula, or a stack of formulas: a block whose free variables come from outside."""
+
+    def __init__(self, names: list[str], members: list[int]) -> None:
+        self.names = names
+        self.members = members
+        self.block = Block(None, "formula")
+        self.variables: list[tuple[Axis, Pool]] = []
+
+    def variable(self, axis: Axis, pool: Pool, kind: Type) -> Ref:
+        ref = Ref(self.block.slot(), (axis,), kind, dense=True)
+        self.block.inputs.append((ref, ref))
+        self.variables.append((axis, pool))
+        return ref
+
+    def value(self, run: Run) -> Any:
+        sizes = {axis: run.size(pool) for axis, pool in self.variables}
+        places = [slice(0, sizes[axis]) for axis, _ in self.variables]
+        if torch.compiler.is_compiling():
+            value = run_at_once(self.block, run, places, sizes)
+        else:
+            value = drive(run_block(self.block, run, places, sizes))
+        if not isinstance(value, Tensor) or not self.variables:
+            return value
+        return spread(value, self.block.reducer.axes, tuple([axis for axis, _ in self.variables]), sizes)

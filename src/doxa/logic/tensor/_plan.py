@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,15 +15,21 @@ from torch import Tensor
 from doxa._cache import Same
 from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic.bind._interpretation import Batch, Interpretation, row_names
+from doxa.logic.syntax._binders import Group, Quantifier
+from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._kb import Axiom, KnowledgeBase
-from doxa.logic.syntax._tree import Expr, Not, as_formula
-from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Classical
+from doxa.logic.syntax._tree import Expr, Name, Not, as_formula
+from doxa.logic.tensor import _pools
+from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Classical, OuterFold
+from doxa.logic.tensor._block import Result, Scope
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._execute import drive
-from doxa.logic.tensor._root import Root, formula_root, stacked_root
+from doxa.logic.tensor._execute import Root, Task, drive
+from doxa.logic.tensor._frame import pool_of, pool_of_sort
+from doxa.logic.tensor._pools import NUMBER
 from doxa.logic.tensor._run import Run
-from doxa.logic.tensor._run_data import Trace
+from doxa.logic.tensor._run_data import Needs, Trace
 from doxa.logic.tensor._traced import Traced
+from doxa.logic.tensor._trees import Stack
 
 CHUNK = 2**22
 """The most elements that one intermediate tensor has, unless a table or the result itself is larger."""
@@ -31,71 +37,19 @@ STACK = 16
 """So many formulas that differ only in constants are evaluated as one."""
 
 
-class Program:
+class Program(NamedTuple):
     """Formulas compiled for one schema of data."""
 
-    def __init__(self, plan: TensorPlan, batch: Batch) -> None:
-        formulas, algebra, stack = plan.formulas, plan.algebra, plan.stack
-        expressions = [f for _, f in formulas]
-        compiler = Compiler(batch, expressions, stack=stack)
-        self.needs = compiler.needs
-        self.classical = isinstance(algebra, Classical)
-        self.roots: list[Root] = []
-        # Few formulas are not even looked at for that.
-        alone, stacks = compiler.trees.stacked(expressions if len(formulas) >= stack else (), stack)
-        for group in stacks:
-            root = self._root([formulas[m][0] for m in group.members], group.members)
-            with located(root.names):
-                drive(stacked_root(compiler, root, group, algebra))
-        for number in sorted(alone) if stacks else range(len(formulas)):
-            root = self._root([formulas[number][0]], [number])
-            with located(root.names):
-                drive(formula_root(compiler, root, expressions[number], algebra, plan.keep))
-        self.traced = Traced(self.roots) if plan.compile else None
-
-    def _root(self, names: list[str], members: list[int]) -> Root:
-        self.roots.append(Root(names, members))
-        return self.roots[-1]
-
-    def run(
-        self,
-        batch: Batch,
-        *,
-        chunk: int,
-        generator: torch.Generator | None,
-        trace: Trace | None = None,
-        checkpoint: bool = False,
-        samples: dict[Any, Tensor] | None = None,
-    ) -> list[tuple[Root, Any]]:
-        run = Run(batch, self.needs, chunk, generator, trace, checkpoint, {} if samples is None else samples)
-        for name in self.needs.constants:
-            batch.index_of(name)  # which complains about one that lies outside these data
-        values = []
-        # Nothing flows back through true and false.
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.classical):
-            ready = self.traced.run(run) if self.traced is not None and trace is None else {}
-            for root in self.roots:
-                if trace is not None:
-                    trace.root(root.names)
-                with located(root.names):
-                    values.append((root, ready[root] if root in ready else root.value(run)))
-        return values
+    needs: Needs
+    roots: list[Root]
+    traced: Traced | None
 
 
 class TensorPlan:
-    """A formula, or all axioms of a knowledge base, made ready to run on batch after batch.
+    """A formula, an axiom, or named formulas (all axioms of a knowledge base) made ready to run on batch after batch.
 
-    Args:
-        what: a formula, an axiom, a knowledge base, or a list of named formulas.
-        interpretation: the meaning of its symbols.
-        algebra: what truth values are; classical unless said otherwise.
-        chunk: intermediate tensors have at most this many elements; larger frames are cut into tiles.
-        stack: so many formulas that differ only in constants are evaluated as one.
-        keep: variables of the outermost ``forall`` to keep as axes of the result instead of folding them.
-        compile: hand what the formulas do with their tables to ``torch.compile``, except where data decide.
-        checkpoint: let the backward pass compute each tile again instead of keeping all of them.
-
-    Calling it on data gives the truth value: a tensor with an axis per kept or free variable, or one value per axiom.
+    Calling it on data gives a tensor with an axis per kept or free variable, or one value per axiom. Arguments are
+    those of :class:`doxa.fuzzy.FuzzyPlan`; ``algebra`` says what truth values are.
 
     >>> from doxa.logic import Interpretation, KnowledgeBase, Predicate, Sort, forall, variables
     >>> Person = Sort("Person")
@@ -145,15 +99,27 @@ class TensorPlan:
 
     def program(self, batch: Batch) -> Program:
         found = self._programs.get(batch.schema)
-        if found is None and torch.compiler.is_compiling():
-            raise ConfigError(
-                "torch.compile cannot follow how a formula becomes a program; call the plan once on data of this kind "
-                "before the compiled function"
-            )
         if found is None:
-            found = Program(self, batch)
-            self._programs[batch.schema] = found
+            if torch.compiler.is_compiling():
+                raise ConfigError(
+                    "torch.compile cannot follow how a formula becomes a program; call the plan once on data of this "
+                    "kind before the compiled function"
+                )
+            found = self._programs[batch.schema] = self._compiled(batch)
         return found
+
+    def _compiled(self, batch: Batch) -> Program:
+        names, expressions = [name for name, _ in self.formulas], [f for _, f in self.formulas]
+        compiler = Compiler(batch, expressions, stack=self.stack)
+        # Few formulas are not even looked at for that.
+        alone, stacks = compiler.trees.stacked(expressions if len(names) >= self.stack else (), self.stack)
+        singles = sorted(alone) if stacks else range(len(names))
+        roots: list[Root] = []
+        for what, members in [*[(s, s.members) for s in stacks], *[(expressions[n], [n]) for n in singles]]:
+            roots.append(Root([names[m] for m in members], members))
+            with located(roots[-1].names):
+                drive(_compile(compiler, roots[-1], what, self.algebra, self.keep))
+        return Program(compiler.needs, roots, Traced(roots) if self.compile else None)
 
     def run(
         self,
@@ -163,17 +129,27 @@ class TensorPlan:
         samples: dict[Any, Tensor] | None = None,
     ) -> Tensor:
         """The value on data that are already read. Plans of formulas that draw the same batches share ``samples``."""
-        how: Any = {"chunk": self.chunk, "checkpoint": self.checkpoint}
-        values = self.program(batch).run(batch, generator=generator, trace=trace, samples=samples, **how)
+        needs, roots, traced = self.program(batch)
+        samples = {} if samples is None else samples
+        run = Run(batch, needs, self.chunk, generator, trace, self.checkpoint, samples)
+        for name in needs.constants:
+            batch.index_of(name)  # which complains about one that lies outside these data
+        values: list[Tensor] = []
+        # Nothing flows back through true and false.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not isinstance(self.algebra, Classical)):
+            ready = traced.run(run) if traced is not None and trace is None else {}
+            for root in roots:
+                if trace is not None:
+                    trace.root(root.names)
+                with located(root.names):
+                    values.append(ready[root] if root in ready else root.value(run))
         if self.one:
-            value: Tensor = values[0][1]
-            return value
+            return values[0]
         if not values:
-            return self.algebra.atom(
-                torch.ones(0, dtype=torch.bool, device=batch.device), "bool", torch.get_default_dtype()
-            )
-        together = torch.cat([value.reshape(-1) for _, value in values])
-        order = [m for root, _ in values for m in root.members]
+            nothing = torch.ones(0, dtype=torch.bool, device=batch.device)
+            return self.algebra.atom(nothing, "bool", torch.get_default_dtype())
+        together = torch.cat([value.reshape(-1) for value in values])
+        order = [m for root in roots for m in root.members]
         if order == list(range(len(order))):
             return together
         return together.index_select(0, torch.tensor(order, device=batch.device).argsort())
@@ -270,3 +246,73 @@ def truth(
 def fact_formulas(kb: KnowledgeBase) -> list[tuple[str, Expr]]:
     """The facts as formulas: atoms that are true, and negated ones."""
     return [(str(f), f.atom if f.label else Not(f.atom)) for f in kb.facts]
+
+
+def _compile(compiler: Compiler, root: Root, what: Expr | Stack, algebra: Algebra, keep: tuple[str, ...]) -> Task:
+    """Compile one formula, or a stack; free variables and those in ``keep`` are axes of the value."""
+    scope = Scope(None, root.block)
+    if isinstance(what, Stack):
+        along = root.variable(compiler.axis("formulas"), _pools.Stack(len(what.members)), NUMBER)
+        compiler.parameters(what, scope, along)
+        formula = what.pattern
+    else:
+        formula, free = what, compiler.trees.names(what)
+        for name in [n for n in compiler.trees.hints if n in free]:
+            pool, kind = pool_of_sort(compiler, compiler.trees.hints[name], None)
+            scope.names[name] = root.variable(compiler.axis(name), pool, kind)
+    if keep:
+        ref, is_log = yield _kept(compiler, root, formula, scope, algebra, keep)
+    else:
+        ref, is_log = yield compiler.value(formula, scope, algebra, first=True)
+    result = root.block.emit(("result",), lambda frame, x: algebra.result(x, is_log), [ref], ref.axes)
+    root.block.seal(Result(result))
+
+
+def _kept(compiler: Compiler, root: Root, formula: Expr, scope: Scope, algebra: Algebra, keep: tuple[str, ...]) -> Task:
+    """The formula with some variables of its outermost ``forall`` left free."""
+    outer = algebra.outer("forall", True)
+    levels, body = outermost(formula, alone=outer is not None and outer.alone)
+    bound = [n for groups, _ in levels for g in groups for n in g.names]
+    for name in keep:
+        if name not in bound:
+            remedy = did_you_mean(name, bound, f"it binds {', '.join(bound)}" if bound else "it binds nothing")
+            raise KnowledgeError(f"keep={name!r}: the outermost 'forall' of the formula does not bind that; {remedy}")
+    parts: list[tuple[list[Group], Expr | None]] = []
+    for groups, guard in levels:
+        left: list[Group] = []
+        for group in groups:
+            inside = [n for n in group.names if n in keep]
+            if inside and not isinstance(group.domain, Name | None):
+                raise KnowledgeError(f"keep={inside[0]!r}: only variables over a sort or over rows can be kept")
+            if inside:
+                pool, kind = pool_of(compiler, group)
+                for name in inside:
+                    scope.names[name] = root.variable(compiler.axis(name), pool, kind)
+                if group.sample is not None and len(inside) < len(group.names):
+                    raise KnowledgeError("keep all variables of a sampled group, or none of them")
+            rest = [n for n in group.names if n not in keep]
+            if rest:
+                left.append(Group(rest, sort=group.sort, domain=group.domain, sample=group.sample))
+        if left or guard is not None:
+            parts.append((left, guard))
+    if not parts:
+        return (yield compiler.value(body, scope, algebra))
+    if not any(groups for groups, _ in parts):
+        outer = OuterFold(True, None, algebra.only, None)
+    return (yield compiler.block("forall", None, parts, body, scope, algebra, outer))
+
+
+def outermost(formula: Expr, *, alone: bool = False) -> tuple[list[tuple[tuple[Group, ...], Expr | None]], Expr]:
+    """The outermost block of ``forall``: its levels of groups with their guards, and the formula they bind.
+
+    A level that hides a variable of an earlier one begins another block; ``alone`` takes the first level only.
+    """
+    levels: list[tuple[tuple[Group, ...], Expr | None]] = []
+    bound: set[str] = set()
+    while isinstance(formula, Quantifier) and formula.kind == "forall" and bound.isdisjoint(formula.names):
+        levels.append((formula.groups, formula.guard))
+        bound.update(formula.names)
+        formula = formula.body
+        if alone:
+            break
+    return levels, formula

@@ -19,9 +19,8 @@ from doxa.logic.tensor._compile import Compiler
 from doxa.logic.tensor._execute import Task, drive, run_block
 from doxa.logic.tensor._frame import frame
 from doxa.logic.tensor._index import spread
-from doxa.logic.tensor._plan import CHUNK, TensorPlan, fact_formulas, located
+from doxa.logic.tensor._plan import CHUNK, TensorPlan, fact_formulas, located, outermost
 from doxa.logic.tensor._pools import Axis, Ref, union
-from doxa.logic.tensor._root import outermost
 from doxa.logic.tensor._run import Run
 
 

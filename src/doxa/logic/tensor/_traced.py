@@ -28,8 +28,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from doxa.errors import ConfigError
 from doxa.logic.tensor._algebra import Algebra
+from doxa.logic.tensor._execute import Root
 from doxa.logic.tensor._pools import Pool
-from doxa.logic.tensor._root import Root
 from doxa.logic.tensor._run import Run, Source
 
 FUNCTIONS = 8
