@@ -16,8 +16,7 @@ from torch import Tensor
 
 from doxa.logic.syntax._tree import Expr
 from doxa.logic.tensor import _pools
-from doxa.logic.tensor._index import align, take
-from doxa.logic.tensor._pools import TRUTH, Axis, Pool, Ref, Type, inserted, union
+from doxa.logic.tensor._pools import TRUTH, Axis, Pool, Ref, Type, align, inserted, take, union
 from doxa.logic.tensor._run import Run
 
 

@@ -23,14 +23,12 @@ from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or
 from doxa.logic.syntax._walk import fold, postorder
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra, OuterFold
-from doxa.logic.tensor._atoms import Application, symbol_of
+from doxa.logic.tensor._atoms import Application, lookup, symbol_of
 from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Scope
 from doxa.logic.tensor._execute import Task, run_block
 from doxa.logic.tensor._fold import Contract, Factors, Fold, factorize, multiplied
 from doxa.logic.tensor._frame import Names, Parts, frame
-from doxa.logic.tensor._index import cut
-from doxa.logic.tensor._lookup import lookup
-from doxa.logic.tensor._pools import NUMBER, TRUTH, Axis, Ref
+from doxa.logic.tensor._pools import NUMBER, TRUTH, Axis, Ref, cut
 from doxa.logic.tensor._run import Source
 from doxa.logic.tensor._terms import arithmetic, as_truth, compare, field, index
 from doxa.logic.tensor._trees import PROPOSITION, Stack, draw_first

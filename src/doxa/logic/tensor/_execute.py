@@ -23,8 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ConfigError
 from doxa.logic.tensor._block import Block, Frame, Own, Step
-from doxa.logic.tensor._index import spread
-from doxa.logic.tensor._pools import Axis, Pool, Ref, Type
+from doxa.logic.tensor._pools import Axis, Pool, Ref, Type, spread
 from doxa.logic.tensor._run import Run
 
 MOST_RECOMPUTED = 16

@@ -26,8 +26,7 @@ from doxa.logic.syntax._tree import And, Expr, Or
 from doxa.logic.tensor._algebra import Accumulator, Algebra, Powers
 from doxa.logic.tensor._block import Block, Frame, Own, Reducer, Scope
 from doxa.logic.tensor._execute import cuts
-from doxa.logic.tensor._index import spread
-from doxa.logic.tensor._pools import Axis, Ref, union
+from doxa.logic.tensor._pools import Axis, Ref, spread, union
 from doxa.logic.tensor._trees import Trees
 
 Factor = tuple[Expr, bool]

@@ -24,11 +24,10 @@ from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Name
 from doxa.logic.syntax._walk import postorder
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra
+from doxa.logic.tensor._atoms import Last
 from doxa.logic.tensor._block import Absorbed, Block, Frame, Result, Scope
 from doxa.logic.tensor._execute import Task, run_block
-from doxa.logic.tensor._index import Sparse, unravel
-from doxa.logic.tensor._lookup import Last
-from doxa.logic.tensor._pools import NUMBER, Axis, Pool, Ref, Type
+from doxa.logic.tensor._pools import NUMBER, Axis, Pool, Ref, Sparse, Type, unravel
 from doxa.logic.tensor._run import Run, Source
 from doxa.logic.tensor._run_data import Needs
 from doxa.logic.tensor._terms import as_truth, constant, known_constant
@@ -104,15 +103,16 @@ def frame(compiler: Names, block: Block, inner: Scope, parts: Parts) -> Task:
 
 def pool_of(compiler: Names, group: Group) -> tuple[Pool, Type]:
     """What the variables of a group range over: the objects of a sort, or rows."""
+    sample = None if group.sample is None else (group.sample, next(compiler.numbers))
     if group.sort is not None:
-        return pool_of_sort(compiler, group.sort, group.sample)
+        return pool_of_sort(compiler, group.sort, sample)
     assert isinstance(group.domain, Name)
-    rows = _pools.Rows(group.domain.name, None if group.sample is None else (group.sample, next(compiler.numbers)))
+    rows = _pools.Rows(group.domain.name, sample)
     compiler.batch.row_set(rows.name)
     return rows, rows
 
 
-def pool_of_sort(compiler: Names, name: str, sample: int | None) -> tuple[Pool, Type]:
+def pool_of_sort(compiler: Names, name: str, sample: tuple[int, int] | None = None) -> tuple[Pool, Type]:
     sort = compiler.batch.signature.sorts.get(name)
     if sort is None or (sort.is_integer and sort.values is None):
         raise KnowledgeError(f"variables cannot range over {name!r}; it is not a sort with objects")
@@ -120,9 +120,8 @@ def pool_of_sort(compiler: Names, name: str, sample: int | None) -> tuple[Pool, 
         if sample is not None:
             raise KnowledgeError(f"sample draws from the objects of an open sort, and {name} is finite")
         return _pools.Finite(sort), _pools.Finite(sort)
-    pool = _pools.Sort(name) if sample is None else _pools.Sample(name, sample, next(compiler.numbers))
     compiler.batch.objects(name)
-    return pool, _pools.Object(name, pool)
+    return _pools.Sort(name, sample), _pools.Object(name, _pools.Sort(name, sample))
 
 
 def _inside(compiler: Names, group: Group, domain: Expr, block: Block, scope: Scope) -> Task:
@@ -147,7 +146,7 @@ def _inside(compiler: Names, group: Group, domain: Expr, block: Block, scope: Sc
         if column.lengths is not None:
             scope.names[name] = _ragged(block, base, pool, compiler.axis(name))
             continue
-        place = block.variable(compiler.axis(name), _pools.Sequence(pool.rows, pool.field, pool.level), NUMBER)
+        place = block.variable(compiler.axis(name), _pools.Places(pool.rows, pool.field, pool.level), NUMBER)
         ref = block.broadcast(("within", pool), within, [block.positions(base), block.positions(place)], NUMBER)
         scope.names[name] = ref.read_as(_pools.Column(pool.rows, pool.field, pool.level + 1))
 
@@ -277,7 +276,7 @@ def _relation(compiler: Names, guard: Expr, scope: Scope) -> tuple[Source, list[
     pools: list[Pool] = []
     for ref in variables:
         match ref.type:
-            case _pools.Object(pool=_pools.Sort() as pool) | (_pools.Finite() as pool) if ref.dense:
+            case _pools.Object(pool=_pools.Sort(sample=None) as pool) | (_pools.Finite() as pool) if ref.dense:
                 pools.append(pool)
     if len(pools) < len(variables) or len({v.axes for v in variables}) < len(variables):
         return None
@@ -312,6 +311,6 @@ def _is_plain(compiler: Names, name: str, scope: Scope) -> bool:
         return known_constant(compiler.batch, name) is not None
     ref = compiler.name(name, scope)
     match ref.type:
-        case _pools.Object(pool=_pools.Sort()) | _pools.Finite():
+        case _pools.Object(pool=_pools.Sort(sample=None)) | _pools.Finite():
             return ref.dense
     return False

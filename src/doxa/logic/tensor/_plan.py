@@ -258,7 +258,7 @@ def _compile(compiler: Compiler, root: Root, what: Expr | Stack, algebra: Algebr
     else:
         formula, free = what, compiler.trees.names(what)
         for name in [n for n in compiler.trees.hints if n in free]:
-            pool, kind = pool_of_sort(compiler, compiler.trees.hints[name], None)
+            pool, kind = pool_of_sort(compiler, compiler.trees.hints[name])
             scope.names[name] = root.variable(compiler.axis(name), pool, kind)
     if keep:
         ref, is_log = yield _kept(compiler, root, formula, scope, algebra, keep)

@@ -7,18 +7,23 @@ come from, so a network runs once on the pool and everything else is indexing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor
 
 from doxa.logic.syntax import _symbols
 
 
 @dataclass(frozen=True)
 class Sort:
-    """All objects of an open sort."""
+    """The objects of an open sort; ``sample`` is (size, number) when they are one random batch of them."""
 
     sort: str
+    sample: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -36,15 +41,6 @@ class Finite:
 
     def __hash__(self) -> int:
         return hash(self.sort.name)  # not of all its values
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One random batch of the objects of a sort."""
-
-    sort: str
-    size: int
-    number: int
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Sequence:
+class Places:
     """The places of a sequence: axis ``level`` of a field."""
 
     rows: Rows
@@ -106,7 +102,7 @@ class Stack:
     size: int
 
 
-Pool = Sort | Own | Finite | Sample | Rows | Column | Sequence | Function | Propositions | Listed | Stack
+Pool = Sort | Own | Finite | Rows | Column | Places | Function | Propositions | Listed | Stack
 
 
 @dataclass(frozen=True)
@@ -128,15 +124,19 @@ TRUTH, NUMBER = Plain.TRUTH, Plain.NUMBER
 Type = Plain | Finite | Object | Rows | Column
 
 
+def is_sample(pool: Pool) -> TypeGuard[Sort]:
+    return isinstance(pool, Sort) and pool.sample is not None
+
+
 def text(pool: Pool) -> str:
     """A pool in a word or two."""
     match pool:
         case Finite(sort=sort):
             return sort.name
+        case Sort(sort=name, sample=(size, _)):
+            return f"{size} of {name}"
         case Sort(sort=name) | Rows(name=name):
             return name
-        case Sample(sort=name, size=size):
-            return f"{size} of {name}"
         case Column():
             return str(pool)
         case Function(name=name, pools=pools):
@@ -183,3 +183,76 @@ class Ref:
     def read_as(self, kind: Type) -> Ref:
         """The same value, understood as another kind of thing."""
         return self if kind == self.type else replace(self, type=kind)
+
+
+# --- indexing by method calls: unlike square brackets, they also work on fake tensors of absent devices ---
+
+
+class Sparse:
+    """A relation over very many tuples: the sorted numbers of those that are true."""
+
+    def __init__(self, keys: Tensor, shape: tuple[int, ...]) -> None:
+        self.keys = keys
+        self.shape = shape
+
+    def at(self, flat: Tensor) -> Tensor:
+        """Is each of these tuples true?"""
+        if not len(self.keys):
+            return torch.zeros_like(flat, dtype=torch.bool)
+        place = torch.searchsorted(self.keys, flat).clamp(max=len(self.keys) - 1)
+        return self.keys[place] == flat
+
+
+def cut(value: Tensor, run: slice, dim: int = 0) -> Tensor:
+    length = run.stop - run.start
+    return value if length == value.shape[dim] else value.narrow(dim, run.start, length)
+
+
+def take(value: Tensor, places: Sequence[Tensor]) -> Tensor:
+    """The entries at places along the first axes, which broadcast; further axes stay behind."""
+    if len(places) == 1 and places[0].ndim == 1:
+        return value.index_select(0, places[0])  # whose derivative is quicker
+    found: Tensor = torch.ops.aten.index.Tensor(value, list(places))
+    return found
+
+
+def entries(values: Tensor, at: Any) -> Tensor:
+    """The entries of the first axis at a run of places, at one place, or at a tensor of them."""
+    if isinstance(at, slice):
+        return cut(values, at)
+    return values.select(0, at) if isinstance(at, int) else take(values, [at])
+
+
+def ravel(places: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Places along several axes as numbers of their product."""
+    flat = places[0] if places else 0
+    for at, size in zip(places[1:], sizes[1:], strict=True):
+        flat = flat * size + at
+    return flat
+
+
+def unravel(flat: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """The places along several axes that numbers of their product stand for."""
+    places = []
+    for size in reversed(sizes[1:]):
+        outer = flat // max(1, size)
+        places.append(flat - outer * size)
+        flat = outer
+    return (flat, *reversed(places))
+
+
+def align(values: Sequence[Any], dims: Sequence[tuple[int, ...]]) -> list[Any]:
+    """Values with axes of length one inserted, so that they broadcast; plain numbers do so already."""
+    return [_expand_dims(v, d) if d else v for v, d in zip(values, dims, strict=True)]
+
+
+def spread(value: Tensor, of: tuple[Axis, ...], onto: tuple[Axis, ...], sizes: dict[Axis, int]) -> Tensor:
+    """A tensor over some axes, repeated along all axes of ``onto``; further dimensions stay behind."""
+    behind = value.shape[len(of) :]
+    return _expand_dims(value, inserted(of, onto)).expand([*[sizes[a] for a in onto], *behind])
+
+
+def _expand_dims(value: Tensor, dims: tuple[int, ...]) -> Tensor:
+    for dim in dims:
+        value = value.unsqueeze(dim)
+    return value

@@ -27,8 +27,8 @@ from doxa.logic.tensor._block import Frame, Result, Scope
 from doxa.logic.tensor._compile import Compiler
 from doxa.logic.tensor._execute import Root, Task, drive
 from doxa.logic.tensor._frame import pool_of
-from doxa.logic.tensor._index import take
 from doxa.logic.tensor._plan import CHUNK
+from doxa.logic.tensor._pools import take
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._run_data import Needs
 

@@ -18,9 +18,8 @@ from doxa.logic.tensor._block import Block, Frame, Reducer, Scope
 from doxa.logic.tensor._compile import Compiler
 from doxa.logic.tensor._execute import Task, drive, run_block
 from doxa.logic.tensor._frame import frame
-from doxa.logic.tensor._index import spread
 from doxa.logic.tensor._plan import CHUNK, TensorPlan, fact_formulas, located, outermost
-from doxa.logic.tensor._pools import Axis, Ref, union
+from doxa.logic.tensor._pools import Axis, Ref, spread, union
 from doxa.logic.tensor._run import Run
 
 
@@ -225,18 +224,13 @@ def _entry(frame: Frame, ref: Ref, at: dict[Axis, int]) -> str | int:
         case _pools.Rows() as pool:
             place = place if pool.sample is None else int(run.sampled(pool)[place])
             return f"{pool.name}#{place}"
-        case _pools.Object(sort=name, pool=_pools.Sample() as pool):
-            return _object(run, name, int(run.sampled(pool)[place]))
-        case _pools.Object(sort=name, pool=_pools.Sort()):
-            return _object(run, name, place)
+        case _pools.Object(sort=name, pool=_pools.Sort() as pool):
+            place = place if pool.sample is None else int(run.sampled(pool)[place])
+            names = run.batch.objects(name).names
+            return f"{name}#{place}" if names is None else names[place]
         case _pools.Column() as pool:
             return f"{pool}#{_local(run, pool, place)}"
     return place
-
-
-def _object(run: Run, sort: str, place: int) -> str:
-    names = run.batch.objects(sort).names
-    return f"{sort}#{place}" if names is None else names[place]
 
 
 def _local(run: Run, pool: _pools.Column, place: int) -> str:

@@ -22,8 +22,7 @@ from doxa.logic.bind._meanings import Meaning, Named, Network, Table, check_tabl
 from doxa.logic.syntax._symbols import INT, REAL, Function
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra, Kind
-from doxa.logic.tensor._index import Sparse, cut, ravel, unravel
-from doxa.logic.tensor._pools import Pool
+from doxa.logic.tensor._pools import Pool, Sparse, cut, is_sample, ravel, unravel
 from doxa.logic.tensor._run_data import RunData
 
 View = Literal["truth", "weights", "mode", "value"]
@@ -91,17 +90,15 @@ class Run(RunData):
     def features(self, pool: Pool, wanted_by: str) -> Tensor | None:
         """What a network sees of the objects of a pool, one per entry of the first axis; None when that is nothing."""
         match pool:
-            case _pools.Sort(sort=name):
-                return self.batch.objects(name).features
+            case _pools.Sort(sort=name, sample=sample):
+                features = self.batch.objects(name).features
+                if features is None or sample is None:
+                    return features
+                return self.keep((pool, "features"), lambda: features.index_select(0, self.sampled(pool)))
             case _pools.Finite(sort=sort):
                 return torch.arange(len(sort.values or ()), device=self.device) + low_of(sort)
             case _pools.Own(sort=name):
                 return self.keep((pool, "features"), lambda: self.batch.own_features(name))
-            case _pools.Sample(sort=name):
-                features = self.batch.objects(name).features
-                if features is None:
-                    return None
-                return self.keep((pool, "features"), lambda: features.index_select(0, self.sampled(pool)))
             case _pools.Column():
                 return self.flat(pool)
             case _pools.Function(name=name, pools=pools):
@@ -163,13 +160,13 @@ class Run(RunData):
         if (same, pool) in self._cache:
             ready: Tensor = self._cache[same, pool]
             return ready
-        if isinstance(pool, _pools.Sample) and _pools.Sort(pool.sort) in asked:
+        if is_sample(pool) and _pools.Sort(pool.sort) in asked:
             everything = self._unary(meaning, _pools.Sort(pool.sort))
             return self.keep((same, pool), lambda: everything.index_select(0, self.sampled(pool)))
         first = self._input(meaning, pool)
         group = {pool: first}
         for other in asked:
-            if (same, other) not in self._cache and not isinstance(other, _pools.Function | _pools.Sample):
+            if (same, other) not in self._cache and not isinstance(other, _pools.Function) and not is_sample(other):
                 features = self._input(meaning, other)
                 if asked[other] == asked.get(pool):
                     check_alike(asked[other], _pools.text(pool), first, _pools.text(other), features)
@@ -238,10 +235,8 @@ class Run(RunData):
         if features is not None:
             return features
         if meaning.bare:
-            if isinstance(pool, _pools.Sample):
-                return self.sampled(pool)
-            return torch.arange(self.size(pool), device=self.device)
-        sort = pool.sort if isinstance(pool, _pools.Sort | _pools.Sample) else str(pool)
+            return self.sampled(pool) if is_sample(pool) else torch.arange(self.size(pool), device=self.device)
+        sort = pool.sort if isinstance(pool, _pools.Sort) else str(pool)
         raise BindingError(
             f"{meaning.symbol.name} is a network on {sort}, but the objects of {sort} have no features; "
             f"pass them as {sort}=tensor, or bind features to the constants"
@@ -271,8 +266,8 @@ class Run(RunData):
         features = self.features(pool, meaning.symbol.name)
         if features is not None:
             return list(features).__getitem__
-        base = self.sampled(pool).tolist() if isinstance(pool, _pools.Sample) else range(self.size(pool))
-        names = self.batch.objects(pool.sort).names if isinstance(pool, _pools.Sort | _pools.Sample) else None
+        base = self.sampled(pool).tolist() if is_sample(pool) else range(self.size(pool))
+        names = self.batch.objects(pool.sort).names if isinstance(pool, _pools.Sort) else None
         return (lambda i: base[i]) if names is None else (lambda i: names[base[i]])
 
     def _plain(self, meaning: Network, value: Any) -> Any:

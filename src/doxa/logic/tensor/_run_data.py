@@ -21,8 +21,7 @@ from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._symbols import INT, REAL, Function, Sort
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra, Classical
-from doxa.logic.tensor._index import Sparse, cut
-from doxa.logic.tensor._pools import Pool
+from doxa.logic.tensor._pools import Pool, Sparse, cut
 
 T = TypeVar("T")
 LARGEST = 2**24
@@ -135,20 +134,15 @@ class RunData:
         match pool:
             case _pools.Finite(sort=sort):
                 return len(sort.values or ())
-            case _pools.Sort(sort=name):
-                return self.batch.objects(name).size
+            case _pools.Sort(sample=sample) | _pools.Rows(sample=sample):
+                return self._all(pool) if sample is None else min(sample[0], self._all(pool))
             case _pools.Stack(size=size):
                 return size
-            case _pools.Rows(name=name, sample=sample):
-                rows = self.batch.row_set(name).size
-                return rows if sample is None else min(sample[0], rows)
-            case _pools.Sample(sort=name, size=size):
-                return min(size, self.batch.objects(name).size)
             case _pools.Own(sort=name):
                 return len(self.batch.own_constants(name))
             case _pools.Column(level=level):
                 return int(self.column(pool.rows, pool.field).values.shape[:level].numel())
-            case _pools.Sequence(level=level):
+            case _pools.Places(level=level):
                 return self.column(pool.rows, pool.field).values.shape[level]
             case _pools.Function(pools=pools):
                 return prod([self.size(inner) for inner in pools])
@@ -159,15 +153,15 @@ class RunData:
                 assert isinstance(meaning, Named)
                 return len(meaning.listed[argument]) + 1
 
-    def sampled(self, pool: _pools.Sample | _pools.Rows) -> Tensor:
+    def _all(self, pool: _pools.Sort | _pools.Rows) -> int:
+        """How many objects or rows there are to sample from."""
+        return (self.batch.objects(pool.sort) if isinstance(pool, _pools.Sort) else self.batch.row_set(pool.name)).size
+
+    def sampled(self, pool: _pools.Sort | _pools.Rows) -> Tensor:
         """The positions that one random batch drew, in random order and without repetition."""
         if pool not in self.samples:
-            if isinstance(pool, _pools.Sample):
-                total = self.batch.objects(pool.sort).size
-            else:
-                total = self.batch.row_set(pool.name).size
             device = self.generator.device if self.generator is not None else torch.device("cpu")
-            order = torch.randperm(total, generator=self.generator, device=device)
+            order = torch.randperm(self._all(pool), generator=self.generator, device=device)
             self.samples[pool] = cut(order, slice(0, self.size(pool))).to(self.device)
         return self.samples[pool]
 

@@ -18,8 +18,7 @@ from doxa.logic.syntax._tree import Arith, Expr, Field, Index
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
-from doxa.logic.tensor._index import entries, take
-from doxa.logic.tensor._pools import NUMBER, TRUTH, Ref, Type
+from doxa.logic.tensor._pools import NUMBER, TRUTH, Ref, Type, entries, is_sample, take
 from doxa.logic.tensor._run import Run
 
 
@@ -268,14 +267,13 @@ def as_object(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> 
 def in_sort(block: Block, ref: Ref, place: Expr, why: str) -> Ref:
     assert isinstance(ref.type, _pools.Object)
     name, pool = ref.type.sort, ref.type.pool
+    if is_sample(pool):
+        kind = _pools.Object(name, _pools.Sort(name))
+        return block.emit(
+            ("in sort", pool), lambda frame, at: entries(frame.run.sampled(pool), at), [ref], ref.axes, kind
+        )
     if isinstance(pool, _pools.Sort):
         return ref
-    if isinstance(pool, _pools.Sample):
-        kind = _pools.Object(name, _pools.Sort(name))
-        drawn = pool
-        return block.emit(
-            ("in sort", pool), lambda frame, at: entries(frame.run.sampled(drawn), at), [ref], ref.axes, kind
-        )
     raise KnowledgeError(
         f"{place}: {why} needs objects by their index, but {_what(ref)} comes with features only; pass the objects as "
         f"{name}=tensor, and indices into them instead of features"
