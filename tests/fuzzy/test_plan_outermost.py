@@ -11,6 +11,7 @@ from tests.logic.generated import Maker, make_case
 from tests.logic.naive import evaluate, instances
 from torch import Tensor
 
+import doxa
 from doxa import fuzzy as fz
 from doxa.errors import ConfigError, KnowledgeError
 from doxa.logic import (
@@ -358,3 +359,30 @@ def test_crisp_inputs_have_classical_truth(name: str) -> None:
             assert abs(truth.item() - want) < close, (seed, str(formula), truth)
         seen.add(want)
     assert seen == {True, False}
+
+
+@pytest.mark.parametrize("keep", ["x", "y"])
+def test_value_and_guard_are_of_one_draw(keep: str) -> None:
+    """b is never 1, so that an instance is 1 exactly where the guard leaves it out; separate draws would disagree."""
+    kb = parse("""
+        sort P; pred near(P, P); pred b(P)
+        [one] forall x: P sample 7 where near(x, x). b(x)
+        [two] forall x: P sample 6. forall y: P sample 5 where near(x, y). b(x) | b(y)
+    """)
+    generator = torch.Generator().manual_seed(3)
+    near = torch.rand(40, 40, generator=generator) < 0.2
+    seen = Interpretation(kb, near=near, b=probs(torch.full((40,), 0.3)))
+    for name in ("one", "two") if keep == "x" else ("two",):
+        plan = fz.FuzzyPlan(kb[name], seen, "product", keep=keep)
+        for _ in range(20):
+            value, guard = plan.value_and_guard(generator=generator, P=40)
+            assert guard is not None and torch.equal(value < 1, guard)
+
+
+def test_a_guard_of_sampled_rows_counts_what_was_drawn() -> None:
+    kb = parse("sort P; pred b(P); [rule] forall q in rows sample 6 where q.used. b(q.one)")
+    model = doxa.Model(kb, b=probs(torch.full((30,), 0.3)))
+    rows = {"used": torch.arange(30) % 3 == 0, "one": torch.arange(30)}
+    semantics, generator = doxa.Fuzzy("product"), torch.Generator().manual_seed(0)
+    losses = [model.loss(P=30, rows=rows, semantics=semantics, generator=generator).item() for _ in range(20)]
+    assert all(loss == 0 or loss == pytest.approx(0.7) for loss in losses) and max(losses) > 0

@@ -10,6 +10,7 @@ formula that does not begin with ∀ is one instance, with value log e(φ). A �
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, overload
 
 import torch
@@ -20,7 +21,7 @@ from doxa.fuzzy._logic import Logic, logic
 from doxa.fuzzy.quantifiers._aggregators import Aggregator
 from doxa.logic import And, Axiom, Expr, Interpretation, KnowledgeBase, Quantifier, Truth
 from doxa.logic.syntax._binders import Group
-from doxa.logic.tensor._plan import TensorPlan
+from doxa.logic.tensor._plan import TensorPlan, formulas_of
 from doxa.logic.tensor._plan import outermost as outermost_forall
 
 STACK = 8
@@ -113,7 +114,6 @@ class FuzzyPlan:
             checkpoint=checkpoint,
         )
         self.names = tuple([name for name, _ in self.plan.formulas])
-        self._guard: TensorPlan | None = None
 
     def algebra(self) -> FuzzyAlgebra:
         """How formulas are evaluated."""
@@ -145,12 +145,28 @@ class FuzzyPlan:
         >>> plan(), plan.guard()
         (tensor([1.0000, 1.0000, 0.9000, 0.2000]), tensor([False, False,  True,  True]))
         """
-        if self._guard is None:
-            formula = _guard_formula(self.plan.formulas[0][1], self.plan.keep, alone=self.outermost is not None)
-            if formula is None:
-                return None
-            self._guard = TensorPlan(formula, self.plan.interpretation, keep=self.plan.keep, chunk=self.plan.chunk)
-        return self._guard(generator=generator, **data)
+        return None if self._guards is None else self._guards(generator=generator, **data)
+
+    def value_and_guard(self, *, generator: torch.Generator | None = None, **data: Any) -> tuple[Tensor, Tensor | None]:
+        """The value and :meth:`guard`, of the same data and the same random batches of ``sample``.
+
+        >>> from doxa.logic import parse, probs
+        >>> kb = parse("sort P; pred a(P); pred b(P); [rule] forall x: P sample 1 where a(x). b(x)")
+        >>> seen = Interpretation(kb, a=torch.tensor([True, False]), b=probs(torch.tensor([0.3, 0.3])))
+        >>> value, drawn = FuzzyPlan(kb["rule"], seen, "product", keep="x").value_and_guard(P=2)
+        >>> bool((value < 1) == drawn)
+        True
+        """
+        batch, samples = self.plan.interpretation.read(data, self.plan.rows), dict[Any, Tensor]()
+        value = self.plan.run(batch, generator, samples=samples)
+        return value, None if self._guards is None else self._guards.run(batch, generator, samples=samples)
+
+    @cached_property
+    def _guards(self) -> TensorPlan | None:
+        formula = _guard_formula(self.plan.formulas[0][1], self.plan.keep, alone=self.outermost is not None)
+        if formula is None:
+            return None
+        return TensorPlan(formula, self.plan.interpretation, keep=self.plan.keep, chunk=self.plan.chunk)
 
     def explain(self, *, generator: torch.Generator | None = None, **data: Any) -> str:
         """Run on data, and say what was computed.
@@ -194,7 +210,13 @@ def valuation(
     >>> found.total, found.by_name()
     (tensor(0.7200), {'soaked': tensor(0.3700), 'dry': tensor(0.7000)})
     """
-    values = _plan(what, interpretation, as_logic(logic), chunk, keep)(generator=generator, **data)
+    chosen = as_logic(logic)
+    formulas = what if isinstance(what, Expr) else tuple(formulas_of(what))
+    key = (FuzzyPlan, type(what), formulas, chosen, chunk, keep if isinstance(keep, str) else tuple(keep))
+    plan: FuzzyPlan = interpretation.plans.find(
+        key, lambda: FuzzyPlan(what, interpretation, chosen, chunk=chunk, keep=keep)
+    )
+    values = plan(generator=generator, **data)
     if not isinstance(what, KnowledgeBase):
         return values
     weights = torch.tensor([a.weight for a in what.axioms], dtype=values.dtype, device=values.device)
@@ -204,24 +226,6 @@ def valuation(
 def as_logic(chosen: Logic | str) -> Logic:
     """A logic, or the one of that name."""
     return logic(chosen) if isinstance(chosen, str) else chosen
-
-
-def _plan(
-    what: Expr | Axiom | KnowledgeBase,
-    interpretation: Interpretation,
-    logic: Logic,
-    chunk: int,
-    keep: str | Sequence[str],
-) -> FuzzyPlan:
-    if isinstance(what, KnowledgeBase):
-        formulas: Any = tuple([(a.name, a.formula) for a in what.axioms])
-    else:
-        formulas = (what.name, what.formula) if isinstance(what, Axiom) else what
-    key = ("fuzzy", formulas, logic, chunk, keep if isinstance(keep, str) else tuple(keep))
-    plan: FuzzyPlan = interpretation.plans.find(
-        key, lambda: FuzzyPlan(what, interpretation, logic, chunk=chunk, keep=keep)
-    )
-    return plan
 
 
 def _guard_formula(formula: Expr, keep: tuple[str, ...], *, alone: bool) -> Expr | None:

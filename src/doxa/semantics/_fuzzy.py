@@ -14,7 +14,6 @@ from doxa.errors import DoxaError
 from doxa.fuzzy import FuzzyPlan, GeneralizedMeanError, Logic, LogProduct
 from doxa.fuzzy import logic as logic_by_name
 from doxa.logic import Axiom, Field, Interpretation, postorder
-from doxa.logic.syntax._binders import leading_foralls
 from doxa.problem._logspace import is_traced
 from doxa.semantics._classical import outermost
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
@@ -79,26 +78,22 @@ class _Compiled(Compiled):
         self.plan = FuzzyPlan(formulas, interpretation, logic, chunk=chunk)
         self.mean_plan = FuzzyPlan(formulas, interpretation, logic, outermost=mean, chunk=chunk)
         self.row_plans = [FuzzyPlan(a, interpretation, logic, keep=outermost(a), chunk=chunk) for a in axioms]
-        self.guarded = [any(q.guard is not None for q in leading_foralls(a.formula)) for a in axioms]
         self.of_rows = [any(isinstance(node, Field) for node in postorder(a.formula)) for a in axioms]
 
     def losses(self, data: Data, generator: Generator, reduction: Reduction) -> list[Tensor]:
         if self.how.quantifier == "logic":
             require_mean(reduction)
-            return list(self._losses(self.plan, generator, data).unbind())
+            return list(self._losses(self.plan, self.plan(generator=generator, **data)).unbind())
         if reduction == "mean" and not any(self.of_rows):
-            return list(self._losses(self.mean_plan, generator, data).unbind())
+            return list(self._losses(self.mean_plan, self.mean_plan(generator=generator, **data)).unbind())
         found = []
-        for axiom, plan, guarded in zip(self.axioms, self.row_plans, self.guarded, strict=True):
-            each = self._losses(plan, generator, data)
-            passes = plan.guard(generator=generator, **data) if guarded else None
-            shape = tuple(each.shape)
-            each = self._possible(axiom, each.reshape(-1), data)
-            found.append(reduced(each, None if passes is None else passes.reshape(-1), shape, reduction))
+        for axiom, plan in zip(self.axioms, self.row_plans, strict=True):
+            values, passes = plan.value_and_guard(generator=generator, **data)
+            each = self._possible(axiom, self._losses(plan, values).reshape(-1), data)
+            found.append(reduced(each, None if passes is None else passes.reshape(-1), tuple(values.shape), reduction))
         return found
 
-    def _losses(self, plan: FuzzyPlan, generator: Generator, data: Data) -> Tensor:
-        values = plan(generator=generator, **data)
+    def _losses(self, plan: FuzzyPlan, values: Tensor) -> Tensor:
         if plan.is_log:
             return -values
         if not self.is_log:

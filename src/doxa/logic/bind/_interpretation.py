@@ -93,8 +93,8 @@ class Interpretation(nn.Module):
             elif name in facts:
                 raise BindingError(
                     f"{name} has facts, but nothing says whether the rest is true or false. Bind it, as in "
-                    f"Interpretation(kb, {name}=...), or, if what no fact says is false, declare it closed: closed pred "
-                    f"{signature_text(predicate)}"
+                    f"Interpretation(kb, {name}=...), or, if what no fact says is false, declare it closed: "
+                    f"closed pred {signature_text(predicate)}"
                 )
 
     def _position(self, name: str) -> int | None:
