@@ -50,6 +50,9 @@ class Rows:
     name: str
     sample: tuple[int, int] | None = None
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # asked for at every look into a table, and quicker than that of all fields
+
 
 @dataclass(frozen=True)
 class Column:
@@ -58,6 +61,9 @@ class Column:
     rows: Rows
     field: str
     level: int
+
+    def __hash__(self) -> int:
+        return hash(self.field)
 
     def __str__(self) -> str:
         return f"{self.rows.name}.{self.field}"

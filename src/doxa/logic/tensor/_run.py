@@ -157,8 +157,8 @@ class Run(RunData):
         """What a network says of a pool; it runs on all other pools that the plan will ask it for as well."""
         same = self.batch.identity(meaning)
         asked = self.needs.unary.get(same, {})
-        if (same, pool) in self._cache:
-            ready: Tensor = self._cache[same, pool]
+        ready: Tensor | None = self._cache.get((same, pool))
+        if ready is not None:
             return ready
         if is_sample(pool) and _pools.Sort(pool.sort) in asked:
             everything = self._unary(meaning, _pools.Sort(pool.sort))
@@ -166,7 +166,9 @@ class Run(RunData):
         first = self._input(meaning, pool)
         group = {pool: first}
         for other in asked:
-            if (same, other) not in self._cache and not isinstance(other, _pools.Function) and not is_sample(other):
+            if other is pool or isinstance(other, _pools.Function) or is_sample(other):
+                continue
+            if (same, other) not in self._cache:
                 features = self._input(meaning, other)
                 if asked[other] == asked.get(pool):
                     check_alike(asked[other], _pools.text(pool), first, _pools.text(other), features)
@@ -176,7 +178,7 @@ class Run(RunData):
         output = self._call(meaning, [together], [*group])
         if not isinstance(output, Tensor) or output.ndim == 0 or len(output) != len(together):
             return self._checked(meaning, output, [len(together)])  # which complains
-        parts = torch.split(output, [len(t) for t in group.values()])
+        parts = [output] if len(group) == 1 else torch.split(output, [len(t) for t in group.values()])
         self._cache |= {(same, other): part for other, part in zip(group, parts, strict=True)}
         return parts[0]
 

@@ -104,10 +104,10 @@ class RunData:
 
     def keep(self, key: Any, make: Callable[[], T]) -> T:
         """A value made once per run."""
-        if key not in self._cache:
+        found: T | None = self._cache.get(key)
+        if found is None:
             with self.kept_for_backward():
-                self._cache[key] = make()
-        found: T = self._cache[key]
+                found = self._cache[key] = make()
         return found
 
     def find_list(self, key: Any, inputs: tuple[Any, ...]) -> Any:
