@@ -1,15 +1,8 @@
-r"""A fuzzy logic as an algebra of truth values, which grounding evaluates formulas with (Chapter 3, Def. val).
+r"""A fuzzy logic as an algebra of truth values (Chapter 3, Def. val). Some quantifiers are sums of products.
 
-Some quantifiers are sums of products, which are contracted (see :mod:`doxa.logic.tensor._contract`). With the product
-t-norm, the probabilistic sum, the standard negation and Reichenbach's implication, truths and falsities
-:math:`\bar e = 1 - e` are products:
+With the product t-norm, its dual, standard negation and Reichenbach's implication, truths and falsities are products:
 
-.. math::
-    e(φ ∧ ψ) = e(φ)\, e(ψ), \quad \bar e(φ ∨ ψ) = \bar e(φ)\, \bar e(ψ), \quad
-    \bar e(φ → ψ) = e(φ)\, \bar e(ψ), \quad e(¬φ) = \bar e(φ).
-
-A generalised mean (error) adds up p-th powers of truths (falsities), and the power of a product is the product of the
-powers. So a quantifier over a formula of this kind is a contraction of the tensors of its parts.
+.. math:: e(φ ∧ ψ) = e(φ)\, e(ψ), \quad \bar e(φ ∨ ψ) = \bar e(φ)\, \bar e(ψ), \quad \bar e(φ → ψ) = e(φ)\, \bar e(ψ).
 """
 
 from __future__ import annotations
@@ -153,13 +146,13 @@ class FuzzyAlgebra:
     def factors(self, node: Expr, truth: bool) -> list[tuple[Expr, bool]] | None:
         return factors(self.logic, node, truth)
 
+    def draw(self) -> Accumulator:
+        return self.quantifier("exists", None)
+
     def powers(self, kind: str, count: int | None) -> PowerSum | None:
         if not self.rewrite or count is not None:
             return None
         return power_sum(self._aggregator(kind))
-
-    def draw(self) -> Accumulator:
-        return self.quantifier("exists", None)
 
 
 def _fold_of(aggregator: Aggregator, takes_log: bool, is_log: bool) -> Accumulator:

@@ -1,11 +1,4 @@
-r"""The valuation of formulas and knowledge bases (Chapter 3, Def. val), compiled once and run on batch after batch.
-
-A formula, an interpretation and a logic make a :class:`FuzzyPlan`: grounding turns quantifiers into tensor axes, runs
-each network once, shares what formulas share, and stacks formulas that differ only in constants.
-
-Where a logic's ∀ gives logarithms (the log-product), the value of every formula is a logarithm (``plan.is_log``): a
-formula that does not begin with ∀ is one instance, with value log e(φ). A ∀ inside a formula gives exp of its log.
-"""
+"""The valuation of formulas and knowledge bases (Chapter 3, Def. val), compiled once and run on batch after batch."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
 r"""Aggregators: what ∀ and ∃ compute (Chapter 2, "Aggregation operators"; Chapter 3, "Aggregation").
 
-Any t-norm aggregates as ∀ and any t-conorm as ∃ (:class:`TNormAggregator`, :class:`TConormAggregator`): minimum,
-maximum, product, probabilistic sum, Łukasiewicz, bounded sum, Yager, nilpotent. Beside them stand the aggregators that
-are no t-norm: the log-product, the log of the probabilistic sum, the unbounded Yager sums, and the generalised means.
-
-Every aggregator is called as ``A(x, dim, mask, weight)``. Over nothing, ∀ is 1 and ∃ is 0 (in log space: 0, and log ε).
+Each is called as ``A(x, dim, mask, weight)``. Over nothing, ∀ is 1 and ∃ is 0 (in log space: 0, and log ε).
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-r"""Quantifiers in pieces: each aggregator as a fold over states (see :class:`doxa.logic.Accumulator`).
+"""Quantifiers in pieces: each aggregator as a fold over states, joined tile by tile or by segments.
 
-A grounded quantifier is cut into tiles, and behind a guard its instances lie in lists, folded by segments. So an
-aggregator is split into the state of one instance, an associative way to join states, and a last step:
-
-* t-norms and t-conorms: the state is the truth value itself, by associativity;
-* generalised means and Yager sums: :math:`\sum_i z_i^p`, or for p > 2, where powers underflow, :math:`‖z‖_p`;
-* log-product and its like: a sum of logarithms; log-mean-exp: a log-sum-exp;
-* counting: the distribution of the number of true instances;
-* anything else: all values side by side, so that any :class:`~doxa.fuzzy.Aggregator` works.
+Means and Yager sums add up powers, or for p > 2, where these underflow, take p-norms; what cannot be done in pieces
+keeps all values side by side.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """What people bind to symbols: networks, tensors, tables, Python functions, trainable constants.
 
-A network says what it returns: ``logits(module)``, ``probs(module)``, ``log_probs(module)``, or ``values(module)`` when
-it computes numbers or features and no truth. Of its arguments, those of open sorts and numbers are inputs, one object
-per entry of the first axis; those of finite sorts are axes of the output, so ``is(Image, Digit)`` is one network from
-images to vectors. The value of a neural function is the last axis. A bare Python function takes every argument as
-input.
+A network takes arguments of open sorts and numbers as inputs; those of finite sorts are axes of what it returns.
 """
 
 from __future__ import annotations

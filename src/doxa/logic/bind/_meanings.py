@@ -1,10 +1,4 @@
-"""The meaning of one symbol inside an interpretation: a module that holds what was bound, checked against the symbol.
-
-* :class:`Network`: computes a table over objects (or over the tuples that occur).
-* :class:`Table`: a tensor with one axis per argument; networks and Python functions become one when they are run.
-* :class:`Named`: tuples by name, resolved when the objects are known.
-* :class:`Fixed`: a constant.
-"""
+"""The meaning of one symbol: a module that holds what was bound, checked against the symbol."""
 
 from __future__ import annotations
 

@@ -1,15 +1,6 @@
-"""Truth values as the grounding machine sees them: an algebra of tensors.
+"""Algebras: what truth values are, what connectives do, and how a quantifier folds an axis.
 
-Grounding turns a formula into tensor axes and never asks what a truth value is. An :class:`Algebra` says that: how the
-output of a network becomes a truth value, what the connectives do, and how a quantifier folds an axis. Classical truth
-is the algebra of Boolean tensors; a fuzzy logic is one of numbers in [0, 1].
-
-A quantifier is a fold that can be done in pieces, since frames are cut into chunks and guards leave lists of instances.
-An :class:`Accumulator` lifts truth values to states, folds states over axes or by segments, merges states, and turns
-the final state into a truth value, given how many instances there were. The mean p-error of Chapter 3 ("Aggregation
-operators"), for example, is
-
-    forall x: 1 - (1/n sum_x (1 - phi(x))^p)^(1/p):   lift (1 - v)^p,   fold by +,   finish 1 - (s/n)^(1/p).
+A fold can be done in pieces. The mean p-error 1 - (1/n sum (1 - v)^p)^(1/p) lifts (1 - v)^p, folds by +, finishes.
 """
 
 from __future__ import annotations
@@ -143,8 +134,7 @@ class Algebra(Protocol):
 
     def draw(self) -> Accumulator:
         """Folds and_([p(d), phi(d)]) over the values d of statements, when these are ``axis``."""
-
-    # Some formulas may be products of their parts, and some quantifiers sums of powers.
+        return self.quantifier("exists", None)
 
     def factors(self, node: Expr, truth: bool) -> list[tuple[Expr, bool]] | None:
         """The formulas whose truth (True) or falsity (False) multiply to the truth or falsity of this one, or None."""
@@ -153,9 +143,6 @@ class Algebra(Protocol):
     def powers(self, kind: str, count: int | None) -> Powers | None:
         """A quantifier as a sum of powers, or None."""
         return None
-
-    # The quantifiers that a formula begins with may be folded in another way than those inside it. There values may be
-    # logarithms, although connectives work on truth values.
 
     @property
     def connectives_are_log(self) -> bool:
@@ -312,9 +299,6 @@ class Classical(Algebra):
             return _ALL if kind == "forall" else _ANY
         compared = {"exactly": operator.eq, "at most": operator.le, "at least": operator.ge}[kind]
         return Monoid("sum", finish=lambda found, n: compared(found, count))
-
-    def draw(self) -> Accumulator:
-        return _ANY
 
 
 _ALL, _ANY = Monoid("all"), Monoid("any")

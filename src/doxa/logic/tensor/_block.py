@@ -1,8 +1,6 @@
-"""Blocks: straight-line programs over a frame of axes.
+"""Blocks: straight-line programs that evaluate one quantifier, or a whole formula, over a frame of axes.
 
-A block evaluates one quantifier (or a whole formula) over its frame: the axes of the values it takes from outside, its
-own axes (one per variable), and lists that guards and ragged domains make of them. Equal operations on equal values are
-one step; what the tiles of a frame have in common is computed once.
+Equal operations on equal values are one step; what the tiles of a frame have in common is computed once.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ class Reducer:
     spreads = False
     """Are values spread along axes that they do not mention?"""
     cuts = False
-    """Does it cut the frame into tiles by itself (:meth:`tiles`)?"""
+    """Does it cut the frame into tiles by itself?"""
 
     def tiles(self, block: Block, sizes: dict[Axis, int], chunk: int) -> list[dict[Own, slice]] | None:
         """Tiles in which no tensor has more than ``chunk`` elements, where that is possible; None for a single one."""
@@ -90,7 +88,6 @@ class Reducer:
         raise NotImplementedError
 
     def finish(self, frame: Frame, total: Any) -> Any:
-        """The result."""
         return total
 
     def note(self, sizes: dict[Axis, int]) -> str:

@@ -1,20 +1,16 @@
-"""From a formula to blocks: scopes, quantifiers, statements and connectives.
+"""From a formula to blocks. Nodes are visited bottom up; a binder opens a block, consecutive quantifiers share one.
 
-Nodes are visited bottom up within one scope; a binder opens a block (or, for a statement whose value is certain, just a
-scope). Consecutive quantifiers of one kind are one block. A quantifier that does not need the innermost variables is
-evaluated in the block where the variables that it does need are bound, once.
+A quantifier that does not need the innermost variables is evaluated once, where those it does need are bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, Literal, TypeVar, cast
 
 import torch
 
 from doxa.errors import KnowledgeError
-from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import is_draw
 from doxa.logic.syntax import _tree
 from doxa.logic.syntax._binders import Count, Let, Quantifier
@@ -40,12 +36,6 @@ LARGEST_BLOCK = 16
 
 class Compiler(Names):
     """Compiles formulas for one interpretation and one schema of data; ``needs`` collects what they will ask for."""
-
-    def __init__(self, batch: Batch, formulas: Sequence[Expr], *, stack: int) -> None:
-        super().__init__(batch, formulas, stack=stack)
-        self._written: dict[Expr, Expr] = {}
-
-    # -- nodes ------------------------------------------------------------------------------------------------------
 
     def compile(self, root: Expr, scope: Scope, algebra: Algebra) -> Task:
         done: dict[int, Ref] = {}
@@ -196,7 +186,7 @@ class Compiler(Names):
 
     def home(self, node: Expr, scope: Scope) -> Scope:
         """The innermost scope that binds something the node needs; the node may only move if it cannot fail there."""
-        if not self.trees.total(node):
+        if not self.trees.look(node).total:
             return scope
         names = self.trees.names(node)
         at = scope
@@ -327,7 +317,7 @@ class Compiler(Names):
         while block is not None:
             guards += block.guards
             block = block.parent
-        if not guards or self.trees.total(node.body):
+        if not guards or self.trees.look(node.body).total:
             return None
         drawn = {*node.names, *[name.name for name in calls.values()]}
         divisors = [n.children[1] for n in postorder(node.body) if isinstance(n, _tree.Arith) and n.op in ("//", "mod")]

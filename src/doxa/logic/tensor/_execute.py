@@ -1,11 +1,6 @@
-"""Running blocks: in one go, or in tiles and pieces when a frame has more elements than the chunk allows.
+"""Running blocks: in one go, or in tiles and pieces that the backward pass runs again, so that the chunk bounds memory.
 
-A block runs in tiles along its own axes and merges what they give; an outer axis that is still too long is cut into
-pieces whose results are put side by side. Tiles and pieces keep nothing for the backward pass, which runs each again,
-so that memory is bounded by the chunk there too.
-
-Blocks nest as deep as formulas do, so nothing here recurses: a block is a generator that yields the generators of the
-blocks inside it, and :func:`drive` keeps the stack.
+Nothing here recurses: a block is a generator that yields those of the blocks inside it, and :func:`drive` runs them.
 """
 
 from __future__ import annotations

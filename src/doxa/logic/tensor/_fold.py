@@ -1,11 +1,6 @@
-"""Folding the frames of quantifiers: all instances at once, or as a contraction.
+"""Folding the frames of quantifiers: all instances at once, or as a contraction, without a frame of all of them.
 
-A sum of products needs no frame of all instances. Where a quantifier adds up powers of truth values (``Powers`` in
-``_algebra``), and the value of an instance is a product of factors that do not all mention all variables, the sum is
-done factor by factor. The transitive rule in product logic with the mean p-error, for example, takes one matrix product
-instead of n³ instances:
-
-    sum_{x,y,z} (Q(x,z) R(z,y) (1 - P(x,y)))^p  =  sum_{x,y} (1 - P(x,y))^p (Q^p R^p)(x,y).
+For example, sum_{x,y,z} (Q(x,z) R(z,y) (1 - P(x,y)))^p = sum_{x,y} (1 - P(x,y))^p (Q^p R^p)(x,y), a matrix product.
 """
 
 from __future__ import annotations

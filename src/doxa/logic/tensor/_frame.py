@@ -1,9 +1,6 @@
 """The frame of a block: its variables along axes, inside the structures of rows, and behind guards.
 
-A guard keeps some places of the frame's axes. Those axes are replaced by one *list* axis with a vector of positions for
-each of them; every value over them is gathered along it. A ragged domain (``x in s.objects``) does the same: one entry
-per object of each structure. The quantifier then folds the list, and if an axis from outside went into it, the list is
-folded by segments back onto that axis.
+A guard replaces axes by one *list* axis with their positions; a ragged domain (``x in s.objects``) does the same.
 """
 
 from __future__ import annotations
@@ -47,6 +44,7 @@ class Names(ABC):
         self.stack = stack
         self._orders = count()
         self.numbers = count()
+        self._written: dict[Expr, Expr] = {}
 
     def axis(self, label: str) -> Axis:
         return Axis(label, next(self._orders))

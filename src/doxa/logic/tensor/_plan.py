@@ -1,7 +1,4 @@
-"""Plans: formulas compiled for an interpretation, an algebra and a schema of data, to be run on batch after batch.
-
-:func:`truth` is what they are for without an algebra of one's own: classical truth.
-"""
+"""Plans: formulas compiled for an interpretation, an algebra and a schema of data, to be run on batch after batch."""
 
 from __future__ import annotations
 

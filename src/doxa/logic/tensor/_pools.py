@@ -1,8 +1,6 @@
-"""The static side of grounding: axes, pools of objects, and what is known of a value before anything runs.
+"""Axes, pools of objects, and what is known of a value before anything runs.
 
-A value inside a plan has *axes*, one tensor dimension each, in the order in which they were introduced. It is a truth
-value, a number, or a position in a *pool*: of the values of a finite sort, or of objects. The pool says where features
-come from, so a network runs once on the pool and everything else is indexing.
+A value has axes, one dimension each, and is a truth value, a number, or a position in a pool of objects or of values.
 """
 
 from __future__ import annotations

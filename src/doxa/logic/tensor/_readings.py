@@ -1,9 +1,4 @@
-"""What symbols say about objects, before it is read as truth: the raw output of networks, tensors, tables, functions.
-
-Probabilistic reasoning needs whole distributions of neural functions, where grounding needs only truth values. A
-reading has an axis over the objects that were asked for, then one for each argument of a finite sort, in order, and
-for a neural function one over its values.
-"""
+"""What symbols say about objects, before it is read as truth: the raw output of networks, tensors and tables."""
 
 from __future__ import annotations
 

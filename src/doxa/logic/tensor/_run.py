@@ -1,9 +1,6 @@
-"""Symbols as tables: networks run once per pool, Python functions and named tuples become tensors, all kept per batch.
+"""Symbols as tables, kept per batch: one axis per argument over its pool, and for a neural function one over values.
 
-A table has one axis per argument of the symbol, in order, over the pool of objects that argument comes from; the
-distribution of a neural function has one more, over its values. A network with one input runs once per batch, on all
-the pools that the plan will ask for put together. One with two inputs runs on all pairs of two pools (by its method
-``pairwise(x, y)``, if it has one) when a formula needs all of them, and otherwise only on the pairs that occur.
+A network with one input runs once, on all pools together; one with two on all pairs, or only on those that occur.
 """
 
 from __future__ import annotations

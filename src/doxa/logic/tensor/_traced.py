@@ -1,9 +1,6 @@
-"""Formulas as one compiled function of their tables.
+"""Formulas as one function of their tables, recorded on tensors without content and given to ``torch.compile``.
 
-Networks run as usual and give tables. What formulas make of the tables is a straight line of tensor operations once the
-number of objects is known: it is recorded on tensors without content, operation by operation, and given to
-``torch.compile``, which fuses connectives with quantifiers. Whatever depends on the content of data (guards, rows,
-relations listed by name) cannot be recorded, and runs as usual.
+What depends on the content of data (guards, rows, relations listed by name) cannot be recorded, and runs as usual.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What a plan needs to know of trees before it compiles them: free variables, what can fail, size, and shape.
 
-``is(x, 0) | is(x, 1) | ...``, a hundred thousand ground literals, or ten rules for ten digits have one *shape*: the
-tree with constants, numbers and propositions left out. Formulas of one shape become a pattern whose open places are
-vectors along the axis of a stack.
+Formulas of one shape (the tree without constants) become a pattern whose open places are vectors along a stack.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ LARGEST_PATTERN = 500
 
 
 class Known(NamedTuple):
-    """What is known of a node: its free variables, whether it can be evaluated anywhere, and its size."""
+    """A node's free variables, whether it can be evaluated anywhere (functions may have no value), and its size."""
 
     names: frozenset[str]
     total: bool
@@ -99,10 +97,6 @@ class Trees:
 
     def names(self, node: Expr) -> frozenset[str]:
         return self.look(node).names
-
-    def total(self, node: Expr) -> bool:
-        """Can it be evaluated anywhere? Functions, arithmetic and indices may have no value outside a guard."""
-        return self.look(node).total
 
     # -- formulas that differ only in constants ---------------------------------------------------------------------
 
