@@ -47,16 +47,8 @@ class FuzzyAlgebra:
     they are joined in the order that suits grounding; LTN's stable operators, the ∨ of log space and sigmoidal
     connectives are not, and get all arguments at once.
 
-    Some logics have quantifiers that give logarithms and connectives that work on truth values (the log-product). The
-    value of a whole formula is then a logarithm, and so is that of each quantifier it begins with; a quantifier inside
-    a formula gives exp of its logarithm, an ordinary truth value.
-
-    Args:
-        logic: the operators.
-        rewrite: contract quantifiers that are sums of products instead of spreading them out (exactly; see
-            :class:`FuzzyPlan`).
-        outermost: the aggregator of the first ``forall`` of a formula, instead of the logic's. If it gives logarithms,
-            so do all formulas; else none.
+    Where quantifiers give logarithms and connectives work on truth values (the log-product), so does a whole formula;
+    a quantifier inside it gives exp of its logarithm. Arguments are those of :class:`FuzzyPlan`.
     """
 
     logic: Logic
@@ -120,7 +112,6 @@ class FuzzyAlgebra:
 
     @property
     def is_log(self) -> bool:
-        """Is the value of a formula a logarithm?"""
         if self.outermost is not None:
             return self.outermost.is_log
         return self.logic.is_log or self.logic.forall.is_log or self.logic.exists.is_log

@@ -101,10 +101,11 @@ class Joined(Pairwise):
 
 @dataclass(frozen=True)
 class Normed(Pairwise):
-    """The p-norm of all instances, for exponents whose powers underflow."""
+    """The p-norm of all instances, or their p-mean, for exponents whose powers underflow."""
 
     p: Parameter
     eps: float | None
+    counts: bool
 
     def nothing(self, like: Tensor, shape: Sequence[int]) -> Tensor:
         return like.new_zeros(shape)
@@ -114,6 +115,10 @@ class Normed(Pairwise):
 
     def join(self, a: Tensor, b: Tensor) -> Tensor:
         return norm_pair(a, b, self.p, self.eps)
+
+    def finish(self, state: State, count: Count) -> Tensor:
+        (x,) = state
+        return x / at_least_one(count, x) ** (1 / current(self.p)) if self.counts else x
 
 
 @dataclass(frozen=True)
@@ -268,7 +273,6 @@ class Wrapped:
 
 
 def quantifier_fold(aggregator: aggregators.Aggregator) -> Accumulator:
-    """An aggregator as a fold."""
     match aggregator:
         case aggregators.TNormAggregator():
             return Joined(aggregator.tnorm)
@@ -303,7 +307,6 @@ def connective_fold(op: Connective) -> Accumulator:
 
 
 def at_least_one(count: Count, like: Tensor) -> float | Tensor:
-    """What a mean divides by."""
     if isinstance(count, int):
         return float(max(count, 1))
     return torch.as_tensor(count, dtype=like.dtype, device=like.device).clamp_min(1)
@@ -316,18 +319,9 @@ def _sum(logs: Callable[[Tensor], Tensor], *, mean: bool = False) -> Monoid:
 
 def _power_fold(p: Parameter, eps: float | None, *, mean: bool) -> Accumulator:
     if bounds(p)[1] > 2:
-        return _Mean(p, eps) if mean else Normed(p, eps)
+        return Normed(p, eps, mean)
 
     def finish(total: Tensor, n: Count) -> Tensor:
         return unpower(total / at_least_one(n, total) if mean else total, p, current(p), eps)
 
     return Monoid("sum", lift=lambda z: power(truth(z), p, eps), finish=finish, counts=mean)
-
-
-@dataclass(frozen=True)
-class _Mean(Normed):
-    counts = True
-
-    def finish(self, state: State, count: Count) -> Tensor:
-        (x,) = state
-        return x / at_least_one(count, x) ** (1 / current(self.p))

@@ -97,10 +97,10 @@ def table(entries: Mapping[Any, Any] | Iterable[Any]) -> Entries:
     (((0,), 1), ((1,), 0))
     """
     if isinstance(entries, Mapping):
-        pairs = [(_as_tuple(k), v) for k, v in entries.items()]
+        pairs = list(entries.items())
     else:
-        pairs = [(_as_tuple(k), True) for k in entries]
-    return Entries(tuple(pairs))
+        pairs = [(key, True) for key in entries]
+    return Entries(tuple([(key if isinstance(key, tuple) else (key,), value) for key, value in pairs]))
 
 
 def function(call: Callable[..., Any], *, per_object: bool = False) -> PythonFunction:
@@ -136,7 +136,3 @@ def _declarable(thing: Computation, word: str) -> Computation:
     if isinstance(thing, nn.Module | Tensor) or callable(thing):
         return thing
     raise BindingError(f"{word}(...) needs a network, a function or a tensor, got {thing!r} of {type(thing).__name__}")
-
-
-def _as_tuple(key: Any) -> tuple[Any, ...]:
-    return key if isinstance(key, tuple) else (key,)

@@ -53,14 +53,7 @@ def is_finite(numbers: Tensor) -> bool:
 
 
 def check_finite(name: str, thing: str, numbers: Tensor, *, distribution: bool) -> None:
-    """Refuse NaN and +inf, and a ``distribution`` of logits that are all -inf; any other -inf is a probability of 0.
-
-    Args:
-        name: of the symbol.
-        thing: what the numbers are from, for the message.
-        numbers: as bound, or as a network returned them.
-        distribution: whether the numbers along the last axis belong together.
-    """
+    """Refuse NaN and +inf, and logits of one ``distribution`` that are all -inf; other -inf are probabilities of 0."""
     if is_finite(numbers):
         return
     numbers = numbers.detach()
@@ -78,10 +71,7 @@ def check_finite(name: str, thing: str, numbers: Tensor, *, distribution: bool) 
 
 
 def check_probabilities(name: str, thing: str, numbers: Tensor, returns: Returns, *, distribution: bool) -> None:
-    """Refuse numbers that are no probabilities, or no logarithms of such; ``returns`` is what they are said to be.
-
-    With ``distribution`` they must add up to 1 along the last axis.
-    """
+    """Refuse numbers that are no probabilities or logarithms of such, or do not add up in a ``distribution``."""
     if returns not in ("prob", "log_prob") or not numbers.numel() or not has_values(numbers):
         return
     numbers = numbers.detach()

@@ -55,9 +55,7 @@ class Interpretation(nn.Module):
     def __init__(self, kb: KnowledgeBase, /, *, check_finite: Any = True, **bindings: Any) -> None:
         super().__init__()
         if not isinstance(check_finite, bool):
-            raise BindingError(
-                f"check_finite is an option, True or False, got {describe(check_finite)}; a symbol needs another name"
-            )
+            raise BindingError(f"check_finite is an option, True or False, got {describe(check_finite)}")
         self.kb = kb
         self.check_finite: bool = check_finite
         self.meanings = nn.ModuleDict()
@@ -209,25 +207,19 @@ class Batch:
         if sort not in self._universes:
             names = tuple(self.interpretation.constants_of.get(sort, ()))
             if not names:
-                raise BindingError(
-                    f"sort {sort} has no objects: pass them with the data, as in {sort}=tensor, or declare constants"
-                )
+                raise BindingError(f"sort {sort} has no objects: pass them with the data, as in {sort}=tensor")
             own = self.own_features(sort)
             features = own if own is not None and len(own) == len(names) else None
             self._universes[sort] = Objects(len(names), features, names)
         return self._universes[sort]
 
     def index_of(self, name: str) -> int:
-        """The position of a constant among the objects of its open sort."""
         sort = self.signature.constants[name].sort.name
         if sort not in self.given:
             return self.interpretation.places[name]
         fixed = self.interpretation.constant(name)
         if fixed is None or fixed.index is None:
-            raise BindingError(
-                f"{name}: the objects of {sort} come with the data, so say which one is meant: "
-                f"Interpretation(kb, {name}=index)"
-            )
+            raise BindingError(f"{name}: the objects of {sort} come with the data, so say which one: {name}=index")
         if fixed.index >= self.given[sort].size:
             raise BindingError(f"{name} is object {fixed.index} of {sort}, which has {self.given[sort].size} objects")
         return fixed.index
@@ -253,11 +245,9 @@ class Batch:
         """The features of those constants, one after the other; None without any."""
         fixed = [self.interpretation.constant(name) for name in self.own_constants(sort)]
         known = [f.tensor for f in fixed if f is not None and f.tensor is not None]
-        if len({f.shape for f in known}) > 1:
-            raise BindingError(
-                f"the constants of sort {sort} have features of different shapes: "
-                f"{', '.join(sorted({str(tuple(f.shape)) for f in known}))}"
-            )
+        shapes = {tuple(f.shape) for f in known}
+        if len(shapes) > 1:
+            raise BindingError(f"the constants of sort {sort} have features of different shapes: {sorted(shapes)}")
         return torch.stack(known) if known else None
 
     def _device(self) -> torch.device:
@@ -268,7 +258,7 @@ class Batch:
                 expected, origin = tensor.device, place
             elif tensor.device != expected:
                 raise BindingError(
-                    f"{place} is on {tensor.device}, but {origin} is on {expected}; move one of them with .to(...)"
+                    f"{place} is on {tensor.device}, but {origin} is on {expected}; move one by .to(...)"
                 )
         return expected if expected is not None else torch.device("cpu")
 
@@ -285,7 +275,6 @@ class Batch:
 
 
 def _kind(meaning: Meaning) -> tuple[Any, ...]:
-    """What a plan depends on."""
     if isinstance(meaning, Network):
         return (Network, meaning.returns, meaning.exclusive, meaning.bare, meaning.per_object)
     return (type(meaning), meaning.returns, not isinstance(meaning, Named) and meaning.exclusive)
@@ -345,10 +334,7 @@ def _facts_table(facts: Sequence[Fact]) -> Entries:
 def _check_facts(
     predicate: Predicate, meaning: Meaning, facts: Sequence[Fact], position: Callable[[str], int | None]
 ) -> None:
-    """Refuse a binding that contradicts a fact, and a binding of a closed predicate that says anything else.
-
-    ``position`` is that of a constant among the objects of its open sort, if that is known.
-    """
+    """Refuse a binding that contradicts a fact, or one of a closed predicate that says anything else."""
     truth, true = _crisp(predicate, meaning, position)
     said = [truth(fact.args) for fact in facts]
     for fact, value in zip(facts, said, strict=True):

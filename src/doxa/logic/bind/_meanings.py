@@ -72,10 +72,8 @@ class Network(nn.Module):
             output = output.squeeze(-1)
         elif shape is None or (shape[: len(wanted)] if features else shape) != wanted:
             came = f"a {type(output).__name__}" if shape is None else f"shape {shape}"
-            raise BindingError(
-                f"{symbol.name}: for {signature_text(symbol)} the network should return a tensor of shape {wanted} "
-                f"here, got {came}"
-            )
+            said = f"{symbol.name}: for {signature_text(symbol)} the network should return a tensor of shape"
+            raise BindingError(f"{said} {wanted} here, got {came}")
         assert isinstance(output, Tensor)
         if self.returns == "bool" and output.dtype != torch.bool:
             raise BindingError(
@@ -84,11 +82,9 @@ class Network(nn.Module):
             )
         whole = result is not None and result != REAL and (self.bare or result == INT) and self.returns == "value"
         if result is not None and whole and (output.is_floating_point() or output.dtype == torch.bool):
-            remedy = ", or declare it with -> Real" if result == INT else ""
-            raise BindingError(
-                f"{symbol.name} yields {result.name}, but what it is bound to returned {dtype_of(output)}; return "
-                f"whole numbers{remedy}"
-            )
+            came, remedy = dtype_of(output), ", or declare it with -> Real" if result == INT else ""
+            said = f"{symbol.name} yields {result.name}, but what it is bound to returned {came}"
+            raise BindingError(f"{said}; return whole numbers{remedy}")
         if contents and self.returns in ("prob", "log_prob"):
             thing = "what the network returned"
             _checks.check_probabilities(symbol.name, thing, output, self.returns, distribution=is_exclusive(self))
@@ -171,7 +167,6 @@ def is_exclusive(meaning: Meaning) -> bool:
 
 
 def check_table(meaning: Meaning) -> None:
-    """Refuse a tensor with numbers that are not finite."""
     if isinstance(meaning, Table):
         _checks.check_finite(meaning.symbol.name, "the tensor", meaning.tensor, distribution=is_exclusive(meaning))
 
@@ -259,7 +254,6 @@ def position(sort: Sort, value: Any, place: str, known: dict[Any, int] | None = 
 
 
 def positions(sort: Sort) -> dict[Any, int]:
-    """Where each value of a finite sort stands; nothing for other sorts."""
     return {value: i for i, value in enumerate(sort.values or ())}
 
 
@@ -269,15 +263,11 @@ def _check_returns(symbol: Symbol, value: Declared) -> None:
         if value.returns == "value":
             raise BindingError(f"{name} is a predicate: it needs logits(...), probs(...) or log_probs(...), not values")
         if value.exclusive and not any(s.values is not None for s in symbol.sorts):
-            raise BindingError(
-                f"{name}: exclusive needs an argument of a finite sort, whose values exclude one another"
-            )
+            raise BindingError(f"{name}: exclusive needs an argument of a finite sort, whose values are exclusive")
         return
     if symbol.result.values is None and value.returns != "value":
-        raise BindingError(
-            f"{name} has values in {symbol.result.name}, which is not finite, so it has no distribution; "
-            f"bind {name}=values(...)"
-        )
+        what = f"{name} has values in {symbol.result.name}, which is not finite"
+        raise BindingError(f"{what}, so it has no distribution; bind {name}=values(...)")
     if symbol.result.values is not None and value.returns == "value":
         raise BindingError(
             f"{name} has values in the finite sort {symbol.result.name}: bind logits(...), probs(...) or "
@@ -290,7 +280,7 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
     for sort in symbol.sorts:
         if sort in (INT, REAL):
             raise BindingError(
-                f"{name} has an argument of sort {sort.name}, which no axis can range over; bind a table or a function"
+                f"{name} has an argument of sort {sort.name}, which no axis can range over; bind a table"
             )
     axes = list(symbol.sorts)
     drawn = isinstance(symbol, Function) and returns != "value"
@@ -325,7 +315,6 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
 
 
 def _value_table(symbol: Function, tensor: Tensor) -> Tensor:
-    """The values of a function as positions in their sort, or as numbers."""
     name, sort = symbol.name, symbol.result
     real = tensor.dtype.is_floating_point
     if tensor.dtype == torch.bool or (real and sort != REAL):
@@ -338,15 +327,10 @@ def _value_table(symbol: Function, tensor: Tensor) -> Tensor:
     wrong = (positions < 0) | (positions >= len(sort.values))
     if _checks.has_values(wrong) and bool(wrong.any()):
         first = tensor.reshape(-1)[wrong.reshape(-1).long().argmax()].item()
-        raise BindingError(f"{name}: the tensor holds {first}, which is no value of {sort.name}; {_values(sort)}")
+        low, high = low_of(sort), low_of(sort) + len(sort.values) - 1
+        known = f"it has {low}..{high}" if isinstance(sort.values, range) else f"give positions 0..{high}"
+        raise BindingError(f"{name}: the tensor holds {first}, which is no value of {sort.name}; {known}")
     return positions
-
-
-def _values(sort: Sort) -> str:
-    assert sort.values is not None
-    if isinstance(sort.values, range):
-        return f"it has {sort.values[0]}..{sort.values[-1]}"
-    return f"give positions 0..{len(sort.values) - 1}"
 
 
 def _named(symbol: Symbol, entries: Entries, signature: Signature) -> Named:
@@ -355,10 +339,8 @@ def _named(symbol: Symbol, entries: Entries, signature: Signature) -> Named:
     places = [positions(sort) for sort in sorts]
     for args, value in entries.entries:
         if len(args) != len(symbol.sorts):
-            raise BindingError(
-                f"{symbol.name}: {signature_text(symbol)} takes {len(symbol.sorts)} arguments, "
-                f"but the table has the tuple {args!r}"
-            )
+            wanted = f"{signature_text(symbol)} takes {len(symbol.sorts)} arguments"
+            raise BindingError(f"{symbol.name}: {wanted}, but the table has the tuple {args!r}")
         for arg, sort, known in zip([*args, value], sorts, places, strict=False):
             _check_name(symbol.name, arg, sort, known, signature)
         if isinstance(symbol, Predicate) and not isinstance(value, bool):

@@ -48,19 +48,14 @@ class Ragged:
         self.values = values
         self.lengths = torch.as_tensor(lengths, dtype=torch.int64, device=values.device)
         if self.lengths.ndim != 1 or values.ndim < 1:
-            raise BindingError(
-                f"Ragged needs values (total, ...) and lengths (rows,), got shapes {shape_of(values)} "
-                f"and {shape_of(self.lengths)}"
-            )
+            shapes = f"{shape_of(values)} and {shape_of(self.lengths)}"
+            raise BindingError(f"Ragged needs values (total, ...) and lengths (rows,), got shapes {shapes}")
         if has_values(self.lengths):
             if bool((self.lengths < 0).any()):
                 raise BindingError(f"Ragged lengths must not be negative, got {self.lengths.min().item()}")
             total = int(self.lengths.sum())
             if total != len(values):
-                raise BindingError(
-                    f"Ragged lengths add up to {total}, but there are {len(values)} values; "
-                    "lengths holds the number of objects of each row"
-                )
+                raise BindingError(f"Ragged lengths add up to {total}, but there are {len(values)} values")
 
     @classmethod
     def cat(cls, structures: Sequence[Tensor | Ragged]) -> Ragged:
@@ -172,8 +167,6 @@ class Column:
 
 @dataclasses.dataclass
 class RowSet:
-    """Rows of data: how many, and their fields."""
-
     size: int
     columns: dict[str, Column]
 
@@ -192,10 +185,7 @@ def read_sort(sort: Sort, data: Any) -> Objects:
 def read_rows(
     name: str, data: Any, declared: Rows | None, signature: Signature, given: Mapping[str, Objects]
 ) -> RowSet:
-    """Rows from a mapping or a dataclass of tensors, checked against the declaration if there is one.
-
-    ``given`` holds the sorts whose objects come with the data; their objects go by position, not by name.
-    """
+    """Rows from a mapping or a dataclass of tensors; objects of ``given`` sorts go by position, not by name."""
     fields = _fields(name, data)
     sorts: dict[str, tuple[Sort, bool]] = {}
     if declared is not None:
@@ -214,9 +204,8 @@ def read_rows(
         column = _column(f"{name}.{field}", value, sort, many, signature, given)
         rows = len(column.values) if column.lengths is None else len(column.lengths)
         if size is not None and rows != size:
-            raise BindingError(
-                f"{name}: every field needs one entry per row, but {first!r} has {size} and {field!r} has {rows}"
-            )
+            came = f"{first!r} has {size} and {field!r} has {rows}"
+            raise BindingError(f"{name}: every field needs one entry per row, but {came}")
         size, first = rows, first or field
         columns[field] = column
         # Fields of an open sort that hold no indices hold the objects themselves.
@@ -240,10 +229,7 @@ def _fields(name: str, data: Any) -> dict[str, Any]:
         return {f.name: getattr(data, f.name) for f in dataclasses.fields(data)}
     if hasattr(data, "_asdict"):
         return dict(data._asdict())
-    raise BindingError(
-        f"{name}: wanted rows as a dict or a dataclass of tensors, such as {name}=dict(left=..., right=...), "
-        f"got {describe(data)}"
-    )
+    raise BindingError(f"{name}: wanted rows as a dict or a dataclass of tensors, got {describe(data)}")
 
 
 def _column(
@@ -261,9 +247,7 @@ def _column(
     if isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(v, str) for v in value):
         value, sort = _named(place, value, sort, signature)
         if sort.name in given:
-            raise BindingError(
-                f"{place} names constants, but the objects of {sort.name} come with the data; give their indices"
-            )
+            raise BindingError(f"{place} names constants, but the objects of {sort.name} come with the data")
     if not isinstance(value, Tensor):
         try:
             value = torch.as_tensor(value)

@@ -22,15 +22,7 @@ State = tuple[Tensor, ...]
 
 
 class Accumulator(Protocol):
-    """How a quantifier folds truth values; see :class:`Monoid` for the usual ones.
-
-    All tensors of a state have the axes of the frame (perhaps more behind them). Folding over no instances must give
-    the state of an empty quantifier.
-
-    >>> all_of = Monoid("all")
-    >>> all_of.finish(all_of.fold(all_of.lift(torch.tensor([True, False])), (0,)), 2)
-    tensor(False)
-    """
+    """How a quantifier folds truth values; the tensors of a state may have further axes behind those of the frame."""
 
     @property
     def idempotent(self) -> bool:
@@ -57,10 +49,7 @@ class Accumulator(Protocol):
 
 
 class Powers(Protocol):
-    """A quantifier whose state is a sum of powers f^p, which are powers of factors: (f g)^p = f^p g^p.
-
-    Its sum over products can then be done factor by factor, without a frame of all instances.
-    """
+    """A quantifier whose state is a sum of powers f^p, done factor by factor: (f g)^p = f^p g^p."""
 
     @property
     def of_truth(self) -> bool:
@@ -90,11 +79,7 @@ class OuterFold(NamedTuple):
 
 
 class Algebra(Protocol):
-    """Truth values, connectives and quantifiers. Tensors broadcast; lists are not empty.
-
-    >>> CLASSICAL.implies(torch.tensor([True, True]), torch.tensor([True, False]))
-    tensor([ True, False])
-    """
+    """Truth values, connectives and quantifiers. Tensors broadcast; lists are not empty."""
 
     @property
     def name(self) -> str:
@@ -109,10 +94,7 @@ class Algebra(Protocol):
         """May ``and_`` and ``or_`` of many formulas be done in groups? If not, they get all of them at once."""
 
     def atom(self, raw: Tensor, kind: Kind, dtype: torch.dtype) -> Tensor:
-        """The truth values that a network, tensor, table or comparison stands for.
-
-        What is either true or false comes as ``bool``; ``dtype`` is the floating point type of the interpretation.
-        """
+        """What a network, tensor or table says, as truth values; bools become ``dtype`` where these are numbers."""
 
     def not_(self, x: Tensor) -> Tensor: ...
 
@@ -164,16 +146,7 @@ class Algebra(Protocol):
 
 
 class Monoid:
-    """Lift each value, fold with one associative operation, finish: what most quantifiers are.
-
-    ``neutral`` is the value of no instances; only ``min`` and ``max`` need it.
-
-    >>> import torch
-    >>> mean_error = Monoid("sum", lift=lambda x: 1 - x, finish=lambda s, n: 1 - s / n, counts=True)
-    >>> truth = torch.tensor([1.0, 0.5, 0.0])
-    >>> mean_error.finish(mean_error.fold(mean_error.lift(truth), (0,)), 3)
-    tensor(0.5000)
-    """
+    """Lift, fold with one associative operation, finish. ``neutral`` is what min or max of no instances gives."""
 
     def __init__(
         self,
@@ -251,16 +224,7 @@ _MERGED: dict[str, Callable[[Any, Any], Tensor]] = {
 
 @dataclass(frozen=True)
 class Classical(Algebra):
-    """True and false: the algebra of Boolean tensors.
-
-    A network counts as saying what it thinks most likely: a predicate is true when its probability exceeds one half, a
-    neural function takes its most probable value.
-
-    >>> CLASSICAL.and_([torch.tensor([True, True]), torch.tensor([True, False])])
-    tensor([ True, False])
-    >>> CLASSICAL.atom(torch.tensor([-1.0, 2.0]), "logit", torch.float32)
-    tensor([False,  True])
-    """
+    """True and false. A network counts as saying what it thinks most likely: what exceeds one half."""
 
     name: str = "classical"
     statements: Literal["mode", "axis"] = "mode"

@@ -226,7 +226,6 @@ def _fed(run: Run, flat: Tensor, kind: Type, name: str) -> Tensor:
 
 
 def _defined(call: Call, block: Block, found: Ref, args: Sequence[Ref]) -> Ref:
-    """Raise when a function was asked for a value that it does not have."""
     kinds = [a.type for a in args]
     result = found.type
 
@@ -303,10 +302,7 @@ def _version(tensor: Tensor) -> int:
 
 
 def lookup(block: Block, table: Source | Ref, args: Sequence[Ref], algebra: Algebra, kind: Type) -> Ref:
-    """The entries of a table at the positions ``args``, one per axis of the table.
-
-    ``table`` is a symbol's table, or a value of this block whose axes are those of the table.
-    """
+    """The entries at the positions ``args`` of a symbol's table, or of a value of this block with the table's axes."""
     times = Counter([a for arg in args for a in arg.axes])
     views = [i for i, arg in enumerate(args) if arg.dense and times[arg.axes[0]] == 1]
     gathers = [i for i, arg in enumerate(args) if arg.const is None and i not in views]

@@ -51,10 +51,7 @@ class Absorbed(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Step:
-    """One operation: ``regs[out] = fn(frame, *regs[args])``; afterwards ``frees`` are no longer needed.
-
-    If it ``suspends``, what ``fn`` returns is a task. With ``inner``, it is the value of that block instead.
-    """
+    """``regs[out] = fn(frame, *regs[args])``, then drop ``frees``. What ``fn`` returns is a task if it ``suspends``."""
 
     fn: Callable[..., Any]
     args: tuple[int, ...]
@@ -84,7 +81,6 @@ class Reducer:
         raise NotImplementedError
 
     def merge(self, a: Any, b: Any) -> Any:
-        """Two tiles as one."""
         raise NotImplementedError
 
     def finish(self, frame: Frame, total: Any) -> Any:
@@ -192,7 +188,6 @@ class Block:
         return self.emit(("positions", ref.type), arange, [ref], ref.axes, ref.type)
 
     def variable(self, axis: Axis, pool: Pool, kind: Type) -> Ref:
-        """A new variable along an axis of its own."""
         ref = Ref(self.slot(), (axis,), kind, dense=True, epoch=len(self.lists))
         self.own.append(Own(axis, pool, ref.slot))
         return ref

@@ -105,14 +105,10 @@ class Compiler(Names):
                 return self.joined("and" if isinstance(node, And) else "or", below, block, algebra)
             case Count():
                 return self.counted(node, below, block, algebra)
-            case _tree.Implies():
-                op = algebra.implies
-            case _tree.Iff():
-                op = algebra.iff
-            case _tree.Xor():
-                op = algebra.xor
-            case _:
-                raise KnowledgeError(f"{node} is no formula")
+        ops = {_tree.Implies: algebra.implies, _tree.Iff: algebra.iff, _tree.Xor: algebra.xor}
+        op = ops.get(type(node))
+        if op is None:
+            raise KnowledgeError(f"{node} is no formula")
         return block.broadcast((type(node), id(algebra)), lambda frame, a, b: op(a, b), below)
 
     def joined(self, kind: str, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
@@ -165,7 +161,8 @@ class Compiler(Names):
         """The constants in which stacked formulas differ, along the axis of the stack."""
         for name, kind, entries in group.parameters:
             runs = not entries.dtype.is_floating_point and bool((entries.diff() == 1).all())
-            fn = _consecutive(int(entries[0])) if runs else _parameter(entries)
+            # Constants such as 0, 1, ..., 9 are a slice: what is looked up by them is a view.
+            fn = partial(_consecutive, int(entries[0])) if runs else partial(_parameter, entries)
             scope.names[name] = scope.block.emit(("parameter", name), fn, [along], along.axes, kind, dense=runs)
 
     # -- binders ----------------------------------------------------------------------------------------------------
@@ -220,10 +217,7 @@ class Compiler(Names):
         algebra: Algebra,
         outer: OuterFold | None = None,
     ) -> Task:
-        """A block of quantifiers over the formula they bind: its value, and whether that is a logarithm.
-
-        ``outer`` says how it is folded if nothing but quantifiers stands before it.
-        """
+        """Quantifiers over a formula: their value, and whether it is a logarithm; ``outer`` folds the first ones."""
         block = Block(scope.block, kind)
         inner = Scope(scope, block)
         yield frame(self, block, inner, parts)
@@ -307,11 +301,7 @@ class Compiler(Names):
         return self.close(block, Fold(block, joint, algebra.draw()), scope.block)
 
     def guard_of_draws(self, node: Let, calls: dict[Expr, _tree.Name], scope: Scope) -> Expr | None:
-        """What the guards around a statement say of the values that it draws, if its body divides by such values.
-
-        A guard takes the most probable value of a neural function, while the statement ranges over all of them. Those
-        that the guard rules out may leave the body without a value, and are left out.
-        """
+        """What guards say of the values that a statement draws and divides by: those they rule out are left out."""
         guards: list[tuple[Expr, dict[str, Ref]]] = []
         block: Block | None = scope.block
         while block is not None:
@@ -349,7 +339,6 @@ class Compiler(Names):
         return found
 
     def _draw(self, draws: list[tuple[str, Expr]]) -> None:
-        """Know names that stand for drawn values, and what they are drawn from."""
         for name, call in draws:
             self.trees.bound.add(name)
             self._written[_tree.Name(name)] = self.written(call)
@@ -375,7 +364,6 @@ class Compiler(Names):
 
 
 def consecutive(node: Quantifier) -> list[Quantifier]:
-    """A quantifier and those of its kind that follow at once: one block."""
     levels = [node]
     variables = len(node.names)
     if node.count is None:
@@ -393,17 +381,12 @@ def _replaced(new: dict[Expr, Expr], node: Expr, children: tuple[Expr, ...]) -> 
 
 
 def _certain(algebra: Algebra) -> Any:
-    """What is either true or false, as a truth value."""
     return lambda frame, x: algebra.atom(x, "bool", frame.run.dtype(algebra))
 
 
-def _consecutive(first: int) -> Any:
-    """Constants such as 0, 1, ..., 9: what is looked up by them is a view."""
-    return lambda frame, along: slice(along.start + first, along.stop + first)
+def _consecutive(first: int, frame: Frame, along: slice) -> slice:
+    return slice(along.start + first, along.stop + first)
 
 
-def _parameter(entries: torch.Tensor) -> Any:
-    def parameter(frame: Frame, along: slice) -> Any:
-        return cut(frame.run.keep(("parameter", id(entries)), lambda: entries.to(frame.run.device)), along)
-
-    return parameter
+def _parameter(entries: torch.Tensor, frame: Frame, along: slice) -> Any:
+    return cut(frame.run.keep(("parameter", id(entries)), lambda: entries.to(frame.run.device)), along)

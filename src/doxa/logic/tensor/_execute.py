@@ -220,10 +220,7 @@ def _ragged_weights(block: Block, run: Run, values: Sequence[Any]) -> tuple[dict
 
 
 def _tiles(counts: Sequence[int | Tensor], budget: int) -> Iterator[tuple[slice, ...]]:
-    """Boxes that cover all axes, each of at most ``budget`` elements where that is possible.
-
-    An axis is given by its length, or by the weight of each of its places. The first axes are cut first.
-    """
+    """Boxes of at most ``budget`` elements that cover axes, given by lengths or by weights of their places."""
     inner = 1
     cut: list[list[slice]] = []
     for count in reversed(counts):

@@ -33,7 +33,6 @@ Factors = dict[tuple[Axis, ...], list[Factor]]
 
 
 def multiplied(sides: tuple[bool, ...], frame: Frame, *values: Tensor) -> Tensor:
-    """The product of truths and falsities."""
     return reduce(torch.mul, [v if side else 1 - v for v, side in zip(values, sides, strict=True)])
 
 

@@ -25,7 +25,7 @@ from doxa.logic.tensor._atoms import Last
 from doxa.logic.tensor._block import Absorbed, Block, Frame, Result, Scope
 from doxa.logic.tensor._execute import Task, run_block
 from doxa.logic.tensor._pools import NUMBER, Axis, Pool, Ref, Sparse, Type, unravel
-from doxa.logic.tensor._run import Run, Source
+from doxa.logic.tensor._run import Source
 from doxa.logic.tensor._run_data import Needs
 from doxa.logic.tensor._terms import as_truth, constant, known_constant
 from doxa.logic.tensor._trees import Trees
@@ -50,7 +50,6 @@ class Names(ABC):
         return Axis(label, next(self._orders))
 
     def name(self, name: str, scope: Scope) -> Ref:
-        """The value of a name: a variable in scope, a constant, or a value of an enumerated sort."""
         home = scope.find(name)
         if home is not None:
             return self.fetch(home.names[name], home.block, scope.block)
@@ -170,7 +169,6 @@ def _ragged(block: Block, base: Ref, pool: _pools.Column, axis: Axis) -> Ref:
 
 
 def _absorb(block: Block, axis: Axis, axes: tuple[Axis, ...], made: Ref, first: int = 0) -> None:
-    """Put a list axis in the place of other axes."""
     places = {
         gone: block.emit(("place", axis, gone), _part(number), [made], (axis,))
         for number, gone in enumerate(axes, first)
@@ -216,7 +214,8 @@ def _guard(compiler: Names, guard: Expr, block: Block, scope: Scope) -> Task:
 
     def make(frame: Frame, *values: Any) -> Task:
         run, values, found = frame.run, values[: len(inputs)], None
-        tensors = [] if fixed is None else _tensors(run, fixed)
+        meanings = [run.batch.meaning(name) for name in fixed or ()]
+        tensors = [m.tensor for m in meanings if isinstance(m, Table)]
         if frame.whole and spread is None:
             found = run.find_list(key, values)
         if found is None and fixed is not None:
@@ -241,10 +240,6 @@ def _guard(compiler: Names, guard: Expr, block: Block, scope: Scope) -> Task:
     _absorb(block, axis, axes, block.emit(("list", axis), make, args, (axis,), suspends=True))
 
 
-def _tensors(run: Run, relations: list[str]) -> list[Tensor]:
-    return [m.tensor for m in [run.batch.meaning(name) for name in relations] if isinstance(m, Table)]
-
-
 def _tuples(frame: Frame, table: Sparse, variables: list[Ref], axes: tuple[Axis, ...]) -> tuple[Tensor, ...]:
     """The tuples of a relation that lie in this tile, as places along the axes of their variables."""
     places = unravel(table.keys, table.shape)
@@ -260,10 +255,7 @@ def _tuples(frame: Frame, table: Sparse, variables: list[Ref], axes: tuple[Axis,
 
 
 def _relation(compiler: Names, guard: Expr, scope: Scope) -> tuple[Source, list[Ref]] | None:
-    """A guard that is a listed relation between different variables, each along an axis of its own.
-
-    Its list of tuples need not be searched for.
-    """
+    """A guard that is a listed relation of different variables, each along its own axis: its tuples are the list."""
     if not isinstance(guard, Call) or not guard.children or guard.name not in compiler.batch.signature.predicates:
         return None
     if not isinstance(compiler.batch.meaning(guard.name), Named):
@@ -282,11 +274,7 @@ def _relation(compiler: Names, guard: Expr, scope: Scope) -> tuple[Source, list[
 
 
 def _fixed(compiler: Names, guard: Expr, scope: Scope) -> list[str] | None:
-    """The relations in a guard that consists of nothing but connectives, comparisons, and tensors of the interpretation
-    applied to variables; None for other guards.
-
-    As long as the tensors bound to them and the number of objects stay what they are, so does the list.
-    """
+    """The tensors in a guard of nothing but connectives, comparisons and tensors; while they stay, so does its list."""
     found: dict[str, None] = {}
     for node in postorder(guard):
         match node:

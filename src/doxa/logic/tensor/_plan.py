@@ -35,8 +35,6 @@ STACK = 16
 
 
 class Program(NamedTuple):
-    """Formulas compiled for one schema of data."""
-
     needs: Needs
     roots: list[Root]
     traced: Traced | None
@@ -179,7 +177,6 @@ def formulas_of(what: Expr | Axiom | KnowledgeBase | Sequence[tuple[str, Expr]])
 
 @contextmanager
 def located(names: Sequence[str]) -> Iterator[None]:
-    """Put the name of the axiom in front of an error."""
     try:
         yield
     except (BindingError, KnowledgeError) as error:
@@ -300,10 +297,7 @@ def _kept(compiler: Compiler, root: Root, formula: Expr, scope: Scope, algebra: 
 
 
 def outermost(formula: Expr, *, alone: bool = False) -> tuple[list[tuple[tuple[Group, ...], Expr | None]], Expr]:
-    """The outermost block of ``forall``: its levels of groups with their guards, and the formula they bind.
-
-    A level that hides a variable of an earlier one begins another block; ``alone`` takes the first level only.
-    """
+    """The levels of the outermost ``forall`` (up to one that hides a variable), and the formula they bind."""
     levels: list[tuple[tuple[Group, ...], Expr | None]] = []
     bound: set[str] = set()
     while isinstance(formula, Quantifier) and formula.kind == "forall" and bound.isdisjoint(formula.names):

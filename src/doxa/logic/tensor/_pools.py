@@ -33,8 +33,6 @@ class Own:
 
 @dataclass(frozen=True)
 class Finite:
-    """The values of a finite sort."""
-
     sort: _symbols.Sort
 
     def __hash__(self) -> int:
@@ -133,7 +131,6 @@ def is_sample(pool: Pool) -> TypeGuard[Sort]:
 
 
 def text(pool: Pool) -> str:
-    """A pool in a word or two."""
     match pool:
         case Finite(sort=sort):
             return sort.name

@@ -32,12 +32,7 @@ from doxa.logic.tensor._run_data import Needs
 class Reading:
     """What a symbol says: ``(objects, *finite arguments)``, and for a distribution ``(..., values)``.
 
-    ``returns`` says what the numbers are: "bool", "prob", "logit", "log_prob", or "value" for a function that is no
-    distribution. Its values are positions in a finite sort, indices of objects, numbers, or the features that a network
-    computes. Where it has none they are -1, for Int the least int64, for Real not a number.
-
-    >>> Reading(torch.tensor([0.5]), "prob").returns
-    'prob'
+    A "value" is a position in a finite sort, an index, a number or features; -1, the least int64 or NaN if it is none.
     """
 
     values: Tensor
@@ -49,13 +44,8 @@ def readings(
 ) -> dict[str, Reading]:
     """What predicates and functions say about many tuples of objects at once; every network runs once.
 
-    The interpretation remembers how to do it for data of this kind, so that a second call compiles nothing.
-
-    Args:
-        interpretation: the meaning of the symbols.
-        asked: for each symbol, one tensor for each argument that is not of a finite sort, by its place: features,
-            indices into the objects of the data, or numbers; all of one length. Finite arguments become axes.
-        data: objects of open sorts, and whatever else comes with the data, by name.
+    ``asked`` has for each symbol one tensor per argument that is not of a finite sort, by its place: features, indices
+    into the objects of the data, or numbers; all of one length. Finite arguments become axes.
 
     >>> from doxa.logic import Function, KnowledgeBase, Sort, logits
     >>> digit = Function("digit", (Sort("Image"),), Sort.range("Digit", 0, 9))

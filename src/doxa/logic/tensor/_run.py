@@ -6,7 +6,7 @@ A network with one input runs once, on all pools together; one with two on all p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
@@ -32,13 +32,9 @@ class Source:
     name: str
     pools: tuple[Pool, ...]
     view: View
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.name, self.pools, self.view)))
 
     def __hash__(self) -> int:
-        return self._hash  # asked for at every look into the table
+        return hash((self.name, self.view))  # asked for at every look into the table
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join([_pools.text(p) for p in self.pools])})"
@@ -73,13 +69,12 @@ class Run(RunData):
             return self._network(meaning, pools)
         if isinstance(meaning, Named):
             return self.named_table(meaning, sizes)
-        tensor = meaning.tensor
+        name, tensor = meaning.symbol.name, meaning.tensor
         for axis, (size, sort) in enumerate(zip(sizes, meaning.symbol.sorts, strict=True)):
-            if tensor.shape[axis] != size:
-                raise BindingError(
-                    f"{meaning.symbol.name}: axis {axis} of its tensor has size {tensor.shape[axis]}, but {sort.name} "
-                    f"has {size} objects"
-                )
+            came = tensor.shape[axis]
+            if came != size:
+                shown = f"{sort.name} has {size} objects"
+                raise BindingError(f"{name}: axis {axis} of its tensor has size {came}, but {shown}")
         if tensor.requires_grad and self.batch.interpretation.check_finite:
             check_table(meaning)  # it learns; others were looked at when they were bound
         return tensor
@@ -111,10 +106,7 @@ class Run(RunData):
     def _propositions(self, pool: _pools.Propositions, algebra: Algebra) -> Tensor:
         meanings = [self.batch.meaning(name) for name in pool.names]
         tensors = [m.tensor for m in meanings if isinstance(m, Table)]
-        if len(tensors) == len(meanings) and len({m.returns for m in meanings}) == 1:
-            return self.present(meanings[0], torch.stack(tensors), "truth", algebra)
-        parts = [self.table(Source(name, (), "truth"), algebra) for name in pool.names]
-        return torch.stack([p for p in parts if isinstance(p, Tensor)])
+        return self.present(meanings[0], torch.stack(tensors), "truth", algebra)
 
     def present(self, meaning: Meaning, raw: Tensor, view: View, algebra: Algebra) -> Tensor:
         """What was bound, read as it is wanted: truth values, weights of values, the most probable value, the value."""
@@ -243,7 +235,7 @@ class Run(RunData):
 
     def _one_by_one(self, meaning: Network, columns: list[list[Any]]) -> Tensor:
         """A Python function called once per distinct tuple of single objects."""
-        out: list[Any] = []
+        name, out = meaning.symbol.name, list[Any]()
         known: dict[Any, Any] = {}
         for args in zip(*columns, strict=True):
             key = tuple([id(a) if isinstance(a, Tensor) else a for a in args])
@@ -253,9 +245,7 @@ class Run(RunData):
         try:
             return torch.tensor(out, device=self.device, dtype=torch.bool if meaning.returns == "bool" else None)
         except (TypeError, ValueError, RuntimeError):
-            raise BindingError(
-                f"{meaning.symbol.name}: the function returned different kinds of values, such as {out[:3]!r}"
-            ) from None
+            raise BindingError(f"{name}: the function returned different kinds of values: {out[:3]!r}") from None
 
     def _single(self, meaning: Network, pool: Pool) -> Callable[[int], Any]:
         """From a position to the object that a function of single objects takes."""

@@ -57,13 +57,11 @@ class Trace:
         self.roots.append((title, self.blocks))
 
     def block(self, label: str, axes: list[tuple[str, int]], tiles: int, note: str) -> None:
-        """Note a block that was run, with the length of each of its axes."""
         if axes:
             parts = ", ".join([f"{name} {size}" for name, size in axes])
             self.blocks.append(f"  {label}: {parts}, {tiles} tile{'s' if tiles != 1 else ''}{note}")
 
     def lines(self) -> list[str]:
-        """What happened: per formula the blocks that were run, the outermost first; tables; calls of networks."""
         found = [line for title, blocks in self.roots for line in [title, *reversed(blocks)]]
         if self.tables:
             shown = [f"{name} {'x'.join(map(str, shape)) or 'one'}" for name, shape in self.tables.items()]
@@ -103,7 +101,6 @@ class RunData:
         return self._dtype
 
     def keep(self, key: Any, make: Callable[[], T]) -> T:
-        """A value made once per run."""
         found: T | None = self._cache.get(key)
         if found is None:
             with self.kept_for_backward():
@@ -154,7 +151,6 @@ class RunData:
                 return len(meaning.listed[argument]) + 1
 
     def _all(self, pool: _pools.Sort | _pools.Rows) -> int:
-        """How many objects or rows there are to sample from."""
         return (self.batch.objects(pool.sort) if isinstance(pool, _pools.Sort) else self.batch.row_set(pool.name)).size
 
     def sampled(self, pool: _pools.Sort | _pools.Rows) -> Tensor:
@@ -185,7 +181,6 @@ class RunData:
         return values if pool.level == 1 else values.flatten(0, pool.level - 1)
 
     def lengths(self, pool: _pools.Column) -> Tensor:
-        """How many objects each row of a ragged field has, on the CPU."""
         lengths = self.column(pool.rows, pool.field).lengths
         assert lengths is not None
         return self.keep((pool, "lengths"), lengths.cpu)

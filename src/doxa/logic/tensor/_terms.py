@@ -35,9 +35,7 @@ def known_constant(batch: Batch, name: str) -> tuple[int, Type] | None:
     fixed = batch.interpretation.constant(name)
     if sort.values is not None:
         if fixed is None or fixed.index is None:
-            raise BindingError(
-                f"the constant {name}: {sort.name} has no value; bind it: Interpretation(kb, {name}=...)"
-            )
+            raise BindingError(f"the constant {name}: {sort.name} has no value; bind it: {name}=...")
         return fixed.index, _pools.Finite(sort)
     if sort.name in batch.given and fixed is not None and fixed.tensor is not None:
         return batch.own_constants(sort.name).index(name), _pools.Object(sort.name, _pools.Own(sort.name))
@@ -74,9 +72,7 @@ def index(node: Index, block: Block, base: Ref, place: Ref, batch: Batch) -> Ref
     column = batch.column(pool.rows.name, pool.field)
     ragged = column.lengths is not None
     if (ragged and pool.level != 1) or (not ragged and column.values.ndim <= pool.level):
-        raise KnowledgeError(
-            f"{node}: {node.children[0]} is no sequence; its field has shape {tuple(column.values.shape)}"
-        )
+        raise KnowledgeError(f"{node}: {node.children[0]} is no sequence; its shape is {shape_of(column.values)}")
 
     def element(frame: Frame, rows: Any, places: Any) -> Tensor:
         here = frame.run.column(pool.rows, pool.field)
@@ -85,19 +81,15 @@ def index(node: Index, block: Block, base: Ref, place: Ref, batch: Batch) -> Ref
             start = rows * size
         else:
             size, start = take(here.lengths, [rows]), take(here.starts, [rows])
-        _check_index(node, places, size)
+        wrong = torch.as_tensor((places < 0) | (places >= size))
+        if has_values(wrong) and bool(wrong.any()):
+            at = torch.as_tensor(places).expand(wrong.shape)[wrong][0].item()
+            raise KnowledgeError(f"{node}: index {at} lies outside the sequence; guard it with 'where', from 0 on")
         return torch.as_tensor(start + places, device=frame.run.device)
 
     kind = _pools.Column(pool.rows, pool.field, pool.level + (not ragged))
     args = [block.positions(base), as_number(block, place, batch)]
     return block.broadcast(("index", pool, node), element, args, kind)
-
-
-def _check_index(node: Expr, places: Any, size: Any) -> None:
-    wrong = torch.as_tensor((places < 0) | (places >= size))
-    if has_values(wrong) and bool(wrong.any()):
-        at = torch.as_tensor(places).expand(wrong.shape)[wrong][0].item()
-        raise KnowledgeError(f"{node}: index {at} lies outside the sequence; guard it with 'where', counting from 0")
 
 
 def arithmetic(node: Arith, block: Block, args: list[Ref], batch: Batch, possible: Ref | None = None) -> Ref:
@@ -127,7 +119,6 @@ def _calculate(node: Expr, op: str, a: Any, b: Any = None) -> Any:
 
 
 def compare(node: Expr, op: str, block: Block, left: Ref, right: Ref, batch: Batch, algebra: Algebra) -> Ref:
-    """A comparison of two terms: of numbers, of values of one enumerated sort, or of objects."""
     same = COMPARISON[op]
 
     def compared(frame: Frame, one: Any, other: Any) -> Tensor:
@@ -138,7 +129,6 @@ def compare(node: Expr, op: str, block: Block, left: Ref, right: Ref, batch: Bat
 
 
 def _comparable(node: Expr, block: Block, left: Ref, right: Ref, batch: Batch) -> list[Ref]:
-    """Both sides in the same terms."""
     sorts = [_sort_of(r, batch) for r in (left, right)]
     finite = next((s for s in sorts if s is not None and isinstance(s.values, tuple)), None)
     if finite is not None:
@@ -189,9 +179,7 @@ def _numbers(run: Run, pool: _pools.Column) -> Tensor:
     values = run.flat(pool)
     if values.ndim != 1 or values.dtype == torch.bool or values.is_complex():
         shape = shape_of(values)[1:]
-        raise BindingError(
-            f"{pool}: numbers are needed, but its entries have shape {shape} and dtype {dtype_of(values)}"
-        )
+        raise BindingError(f"{pool}: numbers are needed, but its entries have shape {shape}, {dtype_of(values)}")
     return values if values.dtype.is_floating_point else values.long()
 
 
@@ -209,7 +197,8 @@ def as_finite(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr | No
         return ref
     if isinstance(pool, _pools.Column):
         return _column_entries(block, ref, pool, lambda run: run.positions(pool, sort), _pools.Finite(sort), "finite")
-    if not isinstance(sort.values, range) or not _is_number(ref):
+    ranges = isinstance(pool, _pools.Finite) and isinstance(pool.sort.values, range)
+    if not isinstance(sort.values, range) or not (pool is NUMBER or ranges):
         raise KnowledgeError(f"{place}: a value of sort {sort.name} is needed, but {_what(ref)} is none")
     low, size = sort.values[0], len(sort.values)
     if ref.dense and ref.type is NUMBER:
@@ -243,10 +232,6 @@ def _outside(place: Expr | None, came: int | float, sort: Sort) -> KnowledgeErro
     return KnowledgeError(
         f"{place}: {came} is no value of {sort.name} ({low}..{high}); guard it, as in 'where d < {high}'"
     )
-
-
-def _is_number(ref: Ref) -> bool:
-    return ref.type is NUMBER or (isinstance(ref.type, _pools.Finite) and isinstance(ref.type.sort.values, range))
 
 
 def as_object(block: Block, ref: Ref, sort: Sort, batch: Batch, place: Expr) -> Ref:

@@ -110,10 +110,7 @@ class Function:
 
 
 class _SizesOnly(Run):
-    """A run that knows how many objects there are, and nothing else of the data.
-
-    Its tables have no content; each is an argument of the function.
-    """
+    """A run that knows how many objects there are; its tables have no content, and are arguments of the function."""
 
     def __init__(self, real: Run, recorder: Recorder, fake: FakeTensorMode) -> None:
         super().__init__(real.batch, real.needs, 2**62)
@@ -155,10 +152,7 @@ class _SizesOnly(Run):
 
 
 class Recorder(TorchFunctionMode):
-    """Records every operation on tensors as a node of a graph.
-
-    This happens above autograd, so that the recorded function has the derivatives of the original one.
-    """
+    """Records operations on tensors as a graph, above autograd, so that it has the derivatives of the original."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,8 +214,6 @@ class Recorder(TorchFunctionMode):
 
 
 class _Applied(nn.Module):
-    """A function one of whose arguments is another function."""
-
     def __init__(self, func: Any, args: Sequence[Any]) -> None:
         super().__init__()
         self.func = func

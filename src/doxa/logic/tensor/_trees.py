@@ -47,8 +47,6 @@ class Stack(NamedTuple):
 
 
 class Trees:
-    """The nodes of some trees, each looked at once."""
-
     def __init__(self, batch: Batch, roots: Sequence[Expr]) -> None:
         self.batch = batch
         self._keep: list[Expr] = []
@@ -206,10 +204,7 @@ class Trees:
 def draw_first(
     node: Expr, is_drawn: Callable[[Call], bool], fresh: Iterator[int]
 ) -> tuple[list[tuple[str, Expr]], Expr]:
-    """Take the calls of neural functions out of the terms of an atom: what to draw, innermost first, and what remains.
-
-    The same call is drawn once, unless it is ``fresh``.
-    """
+    """The calls of neural functions in an atom, innermost first and each once unless fresh, and what remains."""
     draws: list[tuple[str, Expr]] = []
     known: dict[Expr, Name] = {}
 
