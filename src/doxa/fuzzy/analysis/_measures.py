@@ -207,7 +207,7 @@ def _instances(
     def make() -> _TappedPlan:
         # Not stacked: each axiom has derivatives of its own.
         rulebook = KnowledgeBase.from_parts(kb.signature, rules)
-        return _TappedPlan(rulebook, interpretation, logic, chunk=chunk, stack=2**62)
+        return _TappedPlan(rulebook, interpretation, logic, chunk=chunk, stack=2**62, checkpoint=False)
 
     tapped: _TappedPlan = interpretation.plans.find(("measure", Same(kb), logic, chunk), make)
     algebra = tapped.plan.algebra
@@ -217,10 +217,9 @@ def _instances(
     found = []
     try:
         with torch.enable_grad():
-            program = tapped.plan.program(batch)
-            values = program.run(batch, chunk=chunk, generator=again)
+            values = tapped.plan.values(batch, again)
             cuts = [t for pair in algebra.cuts for t in pair]
-            for _, value in values:
+            for value in values:
                 slopes: tuple[Tensor | None, ...] = torch.autograd.grad(value, cuts, allow_unused=True)
                 parts = [
                     [a, b, *[torch.zeros_like(a) if slope is None else slope for slope in (da, db)]]

@@ -110,20 +110,21 @@ class TensorPlan:
         alone, stacks = compiler.trees.stacked(expressions if len(names) >= self.stack else (), self.stack)
         singles = sorted(alone) if stacks else range(len(names))
         roots: list[Root] = []
-        for what, members in [*[(s, s.members) for s in stacks], *[(expressions[n], [n]) for n in singles]]:
+        groups: list[tuple[Expr | Stack, list[int]]] = [(stack, stack.members) for stack in stacks]
+        for what, members in [*groups, *[(expressions[n], [n]) for n in singles]]:
             roots.append(Root([names[m] for m in members], members))
             with located(roots[-1].names):
                 drive(_compile(compiler, roots[-1], what, self.algebra, self.keep))
         return Program(compiler.needs, roots, Traced(roots) if self.compile else None)
 
-    def run(
+    def values(
         self,
         batch: Batch,
         generator: torch.Generator | None = None,
         trace: Trace | None = None,
         samples: dict[Any, Tensor] | None = None,
-    ) -> Tensor:
-        """The value on data that are already read. Plans of formulas that draw the same batches share ``samples``."""
+    ) -> list[Tensor]:
+        """The value of each formula, or of each stack, on data that are already read."""
         needs, roots, traced = self.program(batch)
         samples = {} if samples is None else samples
         run = Run(batch, needs, self.chunk, generator, trace, self.checkpoint, samples)
@@ -138,13 +139,24 @@ class TensorPlan:
                     trace.root(root.names)
                 with located(root.names):
                     values.append(ready[root] if root in ready else root.value(run))
+        return values
+
+    def run(
+        self,
+        batch: Batch,
+        generator: torch.Generator | None = None,
+        trace: Trace | None = None,
+        samples: dict[Any, Tensor] | None = None,
+    ) -> Tensor:
+        """One value, or one per formula in order. Plans of formulas that draw the same batches share ``samples``."""
+        values = self.values(batch, generator, trace, samples)
         if self.one:
             return values[0]
         if not values:
             nothing = torch.ones(0, dtype=torch.bool, device=batch.device)
             return self.algebra.atom(nothing, "bool", torch.get_default_dtype())
         together = torch.cat([value.reshape(-1) for value in values])
-        order = [m for root in roots for m in root.members]
+        order = [m for root in self.program(batch).roots for m in root.members]
         if order == list(range(len(order))):
             return together
         return together.index_select(0, torch.tensor(order, device=batch.device).argsort())
