@@ -135,7 +135,18 @@ class FuzzyAlgebra:
         return x.exp() if is_log else safe_log(truth(x))
 
     def factors(self, node: Expr, truth: bool) -> list[tuple[Expr, bool]] | None:
-        return factors(self.logic, node, truth)
+        match node:
+            case Not() if self.logic.neg == STANDARD:
+                return [(node.children[0], not truth)]
+            case And() if truth and isinstance(self.logic.conj, Product):
+                return [(child, True) for child in node.children]
+            case Or() if not truth and _is_dual(self.logic.disj):
+                return [(child, False) for child in node.children]
+            case Implies() if not truth and isinstance(self.logic.implies, SImplication):
+                if _is_dual(self.logic.implies.tconorm) and self.logic.implies.negation == STANDARD:
+                    premise, conclusion = node.children
+                    return [(premise, True), (conclusion, False)]
+        return None
 
     def draw(self) -> Accumulator:
         return self.quantifier("exists", None)
@@ -206,22 +217,6 @@ def power_sum(aggregator: Aggregator) -> PowerSum | None:
     if low < 1 or high > LARGEST:
         return None
     return PowerSum(aggregator.p, aggregator.eps, aggregator.kind == "exists")
-
-
-def factors(logic: Logic, node: Expr, of_truth: bool) -> list[tuple[Expr, bool]] | None:
-    """The formulas whose truths (True) and falsities (False) multiply to the truth or falsity of this one, or None."""
-    match node:
-        case Not() if logic.neg == STANDARD:
-            return [(node.children[0], not of_truth)]
-        case And() if of_truth and isinstance(logic.conj, Product):
-            return [(child, True) for child in node.children]
-        case Or() if not of_truth and _is_dual(logic.disj):
-            return [(child, False) for child in node.children]
-        case Implies() if not of_truth and isinstance(logic.implies, SImplication):
-            if _is_dual(logic.implies.tconorm) and logic.implies.negation == STANDARD:
-                premise, conclusion = node.children
-                return [(premise, True), (conclusion, False)]
-    return None
 
 
 def _is_dual(operator: object) -> bool:

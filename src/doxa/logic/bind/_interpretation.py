@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from doxa._cache import Cache
 from doxa.errors import BindingError
 from doxa.logic.bind import _meanings
-from doxa.logic.bind._bindings import Entries, table
-from doxa.logic.bind._checks import describe, has_values
+from doxa.logic.bind._bindings import Entries, describe, has_values, table
 from doxa.logic.bind._meanings import Fixed, Meaning, Named, Network, Table, bind, positions, signature_text
 from doxa.logic.bind._universe import Column, Objects, RowSet, read_rows, read_sort
 from doxa.logic.syntax._binders import Quantifier

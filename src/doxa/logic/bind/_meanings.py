@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import BindingError
-from doxa.logic.bind import _checks
-from doxa.logic.bind._bindings import Declared, Entries, PythonFunction, Returns, table
-from doxa.logic.bind._checks import describe, dtype_of, shape_of
+from doxa.logic.bind import _bindings
+from doxa.logic.bind._bindings import Declared, Entries, PythonFunction, Returns, describe, dtype_of, shape_of, table
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._symbols import INT, REAL, Constant, Function, Predicate, Signature, Sort
 
@@ -33,8 +32,7 @@ class Network(nn.Module):
         self.bare = bare
         self.module = thing if isinstance(thing, nn.Module) else None
         self._call = None if self.module is not None else thing  # a module is registered once
-        scalar = (*[s.values is None for s in symbol.sorts],)
-        self.inputs = tuple([i for i, is_input in enumerate(scalar) if bare or is_input])
+        self.inputs = tuple([i for i, sort in enumerate(symbol.sorts) if bare or sort.values is None])
         self.axes = tuple([i for i in range(len(symbol.sorts)) if i not in self.inputs])
 
     @property
@@ -87,7 +85,7 @@ class Network(nn.Module):
             raise BindingError(f"{said}; return whole numbers{remedy}")
         if contents and self.returns in ("prob", "log_prob"):
             thing = "what the network returned"
-            _checks.check_probabilities(symbol.name, thing, output, self.returns, distribution=is_exclusive(self))
+            _bindings.check_probabilities(symbol.name, thing, output, self.returns, distribution=is_exclusive(self))
         return output
 
     def listen(self, hear: Callable[[Any], None]) -> Callable[[], object]:
@@ -168,7 +166,7 @@ def is_exclusive(meaning: Meaning) -> bool:
 
 def check_table(meaning: Meaning) -> None:
     if isinstance(meaning, Table):
-        _checks.check_finite(meaning.symbol.name, "the tensor", meaning.tensor, distribution=is_exclusive(meaning))
+        _bindings.check_finite(meaning.symbol.name, "the tensor", meaning.tensor, distribution=is_exclusive(meaning))
 
 
 def low_of(sort: Sort) -> int:
@@ -310,7 +308,7 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
         return Table(symbol, _value_table(cast(Function, symbol), tensor), "value")
     if returns != "bool" and not tensor.dtype.is_floating_point:
         raise BindingError(f"{name}: probabilities and logits are floating point, got {describe(tensor)}")
-    _checks.check_probabilities(name, "the tensor", tensor, returns, distribution=drawn or exclusive)
+    _bindings.check_probabilities(name, "the tensor", tensor, returns, distribution=drawn or exclusive)
     return Table(symbol, tensor, returns, exclusive=exclusive)
 
 
@@ -325,7 +323,7 @@ def _value_table(symbol: Function, tensor: Tensor) -> Tensor:
         return tensor if real or sort in (INT, REAL) else tensor.long()
     positions = tensor.long() - low_of(sort)
     wrong = (positions < 0) | (positions >= len(sort.values))
-    if _checks.has_values(wrong) and bool(wrong.any()):
+    if _bindings.has_values(wrong) and bool(wrong.any()):
         first = tensor.reshape(-1)[wrong.reshape(-1).long().argmax()].item()
         low, high = low_of(sort), low_of(sort) + len(sort.values) - 1
         known = f"it has {low}..{high}" if isinstance(sort.values, range) else f"give positions 0..{high}"

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError
-from doxa.logic.bind._checks import check_alike, describe, has_values, shape_of
+from doxa.logic.bind._bindings import check_alike, describe, has_values, shape_of
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._symbols import Rows, Signature, Sort
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import KnowledgeError
-from doxa.logic.bind._checks import has_values
+from doxa.logic.bind._bindings import has_values
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Named, Network, is_draw, low_of
 from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate

@@ -105,11 +105,7 @@ class Compiler(Names):
                 return self.joined("and" if isinstance(node, And) else "or", below, block, algebra)
             case Count():
                 return self.counted(node, below, block, algebra)
-        ops: dict[type[Expr], Any] = {
-            _tree.Implies: algebra.implies,
-            _tree.Iff: algebra.iff,
-            _tree.Xor: algebra.xor,
-        }
+        ops: dict[type[Expr], Any] = {_tree.Implies: algebra.implies, _tree.Iff: algebra.iff, _tree.Xor: algebra.xor}
         op = ops.get(type(node))
         if op is None:
             raise KnowledgeError(f"{node} is no formula")

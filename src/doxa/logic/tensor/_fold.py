@@ -21,7 +21,7 @@ from doxa.logic.syntax._tree import And, Expr, Or
 from doxa.logic.tensor._algebra import Accumulator, Algebra, Powers
 from doxa.logic.tensor._block import Block, Frame, Own, Reducer, Scope
 from doxa.logic.tensor._execute import cuts
-from doxa.logic.tensor._pools import Axis, Ref, spread, union
+from doxa.logic.tensor._pools import Axis, Ref, ravel, spread, union
 from doxa.logic.tensor._trees import Trees
 
 Factor = tuple[Expr, bool]
@@ -116,7 +116,8 @@ class Fold(Reducer):
         count: Any = prod([sizes[a] for a in self.folded]) if accumulator.counts else 1
         for axis, back in self.segments:
             dim = left.index(axis)
-            ids, size = _segment_ids(frame, back)
+            lengths = [sizes[a] for a, _ in back]
+            ids, size = ravel([frame.regs[ref.slot] for _, ref in back], lengths), prod(lengths)
             state = accumulator.segments(state, dim, ids, size)
             if accumulator.counts:
                 shape = [-1 if d == dim else 1 for d in range(len(left))]
@@ -141,15 +142,6 @@ class Fold(Reducer):
         value = value.reshape(shape)
         order = sorted(range(len(axes)), key=lambda d: axes[d].order)
         return value.permute(order) if order != list(range(len(axes))) else value
-
-
-def _segment_ids(frame: Frame, back: list[tuple[Axis, Ref]]) -> tuple[Tensor, int]:
-    ids: Any = 0
-    size = 1
-    for axis, ref in back:
-        ids = ids * frame.sizes[axis] + frame.regs[ref.slot]
-        size *= frame.sizes[axis]
-    return ids, size
 
 
 class Pair(NamedTuple):

@@ -30,6 +30,9 @@ from doxa.logic.tensor._trees import Stack
 
 CHUNK = 2**22
 """The most elements that one intermediate tensor has, unless a table or the result itself is larger."""
+Draws = torch.Generator | None
+Said = Trace | None
+Samples = dict[Any, Tensor] | None
 STACK = 16
 """So many formulas that differ only in constants are evaluated as one."""
 
@@ -118,11 +121,7 @@ class TensorPlan:
         return Program(compiler.needs, roots, Traced(roots) if self.compile else None)
 
     def values(
-        self,
-        batch: Batch,
-        generator: torch.Generator | None = None,
-        trace: Trace | None = None,
-        samples: dict[Any, Tensor] | None = None,
+        self, batch: Batch, generator: Draws = None, trace: Said = None, samples: Samples = None
     ) -> list[Tensor]:
         """The value of each formula, or of each stack, on data that are already read."""
         needs, roots, traced = self.program(batch)
@@ -141,13 +140,7 @@ class TensorPlan:
                     values.append(ready[root] if root in ready else root.value(run))
         return values
 
-    def run(
-        self,
-        batch: Batch,
-        generator: torch.Generator | None = None,
-        trace: Trace | None = None,
-        samples: dict[Any, Tensor] | None = None,
-    ) -> Tensor:
+    def run(self, batch: Batch, generator: Draws = None, trace: Said = None, samples: Samples = None) -> Tensor:
         """One value, or one per formula in order. Plans of formulas that draw the same batches share ``samples``."""
         values = self.values(batch, generator, trace, samples)
         if self.one:

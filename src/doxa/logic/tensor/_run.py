@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic.bind._checks import check_alike, check_finite, describe, is_finite, shape_of
+from doxa.logic.bind._bindings import check_alike, check_finite, describe, is_finite, shape_of
 from doxa.logic.bind._meanings import Meaning, Named, Network, Table, check_table, is_exclusive, low_of, signature_text
 from doxa.logic.syntax._symbols import INT, REAL, Function
 from doxa.logic.tensor import _pools

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic.bind._checks import describe, has_values
+from doxa.logic.bind._bindings import describe, has_values
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Named, low_of, positions
 from doxa.logic.bind._universe import Column

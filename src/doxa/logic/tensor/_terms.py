@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic.bind._checks import dtype_of, has_values, shape_of
+from doxa.logic.bind._bindings import dtype_of, has_values, shape_of
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import low_of, position
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
