@@ -89,15 +89,7 @@ class Compiler(Names):
                 return arithmetic(self.written(node), block, below, batch, self.possible(scope))
             case _tree.Truth():
                 return self.literal(node.value, block, algebra)
-        truths = [as_truth(c, block, b, batch, algebra) for c, b in zip(node.children, below, strict=True)]
-        return self.connective(node, truths, block, algebra)
-
-    def literal(self, value: bool, block: Block, algebra: Algebra) -> Ref:
-        certain = _certain(algebra)
-        key = ("truth", value, id(algebra))
-        return block.emit(key, lambda frame: certain(frame, torch.tensor(value, device=frame.run.device)), [], ())
-
-    def connective(self, node: Expr, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
+        below = [as_truth(c, block, b, batch, algebra) for c, b in zip(node.children, below, strict=True)]
         match node:
             case _tree.Not():
                 return block.emit(("not", id(algebra)), lambda frame, x: algebra.not_(x), below, below[0].axes)
@@ -110,6 +102,11 @@ class Compiler(Names):
         if op is None:
             raise KnowledgeError(f"{node} is no formula")
         return block.broadcast((type(node), id(algebra)), lambda frame, a, b: op(a, b), below)
+
+    def literal(self, value: bool, block: Block, algebra: Algebra) -> Ref:
+        certain = _certain(algebra)
+        key = ("truth", value, id(algebra))
+        return block.emit(key, lambda frame: certain(frame, torch.tensor(value, device=frame.run.device)), [], ())
 
     def joined(self, kind: str, below: list[Ref], block: Block, algebra: Algebra) -> Ref:
         """A conjunction or disjunction; first of what has the same axes, then of what is left, the smaller first."""
@@ -174,7 +171,7 @@ class Compiler(Names):
         key = (id(node), id(algebra), *needs)
         if key not in home.block.memo:
             if isinstance(node, Quantifier):
-                ref = yield self.quantifier(node, home, algebra)
+                ref, _ = yield self.block(node.kind, node.count, *consecutive(node), home, algebra)
             else:
                 assert isinstance(node, Let)
                 ref = yield self.statement(node, home, algebra)
@@ -200,12 +197,6 @@ class Compiler(Names):
 
         args = [ref for ref, _ in block.inputs]
         return parent.emit(("block", id(block)), run, args, reducer.axes, suspends=True, inner=block)
-
-    def quantifier(self, node: Quantifier, scope: Scope, algebra: Algebra) -> Task:
-        levels = consecutive(node)
-        parts = [(level.groups, level.guard) for level in levels]
-        ref, _ = yield self.block(node.kind, node.count, parts, levels[-1].body, scope, algebra)
-        return ref
 
     def block(
         self,
@@ -243,9 +234,8 @@ class Compiler(Names):
         if outer is None:
             return (yield self.truth(formula, scope, algebra)), algebra.connectives_are_log
         assert isinstance(formula, Quantifier)
-        levels = [formula] if outer.alone else consecutive(formula)
-        parts = [(level.groups, level.guard) for level in levels]
-        return (yield self.block(formula.kind, None, parts, levels[-1].body, scope, algebra, outer))
+        parts, body = consecutive(formula, alone=outer.alone)
+        return (yield self.block(formula.kind, None, parts, body, scope, algebra, outer))
 
     def contracted(self, factors: Factors, how: OuterFold, block: Block, scope: Scope, algebra: Algebra) -> Task:
         refs: list[Ref] = []
@@ -363,16 +353,16 @@ class Compiler(Names):
         return Let(before, remains)
 
 
-def consecutive(node: Quantifier) -> list[Quantifier]:
+def consecutive(node: Quantifier, *, alone: bool = False) -> tuple[Parts, Expr]:
+    """A quantifier and those of its kind that follow at once, which are one block; and the formula they bind."""
     levels = [node]
     variables = len(node.names)
-    if node.count is None:
-        while isinstance(inner := levels[-1].body, Quantifier) and inner.kind == node.kind:
-            variables += len(inner.names)
-            if variables > LARGEST_BLOCK:
-                break
-            levels.append(inner)
-    return levels
+    while not alone and node.count is None and isinstance(inner := levels[-1].body, Quantifier):
+        variables += len(inner.names)
+        if inner.kind != node.kind or variables > LARGEST_BLOCK:
+            break
+        levels.append(inner)
+    return [(level.groups, level.guard) for level in levels], levels[-1].body
 
 
 def _replaced(new: dict[Expr, Expr], node: Expr, children: tuple[Expr, ...]) -> Expr:

@@ -30,8 +30,7 @@ from doxa.logic.tensor._trees import Stack
 
 CHUNK = 2**22
 """The most elements that one intermediate tensor has, unless a table or the result itself is larger."""
-Draws = torch.Generator | None
-Said = Trace | None
+Generator = torch.Generator | None
 Samples = dict[Any, Tensor] | None
 STACK = 16
 """So many formulas that differ only in constants are evaluated as one."""
@@ -92,7 +91,7 @@ class TensorPlan:
         self.rows = row_names([f for _, f in self.formulas])
         self._programs: dict[Any, Program] = {}
 
-    def __call__(self, *, generator: torch.Generator | None = None, **data: Any) -> Tensor:
+    def __call__(self, *, generator: Generator = None, **data: Any) -> Tensor:
         return self.run(self.interpretation.read(data, self.rows), generator)
 
     def program(self, batch: Batch) -> Program:
@@ -121,7 +120,7 @@ class TensorPlan:
         return Program(compiler.needs, roots, Traced(roots) if self.compile else None)
 
     def values(
-        self, batch: Batch, generator: Draws = None, trace: Said = None, samples: Samples = None
+        self, batch: Batch, generator: Generator, trace: Trace | None = None, samples: Samples = None
     ) -> list[Tensor]:
         """The value of each formula, or of each stack, on data that are already read."""
         needs, roots, traced = self.program(batch)
@@ -140,7 +139,9 @@ class TensorPlan:
                     values.append(ready[root] if root in ready else root.value(run))
         return values
 
-    def run(self, batch: Batch, generator: Draws = None, trace: Said = None, samples: Samples = None) -> Tensor:
+    def run(
+        self, batch: Batch, generator: Generator = None, trace: Trace | None = None, samples: Samples = None
+    ) -> Tensor:
         """One value, or one per formula in order. Plans of formulas that draw the same batches share ``samples``."""
         values = self.values(batch, generator, trace, samples)
         if self.one:
@@ -154,7 +155,7 @@ class TensorPlan:
             return together
         return together.index_select(0, torch.tensor(order, device=batch.device).argsort())
 
-    def explain(self, *, generator: torch.Generator | None = None, **data: Any) -> str:
+    def explain(self, *, generator: Generator = None, **data: Any) -> str:
         """Run on data, and say what was computed: axes, lists of instances, tiles, tables, and calls of networks."""
         trace = Trace()
         batch = self.interpretation.read(data, self.rows)
@@ -197,7 +198,7 @@ def truth(
     /,
     *,
     keep: str | Sequence[str] = (),
-    generator: torch.Generator | None = None,
+    generator: Generator = None,
     chunk: int = CHUNK,
     **data: Any,
 ) -> Tensor:
