@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -33,10 +34,12 @@ from doxa.logic import (
 from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.unfold._propositional import Propositional
-from doxa.problem import Problem
+from doxa.problem import Budget, Problem
 from doxa.problem._functions import Atoms, OverAtoms
 
 By = Literal["whole", "axiom", "clause", "object"]
+Ground = Callable[..., Propositional]
+"""``logic.ground`` within a budget."""
 
 
 class KnowledgeProblem(OverAtoms):
@@ -53,6 +56,7 @@ class KnowledgeProblem(OverAtoms):
         values: instead of ``by``, output variables with values: for each a list of formulas, one per value, of which
             exactly one holds in every world.
         domains: the objects of open sorts and the data rows of a knowledge base, as in ``logic.ground``.
+        budget: what grounding and the clauses of the pruner may cost.
 
     >>> from doxa.logic import propositions
     >>> a, b, c = propositions("a b c")
@@ -71,11 +75,15 @@ class KnowledgeProblem(OverAtoms):
         by: By = "whole",
         values: Sequence[Sequence[Expr]] | None = None,
         domains: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
     ) -> None:
-        theory, outputs = _outputs(knowledge, by, domains)
+        self.budget = budget or Budget()
+        limits: dict[str, Any] = {"entries": self.budget.symbols, "seconds": self.budget.seconds}
+        grounded = partial(ground, **limits)
+        theory, outputs = _outputs(knowledge, by, domains, grounded)
         if values is not None:
             about = knowledge if isinstance(knowledge, KnowledgeBase) else None
-            parts = [[ground(formula, about, domains=domains) for formula in row] for row in values]
+            parts = [[grounded(formula, about, domains=domains) for formula in row] for row in values]
             theory = _together(theory, *(part for row in parts for part in row))
             self.outputs = [[part.formula for part in row] for row in parts]
         else:
@@ -116,19 +124,20 @@ class KnowledgeProblem(OverAtoms):
         named = [[Call(f"_output_{j}_{v}") for v in range(len(row))] for j, row in enumerate(self.outputs)]
         ties = [Iff(*pair) for row in zip(named, self.outputs, strict=True) for pair in zip(*row, strict=True)]
         atoms = (*self.value_of, *(name for row in named for name in row))
-        numbers, clauses = booleans.translated(to_cnf(And(*ties), method="tseitin", atoms=atoms), self.value_of)
+        cnf = to_cnf(And(*ties), method="tseitin", atoms=atoms, entries=self.budget.symbols)
+        numbers, clauses = booleans.translated(cnf, self.value_of)
         literal = dict(zip(atoms, numbers, strict=False))
         outputs = [[literal[name] for name in row] for row in named]
         sizes = self.problem.output + self.problem.world
-        return SatPruner(sizes, outputs + booleans.literals, booleans.clauses + clauses)
+        return SatPruner(sizes, outputs + booleans.literals, booleans.clauses + clauses, self.budget)
 
 
 def _outputs(
-    knowledge: KnowledgeBase | Propositional | Expr, by: By, domains: Mapping[str, Any] | None
+    knowledge: KnowledgeBase | Propositional | Expr, by: By, domains: Mapping[str, Any] | None, ground: Ground
 ) -> tuple[Propositional, list[Expr]]:
     """The ground knowledge, and the formula of each output."""
     if by == "object":
-        parts = list(_instances(knowledge, domains or {}))
+        parts = list(_instances(knowledge, domains or {}, ground))
         return _together(*parts), [part.formula for part in parts]
     theory = knowledge if isinstance(knowledge, Propositional) else ground(knowledge, domains=domains)
     if by == "whole":
@@ -152,7 +161,9 @@ def _together(*parts: Propositional) -> Propositional:
     )
 
 
-def _instances(knowledge: KnowledgeBase | Propositional | Expr, domains: Mapping[str, Any]) -> Iterator[Propositional]:
+def _instances(
+    knowledge: KnowledgeBase | Propositional | Expr, domains: Mapping[str, Any], ground: Ground
+) -> Iterator[Propositional]:
     """Ground formulas; a universal one as many times as its first variable has values."""
     if isinstance(knowledge, Propositional):
         raise ConfigError("ground knowledge has no objects left; give the knowledge base, or use by='clause'")

@@ -15,7 +15,7 @@ from doxa.exact.engines._search import log_of
 from doxa.logic import CNF, Expr, KnowledgeBase, ground
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Impossible, Problem
-from doxa.problem._budget import Budget
+from doxa.problem._budget import Budget, Meter
 from doxa.problem._functions import Atoms, Holds, OverAtoms
 
 
@@ -31,7 +31,7 @@ class Constraint(OverAtoms, Compilation):
         knowledge: a knowledge base, ground knowledge, a formula, or clauses without auxiliary variables.
         domains: the objects of open sorts and the data rows of a knowledge base or formula, as in ``logic.ground``.
         given: atoms whose truth comes with each question; a function with one such atom is given as a whole.
-        budget: what compiling may cost, and the numbers to hold at a time.
+        budget: what grounding and compiling may cost, and the numbers to hold at a time.
         native: use the kernel in C: True, False, or None for where there is one.
         cache: keep the circuit on disk, and look for it there.
         impossible: what ``loss`` does when the knowledge cannot hold: "raise", "inf" or "finite".
@@ -57,9 +57,10 @@ class Constraint(OverAtoms, Compilation):
         cache: bool = True,
         impossible: Impossible = "raise",
     ) -> None:
-        theory = _grounded(knowledge, domains)
+        limits = budget or Budget()
+        theory = _grounded(knowledge, domains, limits)
         problem, variables = _posed(theory, set(given))
-        super().__init__(problem, budget=budget, native=native, cache=cache, impossible=impossible)
+        super().__init__(problem, budget=limits, native=native, cache=cache, impossible=impossible)
         self.variables = variables
         self.value_of = {x: place for x, place in problem.formula.places.items() if place[0] < len(variables)}  # type: ignore[union-attr]
 
@@ -118,7 +119,7 @@ def truth(belief: Belief, value: int) -> Tensor:
 
 
 def _grounded(
-    knowledge: KnowledgeBase | Propositional | Expr | CNF, domains: Mapping[str, Any] | None
+    knowledge: KnowledgeBase | Propositional | Expr | CNF, domains: Mapping[str, Any] | None, budget: Budget
 ) -> Propositional:
     if isinstance(knowledge, CNF):
         if knowledge.auxiliary:
@@ -130,7 +131,12 @@ def _grounded(
         knowledge = Propositional({"clauses": knowledge.formula()}, (), (), atoms)
     if isinstance(knowledge, Propositional) and domains is not None:
         raise KnowledgeError("domains are the objects of a KnowledgeBase; ground knowledge has all it speaks of")
-    theory = knowledge if isinstance(knowledge, Propositional) else ground(knowledge, domains=domains)
+    if isinstance(knowledge, Propositional):
+        theory = knowledge
+    else:
+        meter = Meter(budget, "grounding the knowledge")
+        theory = ground(knowledge, domains=domains, entries=budget.symbols, seconds=budget.seconds)
+        meter.check_clock()
     if not theory.atoms:
         raise ProblemError("the knowledge has no atoms, so there is nothing to believe about")
     return theory

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from doxa.errors import BudgetError, ConfigError
 
@@ -17,7 +19,8 @@ class Budget:
         join: the most entries of a table in variable elimination.
         operations: elementary operations of finding an order and of compiling a circuit.
         nodes: of a circuit while it grows, and of remembered components.
-        entries: numbers held at a time; a batch that needs more is computed in parts.
+        entries: numbers held at a time; a batch that needs more is computed in parts. Knowledge may take a 32nd as many
+            entries of grounding and clauses, as ``logic.ground`` counts them.
         seconds: of time for ordering, compiling, or one question; None is no limit. It can only stop work with an
             error: it never decides which method is used or what number comes out.
 
@@ -37,6 +40,11 @@ class Budget:
             value = getattr(self, field.name)
             if value is not None and not value > 0:
                 raise ConfigError(f"{field.name} is {value}, expected a number above 0")
+
+    @property
+    def symbols(self) -> int:
+        """The entries that grounding and clauses of knowledge may take."""
+        return max(1, self.entries // 32)
 
 
 class Meter:
@@ -94,3 +102,28 @@ class Meter:
                 f"could not decide within {self.budget.seconds:g} seconds: {self.task} is not done; raise "
                 "Budget(seconds=...)",
             )
+
+
+CONFLICTS = 5_000  # after so many, a solver stops to look whether it may go on
+
+
+def solve(engine: Any, assumptions: Sequence[int], check: Callable[[], None] | None = None) -> bool:
+    """Whether a solver of pysat finds a model; ``check`` may stop it now and then, and Ctrl-C at any time."""
+    answer = None
+    while answer is None:
+        engine.conf_budget(CONFLICTS)
+        answer = solve_limited(engine, assumptions)
+        if answer is None and check is not None:
+            check()
+    return answer
+
+
+def solve_limited(engine: Any, assumptions: Sequence[int]) -> bool | None:
+    """The answer of a solver of pysat within its budget of conflicts; None if it ran out."""
+    try:
+        answer: bool | None = engine.solve_limited(assumptions=assumptions)
+    except Exception as error:
+        if "keyboard interrupt" in str(error):  # the engine's own error for Ctrl-C
+            raise KeyboardInterrupt from None
+        raise
+    return answer

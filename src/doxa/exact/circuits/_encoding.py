@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 
 import torch
@@ -180,10 +181,11 @@ def encode_formula(problem: Problem, holds: bool, meter: Meter, *, breaking: boo
     count_clauses(problem, meter.budget)
     formula, places = problem.formula.formula, problem.formula.places
     booleans = Booleans(problem.world + problem.given, meter)
-    cnf = to_cnf(formula, method="tseitin", atoms=tuple(places))
+    clauses_of = partial(to_cnf, method="tseitin", atoms=tuple(places), entries=meter.budget.symbols)
+    cnf = clauses_of(formula)
     broken = breaking and not holds and not cnf.auxiliary
     if not holds and not broken:
-        cnf = to_cnf(Not(formula), method="tseitin", atoms=tuple(places))
+        cnf = clauses_of(Not(formula))
     meter.check_clock()
     numbers, clauses = booleans.translated(cnf, places)
     meter.check_clock()
