@@ -13,6 +13,7 @@ from doxa.amortized.models._model import NEG_INF, InferenceModel, log_softmax
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief
+from doxa.problem._logspace import shown
 
 
 class Decoded(NamedTuple):
@@ -127,10 +128,8 @@ class _Search:
         if prefix is None:
             prefix = torch.zeros(0, dtype=torch.int64, device=device)
         if prefix.dtype != torch.int64 or prefix.ndim == 0 or not prefix.shape[-1] < self.length <= len(model.sizes):
-            raise ProblemError(
-                f"prefix has dtype {prefix.dtype} and shape {tuple(prefix.shape)}, length is {self.length}; expected "
-                f"int64 (*batch, k) with k below the length, and at most {len(model.sizes)} variables"
-            )
+            wanted = f"int64 (*batch, k) with k below the length, and at most {len(model.sizes)} variables"
+            raise ProblemError(f"prefix has {shown(prefix)}, length is {self.length}; expected {wanted}")
         self.known = prefix.shape[-1]
         self.tokens = prefix.expand(*belief.batch_shape, self.known).reshape(self.rows, self.known)
         if (self.tokens < 0).any():

@@ -103,11 +103,9 @@ class KnowledgeProblem(OverAtoms):
             held = torch.stack([holds.expand(batch) for holds in found], -1).long()
             times = held.sum(-1)
             if (times != 1).any():
+                came = f"the formulas for the values of an output hold {times.min()} to {times.max()} times"
                 world = tuple(worlds[times != 1][0].tolist())
-                raise KnowledgeError(
-                    f"in world {world} the formulas for the values of an output hold {times.min()} to "
-                    f"{times.max()} times, expected exactly one of them in every world"
-                )
+                raise KnowledgeError(f"in world {world} {came}, expected exactly one of them in every world")
             columns.append(held.argmax(-1))
         return torch.stack(columns, -1)
 

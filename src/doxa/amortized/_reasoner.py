@@ -113,10 +113,8 @@ class AmortizedReasoner(Probabilistic):
         """
         if not self.guaranteed:
             what = "there is no pruner" if self.pruner is None else f"{type(self.pruner).__name__} is not complete"
-            raise ConfigError(
-                f"nothing guarantees that what is decoded is valid: {what}; use a complete one, such as "
-                "SatPruner, SupportPruner or AdditionPruner"
-            )
+            remedy = "use a complete one, such as SatPruner, SupportPruner or AdditionPruner"
+            raise ConfigError(f"nothing guarantees that what is decoded is valid: {what}; {remedy}")
 
     # What is inferred.
 
@@ -453,11 +451,9 @@ def _marginal(engine: AmortizedReasoner, belief: Belief, tokens: Tensor, given: 
         sizes = [engine.problem.output[i] for i in free]
         combinations = math.prod(sizes)
         if combinations > MOST_SUMMED:
-            raise ProblemError(
-                f"outputs {free[:8]} are unobserved but later ones are observed, which asks for a sum over "
-                f"{combinations:,} combinations, more than {MOST_SUMMED:,}; observe them, or order the outputs "
-                "so that they come last"
-            )
+            many = f"a sum over {combinations:,} combinations, more than {MOST_SUMMED:,}"
+            why = f"outputs {free[:8]} are unobserved but later ones are observed, which asks for {many}"
+            raise ProblemError(f"{why}; observe them, or order the outputs so that they come last")
         filled = flat[chosen, :length].unsqueeze(1).repeat(1, combinations, 1)
         filled[..., free] = values_of(torch.arange(combinations, device=flat.device), sizes)
         many = rows[chosen].unsqueeze(1).expand(-1, combinations, -1, -1)

@@ -123,10 +123,8 @@ def _grounded(
 ) -> Propositional:
     if isinstance(knowledge, CNF):
         if knowledge.auxiliary:
-            raise KnowledgeError(
-                f"the clauses have {len(knowledge.auxiliary)} auxiliary variables, which have no probability; give the "
-                "formula that they encode"
-            )
+            extra = f"{len(knowledge.auxiliary)} auxiliary variables, which have no probability"
+            raise KnowledgeError(f"the clauses have {extra}; give the formula that they encode")
         atoms = tuple(atom for atom in knowledge.atoms if atom is not None)
         knowledge = Propositional({"clauses": knowledge.formula()}, (), (), atoms)
     if isinstance(knowledge, Propositional) and domains is not None:

@@ -78,30 +78,22 @@ class Meter:
     def check_operations(self, operations: int) -> None:
         """An error if these are too many."""
         if operations > self.budget.operations:
-            raise BudgetError(
-                "operations",
-                f"{self.task} takes more than {self.budget.operations:,} operations; raise Budget(operations=...)",
-            )
+            most = f"more than {self.budget.operations:,} operations"
+            raise BudgetError("operations", f"{self.task} takes {most}; raise Budget(operations=...)")
 
     def check_nodes(self, nodes: int) -> None:
         """An error if these are too many."""
         self.nodes = max(self.nodes, nodes)
         if nodes > self.budget.nodes:
-            raise BudgetError(
-                "nodes",
-                f"{self.task} takes more than {self.budget.nodes:,} nodes and components: the clauses are too "
-                "entangled. Raise Budget(nodes=...), split the knowledge, or use an approximate engine: sampled or "
-                "amortized",
-            )
+            most = f"more than {self.budget.nodes:,} nodes and components: the clauses are too entangled"
+            remedy = "Raise Budget(nodes=...), split the knowledge, or use an approximate engine: sampled or amortized"
+            raise BudgetError("nodes", f"{self.task} takes {most}. {remedy}")
 
     def check_clock(self) -> None:
         """An error if time is over."""
         if self.budget.seconds is not None and time.monotonic() - self._start > self.budget.seconds:
-            raise BudgetError(
-                "seconds",
-                f"could not decide within {self.budget.seconds:g} seconds: {self.task} is not done; raise "
-                "Budget(seconds=...)",
-            )
+            late = f"could not decide within {self.budget.seconds:g} seconds: {self.task} is not done"
+            raise BudgetError("seconds", f"{late}; raise Budget(seconds=...)")
 
 
 CONFLICTS = 5_000  # after so many, a solver stops to look whether it may go on

@@ -55,10 +55,9 @@ def check(problem: Definition, max_worlds: int, samples: int, generator: torch.G
             _check_perturbed(problem, worlds, given, outputs, start, generator)
     if problem.depends is not None and exhaustive:
         for output, variable in (enumerate_dependence(problem) & ~problem.declared()).nonzero().tolist():
-            raise ProblemError(
-                f"output {problem.names[len(problem.world) + output]} depends on {problem.names[variable]} (world "
-                f"variable {variable}), which depends= does not list; it lists {problem.depends[output]}"
-            )
+            found = f"{problem.names[variable]} (world variable {variable})"
+            listed = f"which depends= does not list; it lists {problem.depends[output]}"
+            raise ProblemError(f"output {problem.name(len(problem.world) + output)} depends on {found}, {listed}")
     return CheckReport(count, exhaustive, problem.factors is not None, problem.depends is not None)
 
 
@@ -98,10 +97,8 @@ def _compare(problem: Definition, worlds: Tensor, one: Tensor, two: Tensor, what
     differ = (one != two).any(-1)
     if differ.any():
         row = int(differ.nonzero()[0])
-        raise ProblemError(
-            f"{what} disagree on world {problem.describe(worlds[row])}: {name} {tuple(one[row].tolist())}, "
-            f"{other} {tuple(two[row].tolist())}"
-        )
+        both = f"{name} {tuple(one[row].tolist())}, {other} {tuple(two[row].tolist())}"
+        raise ProblemError(f"{what} disagree on world {problem.describe(worlds[row])}: {both}")
 
 
 def _check_perturbed(
@@ -117,12 +114,11 @@ def _check_perturbed(
     relevant = problem.declared()[turn]
     other = torch.where(relevant, worlds, problem.random_worlds(len(worlds), generator=generator))
     changed = problem(other, given)
+    pairs = (outputs, worlds), (changed, other)
     differ = (outputs != changed).gather(-1, turn.unsqueeze(-1)).squeeze(-1)
     if differ.any():
         row = int(differ.nonzero()[0])
         name = problem.names[len(problem.world) + int(turn[row])]
-        raise ProblemError(
-            f"output {name} depends on more than declared: it is {outputs[row, turn[row]]} for world "
-            f"{problem.describe(worlds[row])} and {changed[row, turn[row]]} for world {problem.describe(other[row])}, "
-            "which differ only in variables that it is declared not to depend on"
-        )
+        one, two = (f"{y[row, turn[row]]} for world {problem.describe(w[row])}" for y, w in pairs)
+        differing = "which differ only in variables that it is declared not to depend on"
+        raise ProblemError(f"output {name} depends on more than declared: it is {one} and {two}, {differing}")

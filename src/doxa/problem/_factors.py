@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
+from doxa.problem._logspace import shown
 
 Comparison = Literal["=", "<", "<="]
 
@@ -131,15 +132,11 @@ class Factor:
         if not isinstance(table, Relation):
             dense = torch.as_tensor(table)
             if dense.dtype != torch.bool and not ((dense == 0) | (dense == 1)).all():
-                raise ProblemError(
-                    f"the table of the factor over {_names(scope)} has entries other than 0 and 1; weights belong "
-                    "in the belief"
-                )
+                wrong = "has entries other than 0 and 1; weights belong in the belief"
+                raise ProblemError(f"the table of the factor over {_names(scope)} {wrong}")
             if dense.ndim != len(scope) or not scope:
-                raise ProblemError(
-                    f"a factor over {_names(scope) or 'nothing'} has a table of shape {tuple(dense.shape)}, expected "
-                    "different variables and one axis for each"
-                )
+                wrong = f"has a table of shape {tuple(dense.shape)}, expected different variables and one axis for each"
+                raise ProblemError(f"a factor over {_names(scope) or 'nothing'} {wrong}")
             table = Relation(tuple(dense.shape), dense.bool())
         if len(set(scope)) != len(scope):
             raise ProblemError(f"a factor is over {_names(scope)}, expected different variables")
@@ -156,10 +153,8 @@ class Factor:
         """
         scope = (*inputs, target)
         if codes.dtype != torch.int64 or codes.ndim != len(scope) - 1 or bool((codes < -1).any()):
-            raise ProblemError(
-                f"the codes of the factor over {_names(scope)} have dtype {codes.dtype} and shape "
-                f"{tuple(codes.shape)}, expected int64 values from -1 up, one axis for each input"
-            )
+            wanted = "int64 values from -1 up, one axis for each input"
+            raise ProblemError(f"the codes of the factor over {_names(scope)} have {shown(codes)}, expected {wanted}")
         return cls(scope, Relation(None, codes=codes))
 
     @classmethod

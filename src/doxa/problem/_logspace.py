@@ -77,6 +77,11 @@ def common_batch(*tensors: Tensor | None) -> tuple[int, ...]:
     return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
 
 
+def shown(x: object) -> str:
+    """The dtype and shape of a tensor, or the type of anything else, for messages."""
+    return f"dtype {x.dtype} and shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+
+
 def is_traced(x: Tensor) -> bool:
     """Whether values cannot be looked at: under ``torch.compile`` or inside a ``torch.func`` transformation."""
     return torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x)

@@ -176,10 +176,9 @@ class Problem(Definition):
         places = atoms.places
         unknown = [atom for atom in atoms_of(formula) if atom not in places]
         if unknown or len(places) != sum(map(len, every)) or not all(every):
-            raise KnowledgeError(
-                f"the variables lack {', '.join(map(str, unknown[:5])) or 'nothing'} of the formula; expected every "
-                "atom once, among those of a world variable or of a given one"
-            )
+            lacks = f"{', '.join(map(str, unknown[:5])) or 'nothing'} of the formula"
+            wanted = "every atom once, among those of a world variable or of a given one"
+            raise KnowledgeError(f"the variables lack {lacks}; expected {wanted}")
         return cls(
             atoms.sizes[:count],
             (2,),
@@ -234,7 +233,5 @@ class Problem(Definition):
             return self.declared()
         if self.program is not None:
             return self.program.ancestors()[len(self.world) : len(self.world) + len(self.output)]
-        raise ProblemError(
-            f"which of {len(self.world)} variables the outputs depend on cannot be enumerated over "
-            f"{self.describe_size()} worlds; declare it with depends="
-        )
+        over = f"cannot be enumerated over {self.describe_size()} worlds; declare it with depends="
+        raise ProblemError(f"which of {len(self.world)} variables the outputs depend on {over}")

@@ -118,10 +118,8 @@ class Probabilistic(nn.Module):
         named = ", ".join(str(tuple(row.tolist())) for row in rows[:10]) + (" ..." if len(rows) > 10 else "")
         first = output.expand(*log_prob.shape, output.shape[-1])[tuple(rows[0])]
         seen = None if given is None else given.expand(*log_prob.shape, given.shape[-1])[tuple(rows[0])]
-        raise ProblemError(
-            f"impossible outputs in rows {named}: {self._why_impossible(first, seen)}; correct the rows, or for a loss "
-            "that passes over them make the reasoner with impossible='finite'"
-        )
+        remedy = "correct the rows, or for a loss that passes over them make the reasoner with impossible='finite'"
+        raise ProblemError(f"impossible outputs in rows {named}: {self._why_impossible(first, seen)}; {remedy}")
 
     def _why_impossible(self, output: Tensor, given: Tensor | None) -> str:
         fits = self.possible(output, given=given)

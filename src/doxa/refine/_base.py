@@ -214,10 +214,9 @@ class Refinement(ABC):
         try:
             batch = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
         except RuntimeError:
-            raise ConfigError(
-                f"the leading shapes of truth, target and constants, {', '.join(str(tuple(s)) for s in shapes)}, do "
-                "not broadcast; truth is (*batch, n), target (*batch), constants (*batch, m)"
-            ) from None
+            came = f"the leading shapes of truth, target and constants, {', '.join(str(tuple(s)) for s in shapes)}"
+            wanted = "truth is (*batch, n), target (*batch), constants (*batch, m)"
+            raise ConfigError(f"{came}, do not broadcast; {wanted}") from None
         c = None
         if constants is not None and constants.shape[-1]:
             c = as_truth(constants).to(t.dtype).expand(*batch, constants.shape[-1])

@@ -51,9 +51,7 @@ def refinement(operator: object, p: float | None = None) -> Refinement:
             return Dual(_junction(operator.tnorm, p))
         case fuzzy.SImplication():
             if operator.negation != fuzzy.STANDARD:
-                raise ConfigError(
-                    f"{operator!r} has the negation {operator.negation!r}, expected the standard one, 1 - a"
-                )
+                raise ConfigError(f"{operator!r} has another negation than the standard negation, 1 - a")
             return implications.SImplicationRefinement(Dual(_junction(operator.tconorm.tnorm, p)))
         case fuzzy.RImplication(fuzzy.Lukasiewicz()):  # both S and R
             return implications.SImplicationRefinement(Dual(_junction(operator.tnorm, p)))
@@ -62,10 +60,8 @@ def refinement(operator: object, p: float | None = None) -> Refinement:
         case fuzzy.RImplication():
             closed_form = _family(operator.tnorm, _RESIDUA, implications.ResiduumRefinement)(operator)
             return _minimal(closed_form, operator, operator.tnorm, p) or NumericalResiduumRefinement(operator, p or 1.0)
-    raise ConfigError(
-        f"{operator!r} has no refinement function; there are those of t-norms, t-conorms, S-implications with the "
-        "standard negation, and residua"
-    )
+    known = "t-norms, t-conorms, S-implications with the standard negation, and residua"
+    raise ConfigError(f"{operator!r} has no refinement function; there are those of {known}")
 
 
 def _junction(tnorm: fuzzy.TNorm, p: float | None) -> Junction:

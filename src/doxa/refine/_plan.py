@@ -72,10 +72,9 @@ class Compiler:
 
     def __init__(self, atoms: tuple[Expr, ...], constants: frozenset[Expr], logic: Logic, p: float | None) -> None:
         if logic.is_log or logic.neg != STANDARD:
-            raise ConfigError(
-                f"the logic {logic.name or logic!r} has the negation {logic.neg!r}"
-                f"{' on logarithms' if logic.is_log else ''}; refinement needs the standard negation, 1 - a"
-            )
+            came = f"{logic.neg!r}{' on logarithms' if logic.is_log else ''}"
+            named = f"the logic {logic.name or logic!r}"
+            raise ConfigError(f"{named} has the negation {came}; refinement needs the standard negation, 1 - a")
         self.logic = logic
         self.atoms = atoms
         self.refinements = {"and": refinement(logic.conj, p), "or": refinement(logic.disj, p)}
@@ -141,9 +140,8 @@ class Compiler:
                 return number, negated != isinstance(node, Xor)
             case Count():
                 return self._count(node, below)
-        raise ConfigError(
-            f"{node} is not propositional; ground it over finite sorts first: ground(formula, kb).formula"
-        )
+        remedy = "ground it over finite sorts first: ground(formula, kb).formula"
+        raise ConfigError(f"{node} is not propositional; {remedy}")
 
     def _implies(self, a: Edge, c: Edge) -> Edge:
         if isinstance(self.implication, RImplication):

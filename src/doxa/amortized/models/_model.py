@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Problem
-
-NEG_INF = float("-inf")
+from doxa.problem._logspace import NEG_INF, shown
 
 
 def value_mask(sizes: Sequence[int], width: int | None = None) -> Tensor:
@@ -197,11 +196,9 @@ class InferenceModel(nn.Module, ABC):
     def _checked(self, belief: Belief, tokens: Tensor) -> Tensor:
         length = tokens.shape[-1] if tokens.ndim else 0
         if tokens.dtype != torch.int64 or not 1 <= length <= len(self.sizes):
-            raise ProblemError(
-                f"tokens has dtype {tokens.dtype} and shape {tuple(tokens.shape)}, expected int64 (*batch, L) with L "
-                f"from 1 to {len(self.sizes)}: {len(self.problem.output)} outputs, "
-                + (f"then {len(self.problem.world)} world variables" if self.explains else "no explanation")
-            )
+            wanted = f"int64 (*batch, L) with L from 1 to {len(self.sizes)}: {len(self.problem.output)} outputs, "
+            wanted += f"then {len(self.problem.world)} world variables" if self.explains else "no explanation"
+            raise ProblemError(f"tokens has {shown(tokens)}, expected {wanted}")
         if tokens.ndim > 1 and tuple(tokens.shape[:-1]) != belief.batch_shape:
             raise ProblemError(f"tokens has batch {tuple(tokens.shape[:-1])}, the belief has {belief.batch_shape}")
         return tokens.expand(*belief.batch_shape, length)

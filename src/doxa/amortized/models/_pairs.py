@@ -98,8 +98,6 @@ def _pairs(problem: Problem) -> list[tuple[int, ...]]:
     found = [tuple(row.nonzero().flatten().tolist()) for row in problem.dependence()]
     for output, pair in enumerate(found):
         if len(pair) != 2:
-            raise ConfigError(
-                f"output {problem.names[len(problem.world) + output]} depends on {len(pair)} world variables, expected "
-                "two; use ScanModel or CausalTransformer"
-            )
+            came = f"output {problem.name(len(problem.world) + output)} depends on {len(pair)} world variables"
+            raise ConfigError(f"{came}, expected two; use ScanModel or CausalTransformer")
     return found

@@ -52,10 +52,9 @@ class SatPruner(Pruner):
         super().__init__(sizes, complete=True)
         self.budget = budget or Budget()
         self.literals = [list(row) for row in literals]
-        if [len(row) for row in self.literals] != list(self.sizes):
-            raise ProblemError(
-                f"there are literals for {[len(row) for row in self.literals]} values, expected {list(self.sizes)}"
-            )
+        found = tuple(len(row) for row in self.literals)
+        if found != self.sizes:
+            raise ProblemError(f"there are literals for {found} values, expected {self.sizes}")
         self.clauses = [list(clause) for clause in clauses]
         self._solver: Any = None
         self._lock = Lock()

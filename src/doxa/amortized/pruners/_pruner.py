@@ -10,6 +10,7 @@ from torch import Tensor
 
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Problem
+from doxa.problem._logspace import shown
 
 
 class Pruner(ABC):
@@ -38,10 +39,8 @@ class Pruner(ABC):
     def __call__(self, prefix: Tensor) -> Tensor:
         """For prefixes int64 ``(*batch, k)`` the allowed values of variable k: bool ``(*batch, sizes[k])``."""
         if prefix.dtype != torch.int64 or prefix.ndim == 0 or prefix.shape[-1] >= len(self.sizes):
-            raise ProblemError(
-                f"prefix has dtype {prefix.dtype} and shape {tuple(prefix.shape)}, expected int64 (*batch, k) with k "
-                f"below {len(self.sizes)}"
-            )
+            wanted = f"int64 (*batch, k) with k below {len(self.sizes)}"
+            raise ProblemError(f"prefix has {shown(prefix)}, expected {wanted}")
         batch, k = prefix.shape[:-1], prefix.shape[-1]
         return self.allowed(prefix.reshape(batch.numel(), k)).reshape(*batch, self.sizes[k])
 
@@ -73,13 +72,12 @@ class Pruner(ABC):
             possible = torch.zeros(len(prefixes), size, dtype=torch.bool)
             possible[rows, tokens[:, k]] = True
             found = self.allowed(prefixes)
-            for bad, what in ((possible & ~found, "forbids"), (found & ~possible & self.complete, "allows")):
+            wrong = possible & ~found, found & ~possible & self.complete
+            for bad, what, has in zip(wrong, ("forbids", "allows"), ("some", "no"), strict=True):
                 if bad.any():
                     row, value = bad.nonzero()[0].tolist()
-                    raise ProblemError(
-                        f"after {tuple(prefixes[row].tolist())} the pruner {what} {value}, which "
-                        + ("some world has" if what == "forbids" else "no world has")
-                    )
+                    prefix = tuple(prefixes[row].tolist())
+                    raise ProblemError(f"after {prefix} the pruner {what} {value}, which {has} world has")
 
     def __and__(self, other: Pruner) -> Pruner:
         """Allow what both allow.
@@ -146,6 +144,6 @@ class FunctionPruner(Pruner):
             return torch.ones(len(prefix), size, dtype=torch.bool, device=prefix.device)
         found = self.function(prefix)
         if not isinstance(found, Tensor) or found.dtype != torch.bool or found.shape[-1:] != (size,):
-            got = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-            raise ProblemError(f"the pruner returned {got}, expected bool (*batch, {size}): one truth value per value")
+            wanted = f"bool (*batch, {size}): one truth value per value"
+            raise ProblemError(f"the pruner returned something of {shown(found)}, expected {wanted}")
         return found.expand(len(prefix), size)

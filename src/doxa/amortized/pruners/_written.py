@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from doxa.amortized.models._grid import moved
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError
-from doxa.problem._paths import MOVES, STAY
+from doxa.problem._paths import MOVES, STAY, moved
 
 
 class AdditionPruner(Pruner):
@@ -109,9 +108,7 @@ class PathPruner(Pruner):
     def __init__(self, shape: tuple[int, int], length: int, world: Sequence[int] = ()) -> None:
         height, width = shape
         if height < 1 or width < 1 or length < max(height, width) - 1:
-            raise ConfigError(
-                f"shape is {shape} and length {length}, expected a grid and at least {max(shape) - 1} moves"
-            )
+            raise ConfigError(f"shape is {shape}, length {length}, expected a grid and at least {max(shape) - 1} moves")
         super().__init__((len(MOVES),) * length + tuple(world), complete=False)
         self.shape = shape
         self.length = length

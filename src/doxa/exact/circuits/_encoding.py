@@ -120,10 +120,8 @@ class Booleans:
 def encode(problem: Problem, meter: Meter | None = None) -> Encoding:
     """The factors of a problem as clauses; the log-weights are of world, output, given, and a 0."""
     if problem.program is None:
-        raise ProblemError(
-            "the problem has no factors to encode as clauses; pass factors= or build it with Problem.from_factors, or "
-            "use Enumeration if its worlds are few"
-        )
+        remedy = "pass factors= or build it with Problem.from_factors, or use Enumeration if its worlds are few"
+        raise ProblemError(f"the problem has no factors to encode as clauses; {remedy}")
     meter = meter or Meter(Budget(), "encoding factors as clauses")
     count_clauses(problem, meter.budget)
     booleans = Booleans(problem.sizes, meter)
@@ -162,12 +160,9 @@ def count_clauses(problem: Problem, budget: Budget) -> int:
     elif problem.formula is not None:
         estimate += sum(1 + len(node.children) for node in postorder(problem.formula.formula))
     if estimate * CLAUSE > budget.operations:
-        raise BudgetError(
-            "operations",
-            f"the problem stands for about {estimate:,} clauses, {CLAUSE} operations each, more than "
-            f"{budget.operations:,}: variables with many values make many clauses. Raise Budget(operations=...), use "
-            "Elimination, or an approximate engine: sampled or amortized",
-        )
+        many = f"about {estimate:,} clauses, {CLAUSE} operations each, more than {budget.operations:,}"
+        remedy = "Raise Budget(operations=...), use Elimination, or an approximate engine: sampled or amortized"
+        raise BudgetError("operations", f"the problem stands for {many}. {remedy}")
     return estimate
 
 

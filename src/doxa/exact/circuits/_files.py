@@ -70,10 +70,8 @@ def read_nnf(path: str | Path) -> Circuit:
                 raise ValueError
             numbers.append(builder.add(AND if kind == "A" else OR, [numbers[i] for i in values[1:]]))
         except (ValueError, IndexError):
-            raise DataError(
-                f"{path}:{line}: {' '.join([kind, *rest])!r} is no node; expected 'L literal', 'A n children' or "
-                "'O variable n children' with children from lines before"
-            ) from None
+            wanted = "'L literal', 'A n children' or 'O variable n children' with children from lines before"
+            raise DataError(f"{path}:{line}: {' '.join([kind, *rest])!r} is no node; expected {wanted}") from None
     return builder.finish(numbers[-1])
 
 

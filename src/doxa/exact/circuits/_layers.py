@@ -277,10 +277,8 @@ def weigh(circuit: Circuit, positive: Tensor, negative: Tensor, semiring: Semiri
     if semiring not in get_args(Semiring):
         raise ConfigError(f"semiring is {semiring!r}, expected one of {', '.join(get_args(Semiring))}")
     if positive.shape != negative.shape or positive.ndim == 0 or positive.shape[-1] != circuit.variables:
-        raise ProblemError(
-            f"the weights have shapes {tuple(positive.shape)} and {tuple(negative.shape)}, expected twice (*batch, "
-            f"{circuit.variables}): one weight for each literal"
-        )
+        wanted = f"twice (*batch, {circuit.variables}): one weight for each literal"
+        raise ProblemError(f"the weights have shapes {positive.shape} and {negative.shape}, expected {wanted}")
     batch = positive.shape[:-1]
     leaves = torch.stack([positive, negative], -1).flatten(-2).reshape(batch.numel(), circuit.literals).T
     kernel, smooth = native_kernel(), circuit.smooth()

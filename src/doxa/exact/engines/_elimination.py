@@ -15,7 +15,7 @@ from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import Reduce, restore
 from doxa.exact.engines._leaves import Index, Leaves, Structure, Weights, indexing, pick
 from doxa.exact.engines._ordering import Order, TooWide, best_order
-from doxa.exact.engines._reasoner import ExactReasoner
+from doxa.exact.engines._reasoner import ExactReasoner, too_many
 from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import is_traced
@@ -141,18 +141,14 @@ class Schedule:
     def of(cls, problem: Problem, budget: Budget, *, observed: bool) -> Schedule:
         """The order of elimination; a ``BudgetError`` where it does not fit."""
         if problem.factors is None:
-            raise ProblemError(
-                "the problem has no factors to eliminate variables from; pass factors= or build it with "
-                "Problem.from_factors, or use Enumeration if its worlds are few"
-            )
+            remedy = "pass factors= or build it with Problem.from_factors, or use Enumeration if its worlds are few"
+            raise ProblemError(f"the problem has no factors to eliminate variables from; {remedy}")
         meter = Meter(budget, f"finding an order of elimination for {len(problem.sizes):,} variables")
         structure = Structure.of(problem, observed, meter)
         if structure.tables > budget.entries:
-            raise BudgetError(
-                "entries",
-                f"the tables of the factors have {structure.tables:,} entries, more than {budget.entries:,}; raise "
-                "Budget(entries=...), or use Enumeration if the worlds are few",
-            )
+            many = f"the tables of the factors have {structure.tables:,} entries, more than {budget.entries:,}"
+            remedy = "raise Budget(entries=...), or use Enumeration if the worlds are few"
+            raise BudgetError("entries", f"{many}; {remedy}")
         unary: dict[int, list[int]] = {}
         for v in structure.shared:
             unary.setdefault(problem.sizes[v], []).append(v)
@@ -161,14 +157,15 @@ class Schedule:
         try:
             order = best_order(batches, problem.sizes, budget.join, meter)
         except TooWide as error:
-            raise BudgetError("join", _too_wide(problem, error, budget.join)) from None
+            many = f"variable elimination needs a table of {error.join:,} entries, more than {budget.join:,}"
+            named = ", ".join(problem.name(v) for v in error.variables[:12]) + " ..." * (len(error.variables) > 12)
+            remedy = "Raise Budget(join=...), split the factors with auxiliary variables, try Compilation, or use an"
+            why = f"{named} are too entangled. {remedy} approximate engine: sampled or amortized"
+            raise BudgetError("join", f"{many}: {why}") from None
         found = cls(structure, unary, order, meter)
         if found.entries > budget.entries:
-            raise BudgetError(
-                "entries",
-                f"variable elimination takes about {found.entries:,} numbers for one row, more than "
-                f"{budget.entries:,}; raise Budget(entries=...), or use an approximate engine: sampled or amortized",
-            )
+            many = f"variable elimination takes about {found.entries:,} numbers for one row"
+            raise BudgetError("entries", too_many(many, budget))
         return found
 
     @property
@@ -201,12 +198,3 @@ def compile_program(schedule: Schedule) -> Program:
         steps.append(tuple(operands))
     unary = tuple((size, indexing([v + 1 for v in variables])) for size, variables in schedule.unary.items())
     return Program(tuple(schedule.structure.leaves(schedule.meter)), unary, tuple(steps), schedule.order)
-
-
-def _too_wide(problem: Problem, error: TooWide, limit: int) -> str:
-    named = ", ".join(problem.name(v) for v in error.variables[:12]) + (" ..." if len(error.variables) > 12 else "")
-    return (
-        f"variable elimination needs a table of {error.join:,} entries, more than {limit:,}: {named} are too "
-        "entangled. Raise Budget(join=...) if memory allows, split the factors with auxiliary variables, try "
-        "Compilation, or use an approximate engine: sampled or amortized"
-    )

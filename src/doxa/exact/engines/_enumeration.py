@@ -80,9 +80,6 @@ class Enumeration(ExactReasoner):
 def require_few_worlds(problem: Problem, budget: Budget) -> None:
     """A ``BudgetError`` if there are too many worlds to list."""
     if problem.num_worlds > budget.worlds:
-        raise BudgetError(
-            "worlds",
-            f"the problem has {problem.describe_size()} worlds, more than {budget.worlds:,}; raise Budget(worlds=...), "
-            "give the problem factors and use Elimination or Compilation, or an approximate engine: sampled or "
-            "amortized",
-        )
+        many = f"the problem has {problem.describe_size()} worlds, more than {budget.worlds:,}"
+        remedy = "give the problem factors and use Elimination or Compilation, or an approximate engine"
+        raise BudgetError("worlds", f"{many}; raise Budget(worlds=...), {remedy}: sampled or amortized")

@@ -25,6 +25,12 @@ from doxa.problem._logspace import common_batch
 from doxa.problem._reasoner import Probabilistic
 
 
+def too_many(what: str, budget: Budget) -> str:
+    """The message for something that takes too many entries."""
+    remedy = "raise Budget(entries=...), or use an approximate engine: sampled or amortized"
+    return f"{what}, more than {budget.entries:,}; {remedy}"
+
+
 class ExactReasoner(Probabilistic, ABC):
     """Exact inference: p(y | P) and all that follows from it, batched and differentiable any number of times.
 
@@ -45,11 +51,7 @@ class ExactReasoner(Probabilistic, ABC):
         super().__init__(problem, impossible, limits.entries // max(entries, 1))
         self.budget = limits
         if not self._rows_at_once:
-            raise BudgetError(
-                "entries",
-                f"one row takes {entries:,} numbers at a time, more than {self.budget.entries:,}; raise "
-                "Budget(entries=...), or use an approximate engine: sampled or amortized",
-            )
+            raise BudgetError("entries", too_many(f"one row takes {entries:,} numbers at a time", limits))
 
     @abstractmethod
     def _log_weight(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
@@ -279,25 +281,19 @@ class ExactReasoner(Probabilistic, ABC):
         sizes = self.problem.output
         if isinstance(function, Tensor):
             if tuple(function.shape[-2:]) != (len(sizes), max(sizes)):
-                raise ProblemError(
-                    f"the values have shape {tuple(function.shape)}, expected (..., {len(sizes)}, {max(sizes)}): one "
-                    "number for each value of each output variable"
-                )
+                wanted = f"(..., {len(sizes)}, {max(sizes)}): one number for each value of each output variable"
+                raise ProblemError(f"the values have shape {tuple(function.shape)}, expected {wanted}")
             values = function.to(belief.log_probs)
             probs = self.marginals(belief, given=given).probs
             return contract(probs.flatten(-2), values.flatten(-2).movedim(-1, 0))
         if math.prod(sizes) > max_outputs:
-            raise ProblemError(
-                f"there are {math.prod(sizes):,} outputs, more than max_outputs={max_outputs:,}; give the function as "
-                "a tensor of numbers to add up, one for each value of each output variable"
-            )
+            many = f"there are {math.prod(sizes):,} outputs, more than max_outputs={max_outputs:,}"
+            raise ProblemError(f"{many}; give the function as a tensor of numbers to add up, one for each value")
         outputs = torch.cartesian_prod(*(torch.arange(size) for size in sizes)).reshape(-1, len(sizes))
         values = function(outputs)
         if values.ndim == 0 or len(values) != len(outputs):
-            raise ProblemError(
-                f"the function returned shape {tuple(values.shape)} for outputs of shape {tuple(outputs.shape)}, "
-                f"expected one value for each of the {len(outputs)} outputs, on the first axis"
-            )
+            came = f"{tuple(values.shape)} for outputs of shape {tuple(outputs.shape)}"
+            raise ProblemError(f"the function returned shape {came}, expected one value for each, on the first axis")
         many = Belief(belief.log_probs.unsqueeze(0).expand(len(outputs), *belief.log_probs.shape), belief.sizes, False)
         shape = (len(outputs), *[1] * len(belief.batch_shape), len(sizes))
         every = outputs.reshape(shape).expand(len(outputs), *belief.batch_shape, -1)

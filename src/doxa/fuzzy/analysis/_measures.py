@@ -242,10 +242,8 @@ def _measures(rule: Axiom, found: _Instances, true: _Instances | None) -> Gradie
     if true is not None:
         a, c = true.antecedent.double(), true.consequent.double()
         if a.shape != up.shape:
-            raise DataError(
-                f"axiom {rule.name!r} has {len(up)} instances, but {len(a)} by the labels; guards ('where') must let "
-                "through the same instances, so bind their symbols to the same thing"
-            )
+            came = f"axiom {rule.name!r} has {len(up)} instances, but {len(a)} by the labels"
+            raise DataError(f"{came}; bind the symbols of its guards ('where') to the same thing in both")
         by_labels = {
             "labelled": True,
             "consequent_correct": (c * up).sum().item(),

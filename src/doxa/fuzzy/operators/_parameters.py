@@ -44,10 +44,8 @@ class Learnable(nn.Module):
             wanted = " and ".join(
                 [f"above {low}"] * (low is not None) + [f"below {high}"] * (high is not None) or ["finite"]
             )
-            raise ConfigError(
-                f"a learnable parameter starts at {value}, expected a number strictly {wanted}; "
-                "move the start inside, or widen the bounds"
-            )
+            came = f"a learnable parameter starts at {value}, expected a number strictly {wanted}"
+            raise ConfigError(f"{came}; move the start inside, or widen the bounds")
         if low is not None and high is not None:
             raw = math.log((value - low) / (high - value))
         elif low is not None:
@@ -134,10 +132,8 @@ def require(
         mend = f"give Learnable a bound, low={low:g}" if learns else "choose a value in that range"
         raise ConfigError(f"{what} {came}, expected a number {wanted}; {mend}")
     if one_side is not None and smallest < one_side < largest:
-        raise ConfigError(
-            f"{what} may learn values in ({smallest:g}, {largest:g}), on both sides of {one_side:g}; "
-            f"give Learnable low={one_side:g} or high={one_side:g}"
-        )
+        came = f"{what} may learn values in ({smallest:g}, {largest:g}), on both sides of {one_side:g}"
+        raise ConfigError(f"{came}; give Learnable low={one_side:g} or high={one_side:g}")
     if hole and p == one_side:
         raise ConfigError(f"{what} is {p}, expected a number other than {one_side:g}, which is {hole}'s")
 

@@ -199,8 +199,6 @@ def sigmoidal(
     if isinstance(operator, TNorm | TConorm):
         return SigmoidalConnective(s, b0, operator)
     if not operator.bounded:
-        raise ConfigError(
-            f"{type(operator).__name__} has values outside [0, 1], expected an operator with values inside; bend the "
-            "formula below it instead, or use its bounded relative"
-        )
+        remedy = "bend the formula below it instead, or use its bounded relative"
+        raise ConfigError(f"{type(operator).__name__} has values outside [0, 1], expected values inside; {remedy}")
     return SigmoidalAggregator(s, b0, operator)
