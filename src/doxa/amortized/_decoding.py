@@ -17,12 +17,7 @@ from doxa.problem._logspace import shown
 
 
 class Decoded(NamedTuple):
-    """Sequences of values and their log-probabilities.
-
-    Attributes:
-        tokens: int64 ``(*batch, k, L)``, best first; -1 throughout where there are fewer than k.
-        scores: ``(*batch, k)``, log q(tokens | P, given tokens); -inf where there are fewer than k.
-    """
+    """Tokens ``(*batch, k, L)``, best first, and their log q given the prefix ``(*batch, k)``; then -1 and -inf."""
 
     tokens: Tensor
     scores: Tensor
@@ -38,20 +33,10 @@ def beam_search(
     length: int | None = None,
     pruner: Pruner | None = None,
 ) -> Decoded:
-    """The ``beams`` most probable sequences that a search of that width finds; one beam is greedy decoding.
+    """The ``beams`` most probable sequences that a search of that width finds, after a ``prefix`` of known values.
 
-    At every position the ``beams`` best prefixes are kept. Prefixes that the pruner forbids drop out. With as many
-    beams as there are sequences this is exhaustive search. Of equally probable sequences the lexicographically first
-    comes first.
-
-    Args:
-        model: the distribution.
-        belief: batch ``(*batch,)``.
-        beams: how many prefixes are kept, and how many sequences are returned.
-        prefix: values of the first variables, int64 ``(*batch, k)`` or ``(k,)``, such as an output to explain.
-        given: what the data decide, int64 ``(*batch, G)``.
-        length: how many variables in all; by default all of the model's.
-        pruner: what may come next.
+    One beam is greedy decoding; with as many beams as sequences the search is exhaustive. What the pruner forbids
+    drops out. Of equally probable sequences the lexicographically first comes first.
     """
     if beams < 1:
         raise ConfigError(f"beams is {beams}, expected at least 1")
@@ -84,11 +69,7 @@ def draw(
     pruner: Pruner | None = None,
     generator: torch.Generator | None = None,
 ) -> Decoded:
-    """Sequences drawn from the model, ``count`` for each row, in no order; not differentiable.
-
-    Below temperature 1 probable values are drawn more often, above it less often; the scores are log q itself. A sample
-    that runs into a dead end of an incomplete pruner has tokens -1 and score -inf.
-    """
+    """Sequences drawn from the model, ``count`` for each row, in no order; -1 and -inf in a dead end of the pruner."""
     if count < 1 or not temperature > 0:
         raise ConfigError(f"count is {count} and temperature {temperature}, expected at least 1 and above 0")
     search = _Search(model, belief, prefix, given, length, pruner)

@@ -160,13 +160,7 @@ def _posed(theory: Propositional, given: set[Expr]) -> tuple[Problem, Sequence[t
 
 
 class Certified(NamedTuple):
-    """Worlds with a certificate.
-
-    Attributes:
-        worlds: int64 ``(*batch, W)``, or ``(count, *batch, W)`` for samples.
-        valid: bool, whether the knowledge holds, found by evaluating the formula itself, not the circuit.
-        log_probs: log p(w | knowledge, P).
-    """
+    """Worlds ``(*batch, W)`` or ``(count, *batch, W)``, whether the formula holds, and log p(w | knowledge, P)."""
 
     worlds: Tensor
     valid: Tensor

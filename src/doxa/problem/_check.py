@@ -16,14 +16,7 @@ CHUNK = 1 << 14  # worlds evaluated at a time
 
 
 class CheckReport(NamedTuple):
-    """What ``Problem.check`` has tested; it raises if anything is wrong.
-
-    Attributes:
-        worlds: how many worlds were tried, with given values if there are such.
-        exhaustive: whether those were all.
-        factors: whether there were factors to compare with the function.
-        depends: whether there was a declared dependence to test.
-    """
+    """How many worlds were tried, whether those were all, and whether there were factors and a declared dependence."""
 
     worlds: int
     exhaustive: bool

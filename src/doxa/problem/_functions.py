@@ -1,7 +1,4 @@
-"""Functions from worlds to outputs that can be pickled: wrappers around Python functions, factors, machines, formulas.
-
-Each takes worlds ``(..., W)`` and, where the problem has given variables, their values ``(..., G)``.
-"""
+"""Functions from worlds ``(..., W)`` (and given values ``(..., G)``) to outputs, which can be pickled."""
 
 from __future__ import annotations
 
@@ -105,11 +102,7 @@ class FromProgram(Columns):
 
 @dataclass(frozen=True, eq=False)
 class Holds(Columns):
-    """Whether a formula is true: its classical truth, for many worlds at once.
-
-    ``places`` says for each atom which variable it is about, and at which value of it the atom is true; given
-    variables are numbered after those of the world.
-    """
+    """Whether a formula is true. ``places``: the variable of each atom, given ones last, and its value there."""
 
     formula: Expr
     places: Mapping[Expr, tuple[int, int]]

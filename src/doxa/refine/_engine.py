@@ -1,9 +1,6 @@
 """One pass over the formula graph: truth values upwards, wishes downwards, each group as one tensor operation.
 
-Tensors have the nodes first and the batch last, so that picking rows copies whole rows.
-
-When an atom stands in several subformulas, each of them wants its own change (Chapter 4, Algorithm ILR, line
-"combine"). Changes are compared, not values: an atom that a subformula leaves alone asks for 0 (errata 3.6).
+Tensors have the nodes first and the batch last. Of several wishes for an atom the changes are compared (errata 3.6).
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 r"""Refinement by search, where no closed form is minimal: p-norms with p > 1, and generators that are not convex.
 
-In levels :math:`y_i = g(z_i)` the constraint is a sum, :math:`\sum_i y_i = g(\hat t) - \sum g(C)`, and the cost
-:math:`\sum_i |g^{-1}(y_i) - t_i|^p` is separable. So the search starts from several points that are minimal in special
-cases, and lets pairs of literals exchange level: each pair tries the ends of its range, the point where either literal
-is left alone, and steps of every size in both directions. With two literals that is a global search.
-
-The result is differentiable once: its derivatives are those of the Karush-Kuhn-Tucker conditions at the point found.
+In levels :math:`y_i = g(z_i)` the constraint is a sum, and the cost :math:`\sum_i |g^{-1}(y_i) - t_i|^p` is separable:
+from several starts, pairs of literals exchange level. Derivatives are those of the Karush-Kuhn-Tucker conditions, once.
 """
 
 from __future__ import annotations

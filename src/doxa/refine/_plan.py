@@ -1,9 +1,7 @@
 """From formulas to tensors: equal-shaped nodes of the formula graph become one tensor operation.
 
-A node is a conjunction, a disjunction or a residuum; negations are signs on the edges, S-implications disjunctions of a
-negated antecedent, equivalences two implications, and counting constraints clauses. Nodes at the same height that have
-the same operator and the same numbers of free and constant arguments form a *group*: its truth values are one gather
-and one reduction, its refinement one call. So 3-SAT is two groups, whatever the number of clauses.
+Nodes are conjunctions, disjunctions and residua; negations are signs on edges. Those of one height, operator and
+numbers of free and constant arguments form a *group*, refined in one call: 3-SAT is two groups, whatever its clauses.
 """
 
 from __future__ import annotations

@@ -127,11 +127,9 @@ def nearest_model(
     satisfied: Tensor,
     status: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Rows whose rounding satisfies the formulas stay; the others become the model nearest to the input in L₁.
+    """Rows whose rounding satisfies the formulas stay; the others become the model nearest to the input in L₁.
 
-    An assignment v costs :math:`\sum_i |v_i - t_i|`, so every atom is a soft clause of weight :math:`|2t_i - 1|` on the
-    side it leans to; constant atoms are held at their rounded values. The derivative goes straight through to the
-    input.
+    Every atom is a soft clause of weight :math:`|2t_i - 1|`; constants are held. The derivative goes straight through.
     """
     if bool(satisfied.all()):
         return best, satisfied, status

@@ -169,8 +169,7 @@ def count_clauses(problem: Problem, budget: Budget) -> int:
 def encode_formula(problem: Problem, holds: bool, meter: Meter, *, breaking: bool = True) -> Encoding:
     """A formula or its negation as clauses; auxiliary variables are determined by the others, so they weigh 1.
 
-    Where the formula needs no auxiliary variables, its negation is that one of its clauses is broken (if the compiler
-    knows ``breaking``), which is much less work than the clauses of the negated formula.
+    Without auxiliary variables, the negation is that one clause is broken, if the compiler knows ``breaking``.
     """
     assert problem.formula is not None
     count_clauses(problem, meter.budget)

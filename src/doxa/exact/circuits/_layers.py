@@ -1,14 +1,8 @@
 """Evaluating a circuit: all nodes of a layer, all rows of a batch at once, as a single differentiable operation.
 
-Values are log-weights or plain numbers, one row of the batch per column. Nodes are ordered by layer; the children of a
-layer are in layers before it. One kind of node adds its children up: in log space the conjunctions, with plain numbers
-the disjunctions. Nodes of the other kind have two children here (larger ones become trees), which are joined: by
-log(e^a + e^b) or a maximum in log space, by a product with plain numbers.
-
-The derivative of the root with respect to a node is the sum of what its parents pass on. A sum passes on its own
-derivative. A join in log space passes on the share e^(a - x) of each child; with shares of 0 and 1, for the best child
-or one drawn at random, the derivative with respect to the literals is a world instead of marginal probabilities. A
-product passes on its derivative times the other factor, so nothing is ever divided, and weights may be 0 or negative.
+In log space conjunctions add their children up, with plain numbers disjunctions do. The other nodes have two children
+here (larger ones become trees), joined by log(e^a + e^b), a maximum or a product. The derivative of a join goes to its
+children by their shares e^(a - x); shares of 0 and 1, for the best child or a drawn one, make it a world.
 """
 
 from __future__ import annotations

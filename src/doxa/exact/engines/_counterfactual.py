@@ -49,12 +49,8 @@ def condition(belief: Belief, evidence: Tensor) -> Belief:
 
 
 class Counterfactual(NamedTuple):
-    """The smallest change of a world that changes its output.
-
-    Attributes:
-        worlds: int64 ``(*batch, W)``, the changed worlds; -1 throughout where nothing helps.
-        outputs: int64 ``(*batch, Y)``, what they give; -1 where nothing helps.
-        changes: int64 ``(*batch,)``, how many variables differ; -1 where nothing helps.
+    """The smallest change of a world that changes its output: changed worlds ``(*batch, W)``, their outputs ``(*batch,
+    Y)``, and how many variables differ ``(*batch,)``; -1 where nothing helps.
     """
 
     worlds: Tensor

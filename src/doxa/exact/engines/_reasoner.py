@@ -1,9 +1,8 @@
 """The questions that every exact engine answers, written once.
 
-An engine computes the log of one sum, log Z(θ, η) = log Σ_w Π_i exp θ[i, w_i] Π_j exp η[j, c(w)_j], for log-weights θ
-of the world and η of the output. With θ the belief and η = 0 where an output agrees with what was observed and -inf
-elsewhere, this is log p(y | P). Everything else follows from it: its derivatives are marginal probabilities, and with
-the sum replaced by a maximum or a random choice (``_semirings``) they are the most probable world or an exact sample.
+An engine computes log Z(θ, η) = log Σ_w Π_i exp θ[i, w_i] Π_j exp η[j, c(w)_j]. With θ the belief and η = 0 where an
+output agrees with what was observed, else -inf, this is log p(y | P). Its derivatives are marginal probabilities; with
+a maximum or a random choice in place of the sum they are the most probable world or an exact sample.
 """
 
 from __future__ import annotations

@@ -48,9 +48,7 @@ def k_best(
 ) -> Tensor:
     """The k best worlds of each row ``(R, W, D)``, int64 ``(R, k, W)``, best first; -1 where there are fewer.
 
-    Lawler 1972: when the best world of a set is known, the others are those that agree with it on variables before i
-    and differ at i, for each i. The best of each such part competes with the best of the other parts. ``best_world``
-    goes from log-weights, outputs and given values to the best world and its score, -inf if there is none.
+    Lawler 1972: beside the best world of a set there are those that agree with it before variable i and differ at i.
     """
     count, width = len(rows), rows.shape[1]
     found = torch.full((count, k, width), -1, dtype=torch.int64, device=rows.device)
@@ -105,11 +103,7 @@ def most_probable_output(
     sizes: tuple[int, ...],
     width: int,
 ) -> tuple[Tensor, Tensor]:
-    """The best output found by a beam of exact probabilities, int64 ``(R, Y)``, and whether it is the best of all.
-
-    ``next_value`` goes from log-weights ``(R, W, D)``, outputs, given values and a variable to log p(observed part,
-    variable = v). For each row ``width`` beginnings are kept.
-    """
+    """The best output ``(R, Y)`` that a beam of exact probabilities finds, and whether it is the best of all."""
     count = len(rows)
     beam = torch.full((count, 1, len(sizes)), -1, dtype=torch.int64, device=rows.device)
     dropped = rows.new_full((count,), NEG_INF)

@@ -1,17 +1,9 @@
-r"""What the gradients of implications do (Chapter 3, "Measures"; errata 2.17).
+"""What the gradients of implications ∀x (α → γ) do (Chapter 3, "Measures"; errata 2.17).
 
-For axioms :math:`φ = ∀x\, (α → γ)` with instances μ, and the total valuation :math:`e = \sum_φ w_φ\, e(φ)`:
-
-.. math::
-    |cons| = \sum_{φ, μ} \frac{∂e}{∂e(γ_μ)}, \quad |ant| = -\sum_{φ, μ} \frac{∂e}{∂e(α_μ)}, \quad
-    cons\% = \frac{|cons|}{|cons| + |ant|}, \quad
-    cu_{cons} = \frac{1}{|cons|} \sum_{φ, μ} l(γ_μ) \frac{∂e}{∂e(γ_μ)}, \quad
-    cu_{ant} = \frac{-1}{|ant|} \sum_{φ, μ} l(¬α_μ) \frac{∂e}{∂e(α_μ)},
-
-where l is the truth according to labels. Derivatives are those of the aggregated value, not of a single instance.
-
-The mass of an instance's two derivatives splits into *modus ponens*, by how much more the consequent is raised than the
-antecedent lowered, *modus tollens*, the other way round, and *distrust*, the part in which both move alike.
+|cons| and |ant| add up the derivatives of the aggregated value by consequents and, negated, by antecedents; cons% is
+their ratio, cu the part that raises what is true, or lowers what is false, by the labels. The mass of an instance
+splits into *modus ponens* and *modus tollens*, by how much one side moves more, and *distrust*, in which both move
+alike.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Parameters of operators: plain floats, or learnt within bounds.
-
-``Yager(2.0)`` has a fixed p; ``Yager(Learnable(2.0, low=1.0))`` has one that trains and can never leave its range. An
-operator stays a small frozen object either way; :func:`learnables` finds what it learns, ready to be registered.
-"""
+"""Parameters of operators: plain floats, or learnt within bounds, as in ``Yager(Learnable(2.0, low=1.0))``."""
 
 from __future__ import annotations
 
@@ -81,11 +77,7 @@ Parameter = float | Learnable
 
 
 def current(p: Parameter) -> float | Tensor:
-    """The value of a parameter now: a learnable one as a tensor, any other as a float.
-
-    Floats nearer to 0 than 1e-20 or beyond 1e20 become these: no operator can tell them apart, but float32 would
-    make them 0 or infinite.
-    """
+    """The value now, a tensor if learnable; floats within 1e-20 of 0 or beyond 1e20 become these, for float32."""
     if isinstance(p, Learnable):
         return cast(Tensor, p())
     return math.copysign(min(max(abs(p), 1e-20), 1e20), p) if p else p
@@ -139,14 +131,7 @@ def require(
 
 
 def learnables(operator: object) -> dict[str, Learnable]:
-    """Every learnable parameter inside an operator (or a :class:`~doxa.fuzzy.Logic`), by where it stands.
-
-    A parameter that several operators share is listed once, under the first name.
-
-    >>> from doxa.fuzzy import REICHENBACH, Learnable, sigmoidal
-    >>> list(learnables(sigmoidal(REICHENBACH, Learnable(9.0, low=0.0), -0.5)))
-    ['s']
-    """
+    """Every learnable parameter inside an operator or a :class:`~doxa.fuzzy.Logic`, once, by where it stands first."""
     found: dict[str, Learnable] = {}
     if dataclasses.is_dataclass(operator):
         for field in dataclasses.fields(operator):
