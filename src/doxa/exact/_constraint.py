@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.exact.engines._compilation import Compilation
-from doxa.exact.engines._search import log_of
+from doxa.exact.engines._reasoner import log_of
 from doxa.logic import CNF, Expr, KnowledgeBase, ground
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Impossible, Problem

@@ -14,9 +14,8 @@ from doxa.exact.circuits._circuit import Circuit
 from doxa.exact.circuits._compiler import Backend, compile_with
 from doxa.exact.circuits._encoding import Encoding, encode, encode_formula
 from doxa.exact.circuits._files import Kept, key_of, load, save
-from doxa.exact.circuits._layers import Mode, evaluate, make_layers
-from doxa.exact.circuits._native import Kernel, native_kernel
-from doxa.exact.circuits._semirings import FLOOR, Drawn, Reduce, best, restore
+from doxa.exact.circuits._layers import Kernel, evaluate, make_layers, native_kernel
+from doxa.exact.circuits._semirings import FLOOR, Reduce, restore
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget, Meter
@@ -135,10 +134,8 @@ class Compiled(nn.Module):
 
     def value(self, weights: Tensor, reduce: Reduce) -> Tensor:
         """The log-weight of the circuit, ``(R,)``, with the sum that ``reduce`` stands for."""
-        mode: Mode = "best" if reduce is best else "drawn" if isinstance(reduce, Drawn) else "sum"
-        generator = reduce.generator if isinstance(reduce, Drawn) else None
         literals = weights.index_select(0, self.sources.to(weights.device))
-        root = evaluate(self.layers, literals, mode=mode, generator=generator, kernel=self.kernel)
+        root = evaluate(self.layers, literals, reduce=reduce, kernel=self.kernel)
         return root + weights.index_select(0, self.always.to(weights.device)).sum(0) if len(self.always) else root
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
-from doxa.exact.circuits._semirings import FLOOR, NEG_INF, log_sum, restore
+from doxa.exact.circuits._semirings import FLOOR, NEG_INF, SUM, restore
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Belief
 from doxa.problem._logspace import is_traced, shown
@@ -40,7 +40,7 @@ def condition(belief: Belief, evidence: Tensor) -> Belief:
         wanted = f"int64 (..., {count}) with -1 for unknown, or bool (..., {count}, {len(values)})"
         raise ProblemError(f"evidence has {shown(evidence)}, expected {wanted}")
     kept = belief.log_probs.masked_fill(~allowed, NEG_INF)
-    total = restore(log_sum(kept.clamp(min=FLOOR).movedim(-1, 0)))
+    total = restore(SUM(kept.clamp(min=FLOOR).movedim(-1, 0)))
     if not is_traced(total) and (total == NEG_INF).any():
         *row, variable = (total == NEG_INF).nonzero()[0].tolist()
         where = f"the evidence on variable {variable} in row {tuple(row)}"
