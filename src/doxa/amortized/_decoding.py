@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from doxa.amortized.models._model import NEG_INF, InferenceModel, log_softmax
+from doxa.amortized.models._model import InferenceModel, log_softmax
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief
-from doxa.problem._logspace import shown
+from doxa.problem._logspace import NEG_INF, shown
 
 
 class Decoded(NamedTuple):

@@ -78,8 +78,7 @@ class KnowledgeProblem(OverAtoms):
         budget: Budget | None = None,
     ) -> None:
         self.budget = budget or Budget()
-        limits: dict[str, Any] = {"entries": self.budget.symbols, "seconds": self.budget.seconds}
-        grounded = partial(ground, **limits)
+        grounded: Ground = partial(ground, entries=self.budget.symbols, seconds=self.budget.seconds)
         theory, outputs = _outputs(knowledge, by, domains, grounded)
         if values is not None:
             about = knowledge if isinstance(knowledge, KnowledgeBase) else None

@@ -16,7 +16,7 @@ from doxa.logic import CNF, Expr, KnowledgeBase, ground
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Impossible, Problem
 from doxa.problem._budget import Budget, Meter
-from doxa.problem._functions import Atoms, Holds, OverAtoms
+from doxa.problem._functions import Atoms, OverAtoms
 
 
 class Constraint(OverAtoms, Compilation):
@@ -149,14 +149,7 @@ def _posed(theory: Propositional, given: set[Expr]) -> tuple[Problem, Sequence[t
     both = sorted(zip(*atoms, strict=True), key=lambda pair: not given.isdisjoint(pair[0]))  # the world first
     atoms = Atoms([variable for variable, _ in both], tuple(size for _, size in both))
     count = sum(given.isdisjoint(variable) for variable in atoms.variables)
-    problem = Problem(
-        atoms.sizes[:count],
-        (2,),
-        Holds(theory.formula, atoms.places),
-        names=(*atoms.names[:count], "holds", *atoms.names[count:]),
-        given=atoms.sizes[count:],
-    )
-    return problem, atoms.variables[:count]
+    return Problem._over_atoms(theory.formula, atoms, count), atoms.variables[:count]
 
 
 class Certified(NamedTuple):

@@ -323,10 +323,12 @@ def values_of(number: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.stack(values[::-1], -1) if values else number.new_empty(*number.shape, 0)
 
 
-def random_values(count: int, sizes: Sequence[int], generator: torch.Generator | None) -> Tensor:
+def random_values(
+    count: int, sizes: Sequence[int], generator: torch.Generator | None, device: torch.device | None = None
+) -> Tensor:
     """Uniform joint values, ``(count, variables)``."""
-    uniform = torch.rand(count, len(sizes), dtype=torch.float64, generator=generator)
-    return (uniform * torch.tensor(sizes)).long()
+    uniform = torch.rand(count, len(sizes), dtype=torch.float64, device=device, generator=generator)
+    return (uniform * torch.tensor(sizes, device=device)).long()
 
 
 def _short(sizes: tuple[int, ...]) -> str:

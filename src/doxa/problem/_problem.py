@@ -179,13 +179,14 @@ class Problem(Definition):
             lacks = f"{', '.join(map(str, unknown[:5])) or 'nothing'} of the formula"
             wanted = "every atom once, among those of a world variable or of a given one"
             raise KnowledgeError(f"the variables lack {lacks}; expected {wanted}")
-        return cls(
-            atoms.sizes[:count],
-            (2,),
-            Holds(formula, places),
-            names=tuple(names) or (*atoms.names[:count], "holds", *atoms.names[count:]),
-            given=atoms.sizes[count:],
-        )
+        return cls._over_atoms(formula, atoms, count, names)
+
+    @classmethod
+    def _over_atoms(cls, formula: Expr, atoms: Atoms, count: int, names: Sequence[str] = ()) -> Problem:
+        """The problem over these atoms, the first ``count`` variables being the world."""
+        names = tuple(names) or (*atoms.names[:count], "holds", *atoms.names[count:])
+        function, given = Holds(formula, atoms.places), atoms.sizes[count:]
+        return cls(atoms.sizes[:count], (2,), function, names=tuple(names), given=given)
 
     def evaluate_factors(self, worlds: Tensor, given: Tensor | None = None) -> Tensor:
         """The outputs of worlds, as the factors have them.

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from doxa.amortized._decoding import draw
-from doxa.amortized.models._model import NEG_INF, InferenceModel, frozen, log_world, pick
+from doxa.amortized.models._model import InferenceModel, frozen, log_world, pick
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError
 from doxa.problem import Belief, BruteForce, Problem
+from doxa.problem._logspace import NEG_INF
 
 Divergence = Literal["matching", "forward-kl", "reverse-kl", "hellinger"]
 Policy = Literal["off", "on"]

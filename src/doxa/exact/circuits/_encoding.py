@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BudgetError, ProblemError
-from doxa.exact.circuits._circuit import Circuit
 from doxa.logic import CNF, Expr, Not, postorder, to_cnf
 from doxa.problem import Problem
 from doxa.problem._budget import Budget, Meter
-from doxa.problem._factors import Step, compared
+from doxa.problem._factors import compared
 
 CLAUSE = 32  # operations that a clause costs, apart from the search
 
@@ -36,15 +35,6 @@ class Encoding:
     smooth: tuple[int, ...]  # variables that weigh w⁺ + w⁻ where they are free
     always: tuple[int, ...]  # places of log-weights that every world has
     broken: tuple[tuple[int, ...], ...] | None = None  # clauses of which at least one does not hold
-
-    def finish(self, circuit: Circuit, meter: Meter) -> Circuit:
-        """What remains of a circuit for the clauses."""
-        return circuit.forget(self.forget, meter).smooth(self.smooth, meter)
-
-    @property
-    def name(self) -> str:
-        """Of how the circuit is finished, for a cache."""
-        return f"forget {self.forget} smooth {self.smooth} broken {self.broken}"
 
 
 @dataclass
@@ -144,7 +134,11 @@ def encode(problem: Problem, meter: Meter | None = None) -> Encoding:
         clauses.append(clause)
 
     for step in (*problem.program.steps, *problem.program.checks):
-        for number, value in enumerate(_codes(step, problem.sizes).tolist()):
+        codes = step.rule
+        if not isinstance(codes, Tensor):
+            left, right = (torch.arange(problem.sizes[v]) for v in step.inputs)
+            codes = compared(codes, left.unsqueeze(-1), right).long().reshape(-1)
+        for number, value in enumerate(codes.tolist()):
             if value < 0 or step.target is not None:
                 forbid(step.inputs, number, None if value < 0 or step.target is None else (step.target, value))
     return booleans.encoding(clauses, booleans.count, *_places((problem.world, problem.output, problem.given)))
@@ -198,11 +192,3 @@ def _places(blocks: Sequence[Sequence[int]]) -> tuple[dict[int, int], int]:
             places[len(places)] = end + i * max(sizes)
         end += len(sizes) * max(sizes, default=0)
     return places, end
-
-
-def _codes(step: Step, sizes: Sequence[int]) -> Tensor:
-    """The value of the target for each joint value of the inputs, flat."""
-    if isinstance(step.rule, Tensor):
-        return step.rule
-    left, right = (torch.arange(sizes[v]) for v in step.inputs)
-    return compared(step.rule, left.unsqueeze(-1), right).long().reshape(-1)

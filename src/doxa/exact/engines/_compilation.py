@@ -65,7 +65,7 @@ class Compilation(ExactReasoner):
         compiled = Compiled(encoding, meter, backend, cache, kernel)
         super().__init__(problem, impossible=impossible, budget=limits, entries=compiled.layers.entries)
         self._compiled = compiled
-        self._negated = nn.ModuleDict()  # made when it is first asked for
+        self._negated: Compiled | None = None  # made when it is first asked for
         self._lock = Lock()
         self._options = backend, cache, kernel
 
@@ -95,21 +95,18 @@ class Compilation(ExactReasoner):
 
     def _truth(self, world: Tensor, given: Tensor | None, value: int, reduce: Reduce) -> Tensor:
         """log Z over the worlds in which a formula holds (1), does not hold (0), or all of them (-1)."""
-        if value == 1:
-            return self._compiled.value(self._weights(given, world), reduce)
-        if value == 0:
-            negated = self._negated["it"] if "it" in self._negated else self._negation()
-            assert isinstance(negated, Compiled)
-            return negated.value(self._weights(given, world), reduce)
-        return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
+        if value < 0:
+            return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
+        return (self._compiled if value else self._negation()).value(self._weights(given, world), reduce)
 
-    def _negation(self) -> nn.Module:
-        with self._lock:  # one thread makes it, the others wait
-            if "it" not in self._negated:
-                meter = Meter(self.budget, f"encoding the negation of {self.problem} as clauses")
-                encoding = encode_formula(self.problem, False, meter, breaking=self._options[0] == "doxa")
-                self._negated["it"] = Compiled(encoding, meter, *self._options)
-            return self._negated["it"]
+    def _negation(self) -> Compiled:
+        if self._negated is None:
+            with self._lock:  # one thread makes it, the others wait
+                if self._negated is None:
+                    meter = Meter(self.budget, f"encoding the negation of {self.problem} as clauses")
+                    encoding = encode_formula(self.problem, False, meter, breaking=self._options[0] == "doxa")
+                    self._negated = Compiled(encoding, meter, *self._options)
+        return self._negated
 
     def _weights(self, given: Tensor | None, *weights: Tensor) -> Tensor:
         """All log-weights, ``(n, R)``: those given are evidence; the last one is 0."""
@@ -141,7 +138,8 @@ class Compiled(nn.Module):
 
 def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool) -> Circuit:
     """The finished circuit of an encoding, from disk if it is there; a budget means the same in both cases."""
-    key = key_of(encoding.cnf, encoding.name, backend)
+    finish = f"forget {encoding.forget} smooth {encoding.smooth} broken {encoding.broken}"
+    key = key_of(encoding.cnf, finish, backend)
     folder = None
     if cache:
         with contextlib.suppress(OSError):  # on a disk that cannot be written to
@@ -153,7 +151,7 @@ def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool
         meter.check_nodes(found.nodes)
         return found.circuit
     circuit, meter = compile_with(backend, encoding.cnf, meter.budget, encoding.broken, meter)
-    circuit = encoding.finish(circuit, meter)
+    circuit = circuit.forget(encoding.forget, meter).smooth(encoding.smooth, meter)
     if folder is not None:
         save(key, Kept(circuit, meter.operations, meter.nodes), folder)
     return circuit

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,14 +19,8 @@ from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import is_traced
 
-
-class Operand(NamedTuple):
-    """Tables of a batch, and how they become ``(variable, *neighbours, K, R)``; None where there is nothing to do."""
-
-    batch: int
-    numbers: Index | None
-    axes: tuple[int, ...] | None
-    shape: tuple[int, ...] | None
+Operand = tuple[int, Index | None, tuple[int, ...] | None, tuple[int, ...] | None]
+"""The tables of a batch, and the numbers, axes and shape by which they become ``(variable, *neighbours, K, R)``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +150,9 @@ class Schedule:
         try:
             order = best_order(batches, problem.sizes, budget.join, meter)
         except TooWide as error:
-            many = f"variable elimination needs a table of {error.join:,} entries, more than {budget.join:,}"
-            named = ", ".join(problem.name(v) for v in error.variables[:12]) + " ..." * (len(error.variables) > 12)
+            join, variables = error.args
+            many = f"variable elimination needs a table of {join:,} entries, more than {budget.join:,}"
+            named = ", ".join(problem.name(v) for v in variables[:12]) + " ..." * (len(variables) > 12)
             remedy = "Raise Budget(join=...), split the factors with auxiliary variables, try Compilation, or use an"
             why = f"{named} are too entangled. {remedy} approximate engine: sampled or amortized"
             raise BudgetError("join", f"{many}: {why}") from None
@@ -186,14 +180,10 @@ def compile_program(schedule: Schedule) -> Program:
             axes = sorted(range(len(labels)), key=labels.__getitem__)  # the eliminated variable, -1, comes first
             last = len(labels), len(labels) + 1
             shape = [step.shape[j] if j in labels else 1 for j in range(len(step.shape))]
-            operands.append(
-                Operand(
-                    batch,
-                    None if len(numbers) == counts[batch] and sorted(numbers) == list(numbers) else indexing(numbers),
-                    None if axes == sorted(axes) else (*axes, *last),
-                    None if len(shape) + 1 == len(labels) else (step.size, *shape, step.variables),
-                )
-            )
+            every = len(numbers) == counts[batch] and sorted(numbers) == list(numbers)
+            permuted = None if axes == sorted(axes) else (*axes, *last)
+            reshaped = None if len(shape) + 1 == len(labels) else (step.size, *shape, step.variables)
+            operands.append((batch, None if every else indexing(numbers), permuted, reshaped))
         counts.append(step.variables)
         steps.append(tuple(operands))
     unary = tuple((size, indexing([v + 1 for v in variables])) for size, variables in schedule.unary.items())

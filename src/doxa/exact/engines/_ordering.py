@@ -135,12 +135,7 @@ class _State:
 
 
 class TooWide(Exception):
-    """No order was found whose joins stay within the limit."""
-
-    def __init__(self, join: int, variables: tuple[int, ...]) -> None:
-        super().__init__(join, variables)
-        self.join = join
-        self.variables = variables
+    """No order was found whose joins stay within the limit: the entries of one, and its variables."""
 
 
 def best_order(batches: Sequence[Sequence[tuple[int, ...]]], sizes: Sequence[int], limit: int, meter: Meter) -> Order:
@@ -160,7 +155,7 @@ def best_order(batches: Sequence[Sequence[tuple[int, ...]]], sizes: Sequence[int
             if strategy == "parallel" and orders[0].widest <= SMALL:
                 break
     if not orders:
-        raise min(failures, key=lambda failure: failure.join)
+        raise min(failures, key=lambda failure: failure.args[0])
     return min(orders, key=lambda order: order.cost)
 
 

@@ -286,8 +286,8 @@ class ExactReasoner(Probabilistic, ABC):
             probs = self.marginals(belief, given=given).probs
             return contract(probs.flatten(-2), values.flatten(-2).movedim(-1, 0))
         if math.prod(sizes) > max_outputs:
-            many = f"there are {math.prod(sizes):,} outputs, more than max_outputs={max_outputs:,}"
-            raise ProblemError(f"{many}; give the function as a tensor of numbers to add up, one for each value")
+            refused = f"there are {math.prod(sizes):,} outputs, more than max_outputs={max_outputs:,}"
+            raise ProblemError(f"{refused}; give the function as a tensor of numbers to add up, one for each value")
         outputs = torch.cartesian_prod(*(torch.arange(size) for size in sizes)).reshape(-1, len(sizes))
         values = function(outputs)
         if values.ndim == 0 or len(values) != len(outputs):
