@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._encoding import count_clauses
 from doxa.exact.engines._compilation import Compilation
-from doxa.exact.engines._elimination import Elimination, Schedule
-from doxa.exact.engines._enumeration import Enumeration, require_few_worlds
+from doxa.exact.engines._elimination import Elimination, Enumeration, Schedule, require_few_worlds
 from doxa.exact.engines._ordering import ROWS, STEP
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
