@@ -97,9 +97,6 @@ class AmortizedControl(LeaveOneOut):
     def additive(self) -> bool:
         return False
 
-    def describe(self) -> str:
-        return f"AmortizedControl@{self.n}"
-
     def __repr__(self) -> str:
         return f"AmortizedControl({self.n}, scale={self.scale})"
 

@@ -26,14 +26,13 @@ from doxa.logic import (
     Number,
     Or,
     Quantifier,
-    Sort,
     ground,
-    postorder,
     to_cnf,
 )
 from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.syntax._symbols import Signature
-from doxa.logic.unfold._propositional import Propositional
+from doxa.logic.unfold._domains import Universe
+from doxa.logic.unfold._propositional import Propositional, _declared
 from doxa.problem import Budget, Problem
 from doxa.problem._functions import Atoms, OverAtoms
 
@@ -193,24 +192,12 @@ def _instances(
 
 def _objects(name: str, formula: Expr, signature: Signature | None, domains: Mapping[str, Any]) -> list[Expr]:
     """The objects of a sort as terms; those that only ``domains`` names become constants."""
-    if signature is not None:
-        sort = signature.sorts[name]
-    else:
-        hints = (node.hint for node in postorder(formula))
-        sorts = [
-            s for h in hints for s in (*getattr(h, "sorts", ()), getattr(h, "sort", None), h) if isinstance(s, Sort)
-        ]
-        sort = next(s for s in sorts if s.name == name)
+    known = _declared(formula) if signature is None else signature
+    sort, objects = known.sorts[name], Universe(known, domains).objects(name)
     if sort.values is not None:
-        return [Name(v, hint=sort) if isinstance(v, str) else Number(v) for v in sort.values]
-    declared = [c.name for c in signature.constants.values() if c.sort == sort] if signature is not None else []
-    given = domains.get(name, declared)
-    if isinstance(given, int):
-        given = [*declared, *(f"{name}{i}" for i in range(len(declared), given))]
-    terms: list[Expr] = []
-    for own in given:
-        constant = Constant(str(own), sort)
-        if signature is not None and constant.name not in signature.constants:
-            signature.add(constant)
-        terms.append(constant.term)
-    return terms
+        return [Name(v, hint=sort) if isinstance(v, str) else Number(v) for v in objects]
+    constants = [Constant(str(own), sort) for own in objects]
+    for constant in constants if signature is not None else ():
+        if constant.name not in known.constants:
+            known.add(constant)
+    return [constant.term for constant in constants]

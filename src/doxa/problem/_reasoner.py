@@ -54,24 +54,19 @@ class Reasoner(Protocol):
     @property
     def problem(self) -> Problem:
         """What is reasoned about."""
-        ...
 
     @property
     def exactness(self) -> Literal["exact", "approximate", "none"]:
         """What the numbers are."""
-        ...
 
     def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """One number per row, ``(*batch,)``, to be made small by training."""
-        ...
 
     def predict(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """The best output for each row, int64 ``(*batch, Y)``."""
-        ...
 
     def explain(self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
         """The k best worlds that give the output."""
-        ...
 
 
 class Probabilistic(nn.Module):

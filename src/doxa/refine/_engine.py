@@ -13,7 +13,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from doxa.logic import Call, Compare, Expr
+from doxa.logic import Expr
+from doxa.logic.syntax._simplify import formulas as subformulas
 from doxa.refine._base import Case, Pick
 from doxa.refine._implication import Fixed, ImplicationRefinement
 from doxa.refine._plan import Edge, Group, Plan
@@ -327,7 +328,7 @@ def explain(engine: Engine, formulas: Iterable[Expr], now: Tensor, state: State,
     truth = [now, *(value for _, _, value, _ in state.groups)]
     target_of = [(now + change).clamp(0, 1), *goals]
     lines: list[tuple[str, float, float]] = []
-    for node in _subformulas(*formulas):
+    for node in dict.fromkeys(subformulas(*formulas)):
         number, negated = engine.plan.place[id(node)]
         source, row = engine._where[number]
         if number == len(engine.plan.atoms):  # the constant `true`
@@ -342,19 +343,3 @@ def explain(engine: Engine, formulas: Iterable[Expr], now: Tensor, state: State,
         arrow = "->" if abs(after_ - before_) > 1e-9 else "  "
         shown.append(f"{text:<{width}}  {before_:6.4f}  {arrow}  {after_:6.4f}")
     return "\n".join(shown)
-
-
-def _subformulas(*roots: Expr) -> list[Expr]:
-    """Every distinct subformula once, children first."""
-    listed: dict[Expr, None] = {}
-    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if node in listed:
-            continue
-        if ready or isinstance(node, Call | Compare) or not node.children:
-            listed[node] = None
-        else:
-            stack.append((node, True))
-            stack.extend([(c, False) for c in reversed(node.children)])
-    return list(listed)

@@ -15,6 +15,7 @@ from doxa.errors import ConfigError
 from doxa.fuzzy import STANDARD, Logic, RImplication, SImplication
 from doxa.logic import And, Call, Compare, Count, Expr, Iff, Implies, Not, Or, Truth, Xor
 from doxa.logic.sat._nnf import to_nnf
+from doxa.logic.syntax._simplify import formulas, parts
 from doxa.refine._base import Direction, Refinement
 from doxa.refine._catalogue import refinement
 
@@ -96,19 +97,11 @@ class Compiler:
         """Calls that stand for the arguments of a large counting constraint."""
 
     def add(self, root: Expr) -> Edge:
-        """The edge of a formula; what is below comes first, and nothing recurses."""
-        stack: list[tuple[Expr, bool]] = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if id(node) in self.place:
-                continue
-            children = () if isinstance(node, Call | Compare) else node.children
-            if not ready and children:
-                stack.append((node, True))
-                stack.extend([(c, False) for c in reversed(children)])
-                continue
-            self.place[id(node)] = self._edge(node, [self.place[id(c)] for c in children])
-            self.kept.append(node)  # so that no other object gets its identity
+        """The edge of a formula."""
+        for node in formulas(root):
+            if id(node) not in self.place:
+                self.place[id(node)] = self._edge(node, [self.place[id(c)] for c in parts(node)])
+                self.kept.append(node)  # so that no other object gets its identity
         return self.place[id(root)]
 
     def _edge(self, node: Expr, below: list[Edge]) -> Edge:
@@ -186,10 +179,10 @@ class Compiler:
         self.stand_ins |= dict(zip(inputs, below, strict=True))
         return self.add(to_nnf(Count("at least" if kind == "at least" else "at most", k, inputs), counting="expand"))
 
-    def plan(self, formulas: Iterable[Expr], directions: Sequence[Direction]) -> Plan:
+    def plan(self, roots: Iterable[Expr], directions: Sequence[Direction]) -> Plan:
         """The plan; ``directions`` are those of the formulas."""
-        roots = [self.add(f) for f in formulas]
-        flow = self._directions(roots, directions)
+        edges = [self.add(f) for f in roots]
+        flow = self._directions(edges, directions)
         groups: dict[tuple[int, str, int, tuple[bool, ...], bool], Group] = {}
         for number, node in enumerate(self.nodes):
             if node is None:
@@ -201,7 +194,7 @@ class Compiler:
             group.nodes.append(number)
             group.directions |= flow[number]
         ordered = [groups[k] for k in sorted(groups, key=lambda k: k[0])]
-        return Plan(self.atoms, self.constant, self.nodes, ordered, roots, self.refinements, self.place, self.uses_true)
+        return Plan(self.atoms, self.constant, self.nodes, ordered, edges, self.refinements, self.place, self.uses_true)
 
     def _directions(self, roots: list[Edge], directions: Sequence[Direction]) -> list[set[str]]:
         """Which way each node may have to move, from the roots down; parents have higher numbers than children."""
