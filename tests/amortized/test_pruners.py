@@ -23,7 +23,6 @@ from doxa.amortized import (
     SupportPruner,
 )
 from doxa.amortized._decoding import draw
-from doxa.amortized.models._grid import MOVES, moved
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.exact import Elimination
 from doxa.logic import Constant, Function, Sort, propositions
@@ -40,6 +39,7 @@ from doxa.problem import (
     remainder,
     shortest_path,
 )
+from doxa.problem._paths import MOVES, moved
 
 
 def digits(number: Tensor, count: int) -> Tensor:

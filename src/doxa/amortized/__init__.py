@@ -33,13 +33,11 @@ from doxa.amortized._knowledge import KnowledgeProblem
 from doxa.amortized._reasoner import AmortizedReasoner
 from doxa.amortized.models._grid import GridCNN
 from doxa.amortized.models._model import Carry, InferenceModel
-from doxa.amortized.models._networks import CausalTransformer, FactorMLPs
+from doxa.amortized.models._networks import CausalTransformer, FactorMLPs, PairsModel
 from doxa.amortized.models._outcomes import CategoricalOutcomes, GaussianOutcomes
-from doxa.amortized.models._pairs import PairsModel
 from doxa.amortized.models._scan import Columns, ScanModel
 from doxa.amortized.pruners._derived import LearnedPruner, SatPruner, SupportPruner
-from doxa.amortized.pruners._pruner import FunctionPruner, Pruner
-from doxa.amortized.pruners._written import AdditionPruner, PathPruner
+from doxa.amortized.pruners._pruner import AdditionPruner, FunctionPruner, PathPruner, Pruner
 from doxa.amortized.training._priors import FittedDirichlet, FixedDirichlet, MixtureDirichlet, Prior, Replay
 from doxa.amortized.training._training import JointTraining
 

@@ -85,10 +85,8 @@ class AmortizedControl(LeaveOneOut):
             positive = point.clamp(min=torch.finfo(point.dtype).tiny)
             level = self.surrogate(Belief(positive.log(), self.sizes, validate=False))
             if level.shape != point.shape[:-2]:
-                raise ConfigError(
-                    f"the surrogate returned shape {tuple(level.shape)}, expected one cost for each row, "
-                    f"{tuple(point.shape[:-2])}"
-                )
+                wanted = f"one cost for each row, {tuple(point.shape[:-2])}"
+                raise ConfigError(f"the surrogate returned shape {tuple(level.shape)}, expected {wanted}")
             (slope,) = torch.autograd.grad(level.sum(), point)
         return level.detach(), slope.detach()
 
@@ -98,9 +96,6 @@ class AmortizedControl(LeaveOneOut):
     @property
     def additive(self) -> bool:
         return False
-
-    def describe(self) -> str:
-        return f"AmortizedControl@{self.n}"
 
     def __repr__(self) -> str:
         return f"AmortizedControl({self.n}, scale={self.scale})"

@@ -9,19 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from doxa.amortized.models._model import NEG_INF, InferenceModel, log_softmax
+from doxa.amortized.models._model import InferenceModel, log_softmax
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief
+from doxa.problem._logspace import NEG_INF, shown
 
 
 class Decoded(NamedTuple):
-    """Sequences of values and their log-probabilities.
-
-    Attributes:
-        tokens: int64 ``(*batch, k, L)``, best first; -1 throughout where there are fewer than k.
-        scores: ``(*batch, k)``, log q(tokens | P, given tokens); -inf where there are fewer than k.
-    """
+    """Tokens ``(*batch, k, L)``, best first, and their log q given the prefix ``(*batch, k)``; then -1 and -inf."""
 
     tokens: Tensor
     scores: Tensor
@@ -37,20 +33,10 @@ def beam_search(
     length: int | None = None,
     pruner: Pruner | None = None,
 ) -> Decoded:
-    """The ``beams`` most probable sequences that a search of that width finds; one beam is greedy decoding.
+    """The ``beams`` most probable sequences that a search of that width finds, after a ``prefix`` of known values.
 
-    At every position the ``beams`` best prefixes are kept. Prefixes that the pruner forbids drop out. With as many
-    beams as there are sequences this is exhaustive search. Of equally probable sequences the lexicographically first
-    comes first.
-
-    Args:
-        model: the distribution.
-        belief: batch ``(*batch,)``.
-        beams: how many prefixes are kept, and how many sequences are returned.
-        prefix: values of the first variables, int64 ``(*batch, k)`` or ``(k,)``, such as an output to explain.
-        given: what the data decide, int64 ``(*batch, G)``.
-        length: how many variables in all; by default all of the model's.
-        pruner: what may come next.
+    One beam is greedy decoding; with as many beams as sequences the search is exhaustive. What the pruner forbids
+    drops out. Of equally probable sequences the lexicographically first comes first.
     """
     if beams < 1:
         raise ConfigError(f"beams is {beams}, expected at least 1")
@@ -83,11 +69,7 @@ def draw(
     pruner: Pruner | None = None,
     generator: torch.Generator | None = None,
 ) -> Decoded:
-    """Sequences drawn from the model, ``count`` for each row, in no order; not differentiable.
-
-    Below temperature 1 probable values are drawn more often, above it less often; the scores are log q itself. A sample
-    that runs into a dead end of an incomplete pruner has tokens -1 and score -inf.
-    """
+    """Sequences drawn from the model, ``count`` for each row, in no order; -1 and -inf in a dead end of the pruner."""
     if count < 1 or not temperature > 0:
         raise ConfigError(f"count is {count} and temperature {temperature}, expected at least 1 and above 0")
     search = _Search(model, belief, prefix, given, length, pruner)
@@ -127,10 +109,8 @@ class _Search:
         if prefix is None:
             prefix = torch.zeros(0, dtype=torch.int64, device=device)
         if prefix.dtype != torch.int64 or prefix.ndim == 0 or not prefix.shape[-1] < self.length <= len(model.sizes):
-            raise ProblemError(
-                f"prefix has dtype {prefix.dtype} and shape {tuple(prefix.shape)}, length is {self.length}; expected "
-                f"int64 (*batch, k) with k below the length, and at most {len(model.sizes)} variables"
-            )
+            wanted = f"int64 (*batch, k) with k below the length, and at most {len(model.sizes)} variables"
+            raise ProblemError(f"prefix has {shown(prefix)}, length is {self.length}; expected {wanted}")
         self.known = prefix.shape[-1]
         self.tokens = prefix.expand(*belief.batch_shape, self.known).reshape(self.rows, self.known)
         if (self.tokens < 0).any():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -25,18 +26,19 @@ from doxa.logic import (
     Number,
     Or,
     Quantifier,
-    Sort,
     ground,
-    postorder,
     to_cnf,
 )
 from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.syntax._symbols import Signature
-from doxa.logic.unfold._propositional import Propositional
-from doxa.problem import Problem
+from doxa.logic.unfold._domains import Universe
+from doxa.logic.unfold._propositional import Propositional, _declared
+from doxa.problem import Budget, Problem
 from doxa.problem._functions import Atoms, OverAtoms
 
 By = Literal["whole", "axiom", "clause", "object"]
+Ground = Callable[..., Propositional]
+"""``logic.ground`` within a budget."""
 
 
 class KnowledgeProblem(OverAtoms):
@@ -53,6 +55,7 @@ class KnowledgeProblem(OverAtoms):
         values: instead of ``by``, output variables with values: for each a list of formulas, one per value, of which
             exactly one holds in every world.
         domains: the objects of open sorts and the data rows of a knowledge base, as in ``logic.ground``.
+        budget: what grounding and the clauses of the pruner may cost.
 
     >>> from doxa.logic import propositions
     >>> a, b, c = propositions("a b c")
@@ -71,11 +74,14 @@ class KnowledgeProblem(OverAtoms):
         by: By = "whole",
         values: Sequence[Sequence[Expr]] | None = None,
         domains: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
     ) -> None:
-        theory, outputs = _outputs(knowledge, by, domains)
+        self.budget = budget or Budget()
+        grounded: Ground = partial(ground, entries=self.budget.symbols, seconds=self.budget.seconds)
+        theory, outputs = _outputs(knowledge, by, domains, grounded)
         if values is not None:
             about = knowledge if isinstance(knowledge, KnowledgeBase) else None
-            parts = [[ground(formula, about, domains=domains) for formula in row] for row in values]
+            parts = [[grounded(formula, about, domains=domains) for formula in row] for row in values]
             theory = _together(theory, *(part for row in parts for part in row))
             self.outputs = [[part.formula for part in row] for row in parts]
         else:
@@ -95,11 +101,9 @@ class KnowledgeProblem(OverAtoms):
             held = torch.stack([holds.expand(batch) for holds in found], -1).long()
             times = held.sum(-1)
             if (times != 1).any():
+                came = f"the formulas for the values of an output hold {times.min()} to {times.max()} times"
                 world = tuple(worlds[times != 1][0].tolist())
-                raise KnowledgeError(
-                    f"in world {world} the formulas for the values of an output hold {times.min()} to "
-                    f"{times.max()} times, expected exactly one of them in every world"
-                )
+                raise KnowledgeError(f"in world {world} {came}, expected exactly one of them in every world")
             columns.append(held.argmax(-1))
         return torch.stack(columns, -1)
 
@@ -116,19 +120,20 @@ class KnowledgeProblem(OverAtoms):
         named = [[Call(f"_output_{j}_{v}") for v in range(len(row))] for j, row in enumerate(self.outputs)]
         ties = [Iff(*pair) for row in zip(named, self.outputs, strict=True) for pair in zip(*row, strict=True)]
         atoms = (*self.value_of, *(name for row in named for name in row))
-        numbers, clauses = booleans.translated(to_cnf(And(*ties), method="tseitin", atoms=atoms), self.value_of)
+        cnf = to_cnf(And(*ties), method="tseitin", atoms=atoms, entries=self.budget.symbols)
+        numbers, clauses = booleans.translated(cnf, self.value_of)
         literal = dict(zip(atoms, numbers, strict=False))
         outputs = [[literal[name] for name in row] for row in named]
         sizes = self.problem.output + self.problem.world
-        return SatPruner(sizes, outputs + booleans.literals, booleans.clauses + clauses)
+        return SatPruner(sizes, outputs + booleans.literals, booleans.clauses + clauses, self.budget)
 
 
 def _outputs(
-    knowledge: KnowledgeBase | Propositional | Expr, by: By, domains: Mapping[str, Any] | None
+    knowledge: KnowledgeBase | Propositional | Expr, by: By, domains: Mapping[str, Any] | None, ground: Ground
 ) -> tuple[Propositional, list[Expr]]:
     """The ground knowledge, and the formula of each output."""
     if by == "object":
-        parts = list(_instances(knowledge, domains or {}))
+        parts = list(_instances(knowledge, domains or {}, ground))
         return _together(*parts), [part.formula for part in parts]
     theory = knowledge if isinstance(knowledge, Propositional) else ground(knowledge, domains=domains)
     if by == "whole":
@@ -152,7 +157,9 @@ def _together(*parts: Propositional) -> Propositional:
     )
 
 
-def _instances(knowledge: KnowledgeBase | Propositional | Expr, domains: Mapping[str, Any]) -> Iterator[Propositional]:
+def _instances(
+    knowledge: KnowledgeBase | Propositional | Expr, domains: Mapping[str, Any], ground: Ground
+) -> Iterator[Propositional]:
     """Ground formulas; a universal one as many times as its first variable has values."""
     if isinstance(knowledge, Propositional):
         raise ConfigError("ground knowledge has no objects left; give the knowledge base, or use by='clause'")
@@ -185,24 +192,12 @@ def _instances(knowledge: KnowledgeBase | Propositional | Expr, domains: Mapping
 
 def _objects(name: str, formula: Expr, signature: Signature | None, domains: Mapping[str, Any]) -> list[Expr]:
     """The objects of a sort as terms; those that only ``domains`` names become constants."""
-    if signature is not None:
-        sort = signature.sorts[name]
-    else:
-        hints = (node.hint for node in postorder(formula))
-        sorts = [
-            s for h in hints for s in (*getattr(h, "sorts", ()), getattr(h, "sort", None), h) if isinstance(s, Sort)
-        ]
-        sort = next(s for s in sorts if s.name == name)
+    known = _declared(formula) if signature is None else signature
+    sort, objects = known.sorts[name], Universe(known, domains).objects(name)
     if sort.values is not None:
-        return [Name(v, hint=sort) if isinstance(v, str) else Number(v) for v in sort.values]
-    declared = [c.name for c in signature.constants.values() if c.sort == sort] if signature is not None else []
-    given = domains.get(name, declared)
-    if isinstance(given, int):
-        given = [*declared, *(f"{name}{i}" for i in range(len(declared), given))]
-    terms: list[Expr] = []
-    for own in given:
-        constant = Constant(str(own), sort)
-        if signature is not None and constant.name not in signature.constants:
-            signature.add(constant)
-        terms.append(constant.term)
-    return terms
+        return [Name(v, hint=sort) if isinstance(v, str) else Number(v) for v in objects]
+    constants = [Constant(str(own), sort) for own in objects]
+    for constant in constants if signature is not None else ():
+        if constant.name not in known.constants:
+            known.add(constant)
+    return [constant.term for constant in constants]

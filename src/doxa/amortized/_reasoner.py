@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from doxa.amortized._decoding import Decoded, beam_search, draw
-from doxa.amortized.models._model import NEG_INF, InferenceModel, frozen, pick
+from doxa.amortized.models._model import InferenceModel, frozen, pick
 from doxa.amortized.models._scan import ScanModel
 from doxa.amortized.pruners._pruner import FunctionPruner, Pruner
 from doxa.amortized.training._losses import (
@@ -26,8 +26,8 @@ from doxa.amortized.training._priors import MixtureDirichlet, Prior, Ring
 from doxa.amortized.training._processes import average, gathered, start_equal
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Explanations, Impossible, Problem
-from doxa.problem._definition import values_of
-from doxa.problem._logspace import logsumexp
+from doxa.problem._definition import random_values, values_of
+from doxa.problem._logspace import NEG_INF, logsumexp
 from doxa.problem._reasoner import Probabilistic
 
 
@@ -113,10 +113,8 @@ class AmortizedReasoner(Probabilistic):
         """
         if not self.guaranteed:
             what = "there is no pruner" if self.pruner is None else f"{type(self.pruner).__name__} is not complete"
-            raise ConfigError(
-                f"nothing guarantees that what is decoded is valid: {what}; use a complete one, such as "
-                "SatPruner, SupportPruner or AdditionPruner"
-            )
+            remedy = "use a complete one, such as SatPruner, SupportPruner or AdditionPruner"
+            raise ConfigError(f"nothing guarantees that what is decoded is valid: {what}; {remedy}")
 
     # What is inferred.
 
@@ -364,9 +362,8 @@ class AmortizedReasoner(Probabilistic):
         """Given values, half of them as observed, and half uniformly: what was never met is learnt as well."""
         if self.given_seen is None:
             return None
-        stored, sizes = self.given_seen.stored(), torch.tensor(self.problem.given, device=self.given_seen.rows.device)
-        uniform = torch.rand(count, len(sizes), dtype=torch.float64, device=sizes.device, generator=generator)
-        found = (uniform * sizes).long()
+        stored = self.given_seen.stored()
+        found = random_values(count, self.problem.given, generator, stored.device)
         half = count // 2 if len(stored) else 0
         if half:
             found[:half] = stored[torch.randint(len(stored), (half,), device=stored.device, generator=generator)]
@@ -453,11 +450,9 @@ def _marginal(engine: AmortizedReasoner, belief: Belief, tokens: Tensor, given: 
         sizes = [engine.problem.output[i] for i in free]
         combinations = math.prod(sizes)
         if combinations > MOST_SUMMED:
-            raise ProblemError(
-                f"outputs {free[:8]} are unobserved but later ones are observed, which asks for a sum over "
-                f"{combinations:,} combinations, more than {MOST_SUMMED:,}; observe them, or order the outputs "
-                "so that they come last"
-            )
+            summed = f"a sum over {combinations:,} combinations, more than {MOST_SUMMED:,}"
+            why = f"outputs {free[:8]} are unobserved but later ones are observed, which asks for {summed}"
+            raise ProblemError(f"{why}; observe them, or order the outputs so that they come last")
         filled = flat[chosen, :length].unsqueeze(1).repeat(1, combinations, 1)
         filled[..., free] = values_of(torch.arange(combinations, device=flat.device), sizes)
         many = rows[chosen].unsqueeze(1).expand(-1, combinations, -1, -1)

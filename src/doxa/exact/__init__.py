@@ -24,8 +24,7 @@ outputs and of the world, the k most probable explanations, exact samples, entro
 from doxa.exact._constraint import ConstrainedLayer, Constraint
 from doxa.exact.engines._compilation import Compilation
 from doxa.exact.engines._counterfactual import condition, counterfactual, describe
-from doxa.exact.engines._elimination import Elimination
-from doxa.exact.engines._enumeration import Enumeration
+from doxa.exact.engines._elimination import Elimination, Enumeration
 from doxa.exact.engines._plan import ExactPlan, plan
 from doxa.exact.engines._reasoner import ExactReasoner
 

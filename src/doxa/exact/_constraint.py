@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.exact.engines._compilation import Compilation
-from doxa.exact.engines._search import log_of
+from doxa.exact.engines._reasoner import log_of
 from doxa.logic import CNF, Expr, KnowledgeBase, ground
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Impossible, Problem
-from doxa.problem._budget import Budget
-from doxa.problem._functions import Atoms, Holds, OverAtoms
+from doxa.problem._budget import Budget, Meter
+from doxa.problem._functions import Atoms, OverAtoms
 
 
 class Constraint(OverAtoms, Compilation):
@@ -31,7 +31,7 @@ class Constraint(OverAtoms, Compilation):
         knowledge: a knowledge base, ground knowledge, a formula, or clauses without auxiliary variables.
         domains: the objects of open sorts and the data rows of a knowledge base or formula, as in ``logic.ground``.
         given: atoms whose truth comes with each question; a function with one such atom is given as a whole.
-        budget: what compiling may cost, and the numbers to hold at a time.
+        budget: what grounding and compiling may cost, and the numbers to hold at a time.
         native: use the kernel in C: True, False, or None for where there is one.
         cache: keep the circuit on disk, and look for it there.
         impossible: what ``loss`` does when the knowledge cannot hold: "raise", "inf" or "finite".
@@ -57,9 +57,10 @@ class Constraint(OverAtoms, Compilation):
         cache: bool = True,
         impossible: Impossible = "raise",
     ) -> None:
-        theory = _grounded(knowledge, domains)
+        limits = budget or Budget()
+        theory = _grounded(knowledge, domains, limits)
         problem, variables = _posed(theory, set(given))
-        super().__init__(problem, budget=budget, native=native, cache=cache, impossible=impossible)
+        super().__init__(problem, budget=limits, native=native, cache=cache, impossible=impossible)
         self.variables = variables
         self.value_of = {x: place for x, place in problem.formula.places.items() if place[0] < len(variables)}  # type: ignore[union-attr]
 
@@ -118,19 +119,22 @@ def truth(belief: Belief, value: int) -> Tensor:
 
 
 def _grounded(
-    knowledge: KnowledgeBase | Propositional | Expr | CNF, domains: Mapping[str, Any] | None
+    knowledge: KnowledgeBase | Propositional | Expr | CNF, domains: Mapping[str, Any] | None, budget: Budget
 ) -> Propositional:
     if isinstance(knowledge, CNF):
         if knowledge.auxiliary:
-            raise KnowledgeError(
-                f"the clauses have {len(knowledge.auxiliary)} auxiliary variables, which have no probability; give the "
-                "formula that they encode"
-            )
+            extra = f"{len(knowledge.auxiliary)} auxiliary variables, which have no probability"
+            raise KnowledgeError(f"the clauses have {extra}; give the formula that they encode")
         atoms = tuple(atom for atom in knowledge.atoms if atom is not None)
         knowledge = Propositional({"clauses": knowledge.formula()}, (), (), atoms)
     if isinstance(knowledge, Propositional) and domains is not None:
         raise KnowledgeError("domains are the objects of a KnowledgeBase; ground knowledge has all it speaks of")
-    theory = knowledge if isinstance(knowledge, Propositional) else ground(knowledge, domains=domains)
+    if isinstance(knowledge, Propositional):
+        theory = knowledge
+    else:
+        meter = Meter(budget, "grounding the knowledge")
+        theory = ground(knowledge, domains=domains, entries=budget.symbols, seconds=budget.seconds)
+        meter.check_clock()
     if not theory.atoms:
         raise ProblemError("the knowledge has no atoms, so there is nothing to believe about")
     return theory
@@ -145,24 +149,11 @@ def _posed(theory: Propositional, given: set[Expr]) -> tuple[Problem, Sequence[t
     both = sorted(zip(*atoms, strict=True), key=lambda pair: not given.isdisjoint(pair[0]))  # the world first
     atoms = Atoms([variable for variable, _ in both], tuple(size for _, size in both))
     count = sum(given.isdisjoint(variable) for variable in atoms.variables)
-    problem = Problem(
-        atoms.sizes[:count],
-        (2,),
-        Holds(theory.formula, atoms.places),
-        names=(*atoms.names[:count], "holds", *atoms.names[count:]),
-        given=atoms.sizes[count:],
-    )
-    return problem, atoms.variables[:count]
+    return Problem._over_atoms(theory.formula, atoms, count), atoms.variables[:count]
 
 
 class Certified(NamedTuple):
-    """Worlds with a certificate.
-
-    Attributes:
-        worlds: int64 ``(*batch, W)``, or ``(count, *batch, W)`` for samples.
-        valid: bool, whether the knowledge holds, found by evaluating the formula itself, not the circuit.
-        log_probs: log p(w | knowledge, P).
-    """
+    """Worlds ``(*batch, W)`` or ``(count, *batch, W)``, whether the formula holds, and log p(w | knowledge, P)."""
 
     worlds: Tensor
     valid: Tensor

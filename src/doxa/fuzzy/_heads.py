@@ -1,9 +1,4 @@
-r"""Relation heads: networks for binary predicates, fast on all pairs of objects.
-
-``head(x, y)`` takes n pairs of feature vectors; ``head.pairwise(x, y)`` takes n and m vectors and gives all n·m pairs
-without repeating any of them. Grounding calls the latter when a formula needs all pairs. All heads return logits: bind
-them with ``logits(head)``.
-"""
+"""Relation heads: networks for binary predicates, as logits; ``pairwise`` gives all n·m pairs without repeating any."""
 
 from __future__ import annotations
 

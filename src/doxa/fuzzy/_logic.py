@@ -163,10 +163,8 @@ class Logic:
     def __post_init__(self) -> None:
         for wanted, aggregator in (("forall", self.forall), ("exists", self.exists)):
             if aggregator.kind != wanted:
-                raise ConfigError(
-                    f"{wanted} is {aggregator}, of kind {aggregator.kind!r}, expected kind {wanted!r}; "
-                    "did you swap forall and exists?"
-                )
+                came = f"{wanted} is {aggregator}, of kind {aggregator.kind!r}"
+                raise ConfigError(f"{came}, expected kind {wanted!r}; did you swap forall and exists?")
 
     def iff(self, a: Tensor, b: Tensor) -> Tensor:
         """The truth of a ↔ b."""

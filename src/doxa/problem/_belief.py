@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
 from doxa.errors import ProblemError
-from doxa.problem._logspace import NEG_INF, capped_log, draw, is_traced
+from doxa.problem._logspace import NEG_INF, capped_log, draw, is_traced, shown
 
 Index = int | slice | EllipsisType | Tensor | None
 
@@ -62,7 +62,7 @@ class Belief:
             raise ProblemError(f"log_probs must be -inf for values that do not exist; the sizes are {self.sizes}")
         bad = ~(log_probs.logsumexp(-1).abs() <= _tolerance(log_probs.dtype))
         wanted = "numbers that sum to 1; use Belief.from_logits to normalise"
-        _refuse("the probabilities", bad, log_probs.exp, wanted)
+        _refuse("probabilities", bad, log_probs.exp, wanted)
 
     @classmethod
     def from_logits(
@@ -84,7 +84,7 @@ class Belief:
         # A distribution is normalised by construction, or else not a number.
         if validate and not is_traced(padded):
             bad = belief.log_probs.detach().isnan().any(-1)
-            _refuse("the logits", bad, padded.detach, "numbers below +inf, not all of them -inf")
+            _refuse("logits", bad, padded.detach, "numbers below +inf, not all of them -inf")
         return belief
 
     @classmethod
@@ -117,7 +117,7 @@ class Belief:
         if validate and not is_traced(padded):
             given = padded.detach()
             bad = ~((given >= 0).all(-1) & ((given.sum(-1) - 1).abs() <= _tolerance(given.dtype)))
-            _refuse("the probabilities", bad, given.detach, "numbers from 0 to 1 that sum to 1")
+            _refuse("probabilities", bad, padded.detach, "numbers from 0 to 1 that sum to 1")
         log_probs = capped_log(padded, eps)
         if min(sizes) < padded.shape[-1]:
             log_probs = log_probs.masked_fill(~_mask(sizes, padded), NEG_INF)
@@ -145,12 +145,7 @@ class Belief:
         if validate and not is_traced(given):
             values = given.detach()
             bad = values.isnan() if logits is not None else ~((values >= 0) & (values <= 1))
-            if bad.any():
-                *row, variable = bad.nonzero()[0].tolist()
-                what = "a number" if logits is not None else "a number from 0 to 1"
-                raise ProblemError(
-                    f"variable {variable} in row {tuple(row)} has {values[(*row, variable)].item()}, expected {what}"
-                )
+            _refuse("", bad, given.detach, "a number" if logits is not None else "a number from 0 to 1")
         if logits is not None:
             pair = logsigmoid(-given), logsigmoid(given)
         else:
@@ -239,18 +234,14 @@ class Belief:
         """
         expected = (*self.batch_shape, len(self.sizes))
         if worlds.dtype != torch.int64 or tuple(worlds.shape[worlds.ndim - len(expected) :]) != expected:
-            raise ProblemError(
-                f"worlds has dtype {worlds.dtype} and shape {tuple(worlds.shape)}, expected int64 (*sample, "
-                f"{', '.join(map(str, expected))})"
-            )
+            wanted = f"int64 (*sample, {', '.join(map(str, expected))})"
+            raise ProblemError(f"worlds has {shown(worlds)}, expected {wanted}")
         if not is_traced(worlds):
             bad = (worlds < 0) | (worlds >= torch.tensor(self.sizes, device=worlds.device))
             if bad.any():
                 place = tuple(bad.nonzero()[0].tolist())
-                size = self.sizes[place[-1]]
-                raise ProblemError(
-                    f"worlds{list(place)} is {worlds[place].item()}, expected a value from 0 to {size - 1}"
-                )
+                got, most = worlds[place].item(), self.sizes[place[-1]] - 1
+                raise ProblemError(f"worlds{list(place)} is {got}, expected a value from 0 to {most}")
         table = self.log_probs.expand(*worlds.shape, -1)
         return table.gather(-1, worlds.unsqueeze(-1)).squeeze(-1).sum(-1)
 
@@ -289,7 +280,9 @@ def _refuse(what: str, bad: Tensor, values: Callable[[], Tensor], expected: str)
     if bad.any():
         *row, variable = bad.nonzero()[0].tolist()
         got = values()[(*row, variable)].tolist()
-        raise ProblemError(f"{what} of variable {variable} in row {tuple(row)} are {got}, expected {expected}")
+        where = f"variable {variable} in row {tuple(row)}"
+        came = f"the {what} of {where} are {got}" if what else f"{where} has {got}"
+        raise ProblemError(f"{came}, expected {expected}")
 
 
 def _tolerance(dtype: torch.dtype) -> float:
@@ -303,8 +296,7 @@ def _mask(sizes: Sequence[int], like: Tensor) -> Tensor:
 def _floating(name: str, x: Tensor | None) -> Tensor:
     """``x`` in at least single precision: half precision is too coarse for long products."""
     if not isinstance(x, Tensor) or not x.dtype.is_floating_point:
-        what = f"dtype {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
-        raise ProblemError(f"{name} is of {what}, expected a floating-point tensor")
+        raise ProblemError(f"{name} is of {shown(x)}, expected a floating-point tensor")
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -312,15 +304,12 @@ def _fitting(name: str, x: Tensor, sizes: Sequence[int]) -> tuple[int, ...]:
     """The sizes of the domains, by default all of full width; an error when they do not fit ``x``."""
     shape = tuple(x.shape)
     if len(shape) < 2 or 0 in shape[-2:]:
-        raise ProblemError(
-            f"{name} has shape {shape}, expected (*batch, variables, values) with at least one variable and value; "
-            "a single variable still needs its axis: unsqueeze(-2)"
-        )
+        wanted = "(*batch, variables, values), at least one variable and value; say unsqueeze(-2) for one variable"
+        raise ProblemError(f"{name} has shape {shape}, expected {wanted}")
     fitting = tuple(sizes) or (shape[-1],) * shape[-2]
     if len(fitting) != shape[-2] or not all(1 <= size <= shape[-1] for size in fitting):
-        raise ProblemError(
-            f"sizes {fitting} do not fit {name} of shape {shape}: expected {shape[-2]} sizes from 1 to {shape[-1]}"
-        )
+        wanted = f"expected {shape[-2]} sizes from 1 to {shape[-1]}"
+        raise ProblemError(f"sizes {fitting} do not fit {name} of shape {shape}: {wanted}")
     return fitting
 
 

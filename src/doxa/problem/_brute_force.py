@@ -63,11 +63,9 @@ class BruteForce(Probabilistic):
         super().__init__(problem, impossible, max_entries // problem.num_worlds)
         if problem.num_worlds * math.prod(problem.given) > max_worlds:
             times = f" times {math.prod(problem.given):,} given values" if problem.given else ""
-            raise ProblemError(
-                f"the problem has {problem.describe_size()} worlds{times}, more than max_worlds={max_worlds:,}; raise "
-                "max_worlds if memory allows, or use an engine that does not enumerate worlds: exact inference over "
-                "factors, or an approximate engine"
-            )
+            many = f"{problem.describe_size()} worlds{times}, more than max_worlds={max_worlds:,}"
+            remedy = "raise max_worlds if memory allows, or use exact inference over factors, or an approximate engine"
+            raise ProblemError(f"the problem has {many}; {remedy}")
         numbers, outputs = _distinct_outputs(problem)
         # numbers[g, n] is the row of ``outputs`` that world n gives for joint given values g; rows are distinct and in
         # lexicographic order.
@@ -146,10 +144,8 @@ class BruteForce(Probabilistic):
         """
         values = function(self.outputs)
         if values.ndim == 0 or values.shape[0] != len(self.outputs):
-            raise ProblemError(
-                f"the function returned shape {tuple(values.shape)} for outputs of shape {tuple(self.outputs.shape)}, "
-                f"expected one value for each of the {len(self.outputs)} outputs, on the first axis"
-            )
+            came = f"{tuple(values.shape)} for outputs of shape {tuple(self.outputs.shape)}"
+            raise ProblemError(f"the function returned shape {came}, expected one value for each, on the first axis")
         result: Tensor = torch.tensordot(self.joint(belief, given=given).exp(), values.to(belief.log_probs), dims=1)
         return result
 

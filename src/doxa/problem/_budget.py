@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 from doxa.errors import BudgetError, ConfigError
 
@@ -17,7 +19,8 @@ class Budget:
         join: the most entries of a table in variable elimination.
         operations: elementary operations of finding an order and of compiling a circuit.
         nodes: of a circuit while it grows, and of remembered components.
-        entries: numbers held at a time; a batch that needs more is computed in parts.
+        entries: numbers held at a time; a batch that needs more is computed in parts. Knowledge may take a 32nd as many
+            entries of grounding and clauses, as ``logic.ground`` counts them.
         seconds: of time for ordering, compiling, or one question; None is no limit. It can only stop work with an
             error: it never decides which method is used or what number comes out.
 
@@ -37,6 +40,11 @@ class Budget:
             value = getattr(self, field.name)
             if value is not None and not value > 0:
                 raise ConfigError(f"{field.name} is {value}, expected a number above 0")
+
+    @property
+    def symbols(self) -> int:
+        """The entries that grounding and clauses of knowledge may take."""
+        return max(1, self.entries // 32)
 
 
 class Meter:
@@ -70,27 +78,44 @@ class Meter:
     def check_operations(self, operations: int) -> None:
         """An error if these are too many."""
         if operations > self.budget.operations:
-            raise BudgetError(
-                "operations",
-                f"{self.task} takes more than {self.budget.operations:,} operations; raise Budget(operations=...)",
-            )
+            most = f"more than {self.budget.operations:,} operations"
+            raise BudgetError("operations", f"{self.task} takes {most}; raise Budget(operations=...)")
 
     def check_nodes(self, nodes: int) -> None:
         """An error if these are too many."""
         self.nodes = max(self.nodes, nodes)
         if nodes > self.budget.nodes:
-            raise BudgetError(
-                "nodes",
-                f"{self.task} takes more than {self.budget.nodes:,} nodes and components: the clauses are too "
-                "entangled. Raise Budget(nodes=...), split the knowledge, or use an approximate engine: sampled or "
-                "amortized",
-            )
+            most = f"more than {self.budget.nodes:,} nodes and components: the clauses are too entangled"
+            remedy = "Raise Budget(nodes=...), split the knowledge, or use an approximate engine: sampled or amortized"
+            raise BudgetError("nodes", f"{self.task} takes {most}. {remedy}")
 
     def check_clock(self) -> None:
         """An error if time is over."""
         if self.budget.seconds is not None and time.monotonic() - self._start > self.budget.seconds:
-            raise BudgetError(
-                "seconds",
-                f"could not decide within {self.budget.seconds:g} seconds: {self.task} is not done; raise "
-                "Budget(seconds=...)",
-            )
+            late = f"could not decide within {self.budget.seconds:g} seconds: {self.task} is not done"
+            raise BudgetError("seconds", f"{late}; raise Budget(seconds=...)")
+
+
+CONFLICTS = 5_000  # after so many, a solver stops to look whether it may go on
+
+
+def solve(engine: Any, assumptions: Sequence[int], check: Callable[[], None] | None = None) -> bool:
+    """Whether a solver of pysat finds a model; ``check`` may stop it now and then, and Ctrl-C at any time."""
+    answer = None
+    while answer is None:
+        engine.conf_budget(CONFLICTS)
+        answer = solve_limited(engine, assumptions)
+        if answer is None and check is not None:
+            check()
+    return answer
+
+
+def solve_limited(engine: Any, assumptions: Sequence[int]) -> bool | None:
+    """The answer of a solver of pysat within its budget of conflicts; None if it ran out."""
+    try:
+        answer: bool | None = engine.solve_limited(assumptions=assumptions)
+    except Exception as error:
+        if "keyboard interrupt" in str(error):  # the engine's own error for Ctrl-C
+            raise KeyboardInterrupt from None
+        raise
+    return answer

@@ -15,7 +15,7 @@ from doxa.errors import ProblemError
 from doxa.problem._belief import Belief
 from doxa.problem._factors import Factor, Program, Relation, Variable, compile_factors
 from doxa.problem._functions import Columns, EachWorld, Holds
-from doxa.problem._logspace import common_batch, is_traced
+from doxa.problem._logspace import common_batch, is_traced, shown
 
 Impossible = Literal["raise", "inf", "finite"]
 """What a loss does with an output that no world of positive probability gives: an error, +inf, or a finite number."""
@@ -43,17 +43,14 @@ class Definition:
             sizes = tuple(getattr(self, kind))
             missing = kind in ("world", "output") and not sizes
             if missing or not all(type(size) is int and size >= 1 for size in sizes):
-                raise ProblemError(
-                    f"{kind} is {sizes}, expected the number of values of each variable, such as (10, 10)"
-                )
+                raise ProblemError(f"{kind} is {sizes}, expected the number of values of each variable: (10, 10)")
             object.__setattr__(self, kind, sizes)
         kinds = zip("wyg", (self.world, self.output, self.given), strict=True)
         names = tuple(self.names) or tuple(f"{letter}{i}" for letter, sizes in kinds for i in range(len(sizes)))
         expected = len(self.world) + len(self.output) + len(self.given)
         if len(names) != expected or len(set(names)) != expected:
-            raise ProblemError(
-                f"names is {names}, expected {expected} different ones: world variables, then outputs, then given ones"
-            )
+            wanted = f"{expected} different ones: world variables, then outputs, then given ones"
+            raise ProblemError(f"names is {names}, expected {wanted}")
         object.__setattr__(self, "names", names)
         for what in (self.function, self.pruner or self.function):
             if not callable(what):
@@ -114,10 +111,7 @@ class Definition:
             given: int64 ``(..., G)``, whose batch axes broadcast against those of the worlds.
         """
         if worlds.dtype != torch.int64 or worlds.ndim == 0 or worlds.shape[-1] != len(self.world):
-            raise ProblemError(
-                f"worlds has dtype {worlds.dtype} and shape {tuple(worlds.shape)}, expected int64 "
-                f"(..., {len(self.world)})"
-            )
+            raise ProblemError(f"worlds has {shown(worlds)}, expected int64 (..., {len(self.world)})")
         self.require_given(given)
         batch = common_batch(worlds, given)
         if given is not None and not isinstance(self.function, Columns):  # a function of a user need not broadcast
@@ -126,22 +120,19 @@ class Definition:
         expected = (*batch, len(self.output))
         if not isinstance(outputs, Tensor) or tuple(outputs.shape) != expected or outputs.dtype.is_floating_point:
             got = f"{outputs.dtype} {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
-            raise ProblemError(
-                f"the function returned {got} for worlds of shape {tuple(worlds.shape)}, expected an int64 tensor of "
-                f"shape {expected}; for a Python function of one world say vectorized=False"
-            )
+            came = f"{got} for worlds of shape {tuple(worlds.shape)}"
+            remedy = "for a Python function of one world say vectorized=False"
+            raise ProblemError(f"the function returned {came}, expected an int64 tensor of shape {expected}; {remedy}")
         outputs = outputs.to(torch.int64)
         if not is_traced(outputs):
             bad = (outputs < 0) | (outputs >= self._bounds.to(outputs.device))
             if bad.any():
                 place = tuple(bad.nonzero()[0].tolist())
-                name = self.names[len(self.world) + place[-1]]
-                world = worlds.expand(*batch, -1)[place[:-1]]
+                came = f"{outputs[place].item()} for output {self.names[len(self.world) + place[-1]]}"
                 seen = None if given is None else given.expand(*batch, -1)[place[:-1]]
-                raise ProblemError(
-                    f"the function returned {outputs[place].item()} for output {name}, "
-                    f"expected 0 to {self.output[place[-1]] - 1}; the world is {self.describe(world, seen)}"
-                )
+                world = self.describe(worlds.expand(*batch, -1)[place[:-1]], seen)
+                wanted = f"0 to {self.output[place[-1]] - 1}; the world is {world}"
+                raise ProblemError(f"the function returned {came}, expected {wanted}")
         return outputs
 
     def columns(self, worlds: Tensor, given: Tensor | None = None) -> list[Tensor]:
@@ -210,10 +201,8 @@ class Definition:
         self.require_given(given)
         for kind, values, sizes in (("output", output, self.output), ("given", given, self.given)):
             if values is not None and values.ndim > 1 and tuple(values.shape[:-1]) != belief.batch_shape:
-                raise ProblemError(
-                    f"{kind} has shape {tuple(values.shape)}, expected {(*belief.batch_shape, len(sizes))}: the "
-                    f"batch of the belief, then {len(sizes)} {kind} variables"
-                )
+                wanted = f"{(*belief.batch_shape, len(sizes))}: the batch of the belief, then {kind} variables"
+                raise ProblemError(f"{kind} has shape {tuple(values.shape)}, expected {wanted}")
 
     def require_output(self, output: Tensor) -> None:
         """A ``ProblemError`` unless this is an output, int64 ``(..., Y)`` with values in range or -1 for unobserved.
@@ -238,29 +227,24 @@ class Definition:
                 raise ProblemError("given= was passed, but the problem has no given variables; leave it out")
         elif given is None:
             named = ", ".join(self.names[-len(self.given) :])
-            raise ProblemError(
-                f"the problem has the given variables {named}; say given=, an int64 tensor (*batch, {len(self.given)})"
-            )
+            wanted = f"say given=, an int64 tensor (*batch, {len(self.given)})"
+            raise ProblemError(f"the problem has the given variables {named}; {wanted}")
         else:
             self._require("given", given, torch.tensor(self.given), len(self.world) + len(self.output))
 
     def _require(self, kind: Literal["output", "given"], values: Tensor, bounds: Tensor, first: int) -> None:
         if values.dtype != torch.int64 or values.ndim == 0 or values.shape[-1] != len(bounds):
-            raise ProblemError(
-                f"{kind} has dtype {values.dtype} and shape {tuple(values.shape)}, expected int64 (..., "
-                f"{len(bounds)}); convert labels with .long()"
-            )
+            wanted = f"int64 (..., {len(bounds)}); convert labels with .long()"
+            raise ProblemError(f"{kind} has {shown(values)}, expected {wanted}")
         if is_traced(values):
             return
         least = -1 if kind == "output" else 0
         bad = (values < least) | (values >= bounds.to(values.device))
         if bad.any():
             place = tuple(bad.nonzero()[0].tolist())
-            raise ProblemError(
-                f"{kind}[{', '.join(map(str, place))}] is {values[place].item()}, expected 0 to "
-                f"{bounds[place[-1]] - 1} for {self.names[first + place[-1]]}"
-                + (", or -1 for unobserved" if kind == "output" else "")
-            )
+            wanted = f"0 to {bounds[place[-1]] - 1} for {self.names[first + place[-1]]}"
+            wanted += ", or -1 for unobserved" if kind == "output" else ""
+            raise ProblemError(f"{kind}{list(place)} is {values[place].item()}, expected {wanted}")
 
     def describe(self, world: Tensor, given: Tensor | None = None) -> str:
         """A world in words, with names if it is short; and what is given.
@@ -325,10 +309,8 @@ class Definition:
     def _checked_depends(self, depends: Sequence[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
         tuples = tuple(tuple(variables) for variables in depends)
         if len(tuples) != len(self.output) or not all(0 <= i < len(self.world) for row in tuples for i in row):
-            raise ProblemError(
-                f"depends is {tuples}, expected for each of {len(self.output)} outputs a list of world variables, "
-                f"numbered 0 to {len(self.world) - 1}"
-            )
+            wanted = f"world variables, numbered 0 to {len(self.world) - 1}, for each of {len(self.output)} outputs"
+            raise ProblemError(f"depends is {tuples}, expected {wanted}")
         return tuples
 
 
@@ -341,10 +323,12 @@ def values_of(number: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.stack(values[::-1], -1) if values else number.new_empty(*number.shape, 0)
 
 
-def random_values(count: int, sizes: Sequence[int], generator: torch.Generator | None) -> Tensor:
+def random_values(
+    count: int, sizes: Sequence[int], generator: torch.Generator | None, device: torch.device | None = None
+) -> Tensor:
     """Uniform joint values, ``(count, variables)``."""
-    uniform = torch.rand(count, len(sizes), dtype=torch.float64, generator=generator)
-    return (uniform * torch.tensor(sizes)).long()
+    uniform = torch.rand(count, len(sizes), dtype=torch.float64, device=device, generator=generator)
+    return (uniform * torch.tensor(sizes, device=device)).long()
 
 
 def _short(sizes: tuple[int, ...]) -> str:

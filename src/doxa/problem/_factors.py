@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
+from doxa.problem._logspace import shown
 
 Comparison = Literal["=", "<", "<="]
 
@@ -54,13 +55,9 @@ class Variable:
 
 @dataclass(frozen=True, eq=False)
 class Relation:
-    """Which values go together: a table, or a rule whose table is made only if somebody asks for it.
-
-    Args:
-        shape: the sizes of the variables; None until a problem says them.
-        dense: a Boolean table.
-        codes: the value of the last variable for each value of the others, -1 where there is none.
-        comparison: the last variable says whether it holds between the two others.
+    """Which values go together: a Boolean table; or ``codes``, the value of the last variable for each value of
+    the others (-1: none); or a comparison of two variables, whose truth is the third. ``shape`` is None until a problem
+    says it.
     """
 
     shape: tuple[int, ...] | None
@@ -131,15 +128,11 @@ class Factor:
         if not isinstance(table, Relation):
             dense = torch.as_tensor(table)
             if dense.dtype != torch.bool and not ((dense == 0) | (dense == 1)).all():
-                raise ProblemError(
-                    f"the table of the factor over {_names(scope)} has entries other than 0 and 1; weights belong "
-                    "in the belief"
-                )
+                wrong = "has entries other than 0 and 1; weights belong in the belief"
+                raise ProblemError(f"the table of the factor over {_names(scope)} {wrong}")
             if dense.ndim != len(scope) or not scope:
-                raise ProblemError(
-                    f"a factor over {_names(scope) or 'nothing'} has a table of shape {tuple(dense.shape)}, expected "
-                    "different variables and one axis for each"
-                )
+                wrong = f"has a table of shape {tuple(dense.shape)}, expected different variables and one axis for each"
+                raise ProblemError(f"a factor over {_names(scope) or 'nothing'} {wrong}")
             table = Relation(tuple(dense.shape), dense.bool())
         if len(set(scope)) != len(scope):
             raise ProblemError(f"a factor is over {_names(scope)}, expected different variables")
@@ -156,10 +149,8 @@ class Factor:
         """
         scope = (*inputs, target)
         if codes.dtype != torch.int64 or codes.ndim != len(scope) - 1 or bool((codes < -1).any()):
-            raise ProblemError(
-                f"the codes of the factor over {_names(scope)} have dtype {codes.dtype} and shape "
-                f"{tuple(codes.shape)}, expected int64 values from -1 up, one axis for each input"
-            )
+            wanted = "int64 values from -1 up, one axis for each input"
+            raise ProblemError(f"the codes of the factor over {_names(scope)} have {shown(codes)}, expected {wanted}")
         return cls(scope, Relation(None, codes=codes))
 
     @classmethod
@@ -224,10 +215,8 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Factors read as a straight-line program from the world and what is given to all other variables.
-
-    Each step finds one variable from variables known before, so a world has exactly one completion or, when a
-    lookup or a check fails, none. Hence the sum over the auxiliary variables of the product of all factors is 0 or 1.
+    """Factors as a straight-line program from the world and what is given: each step finds one variable, so a world has
+    exactly one completion or, when a lookup or a check fails, none.
     """
 
     sizes: tuple[int, ...]
@@ -236,12 +225,7 @@ class Program:
     checks: tuple[Step, ...]  # factors that no step accounts for
 
     def run(self, known: dict[int, Tensor]) -> tuple[list[Tensor], Tensor | None]:
-        """Values of all variables, and whether the factors allow them (None: they do).
-
-        Args:
-            known: the values of world and given variables, whose shapes need only broadcast. What depends on few of
-                them is computed in their small shape; the result of a comparison is Boolean.
-        """
+        """Values of all variables from the known ones, which may broadcast; and whether the factors allow them."""
         values = [known.get(v, torch.empty(0)) for v in range(len(self.sizes))]
         allowed: list[Tensor] = []
         for step in self.steps:

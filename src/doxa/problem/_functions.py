@@ -1,7 +1,4 @@
-"""Functions from worlds to outputs that can be pickled: wrappers around Python functions, factors, machines, formulas.
-
-Each takes worlds ``(..., W)`` and, where the problem has given variables, their values ``(..., G)``.
-"""
+"""Functions from worlds ``(..., W)`` (and given values ``(..., G)``) to outputs, which can be pickled."""
 
 from __future__ import annotations
 
@@ -54,9 +51,8 @@ class EachWorld:
         except TypeError:
             values = []
         if len(values) != self.outputs:
-            raise ProblemError(
-                f"the function returned {returned!r} for world {world}, expected {self.outputs} int(s): one per output"
-            )
+            wanted = f"{self.outputs} int(s): one per output"
+            raise ProblemError(f"the function returned {returned!r} for world {world}, expected {wanted}")
         return values
 
 
@@ -99,20 +95,14 @@ class FromProgram(Columns):
         if allowed is not None and not allowed.all():
             both = together(worlds, given)
             row = both[~allowed.expand(both.shape[:-1])][0].tolist()
-            with_given = f" with {tuple(row[first:])} given" if row[first:] else ""
-            raise ProblemError(
-                f"the factors allow no output for world {tuple(row[:first])}{with_given}; every world needs exactly one"
-            )
+            world = f"{tuple(row[:first])}" + (f" with {tuple(row[first:])} given" if row[first:] else "")
+            raise ProblemError(f"the factors allow no output for world {world}; every world needs exactly one")
         return values[first : first + self.outputs]
 
 
 @dataclass(frozen=True, eq=False)
 class Holds(Columns):
-    """Whether a formula is true: its classical truth, for many worlds at once.
-
-    ``places`` says for each atom which variable it is about, and at which value of it the atom is true; given
-    variables are numbered after those of the world.
-    """
+    """Whether a formula is true. ``places``: the variable of each atom, given ones last, and its value there."""
 
     formula: Expr
     places: Mapping[Expr, tuple[int, int]]
@@ -167,11 +157,9 @@ class OverAtoms:
         missing = [atom for atom in self.value_of if atom not in probs]
         unknown = [atom for atom in probs if atom not in self.value_of]
         if missing or unknown:
-            raise KnowledgeError(
-                f"the belief lacks {', '.join(map(str, missing[:5])) or 'nothing'} and has "
-                f"{', '.join(map(str, unknown[:5])) or 'nothing'} that the knowledge does not mention; give one "
-                f"probability for each of its {len(self.value_of)} atoms"
-            )
+            lacks, has = (", ".join(map(str, atoms[:5])) or "nothing" for atoms in (missing, unknown))
+            wrong = f"the belief lacks {lacks} and has {has} that the knowledge does not mention"
+            raise KnowledgeError(f"{wrong}; give one probability for each of its {len(self.value_of)} atoms")
         columns = []
         for atoms in self.variables:
             parts = [probs[atom] for atom in atoms]
@@ -222,10 +210,8 @@ def machine_parts(
     table = torch.as_tensor(transitions)
     fits = not table.dtype.is_floating_point and table.ndim == 2 and 0 not in table.shape
     if not fits or bool(((table < 0) | (table >= len(table))).any()):
-        raise ProblemError(
-            f"transitions has shape {tuple(table.shape)} and values {table.tolist()}, expected integers "
-            "(states, symbols), each the number of a state"
-        )
+        wanted = "integers (states, symbols), each the number of a state"
+        raise ProblemError(f"transitions has shape {tuple(table.shape)} and values {table.tolist()}, expected {wanted}")
     count, symbols = table.shape
     label = torch.arange(count) if labels is None else torch.as_tensor(labels)
     if label.dtype.is_floating_point or label.shape != (count,) or (label < 0).any():

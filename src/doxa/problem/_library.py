@@ -199,10 +199,8 @@ def cnf(clauses: Sequence[Sequence[int]], variables: int | None = None) -> Probl
     literals = [literal for row in rows for literal in row]
     count = max((abs(literal) for literal in literals), default=0) if variables is None else variables
     if count < 1 or any(literal == 0 or abs(literal) > count for literal in literals):
-        raise ProblemError(
-            f"the literals are {sorted(set(literals))} for {count} variables, expected numbers from 1 to {count} "
-            "or their negatives, and at least one variable; say variables= if there are no literals"
-        )
+        wanted = f"numbers from 1 to {count} or their negatives, and at least one variable; say variables="
+        raise ProblemError(f"the literals are {sorted(set(literals))} for {count} variables, expected {wanted}")
     factors: list[Factor] = []
     w, y, auxiliary = Variable.world, Variable.output, Variable.auxiliary
     numbers = count_from()

@@ -13,10 +13,7 @@ NEG_INF = float("-inf")
 
 
 def capped_log(x: Tensor, eps: float = 0.0) -> Tensor:
-    """log max(x, eps), with derivative 1 / max(x, eps, smallest normal number).
-
-    With ``eps = 0`` the value is exact, so log 0 = -inf, and only the derivative is capped.
-    """
+    """log max(x, eps), with derivative 1 / max(x, eps, smallest normal number); exact for ``eps = 0``."""
     floor = max(eps, torch.finfo(x.dtype).tiny)
     value = safe_log(x, floor)
     if eps >= floor:
@@ -25,10 +22,7 @@ def capped_log(x: Tensor, eps: float = 0.0) -> Tensor:
 
 
 def logsumexp(x: Tensor, dim: int | tuple[int, ...]) -> Tensor:
-    """log Σ exp(x) over ``dim``; a sum of nothing but -inf is -inf with derivative 0.
-
-    ``torch.logsumexp`` gives such a sum the derivative NaN.
-    """
+    """log Σ exp(x) over ``dim``; a sum of nothing but -inf is -inf with derivative 0, where torch's has NaN."""
     top = x.detach().amax(dim, keepdim=True)
     total = (x - _finite(top)).exp().sum(dim)
     return _log(total) + top.view_as(total)
@@ -52,10 +46,7 @@ def _log(total: Tensor) -> Tensor:
 
 
 def draw(probs: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """``count`` indices into the last axis of ``probs`` (not necessarily normalised), on a new first axis.
-
-    Inverts the cumulative sum in float64: a value of probability 0 is never drawn, and there may be any number of them.
-    """
+    """``count`` indices into the last axis of weights, on a new first axis; never one of weight 0."""
     cumulative = probs.detach().double().cumsum(-1)
     shape = (*cumulative.shape[:-1], count)
     uniform = torch.rand(shape, dtype=torch.float64, device=probs.device, generator=generator)
@@ -75,6 +66,11 @@ def common_batch(*tensors: Tensor | None) -> tuple[int, ...]:
     """The shape without the last axis that these, where they are there, broadcast to."""
     shapes = [x.shape[:-1] for x in tensors if x is not None]
     return tuple(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
+
+
+def shown(x: object) -> str:
+    """The dtype and shape of a tensor, or the type of anything else, for messages."""
+    return f"dtype {x.dtype} and shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
 
 
 def is_traced(x: Tensor) -> bool:

@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 
 from doxa._native import native_library
 from doxa.errors import ProblemError
+from doxa.problem._logspace import shown
 from doxa.problem._problem import Problem
 
 #: Row and column of each move: the eight neighbours in the order of their cells, and last, staying where one is.
@@ -86,21 +87,26 @@ def path_cells(moves: Tensor, height: int, width: int) -> Tensor:
             [0, 1]], dtype=torch.uint8)
     """
     if height < 1 or width < 1 or moves.ndim < 1 or moves.dtype != torch.int64:
-        raise ProblemError(
-            f"moves are {moves.dtype} {tuple(moves.shape)} on a grid of {height} by {width}, expected int64 "
-            "(*batch, length) and at least one cell"
-        )
+        wanted = "int64 (*batch, length) and at least one cell"
+        raise ProblemError(f"moves have {shown(moves)} on a grid of {height} by {width}, expected {wanted}")
     flat = moves.reshape(math.prod(moves.shape[:-1]), moves.shape[-1])
     if flat.numel() and (int(flat.min()) < 0 or int(flat.max()) > STAY):
         raise ProblemError(f"moves lie in {int(flat.min())} .. {int(flat.max())}, expected 0 .. {STAY}")
-    row = column = flat.new_zeros(len(flat))
-    cells = torch.zeros(len(row), height * width, dtype=torch.uint8, device=moves.device)
+    cell = flat.new_zeros(len(flat))
+    cells = torch.zeros(len(cell), height * width, dtype=torch.uint8, device=moves.device)
     cells[:, 0] = 1
-    for step in torch.tensor(MOVES, device=moves.device)[flat].unbind(1):
-        row = (row + step[:, 0]).clamp(0, height - 1)
-        column = (column + step[:, 1]).clamp(0, width - 1)
-        cells.scatter_(1, (row * width + column).unsqueeze(1), 1)
+    for move in flat.unbind(1):
+        cell = moved(cell, move, height, width)
+        cells.scatter_(1, cell.unsqueeze(1), 1)
     return cells.reshape(*moves.shape[:-1], height, width)
+
+
+def moved(cell: Tensor, move: Tensor, height: int, width: int) -> Tensor:
+    """Where a move leads from a cell (numbered row by row); at the border, as far as the grid reaches."""
+    steps = torch.tensor(MOVES, device=cell.device)[move.clamp(min=0)]
+    row = (cell // width + steps[..., 0]).clamp(0, height - 1)
+    column = (cell % width + steps[..., 1]).clamp(0, width - 1)
+    return row * width + column
 
 
 SOURCE = Path(__file__).with_name("_paths.c")
@@ -157,10 +163,8 @@ def cheapest_paths(costs: Tensor, *, native: bool | None = None) -> Paths:
     least, most = (float(bound) for bound in grids.aminmax())
     # Below this a cost added to the rest of the way may leave it as it is, and paths could go in circles.
     if not (math.isfinite(most) and least > most * height * width * torch.finfo(torch.float64).eps):
-        raise ProblemError(
-            f"costs lie in {least:g} .. {most:g}, expected positive and finite ones that differ by no more than a "
-            "factor of about 1e12; clamp them, as in costs.clamp_min(1e-3)"
-        )
+        wanted = "positive and finite ones within a factor of about 1e12; clamp them, as in costs.clamp_min(1e-3)"
+        raise ProblemError(f"costs lie in {least:g} .. {most:g}, expected {wanted}")
     library = native_library(SOURCE) if native is not False and costs.device.type == "cpu" else None
     if library is None:
         parts = [_in_torch(part) for part in torch.split(grids, max(1, CACHED // (height * width)))]
@@ -238,10 +242,8 @@ def shortest_path(height: int, width: int, costs: Sequence[int] = (1, 2), *, mov
     tensor([7, 4, 8, 8])
     """
     if height < 1 or width < 1 or not costs or not all(type(cost) is int and cost > 0 for cost in costs):
-        raise ProblemError(
-            f"height is {height}, width is {width}, costs are {tuple(costs)}; expected a grid of at least one "
-            "cell and positive whole costs, which make ties exact"
-        )
+        wanted = "a grid of at least one cell and positive whole costs, which make ties exact"
+        raise ProblemError(f"height is {height}, width is {width}, costs are {tuple(costs)}; expected {wanted}")
     if moves is not None and moves < 1:
         raise ProblemError(f"moves is {moves}, expected at least 1")
     cells = height * width

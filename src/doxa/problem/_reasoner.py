@@ -54,24 +54,19 @@ class Reasoner(Protocol):
     @property
     def problem(self) -> Problem:
         """What is reasoned about."""
-        ...
 
     @property
     def exactness(self) -> Literal["exact", "approximate", "none"]:
         """What the numbers are."""
-        ...
 
     def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """One number per row, ``(*batch,)``, to be made small by training."""
-        ...
 
     def predict(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """The best output for each row, int64 ``(*batch, Y)``."""
-        ...
 
     def explain(self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
         """The k best worlds that give the output."""
-        ...
 
 
 class Probabilistic(nn.Module):
@@ -118,10 +113,8 @@ class Probabilistic(nn.Module):
         named = ", ".join(str(tuple(row.tolist())) for row in rows[:10]) + (" ..." if len(rows) > 10 else "")
         first = output.expand(*log_prob.shape, output.shape[-1])[tuple(rows[0])]
         seen = None if given is None else given.expand(*log_prob.shape, given.shape[-1])[tuple(rows[0])]
-        raise ProblemError(
-            f"impossible outputs in rows {named}: {self._why_impossible(first, seen)}; correct the rows, or for a loss "
-            "that passes over them make the reasoner with impossible='finite'"
-        )
+        remedy = "correct the rows, or for a loss that passes over them make the reasoner with impossible='finite'"
+        raise ProblemError(f"impossible outputs in rows {named}: {self._why_impossible(first, seen)}; {remedy}")
 
     def _why_impossible(self, output: Tensor, given: Tensor | None) -> str:
         fits = self.possible(output, given=given)

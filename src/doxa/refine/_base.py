@@ -1,15 +1,8 @@
-r"""What every minimal refinement function shares (Chapter 4, "Minimal Fuzzy Refinement Functions").
+r"""What every minimal refinement function shares (Chapter 4, "Minimal Fuzzy Refinement Functions"; errata 3.0).
 
-For an operator f, truth values t and constants C, a refinement function finds the vector nearest to t that has the
-wanted truth (Eq. optim-problem):
-
-.. math::  ρ(t, C, \hat t) = \arg\min_{z ∈ [0,1]^n} ‖z - t‖_p \quad\text{such that}\quad f(z, C) = \hat t
-
-The target is compared with f(t, C), constants included, and clamped to what f can reach; a target that is already met
-leaves t as it is; of literals that tie for the smallest or the largest, one is changed (errata 3.0).
-
-T-norms have formulas of their own, t-conorms follow by duality, :math:`ρ_S(t, C, \hat t) = 1 - ρ_T(1 - t, 1 - C, 1 -
-\hat t)` (Prop. dual-t-conorm, with the constants complemented too: errata 3.0).
+For an operator f, truth values t and constants C: :math:`ρ(t, C, \hat t) = \arg\min_z ‖z - t‖_p` such that
+:math:`f(z, C) = \hat t`. The target is clamped to what f can reach; of literals that tie one is changed. T-conorms
+follow by duality, :math:`ρ_S(t, C, \hat t) = 1 - ρ_T(1 - t, 1 - C, 1 - \hat t)`.
 """
 
 from __future__ import annotations
@@ -214,10 +207,9 @@ class Refinement(ABC):
         try:
             batch = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
         except RuntimeError:
-            raise ConfigError(
-                f"the leading shapes of truth, target and constants, {', '.join(str(tuple(s)) for s in shapes)}, do "
-                "not broadcast; truth is (*batch, n), target (*batch), constants (*batch, m)"
-            ) from None
+            came = f"the leading shapes of truth, target and constants, {', '.join(str(tuple(s)) for s in shapes)}"
+            wanted = "truth is (*batch, n), target (*batch), constants (*batch, m)"
+            raise ConfigError(f"{came}, do not broadcast; {wanted}") from None
         c = None
         if constants is not None and constants.shape[-1]:
             c = as_truth(constants).to(t.dtype).expand(*batch, constants.shape[-1])

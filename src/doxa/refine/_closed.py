@@ -1,17 +1,10 @@
 r"""Closed forms of minimal refinement for every family of t-norms (errata 3.1-3.4).
 
-*Order-based* (Gödel, nilpotent minimum, drastic product): T(z) = t̂ > 0 means that the smallest argument is t̂ and every
-other one lies above a threshold: t̂ itself, 1 - t̂, or 1. So the smallest literal becomes t̂, and whatever is below the
-threshold rises to it. Exchanging the smallest literal for another one never helps, in any p-norm.
-
-*Łukasiewicz*: everything moves alike. *Product, and any additive generator g*, with :math:`B = g(\hat t) - \sum g(C)`:
-
-* T up: all literals below λ rise to λ, :math:`g(λ) = \max_K (B - \sum_{i≤K} g(t^↓_i))/(n - K)`;
-* T down: the smallest becomes :math:`g^{-1}(B - \sum_{j≠i} g(t_j))`.
-
-Either way some literals (r of them: those raised, or the smallest) are set to one λ with
-:math:`r\,g(λ) = g(\hat t) - \sum_{kept} g(t_j) - \sum g(C)`, so :math:`∂λ/∂x = ± g'(x)/(r\,g'(λ))`. The value is
-found in float64 and the derivative by that quotient, which is finite where the derivative of each step is not.
+*Order-based* ones set the smallest literal to t̂ and raise the others to a threshold; *Łukasiewicz* moves all alike.
+*Any generator g*, with :math:`B = g(\hat t) - \sum g(C)`: T up, all literals below λ rise to λ, :math:`g(λ) = \max_K (B
+- \sum_{i≤K} g(t^↓_i))/(n - K)`; T down, the smallest becomes :math:`g^{-1}(B - \sum_{j≠i} g(t_j))`. Either way r
+literals are set to one λ with :math:`∂λ/∂x = ± g'(x)/(r\,g'(λ))`: found in float64, with that derivative, which is
+finite.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """One pass over the formula graph: truth values upwards, wishes downwards, each group as one tensor operation.
 
-Tensors have the nodes first and the batch last, so that picking rows copies whole rows.
-
-When an atom stands in several subformulas, each of them wants its own change (Chapter 4, Algorithm ILR, line
-"combine"). Changes are compared, not values: an atom that a subformula leaves alone asks for 0 (errata 3.6).
+Tensors have the nodes first and the batch last. Of several wishes for an atom the changes are compared (errata 3.6).
 """
 
 from __future__ import annotations
@@ -16,7 +13,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from doxa.logic import Call, Compare, Expr
+from doxa.logic import Expr
+from doxa.logic.syntax._simplify import formulas as subformulas
 from doxa.refine._base import Case, Pick
 from doxa.refine._implication import Fixed, ImplicationRefinement
 from doxa.refine._plan import Edge, Group, Plan
@@ -105,10 +103,7 @@ class State:
     """What the upward pass found: of each group the arguments, the constants, the truth and what to use again."""
 
     formulas: Tensor
-    arguments: list[Tensor] = field(default_factory=list)
-    constants: list[Tensor | None] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
-    aux: list[Any] = field(default_factory=list)
+    groups: list[tuple[Tensor, Tensor | None, Tensor, Any]] = field(default_factory=list)
 
 
 class Engine(nn.Module):
@@ -247,10 +242,7 @@ class Engine(nn.Module):
             c = None if fixed is None else self._pick_rows(fixed, literals)
             value, aux = rho.forward(t, c, 1)
             literals.append(self._literals(value, g + 1))
-            state.arguments.append(t)
-            state.constants.append(c)
-            state.values.append(value)
-            state.aux.append(aux)
+            state.groups.append((t, c, value, aux))
         state.formulas = self._pick_rows(self._root_gather, literals)
         return state
 
@@ -283,16 +275,15 @@ class Engine(nn.Module):
         """
         given = {-1: goal - state.formulas} if self._asks_formulas else {}
         for g in range(len(self.plan.groups) - 1, -1, -1):
-            group = self.plan.groups[g]
+            group, value = self.plan.groups[g], state.groups[g][2]
             change = wanted = None
             if group.free:
                 if self._alone[g + 1] == -1:
                     wanted = goal
                 else:
-                    change = self._combined(g + 1, given, state.values[g], pick)
+                    change = self._combined(g + 1, given, value, pick)
                 given[g] = self._delta(g, group, state, wanted, change, pick)
             if goals is not None:
-                value = state.values[g]
                 goals.append(wanted if wanted is not None else value if change is None else value + change)
         change = self._combined(0, given, state.formulas, pick) if self._wishes[0].buckets else torch.zeros_like(x)
         return change[: x.shape[0]] if self.plan.has_true else change
@@ -302,11 +293,11 @@ class Engine(nn.Module):
     ) -> Tensor:
         """What a group asks of its arguments, given its target or the change of its truth."""
         rho, direction = self._rho[g], self._directions[g]
-        t, c, value = state.arguments[g], state.constants[g], state.values[g]
+        t, c, value, aux = state.groups[g]
         if wanted is None:
             assert change is not None
             if c is None and direction == "up" and not (self.clip or rho.turns):
-                rise = rho.rise(t, state.aux[g], change, 1, pick)
+                rise = rho.rise(t, aux, change, 1, pick)
                 if rise is not None:
                     return rise.flatten(0, 1)
             wanted = value + change
@@ -316,7 +307,7 @@ class Engine(nn.Module):
             return torch.stack([a, b], 1).flatten(0, 1) if fixed is None else b if group.fixed[0] else a
         if c is not None or self.clip or rho.turns:
             wanted = rho.clamp(wanted, c, 1)
-        return rho.delta(Case(t, c, value, state.aux[g], wanted, 1, pick, direction)).flatten(0, 1)
+        return rho.delta(Case(t, c, value, aux, wanted, 1, pick, direction)).flatten(0, 1)
 
 
 def _offsets(parts: tuple[int, ...], lengths: Mapping[int, int]) -> tuple[dict[int, int], int]:
@@ -334,10 +325,10 @@ def explain(engine: Engine, formulas: Iterable[Expr], now: Tensor, state: State,
     goals: list[Tensor] = []
     change = engine.refine(now, state, wanted, pick, goals)
     goals.reverse()
-    truth = [now, *state.values]
+    truth = [now, *(value for _, _, value, _ in state.groups)]
     target_of = [(now + change).clamp(0, 1), *goals]
     lines: list[tuple[str, float, float]] = []
-    for node in _subformulas(*formulas):
+    for node in dict.fromkeys(subformulas(*formulas)):
         number, negated = engine.plan.place[id(node)]
         source, row = engine._where[number]
         if number == len(engine.plan.atoms):  # the constant `true`
@@ -352,19 +343,3 @@ def explain(engine: Engine, formulas: Iterable[Expr], now: Tensor, state: State,
         arrow = "->" if abs(after_ - before_) > 1e-9 else "  "
         shown.append(f"{text:<{width}}  {before_:6.4f}  {arrow}  {after_:6.4f}")
     return "\n".join(shown)
-
-
-def _subformulas(*roots: Expr) -> list[Expr]:
-    """Every distinct subformula once, children first."""
-    listed: dict[Expr, None] = {}
-    stack: list[tuple[Expr, bool]] = [(r, False) for r in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if node in listed:
-            continue
-        if ready or isinstance(node, Call | Compare) or not node.children:
-            listed[node] = None
-        else:
-            stack.append((node, True))
-            stack.extend([(c, False) for c in reversed(node.children)])
-    return list(listed)

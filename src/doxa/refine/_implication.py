@@ -1,13 +1,8 @@
 r"""Refinement of implications a → c: the last axis of the truth values holds the antecedent and the consequent.
 
-S-implications are t-conorms of (1 - a, c) (Chapter 4, Prop. s-implication). For a residuum with convex generator the
-level curve :math:`c = T(\hat t, a)` has a slope in [0, 1], so for L₁ it is best to move the consequent only: modus
-ponens. Raising and lowering alike (errata 3.3):
-
-.. math::  ρ_R(a, c, \hat t) = [a, T(\hat t, a)] \text{ for } \hat t < 1, \qquad [a, \max(a, c)] \text{ for } \hat t = 1
-
-unless a is too small for the target to be reached, and then a rises first. Residua are 1 on a whole region, so some
-targets have only an infimum; it is missed by a few units of rounding.
+S-implications are t-conorms of (1 - a, c) (Prop. s-implication). Of a residuum with convex generator L₁ moves the
+consequent only (errata 3.3): :math:`[a, T(\hat t, a)]` for t̂ < 1, [a, max(a, c)] for t̂ = 1, unless a is too small for
+the target; then a rises first. Targets that have only an infimum are missed by a few units of rounding.
 """
 
 from __future__ import annotations
@@ -29,14 +24,7 @@ Fixed = Literal["antecedent", "consequent"] | None
 
 
 class ImplicationRefinement(Refinement):
-    """Refinement of an implication; ``ρ(truth, target, fixed="antecedent")`` keeps one side as it is.
-
-    >>> from doxa.fuzzy import GOGUEN
-    >>> from doxa.refine import refinement
-    >>> rho = refinement(GOGUEN)
-    >>> rho(torch.tensor([0.8, 0.2]), 0.5), rho(torch.tensor([0.8, 0.2]), 0.5, fixed="consequent")
-    (tensor([0.8000, 0.4000]), tensor([0.4000, 0.2000]))
-    """
+    """Refinement of an implication; ``ρ(truth, target, fixed="antecedent")`` keeps one side as it is."""
 
     implication: Implication
 
@@ -185,11 +173,7 @@ class ResiduumRefinement(_Residuum):
 
     @torch.no_grad()
     def _least(self, a: Tensor, target: Tensor) -> Tensor | float:
-        """The smallest antecedent from which the target can be told from others, to half the digits.
-
-        At 0 no target below 1 can be met, and near 0 T(t̂, a) is nearly a for most families. Where it is, raising a
-        brings the consequent as much nearer.
-        """
+        """The smallest antecedent from which the target can be told from others, to half the digits."""
         eps = cap(a, self._tnorm.eps)
         if isinstance(self._tnorm, Product):
             return eps

@@ -88,9 +88,8 @@ class Hierarchy(nn.Module):
         tensor(1.9560)
         """
         if x.shape != label.shape:
-            raise ConfigError(
-                f"the label has shape {tuple(label.shape)}, expected that of the truth values, {tuple(x.shape)}"
-            )
+            wanted = f"that of the truth values, {tuple(x.shape)}"
+            raise ConfigError(f"the label has shape {tuple(label.shape)}, expected {wanted}")
         x = as_truth(x)
         y = label.to(x.dtype)
         coherent = (1 - y) * self(x) + y * self(x * y)

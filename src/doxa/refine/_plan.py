@@ -1,9 +1,7 @@
 """From formulas to tensors: equal-shaped nodes of the formula graph become one tensor operation.
 
-A node is a conjunction, a disjunction or a residuum; negations are signs on the edges, S-implications disjunctions of a
-negated antecedent, equivalences two implications, and counting constraints clauses. Nodes at the same height that have
-the same operator and the same numbers of free and constant arguments form a *group*: its truth values are one gather
-and one reduction, its refinement one call. So 3-SAT is two groups, whatever the number of clauses.
+Nodes are conjunctions, disjunctions and residua; negations are signs on edges. Those of one height, operator and
+numbers of free and constant arguments form a *group*, refined in one call: 3-SAT is two groups, whatever its clauses.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from doxa.errors import ConfigError
 from doxa.fuzzy import STANDARD, Logic, RImplication, SImplication
 from doxa.logic import And, Call, Compare, Count, Expr, Iff, Implies, Not, Or, Truth, Xor
 from doxa.logic.sat._nnf import to_nnf
+from doxa.logic.syntax._simplify import formulas, parts
 from doxa.refine._base import Direction, Refinement
 from doxa.refine._catalogue import refinement
 
@@ -72,10 +71,9 @@ class Compiler:
 
     def __init__(self, atoms: tuple[Expr, ...], constants: frozenset[Expr], logic: Logic, p: float | None) -> None:
         if logic.is_log or logic.neg != STANDARD:
-            raise ConfigError(
-                f"the logic {logic.name or logic!r} has the negation {logic.neg!r}"
-                f"{' on logarithms' if logic.is_log else ''}; refinement needs the standard negation, 1 - a"
-            )
+            came = f"{logic.neg!r}{' on logarithms' if logic.is_log else ''}"
+            named = f"the logic {logic.name or logic!r}"
+            raise ConfigError(f"{named} has the negation {came}; refinement needs the standard negation, 1 - a")
         self.logic = logic
         self.atoms = atoms
         self.refinements = {"and": refinement(logic.conj, p), "or": refinement(logic.disj, p)}
@@ -99,19 +97,11 @@ class Compiler:
         """Calls that stand for the arguments of a large counting constraint."""
 
     def add(self, root: Expr) -> Edge:
-        """The edge of a formula; what is below comes first, and nothing recurses."""
-        stack: list[tuple[Expr, bool]] = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if id(node) in self.place:
-                continue
-            children = () if isinstance(node, Call | Compare) else node.children
-            if not ready and children:
-                stack.append((node, True))
-                stack.extend([(c, False) for c in reversed(children)])
-                continue
-            self.place[id(node)] = self._edge(node, [self.place[id(c)] for c in children])
-            self.kept.append(node)  # so that no other object gets its identity
+        """The edge of a formula."""
+        for node in formulas(root):
+            if id(node) not in self.place:
+                self.place[id(node)] = self._edge(node, [self.place[id(c)] for c in parts(node)])
+                self.kept.append(node)  # so that no other object gets its identity
         return self.place[id(root)]
 
     def _edge(self, node: Expr, below: list[Edge]) -> Edge:
@@ -141,9 +131,8 @@ class Compiler:
                 return number, negated != isinstance(node, Xor)
             case Count():
                 return self._count(node, below)
-        raise ConfigError(
-            f"{node} is not propositional; ground it over finite sorts first: ground(formula, kb).formula"
-        )
+        remedy = "ground it over finite sorts first: ground(formula, kb).formula"
+        raise ConfigError(f"{node} is not propositional; {remedy}")
 
     def _implies(self, a: Edge, c: Edge) -> Edge:
         if isinstance(self.implication, RImplication):
@@ -190,10 +179,10 @@ class Compiler:
         self.stand_ins |= dict(zip(inputs, below, strict=True))
         return self.add(to_nnf(Count("at least" if kind == "at least" else "at most", k, inputs), counting="expand"))
 
-    def plan(self, formulas: Iterable[Expr], directions: Sequence[Direction]) -> Plan:
+    def plan(self, roots: Iterable[Expr], directions: Sequence[Direction]) -> Plan:
         """The plan; ``directions`` are those of the formulas."""
-        roots = [self.add(f) for f in formulas]
-        flow = self._directions(roots, directions)
+        edges = [self.add(f) for f in roots]
+        flow = self._directions(edges, directions)
         groups: dict[tuple[int, str, int, tuple[bool, ...], bool], Group] = {}
         for number, node in enumerate(self.nodes):
             if node is None:
@@ -205,7 +194,7 @@ class Compiler:
             group.nodes.append(number)
             group.directions |= flow[number]
         ordered = [groups[k] for k in sorted(groups, key=lambda k: k[0])]
-        return Plan(self.atoms, self.constant, self.nodes, ordered, roots, self.refinements, self.place, self.uses_true)
+        return Plan(self.atoms, self.constant, self.nodes, ordered, edges, self.refinements, self.place, self.uses_true)
 
     def _directions(self, roots: list[Edge], directions: Sequence[Direction]) -> list[set[str]]:
         """Which way each node may have to move, from the roots down; parents have higher numbers than children."""

@@ -85,9 +85,7 @@ class Refine(nn.Module):
         self.formulas, found = _formulas(formula)
         self.atoms: tuple[Expr, ...] = tuple(dict.fromkeys(found if atoms is None else atoms))
         if missing := [a for a in constants if a not in set(self.atoms)]:
-            raise ConfigError(
-                f"constants has {missing[0]}, which is not among the atoms; remove it, or give it in atoms"
-            )
+            raise ConfigError(f"constants has {missing[0]}, which is not among the atoms; give it in atoms too")
         if not 0 < schedule <= 1:
             raise ConfigError(f"schedule is {schedule}, expected a number above 0 and at most 1")
         if steps is not None and (not isinstance(steps, int) or steps < 1):
@@ -141,20 +139,16 @@ class Refine(nn.Module):
         """The targets as (formulas, *batch), for x of (atoms, *batch)."""
         batch, count = x.shape[1:], len(self._fixed)
         if self._given != (target is not None):
-            raise ConfigError(
-                "this layer was made with target=None: give the target with each call"
-                if self._given
-                else "this layer has a target of its own; make it with target=None to give one with each call"
-            )
+            own = "has a target of its own; make it with target=None to give one with each call"
+            none = "was made with target=None: give the target with each call"
+            raise ConfigError(f"this layer {none if self._given else own}")
         if target is not None:
             goal = torch.as_tensor(target, dtype=x.dtype, device=x.device).clamp(0, 1)
             if goal.dim() == len(batch) + 1 and goal.shape[-1] == count:
                 return goal.movedim(-1, 0).expand(count, *batch)
             if goal.dim() > len(batch):
-                raise ConfigError(
-                    f"target has shape {tuple(goal.shape)}, expected {tuple(batch)} or {(*batch, count)}: "
-                    f"one for each row, or one for each row and formula"
-                )
+                wanted = f"{tuple(batch)} or {(*batch, count)}: one for each row, or for each row and formula"
+                raise ConfigError(f"target has shape {tuple(goal.shape)}, expected {wanted}")
             return goal.expand(count, *batch)
         if self._common is not None:
             return x.new_full((count, *batch), self._common)
@@ -168,10 +162,8 @@ class Refine(nn.Module):
     def _first(self, x: Tensor) -> Tensor:
         if not x.dim() or x.shape[-1] != len(self.atoms):
             shown = ", ".join(map(str, self.atoms[:6])) + (", ..." if len(self.atoms) > 6 else "")
-            raise ConfigError(
-                f"the truth values have shape {tuple(x.shape)}, expected (*batch, {len(self.atoms)}): "
-                f"the atoms are {shown}"
-            )
+            wanted = f"(*batch, {len(self.atoms)}): the atoms are {shown}"
+            raise ConfigError(f"the truth values have shape {tuple(x.shape)}, expected {wanted}")
         # rows of atoms in memory too, so that picking rows copies rows
         return _atoms_first(as_truth(x)).contiguous()
 
@@ -211,10 +203,8 @@ class Refine(nn.Module):
         """
         start = self._first(x)
         if start.numel() and not bool(((start >= 0) & (start <= 1)).all()):
-            raise ConfigError(
-                f"truth values run from {float(start.min()):g} to {float(start.max()):g}, expected [0, 1]; "
-                "did you forget a sigmoid?"
-            )
+            came = f"truth values run from {float(start.min()):g} to {float(start.max()):g}"
+            raise ConfigError(f"{came}, expected [0, 1]; did you forget a sigmoid?")
         return self._run(start, self._goals(start, target), trajectory)
 
     def _gap(self, state: State, goal: Tensor) -> Tensor:
@@ -256,9 +246,8 @@ class Refine(nn.Module):
         try:
             return bool(frozen.all())
         except RuntimeError as problem:
-            raise ConfigError(
-                "stopping when converged depends on the data, which vmap cannot follow; give Refine a number of steps"
-            ) from problem
+            wrong = "stopping when converged depends on the data, which vmap cannot follow"
+            raise ConfigError(f"{wrong}; give Refine a number of steps") from problem
 
     def _report(self, start: Tensor, progress: Progress) -> RefineResult:
         best, status = progress.best, progress.status

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from doxa.logic import And, Expr, to_cnf
+from doxa.problem._budget import solve, solve_limited
 
 _SCALE = 1_000_000
 """MaxSAT takes whole numbers as weights; a distance is resolved to one part in this many."""
@@ -96,6 +99,25 @@ class Progress:
             self.path.append(now)
 
 
+@cache
+def _interruptible() -> Any:
+    """RC2 with calls of its solver that answer Ctrl-C."""
+    from pysat.examples.rc2 import RC2Stratified
+
+    class Interruptible(RC2Stratified):  # type: ignore[misc]
+        limited = False
+
+        def _call_oracle(self, assumptions: Sequence[int] = (), expect_interrupt: bool = False) -> bool | None:
+            return (solve_limited if self.limited else solve)(self.oracle, assumptions)
+
+        def minimize_core(self) -> None:  # within a budget of its own
+            self.limited = True
+            super().minimize_core()
+            self.limited = False
+
+    return Interruptible
+
+
 def nearest_model(
     formulas: Iterable[Expr],
     atoms: tuple[Expr, ...],
@@ -105,17 +127,15 @@ def nearest_model(
     satisfied: Tensor,
     status: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Rows whose rounding satisfies the formulas stay; the others become the model nearest to the input in L₁.
+    """Rows whose rounding satisfies the formulas stay; the others become the model nearest to the input in L₁.
 
-    An assignment v costs :math:`\sum_i |v_i - t_i|`, so every atom is a soft clause of weight :math:`|2t_i - 1|` on the
-    side it leans to; constant atoms are held at their rounded values. The derivative goes straight through to the
-    input.
+    Every atom is a soft clause of weight :math:`|2t_i - 1|`; constants are held. The derivative goes straight through.
     """
     if bool(satisfied.all()):
         return best, satisfied, status
-    from pysat.examples.rc2 import RC2Stratified
     from pysat.formula import WCNF
 
+    stratified = _interruptible()
     n = len(atoms)
     cnf = to_cnf(And(*formulas), method="polarity", atoms=atoms)
     clauses = cnf.clauses
@@ -138,7 +158,7 @@ def nearest_model(
                 if weight := round(abs(2 * value - 1) * _SCALE):
                     problem.append([i + 1 if value > 0.5 else -(i + 1)], weight=weight)
             # Heavy clauses first, cores made small: without these, weights that all differ can take it for ever.
-            with RC2Stratified(problem, exhaust=True, minz=True) as solver:
+            with stratified(problem, exhaust=True, minz=True) as solver:
                 model = solver.compute()
             truth = None if model is None else {abs(v): float(v > 0) for v in model}
             # An atom that no clause mentions and that leans to neither side may be missing from a model.

@@ -180,10 +180,7 @@ class GradientRefine(nn.Module):
 
 
 def _adam(grad: Tensor, mean: Tensor, square: Tensor, k: int) -> Tensor:
-    r"""The direction of Adam's k-th step, :math:`\hat m / (\sqrt{\hat v} + 10^{-8})`, moments updated.
-
-    Written out since rows stop at different times, and ``torch.optim`` would take a third of the time of a step.
-    """
+    """The direction of Adam's k-th step, moments updated: ``torch.optim`` would take longer."""
     mean.lerp_(grad, 0.1)
     square.mul_(0.999).addcmul_(grad, grad, value=0.001)
     return mean / (1 - 0.9**k) / (square / (1 - 0.999**k)).sqrt_().add_(1e-8)

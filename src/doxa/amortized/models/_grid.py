@@ -10,15 +10,7 @@ from torch import Tensor, nn
 from doxa.amortized.models._model import Carry, InferenceModel, from_given
 from doxa.errors import ConfigError
 from doxa.problem import Problem
-from doxa.problem._paths import MOVES
-
-
-def moved(cell: Tensor, move: Tensor, height: int, width: int) -> Tensor:
-    """Where a move leads from a cell (numbered row by row); at the border, as far as the grid reaches."""
-    steps = torch.tensor(MOVES, device=cell.device)[move.clamp(min=0)]
-    row = (cell // width + steps[..., 0]).clamp(0, height - 1)
-    column = (cell % width + steps[..., 1]).clamp(0, width - 1)
-    return row * width + column
+from doxa.problem._paths import MOVES, moved
 
 
 class GridCNN(InferenceModel):
@@ -63,10 +55,8 @@ class GridCNN(InferenceModel):
             raise ConfigError(f"shape is {shape}, expected a grid of {len(problem.world)} cells: the world variables")
         fits = {"moves": set(problem.output) == {len(MOVES)}, "cells": len(problem.output) == height * width}
         if reads not in fits or not fits[reads]:
-            raise ConfigError(
-                f"reads is {reads!r} for outputs {problem.output[:4]}..., expected 'moves' with {len(MOVES)} values "
-                "per output, or 'cells' with one output per cell"
-            )
+            wanted = f"'moves' with {len(MOVES)} values per output, or 'cells' with one output per cell"
+            raise ConfigError(f"reads is {reads!r} for outputs {problem.output[:4]}..., expected {wanted}")
         self.shape, self.reads = shape, reads
         self.inwards = nn.Conv2d(max(problem.world) + 2, channels, 3, padding=1)
         self.from_given = from_given(self, channels)

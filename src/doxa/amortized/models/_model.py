@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Problem
-
-NEG_INF = float("-inf")
+from doxa.problem._logspace import NEG_INF, shown
 
 
 def value_mask(sizes: Sequence[int], width: int | None = None) -> Tensor:
@@ -26,10 +25,7 @@ def value_mask(sizes: Sequence[int], width: int | None = None) -> Tensor:
 
 
 def log_softmax(logits: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """log of q_v s_v / (q · s) over the last axis, for q = softmax(logits) and the 0/1 mask s = ``allowed``.
-
-    Values that are not allowed get -inf, with derivative 0. Where nothing is allowed, everything is -inf.
-    """
+    """log of q_v s_v / (q · s), for q = softmax(logits) and the mask s = ``allowed``; -inf, derivative 0, elsewhere."""
     if allowed is None:
         return logits.log_softmax(-1)
     alive = allowed.any(-1, keepdim=True)
@@ -50,10 +46,7 @@ def one_hot(tokens: Tensor, width: int, dtype: torch.dtype) -> Tensor:
 
 
 def log_world(log_probs: Tensor, worlds: Tensor) -> Tensor:
-    """log p(w | P) with each factor capped, Σ_i log max(P[i, w_i], ε), for ε the smallest normal number of the dtype.
-
-    A model may propose worlds that the belief excludes: those are very improbable here, not impossible.
-    """
+    """log p(w | P), each factor capped at the smallest normal number: excluded worlds are just improbable."""
     floor = math.log(torch.finfo(log_probs.dtype).tiny)
     table = log_probs.clamp(min=floor)
     return table.gather(-1, worlds.unsqueeze(-1)).squeeze(-1).sum(-1)
@@ -197,11 +190,9 @@ class InferenceModel(nn.Module, ABC):
     def _checked(self, belief: Belief, tokens: Tensor) -> Tensor:
         length = tokens.shape[-1] if tokens.ndim else 0
         if tokens.dtype != torch.int64 or not 1 <= length <= len(self.sizes):
-            raise ProblemError(
-                f"tokens has dtype {tokens.dtype} and shape {tuple(tokens.shape)}, expected int64 (*batch, L) with L "
-                f"from 1 to {len(self.sizes)}: {len(self.problem.output)} outputs, "
-                + (f"then {len(self.problem.world)} world variables" if self.explains else "no explanation")
-            )
+            wanted = f"int64 (*batch, L) with L from 1 to {len(self.sizes)}: {len(self.problem.output)} outputs, "
+            wanted += f"then {len(self.problem.world)} world variables" if self.explains else "no explanation"
+            raise ProblemError(f"tokens has {shown(tokens)}, expected {wanted}")
         if tokens.ndim > 1 and tuple(tokens.shape[:-1]) != belief.batch_shape:
             raise ProblemError(f"tokens has batch {tuple(tokens.shape[:-1])}, the belief has {belief.batch_shape}")
         return tokens.expand(*belief.batch_shape, length)
@@ -218,15 +209,7 @@ class _Depth(threading.local):
 
 @contextmanager
 def frozen(model: InferenceModel) -> Iterator[None]:
-    """Inside the block, and in this thread alone, the parameters of a model are constants; see ``fixed``.
-
-    >>> from doxa import amortized, problem
-    >>> model, logits = amortized.FactorMLPs(problem.parity(2), hidden=4), torch.zeros(2, 2, requires_grad=True)
-    >>> with frozen(model):
-    ...     value = model.log_prob(Belief.from_logits(logits), torch.tensor([1]))
-    >>> value.backward(); logits.grad is not None, next(model.parameters()).grad is None
-    (True, True)
-    """
+    """Inside the block, and in this thread alone, the parameters of a model are constants; see ``fixed``."""
     model.frozen.depth += 1
     try:
         yield
@@ -238,10 +221,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def fixed(module: Module) -> Module:
-    """A module with the same parameters as constants: derivatives pass through it but not into it.
-
-    The module itself is left alone, so that other threads may use and train it meanwhile.
-    """
+    """A module with the same parameters as constants; the module itself is left to other threads."""
     if torch._C._functorch.peek_interpreter_stack() is not None:  # torch.func differentiates what it is given
         return module
     replica = type(module).__new__(type(module))

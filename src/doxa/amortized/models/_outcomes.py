@@ -1,8 +1,6 @@
-"""A learned distribution over the outcomes of any function: gradient estimation without variance.
+"""A learned distribution q(r | P) of r = g(z), z ~ p(z | P), for any function g: ∇_P E[g(z)] ≈ ∇_P E_{q(r|P)}[r].
 
-For z ~ p(z | P) and any function g, a network q(r | P) learns the distribution of r = g(z) from samples, and then
-∇_P E[g(z)] ≈ ∇_P E_{q(r|P)}[r] (dissertation, appendix "A-NeSI as a Gradient Estimation method"; errata 5.4: the loss
-is -E[log q]). The parameters P of p may be of any kind: a belief, means and variances, anything written as a vector.
+Dissertation, appendix "A-NeSI as a Gradient Estimation method"; errata 5.4: the loss is -E[log q].
 """
 
 from __future__ import annotations

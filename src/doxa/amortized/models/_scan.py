@@ -64,15 +64,11 @@ class Columns:
 
     def require(self, problem: Problem) -> None:
         """A ``ConfigError`` unless every variable of the problem stands in exactly one column."""
-        for what, given, count in (
-            ("outputs", self.outputs, len(problem.output)),
-            ("world", self.world, len(problem.world)),
-        ):
+        wanted = "variables in exactly one column, and as many columns of outputs as of world variables"
+        for what in ("output", "world"):
+            given, count = self.world if what == "world" else self.outputs, len(getattr(problem, what))
             if len(self.outputs) != len(self.world) or sorted(v for c in given for v in c) != list(range(count)):
-                raise ConfigError(
-                    f"the columns have {what} {given}, expected each of {count} variables in exactly one column, and "
-                    "as many columns of outputs as of world variables"
-                )
+                raise ConfigError(f"the columns have {what} {given}, expected each of {count} {wanted}")
 
     def joint(self, sizes: Sequence[int]) -> bool:
         """Whether the joint distribution of every column is small enough to be a feature."""

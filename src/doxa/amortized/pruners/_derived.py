@@ -16,7 +16,8 @@ from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
 from doxa.exact import ExactReasoner
 from doxa.exact.circuits._encoding import Booleans
-from doxa.problem import Belief, BruteForce, Problem
+from doxa.problem import Belief, BruteForce, Budget, Problem
+from doxa.problem._budget import Meter, solve
 from doxa.problem._logspace import NEG_INF
 
 MOST_REMEMBERED = 100_000
@@ -34,6 +35,7 @@ class SatPruner(Pruner):
         sizes: the number of values of each variable, outputs first.
         literals: for each variable and each of its values, the literal that says so; None if it always holds.
         clauses: what must hold, as lists of literals.
+        budget: its ``seconds`` are for each prefix that is asked about; a ``BudgetError`` if they do not suffice.
 
     >>> from doxa.problem import addition
     >>> SatPruner.of(addition(2))(torch.tensor([1, 9, 9])).any()                # no two numbers sum to 199
@@ -41,21 +43,25 @@ class SatPruner(Pruner):
     """
 
     def __init__(
-        self, sizes: Sequence[int], literals: Sequence[Sequence[int | None]], clauses: Iterable[Sequence[int]]
+        self,
+        sizes: Sequence[int],
+        literals: Sequence[Sequence[int | None]],
+        clauses: Iterable[Sequence[int]],
+        budget: Budget | None = None,
     ) -> None:
         super().__init__(sizes, complete=True)
+        self.budget = budget or Budget()
         self.literals = [list(row) for row in literals]
-        if [len(row) for row in self.literals] != list(self.sizes):
-            raise ProblemError(
-                f"there are literals for {[len(row) for row in self.literals]} values, expected {list(self.sizes)}"
-            )
+        found = tuple(len(row) for row in self.literals)
+        if found != self.sizes:
+            raise ProblemError(f"there are literals for {found} values, expected {self.sizes}")
         self.clauses = [list(clause) for clause in clauses]
         self._solver: Any = None
         self._lock = Lock()
         self._remembered: Cache[tuple[int, ...], tuple[bool, ...]] = Cache(MOST_REMEMBERED)
 
     @classmethod
-    def of(cls, problem: Problem) -> SatPruner:
+    def of(cls, problem: Problem, budget: Budget | None = None) -> SatPruner:
         """From the factors of a problem: a clause for each combination of values that a factor forbids.
 
         >>> from doxa.problem import parity
@@ -64,16 +70,18 @@ class SatPruner(Pruner):
         """
         if problem.factors is None:
             raise ProblemError("the problem has no factors to make clauses of; use SupportPruner or a function")
-        booleans = Booleans(problem.sizes)
+        meter = Meter(budget or Budget(), "encoding factors as clauses")
+        booleans = Booleans(problem.sizes, meter)
         literals, clauses = booleans.literals, booleans.clauses
         for factor in problem.factors:
             scope = [problem.index(variable) for variable in factor.scope]
             for values in (~factor.table).nonzero().tolist():
+                meter.tick(len(values))
                 chosen = [literals[v][value] for v, value in zip(scope, values, strict=True)]
                 clauses.append([-literal for literal in chosen if literal is not None])
         world, outputs = len(problem.world), len(problem.output)
         ordered = literals[world : world + outputs] + literals[:world]
-        return cls(problem.output + problem.world, ordered, clauses)
+        return cls(problem.output + problem.world, ordered, clauses, budget)
 
     def allowed(self, prefix: Tensor) -> Tensor:
         size = self.sizes[prefix.shape[-1]]
@@ -90,7 +98,8 @@ class SatPruner(Pruner):
                 from pysat.solvers import Solver
 
                 self._solver = Solver("cadical195", bootstrap_with=self.clauses)
-            return tuple(bool(self._solver.solve(assumptions=assumed + value)) for value in values)
+            meter = Meter(self.budget, f"looking for a completion of {prefix}")
+            return tuple(solve(self._solver, assumed + value, meter.check_clock) for value in values)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_solver": None}  # a copy reads the clauses again

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from doxa.amortized._decoding import draw
-from doxa.amortized.models._model import NEG_INF, InferenceModel, frozen, log_world, pick
+from doxa.amortized.models._model import InferenceModel, frozen, log_world, pick
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError
 from doxa.problem import Belief, BruteForce, Problem
+from doxa.problem._logspace import NEG_INF
 
 Divergence = Literal["matching", "forward-kl", "reverse-kl", "hellinger"]
 Policy = Literal["off", "on"]
@@ -44,9 +45,8 @@ def divergence(log_p: Tensor, log_q: Tensor, kind: Divergence = "forward-kl") ->
 def sampled_divergence(log_q: Tensor, log_p: Tensor, kind: Divergence = "matching", policy: Policy = "off") -> Tensor:
     """One loss per sample, whose expectation has the gradient of the divergence with respect to the parameters of q.
 
-    ``"off"``: the samples came from p. ``"on"``: they came from q, and the gradient through the sampling is accounted
-    for, as ∇ Σ q f = E_q[f ∇ log q] + E_q[∇ f] demands. The exception is ``"matching"``, which the dissertation
-    takes on policy without it: its gradient is then 2 ∇ KL(q ‖ p) ("Relation to common divergences").
+    The samples came from p (``"off"``) or from q (``"on"``: ∇ Σ q f = E_q[f ∇ log q] + E_q[∇ f]; ``"matching"`` is
+    taken without the first term, and has the gradient 2 ∇ KL(q ‖ p), as in the dissertation).
     """
     ratio = log_q - log_p
     fixed = ratio.detach()
@@ -70,10 +70,7 @@ def sampled_divergence(log_q: Tensor, log_p: Tensor, kind: Divergence = "matchin
 def prediction_loss(
     model: InferenceModel, belief: Belief, worlds: Tensor, pruner: Pruner | None = None, *, given: Tensor | None = None
 ) -> Tensor:
-    """-log q(c(w) | P), ``(*batch,)``, for worlds ``(*batch, W)`` drawn from the belief (dissertation, "L_Pred").
-
-    Its expectation is the cross entropy of p(y | P) and q(y | P), smallest where they are equal.
-    """
+    """-log q(c(w) | P), ``(*batch,)``, for worlds ``(*batch, W)`` drawn from the belief (dissertation, "L_Pred")."""
     return -model.log_prob(belief, model.problem(worlds, given), pruner, given=given)
 
 
@@ -86,10 +83,7 @@ def joint_matching_loss(
     kind: Divergence = "matching",
     given: Tensor | None = None,
 ) -> Tensor:
-    """(log q(w, c(w) | P) - log p(w | P))², ``(*batch,)``, for worlds drawn from the belief (dissertation, "L_Expl").
-
-    This is off policy. ``kind`` chooses another divergence of p(w, y | P) and q(w, y | P).
-    """
+    """(log q(w, c(w) | P) - log p(w | P))², ``(*batch,)``, or another divergence, off policy ("L_Expl")."""
     model.require_explaining()
     log_q = model.log_prob(belief, torch.cat([model.problem(worlds, given), worlds], -1), pruner, given=given)
     return sampled_divergence(log_q, log_world(belief.log_probs, worlds).to(log_q), kind, "off")
@@ -105,12 +99,9 @@ def on_policy_loss(
     given: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """(log q(w, y | P) - log p(w, y | P))², ``(*batch,)``, for a sample of the model itself.
+    """(log q(w, y | P) - log p(w, y | P))², ``(*batch,)``, for a sample of the model (after ``output``, if given).
 
-    For knowledge that hardly ever holds, worlds drawn from the belief are of little use, and a complete pruner makes
-    the model draw only worlds that give their output (dissertation, "on-policy joint matching loss"). Samples that do
-    not, which an incomplete pruner lets pass, have p = 0 and are left out: q learns to avoid them off policy. With an
-    ``output``, such as 1 for "the knowledge holds", only worlds are sampled.
+    For knowledge that hardly ever holds. Samples that do not give their output have p = 0 and are left out.
     """
     model.require_explaining()
     belief = belief.detach()
@@ -129,11 +120,7 @@ def on_policy_loss(
 def supervised_loss(
     model: InferenceModel, belief: Belief, worlds: Tensor, pruner: Pruner | None = None, *, given: Tensor | None = None
 ) -> Tensor:
-    """-log q(w | c(w), P), ``(*batch,)``, for structured outputs w that were observed themselves.
-
-    The strongly supervised loss of "Constrained structured output prediction", where y = c(w) = 1 says that w satisfies
-    the constraint. The model is held fixed.
-    """
+    """-log q(w | c(w), P), ``(*batch,)``, for worlds that were observed; the model is held fixed."""
     model.require_explaining()
     worlds = worlds.expand(*belief.batch_shape, worlds.shape[-1])
     tokens = torch.cat([model.problem(worlds, given), worlds], -1)
@@ -155,13 +142,8 @@ class HasLogProb(Protocol):
 
 
 class Calibration(NamedTuple):
-    """KL(p(y | P) ‖ q(y | P)) in nats: by so much the expected loss is above the exact one.
-
-    Where one output is certain under P, this is the loss itself, whose exact value is 0.
-
-    Attributes:
-        kl: one number per belief, ``(*batch,)``.
-        error: its standard error, 0 where it was summed and not estimated.
+    """KL(p(y | P) ‖ q(y | P)) in nats, ``(*batch,)``, and its standard error, 0 where it was summed: by so much the
+    expected loss is above the exact one; where one output is certain, it is the loss itself.
     """
 
     kl: Tensor

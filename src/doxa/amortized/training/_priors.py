@@ -17,16 +17,7 @@ from doxa.problem import Belief
 
 
 class Ring(nn.Module):
-    """The last ``capacity`` rows of some shape, detached: old ones make room for new ones, and nothing grows.
-
-    Everything is in buffers, so ``state_dict`` restores it to the bit.
-
-    >>> ring = Ring(torch.zeros(1), capacity=3)
-    >>> for x in (0.1, 0.2, 0.3, 0.4):
-    ...     ring.add(torch.tensor([[x]]))
-    >>> len(ring), ring.stored()[:, 0]
-    (3, tensor([0.4000, 0.2000, 0.3000]))
-    """
+    """The last ``capacity`` rows of some shape, detached, in buffers: ``state_dict`` restores them to the bit."""
 
     rows: Tensor
     added: Tensor
@@ -62,11 +53,7 @@ SMALLEST = 1e-7  # added to probabilities before their logarithm is taken (errat
 
 
 def dirichlet_log_sample(concentration: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """log P for P ~ Dirichlet(α) along the last axis, in log space; where α is 0, P is 0.
-
-    A gamma variable of shape α is one of shape α + 1 times U^{1/α}. In log space this cannot underflow: with α = 0.005
-    and five values, more than a tenth of the samples in float32 would otherwise be 0 in all five.
-    """
+    """log P for P ~ Dirichlet(α) along the last axis, 0 where α is; in log space, where small α cannot underflow."""
     exists = concentration > 0
     shape = torch.where(exists, concentration, torch.ones_like(concentration))
     boosted = torch._standard_gamma(shape + 1, generator=generator)
@@ -77,16 +64,11 @@ def dirichlet_log_sample(concentration: Tensor, generator: torch.Generator | Non
 
 
 class DirichletFit(nn.Module):
-    """Independent Dirichlet distributions, fitted to the mean of log P (dissertation, "Dirichlet prior"; errata 5.5).
+    """Independent Dirichlet distributions, fitted to s = mean log(P + 1e-7) of K beliefs (errata 5.5).
 
-        loss(α) = - mean_w K (log Γ(Σ_v α_wv) - Σ_v log Γ(α_wv) + Σ_v (α_wv - 1) s_wv) + λ mean(α²),
+        loss(α) = - mean_w K (log Γ(Σ_v α_wv) - Σ_v log Γ(α_wv) + Σ_v (α_wv - 1) s_wv) + λ mean(α²),  α = softplus(raw)
 
-    where K is the number of beliefs and s = mean log(P + 1e-7). The regularisation keeps α small, so that sampled
-    beliefs stay diverse. α = softplus(raw), and everything is in buffers: it persists between fits and in checkpoints.
-
-    ``"adam"`` takes steps of Adam, as the dissertation does; ``"minka"`` iterates Minka's fixed point, ψ(α_v) + c α_v =
-    ψ(Σ α) + s_v with c = 2 λ W / (K n), n the number of all values, which needs no rate. ``exists`` says which values
-    exist, bool ``(W, D)``; the other arguments are those of ``FittedDirichlet``, with λ = ``l2``.
+    ``"adam"`` takes steps of Adam; ``"minka"`` iterates ψ(α_v) + c α_v = ψ(Σ α) + s_v, c = 2 λ W / (K n), n all values.
     """
 
     exists: Tensor

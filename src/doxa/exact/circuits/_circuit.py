@@ -1,9 +1,7 @@
-"""Circuits: formulas in which counting is easy, as one flat array of nodes.
+"""Circuits in deterministic decomposable negation normal form (Darwiche and Marquis 2002), as one flat array of nodes.
 
-A circuit in *deterministic decomposable negation normal form* (d-DNNF; Darwiche and Marquis 2002, "A knowledge
-compilation map") has literals at its leaves; the children of a conjunction share no variables, the children of a
-disjunction exclude each other. Replacing ∧ by a product and ∨ by a sum therefore counts the models, with any weights.
-It is *smooth* if the children of each disjunction mention the same variables.
+Children of a conjunction share no variables, those of a disjunction exclude each other: with products and sums for ∧
+and ∨ they count models, with any weights. A circuit is *smooth* if those of a disjunction mention the same variables.
 """
 
 from __future__ import annotations

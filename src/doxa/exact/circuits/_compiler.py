@@ -1,8 +1,6 @@
-"""From clauses to a circuit: a top-down compiler, or packages that are installed.
+"""From clauses to a circuit: a top-down compiler (Huang and Darwiche 2007), or packages that are installed.
 
-It runs like a SAT solver that explores both values of each variable (Huang and Darwiche 2007, "The language of
-search"): assign a variable, propagate units, split what is left into components without common variables, and look
-each component up among those already compiled. The trace of the search is the circuit.
+Assign a variable, propagate units, split what is left into components, look each up: the trace is the circuit.
 """
 
 from __future__ import annotations
@@ -51,10 +49,7 @@ def compile_cnf(cnf: CNF, budget: Budget | None = None) -> Circuit:
 
 
 class Compiler:
-    """The search; ``meter`` counts its operations.
-
-    With ``broken`` clauses, the circuit says that the clauses hold and at least one of the broken ones does not.
-    """
+    """The search. With ``broken`` clauses: the clauses hold, and at least one of the broken ones does not."""
 
     def __init__(
         self,
@@ -257,10 +252,7 @@ def compile_with(
     broken: Sequence[Sequence[int]] | None = None,
     meter: Meter | None = None,
 ) -> tuple[Circuit, Meter]:
-    """A d-DNNF circuit of the clauses by one of the compilers, and the meter that counted its cost.
-
-    Only doxa's own counts it, keeps to the budget, and knows clauses of which one must be ``broken``.
-    """
+    """A circuit by one of the compilers, and its meter; only doxa's own counts, and knows ``broken`` clauses."""
     meter = meter or Meter(budget, "")
     meter.task = f"compiling {len(cnf) + len(broken or ()):,} clauses over {cnf.variables:,} variables"
     if backend == "doxa":

@@ -10,17 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 
 import torch
 from torch import Tensor
 
 from doxa.errors import BudgetError, ProblemError
-from doxa.exact.circuits._circuit import Circuit
 from doxa.logic import CNF, Expr, Not, postorder, to_cnf
 from doxa.problem import Problem
 from doxa.problem._budget import Budget, Meter
-from doxa.problem._factors import Step, compared
+from doxa.problem._factors import compared
 
 CLAUSE = 32  # operations that a clause costs, apart from the search
 
@@ -35,15 +35,6 @@ class Encoding:
     smooth: tuple[int, ...]  # variables that weigh w⁺ + w⁻ where they are free
     always: tuple[int, ...]  # places of log-weights that every world has
     broken: tuple[tuple[int, ...], ...] | None = None  # clauses of which at least one does not hold
-
-    def finish(self, circuit: Circuit, meter: Meter) -> Circuit:
-        """What remains of a circuit for the clauses."""
-        return circuit.forget(self.forget, meter).smooth(self.smooth, meter)
-
-    @property
-    def name(self) -> str:
-        """Of how the circuit is finished, for a cache."""
-        return f"forget {self.forget} smooth {self.smooth} broken {self.broken}"
 
 
 @dataclass
@@ -119,10 +110,8 @@ class Booleans:
 def encode(problem: Problem, meter: Meter | None = None) -> Encoding:
     """The factors of a problem as clauses; the log-weights are of world, output, given, and a 0."""
     if problem.program is None:
-        raise ProblemError(
-            "the problem has no factors to encode as clauses; pass factors= or build it with Problem.from_factors, or "
-            "use Enumeration if its worlds are few"
-        )
+        remedy = "pass factors= or build it with Problem.from_factors, or use Enumeration if its worlds are few"
+        raise ProblemError(f"the problem has no factors to encode as clauses; {remedy}")
     meter = meter or Meter(Budget(), "encoding factors as clauses")
     count_clauses(problem, meter.budget)
     booleans = Booleans(problem.sizes, meter)
@@ -145,7 +134,11 @@ def encode(problem: Problem, meter: Meter | None = None) -> Encoding:
         clauses.append(clause)
 
     for step in (*problem.program.steps, *problem.program.checks):
-        for number, value in enumerate(_codes(step, problem.sizes).tolist()):
+        codes = step.rule
+        if not isinstance(codes, Tensor):
+            left, right = (torch.arange(problem.sizes[v]) for v in step.inputs)
+            codes = compared(codes, left.unsqueeze(-1), right).long().reshape(-1)
+        for number, value in enumerate(codes.tolist()):
             if value < 0 or step.target is not None:
                 forbid(step.inputs, number, None if value < 0 or step.target is None else (step.target, value))
     return booleans.encoding(clauses, booleans.count, *_places((problem.world, problem.output, problem.given)))
@@ -161,29 +154,26 @@ def count_clauses(problem: Problem, budget: Budget) -> int:
     elif problem.formula is not None:
         estimate += sum(1 + len(node.children) for node in postorder(problem.formula.formula))
     if estimate * CLAUSE > budget.operations:
-        raise BudgetError(
-            "operations",
-            f"the problem stands for about {estimate:,} clauses, {CLAUSE} operations each, more than "
-            f"{budget.operations:,}: variables with many values make many clauses. Raise Budget(operations=...), use "
-            "Elimination, or an approximate engine: sampled or amortized",
-        )
+        many = f"about {estimate:,} clauses, {CLAUSE} operations each, more than {budget.operations:,}"
+        remedy = "Raise Budget(operations=...), use Elimination, or an approximate engine: sampled or amortized"
+        raise BudgetError("operations", f"the problem stands for {many}. {remedy}")
     return estimate
 
 
 def encode_formula(problem: Problem, holds: bool, meter: Meter, *, breaking: bool = True) -> Encoding:
     """A formula or its negation as clauses; auxiliary variables are determined by the others, so they weigh 1.
 
-    Where the formula needs no auxiliary variables, its negation is that one of its clauses is broken (if the compiler
-    knows ``breaking``), which is much less work than the clauses of the negated formula.
+    Without auxiliary variables, the negation is that one clause is broken, if the compiler knows ``breaking``.
     """
     assert problem.formula is not None
     count_clauses(problem, meter.budget)
     formula, places = problem.formula.formula, problem.formula.places
     booleans = Booleans(problem.world + problem.given, meter)
-    cnf = to_cnf(formula, method="tseitin", atoms=tuple(places))
+    clauses_of = partial(to_cnf, method="tseitin", atoms=tuple(places), entries=meter.budget.symbols)
+    cnf = clauses_of(formula)
     broken = breaking and not holds and not cnf.auxiliary
     if not holds and not broken:
-        cnf = to_cnf(Not(formula), method="tseitin", atoms=tuple(places))
+        cnf = clauses_of(Not(formula))
     meter.check_clock()
     numbers, clauses = booleans.translated(cnf, places)
     meter.check_clock()
@@ -202,11 +192,3 @@ def _places(blocks: Sequence[Sequence[int]]) -> tuple[dict[int, int], int]:
             places[len(places)] = end + i * max(sizes)
         end += len(sizes) * max(sizes, default=0)
     return places, end
-
-
-def _codes(step: Step, sizes: Sequence[int]) -> Tensor:
-    """The value of the target for each joint value of the inputs, flat."""
-    if isinstance(step.rule, Tensor):
-        return step.rule
-    left, right = (torch.arange(sizes[v]) for v in step.inputs)
-    return compared(step.rule, left.unsqueeze(-1), right).long().reshape(-1)

@@ -70,10 +70,8 @@ def read_nnf(path: str | Path) -> Circuit:
                 raise ValueError
             numbers.append(builder.add(AND if kind == "A" else OR, [numbers[i] for i in values[1:]]))
         except (ValueError, IndexError):
-            raise DataError(
-                f"{path}:{line}: {' '.join([kind, *rest])!r} is no node; expected 'L literal', 'A n children' or "
-                "'O variable n children' with children from lines before"
-            ) from None
+            wanted = "'L literal', 'A n children' or 'O variable n children' with children from lines before"
+            raise DataError(f"{path}:{line}: {' '.join([kind, *rest])!r} is no node; expected {wanted}") from None
     return builder.finish(numbers[-1])
 
 
@@ -95,10 +93,20 @@ class Kept(NamedTuple):
 
 
 def load(key: str, folder: Path) -> Kept | None:
-    """What is kept under this name, or None; a damaged file counts as none."""
-    with contextlib.suppress(OSError):
-        return unpack((folder / f"{key}.circuit").read_bytes(), key)
-    return None
+    """What is kept under this name, or None unless every byte is as it was written."""
+    try:
+        content = (folder / f"{key}.circuit").read_bytes()
+    except OSError:
+        return None
+    start = len(FORMAT)
+    body = content[start + 32 :]
+    if content[:start] != FORMAT or hashlib.sha256(key.encode() + body).digest() != content[start : start + 32]:
+        return None
+    variables, nodes, edges, *cost = np.frombuffer(body, "<i8", 5).tolist()
+    kinds = np.frombuffer(body, "<i1", nodes, 40).astype(np.int8)
+    offsets = np.frombuffer(body, "<i8", nodes + 1, 40 + nodes).astype(np.int64)
+    children = np.frombuffer(body, "<i8", edges, 40 + nodes + 8 * (nodes + 1)).astype(np.int64)
+    return Kept(Circuit(variables, kinds, offsets, children), *cost)
 
 
 def save(key: str, kept: Kept, folder: Path) -> None:
@@ -114,16 +122,3 @@ def pack(kept: Kept, key: str) -> bytes:
     arrays = ((circuit.kinds, "<i1"), (circuit.offsets, "<i8"), (circuit.children, "<i8"))
     body = b"".join([sizes, *(array.astype(kind).tobytes() for array, kind in arrays)])
     return FORMAT + hashlib.sha256(key.encode() + body).digest() + body
-
-
-def unpack(content: bytes, key: str) -> Kept | None:
-    """The circuit, or None unless every byte is as it was written."""
-    start = len(FORMAT)
-    body = content[start + 32 :]
-    if content[:start] != FORMAT or hashlib.sha256(key.encode() + body).digest() != content[start : start + 32]:
-        return None
-    variables, nodes, edges, *cost = np.frombuffer(body, "<i8", 5).tolist()
-    kinds = np.frombuffer(body, "<i1", nodes, 40).astype(np.int8)
-    offsets = np.frombuffer(body, "<i8", nodes + 1, 40 + nodes).astype(np.int64)
-    children = np.frombuffer(body, "<i8", edges, 40 + nodes + 8 * (nodes + 1)).astype(np.int64)
-    return Kept(Circuit(variables, kinds, offsets, children), *cost)

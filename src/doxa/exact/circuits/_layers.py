@@ -1,36 +1,93 @@
 """Evaluating a circuit: all nodes of a layer, all rows of a batch at once, as a single differentiable operation.
 
-Values are log-weights or plain numbers, one row of the batch per column. Nodes are ordered by layer; the children of a
-layer are in layers before it. One kind of node adds its children up: in log space the conjunctions, with plain numbers
-the disjunctions. Nodes of the other kind have two children here (larger ones become trees), which are joined: by
-log(e^a + e^b) or a maximum in log space, by a product with plain numbers.
-
-The derivative of the root with respect to a node is the sum of what its parents pass on. A sum passes on its own
-derivative. A join in log space passes on the share e^(a - x) of each child; with shares of 0 and 1, for the best child
-or one drawn at random, the derivative with respect to the literals is a world instead of marginal probabilities. A
-product passes on its derivative times the other factor, so nothing is ever divided, and weights may be 0 or negative.
+In log space conjunctions add their children up, with plain numbers disjunctions do. The other nodes have two children
+here (larger ones become trees), joined by log(e^a + e^b), a maximum or a product. The derivative of a join goes to its
+children by their shares e^(a - x); shares of 0 and 1, for the best child or a drawn one, make it a world.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from doxa._native import native_library
 from doxa.errors import ConfigError, ProblemError
 from doxa.exact.circuits._circuit import AND, OR, Circuit
-from doxa.exact.circuits._native import Kernel, native_kernel
-from doxa.exact.circuits._semirings import FLOOR, NEG_INF, restore
+from doxa.exact.circuits._semirings import BEST, FLOOR, NEG_INF, SUM, Reduce, restore
 from doxa.problem._budget import Meter
 from doxa.problem._logspace import is_traced
 
-Mode = Literal["sum", "best", "drawn"]
 Semiring = Literal["log", "real", "max"]
+
+
+SOURCE = Path(__file__).with_name("_kernel.c")
+NAMES = {torch.float32: "float", torch.float64: "double"}
+BLOCK = 128  # rows that the kernel takes at a time
+WORK = 1 << 24  # about as many edges times rows as take a tenth of a second: so soon Ctrl-C is answered
+
+
+class Kernel:
+    """A compiled kernel."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def accepts(self, weights: Tensor) -> bool:
+        """Whether these are numbers that the kernel computes with: on the CPU, in single or double precision."""
+        return weights.device.type == "cpu" and weights.dtype in NAMES
+
+    def values(self, circuit: Circuit, weights: Tensor, *, real: bool = False) -> Tensor:
+        """The (log-)weight of every node ``(nodes, R)`` from those of the literals ``(2 · variables, R)``."""
+        values = torch.empty(circuit.literals + len(circuit), weights.shape[1], dtype=weights.dtype)
+        values[: circuit.literals] = weights
+        self._call("products" if real else "values", circuit, values)
+        return values
+
+    def derivatives(self, circuit: Circuit, values: Tensor, grad: Tensor, *, real: bool = False) -> Tensor:
+        """The derivative of the root, times ``grad`` ``(R,)``, with respect to the literals."""
+        slopes = torch.zeros_like(values)
+        slopes[-1] = grad
+        done = self._call("product_slopes" if real else "slopes", circuit, values, slopes)
+        if real and not done:
+            raise MemoryError("no memory for the products of a conjunction")
+        return slopes[: circuit.literals]
+
+    def _call(self, what: str, circuit: Circuit, *tensors: Tensor) -> bool:
+        arrays = (circuit.kinds, circuit.offsets, circuit.children)
+        kinds, offsets, children = (ctypes.c_void_p(np.ascontiguousarray(a).ctypes.data) for a in arrays)
+        sizes = (ctypes.c_int64(circuit.literals), ctypes.c_int64(len(circuit)))
+        rows = tensors[0].shape[1]
+        pointers = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
+        function = getattr(self._library, f"{what}_{NAMES[tensors[0].dtype]}")
+        edges = max(circuit.edges, 1)
+        step = BLOCK * max(1, WORK // (BLOCK * edges)) if BLOCK * edges < 4 * WORK else max(1, 4 * WORK // edges)
+        done = []
+        for first in range(0, rows, step):
+            part = (ctypes.c_int64(x) for x in (rows, first, min(first + step, rows)))
+            done.append(function(*sizes, kinds, offsets, children, *part, *pointers))
+        return all(done)
+
+
+@cache
+def native_kernel() -> Kernel | None:
+    """The kernel, or None where there is no C compiler or it does not do its work.
+
+    Set the environment variable ``DOXA_NATIVE=0`` to do without.
+
+    >>> kernel = native_kernel()                                     # compiled once, then kept in a private directory
+    """
+    library = native_library(SOURCE)
+    return None if library is None else Kernel(library)
 
 
 class Layer(NamedTuple):
@@ -64,11 +121,11 @@ class Layers:
         """Numbers held for each row."""
         return 2 * self.nodes + self.shares
 
-    def values(self, weights: Tensor, mode: Mode) -> Tensor:
+    def values(self, weights: Tensor, reduce: Reduce) -> Tensor:
         """The weight of every node ``(nodes, R)``, from those of the literals; the last one is the root."""
         values = weights.new_empty(self.nodes, weights.shape[1])
         values[: self.circuit.literals] = weights
-        join = torch.mul if self.real else torch.maximum if mode == "best" else torch.logaddexp
+        join = torch.mul if self.real else torch.maximum if reduce.mode == "best" else torch.logaddexp
         for layer in self.layers:
             out = values[layer.first : layer.last]
             if layer.joins:
@@ -77,7 +134,7 @@ class Layers:
                 out.copy_(_sums(values, layer.children, layer.offsets))
         return values
 
-    def derivatives(self, values: Tensor, grad: Tensor, mode: Mode, generator: torch.Generator | None) -> Tensor:
+    def derivatives(self, values: Tensor, grad: Tensor, reduce: Reduce) -> Tensor:
         """The derivative of the root, times ``grad`` ``(R,)``, with respect to the literals."""
         slopes = values.new_zeros(self.nodes + self.shares, values.shape[1])
         half = self.shares // 2
@@ -96,7 +153,7 @@ class Layers:
                     torch.mul(out, right, out=first)
                     torch.mul(out, left, out=second)
                 else:
-                    share = _first_share(left, right, values[layer.first : layer.last], mode, generator)
+                    share = _first_share(left, right, values[layer.first : layer.last], reduce)
                     torch.mul(out, share, out=first)
                     torch.sub(out, first, out=second)
         return _sums(slopes, self.above, self.begins)
@@ -131,13 +188,13 @@ class Layers:
         return slopes[: self.circuit.literals]
 
 
-def _first_share(left: Tensor, right: Tensor, total: Tensor, mode: Mode, generator: torch.Generator | None) -> Tensor:
-    if mode == "best":
+def _first_share(left: Tensor, right: Tensor, total: Tensor, reduce: Reduce) -> Tensor:
+    if reduce.mode == "best":
         return (left >= right).to(left.dtype)
     share = (left - total).exp()
-    if mode == "sum":
+    if reduce.mode == "sum":
         return share
-    noise = torch.rand(share.shape, dtype=torch.float64, device=share.device, generator=generator)
+    noise = torch.rand(share.shape, dtype=torch.float64, device=share.device, generator=reduce.generator)
     return (noise < share).to(left.dtype)
 
 
@@ -202,18 +259,16 @@ def _bag(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
 
 class _Evaluate(torch.autograd.Function):
     @staticmethod
-    def forward(
-        weights: Tensor, layers: Layers, kernel: Kernel | None, mode: Mode, generator: torch.Generator | None
-    ) -> tuple[Tensor, Tensor]:
-        if kernel is not None and mode == "sum" and kernel.accepts(weights):
+    def forward(weights: Tensor, layers: Layers, kernel: Kernel | None, reduce: Reduce) -> tuple[Tensor, Tensor]:
+        if kernel is not None and reduce.mode == "sum" and kernel.accepts(weights):
             values = kernel.values(layers.circuit, weights, real=layers.real)
         else:
-            values = layers.values(weights, mode)
+            values = layers.values(weights, reduce)
         return values[-1].clone(), values
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        weights, ctx.layers, ctx.kernel, ctx.mode, ctx.generator = inputs
+        weights, ctx.layers, ctx.kernel, ctx.reduce = inputs
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(weights, output[1])
@@ -221,16 +276,16 @@ class _Evaluate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad is None:
-            return None, None, None, None, None
+            return None, None, None, None
         weights, values = ctx.saved_tensors
         layers: Layers = ctx.layers
-        if torch.is_grad_enabled() and ctx.mode == "sum":  # the derivative may be differentiated in turn
+        if torch.is_grad_enabled() and ctx.reduce.mode == "sum":  # the derivative may be differentiated in turn
             slopes = layers.plain_derivatives(layers.plain_values(weights), grad)
-        elif ctx.kernel is not None and ctx.mode == "sum" and ctx.kernel.accepts(weights):
+        elif ctx.kernel is not None and ctx.reduce.mode == "sum" and ctx.kernel.accepts(weights):
             slopes = ctx.kernel.derivatives(layers.circuit, values, grad, real=layers.real)
         else:
-            slopes = layers.derivatives(values, grad, ctx.mode, ctx.generator)
-        return slopes, None, None, None, None
+            slopes = layers.derivatives(values, grad, ctx.reduce)
+        return slopes, None, None, None
 
     @staticmethod
     def vmap(
@@ -241,19 +296,12 @@ class _Evaluate(torch.autograd.Function):
         return (root.unflatten(0, moved.shape[1:]), values.unflatten(1, moved.shape[1:])), (1, 2)
 
 
-def evaluate(
-    layers: Layers,
-    weights: Tensor,
-    *,
-    mode: Mode = "sum",
-    generator: torch.Generator | None = None,
-    kernel: Kernel | None = None,
-) -> Tensor:
+def evaluate(layers: Layers, weights: Tensor, *, reduce: Reduce = SUM, kernel: Kernel | None = None) -> Tensor:
     """The weight of the root ``(R,)`` from those of the literals ``(2 · variables, R)``."""
     weights = weights if layers.real else weights.clamp(min=FLOOR)
     if not layers.circuit.edges and layers.circuit.kinds[0] == (AND if layers.real else OR):
         return (0.0 * weights).sum(0) + (1.0 if layers.real else NEG_INF)  # true or false, whatever the weights
-    root: Tensor = _Evaluate.apply(weights, layers, kernel, mode, generator)[0]  # type: ignore[no-untyped-call]
+    root: Tensor = _Evaluate.apply(weights, layers, kernel, reduce)[0]  # type: ignore[no-untyped-call]
     return root if layers.real else restore(root)
 
 
@@ -277,14 +325,12 @@ def weigh(circuit: Circuit, positive: Tensor, negative: Tensor, semiring: Semiri
     if semiring not in get_args(Semiring):
         raise ConfigError(f"semiring is {semiring!r}, expected one of {', '.join(get_args(Semiring))}")
     if positive.shape != negative.shape or positive.ndim == 0 or positive.shape[-1] != circuit.variables:
-        raise ProblemError(
-            f"the weights have shapes {tuple(positive.shape)} and {tuple(negative.shape)}, expected twice (*batch, "
-            f"{circuit.variables}): one weight for each literal"
-        )
+        wanted = f"twice (*batch, {circuit.variables}): one weight for each literal"
+        raise ProblemError(f"the weights have shapes {positive.shape} and {negative.shape}, expected {wanted}")
     batch = positive.shape[:-1]
     leaves = torch.stack([positive, negative], -1).flatten(-2).reshape(batch.numel(), circuit.literals).T
     kernel, smooth = native_kernel(), circuit.smooth()
     if semiring == "real" and kernel is None and not is_traced(leaves) and bool((leaves > 0).all()):
         return evaluate(make_layers(smooth), leaves.log()).exp().reshape(batch)  # sums are faster than products
-    mode: Mode = "best" if semiring == "max" else "sum"
-    return evaluate(make_layers(smooth, real=semiring == "real"), leaves, mode=mode, kernel=kernel).reshape(batch)
+    layers, reduce = make_layers(smooth, real=semiring == "real"), BEST if semiring == "max" else SUM
+    return evaluate(layers, leaves, reduce=reduce, kernel=kernel).reshape(batch)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,72 +13,47 @@ NEG_INF = float("-inf")
 FLOOR = -1e30
 """Stands for the log of 0 within a computation, where -inf would make derivatives NaN. Many of them can be added up."""
 
-Reduce = Callable[[Tensor], Tensor]
-"""Joins the first axis of log-weights; what its derivative means depends on which one it is."""
-
 
 def restore(log_weight: Tensor) -> Tensor:
     """-inf, with derivative 0, for results that ``FLOOR`` made."""
     return threshold(log_weight, FLOOR / 1e6, NEG_INF)
 
 
-class _Best(torch.autograd.Function):
+@dataclass(frozen=True, eq=False)
+class Reduce:
+    """Joins the first axis of log-weights; the mode decides what the derivative of a long computation of these means.
+
+    "sum": log Σ exp(x), differentiable any number of times; the derivatives are marginal probabilities. "best": max x;
+    they point to the first of the best, and so to the most probable world. "drawn": log Σ exp(x) again, but they point
+    to an entry drawn with probability ∝ exp(x), and so, through the whole computation, to an exact sample.
+    """
+
+    mode: Literal["sum", "best", "drawn"]
+    generator: torch.Generator | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.mode == "sum":
+            return x.logsumexp(0)
+        result: Tensor = _Choice.apply(x, self)  # type: ignore[no-untyped-call]
+        return result
+
+
+SUM, BEST = Reduce("sum"), Reduce("best")
+
+
+class _Choice(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        best, place = x.max(0)
+    def forward(ctx: Any, x: Tensor, reduce: Reduce) -> Tensor:
+        ctx.reduce, ctx.size = reduce, len(x)
+        value, place = x.max(0) if reduce.mode == "best" else (x.logsumexp(0), x)
         ctx.save_for_backward(place)
-        ctx.size = len(x)
-        return best
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (place,) = ctx.saved_tensors
-        return _one_hot(grads[0], place, ctx.size)
-
-
-class _Drawn(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.generator = generator
-        return x.logsumexp(0)
+        return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        noise = torch.empty_like(x, dtype=torch.float64).exponential_(generator=ctx.generator)
-        place = (x - noise.clamp_(min=torch.finfo(torch.float64).tiny).log_()).argmax(0)  # Gumbel's trick
-        return _one_hot(grads[0], place, len(x)), None
-
-
-def _one_hot(grad: Tensor, place: Tensor, size: int) -> Tensor:
-    return grad.new_zeros(size, *grad.shape).scatter_(0, place.unsqueeze(0), grad.unsqueeze(0))
-
-
-def log_sum(x: Tensor) -> Tensor:
-    """log Σ exp(x) over the first axis, differentiable any number of times.
-
-    The derivative of a long computation made of these, with respect to a log-weight, is a marginal probability.
-    """
-    return x.logsumexp(0)
-
-
-def best(x: Tensor) -> Tensor:
-    """max x over the first axis; the derivative points to the first of the best, and so to the most probable world."""
-    result: Tensor = _Best.apply(x)  # type: ignore[no-untyped-call]
-    return result
-
-
-class Drawn:
-    """log Σ exp(x) again, but the derivative points to one entry drawn with probability ∝ exp(x).
-
-    One backward pass through the whole computation then draws an exact sample: a choice at each alternative that was
-    reached by the choices before it.
-    """
-
-    def __init__(self, generator: torch.Generator | None) -> None:
-        self.generator = generator
-
-    def __call__(self, x: Tensor) -> Tensor:
-        result: Tensor = _Drawn.apply(x, self.generator)  # type: ignore[no-untyped-call]
-        return result
+        (place,), grad = ctx.saved_tensors, grads[0]
+        if ctx.reduce.mode == "drawn":
+            noise = torch.empty_like(place, dtype=torch.float64).exponential_(generator=ctx.reduce.generator)
+            place = (place - noise.clamp_(min=torch.finfo(torch.float64).tiny).log_()).argmax(0)  # Gumbel's trick
+        chosen = grad.new_zeros(ctx.size, *grad.shape)
+        return chosen.scatter_(0, place.unsqueeze(0), grad.unsqueeze(0)), None

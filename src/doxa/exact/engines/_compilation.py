@@ -14,9 +14,8 @@ from doxa.exact.circuits._circuit import Circuit
 from doxa.exact.circuits._compiler import Backend, compile_with
 from doxa.exact.circuits._encoding import Encoding, encode, encode_formula
 from doxa.exact.circuits._files import Kept, key_of, load, save
-from doxa.exact.circuits._layers import Mode, evaluate, make_layers
-from doxa.exact.circuits._native import Kernel, native_kernel
-from doxa.exact.circuits._semirings import FLOOR, Drawn, Reduce, best, restore
+from doxa.exact.circuits._layers import Kernel, evaluate, make_layers, native_kernel
+from doxa.exact.circuits._semirings import FLOOR, Reduce, restore
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget, Meter
@@ -66,7 +65,7 @@ class Compilation(ExactReasoner):
         compiled = Compiled(encoding, meter, backend, cache, kernel)
         super().__init__(problem, impossible=impossible, budget=limits, entries=compiled.layers.entries)
         self._compiled = compiled
-        self._negated = nn.ModuleDict()  # made when it is first asked for
+        self._negated: Compiled | None = None  # made when it is first asked for
         self._lock = Lock()
         self._options = backend, cache, kernel
 
@@ -96,21 +95,18 @@ class Compilation(ExactReasoner):
 
     def _truth(self, world: Tensor, given: Tensor | None, value: int, reduce: Reduce) -> Tensor:
         """log Z over the worlds in which a formula holds (1), does not hold (0), or all of them (-1)."""
-        if value == 1:
-            return self._compiled.value(self._weights(given, world), reduce)
-        if value == 0:
-            negated = self._negated["it"] if "it" in self._negated else self._negation()
-            assert isinstance(negated, Compiled)
-            return negated.value(self._weights(given, world), reduce)
-        return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
+        if value < 0:
+            return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
+        return (self._compiled if value else self._negation()).value(self._weights(given, world), reduce)
 
-    def _negation(self) -> nn.Module:
-        with self._lock:  # one thread makes it, the others wait
-            if "it" not in self._negated:
-                meter = Meter(self.budget, f"encoding the negation of {self.problem} as clauses")
-                encoding = encode_formula(self.problem, False, meter, breaking=self._options[0] == "doxa")
-                self._negated["it"] = Compiled(encoding, meter, *self._options)
-            return self._negated["it"]
+    def _negation(self) -> Compiled:
+        if self._negated is None:
+            with self._lock:  # one thread makes it, the others wait
+                if self._negated is None:
+                    meter = Meter(self.budget, f"encoding the negation of {self.problem} as clauses")
+                    encoding = encode_formula(self.problem, False, meter, breaking=self._options[0] == "doxa")
+                    self._negated = Compiled(encoding, meter, *self._options)
+        return self._negated
 
     def _weights(self, given: Tensor | None, *weights: Tensor) -> Tensor:
         """All log-weights, ``(n, R)``: those given are evidence; the last one is 0."""
@@ -135,16 +131,15 @@ class Compiled(nn.Module):
 
     def value(self, weights: Tensor, reduce: Reduce) -> Tensor:
         """The log-weight of the circuit, ``(R,)``, with the sum that ``reduce`` stands for."""
-        mode: Mode = "best" if reduce is best else "drawn" if isinstance(reduce, Drawn) else "sum"
-        generator = reduce.generator if isinstance(reduce, Drawn) else None
         literals = weights.index_select(0, self.sources.to(weights.device))
-        root = evaluate(self.layers, literals, mode=mode, generator=generator, kernel=self.kernel)
+        root = evaluate(self.layers, literals, reduce=reduce, kernel=self.kernel)
         return root + weights.index_select(0, self.always.to(weights.device)).sum(0) if len(self.always) else root
 
 
 def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool) -> Circuit:
     """The finished circuit of an encoding, from disk if it is there; a budget means the same in both cases."""
-    key = key_of(encoding.cnf, encoding.name, backend)
+    finish = f"forget {encoding.forget} smooth {encoding.smooth} broken {encoding.broken}"
+    key = key_of(encoding.cnf, finish, backend)
     folder = None
     if cache:
         with contextlib.suppress(OSError):  # on a disk that cannot be written to
@@ -156,7 +151,7 @@ def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool
         meter.check_nodes(found.nodes)
         return found.circuit
     circuit, meter = compile_with(backend, encoding.cnf, meter.budget, encoding.broken, meter)
-    circuit = encoding.finish(circuit, meter)
+    circuit = circuit.forget(encoding.forget, meter).smooth(encoding.smooth, meter)
     if folder is not None:
         save(key, Kept(circuit, meter.operations, meter.nodes), folder)
     return circuit

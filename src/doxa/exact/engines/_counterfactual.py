@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
-from doxa.exact.circuits._semirings import FLOOR, NEG_INF, log_sum, restore
+from doxa.exact.circuits._semirings import FLOOR, NEG_INF, SUM, restore
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Belief
-from doxa.problem._logspace import is_traced
+from doxa.problem._logspace import is_traced, shown
 
 
 def condition(belief: Belief, evidence: Tensor) -> Belief:
@@ -36,28 +36,21 @@ def condition(belief: Belief, evidence: Tensor) -> Belief:
             raise ProblemError(f"evidence is {evidence.tolist()}, expected values within {belief.sizes}, or -1")
         allowed = (values == evidence.unsqueeze(-1)) | (evidence.unsqueeze(-1) < 0)
     else:
-        raise ProblemError(
-            f"evidence has dtype {evidence.dtype} and shape {tuple(evidence.shape)}, expected int64 (..., "
-            f"{len(belief.sizes)}) with -1 for unknown, or bool (..., {len(belief.sizes)}, {len(values)})"
-        )
+        count = len(belief.sizes)
+        wanted = f"int64 (..., {count}) with -1 for unknown, or bool (..., {count}, {len(values)})"
+        raise ProblemError(f"evidence has {shown(evidence)}, expected {wanted}")
     kept = belief.log_probs.masked_fill(~allowed, NEG_INF)
-    total = restore(log_sum(kept.clamp(min=FLOOR).movedim(-1, 0)))
+    total = restore(SUM(kept.clamp(min=FLOOR).movedim(-1, 0)))
     if not is_traced(total) and (total == NEG_INF).any():
         *row, variable = (total == NEG_INF).nonzero()[0].tolist()
-        raise ProblemError(
-            f"the evidence on variable {variable} in row {tuple(row)} has probability 0 in the belief; mend the "
-            "evidence, or build the belief with eps > 0"
-        )
+        where = f"the evidence on variable {variable} in row {tuple(row)}"
+        raise ProblemError(f"{where} has probability 0 in the belief; mend it, or build the belief with eps > 0")
     return Belief(kept - total.clamp(min=torch.finfo(total.dtype).min).unsqueeze(-1), belief.sizes, validate=False)
 
 
 class Counterfactual(NamedTuple):
-    """The smallest change of a world that changes its output.
-
-    Attributes:
-        worlds: int64 ``(*batch, W)``, the changed worlds; -1 throughout where nothing helps.
-        outputs: int64 ``(*batch, Y)``, what they give; -1 where nothing helps.
-        changes: int64 ``(*batch,)``, how many variables differ; -1 where nothing helps.
+    """The smallest change of a world that changes its output: changed worlds ``(*batch, W)``, their outputs ``(*batch,
+    Y)``, and how many variables differ ``(*batch,)``; -1 where nothing helps.
     """
 
     worlds: Tensor

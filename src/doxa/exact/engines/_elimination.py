@@ -1,33 +1,26 @@
-"""Exact inference over factors: variable elimination in log space."""
+"""Exact inference without circuits: variable elimination over factors in log space, and a list of all worlds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from doxa._cache import Lock
 from doxa.errors import BudgetError, ProblemError
-from doxa.exact.circuits._semirings import Reduce, restore
+from doxa.exact.circuits._semirings import FLOOR, Reduce, restore
 from doxa.exact.engines._leaves import Index, Leaves, Structure, Weights, indexing, pick
 from doxa.exact.engines._ordering import Order, TooWide, best_order
-from doxa.exact.engines._reasoner import ExactReasoner
+from doxa.exact.engines._reasoner import ExactReasoner, too_many
 from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget, Meter
-from doxa.problem._logspace import is_traced
+from doxa.problem._logspace import added_pairwise, is_traced
 
-
-class Operand(NamedTuple):
-    """Tables of a batch, and how they become ``(variable, *neighbours, K, R)``; None where there is nothing to do."""
-
-    batch: int
-    numbers: Index | None
-    axes: tuple[int, ...] | None
-    shape: tuple[int, ...] | None
+Operand = tuple[int, Index | None, tuple[int, ...] | None, tuple[int, ...] | None]
+"""The tables of a batch, and the numbers, axes and shape by which they become ``(variable, *neighbours, K, R)``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,18 +134,14 @@ class Schedule:
     def of(cls, problem: Problem, budget: Budget, *, observed: bool) -> Schedule:
         """The order of elimination; a ``BudgetError`` where it does not fit."""
         if problem.factors is None:
-            raise ProblemError(
-                "the problem has no factors to eliminate variables from; pass factors= or build it with "
-                "Problem.from_factors, or use Enumeration if its worlds are few"
-            )
+            remedy = "pass factors= or build it with Problem.from_factors, or use Enumeration if its worlds are few"
+            raise ProblemError(f"the problem has no factors to eliminate variables from; {remedy}")
         meter = Meter(budget, f"finding an order of elimination for {len(problem.sizes):,} variables")
         structure = Structure.of(problem, observed, meter)
         if structure.tables > budget.entries:
-            raise BudgetError(
-                "entries",
-                f"the tables of the factors have {structure.tables:,} entries, more than {budget.entries:,}; raise "
-                "Budget(entries=...), or use Enumeration if the worlds are few",
-            )
+            many = f"the tables of the factors have {structure.tables:,} entries, more than {budget.entries:,}"
+            remedy = "raise Budget(entries=...), or use Enumeration if the worlds are few"
+            raise BudgetError("entries", f"{many}; {remedy}")
         unary: dict[int, list[int]] = {}
         for v in structure.shared:
             unary.setdefault(problem.sizes[v], []).append(v)
@@ -161,14 +150,16 @@ class Schedule:
         try:
             order = best_order(batches, problem.sizes, budget.join, meter)
         except TooWide as error:
-            raise BudgetError("join", _too_wide(problem, error, budget.join)) from None
+            join, variables = error.args
+            many = f"variable elimination needs a table of {join:,} entries, more than {budget.join:,}"
+            named = ", ".join(problem.name(v) for v in variables[:12]) + " ..." * (len(variables) > 12)
+            remedy = "Raise Budget(join=...), split the factors with auxiliary variables, try Compilation, or use an"
+            why = f"{named} are too entangled. {remedy} approximate engine: sampled or amortized"
+            raise BudgetError("join", f"{many}: {why}") from None
         found = cls(structure, unary, order, meter)
         if found.entries > budget.entries:
-            raise BudgetError(
-                "entries",
-                f"variable elimination takes about {found.entries:,} numbers for one row, more than "
-                f"{budget.entries:,}; raise Budget(entries=...), or use an approximate engine: sampled or amortized",
-            )
+            many = f"variable elimination takes about {found.entries:,} numbers for one row"
+            raise BudgetError("entries", too_many(many, budget))
         return found
 
     @property
@@ -189,24 +180,83 @@ def compile_program(schedule: Schedule) -> Program:
             axes = sorted(range(len(labels)), key=labels.__getitem__)  # the eliminated variable, -1, comes first
             last = len(labels), len(labels) + 1
             shape = [step.shape[j] if j in labels else 1 for j in range(len(step.shape))]
-            operands.append(
-                Operand(
-                    batch,
-                    None if len(numbers) == counts[batch] and sorted(numbers) == list(numbers) else indexing(numbers),
-                    None if axes == sorted(axes) else (*axes, *last),
-                    None if len(shape) + 1 == len(labels) else (step.size, *shape, step.variables),
-                )
-            )
+            every = len(numbers) == counts[batch] and sorted(numbers) == list(numbers)
+            permuted = None if axes == sorted(axes) else (*axes, *last)
+            reshaped = None if len(shape) + 1 == len(labels) else (step.size, *shape, step.variables)
+            operands.append((batch, None if every else indexing(numbers), permuted, reshaped))
         counts.append(step.variables)
         steps.append(tuple(operands))
     unary = tuple((size, indexing([v + 1 for v in variables])) for size, variables in schedule.unary.items())
     return Program(tuple(schedule.structure.leaves(schedule.meter)), unary, tuple(steps), schedule.order)
 
 
-def _too_wide(problem: Problem, error: TooWide, limit: int) -> str:
-    named = ", ".join(problem.name(v) for v in error.variables[:12]) + (" ..." if len(error.variables) > 12 else "")
-    return (
-        f"variable elimination needs a table of {error.join:,} entries, more than {limit:,}: {named} are too "
-        "entangled. Raise Budget(join=...) if memory allows, split the factors with auxiliary variables, try "
-        "Compilation, or use an approximate engine: sampled or amortized"
-    )
+class Enumeration(ExactReasoner):
+    """Exact inference over a list of all worlds, for problems that have few of them.
+
+        log p(w, y | P, g) = Σ_i log P[i, w_i] + Σ_j log [y_j = c(w, g)_j]
+
+    for all worlds of all rows, which are then added up. With given variables the function is evaluated for all pairs
+    of a row and a world, by broadcasting; otherwise once, when the reasoner is made.
+
+    Args:
+        problem: what to reason about.
+        budget: the most worlds to list, and numbers to hold at a time.
+        impossible: what ``loss`` does with impossible outputs: "raise", "inf" or "finite".
+
+    >>> from doxa.problem import Belief, addition
+    >>> reasoner = Enumeration(addition(1))
+    >>> (reasoner.log_prob(Belief.uniform((10, 10)), torch.tensor([1, 3])).exp() * 100).round()
+    tensor(6.)
+    """
+
+    worlds: Tensor
+    outputs: Tensor | None
+
+    def __init__(self, problem: Problem, *, budget: Budget | None = None, impossible: Impossible = "raise") -> None:
+        require_few_worlds(problem, budget or Budget())
+        entries = problem.num_worlds * (3 + len(problem.output))
+        super().__init__(problem, impossible=impossible, budget=budget, entries=entries)
+        worlds = problem.worlds()
+        outputs = None if problem.given else problem(worlds).T.contiguous()  # (Y, worlds)
+        self.register_buffer("worlds", worlds if problem.given else worlds[:0], persistent=False)
+        self.register_buffer("outputs", outputs, persistent=False)
+
+    def _log_weight(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
+        joint = self._priors(world)
+        for weights, column in zip(output.clamp(min=FLOOR).unbind(1), self._columns(given), strict=True):
+            if column.ndim == 1:
+                joint = joint + weights.index_select(1, column.long())
+            else:
+                joint = joint + weights.gather(1, column.expand(joint.shape).long())
+        return restore(reduce(joint.T))
+
+    def _log_prob(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
+        partial = is_traced(output) or bool((output < 0).any())
+        agrees: Tensor | None = None
+        for value, column in zip(output.unsqueeze(1).unbind(-1), self._columns(given), strict=True):
+            same = column == (value.bool() if column.dtype == torch.bool else value)
+            same = same | (value < 0) if partial else same
+            agrees = same if agrees is None else agrees & same
+        joint = self._priors(world)
+        assert agrees is not None
+        return restore(reduce(torch.where(agrees, joint, FLOOR).T))
+
+    def _columns(self, given: Tensor | None) -> list[Tensor]:
+        """The output variables: ``(worlds,)``, or with given values what broadcasts to ``(R, worlds)``."""
+        if self.outputs is not None:
+            return list(self.outputs.unbind(0))
+        assert given is not None
+        return self.problem.columns(self.worlds, given.unsqueeze(1))
+
+    def _priors(self, world: Tensor) -> Tensor:
+        """log p(w | P) of all worlds, ``(R, worlds)``."""
+        clamped = zip(world.clamp(min=FLOOR).unbind(1), self.problem.world, strict=True)
+        return added_pairwise([row[:, :size] for row, size in clamped])
+
+
+def require_few_worlds(problem: Problem, budget: Budget) -> None:
+    """A ``BudgetError`` if there are too many worlds to list."""
+    if problem.num_worlds > budget.worlds:
+        many = f"the problem has {problem.describe_size()} worlds, more than {budget.worlds:,}"
+        remedy = "give the problem factors and use Elimination or Compilation, or an approximate engine"
+        raise BudgetError("worlds", f"{many}; raise Budget(worlds=...), {remedy}: sampled or amortized")

@@ -1,11 +1,8 @@
 """From log-weights and Boolean factors to tables over shared variables.
 
-A variable that only one factor mentions is *private* to it and is added up at once, over the tuples that the factor
-allows; what is left is a table over the factor's *shared* variables. Of observed outputs and given variables, each
-row looks up the tuples that go with its own values, so that the others cost nothing.
-
-Factors with one table and the same roles are a *batch*; all batches with about as many tuples are looked up and
-added up together.
+A variable that only one factor mentions is *private* to it and added up at once, over the tuples that the factor has;
+of known variables each row looks up the tuples of its own values. Factors with one table and the same roles are a
+*batch*; batches with about as many tuples are looked up together.
 """
 
 from __future__ import annotations
@@ -32,20 +29,14 @@ Scope = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Log-weights, batch last: a first variable of weight 0, then those that have weights.
-
-    Each has one value more than the largest domain; its weight is that of the impossible.
-    """
+    """Log-weights, batch last: a variable of weight 0, then the others, with one value more that is impossible."""
 
     values: Tensor  # (1 + variables, width, R)
     given: Tensor | None  # observed outputs, then the values of given variables (Y + G, R)
 
     @classmethod
     def of(cls, world: Tensor, output: Tensor | None, given: Tensor | None, *, zero: bool) -> Weights:
-        """From log-weights ``(R, W, D)`` and ``(R, Y, E)``, and known values ``(R, Y + G)`` or ``(R, G)``.
-
-        ``zero`` says whether the variable of weight 0 is used; otherwise anything may stand in its place.
-        """
+        """From log-weights ``(R, W, D)`` and ``(R, Y, E)``, and known values; ``zero``: weight 0 is used."""
         width = 1 + (world.shape[-1] if output is None else max(world.shape[-1], output.shape[-1]))
         weights = world if output is None else torch.cat([_wider(world, width), _wider(output, width)], 1)
         turned = weights.permute(1, 2, 0).clamp(min=FLOOR)

@@ -1,12 +1,7 @@
-"""In which order to eliminate variables, decided once.
+"""In which order to eliminate variables: three orders are tried, and the cheapest is kept.
 
-Eliminating a variable joins all tables that mention it and adds it up; the join is over the variable and its
-neighbours, and its number of entries is the cost. Three orders are tried and the cheapest is kept:
-
-- *min-fill*: the variable whose neighbours are most connected already (fewest new pairs);
-- *min-weight*: the variable with the smallest join;
-- *parallel*: as many variables of the same form as possible at once, as long as their joins are small. A chain of N
-  equal links is then halved log N times, like a parallel scan, instead of being walked link by link.
+*Min-fill* takes the variable whose neighbours are most connected already, *min-weight* the one with the smallest join,
+*parallel* as many of one form at once as have small joins: a chain of N equal links is then halved log N times.
 """
 
 from __future__ import annotations
@@ -140,12 +135,7 @@ class _State:
 
 
 class TooWide(Exception):
-    """No order was found whose joins stay within the limit."""
-
-    def __init__(self, join: int, variables: tuple[int, ...]) -> None:
-        super().__init__(join, variables)
-        self.join = join
-        self.variables = variables
+    """No order was found whose joins stay within the limit: the entries of one, and its variables."""
 
 
 def best_order(batches: Sequence[Sequence[tuple[int, ...]]], sizes: Sequence[int], limit: int, meter: Meter) -> Order:
@@ -165,7 +155,7 @@ def best_order(batches: Sequence[Sequence[tuple[int, ...]]], sizes: Sequence[int
             if strategy == "parallel" and orders[0].widest <= SMALL:
                 break
     if not orders:
-        raise min(failures, key=lambda failure: failure.join)
+        raise min(failures, key=lambda failure: failure.args[0])
     return min(orders, key=lambda order: order.cost)
 
 

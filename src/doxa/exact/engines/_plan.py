@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._encoding import count_clauses
 from doxa.exact.engines._compilation import Compilation
-from doxa.exact.engines._elimination import Elimination, Schedule
-from doxa.exact.engines._enumeration import Enumeration, require_few_worlds
+from doxa.exact.engines._elimination import Elimination, Enumeration, Schedule, require_few_worlds
 from doxa.exact.engines._ordering import ROWS, STEP
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
@@ -106,27 +105,23 @@ ENGINES: dict[str, Callable[..., ExactReasoner]] = {
 
 
 def _considered(engine: str, problem: Problem, budget: Budget) -> Option:
+    """An engine with what a question would cost and a remark; without a cost where it cannot be used."""
     if engine != "enumeration" and problem.factors is None and (problem.formula is None or engine == "elimination"):
         return Option(engine, None, "the problem has no factors")
     try:
-        return Option(engine, *_estimate(engine, problem, budget))
+        if engine == "enumeration":
+            require_few_worlds(problem, budget)
+            operations = 4 + len(problem.world) + 2 * len(problem.output)
+            cost = STEP * operations / 8 + ROWS * problem.num_worlds * (2 + len(problem.output))
+            return Option(engine, cost, f"{problem.num_worlds:,} worlds")
+        if engine == "compilation":
+            clauses = count_clauses(problem, budget)
+            return Option(engine, 2 * STEP + 8 * ROWS * clauses, f"a circuit of about {clauses:,} clauses")
+        schedule = Schedule.of(problem, budget, observed=True)
     except BudgetError as error:
         if error.field == "seconds":
             raise
         return Option(engine, None, str(error))
-
-
-def _estimate(engine: str, problem: Problem, budget: Budget) -> tuple[float, str]:
-    """What a question would cost, and a remark."""
-    if engine == "enumeration":
-        require_few_worlds(problem, budget)
-        operations = 4 + len(problem.world) + 2 * len(problem.output)
-        cost = STEP * operations / 8 + ROWS * problem.num_worlds * (2 + len(problem.output))
-        return cost, f"{problem.num_worlds:,} worlds"
-    if engine == "elimination":
-        schedule = Schedule.of(problem, budget, observed=True)
-        order, entries = schedule.order, schedule.entries
-        remark = f"{len(order.steps)} steps, largest join {order.widest:,} entries, {entries:,} entries in all"
-        return 2 * STEP + order.cost + ROWS * entries, remark
-    clauses = count_clauses(problem, budget)
-    return 2 * STEP + 8 * ROWS * clauses, f"a circuit of about {clauses:,} clauses"
+    order, entries = schedule.order, schedule.entries
+    remark = f"{len(order.steps)} steps, largest join {order.widest:,} entries, {entries:,} entries in all"
+    return Option(engine, 2 * STEP + order.cost + ROWS * entries, remark)

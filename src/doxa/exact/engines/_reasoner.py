@@ -1,13 +1,13 @@
 """The questions that every exact engine answers, written once.
 
-An engine computes the log of one sum, log Z(θ, η) = log Σ_w Π_i exp θ[i, w_i] Π_j exp η[j, c(w)_j], for log-weights θ
-of the world and η of the output. With θ the belief and η = 0 where an output agrees with what was observed and -inf
-elsewhere, this is log p(y | P). Everything else follows from it: its derivatives are marginal probabilities, and with
-the sum replaced by a maximum or a random choice (``_semirings``) they are the most probable world or an exact sample.
+An engine computes log Z(θ, η) = log Σ_w Π_i exp θ[i, w_i] Π_j exp η[j, c(w)_j]. With θ the belief and η = 0 where an
+output agrees with what was observed, else -inf, this is log p(y | P). Its derivatives are marginal probabilities; with
+a maximum or a random choice in place of the sum they are the most probable world or an exact sample.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -17,12 +17,17 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BudgetError, ProblemError
-from doxa.exact.circuits._semirings import NEG_INF, Drawn, Reduce, best, log_sum
-from doxa.exact.engines._search import contract, derivatives, k_best, log_of, most_probable_output
+from doxa.exact.circuits._semirings import BEST, NEG_INF, SUM, Reduce
 from doxa.problem import Belief, Explanations, Impossible, Problem
 from doxa.problem._budget import Budget, Meter
-from doxa.problem._logspace import common_batch
+from doxa.problem._logspace import common_batch, is_traced
 from doxa.problem._reasoner import Probabilistic
+
+
+def too_many(what: str, budget: Budget) -> str:
+    """The message for something that takes too many entries."""
+    remedy = "raise Budget(entries=...), or use an approximate engine: sampled or amortized"
+    return f"{what}, more than {budget.entries:,}; {remedy}"
 
 
 class ExactReasoner(Probabilistic, ABC):
@@ -45,11 +50,7 @@ class ExactReasoner(Probabilistic, ABC):
         super().__init__(problem, impossible, limits.entries // max(entries, 1))
         self.budget = limits
         if not self._rows_at_once:
-            raise BudgetError(
-                "entries",
-                f"one row takes {entries:,} numbers at a time, more than {self.budget.entries:,}; raise "
-                "Budget(entries=...), or use an approximate engine: sampled or amortized",
-            )
+            raise BudgetError("entries", too_many(f"one row takes {entries:,} numbers at a time", limits))
 
     @abstractmethod
     def _log_weight(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
@@ -69,7 +70,7 @@ class ExactReasoner(Probabilistic, ABC):
         """
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
-            return (self._log_prob(rows, out, seen, log_sum),)
+            return (self._log_prob(rows, out, seen, SUM),)
 
         return self._by_rows(query, belief, output, given, recompute=True)[0]
 
@@ -98,7 +99,7 @@ class ExactReasoner(Probabilistic, ABC):
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             agreeing = self._agreeing(out, rows.dtype)
-            total, (_, shares) = derivatives(lambda w, y: self._log_weight(w, y, seen, log_sum), rows, agreeing)
+            total, (_, shares) = derivatives(lambda w, y: self._log_weight(w, y, seen, SUM), rows, agreeing)
             return log_of(shares), total
 
         log_probs, total = self._by_rows(query, belief, output, given)
@@ -199,7 +200,7 @@ class ExactReasoner(Probabilistic, ABC):
         >>> exact.Elimination(problem.addition(1)).sample(Belief.uniform((10, 10)), torch.tensor([1, 8]))
         tensor([[9, 9]])
         """
-        reduce = Drawn(generator)
+        reduce = Reduce("drawn", generator)
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             many, outs = (x.repeat_interleave(count, 0) for x in (rows, out))
@@ -279,25 +280,19 @@ class ExactReasoner(Probabilistic, ABC):
         sizes = self.problem.output
         if isinstance(function, Tensor):
             if tuple(function.shape[-2:]) != (len(sizes), max(sizes)):
-                raise ProblemError(
-                    f"the values have shape {tuple(function.shape)}, expected (..., {len(sizes)}, {max(sizes)}): one "
-                    "number for each value of each output variable"
-                )
+                wanted = f"(..., {len(sizes)}, {max(sizes)}): one number for each value of each output variable"
+                raise ProblemError(f"the values have shape {tuple(function.shape)}, expected {wanted}")
             values = function.to(belief.log_probs)
             probs = self.marginals(belief, given=given).probs
             return contract(probs.flatten(-2), values.flatten(-2).movedim(-1, 0))
         if math.prod(sizes) > max_outputs:
-            raise ProblemError(
-                f"there are {math.prod(sizes):,} outputs, more than max_outputs={max_outputs:,}; give the function as "
-                "a tensor of numbers to add up, one for each value of each output variable"
-            )
+            refused = f"there are {math.prod(sizes):,} outputs, more than max_outputs={max_outputs:,}"
+            raise ProblemError(f"{refused}; give the function as a tensor of numbers to add up, one for each value")
         outputs = torch.cartesian_prod(*(torch.arange(size) for size in sizes)).reshape(-1, len(sizes))
         values = function(outputs)
         if values.ndim == 0 or len(values) != len(outputs):
-            raise ProblemError(
-                f"the function returned shape {tuple(values.shape)} for outputs of shape {tuple(outputs.shape)}, "
-                f"expected one value for each of the {len(outputs)} outputs, on the first axis"
-            )
+            came = f"{tuple(values.shape)} for outputs of shape {tuple(outputs.shape)}"
+            raise ProblemError(f"the function returned shape {came}, expected one value for each, on the first axis")
         many = Belief(belief.log_probs.unsqueeze(0).expand(len(outputs), *belief.log_probs.shape), belief.sizes, False)
         shape = (len(outputs), *[1] * len(belief.batch_shape), len(sizes))
         every = outputs.reshape(shape).expand(len(outputs), *belief.batch_shape, -1)
@@ -309,7 +304,7 @@ class ExactReasoner(Probabilistic, ABC):
         """p(w_i = v | y, P), ``(*batch, W, D)``, and log p(y | P); an error for impossible outputs."""
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
-            total, (shares,) = derivatives(lambda w: self._log_prob(w, out, seen, log_sum), rows)
+            total, (shares,) = derivatives(lambda w: self._log_prob(w, out, seen, SUM), rows)
             return shares, total
 
         shares, total = self._by_rows(query, belief, output, given)
@@ -317,18 +312,18 @@ class ExactReasoner(Probabilistic, ABC):
         return shares, total
 
     def _best_world(self, rows: Tensor, out: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
-        score, (choices,) = derivatives(lambda w: self._log_prob(w, out, given, best), rows)
+        score, (choices,) = derivatives(lambda w: self._log_prob(w, out, given, BEST), rows)
         return choices.argmax(-1), score
 
     def _best_for(self, rows: Tensor, weights: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
         """The best world for log-weights of the world and of the output."""
-        score, (choices,) = derivatives(lambda w: self._log_weight(w, weights, given, best), rows)
+        score, (choices,) = derivatives(lambda w: self._log_weight(w, weights, given, BEST), rows)
         return choices.argmax(-1), score
 
     def _next_value(self, rows: Tensor, out: Tensor, given: Tensor | None, variable: int) -> Tensor:
         """log p(observed part, y_variable = v | P) for each value v, ``(R, E)``."""
         agreeing = self._agreeing(out, rows.dtype)
-        total, (shares,) = derivatives(lambda y: self._log_weight(rows, y, given, log_sum), agreeing)
+        total, (shares,) = derivatives(lambda y: self._log_weight(rows, y, given, SUM), agreeing)
         return log_of(shares[:, variable]) + total.unsqueeze(-1)
 
     def _agreeing(self, output: Tensor, dtype: torch.dtype, domains: tuple[int, ...] | None = None) -> Tensor:
@@ -339,3 +334,113 @@ class ExactReasoner(Probabilistic, ABC):
         seen = output.unsqueeze(-1)
         agrees = (values == seen) | ((seen < 0) & (values < sizes))
         return torch.zeros(agrees.shape, dtype=dtype, device=output.device).masked_fill(~agrees, NEG_INF)
+
+
+def derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The rows of a function and their derivatives, which are differentiable in turn where gradients are recorded."""
+    if any(is_traced(x) for x in inputs):
+        value, pull = torch.func.vjp(function, *inputs)[:2]
+        return value, pull(torch.ones_like(value))
+    recording = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    with torch.enable_grad():
+        points = [x if recording and x.requires_grad else x.detach().requires_grad_() for x in inputs]
+        value = function(*points)
+        slopes = torch.autograd.grad(value.sum(), points, create_graph=recording)
+    return (value if recording else value.detach()), slopes
+
+
+def log_of(probs: Tensor) -> Tensor:
+    """log p, -inf at 0; the derivative of a vanishing probability is taken as 0, for it cannot be represented."""
+    floor = torch.finfo(probs.dtype).tiny / torch.finfo(probs.dtype).eps
+    value = probs.clamp(min=floor).log()
+    return torch.where(probs > floor, value, probs.detach().clamp(min=0).log())
+
+
+def contract(probs: Tensor, values: Tensor) -> Tensor:
+    """Σ_k probs[..., k] values[k, ...]"""
+    rows = probs.reshape(math.prod(probs.shape[:-1]), probs.shape[-1])
+    return (rows @ values.reshape(len(values), -1)).reshape((*probs.shape[:-1], *values.shape[1:]))
+
+
+def k_best(
+    best_world: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]],
+    rows: Tensor,
+    output: Tensor,
+    given: Tensor | None,
+    sizes: tuple[int, ...],
+    k: int,
+) -> Tensor:
+    """The k best worlds of each row ``(R, W, D)``, int64 ``(R, k, W)``, best first; -1 where there are fewer.
+
+    Lawler 1972: beside the best world of a set there are those that agree with it before variable i and differ at i.
+    """
+    count, width = len(rows), rows.shape[1]
+    found = torch.full((count, k, width), -1, dtype=torch.int64, device=rows.device)
+    worlds, scores = best_world(rows, output, given)
+    # Each heap holds (-score, tie, world, first free variable, values excluded there)
+    heaps: list[list[tuple[float, int, Tensor, int, frozenset[int]]]] = [[] for _ in range(count)]
+    ties = 0
+    for row, (world, score) in enumerate(zip(worlds, scores.tolist(), strict=True)):
+        if score > NEG_INF:
+            heaps[row].append((-score, ties, world, 0, frozenset()))
+    for rank in range(k):
+        parts: list[tuple[int, Tensor, int, frozenset[int]]] = []
+        for row, heap in enumerate(heaps):
+            if not heap:
+                continue
+            _, _, world, free, excluded = heapq.heappop(heap)
+            found[row, rank] = world
+            values = world.tolist()
+            for i in range(free, width):
+                without = (excluded if i == free else frozenset()) | {values[i]}
+                if len(without) < sizes[i]:
+                    parts.append((row, world, i, without))
+        if not parts or rank == k - 1:
+            continue
+        source = torch.tensor([part[0] for part in parts], device=rows.device)
+        limited = rows[source] + _restriction(parts, rows)
+        worlds, scores = best_world(limited, output[source], None if given is None else given[source])
+        for (row, _, i, without), world, score in zip(parts, worlds, scores.tolist(), strict=True):
+            if score > NEG_INF:
+                ties += 1
+                heapq.heappush(heaps[row], (-score, ties, world, i, without))
+    return found
+
+
+def _restriction(parts: list[tuple[int, Tensor, int, frozenset[int]]], rows: Tensor) -> Tensor:
+    """0 for worlds that agree with the part's world before variable i and avoid the excluded values at i, else -inf."""
+    width, domain = rows.shape[1:]
+    worlds = torch.stack([part[1] for part in parts])
+    first = torch.tensor([part[2] for part in parts], device=rows.device)
+    before = torch.arange(width, device=rows.device) < first.unsqueeze(-1)
+    other = worlds.unsqueeze(-1) != torch.arange(domain, device=rows.device)
+    forbidden = before.unsqueeze(-1) & other
+    places = [(n, part[2], value) for n, part in enumerate(parts) for value in part[3]]
+    forbidden[tuple(torch.tensor(places, device=rows.device).T)] = True
+    return torch.zeros(forbidden.shape, dtype=rows.dtype, device=rows.device).masked_fill(forbidden, NEG_INF)
+
+
+def most_probable_output(
+    next_value: Callable[[Tensor, Tensor, Tensor | None, int], Tensor],
+    rows: Tensor,
+    given: Tensor | None,
+    sizes: tuple[int, ...],
+    width: int,
+) -> tuple[Tensor, Tensor]:
+    """The best output ``(R, Y)`` that a beam of exact probabilities finds, and whether it is the best of all."""
+    count = len(rows)
+    beam = torch.full((count, 1, len(sizes)), -1, dtype=torch.int64, device=rows.device)
+    dropped = rows.new_full((count,), NEG_INF)
+    scores = rows.new_zeros(count, 1)
+    for variable, size in enumerate(sizes):
+        kept = beam.shape[1]
+        seen = None if given is None else given.repeat_interleave(kept, 0)
+        tables = next_value(rows.repeat_interleave(kept, 0), beam.flatten(0, 1), seen, variable)[:, :size]
+        ranked, order = tables.reshape(count, kept * size).sort(dim=-1, descending=True, stable=True)
+        keep = min(width, kept * size)
+        if keep < kept * size:
+            dropped = torch.maximum(dropped, ranked[:, keep])
+        scores, order = ranked[:, :keep], order[:, :keep]
+        beam = beam.gather(1, (order // size).unsqueeze(-1).expand(-1, -1, len(sizes))).clone()
+        beam[:, :, variable] = order % size
+    return beam[:, 0], scores[:, 0] >= dropped

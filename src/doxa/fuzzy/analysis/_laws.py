@@ -1,13 +1,7 @@
-r"""Which laws an operator satisfies, and on how much of its domain it has a gradient: found out by trying.
+"""Which laws an operator satisfies, and on how much of its domain it has a gradient: found out by trying.
 
-The tables of Chapter 2 (errata 1.8 confirms them) say which t-norm is continuous or strict and which implication is
-contrapositive. Here each property is a test in float64 on a grid of multiples of 1/64 (t-norms) or 1/32
-(implications), on which complements are exact, so the tables can be printed for operators of your own. A test can be
-fooled by something that happens between grid points or below 1e-6; what it finds false is false.
-
-An operator *vanishes* at a point if all its partial derivatives are 0 there: learning stops. The fraction of the cube
-on which it does not (Chapter 3, "Aggregation"; errata 2.3-2.8) is known in closed form for many operators, and
-estimated by sampling for the others.
+Properties are tested in float64 on a grid on which complements are exact; what is found false is false. An operator
+*vanishes* where all its partial derivatives are 0; on which fraction it does not (errata 2.3-2.8) is often known.
 """
 
 from __future__ import annotations
@@ -57,17 +51,8 @@ class _Properties:
 class TNormProperties(_Properties):
     """The properties of a t-norm T (Chapter 2, Def. tnormprops, and errata 3.3 for Schur-concavity).
 
-    Attributes:
-        continuous: no jumps.
-        left_continuous: the value is the limit from below, so that the residuum's supremum is attained.
-        idempotent: T(a, a) = a.
-        strict: continuous, and T(a, ·) strictly increasing for a > 0.
-        archimedean: T(a, a, …, a) gets below every b > 0.
-        schur_concave: making two arguments more alike, at equal sum, never lowers T.
-
-    >>> from doxa.fuzzy import NilpotentMinimum
-    >>> str(tnorm_properties(NilpotentMinimum()))
-    'left-continuous, Schur-concave'
+    Left-continuous: the value is the limit from below. Strict: continuous, and T(a, ·) strictly increasing for a > 0.
+    Archimedean: T(a, …, a) gets below every b > 0. Schur-concave: making arguments more alike never lowers T.
     """
 
     continuous: bool
@@ -80,15 +65,7 @@ class TNormProperties(_Properties):
 
 @dataclass(frozen=True)
 class TConormProperties(_Properties):
-    """The properties of a t-conorm S (Chapter 2, table of t-conorms): those of a t-norm, turned upside down.
-
-    So it may be right-continuous (the value is the limit from above), and Schur-convex: making two arguments more
-    alike, at equal sum, never raises S.
-
-    >>> from doxa.fuzzy import NilpotentMinimum
-    >>> str(tconorm_properties(NilpotentMinimum().dual))
-    'right-continuous, Schur-convex'
-    """
+    """The properties of a t-conorm S (Chapter 2, table of t-conorms): those of a t-norm, turned upside down."""
 
     continuous: bool
     right_continuous: bool
@@ -120,10 +97,7 @@ def tconorm_properties(tconorm: TConorm) -> TConormProperties:
 
 @torch.no_grad()
 def _properties(norm: TNorm | TConorm, annihilator: float) -> tuple[bool, bool, bool, bool, bool, bool]:
-    """The six properties, in the order of the attributes above.
-
-    A t-norm is annihilated by 0 and continuous from there, a t-conorm by 1: T(0, b) = 0, S(1, b) = 1.
-    """
+    """The six properties, in the order of the attributes; T(0, b) = 0 and S(1, b) = 1 are annihilated."""
     grid = torch.linspace(0, 1, 65, dtype=torch.float64)
     a, b = torch.meshgrid(grid, grid, indexing="ij")
     value = norm(a, b)
@@ -164,17 +138,8 @@ def _schur(norm: TNorm | TConorm, a: Tensor, b: Tensor, value: Tensor, sign: flo
 class ImplicationLaws:
     """The laws of an implication I (Chapter 2, Def. implications_optional), for a negation N.
 
-    Attributes:
-        ln: left neutrality, I(1, c) = c.
-        ep: exchange principle, I(a, I(b, c)) = I(b, I(a, c)).
-        ip: identity principle, I(a, a) = 1.
-        cp: contrapositive symmetry, I(a, c) = I(N(c), N(a)).
-        lcp: left-contrapositive symmetry, I(N(a), c) = I(N(c), a).
-        rcp: right-contrapositive symmetry, I(a, N(c)) = I(c, N(a)).
-
-    >>> from doxa.fuzzy import KLEENE_DIENES
-    >>> str(implication_laws(KLEENE_DIENES))
-    'LN, EP, CP, L-CP, R-CP'
+    LN: I(1, c) = c. EP: I(a, I(b, c)) = I(b, I(a, c)). IP: I(a, a) = 1. CP: I(a, c) = I(N(c), N(a)).
+    L-CP: I(N(a), c) = I(N(c), a). R-CP: I(a, N(c)) = I(c, N(a)).
     """
 
     ln: bool

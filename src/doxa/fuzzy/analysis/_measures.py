@@ -1,17 +1,9 @@
-r"""What the gradients of implications do (Chapter 3, "Measures"; errata 2.17).
+"""What the gradients of implications ∀x (α → γ) do (Chapter 3, "Measures"; errata 2.17).
 
-For axioms :math:`φ = ∀x\, (α → γ)` with instances μ, and the total valuation :math:`e = \sum_φ w_φ\, e(φ)`:
-
-.. math::
-    |cons| = \sum_{φ, μ} \frac{∂e}{∂e(γ_μ)}, \quad |ant| = -\sum_{φ, μ} \frac{∂e}{∂e(α_μ)}, \quad
-    cons\% = \frac{|cons|}{|cons| + |ant|}, \quad
-    cu_{cons} = \frac{1}{|cons|} \sum_{φ, μ} l(γ_μ) \frac{∂e}{∂e(γ_μ)}, \quad
-    cu_{ant} = \frac{-1}{|ant|} \sum_{φ, μ} l(¬α_μ) \frac{∂e}{∂e(α_μ)},
-
-where l is the truth according to labels. Derivatives are those of the aggregated value, not of a single instance.
-
-The mass of an instance's two derivatives splits into *modus ponens*, by how much more the consequent is raised than the
-antecedent lowered, *modus tollens*, the other way round, and *distrust*, the part in which both move alike.
+|cons| and |ant| add up the derivatives of the aggregated value by consequents and, negated, by antecedents; cons% is
+their ratio, cu the part that raises what is true, or lowers what is false, by the labels. The mass of an instance
+splits into *modus ponens* and *modus tollens*, by how much one side moves more, and *distrust*, in which both move
+alike.
 """
 
 from __future__ import annotations
@@ -241,10 +233,8 @@ def _measures(rule: Axiom, found: _Instances, true: _Instances | None) -> Gradie
     if true is not None:
         a, c = true.antecedent.double(), true.consequent.double()
         if a.shape != up.shape:
-            raise DataError(
-                f"axiom {rule.name!r} has {len(up)} instances, but {len(a)} by the labels; guards ('where') must let "
-                "through the same instances, so bind their symbols to the same thing"
-            )
+            came = f"axiom {rule.name!r} has {len(up)} instances, but {len(a)} by the labels"
+            raise DataError(f"{came}; bind the symbols of its guards ('where') to the same thing in both")
         by_labels = {
             "labelled": True,
             "consequent_correct": (c * up).sum().item(),

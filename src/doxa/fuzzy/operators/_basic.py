@@ -1,12 +1,7 @@
-r"""The basic t-norms: the product, Łukasiewicz, the p-norm families that start from them, and the order-based ones.
+"""The basic t-norms: the product, Łukasiewicz, the p-norm families that start from them, and the order-based ones.
 
-A p-norm family (Yager, Aczél-Alsina, Dombi) is :math:`T(x) = k^{-1}(‖k(x_1), …, k(x_n)‖_p)` for the generator k of
-Łukasiewicz, the product or the Hamacher product, and goes from the drastic product (p → 0) through that t-norm (p = 1)
-to the minimum (p → ∞).
-
-Gödel, the nilpotent minimum and the drastic product have no additive generator. They look at the smallest arguments
-only (Chapter 2, Table tnorms; Chapter 3, "Minimum and Maximum Aggregators", "Nilpotent Aggregators"): the minimum, kept
-or dropped by a condition on the two lowest values.
+A p-norm family is :math:`T(x) = k^{-1}(‖k(x_1), …, k(x_n)‖_p)` for the generator k of Łukasiewicz, the product or the
+Hamacher product. Order-based ones have no generator and keep or drop the minimum by the two lowest values.
 """
 
 from __future__ import annotations

@@ -1,20 +1,9 @@
-r"""Negations, t-norms, t-conorms and implications: what every family shares.
+r"""Negations, t-norms, t-conorms and implications: what every family shares (Chapter 2).
 
-A negation N decreases, with N(1) = 0 and N(N(x)) ≥ x (Chapter 2, "Fuzzy Negation").
-
-A t-norm T is commutative, associative, increasing, and T(1, a) = a (Chapter 2, "Triangular Norms"). It reads ∧, and
-through its n-ary form also ∀: :math:`A_T() = 1,\; A_T(x_1, x_2, …) = T(x_1, A_T(x_2, …))` (Eq. aggtnorm, with the empty
-value of errata 1.1). Its dual :math:`S(a, b) = 1 - T(1 - a, 1 - b)` (Eq. tconorm) reads ∨ and ∃.
-
-An implication decreases in the antecedent and increases in the consequent, with I(0, 0) = I(1, 1) = 1 and I(1, 0) = 0.
-Two constructions cover all named ones (Chapter 2, "Fuzzy Implications"): (S,N)-implications
-:math:`I_{S,N}(a, c) = S(N(a), c)`, and residua :math:`I_T(a, c) = \sup\{b : T(a, b) ≤ c\}`, called R-implications.
-
-Derivatives at kinks, for all operators of this room:
-
-* at the edge of a plateau (max(…, 0), min(…, 1), a ≤ c in a residuum) the derivative is the plateau's, 0;
-* where two arguments tie for the minimum or maximum, the first one (lowest index) has the whole derivative, 1;
-* where all arguments are 1 (for S: 0), the p-norm families have derivative 0 (errata 2.5).
+A t-norm T reads ∧, and n-ary ∀, with :math:`A_T() = 1` (errata 1.1); its dual :math:`S(a, b) = 1 - T(1 - a, 1 - b)`
+reads ∨ and ∃. Implications are :math:`I_{S,N}(a, c) = S(N(a), c)` or residua :math:`I_T(a, c) = \sup\{b : T(a, b) ≤
+c\}`. At the edge of a plateau the derivative is the plateau's, 0; of arguments that tie the first has the whole
+derivative; where all arguments are 1 (for S: 0), the p-norm families have derivative 0 (errata 2.5).
 """
 
 from __future__ import annotations

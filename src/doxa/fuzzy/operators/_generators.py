@@ -1,16 +1,8 @@
-r"""Additive generators: a t-norm as a sum.
+r"""Additive generators: a t-norm as a sum, :math:`T(x) = g^{-1}(\min(g(0), \sum_i g(x_i)))` (errata 3.3).
 
-A continuous Archimedean t-norm is :math:`T(x_1, …, x_n) = g^{-1}(\min(g(0), \sum_i g(x_i)))` for a continuous,
-strictly decreasing g with g(1) = 0 (Klement, Mesiar and Pap 2000; the table of errata 3.3). Its residuum is
-:math:`R(a, c) = g^{-1}(\max(g(c) - g(a), 0))` and its derivatives are quotients of slopes,
-:math:`∂T/∂x_i = g'(x_i)/g'(T)`. If g is convex, T is Schur-concave, and refinement has closed forms.
-
-A generator is exact: g(0) is infinite where the table says so. The finiteness of operators is the t-norm's business.
-
-The p-norm :math:`‖z‖_p = (\sum_i z_i^p)^{1/p}` is behind Yager, Aczél-Alsina, Dombi and the generalised means. Written
-naively it underflows for large p, overflows for small p, and has no derivative where z = 0. Here it is scaled by its
-largest element, so that the norm of one element is that element for every p, and at z = 0 its derivative is 0 for every
-p ≠ 1 (errata 2.5).
+g decreases strictly, g(1) = 0. The residuum is :math:`R(a, c) = g^{-1}(\max(g(c) - g(a), 0))`, and :math:`∂T/∂x_i =
+g'(x_i)/g'(T)`. The p-norm :math:`‖z‖_p` behind several families is scaled by its largest element, so that it neither
+underflows nor overflows; at z = 0 its derivative is 0 for every p ≠ 1 (errata 2.5).
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 r"""Logic on logarithms of truth values, in the manner of logLTN (Badreddine, Serafini and Spranger 2023).
 
-Where products are long, truth values underflow but their logarithms do not. In this picture ∧ and ∀ are sums (∀ may be
-a mean, so that the size of a batch does not matter), and ∨ and ∃ are
-:math:`\mathrm{LME}_α(l) = \frac1α \log \frac1n \sum_i e^{α l_i}`, which approaches the maximum from below as α grows
-and so never exceeds 0, the logarithm of 1. Negation is :math:`\log(1 - e^l)`; logLTN applies it to atoms only, which a
-formula in negation normal form does too. A logarithm of 0 is read as -1/ε.
+∧ and ∀ are sums (∀ may be a mean), ∨ and ∃ are :math:`\mathrm{LME}_α(l) = \frac1α \log \frac1n \sum_i e^{α l_i}`, ¬ is
+:math:`\log(1 - e^l)`. A logarithm of 0 is read as -1/ε.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Parameters of operators: plain floats, or learnt within bounds.
-
-``Yager(2.0)`` has a fixed p; ``Yager(Learnable(2.0, low=1.0))`` has one that trains and can never leave its range. An
-operator stays a small frozen object either way; :func:`learnables` finds what it learns, ready to be registered.
-"""
+"""Parameters of operators: plain floats, or learnt within bounds, as in ``Yager(Learnable(2.0, low=1.0))``."""
 
 from __future__ import annotations
 
@@ -44,10 +40,8 @@ class Learnable(nn.Module):
             wanted = " and ".join(
                 [f"above {low}"] * (low is not None) + [f"below {high}"] * (high is not None) or ["finite"]
             )
-            raise ConfigError(
-                f"a learnable parameter starts at {value}, expected a number strictly {wanted}; "
-                "move the start inside, or widen the bounds"
-            )
+            came = f"a learnable parameter starts at {value}, expected a number strictly {wanted}"
+            raise ConfigError(f"{came}; move the start inside, or widen the bounds")
         if low is not None and high is not None:
             raw = math.log((value - low) / (high - value))
         elif low is not None:
@@ -83,11 +77,7 @@ Parameter = float | Learnable
 
 
 def current(p: Parameter) -> float | Tensor:
-    """The value of a parameter now: a learnable one as a tensor, any other as a float.
-
-    Floats nearer to 0 than 1e-20 or beyond 1e20 become these: no operator can tell them apart, but float32 would
-    make them 0 or infinite.
-    """
+    """The value now, a tensor if learnable; floats within 1e-20 of 0 or beyond 1e20 become these, for float32."""
     if isinstance(p, Learnable):
         return cast(Tensor, p())
     return math.copysign(min(max(abs(p), 1e-20), 1e20), p) if p else p
@@ -134,23 +124,14 @@ def require(
         mend = f"give Learnable a bound, low={low:g}" if learns else "choose a value in that range"
         raise ConfigError(f"{what} {came}, expected a number {wanted}; {mend}")
     if one_side is not None and smallest < one_side < largest:
-        raise ConfigError(
-            f"{what} may learn values in ({smallest:g}, {largest:g}), on both sides of {one_side:g}; "
-            f"give Learnable low={one_side:g} or high={one_side:g}"
-        )
+        came = f"{what} may learn values in ({smallest:g}, {largest:g}), on both sides of {one_side:g}"
+        raise ConfigError(f"{came}; give Learnable low={one_side:g} or high={one_side:g}")
     if hole and p == one_side:
         raise ConfigError(f"{what} is {p}, expected a number other than {one_side:g}, which is {hole}'s")
 
 
 def learnables(operator: object) -> dict[str, Learnable]:
-    """Every learnable parameter inside an operator (or a :class:`~doxa.fuzzy.Logic`), by where it stands.
-
-    A parameter that several operators share is listed once, under the first name.
-
-    >>> from doxa.fuzzy import REICHENBACH, Learnable, sigmoidal
-    >>> list(learnables(sigmoidal(REICHENBACH, Learnable(9.0, low=0.0), -0.5)))
-    ['s']
-    """
+    """Every learnable parameter inside an operator or a :class:`~doxa.fuzzy.Logic`, once, by where it stands first."""
     found: dict[str, Learnable] = {}
     if dataclasses.is_dataclass(operator):
         for field in dataclasses.fields(operator):

@@ -1,20 +1,11 @@
 r"""Operators of operators: bent by a sigmoid, or with arguments squeezed away from where a derivative vanishes.
 
-*Sigmoidal* (Chapter 3, "Sigmoidal Implications"; appendix), for any operator f with values in [0, 1]:
+*Sigmoidal* (Chapter 3, "Sigmoidal Implications"; errata 2.15), in a form that neither overflows nor cancels:
 
-.. math:: σ_f = \frac{1 + e^{-s(1+b_0)}}{e^{-b_0 s} - e^{-s(1+b_0)}} \left((1 + e^{-b_0 s})\, σ(s (f + b_0)) - 1\right)
+.. math:: σ_f = \frac{1 - e^{-s f}}{1 - e^{-s}} \cdot \frac{σ(s(f + b_0))}{σ(s(1 + b_0))}
 
-with σ(x) = 1/(1 + e^{-x}) (errata 2.15). It keeps 0 and 1, and everything that holds of f being 0, 1, equal or ordered;
-s > 0 says how steep the curve is, -b₀ where it is steepest, and s → 0 gives f back. As printed it overflows for large s
-and cancels for small s. The same function, by σ(x) - σ(y) = sinh((x-y)/2)/(2 cosh(x/2) cosh(y/2)), is
-
-.. math:: σ_f = \frac{1 - e^{-s f}}{1 - e^{-s}} \cdot \frac{σ(s(f + b_0))}{σ(s(1 + b_0))},
-
-which does neither.
-
-*Stable*, as in LTN (Badreddine et al. 2022, Appendix C): :math:`π_0(x) = (1 - ε)x + ε` keeps clear of 0 and
-:math:`π_1(x) = (1 - ε)x` of 1. Unlike the cap of :mod:`doxa._numerics` this changes every value a little, in exchange
-for a derivative that is never 0.
+*Stable*, as in LTN (Badreddine et al. 2022): :math:`π_0(x) = (1 - ε)x + ε` keeps clear of 0, :math:`π_1(x) = (1 - ε)x`
+of 1.
 """
 
 from __future__ import annotations
@@ -199,8 +190,6 @@ def sigmoidal(
     if isinstance(operator, TNorm | TConorm):
         return SigmoidalConnective(s, b0, operator)
     if not operator.bounded:
-        raise ConfigError(
-            f"{type(operator).__name__} has values outside [0, 1], expected an operator with values inside; bend the "
-            "formula below it instead, or use its bounded relative"
-        )
+        remedy = "bend the formula below it instead, or use its bounded relative"
+        raise ConfigError(f"{type(operator).__name__} has values outside [0, 1], expected values inside; {remedy}")
     return SigmoidalAggregator(s, b0, operator)
