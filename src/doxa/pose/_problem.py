@@ -33,8 +33,6 @@ from doxa.pose._variables import (
 from doxa.problem import Factor, Problem
 from doxa.problem import Variable as ProblemVariable
 
-__all__ = ["Output", "PosedProblem", "build"]
-
 
 @dataclass(frozen=True)
 class Output:

@@ -1,8 +1,7 @@
 """What instances that look alike have in common: one formula, unfolded once, and one problem.
 
-Instances look alike when they have as many rows, sequences as long, and objects that are equal to each other in the
-same places. What they know and believe differs: what they know is given to the problem, what they believe is its
-belief.
+They have as many rows, sequences as long, and objects that are equal to each other in the same places. What they know
+is given to the problem, what they believe is its belief.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from doxa.pose._data import CallData
 from doxa.pose._problem import PosedProblem
 from doxa.pose._references import Cell, Indexed, Instances, Known, Reference
 from doxa.pose._variables import UNDEFINED
-
-__all__ = ["Template"]
 
 
 @dataclass(eq=False)
@@ -46,10 +43,9 @@ class Template:
             return False
         for known, assumed in self.assumed.items():
             values, fine = data.known(known, instances, self.references)
-            listed = [v for v in assumed if v is not UNDEFINED]
             values = values.long() if values.dtype == torch.bool else values
-            inside = torch.isin(values, torch.tensor(listed, dtype=values.dtype)) | ~fine
-            if not inside.all() or (not fine.all() and UNDEFINED not in assumed):
+            listed = torch.tensor([v for v in assumed if v is not UNDEFINED], dtype=values.dtype)
+            if not (torch.isin(values, listed) | ~fine).all() or (not fine.all() and UNDEFINED not in assumed):
                 return False
         for table in self.tables:
             symbol, tuples, answers, state = table
@@ -76,9 +72,7 @@ class Template:
         for i, j, same in self._comparisons:
             for k in (j, i):  # in the order in which they were first met, which numbers objects alike in all calls
                 if k not in here:
-                    at = self.references[k][1]
-                    fixed = at.index if isinstance(at, Indexed) and not at.name else None
-                    here[k] = data.identity(self.references[k], instances) if fixed is None else fixed
+                    here[k] = data.identity(self.references[k], instances)
             fits &= (here[i] == here[j]) == same
         return fits
 
@@ -87,15 +81,10 @@ class Template:
         """Pairs of references that may mean other objects in other instances, and whether they are the same here."""
         found = []
         firsts: dict[str, list[int]] = {}  # the different objects so far, by sort
-        for i, (sort, at) in enumerate(self.references):
+        fixed = [isinstance(at, Indexed) and not at.name for _, at in self.references]  # the same in every instance
+        for i, (sort, _) in enumerate(self.references):
             others = firsts.setdefault(sort, [])
-            # what is fixed stays as it is
-            moving = [j for j in others if not (_is_fixed(at) and _is_fixed(self.references[j][1]))]
-            found += [(i, j, self.labels[i] == j) for j in moving]
+            found += [(i, j, self.labels[i] == j) for j in others if not (fixed[i] and fixed[j])]
             if self.labels[i] == i:
                 others.append(i)
         return found
-
-
-def _is_fixed(at: Any) -> bool:
-    return isinstance(at, Indexed) and not at.name

@@ -19,13 +19,11 @@ from doxa.logic import INT, REAL, And, Arith, Call, Compare, Expr, Field, Functi
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.unfold._unfolder import Formulas, Scope, Unfolder
-from doxa.pose._data import CallData, position
+from doxa.pose._data import CallData
 from doxa.pose._problem import build
 from doxa.pose._references import Cell, Indexed, Instances, Known, Object, Own, Reference, Row, Symbol
 from doxa.pose._template import Template
 from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Variables, strict
-
-__all__ = ["InstanceValues"]
 
 
 class InstanceValues(Formulas):
@@ -88,7 +86,8 @@ class InstanceValues(Formulas):
             return value
         if isinstance(value, Own):
             return self._refer((sort.name, Indexed(0, value.name)))
-        return self._refer((sort.name, value if isinstance(value, Cell) else Indexed(position(sort, value))))
+        at = value if isinstance(value, Cell) else Indexed((sort.values or ()).index(value))
+        return self._refer((sort.name, at))
 
     def _length(self, cell: Any) -> int | None:
         """How long the sequence in a field is; None if there is none."""
@@ -113,7 +112,7 @@ class InstanceValues(Formulas):
         alike = torch.ones(self.everyone.count, dtype=torch.bool)
         for cell, length in self.template.lengths.items():  # elsewhere the sequence may be shorter
             lengths = self.data.length(cell, self.everyone)
-            alike &= False if lengths is None else lengths.cpu() == length
+            alike &= False if lengths is None else lengths == length
         some = self.everyone.select(alike.nonzero().squeeze(1))
         values, fine = self.data.known(known, some, self.template.references)
         earlier = self._values_seen.get(known, ())

@@ -26,8 +26,6 @@ from doxa.errors import BudgetError
 from doxa.logic import Call, Expr
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 
-__all__ = ["NUMBERS", "UNDEFINED", "Auxiliary", "Computed", "GivenNumber", "Term", "Variable", "Variables", "strict"]
-
 
 class Undefined:
     """The value of a term that has none, such as ``3 // 0``; there is one."""
