@@ -31,8 +31,6 @@ from doxa.semantics._exact import Exact
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
 
-__all__ = ["Amortized"]
-
 
 @dataclass(frozen=True)
 class Amortized(Semantics):
@@ -135,11 +133,7 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """Everything that changes."""
-        return {
-            "engine": self.engine.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "updates": self.updates,
-        }
+        return {"engine": self.engine.state_dict(), "optimizer": self.optimizer.state_dict(), "updates": self.updates}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from a state."""

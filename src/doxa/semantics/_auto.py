@@ -16,8 +16,6 @@ from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._sampled import Sampled
 from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
 
-__all__ = ["Auto"]
-
 
 @dataclass(frozen=True)
 class Auto(Semantics):

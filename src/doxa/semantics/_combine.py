@@ -32,19 +32,6 @@ from doxa.logic import (
 from doxa.logic.syntax._binders import Group, first_forall
 from doxa.logic.syntax._walk import fold
 
-__all__ = [
-    "AxiomLosses",
-    "AxiomWeights",
-    "FactRows",
-    "Label",
-    "fact_rows",
-    "joint_axiom",
-    "require_unweighted",
-    "row_by_row",
-    "together",
-    "weighted_sum",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class AxiomLosses:
@@ -90,7 +77,7 @@ def joint_axiom(axioms: Sequence[Axiom]) -> Axiom:
     Where all begin with ``forall`` over the same rows or objects, it is the conjunction for each of these: its
     instances are theirs. Elsewhere it is one event.
     """
-    require_unweighted(axioms, "joint")
+    _require_unweighted(axioms, "joint")
     firsts = [first_forall(row_by_row(axiom).formula) for axiom in axioms]
     own = [None if q is None else _over(q, whole=True) for q in firsts]
     if None in own or len(set(own)) > 1 or any(q is not None and q.guard is not None for q in firsts):
@@ -161,7 +148,7 @@ def _renamed(root: Expr, names: dict[str, str]) -> Expr:
     return fold(renamed, root)
 
 
-def require_unweighted(axioms: Sequence[Axiom], how: str) -> None:
+def _require_unweighted(axioms: Sequence[Axiom], how: str) -> None:
     """Weights make sense in a sum only."""
     for axiom in axioms:
         if axiom.learnable or axiom.weight != 1:
@@ -172,21 +159,12 @@ def require_unweighted(axioms: Sequence[Axiom], how: str) -> None:
             )
 
 
-def together(losses: Sequence[tuple[Tensor, bool]], aggregate: Callable[[Tensor], Tensor]) -> Tensor:
+def together(
+    axioms: Sequence[Axiom], losses: Sequence[tuple[Tensor, bool]], aggregate: Callable[[Tensor], Tensor]
+) -> Tensor:
     """1 - A(truths), for an aggregator A such as LTN's p-mean error; each loss with whether it is a logarithm."""
+    _require_unweighted(axioms, "an aggregator")
     return 1 - aggregate(torch.stack([(-loss).exp() if is_log else 1 - loss for loss, is_log in losses]))
-
-
-def weighted_sum(found: list[Tensor], weights: Tensor | None) -> Tensor | None:
-    """The sum of the losses of axioms, by instance where they are not reduced; without weights, all are 1."""
-    if not found:
-        return torch.zeros(())
-    if len({loss.shape for loss in found}) > 1:  # instances of different axioms
-        return None
-    if weights is None and len(found) == 1:
-        return found[0]
-    stacked = torch.stack([loss.to(found[0].dtype) for loss in found], -1)
-    return (stacked if weights is None else stacked * weights.to(stacked)).sum(-1)
 
 
 class AxiomWeights(nn.Module):
@@ -206,8 +184,7 @@ class AxiomWeights(nn.Module):
                     f"axiom {axioms[i].name!r} has a weight that learns from {axioms[i].weight}, expected a start "
                     "above 0; negate the formula instead of its weight"
                 )
-        self.plain = all(a.weight == 1 and not a.learnable for a in axioms)
-        """Whether all weights are 1."""
+        self.all_one = all(a.weight == 1 and not a.learnable for a in axioms)
         self.share = sum(starts)
         self.register_buffer("fixed", torch.tensor([0.0 if a.learnable else a.weight for a in axioms]), False)
         self.scores = nn.Parameter(torch.tensor([math.log(w) for w in starts])) if starts else None
@@ -218,6 +195,17 @@ class AxiomWeights(nn.Module):
             return self.fixed
         at = torch.tensor(self.learnt, device=self.fixed.device)
         return self.fixed.index_copy(0, at, (self.share * self.scores.softmax(0)).to(self.fixed.dtype))
+
+    def total(self, losses: Sequence[Tensor], weights: Tensor) -> Tensor | None:
+        """The weighted sum of the losses of axioms, by instance where they are not reduced; None if these differ."""
+        if not losses:
+            return torch.zeros(())
+        if len({loss.shape for loss in losses}) > 1:  # instances of different axioms
+            return None
+        if self.all_one and len(losses) == 1:
+            return losses[0]
+        stacked = torch.stack([loss.to(losses[0].dtype) for loss in losses], -1)
+        return (stacked if self.all_one else stacked * weights.to(stacked)).sum(-1)
 
 
 class Label(Axiom):

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from doxa.errors import DoxaError
 from doxa.logic import Interpretation
 
-__all__ = ["find_nonfinite"]
-
 
 def find_nonfinite(
     module: nn.Module, interpretation: Interpretation, losses: Callable[[], Mapping[str, Tensor]]

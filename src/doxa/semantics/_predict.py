@@ -30,8 +30,6 @@ from doxa.logic.tensor._plan import TensorPlan
 from doxa.pose import pose
 from doxa.semantics._semantics import Compiled, Semantics
 
-__all__ = ["Prediction", "predict"]
-
 VALUE = "value"
 
 

@@ -16,8 +16,6 @@ from doxa.problem._logspace import is_traced
 from doxa.semantics._learners import Learners, digest
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
 
-__all__ = ["Probabilistic"]
-
 
 class Probabilistic(Compiled):
     """Axioms posed as problems; a subclass says what it computes for a batch of equal ones."""

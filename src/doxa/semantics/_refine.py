@@ -29,8 +29,6 @@ from doxa.logic.tensor._readings import Reading, readings
 from doxa.logic.unfold._propositional import Propositional
 from doxa.refine import Refine
 
-__all__ = ["RefinedBeliefs", "refine"]
-
 
 @dataclass(frozen=True, eq=False)
 class RefinedBeliefs:

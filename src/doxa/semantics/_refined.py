@@ -19,8 +19,6 @@ from doxa.problem import Problem
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
 
-__all__ = ["Refined"]
-
 
 @dataclass(frozen=True)
 class Refined(Semantics):

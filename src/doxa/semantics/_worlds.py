@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from doxa._cache import Lock
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
 from doxa.pose import ProblemBatch, pose
@@ -17,9 +18,7 @@ from doxa.problem import Budget
 from doxa.semantics._combine import joint_axiom, row_by_row
 from doxa.semantics._exact import planned
 from doxa.semantics._probabilistic import impossible
-from doxa.semantics._semantics import Semantics, Turn, one_at_a_time
-
-__all__ = ["ConditionedBeliefs", "Explanation", "KnowledgeLayer", "World", "explain"]
+from doxa.semantics._semantics import Semantics, locked
 
 DRAWS = 4096
 """At least so many worlds are drawn where listing the best is too hard."""
@@ -217,9 +216,9 @@ class KnowledgeLayer(nn.Module):
         if not kb.axioms:
             raise KnowledgeError("the knowledge base has no axioms to condition on")
         self.interpretation, self.target, self.budget = interpretation, target, budget or Budget()
-        self.axiom, self.turn = joint_axiom(kb.axioms), Turn()
+        self.axiom, self.lock = joint_axiom(kb.axioms), Lock()
 
-    @one_at_a_time
+    @locked
     def forward(self, **data: Any) -> ConditionedBeliefs:
         """The beliefs of every row of the data, given that all axioms hold of it."""
         (posed,) = pose([self.axiom], self.interpretation, data, limit=self.budget.join)
