@@ -78,16 +78,17 @@ def joint_axiom(axioms: Sequence[Axiom]) -> Axiom:
     instances are theirs. Elsewhere it is one event.
     """
     _require_unweighted(axioms, "joint")
-    firsts = [first_forall(row_by_row(axiom).formula) for axiom in axioms]
-    own = [None if q is None else _over(q, whole=True) for q in firsts]
-    if None in own or len(set(own)) > 1 or any(q is not None and q.guard is not None for q in firsts):
-        own = [None if q is None else _over(q, whole=False) for q in firsts]
-        firsts = [None if q is None else _first_variable(q) for q in firsts]
-    first = firsts[0]
-    if first is None or None in own or len(set(own)) > 1:
+    found = [first_forall(row_by_row(axiom).formula) for axiom in axioms]
+    firsts = [q for q in found if q is not None]
+    over = {tuple([(g.sort, g.domain, len(g.names), g.sample) for g in q.groups]) for q in firsts}
+    if len(over) > 1 or any(q.guard is not None for q in firsts):  # perhaps the first variable is over the same
+        over = {tuple([(g.sort, g.domain, g.sample) for g in q.groups[:1]]) for q in firsts}
+        firsts = [_first_variable(q) for q in firsts if q.groups[0].sample is None]
+    if len(over) != 1 or len(firsts) < len(axioms):
         return Axiom("joint", axioms[0].formula if len(axioms) == 1 else And(*[a.formula for a in axioms]))
+    first = firsts[0]
     names = [f"{name}'" for name in first.names]  # no name of the language ends so
-    bodies = [_renamed(q.body, dict(zip(q.names, names, strict=True))) for q in firsts if q is not None]
+    bodies = [_renamed(q.body, dict(zip(q.names, names, strict=True))) for q in firsts]
     fresh = iter(names)
     groups = [
         Group([next(fresh) for _ in g.names], sort=g.sort, domain=g.domain, sample=g.sample) for g in first.groups
@@ -107,15 +108,6 @@ def row_by_row(axiom: Axiom) -> Axiom:
         return axiom
     body = Quantifier("forall", groups[inside[0] :], first.body, guard=first.guard)
     return replace(axiom, formula=Quantifier("forall", groups[: inside[0]], body))
-
-
-def _over(quantifier: Quantifier, *, whole: bool) -> Any:
-    """What the variables of a quantifier range over; of its first one only, unless that is a sample."""
-    groups = [(g.sort, g.domain, len(g.names), g.sample) for g in quantifier.groups]
-    if whole:
-        return tuple(groups)
-    sort, domain, _, sample = groups[0]
-    return None if sample is not None else (sort, domain)
 
 
 def _first_variable(quantifier: Quantifier) -> Quantifier:
@@ -224,7 +216,7 @@ class FactRows:
         self.axiom = Label(self.rows, formula)
         self.weights = torch.tensor([fact.weight for fact in facts])
         self.sorts = tuple(sorts)
-        self._columns = [[_plain(fact.atom.children[i]) for fact in facts] for i in range(len(sorts))]
+        self._columns = [[plain(fact.atom.children[i]) for fact in facts] for i in range(len(sorts))]
 
     def data(self, interpretation: Interpretation, given: Any) -> dict[str, Any]:
         """The rows, as data of a call beside the given data."""
@@ -242,7 +234,8 @@ def fact_rows(kb: KnowledgeBase) -> list[FactRows]:
     return [FactRows(name, label, kb.signature.predicates[name].sorts, facts) for (name, label), facts in found.items()]
 
 
-def _plain(node: Expr) -> Any:
+def plain(node: Expr) -> Any:
+    """A name or number of a ground atom as a Python value."""
     assert isinstance(node, Name | Number)
     return node.name if isinstance(node, Name) else node.value
 

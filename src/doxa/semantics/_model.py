@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from doxa._cache import Cache, Lock
-from doxa.errors import ConfigError
+from doxa.errors import ConfigError, DoxaError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, SatisfactionReport, load, parse, satisfaction
 from doxa.problem._logspace import is_traced
 from doxa.semantics import _semantics
@@ -345,12 +346,35 @@ class Model(nn.Module):
         >>> model.find_nonfinite(semantics="fuzzy")
         'what rain is bound to returned numbers that are not finite'
         """
-        from doxa.semantics._nonfinite import find_nonfinite
+        for name, parameter in self.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                return f"the parameter {name} holds numbers that are not finite"
+        wrong: list[str] = []
 
-        def losses() -> Mapping[str, Tensor]:
-            return self.losses(semantics=semantics, generator=generator, **data).by_name()
+        def look(symbol: str, output: Any) -> None:
+            # minus infinity is a good logarithm of a probability
+            if isinstance(output, Tensor) and bool((output.isnan() | (output == float("inf"))).any()):
+                wrong.append(symbol)
 
-        return find_nonfinite(self, self.interpretation, losses)
+        signature = self.kb.signature
+        symbols = (*signature.predicates, *signature.functions)
+        stops = [self.interpretation.listen(name, partial(look, name)) for name in symbols]
+        found: Mapping[str, Tensor] = {}
+        try:
+            with torch.no_grad():
+                found = self.losses(semantics=semantics, generator=generator, **data).by_name()
+        except DoxaError as error:
+            if not wrong:
+                return str(error)
+        finally:
+            for stop in stops:
+                stop()
+        if wrong:
+            return f"what {wrong[0]} is bound to returned numbers that are not finite"
+        for name, value in found.items():
+            if not bool(torch.isfinite(value).all()):
+                return f"axiom {name!r} has a loss that is not finite, though its symbols gave finite numbers"
+        return "run again, all losses of axioms are finite"
 
     # -- how it is put together -------------------------------------------------------------------------------------
 
