@@ -117,7 +117,7 @@ class Poser:
         read: CallData,
         formula: Expr,
         every: Instances,
-        scope: Mapping[str, Any],
+        scope: dict[str, Any],
         rows_of: Mapping[str, int] | None = None,
         passes: Tensor | None = None,
     ) -> list[AlikeInstances]:

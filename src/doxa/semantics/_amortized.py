@@ -126,11 +126,6 @@ class Learner:
         self.optimizer = torch.optim.Adam(engine.model.parameters(), learning_rate, fused=True)
         self.updates = 0
 
-    def learn(self, steps: int, samples: int, generator: Generator) -> None:
-        """Some updates on beliefs from the prior."""
-        self.engine.update(steps, self.optimizer, samples=samples, generator=generator)
-        self.updates += steps
-
     def state(self) -> dict[str, Any]:
         """Everything that changes."""
         return {"engine": self.engine.state_dict(), "optimizer": self.optimizer.state_dict(), "updates": self.updates}
@@ -161,11 +156,17 @@ class AmortizedCompiled(Probabilistic):
         learner, how = self._learner(posed.axiom, batch), self.how
         learner.engine.observe(batch.belief, given=batch.given)
         steps = how.steps + (0 if learner.updates else how.pretrain)
-        learner.learn(steps, how.samples, generator)
+        learner.engine.update(steps, learner.optimizer, samples=how.samples, generator=generator)
+        learner.updates += steps
         return steps
 
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
-        self._require_known(posed.axiom, self._name(posed.axiom, batch))
+        trained = self.learners.known(self._kind(posed.axiom))
+        if trained and self._name(posed.axiom, batch) not in trained:
+            raise ConfigError(
+                f"axiom {posed.axiom.name!r} poses a problem here that no inference model was trained for, for its "
+                "rows have another shape; train on such data too, or use Exact() or Sampled()"
+            )
         learner = self._learner(posed.axiom, batch)
         if not learner.updates:
             warnings.warn(
@@ -179,8 +180,7 @@ class AmortizedCompiled(Probabilistic):
         return found.to(batch.belief.log_probs.dtype)
 
     def _learner(self, axiom: Axiom, batch: ProblemBatch) -> Learner:
-        name = self._name(axiom, batch)
-        device = batch.belief.log_probs.device
+        name, device = self._name(axiom, batch), batch.belief.log_probs.device
         if not self.learners.known(name) and torch._C._functorch.peek_interpreter_stack() is not None:
             raise ConfigError(
                 f"the inference model of axiom {axiom.name!r} does not exist yet, and torch.func cannot make it; call "
@@ -195,14 +195,6 @@ class AmortizedCompiled(Probabilistic):
 
     def _kind(self, axiom: Axiom) -> str:
         return f"{axiom.name}/{self.how.model} {self.how.hidden} {self.how.layers} {self.how.prior}/"
-
-    def _require_known(self, axiom: Axiom, name: str) -> None:
-        others = self.learners.known(self._kind(axiom))
-        if others and name not in others:
-            raise ConfigError(
-                f"axiom {axiom.name!r} poses a problem here that no inference model was trained for, for its rows have "
-                "another shape; train on such data too, or use Exact() or Sampled()"
-            )
 
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
         updates = sum(self.learners.known(self._name(posed.axiom, batch)).values())

@@ -82,7 +82,7 @@ def joint_axiom(axioms: Sequence[Axiom]) -> Axiom:
     firsts = [q for q in found if q is not None]
     over = {tuple([(g.sort, g.domain, len(g.names), g.sample) for g in q.groups]) for q in firsts}
     if len(over) > 1 or any(q.guard is not None for q in firsts):  # perhaps the first variable is over the same
-        over = {tuple([(g.sort, g.domain, g.sample) for g in q.groups[:1]]) for q in firsts}
+        over = {tuple([(g.sort, g.domain, 1, g.sample) for g in q.groups[:1]]) for q in firsts}
         firsts = [_first_variable(q) for q in firsts if q.groups[0].sample is None]
     if len(over) != 1 or len(firsts) < len(axioms):
         return Axiom("joint", axioms[0].formula if len(axioms) == 1 else And(*[a.formula for a in axioms]))

@@ -10,21 +10,8 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, ConfigError, KnowledgeError
-from doxa.logic import (
-    INT,
-    REAL,
-    Axiom,
-    Call,
-    Expr,
-    Field,
-    Interpretation,
-    KnowledgeBase,
-    Name,
-    Quantifier,
-    Sort,
-    postorder,
-)
-from doxa.logic.syntax._binders import Group
+from doxa.logic import INT, REAL, Axiom, Call, Field, Interpretation, KnowledgeBase, Name, Quantifier, Sort, postorder
+from doxa.logic.syntax._binders import Group, first_forall
 from doxa.logic.syntax._walk import fold
 from doxa.logic.tensor._plan import TensorPlan
 from doxa.pose import pose
@@ -117,20 +104,20 @@ def _speaks(axiom: Axiom, interpretation: Interpretation, data: Mapping[str, Any
 
 def _about(axiom: Axiom, rows: str, field: str, listed: str) -> Axiom | None:
     """The axiom for each row and candidate; None if it does not mention the field."""
-    mentions = _mentions(axiom.formula, rows, field)
+    formula, nodes = first_forall(axiom.formula), list(postorder(axiom.formula))
+    every = [group for node in nodes if isinstance(node, Quantifier) for group in node.groups]
+    over = [g for g in every if isinstance(g.domain, Name) and g.domain.name == rows]
+    bases = [node.children[0] for node in nodes if isinstance(node, Field) and node.name == field]
+    mentions = {base.name for base in bases if isinstance(base, Name)} & {n for g in over for n in g.names}
     if not mentions:
         return None
-    formula = axiom.formula
-    first = formula.groups if isinstance(formula, Quantifier) and formula.kind == "forall" else ()
-    over = [g for g in first if isinstance(g.domain, Name) and g.domain.name == rows and g.sample is None]
-    own = {name for group in over for name in group.names}
-    if len(mentions) > 1 or not mentions <= own:
+    row = mentions.pop()
+    own = [] if formula is None else [g for g in over if g in formula.groups and g.sample is None]
+    if formula is None or mentions or all(row not in g.names for g in own):
         raise KnowledgeError(
             f"axiom {axiom.name!r} does not speak about {rows}.{field} row by row; to predict it, the axiom would "
             f"begin with 'forall p in {rows}' and mention only the {field} of that p"
         )
-    assert isinstance(formula, Quantifier)
-    (row,) = mentions
     candidate = f"{field} of {row}"
     old, new = Field(Name(row), field), Field(Name(candidate), VALUE)
     others = [
@@ -144,15 +131,6 @@ def _about(axiom: Axiom, rows: str, field: str, listed: str) -> Axiom | None:
     groups = [Group([row], domain=Name(rows)), Group([candidate], domain=Name(listed))]
     asked = Quantifier("forall", groups, body, guard=guard)
     return replace(axiom, formula=fold(lambda node, below: new if node == old else node.with_children(below), asked))
-
-
-def _mentions(formula: Expr, rows: str, field: str) -> set[str]:
-    """The variables over the rows whose field is mentioned."""
-    nodes = list(postorder(formula))
-    groups = [group for node in nodes if isinstance(node, Quantifier) for group in node.groups]
-    over = {n for g in groups if isinstance(g.domain, Name) and g.domain.name == rows for n in g.names}
-    bases = [node.children[0] for node in nodes if isinstance(node, Field) and node.name == field]
-    return {base.name for base in bases if isinstance(base, Name)} & over
 
 
 def _without_field(interpretation: Interpretation, rows: str, field: str, given: Any) -> Any:
