@@ -11,17 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from doxa.amortized import (
-    AmortizedReasoner,
-    CausalTransformer,
-    FactorMLPs,
-    FittedDirichlet,
-    InferenceModel,
-    MixtureDirichlet,
-    Prior,
-    Replay,
-    ScanModel,
-)
+from doxa import amortized
 from doxa.amortized.models._model import frozen
 from doxa.errors import BudgetError, ConfigError, DoxaWarning
 from doxa.logic import Axiom, Interpretation
@@ -104,24 +94,28 @@ class Amortized(Semantics):
                 "join", "the data decide numbers without bounds, which an inference model cannot see; use Sampled()"
             )
         model = _MODELS[self.model](problem, self.hidden, self.layers)
-        engine = AmortizedReasoner(problem, model, _PRIORS[self.prior](problem.world), impossible="inf")
+        engine = amortized.AmortizedReasoner(problem, model, _PRIORS[self.prior](problem.world), impossible="inf")
         return Learner(engine.to(device), self.learning_rate)
 
 
-_MODELS: dict[str, Callable[[Problem, int, int], InferenceModel]] = {
-    "mlp": lambda problem, hidden, layers: FactorMLPs(problem, hidden=hidden, layers=layers, explain=False),
-    "scan": lambda problem, hidden, layers: ScanModel(problem, hidden=hidden, explain=False),
-    "transformer": lambda problem, hidden, layers: CausalTransformer(
+_MODELS: dict[str, Callable[[Problem, int, int], amortized.InferenceModel]] = {
+    "mlp": lambda problem, hidden, layers: amortized.FactorMLPs(problem, hidden=hidden, layers=layers, explain=False),
+    "scan": lambda problem, hidden, layers: amortized.ScanModel(problem, hidden=hidden, explain=False),
+    "transformer": lambda problem, hidden, layers: amortized.CausalTransformer(
         problem, width=hidden, layers=layers, explain=False
     ),
 }
-_PRIORS: dict[str, type[Prior]] = {"fitted": FittedDirichlet, "mixture": MixtureDirichlet, "replay": Replay}
+_PRIORS: dict[str, type[amortized.Prior]] = {
+    "fitted": amortized.FittedDirichlet,
+    "mixture": amortized.MixtureDirichlet,
+    "replay": amortized.Replay,
+}
 
 
 class Learner:
     """An amortised engine and the optimiser of its inference model."""
 
-    def __init__(self, engine: AmortizedReasoner, learning_rate: float) -> None:
+    def __init__(self, engine: amortized.AmortizedReasoner, learning_rate: float) -> None:
         self.engine = engine
         self.optimizer = torch.optim.Adam(engine.model.parameters(), learning_rate, fused=True)
         self.updates = 0

@@ -11,26 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError
-from doxa.logic import (
-    And,
-    Axiom,
-    Call,
-    Expr,
-    Fact,
-    Field,
-    Implies,
-    Interpretation,
-    KnowledgeBase,
-    Let,
-    Name,
-    Not,
-    Number,
-    Quantifier,
-    Sort,
-    postorder,
-)
-from doxa.logic.syntax._binders import Group, first_forall
-from doxa.logic.syntax._walk import fold
+from doxa.logic import And, Axiom, Call, Expr, Fact, Field, Implies, Interpretation, KnowledgeBase, Name, Number, Sort
+from doxa.logic.syntax._binders import Group, Let, Quantifier, first_forall
+from doxa.logic.syntax._walk import fold, postorder
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,9 +192,8 @@ class FactRows:
 
     def __init__(self, predicate: str, label: bool, sorts: Sequence[Sort], facts: Sequence[Fact]) -> None:
         self.rows = f"facts {'' if label else '!'}{predicate}"
-        fields: list[Expr] = [Field(Name("fact"), f"a{i}") for i in range(len(sorts))]
-        atom: Expr = Call(predicate, tuple(fields))
-        body = atom if label else Not(atom)
+        atom: Expr = Call(predicate, tuple([Field(Name("fact"), f"a{i}") for i in range(len(sorts))]))
+        body = atom if label else ~atom
         formula = Quantifier("forall", [Group(["fact"], domain=Name(self.rows))], body) if sorts else body
         self.axiom = Label(self.rows, formula)
         self.weights = torch.tensor([fact.weight for fact in facts])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -220,7 +220,7 @@ class Model(nn.Module):
         from doxa.semantics._predict import predict
 
         groups = self._groups(semantics)
-        return predict(self.kb, self.interpretation, groups, self._ready, target, values, generator, data)
+        return predict(self.interpretation, groups, self._ready, target, values, generator, data)
 
     @locked
     def explain(
@@ -258,8 +258,7 @@ class Model(nn.Module):
         how = self.semantics if semantics is None else semantics
         if isinstance(how, Mapping):
             how = how.get(axiom or self.kb.axioms[0].name)
-        meant = None if how is None else self._meant(how)
-        return explain(self.kb, self.interpretation, axiom, k, meant, generator, data)
+        return explain(self.interpretation, axiom, k, self._meant(how or "exact"), generator, data)
 
     @locked
     def refine(
@@ -291,7 +290,7 @@ class Model(nn.Module):
         """
         from doxa.semantics._refine import refine
 
-        return refine(self.kb, self.interpretation, logic, target, steps, guarantee, data)
+        return refine(self.interpretation, logic, target, steps, guarantee, data)
 
     def layer(self, *, target: float = 1.0, budget: Any = None) -> KnowledgeLayer:
         """The same knowledge as a layer: what networks believe, conditioned on all axioms (:class:`KnowledgeLayer`).
@@ -388,13 +387,17 @@ class Model(nn.Module):
         if len(groups) > 1:
             raise ConfigError("combine='joint' needs one semantics for all axioms, got one for each")
         how, numbers = groups[0]
-        ready = self._ready(how, numbers, lambda: (joint_axiom(axioms),), "joint")
+        ready = self._ready(how, numbers, [self._joint_axiom], "joint")
         if not isinstance(ready, Probabilistic):
             raise ConfigError(
                 f"combine='joint' is a probability, which {type(how).__name__} has not; use Exact(), Sampled(), "
                 "Amortized() or Auto(), or combine='sum'"
             )
         return [(("joint",), how, ready)]
+
+    @cached_property
+    def _joint_axiom(self) -> Axiom:
+        return joint_axiom(self.kb.axioms)
 
     def _label_losses(
         self, semantics: Chosen, data: Mapping[str, Any], generator: Generator
@@ -404,7 +407,7 @@ class Model(nn.Module):
         for facts in self._facts:
             groups = self._groups(semantics)
             chosen = (groups[0][0] if groups else self._meant(self._said(semantics))).for_labels()
-            ready = self._ready(chosen, (), lambda facts=facts: (facts.axiom,), facts.rows)  # type: ignore[misc]
+            ready = self._ready(chosen, (), [facts.axiom], facts.rows)
             (each,) = ready.losses({**data, **facts.data(self.interpretation, data)}, generator, "none")
             found[facts.rows] = ((each * facts.weights.to(each)).sum(), ready.is_log)
         return found
@@ -441,16 +444,12 @@ class Model(nn.Module):
         return self._words[chosen]
 
     def _ready(
-        self,
-        chosen: Semantics,
-        numbers: tuple[int, ...],
-        rewritten: Callable[[], tuple[Axiom, ...]] | None = None,
-        purpose: str = "",
+        self, chosen: Semantics, numbers: tuple[int, ...], rewritten: Sequence[Axiom] | None = None, purpose: str = ""
     ) -> Compiled:
         """Some axioms, or what they were rewritten to for a purpose, ready for a semantics."""
 
         def make() -> Compiled:
-            axioms = tuple([self.kb.axioms[i] for i in numbers]) if rewritten is None else rewritten()
+            axioms = [self.kb.axioms[i] for i in numbers] if rewritten is None else rewritten
             made = chosen.compile([row_by_row(a) for a in axioms], self.interpretation)
             if hasattr(made, "adopt"):
                 made.adopt(self.inference)

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, ConfigError, KnowledgeError
-from doxa.logic import INT, REAL, Axiom, Call, Field, Interpretation, KnowledgeBase, Name, Quantifier, Sort, postorder
+from doxa.logic import INT, REAL, Axiom, Call, Field, Interpretation, Name, Quantifier, Sort, postorder
 from doxa.logic.syntax._binders import Group, first_forall
 from doxa.logic.syntax._walk import fold
 from doxa.logic.tensor._plan import TensorPlan
 from doxa.pose import pose
-from doxa.semantics._semantics import Compiled, Semantics
+from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
 
 VALUE = "value"
+Candidates = Sequence[Any] | Tensor | None
 
 
 class Prediction(NamedTuple):
@@ -38,14 +39,13 @@ class Prediction(NamedTuple):
 
 
 def predict(
-    kb: KnowledgeBase,
     interpretation: Interpretation,
     groups: Sequence[tuple[Semantics, tuple[int, ...]]],
-    ready: Callable[[Semantics, tuple[int, ...], Callable[[], tuple[Axiom, ...]], str], Compiled],
+    ready: Callable[[Semantics, tuple[int, ...], Sequence[Axiom], str], Compiled],
     target: str,
-    values: Sequence[Any] | Tensor | None,
-    generator: torch.Generator | None,
-    data: Mapping[str, Any],
+    values: Candidates,
+    generator: Generator,
+    data: Data,
 ) -> Prediction:
     """See :meth:`Model.predict`.
 
@@ -58,12 +58,12 @@ def predict(
         raise ConfigError(f"the target is {target!r}, expected rows and their field, such as 'pairs.sum'")
     if rows not in data:
         raise BindingError(f"the rows {rows!r} did not come with the data; pass them: {rows}=dict(...)")
-    listed = f"values of {target}"
-    about = {i: asking for i, axiom in enumerate(kb.axioms) if (asking := _about(axiom, rows, field, listed))}
+    axioms, listed = interpretation.kb.axioms, f"values of {target}"
+    about = {i: asking for i, axiom in enumerate(axioms) if (asking := _about(axiom, rows, field, listed))}
     if not about:
         raise KnowledgeError(f"no axiom mentions {target}, so nothing says what it is")
     given = {**data, rows: _without_field(interpretation, rows, field, data[rows])}
-    candidates, column = _candidates(interpretation, target, values, [kb.axioms[i] for i in about], given)
+    candidates, column = _candidates(interpretation, target, values, [axioms[i] for i in about], given)
     given[listed] = {VALUE: column}
     truths: Tensor | None = None
     spoken = torch.zeros((), dtype=torch.bool)
@@ -71,10 +71,10 @@ def predict(
         numbers = tuple([i for i in numbers if i in about])
         if not numbers:
             continue
-        asked = tuple([about[i] for i in numbers])
-        compiled = ready(chosen, numbers, lambda asked=asked: asked, target)  # type: ignore[misc]
+        asked = [about[i] for i in numbers]
         with torch.no_grad():
-            for axiom, each in zip(asked, compiled.rows(given, generator), strict=True):
+            rows_of = ready(chosen, numbers, asked, target).rows(given, generator)
+            for axiom, each in zip(asked, rows_of, strict=True):
                 truths = each if truths is None else truths * each
                 spoken = spoken.to(each.device) | _speaks(axiom, interpretation, given).to(each.device)
     assert truths is not None
@@ -83,7 +83,7 @@ def predict(
     return Prediction(candidates.to(truths.device)[truths.argmax(-1)], truths, candidates)
 
 
-def _speaks(axiom: Axiom, interpretation: Interpretation, data: Mapping[str, Any]) -> Tensor:
+def _speaks(axiom: Axiom, interpretation: Interpretation, data: Data) -> Tensor:
     """Of which rows and candidates an axiom says something: bool ``(rows, candidates)``, or one truth for all.
 
     Guards about what networks say exclude nothing for certain.
@@ -146,11 +146,7 @@ def _without_field(interpretation: Interpretation, rows: str, field: str, given:
 
 
 def _candidates(
-    interpretation: Interpretation,
-    target: str,
-    values: Sequence[Any] | Tensor | None,
-    axioms: Sequence[Axiom],
-    data: Mapping[str, Any],
+    interpretation: Interpretation, target: str, values: Candidates, axioms: Sequence[Axiom], data: Data
 ) -> tuple[Tensor, Any]:
     """The candidates as numbers, and as the column of a field."""
     sort = _sort(interpretation, target)

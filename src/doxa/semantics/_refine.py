@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import KnowledgeError
-from doxa.logic import INT, REAL, Call, Compare, Expr, Function, Interpretation, KnowledgeBase, Predicate, Sort, ground
+from doxa.logic import INT, REAL, Call, Compare, Expr, Function, Interpretation, Predicate, Sort, ground
 from doxa.logic.bind._universe import Column
 from doxa.logic.tensor._readings import Reading, readings
 from doxa.logic.unfold._propositional import Propositional
@@ -67,7 +67,6 @@ class RefinedBeliefs:
 
 
 def refine(
-    kb: KnowledgeBase,
     interpretation: Interpretation,
     logic: str,
     target: float | Mapping[str, float],
@@ -77,7 +76,7 @@ def refine(
 ) -> RefinedBeliefs:
     """See :meth:`Model.refine`."""
     objects = _Objects(interpretation, data)
-    theory = ground(kb, domains=objects.domains)
+    theory = ground(interpretation.kb, domains=objects.domains)
     before, crisp = _truths(theory, interpretation, objects, data)
     goals: Any = target
     if isinstance(target, Mapping):
