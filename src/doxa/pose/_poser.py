@@ -14,8 +14,8 @@ from doxa.logic.bind._interpretation import row_names
 from doxa.logic.syntax._binders import Group, first_forall
 from doxa.pose._beliefs import given_values
 from doxa.pose._data import CallData
+from doxa.pose._problem import Template
 from doxa.pose._references import Cell, Indexed, Instances, Own, Question, Row, Symbol
-from doxa.pose._template import Template
 from doxa.pose._values import InstanceValues
 from doxa.pose._variables import UNDEFINED
 

@@ -19,9 +19,8 @@ from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.unfold._unfolder import Formulas, Scope, Unfolder
 from doxa.pose._data import CallData
-from doxa.pose._problem import build
+from doxa.pose._problem import Template, build
 from doxa.pose._references import Cell, Indexed, Instances, Known, Object, Own, Reference, Row, Symbol
-from doxa.pose._template import Template
 from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Variables, strict
 
 
