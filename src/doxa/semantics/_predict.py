@@ -112,8 +112,9 @@ def _about(axiom: Axiom, rows: str, field: str, listed: str) -> Axiom | None:
     if not mentions:
         return None
     row = mentions.pop()
-    own = [] if formula is None else [g for g in over if g in formula.groups and g.sample is None]
-    if formula is None or mentions or all(row not in g.names for g in own):
+    first = () if formula is None else formula.groups
+    own = [g for g in first if row in g.names and isinstance(g.domain, Name) and g.domain.name == rows]
+    if formula is None or mentions or not own or own[0].sample is not None:
         raise KnowledgeError(
             f"axiom {axiom.name!r} does not speak about {rows}.{field} row by row; to predict it, the axiom would "
             f"begin with 'forall p in {rows}' and mention only the {field} of that p"
