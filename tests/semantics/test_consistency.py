@@ -56,7 +56,8 @@ def test_knowledge_through_text_changes_nothing(semantics: Any) -> None:
         random = torch.Generator().manual_seed(0)
         truth = ours.truth(semantics=semantics, generator=random, pairs=pairs)
         guess = ours.predict("pairs.sum", semantics=semantics, values=range(7), generator=random, pairs=pairs)
-        found.append([*map(float, losses), *map(float, truth.values()), *guess.truths.flatten().tolist()])
+        values = [value.item() for value in (*losses, *truth.values())]
+        found.append([*values, *guess.truths.flatten().tolist()])
     assert found[0] == found[1] == found[2]
 
 

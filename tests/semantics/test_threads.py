@@ -100,6 +100,6 @@ def test_inference_models_learn_in_turns() -> None:
 def test_a_copy_does_not_wait_for_the_original() -> None:
     own, rows = model("exact"), batches(1)[0]
     for copied in (copy.deepcopy(own), pickle.loads(pickle.dumps(own))):
-        with own.turn.lock, ThreadPoolExecutor(1) as pool:
+        with own.lock, ThreadPoolExecutor(1) as pool:
             found = pool.submit(lambda copied=copied: copied.loss(pairs=rows).item()).result(timeout=60)
         assert found == own.loss(pairs=rows).item()

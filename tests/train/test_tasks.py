@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import doxa
 from doxa.data import MNIST, write_idx
 from doxa.errors import ConfigError, DataError, RunError
-from doxa.semantics._words import WORDS
+from doxa.semantics._semantics import WORDS
 from doxa.train import (
     Fitting,
     Run,

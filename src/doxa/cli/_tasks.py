@@ -19,7 +19,7 @@ class Tasks(Command):
     """List the tasks that come with doxa, and the words for ways of reasoning."""
 
     def run(self) -> int:
-        from doxa.semantics._words import WORDS
+        from doxa.semantics._semantics import WORDS
         from doxa.train.tasks._builtin import BUILT_IN
 
         tasks = {name: about for name, (about, _) in BUILT_IN.items()}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -20,9 +20,6 @@ from doxa.logic.tensor._readings import Reading, readings
 from doxa.pose._references import Block, Cell, Indexed, Instances, Known, Object, Question, Reference, Row, Symbol
 from doxa.pose._variables import UNDEFINED
 
-__all__ = ["CallData", "Lookup", "entries_of", "position"]
-
-
 Told = Tensor | tuple[str, Tensor | None]
 """What a symbol is told of an argument: numbers, indices, or the objects of a sort by number; None for all of them."""
 
@@ -31,8 +28,10 @@ class Lookup(NamedTuple):
     """What symbols are asked, made out before any of them is."""
 
     columns: dict[Symbol, dict[int, Told]]
-    places: dict[Symbol, list[tuple[Tensor, int]]]
-    """Where each question's answers are in a symbol's table: ``(instances,)``, and an offset."""
+    axes: dict[Symbol, int]
+    """How many axes of what a symbol says are arguments; they are flattened into one, its entries."""
+    places: dict[Symbol, list[Tensor]]
+    """Where each question's answers are among the entries of all symbols, one after the other: ``(instances,)``."""
     blocks: tuple[Block, ...]
     """Where the objects come from that have no index."""
 
@@ -45,9 +44,7 @@ class CallData:
         self.looked = False
         """Was anything looked at besides shapes? Then other data of these shapes may be posed in another way."""
         self._blocks: dict[Block, tuple[int, Tensor]] = {}
-        self._next: dict[str, int] = {}
-        self._counts: dict[str, int] = {}
-        self._checked: set[tuple[str, str]] = set()
+        self._checked: set[Cell] = set()
 
     @cached_property
     def batch(self) -> Batch:
@@ -66,10 +63,7 @@ class CallData:
         return self.batch.meaning(name).returns in ("bool", "value")
 
     def state(self, name: str) -> Any:
-        """What a crisp symbol says is the same while this is; None where it may be another at every call.
-
-        Python functions and listed facts stay as they are.
-        """
+        """What a crisp symbol says is the same while this is; None where it may be another at every call."""
         self.looked = True
         meaning = self.batch.meaning(name)
         if name in self.batch.symbols or next(meaning.parameters(), None) is not None:
@@ -83,30 +77,25 @@ class CallData:
 
     def object_count(self, sort: str) -> int:
         """How many objects a sort has."""
-        if sort not in self._counts:
-            self._counts[sort] = self.batch.objects(sort).size if self.batch.has_objects(sort) else 0
-        return self._counts[sort]
+        return self.batch.objects(sort).size if self.batch.has_objects(sort) else 0
 
-    def _field(self, rows: str, name: str) -> Column:
-        found = self.batch.rows.get(rows)  # `Batch.column` says what there is instead
-        return self.batch.column(rows, name) if found is None or name not in found.columns else found.columns[name]
+    # -- cells and objects ------------------------------------------------------------------------------------------
 
     def length(self, cell: Cell, instances: Instances) -> Tensor | None:
         """How long the sequence in a field is, ``(instances,)``; None if it is none."""
-        column = self._field(cell.row.rows, cell.field)
+        column, depth = self.batch.column(cell.row.rows, cell.field), len(cell.path)
         if column.lengths is not None:
             self.looked = True
-            return None if cell.path else column.lengths[self._rows(cell.row, instances)]
-        if column.values.ndim <= 1 + len(cell.path):
+            return None if depth else column.lengths[self._rows(cell.row, instances)].cpu()
+        if column.values.ndim <= 1 + depth:
             return None
-        return torch.full((instances.count,), column.values.shape[1 + len(cell.path)])
+        return torch.full((instances.count,), column.values.shape[1 + depth])
 
     def _rows(self, row: Row, instances: Instances) -> Tensor:
         return torch.full((instances.count,), row.number) if row.fixed else instances.rows[row.rows][:, row.number]
 
-    def _places(self, cell: Cell, instances: Instances) -> Tensor:
-        """Where a cell is among the entries of its field, its first axes taken together: ``(instances,)``."""
-        column = self._field(cell.row.rows, cell.field)
+    def _places(self, column: Column, cell: Cell, instances: Instances) -> Tensor:
+        """Where a cell is among the entries of its field: ``(instances,)``."""
         at = self._rows(cell.row, instances)
         path = [instances.own[i] if isinstance(i, str) else i for i in cell.path]
         if column.starts is not None:
@@ -115,69 +104,52 @@ class CallData:
             at = at * column.values.shape[1 + axis] + i
         return at
 
-    def _entries(self, rows: str, field: str, depth: int) -> Tensor:
-        """The entries of a field, or of the sequences in it, on one axis."""
-        column = self._field(rows, field)
-        return column.values.flatten(0, depth) if depth and column.lengths is None else column.values
-
     def numbers(self, cell: Cell, instances: Instances) -> Tensor:
         """The numbers in a field: ``(instances,)``."""
         self.looked = True
-        values = self._entries(cell.row.rows, cell.field, len(cell.path))
+        column = self.batch.column(cell.row.rows, cell.field)
+        values = _entries(column, len(cell.path))
         if values.ndim != 1:
             raise BindingError(f"{cell}: a number is needed, but its entries have shape {tuple(values.shape[1:])}")
-        self._check_values(cell.row.rows, cell.field)
-        found = values.cpu()[self._places(cell, instances)]
+        if cell not in self._checked:
+            self._checked.add(cell)
+            _check_values(column, f"{cell.row.rows}.{cell.field}")
+        found = values.cpu()[self._places(column, cell, instances)]
         return found if found.is_floating_point() or found.dtype == torch.bool else found.long()
 
-    def _check_values(self, rows: str, field: str) -> None:
-        """Refuse a field that holds what is no value of its finite sort."""
-        column = self._field(rows, field)
-        if (rows, field) in self._checked or column.sort is None or column.sort.values is None:
-            return
-        self._checked.add((rows, field))
-        domain = column.sort.values
-        low, high = (domain[0], domain[-1]) if isinstance(domain, range) else (0, len(domain) - 1)
-        values = column.values.flatten()
-        wrong = (values < low) | (values > high)
-        if bool(wrong.any()):
-            at = int(wrong.long().argmax())
-            raise BindingError(
-                f"{rows}.{field}: entry {at} is {values[at].item()}, which is no value of {column.sort.name}"
-            )
-
-    def identity(self, reference: Reference, instances: Instances) -> Tensor:
-        """Which object it is, as a number that says which objects are the same: ``(instances,)``."""
+    def identity(self, reference: Reference, instances: Instances) -> Tensor | int:
+        """Which object it is, as a number that says which are the same: ``(instances,)``, or one for all of them."""
         sort, at = reference
         if isinstance(at, Indexed):
-            return instances.own[at.name] if at.name else torch.full((instances.count,), at.index)
+            return instances.own[at.name] if at.name else at.index
         finite = self.batch.signature.sorts[sort].values
         if finite is not None:
             found = self.numbers(at, instances).long()
             return found - finite[0] if isinstance(finite, range) else found
-        place = (at.row.rows, at.field, len(at.path))
-        values = self._entries(*place)
+        column, depth = self.batch.column(at.row.rows, at.field), len(at.path)
+        values, places = _entries(column, depth), self._places(column, at, instances)
         scalar = values.ndim == 1 and not values.dtype.is_floating_point and values.dtype != torch.bool
-        if scalar and self.batch.has_objects(sort):
-            self.looked = True
-            found = values.cpu().long()[self._places(at, instances)]
-            count = self.object_count(sort)
-            if ((found < 0) | (found >= count)).any():
-                raise BindingError(
-                    f"{at}: it holds {found.min().item()} to {found.max().item()}, but {sort} has {count}"
-                )
-            return found
-        return self._block((sort, place)) + self._places(at, instances)
+        if not scalar or not self.batch.has_objects(sort):
+            return self._block((sort, (at.row.rows, at.field, depth))) + places
+        self.looked = True
+        found, count = values.cpu().long()[places], self.object_count(sort)
+        if ((found < 0) | (found >= count)).any():
+            raise BindingError(f"{at}: it holds {found.min().item()} to {found.max().item()}, but {sort} has {count}")
+        return found
 
     def _block(self, block: Block) -> int:
         """The number of the first of some objects that come with features."""
         if block not in self._blocks:
             sort, where = block
-            fixed = None if isinstance(where, tuple) else self.interpretation.constant(where)
-            values = self._entries(*where) if fixed is None or fixed.tensor is None else fixed.tensor.unsqueeze(0)
-            first = self._next.get(sort, self.object_count(sort))
-            self._blocks[block] = (first, values)
-            self._next[sort] = first + len(values)
+            if isinstance(where, tuple):
+                rows, field, depth = where
+                values = _entries(self.batch.column(rows, field), depth)
+            else:
+                fixed = self.interpretation.constant(where)
+                assert fixed is not None and fixed.tensor is not None
+                values = fixed.tensor.unsqueeze(0)
+            others = [len(some) for (of, _), (_, some) in self._blocks.items() if of == sort]
+            self._blocks[block] = (self.object_count(sort) + sum(others), values)
         return self._blocks[block][0]
 
     def own_constant(self, name: str) -> Reference:
@@ -200,73 +172,58 @@ class CallData:
         assert fixed.tensor is not None
         return fixed.tensor.item()
 
-    def column(self, sort: str, ids: Tensor) -> Tensor:
-        """The features of objects, some of which have no index."""
-        low, high, count = int(ids.min()), int(ids.max()), self.object_count(sort)
-        features = self.batch.objects(sort).features if low < count else None
-        if low < count and features is None:
-            raise BindingError(f"{sort}: some of its objects have features and some have none")
-        every = [] if features is None else [(0, features)]
-        every += [found for (of, _), found in self._blocks.items() if of == sort]
-        needed = [(first, values) for first, values in every if low < first + len(values) and first <= high]
-        together = needed[0][1] if len(needed) == 1 else torch.cat([values for _, values in needed])
-        at = ids - needed[0][0]  # they are numbered one after the other
-        if torch.equal(at, torch.arange(len(together))):
-            return together
-        return together.index_select(0, at.to(together.device))
-
     def known(self, known: Known, instances: Instances, names: Sequence[Reference]) -> tuple[Tensor, Tensor]:
         """The value of what the data decide, ``(instances,)``, and where it has one."""
-        if known.op in ("cell", "own"):
-            fine = torch.ones(instances.count, dtype=torch.bool)
-            if known.op == "cell":
-                return self.numbers(known.args[0], instances), fine
-            values = known.args[0].sort.values
-            here = instances.own[known.args[0].name]
-            return here + values[0] if isinstance(values, range) else here, fine
+        everywhere = torch.ones(instances.count, dtype=torch.bool)
+        if known.op == "cell":
+            return self.numbers(known.args[0], instances), everywhere
+        if known.op == "own":
+            values, here = known.args[0].sort.values, instances.own[known.args[0].name]
+            return here + values[0] if isinstance(values, range) else here, everywhere
         if known.op == "call":
             symbol, args = known.args
             self.looked = True
             lookup = self.locate({symbol: [(args, instances, names)]})
-            ((place, offset),) = lookup.places[symbol]
-            found = entries_of(symbol, args, self.read(lookup)[symbol].values).detach().cpu()[place + offset]
+            found = self.read(lookup)[symbol].values.detach().cpu()[lookup.places[symbol][0]]
             if found.is_floating_point():
                 return found, ~found.isnan()
             if found.dtype == torch.bool:
-                return found, torch.ones_like(found)
-            finite = symbol.result.values is not None
-            fine = found >= 0 if finite else found > torch.iinfo(torch.int64).min
-            return found + symbol.result.values[0] if isinstance(symbol.result.values, range) else found, fine
-        parts = [
-            self.known(a, instances, names) if isinstance(a, Known) else (a, torch.tensor(True)) for a in known.args
-        ]
-        (a, fine), (b, also) = parts  # a plain number takes the precision of what stands beside it
-        fine = (fine & also).expand(instances.count)
+                return found, everywhere
+            values = symbol.result.values
+            fine = found > torch.iinfo(torch.int64).min if values is None else found >= 0
+            return found + values[0] if isinstance(values, range) else found, fine
+        (a, fine), (b, also) = [
+            self.known(arg, instances, names) if isinstance(arg, Known) else (arg, everywhere) for arg in known.args
+        ]  # a plain number takes the precision of what stands beside it
+        fine = fine & also
         if known.op in ("//", "mod"):
             b = torch.as_tensor(b)
             fine, b = fine & (b != 0), torch.where(b == 0, torch.ones_like(b), b)
         operate = ARITHMETIC.get(known.op) or COMPARISON[known.op]
         return torch.as_tensor(operate(a, b)).expand(instances.count), fine
 
+    # -- symbols ----------------------------------------------------------------------------------------------------
+
     def locate(self, asked: Mapping[Symbol, Sequence[Question]]) -> Lookup:
         """What symbols will be asked, and where the answer to each question will be.
 
         An argument that is None is left open: its values are on the last axis.
         """
-        columns, places = {}, {}
+        found = Lookup({}, {}, {}, ())
         networks = [self._network(symbol) for symbol in asked]
-        for symbol, questions in asked.items():
-            alone = networks.count(self._network(symbol)) == 1  # a network that two symbols share runs once for both
-            columns[symbol], tuples = self._tuples(symbol, questions, alone and self._sees_features(symbol))
-            places[symbol] = self._located(symbol, questions, tuples)
-        return Lookup(columns, places, tuple(self._blocks))
-
-    def _told(self, told: Told) -> Tensor:
-        if isinstance(told, Tensor):
-            return told
-        sort, ids = told
-        found: Tensor = self._data[sort] if ids is None else self.column(sort, ids)
-        return found
+        first = 0
+        for (symbol, questions), network in zip(asked.items(), networks, strict=True):
+            alone = networks.count(network) == 1  # a network that two symbols share runs once for both
+            features = alone and self._sees_features(symbol)
+            found.columns[symbol], count, tuples = self._tuples(symbol, questions, features)
+            pairs = list(zip(symbol.sorts, questions[0][0], strict=True))
+            finite = [len(sort.values) for sort, arg in pairs if sort.values is not None and arg is not None]
+            found.axes[symbol] = len(finite) + any(sort.values is None for sort in symbol.sorts)
+            found.places[symbol] = [
+                first + self._entry(symbol, question, at) for question, at in zip(questions, tuples, strict=True)
+            ]
+            first += count * prod(finite)
+        return found._replace(blocks=tuple(self._blocks))
 
     def _network(self, symbol: Symbol) -> Any:
         meaning = self.batch.meaning(symbol.name)
@@ -280,54 +237,24 @@ class CallData:
         plain = isinstance(meaning, Network) and not meaning.bare and not meaning.per_object
         return plain and features is not None and features.is_floating_point() and features.ndim > 1
 
-    def read(self, lookup: Lookup) -> dict[Symbol, Reading]:
-        """What symbols say, ``(tuples, *finite arguments, ...)``. Every network runs once."""
-        for block in lookup.blocks:  # number objects as when they were located
-            self._block(block)
-        columns = {
-            symbol.name: {i: self._told(told) for i, told in own.items()} for symbol, own in lookup.columns.items()
-        }
-        found = readings(self.interpretation, columns, self.given) if columns else {}
-        return {symbol: found[symbol.name] for symbol in lookup.columns}
-
-    def _located(
-        self, symbol: Symbol, questions: Sequence[Question], places: Sequence[Tensor]
-    ) -> list[tuple[Tensor, int]]:
-        """Where each question's answers are among the entries of a table, see `entries_of`: places, and an offset."""
-        sizes = [None if sort.values is None else len(sort.values) for sort in symbol.sorts]
-        found = []
-        whole: dict[int, Tensor] = {}  # places times the number of finite arguments, by identity
-        for (args, instances, names), place in zip(questions, places, strict=True):
-            fixed, stride = 0, 1
-            moving = None
-            for label, size in zip(reversed(args), reversed(sizes), strict=True):
-                if size is None or label is None:
-                    continue
-                reference = names[label.label]
-                at = reference[1]
-                if isinstance(at, Indexed) and not at.name:  # the same in every instance
-                    fixed += at.index * stride
-                else:
-                    here = self.identity(reference, instances) * stride
-                    moving = here if moving is None else moving + here
-                stride *= size
-            if id(place) not in whole:
-                whole[id(place)] = place * stride
-            entry = whole[id(place)]
-            entry = entry if moving is None else entry + moving
-            found.append((entry, fixed))
-        return found
+    def _entry(self, symbol: Symbol, question: Question, place: Tensor) -> Tensor:
+        """Where the answers to a question are among the entries of a symbol, from where its tuples are."""
+        args, instances, names = question
+        for label, sort in zip(args, symbol.sorts, strict=True):
+            if sort.values is not None and label is not None:
+                place = place * len(sort.values) + self.identity(names[label.label], instances)
+        return place
 
     def _tuples(
         self, symbol: Symbol, questions: Sequence[Question], features: bool
-    ) -> tuple[dict[int, Told], list[Tensor]]:
-        """The different tuples of objects and numbers that are asked about, and where each question's are.
+    ) -> tuple[dict[int, Told], int, list[Tensor]]:
+        """The different tuples of objects and numbers that are asked about, how many, and where each question's are.
 
         With ``features``, all objects of a sort are told by their features, not by their indices.
         """
         places = [i for i, sort in enumerate(symbol.sorts) if sort.values is None]
         if not places:
-            return {}, [torch.zeros(instances.count, dtype=torch.int64) for _, instances, _ in questions]
+            return {}, 1, [torch.zeros(instances.count, dtype=torch.int64) for _, instances, _ in questions]
         parts: dict[Any, Tensor] = {}
         keys = []
         for args, instances, names in questions:
@@ -339,7 +266,7 @@ class CallData:
         together = torch.cat(list(parts.values()))
         if together.shape[-1] == 1 and bool((together[1:] > together[:-1]).all()):  # all different, and in order
             distinct, index = together, torch.arange(len(together))
-        elif together.shape[-1] == 1:
+        elif together.shape[-1] == 1:  # quicker than along an axis
             distinct, index = torch.unique(together.squeeze(-1), return_inverse=True)
             distinct = distinct.unsqueeze(-1)
         else:
@@ -349,67 +276,101 @@ class CallData:
             sort = symbol.sorts[place]
             if sort in (INT, REAL):
                 columns[place] = (values if sort == REAL else values.long()).to(self.batch.device)
+                continue
+            ids, count = values.long(), self.object_count(sort.name)
+            if len(ids) and int(ids.max()) >= count:
+                columns[place] = (sort.name, ids)
             else:
-                ids = values.long()
-                indexed = not len(ids) or int(ids.max()) < self.object_count(sort.name)
-                if features and indexed and len(ids) == self.object_count(sort.name):
-                    columns[place] = (sort.name, None)
-                else:
-                    columns[place] = ids.to(self.batch.device) if indexed else (sort.name, ids)
+                columns[place] = (sort.name, None) if features and len(ids) == count else ids.to(self.batch.device)
         found = dict(zip(parts, torch.split(index, [len(p) for p in parts.values()]), strict=True))
-        return columns, [found[key] for key in keys]
-
-    def number_of(self, symbol: Symbol, questions: Sequence[Question]) -> list[Tensor]:
-        """A number for each question and instance that says which ground atom it is about: ``(instances,)`` each."""
-        return [place + offset for place, offset in self.locate({symbol: questions}).places[symbol]]
+        return columns, len(distinct), [found[key] for key in keys]
 
     def _argument(self, value: Any, instances: Instances, names: Sequence[Reference]) -> Tensor:
         if isinstance(value, Object):
-            return self.identity(names[value.label], instances)
-        if isinstance(value, Known):
+            value = self.identity(names[value.label], instances)
+        elif isinstance(value, Known):
             found, fine = self.known(value, instances, names)
             if not fine.all():
                 raise KnowledgeError(f"{value} has no value in some rows; keep it away from there with a guard")
             return found
-        return torch.full((instances.count,), float(value), dtype=torch.float64)
+        return value if isinstance(value, Tensor) else torch.full((instances.count,), float(value), dtype=torch.float64)
+
+    def read(self, lookup: Lookup) -> dict[Symbol, Reading]:
+        """What symbols say, ``(entries, ...)``; every network runs once."""
+        for block in lookup.blocks:  # number objects as when they were located
+            self._block(block)
+        columns = {
+            symbol.name: {i: self._told(told) for i, told in own.items()} for symbol, own in lookup.columns.items()
+        }
+        found = readings(self.interpretation, columns, self.given) if columns else {}
+        flat = {}
+        for symbol, axes in lookup.axes.items():
+            reading = found[symbol.name]
+            values = reading.values.flatten(0, axes - 1) if axes else reading.values.unsqueeze(0)
+            flat[symbol] = Reading(values, reading.returns)
+        return flat
+
+    def _told(self, told: Told) -> Tensor:
+        """Numbers and indices as they are; of objects some of which have no index, the features."""
+        if isinstance(told, Tensor):
+            return told
+        sort, ids = told
+        if ids is None:
+            every: Tensor = self._data[sort]
+            return every
+        low, high, count = int(ids.min()), int(ids.max()), self.object_count(sort)
+        features = self.batch.objects(sort).features if low < count else None
+        if low < count and features is None:
+            raise BindingError(f"{sort}: some of its objects have features and some have none")
+        blocks = [] if features is None else [(0, features)]
+        blocks += [found for (of, _), found in self._blocks.items() if of == sort]
+        needed = [(first, values) for first, values in blocks if low < first + len(values) and first <= high]
+        together = needed[0][1] if len(needed) == 1 else torch.cat([values for _, values in needed])
+        at = ids - needed[0][0]  # they are numbered one after the other
+        if torch.equal(at, torch.arange(len(together))):
+            return together
+        return together.index_select(0, at.to(together.device))
 
     def tabulated(self, symbol: Symbol, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What a crisp symbol says of values and numbers: true and false, numbers, names of values; or undefined."""
         self.looked = True
-        defined = [t for t in tuples if not any(a is UNDEFINED for a in t)]
-        if len(defined) < len(tuples):
-            found = iter(self.tabulated(symbol, defined) if defined else ())
-            return [UNDEFINED if any(a is UNDEFINED for a in t) else next(found) for t in tuples]
-        count = len(tuples)
-        columns = {
-            i: torch.tensor([t[i] for t in tuples], device=self.batch.device)
-            for i, sort in enumerate(symbol.sorts)
+        defined = [t for t in tuples if UNDEFINED not in t]
+        if not defined:
+            return [UNDEFINED] * len(tuples)
+        arguments = list(zip(symbol.sorts, zip(*defined, strict=True), strict=True))
+        finite = [(sort.values, listed) for sort, listed in arguments if sort.values is not None]
+        columns: dict[int, Told] = {
+            i: torch.tensor(listed, device=self.batch.device)
+            for i, (sort, listed) in enumerate(arguments)
             if sort.values is None
         }
-        reading: Reading = readings(self.interpretation, {symbol.name: columns}, self.given)[symbol.name]
-        table = reading.values.detach().cpu()
-        places = [torch.arange(count)] if columns else []
-        places += [
-            torch.tensor([position(sort, t[i]) for t in tuples])
-            for i, sort in enumerate(symbol.sorts)
-            if sort.values is not None
-        ]
-        values = table[tuple(places)].reshape(-1).expand(count).tolist() if places else [table.item()] * count
+        at = torch.arange(len(defined)) if columns else torch.zeros(len(defined), dtype=torch.int64)
+        for domain, listed in finite:
+            at = at * len(domain) + torch.tensor([domain.index(v) for v in listed])
+        lookup = Lookup({symbol: columns}, {symbol: len(finite) + bool(columns)}, {}, ())
+        values = self.read(lookup)[symbol].values.detach().cpu()[at].tolist()
         if isinstance(symbol, Predicate):
-            return [bool(v) for v in values]
-        if symbol.result.values is not None:
-            return [UNDEFINED if v < 0 else symbol.result.values[int(v)] for v in values]
-        return [UNDEFINED if v != v or v == torch.iinfo(torch.int64).min else v for v in values]
+            values = [bool(v) for v in values]
+        elif symbol.result.values is not None:
+            values = [UNDEFINED if v < 0 else symbol.result.values[int(v)] for v in values]
+        else:
+            values = [UNDEFINED if v != v or v == torch.iinfo(torch.int64).min else v for v in values]
+        answers = iter(values)
+        return [UNDEFINED if UNDEFINED in t else next(answers) for t in tuples]
 
 
-def entries_of(symbol: Symbol, args: Sequence[Any], table: Tensor) -> Tensor:
-    """What a symbol says with the arguments of a question on one axis: ``(tuples * finite arguments, ...)``."""
-    tuples = len(table) if any(sort.values is None for sort in symbol.sorts) else 1
-    sizes = [len(s.values) for s, a in zip(symbol.sorts, args, strict=True) if s.values is not None and a is not None]
-    kept = len(sizes) + any(sort.values is None for sort in symbol.sorts)
-    return table.reshape(tuples * math.prod(sizes), *table.shape[kept:])
+def _entries(column: Column, depth: int) -> Tensor:
+    """The entries of a field, or of the sequences in it, on one axis."""
+    return column.values.flatten(0, depth) if depth and column.lengths is None else column.values
 
 
-def position(sort: Any, value: Any) -> int:
-    """The position of a value in its finite sort."""
-    return int(sort.values.index(value))
+def _check_values(column: Column, name: str) -> None:
+    """Refuse a field that holds what is no value of its finite sort."""
+    if column.sort is None or column.sort.values is None:
+        return
+    domain, values = column.sort.values, column.values.flatten()
+    low, high = (domain[0], domain[-1]) if isinstance(domain, range) else (0, len(domain) - 1)
+    wrong = (values < low) | (values > high)
+    if bool(wrong.any()):
+        at = int(wrong.long().argmax())
+        raise BindingError(f"{name}: entry {at} is {values[at].item()}, which is no value of {column.sort.name}")

@@ -11,14 +11,12 @@ from torch import Tensor
 
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation
-from doxa.pose._beliefs import Arranged, arrange, believed
+from doxa.pose._beliefs import BeliefPlan, believed, plan_beliefs
 from doxa.pose._data import CallData
-from doxa.pose._poser import Asked, Decided, Open, Poser, decide
+from doxa.pose._poser import AxiomInstances, Decided, OpenInstances, Poser, decide
 from doxa.pose._references import Instances
 from doxa.pose._variables import UNDEFINED
 from doxa.problem import Belief, Problem
-
-__all__ = ["PosedAxiom", "ProblemBatch", "pose"]
 
 LIMIT = 1 << 20
 """Joint values of variables that a term may depend on."""
@@ -170,16 +168,15 @@ def pose(
     decided = plan.decided
     if decided is None:
         read.looked = False
-        decided = [decide(axiom, read, asked) for axiom, asked in zip(axioms, plan.asked, strict=True)]
+        decided = [decide(axiom, read, instances) for axiom, instances in zip(axioms, plan.instances, strict=True)]
         plan.decided = decided if _lasts(read, shapes) else None
-    parts = [part for _, _, own in decided for part in own]
-    beliefs = iter(_believed(plan, parts, read, shapes) if believe else [None] * len(parts))
+    beliefs = iter(_believed(plan, decided, read, shapes) if believe else ())
     found = []
-    for axiom, asked, (holds, field_values, own) in zip(axioms, plan.asked, decided, strict=True):
-        batches = [_batch(part, next(beliefs)) for part in own]
-        found.append(
-            PosedAxiom(axiom, asked.shape, asked.passes, holds, batches, asked.variables, asked.joint, field_values)
-        )
+    for axiom, (shape, passes, variables, joint, _), (holds, field_values, some) in zip(
+        axioms, plan.instances, decided, strict=True
+    ):
+        batches = [_batch(part, next(beliefs, None)) for part in some]
+        found.append(PosedAxiom(axiom, shape, passes, holds, batches, variables, joint, field_values))
     return found
 
 
@@ -216,17 +213,12 @@ def _shapes(interpretation: Interpretation, data: Mapping[str, Any]) -> Any:
 
 @dataclass(eq=False)
 class _Plan:
-    """What was decided for data of some shapes, kept where shapes alone decide it.
+    """What was decided for data of some shapes; what the values of the data say is None, and made at every call."""
 
-    Attributes:
-        asked: for each axiom its instances.
-        decided: for each axiom what is certain and what is open; None where the values of the data say it.
-        arranged: where the beliefs about some instances are found, None where the data say it; and these instances.
-    """
-
-    asked: list[Asked]
+    instances: list[AxiomInstances]
     decided: list[Decided] | None = None
-    arranged: tuple[Arranged, list[Instances]] | None = None
+    beliefs: tuple[BeliefPlan, list[Instances]] | None = None
+    """How the beliefs about some instances are found, and these instances."""
 
 
 def _lasts(read: CallData, shapes: Any) -> bool:
@@ -235,22 +227,24 @@ def _lasts(read: CallData, shapes: Any) -> bool:
     return shapes is not None and not read.looked and not passing
 
 
-def _believed(plan: _Plan, parts: Sequence[Open], read: CallData, shapes: Any) -> list[Belief]:
-    """What networks believe about what is open."""
-    instances = [part.instances for part in parts]
-    if plan.arranged is not None and plan.arranged[1] == instances:
-        return believed(read, plan.arranged[0])
+def _believed(plan: _Plan, decided: Sequence[Decided], read: CallData, shapes: Any) -> list[Belief]:
+    """What networks believe about the instances that they decide."""
+    parts = [alike for own in decided for alike, _, _ in own.open]
+    instances = [some for some, _, _ in parts]
+    if plan.beliefs is not None and plan.beliefs[1] == instances:
+        return believed(read, plan.beliefs[0])
     read.looked = False
-    arranged = arrange(read, [(p.template.posed.world, p.instances, p.template.references) for p in parts])
+    made = plan_beliefs(read, [(template.posed.world, some, template.references) for some, template, _ in parts])
     if _lasts(read, shapes):
-        plan.arranged = (arranged, instances)
-    return believed(read, arranged)
+        plan.beliefs = (made, instances)
+    return believed(read, made)
 
 
-def _batch(part: Open, belief: Belief | None) -> ProblemBatch:
-    posed = part.template.posed
+def _batch(part: OpenInstances, belief: Belief | None) -> ProblemBatch:
+    (_, template, places), given, observed = part
+    posed = template.posed
     assert posed.problem is not None
-    belief = Belief.uniform(posed.problem.world, (len(part.places),)) if belief is None else belief
+    belief = Belief.uniform(posed.problem.world, (len(places),)) if belief is None else belief
     device = belief.log_probs.device
-    given = part.given.to(device) if posed.given else None
-    return ProblemBatch(posed.problem, belief, given, part.observed.to(device), part.places, *posed.described)
+    own_given = given.to(device) if posed.given else None
+    return ProblemBatch(posed.problem, belief, own_given, observed.to(device), places, *posed.described)

@@ -14,48 +14,35 @@ from doxa.logic.bind._interpretation import row_names
 from doxa.logic.syntax._binders import Group, first_forall
 from doxa.pose._beliefs import given_values
 from doxa.pose._data import CallData
-from doxa.pose._references import Cell, Indexed, Instances, Own, Question, Row
-from doxa.pose._template import Template
+from doxa.pose._problem import Template
+from doxa.pose._references import Cell, Indexed, Instances, Own, Question, Row, Symbol
 from doxa.pose._values import InstanceValues
 from doxa.pose._variables import UNDEFINED
 
-__all__ = ["Asked", "Decided", "Open", "Poser", "decide", "undefined"]
-
 TEMPLATES = 256
 """Cache size: templates of one axiom."""
+AlikeInstances = tuple[Instances, Template, Tensor]
+"""Instances that look alike, their template, and where they are among all instances of the axiom."""
+OpenInstances = tuple[AlikeInstances, Tensor, Tensor]
+"""Instances that networks decide, what is given, and what is observed."""
 
 
-class Asked(NamedTuple):
+class AxiomInstances(NamedTuple):
     """The instances of an axiom: how they are laid out, which a guard lets through, and which look alike."""
 
     shape: tuple[int, ...]
     passes: Tensor
     variables: tuple[str, ...]
     joint: bool
-    parts: list[tuple[Instances, Template, Tensor]]
+    alike: list[AlikeInstances]
 
 
-class Open(NamedTuple):
-    """Instances of one template that networks decide: which they are, what is given, and what is observed."""
+class Decided(NamedTuple):
+    """Which instances certainly hold, the values of terms that a field equals, and what networks decide."""
 
-    instances: Instances
-    template: Template
-    places: Tensor
-    given: Tensor
-    observed: Tensor
-
-
-Decided = tuple[Tensor, dict[tuple[str, str], set[Any]], list[Open]]
-"""Which instances certainly hold, the values of terms that a field equals, and what networks decide."""
-
-
-class _Question(NamedTuple):
-    """Instances, the variables that are bound in each, how many rows of its own an instance has, and what is asked."""
-
-    instances: Instances
-    scope: dict[str, Any]
-    rows_of: dict[str, int]
-    formula: Expr
+    holds: Tensor
+    field_values: dict[tuple[str, str], set[Any]]
+    open: list[OpenInstances]
 
 
 class Poser:
@@ -63,243 +50,223 @@ class Poser:
 
     def __init__(self, axiom: Axiom, whole: bool, limit: int) -> None:
         self.limit, self.formula = limit, axiom.formula
-        outermost = first_forall(axiom.formula)
-        self.whole = whole or outermost is None
-        self.groups: list[Group] = [] if outermost is None else list(outermost.groups)
-        self.body, self.guard = (axiom.formula, None) if outermost is None else (outermost.body, outermost.guard)
+        self.first = None if whole else first_forall(axiom.formula)
         self.rows = row_names([axiom.formula])
         self._templates: dict[Any, list[Template]] = {}
         self._seen: dict[Any, Any] = {}
 
-    def __call__(self, axiom: Axiom, read: CallData, generator: torch.Generator | None) -> Asked:
+    def __call__(self, axiom: Axiom, read: CallData, generator: torch.Generator | None) -> AxiomInstances:
         """The instances of the axiom, by template; no network runs."""
-        if self.whole:
+        if self.first is None:
             return self._as_whole(read)
-        instances, scope, shape, left = self._instances(read, generator)
-        body, guard = self.body, self.guard
+        instances, scope, shape, left = self._instances(read, self.first.groups, generator)
+        body, guard = self.first.body, self.first.guard
         passes = torch.ones(instances.count, dtype=torch.bool)
         if left:
             body = Quantifier("forall", left, body, guard=guard)
-        elif guard is not None and self._is_crisp(guard, read):
-            asked = self._by_template(read, _Question(instances, scope, {}, guard), passes)
-            passes = decide(axiom, read, Asked(shape, passes, (), False, asked))[0]
         elif guard is not None:
-            body = Implies(guard, body)
-        parts = self._by_template(read, _Question(instances, scope, {}, body), passes)
-        return Asked(shape, passes, tuple(scope), False, parts)
-
-    def _is_crisp(self, formula: Expr, read: CallData) -> bool:
-        return all(read.is_crisp(node.name) for node in postorder(formula) if isinstance(node, Call))
-
-    # -- instances --------------------------------------------------------------------------------------------------
+            if all(read.is_crisp(node.name) for node in postorder(guard) if isinstance(node, Call)):
+                alike = self._by_template(read, guard, instances, scope)
+                passes = decide(axiom, read, AxiomInstances(shape, passes, (), False, alike)).holds
+            else:
+                body = Implies(guard, body)
+        alike = self._by_template(read, body, instances, scope, passes=passes)
+        return AxiomInstances(shape, passes, tuple(scope), False, alike)
 
     def _instances(
-        self, read: CallData, generator: torch.Generator | None
-    ) -> tuple[Instances, dict[str, Any], tuple[int, ...], list[Group]]:
+        self, read: CallData, groups: Sequence[Group], generator: torch.Generator | None
+    ) -> tuple[Instances, dict[str, Any], tuple[int, ...], Sequence[Group]]:
         """One instance for each choice of the variables of the outermost ``forall``; and groups that stay inside."""
         found, flat = Instances(1, {}, {}), False
         sizes: list[int] = []
         scope: dict[str, Any] = {}
-        left = list(self.groups)
-        while left:
-            group = left[0]
-            cell = self._sequence(group.domain, scope)
-            members = None if cell is not None else self._members(read, group, generator)
+        for i, group in enumerate(groups):
+            cell = _sequence(group.domain, scope)
+            members = None if cell is not None else _members(read, group, generator)
             if cell is None and members is None:
-                break
-            left.pop(0)
+                return found, scope, (found.count,) if flat else tuple(sizes), groups[i:]
             for name in group.names:
                 if members is not None:
                     lengths = torch.full((found.count,), len(members))
                     sizes.append(len(members))
                 elif cell is not None and (known := read.length(cell, found)) is not None:
-                    lengths, flat = known.cpu(), True
+                    lengths, flat = known, True
                 else:
                     raise KnowledgeError(f"variables cannot range over {group.domain}: it is no sequence")
                 before = torch.arange(found.count).repeat_interleave(lengths)
                 index = torch.arange(len(before)) - (lengths.cumsum(0) - lengths)[before]
                 found = found.select(before)
+                if members is not None:
+                    index = members[index]
                 if cell is not None:
                     found.own[name] = index
                     scope[name] = Cell(cell.row, cell.field, (*cell.path, name))
-                    continue
-                assert members is not None
-                if group.sort is not None:
-                    found.own[name] = members[index]
+                elif group.sort is not None:
+                    found.own[name] = index
                     sort = read.batch.signature.sorts[group.sort]
                     scope[name] = (group.sort, Indexed(0, name)) if sort.values is None else Own(name, sort)
                 else:
                     over = str(_rows_of(group))
                     columns = [found.rows[over]] if over in found.rows else []
-                    found.rows[over] = torch.cat([*columns, members[index].unsqueeze(1)], 1)
+                    found.rows[over] = torch.cat([*columns, index.unsqueeze(1)], 1)
                     scope[name] = Row(over, found.rows[over].shape[1] - 1)
-        return found, scope, (found.count,) if flat else tuple(sizes), left
-
-    @staticmethod
-    def _sequence(domain: Expr | None, scope: Mapping[str, Any]) -> Cell | None:
-        """The field of a row that variables range over, as in ``x in s.objects``."""
-        if isinstance(domain, Field) and isinstance(domain.children[0], Name):
-            row = scope.get(domain.children[0].name)
-            return Cell(row, domain.name) if isinstance(row, Row) else None
-        return None
-
-    @staticmethod
-    def _members(read: CallData, group: Group, generator: torch.Generator | None) -> Tensor | None:
-        """The indices of what a group ranges over; None if that depends on other variables."""
-        if group.sort is not None:
-            sort = read.batch.signature.sorts[group.sort]
-            size = read.batch.objects(group.sort).size if sort.values is None else len(sort.values)
-        elif (over := _rows_of(group)) is not None:
-            size = read.batch.row_set(over).size
-        else:
-            return None
-        if group.sample is not None and group.sample < size:
-            device = generator.device if generator is not None else None
-            read.looked = True
-            return torch.randperm(size, generator=generator, device=device)[: group.sample].cpu()
-        return torch.arange(size)
-
-    # -- problems ---------------------------------------------------------------------------------------------------
+        return found, scope, (found.count,) if flat else tuple(sizes), ()
 
     def _by_template(
-        self, read: CallData, asked: _Question, passes: Tensor
-    ) -> list[tuple[Instances, Template, Tensor]]:
-        """The instances by template, with where they are among all of them."""
-        left = passes.nonzero().squeeze(1)
-        key = (asked.formula, tuple(asked.scope.items()), tuple(sorted(asked.rows_of.items())), read.batch.schema)
+        self,
+        read: CallData,
+        formula: Expr,
+        every: Instances,
+        scope: dict[str, Any],
+        rows_of: Mapping[str, int] | None = None,
+        passes: Tensor | None = None,
+    ) -> list[AlikeInstances]:
+        """The instances that pass, by template; ``rows_of`` says how many rows or objects of its own each has."""
+        rows_of = rows_of or {}
+        left = torch.arange(every.count) if passes is None else passes.nonzero().squeeze(1)
+        key = (formula, tuple(scope.items()), tuple(rows_of.items()), read.batch.schema)
         known = self._templates.setdefault(key, [])
-        everyone = asked.instances.select(left)
+        everyone, earlier = every.select(left), list(known)
         found = []
-        for template in list(known):
-            if not len(left):
-                break
-            instances = asked.instances.select(left)
+        while len(left):
+            instances = every.select(left)
+            if made := not earlier:
+                first = instances.select(torch.zeros(1, dtype=torch.int64))
+                values = InstanceValues(read, first, everyone, rows_of, self._seen, self.limit)
+                known.append(values.unfold(formula, scope))
+                if len(known) > TEMPLATES:
+                    del known[0]
+            template = known[-1] if made else earlier.pop(0)
             fits = template.matches(read, instances)
             if not fits.any():
                 continue
             instances = instances.select(fits.nonzero().squeeze(1))
-            if not template.covers(read, instances):
+            if not made and not template.covers(read, instances):
                 known.remove(template)
                 continue
             found.append((instances, template, left[fits]))
             left = left[~fits]
-        while len(left):
-            instances = asked.instances.select(left)
-            first = instances.select(torch.zeros(1, dtype=torch.int64))
-            values = InstanceValues(read, first, everyone, asked.rows_of, self._seen, self.limit)
-            template = values.unfold(asked.formula, asked.scope)
-            known.append(template)
-            if len(known) > TEMPLATES:
-                del known[0]
-            fits = template.matches(read, instances)
-            found.append((instances.select(fits.nonzero().squeeze(1)), template, left[fits]))
-            left = left[~fits]
-        return sorted(found, key=lambda part: int(part[2][0]))  # whatever earlier calls have met
+        return sorted(found, key=lambda alike: int(alike[2][0]))  # whatever earlier calls have met
 
     # -- everything together ----------------------------------------------------------------------------------------
 
-    def _as_whole(self, read: CallData) -> Asked:
+    def _as_whole(self, read: CallData) -> AxiomInstances:
         """The parts of an axiom that share no variable, so that their probabilities may be multiplied.
 
         Where the axiom does not go row by row, or object by object of an open sort, the only part is everything.
         """
         over = _row_by_row(self.formula)
-        questions = [_Question(Instances(1, {}, {}), {}, {}, self.formula)]
+        parts: list[tuple[Instances, dict[str, int]]] = [(Instances(1, {}, {}), {})]
         if over is not None and (over.sort is None or read.batch.signature.sorts[over.sort].values is None):
-            questions = self._components(read, over)
-        parts, count = [], 0
-        for asked in questions:
-            everyone = torch.ones(asked.instances.count, dtype=torch.bool)
-            parts += [(of, template, at + count) for of, template, at in self._by_template(read, asked, everyone)]
-            count += asked.instances.count
-        return Asked((), torch.ones(count, dtype=torch.bool), (), True, parts)
+            parts = self._components(read, over)
+        alike, count = [], 0
+        for instances, rows_of in parts:
+            own = self._by_template(read, self.formula, instances, {}, rows_of)
+            alike += [(some, template, at + count) for some, template, at in own]
+            count += instances.count
+        return AxiomInstances((), torch.ones(count, dtype=torch.bool), (), True, alike)
 
-    def _components(self, read: CallData, over: Group) -> list[_Question]:
-        """As few rows in each part as can be."""
-        count = (
-            read.batch.row_set(over.domain.name).size
-            if isinstance(over.domain, Name)
-            else read.object_count(str(over.sort))
-        )
-        alone = self._of_rows(over, torch.arange(count).unsqueeze(1))
-        instance, variable = self._occurrences(
-            read, self._by_template(read, alone, torch.ones(count, dtype=torch.bool))
-        )
-        shared = _repeated(variable)
-        if not len(shared):
+    def _components(self, read: CallData, over: Group) -> list[tuple[Instances, dict[str, int]]]:
+        """As few rows in each part as can be: those that share a variable, directly or through others."""
+        name = _rows_of(over)
+        count = read.object_count(str(over.sort)) if name is None else read.batch.row_set(name).size
+        alone = _of_rows(over, torch.arange(count).unsqueeze(1))
+        instance, variable = _occurrences(read, self._by_template(read, self.formula, alone[0], {}, alone[1]))
+        shared = variable.bincount()[variable] > 1
+        if not shared.any():
             return [alone]
         sizes: dict[int, list[list[int]]] = {}
         for rows in _joined(count, instance[shared].tolist(), variable[shared].tolist()):
             sizes.setdefault(len(rows), []).append(rows)
-        return [self._of_rows(over, torch.tensor(rows)) for rows in sizes.values()]
-
-    def _of_rows(self, over: Group, rows: Tensor) -> _Question:
-        """Parts of some rows each, ``(parts, rows)``, or of some objects each."""
-        if (name := _rows_of(over)) is not None:
-            return _Question(Instances(len(rows), {name: rows}, {}), {}, {name: rows.shape[1]}, self.formula)
-        sort = str(over.sort)
-        own = {f"{sort}{i}": column for i, column in enumerate(rows.unbind(1))}
-        return _Question(Instances(len(rows), {}, own), {}, {sort: rows.shape[1]}, self.formula)
-
-    def _occurrences(
-        self, read: CallData, parts: Sequence[tuple[Instances, Template, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
-        """Which world variables occur in which instances: pairs of an instance and a number of a variable."""
-        atoms: dict[Any, list[tuple[Question, Tensor]]] = {}
-        for instances, template, at in parts:
-            for variable in template.posed.world:
-                symbol, args, fresh = variable.key
-                if fresh is None:
-                    atoms.setdefault(symbol, []).append(((args, instances, template.references), at))
-        pairs: list[tuple[Tensor, Tensor]] = []
-        first = 0
-        for symbol, found in atoms.items():
-            numbers = read.number_of(symbol, [question for question, _ in found])
-            pairs += [(at, first + number) for (_, at), number in zip(found, numbers, strict=True)]
-            first += max([int(n.max()) + 1 for n in numbers if len(n)], default=0)
-        if not pairs:
-            return torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
-        together = torch.unique(torch.stack([torch.cat(column) for column in zip(*pairs, strict=True)]), dim=1)
-        return together[0], together[1]
+        return [_of_rows(over, torch.tensor(rows)) for rows in sizes.values()]
 
 
-def decide(axiom: Axiom, read: CallData, asked: Asked) -> Decided:
-    """Which instances certainly hold, the values of fields, and the instances that networks decide."""
-    holds = torch.ones(len(asked.passes), dtype=torch.bool)
-    uncertain = []
-    field_values: dict[tuple[str, str], set[Any]] = {}
-    for instances, template, at in asked.parts:
+def _sequence(domain: Expr | None, scope: Mapping[str, Any]) -> Cell | None:
+    """The field of a row that variables range over, as in ``x in s.objects``."""
+    if isinstance(domain, Field) and isinstance(domain.children[0], Name):
+        row = scope.get(domain.children[0].name)
+        return Cell(row, domain.name) if isinstance(row, Row) else None
+    return None
+
+
+def _members(read: CallData, group: Group, generator: torch.Generator | None) -> Tensor | None:
+    """The indices of what a group ranges over; None if that depends on other variables."""
+    if group.sort is not None:
+        sort = read.batch.signature.sorts[group.sort]
+        size = read.batch.objects(group.sort).size if sort.values is None else len(sort.values)
+    elif (over := _rows_of(group)) is not None:
+        size = read.batch.row_set(over).size
+    else:
+        return None
+    if group.sample is not None and group.sample < size:
+        device = generator.device if generator is not None else None
+        read.looked = True
+        return torch.randperm(size, generator=generator, device=device)[: group.sample].cpu()
+    return torch.arange(size)
+
+
+def _of_rows(over: Group, rows: Tensor) -> tuple[Instances, dict[str, int]]:
+    """Instances of some rows each, ``(instances, rows)``, or of some objects each; and how many that are."""
+    if (name := _rows_of(over)) is not None:
+        return Instances(len(rows), {name: rows}, {}), {name: rows.shape[1]}
+    sort = str(over.sort)
+    own = {f"{sort}{i}": column for i, column in enumerate(rows.unbind(1))}
+    return Instances(len(rows), {}, own), {sort: rows.shape[1]}
+
+
+def _occurrences(read: CallData, alike: Sequence[AlikeInstances]) -> tuple[Tensor, Tensor]:
+    """Which world variables occur in which instances: pairs of an instance and a number of a variable."""
+    asked: dict[Symbol, list[Question]] = {}
+    instances: dict[Symbol, list[Tensor]] = {}
+    for some, template, at in alike:
+        for variable in template.posed.world:
+            symbol, args, fresh = variable.key
+            if fresh is None:
+                asked.setdefault(symbol, []).append((args, some, template.references))
+                instances.setdefault(symbol, []).append(at)
+    if not asked:
+        return torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    places = read.locate(asked).places
+    pairs = [torch.stack([torch.cat(instances[symbol]), torch.cat(places[symbol])]) for symbol in asked]
+    instance, variable = torch.unique(torch.cat(pairs, 1), dim=1)
+    return instance, variable
+
+
+def decide(axiom: Axiom, read: CallData, asked: AxiomInstances) -> Decided:
+    """What is certain of the instances of an axiom, and what networks decide."""
+    found = Decided(torch.ones(len(asked.passes), dtype=torch.bool), {}, [])
+    for instances, template, at in asked.alike:
         posed = template.posed
         for place, output in zip(posed.described[2], posed.outputs, strict=True):
             if place is not None:
-                field_values.setdefault(place, set()).update(output.values)
+                found.field_values.setdefault(place, set()).update(output.values)
         if posed.problem is None:
             if posed.certain is UNDEFINED:
                 raise undefined(axiom)
-            holds[at] = bool(posed.certain)
+            found.holds[at] = bool(posed.certain)
             continue
         given = given_values(read, posed.given, instances, template.references)
         observed = torch.ones(instances.count, len(posed.outputs), dtype=torch.int64)
         possible = torch.ones(instances.count, dtype=torch.bool)
         for i, output in enumerate(posed.outputs):
             if output.given is not None:
-                (found,) = given_values(read, [output.given], instances, template.references).unbind(1)
-                possible &= found < len(output.values)
-                observed[:, i] = found.clamp(max=len(output.values) - 1)
+                (value,) = given_values(read, [output.given], instances, template.references).unbind(1)
+                possible &= value < len(output.values)
+                observed[:, i] = value.clamp(max=len(output.values) - 1)
         if not posed.world:  # what is given decides
             outputs = posed.problem(torch.zeros(instances.count, 1, dtype=torch.int64), given)
             for i, output in enumerate(posed.outputs):
                 if output.values[-1] is UNDEFINED and bool((outputs[:, i] == len(output.values) - 1).any()):
                     raise undefined(axiom)
-            holds[at] = possible & (outputs == observed).all(-1)
+            found.holds[at] = possible & (outputs == observed).all(-1)
             continue
-        holds[at] = False
+        found.holds[at] = False
         if not bool(possible.all()):
             where = possible.nonzero().squeeze(1)
             instances, given, observed, at = instances.select(where), given[where], observed[where], at[where]
         if len(at):
-            uncertain.append(Open(instances, template, at, given, observed))
-    return holds, field_values, uncertain
+            found.open.append(((instances, template, at), given, observed))
+    return found
 
 
 def undefined(axiom: Axiom) -> KnowledgeError:
@@ -324,14 +291,8 @@ def _row_by_row(formula: Expr) -> Group | None:
     group = outermost.groups[0]
     if len(group.names) > 1 or group.sample is not None or not isinstance(group.domain, Name | None):
         return None
-    over = (group.sort, group.domain)
-    every = [g for node in postorder(formula) if isinstance(node, Quantifier) for g in node.groups]
-    return group if [(g.sort, g.domain) for g in every].count(over) == 1 else None
-
-
-def _repeated(variable: Tensor) -> Tensor:
-    """The places of the variables that are in more than one instance."""
-    return (variable.bincount()[variable] > 1).nonzero().squeeze(1) if len(variable) else variable
+    every = [(g.sort, g.domain) for node in postorder(formula) if isinstance(node, Quantifier) for g in node.groups]
+    return group if every.count((group.sort, group.domain)) == 1 else None
 
 
 def _joined(count: int, instances: Sequence[int], variables: Sequence[int]) -> list[list[int]]:

@@ -1,15 +1,14 @@
-"""From a formula over tests of variables to a problem.
+"""From a formula over tests of variables to a problem, which instances that look alike share.
 
-Conjuncts that say that a term equals what is given become outputs of their own: the problem computes the term, and what
-is given is observed. All the rest is one more output, whether it holds. Where all variables are Boolean, the problem is
-the formula itself, which circuits are compiled from; elsewhere it is factors.
+A conjunct that says that a term equals what is given becomes an output of its own, which is observed. All the rest is
+one more output, whether it holds. Where all variables are Boolean, the problem is the formula itself; else factors.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,21 +18,11 @@ from torch import Tensor
 from doxa.logic import And, Call, Count, Expr, Iff, Implies, Not, Or, Truth, Xor
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.syntax._simplify import formulas
-from doxa.pose._variables import (
-    NUMBERS,
-    UNDEFINED,
-    Auxiliary,
-    Computed,
-    GivenNumber,
-    Term,
-    Variable,
-    Variables,
-    strict,
-)
+from doxa.pose._data import CallData
+from doxa.pose._references import Cell, Indexed, Instances, Known, Reference
+from doxa.pose._variables import NUMBERS, UNDEFINED, Auxiliary, Computed, GivenNumber, Term, Variable, Variables, strict
 from doxa.problem import Factor, Problem
 from doxa.problem import Variable as ProblemVariable
-
-__all__ = ["Output", "PosedProblem", "build"]
 
 
 @dataclass(frozen=True)
@@ -60,39 +49,107 @@ class PosedProblem:
     @cached_property
     def described(self) -> tuple[Any, Any, tuple[tuple[str, str] | None, ...]]:
         """The values of each world variable, those of each output, and the field that each output is observed from."""
+        fields: list[tuple[str, str] | None] = []
+        for output in self.outputs:
+            known = None if output.given is None else output.given.key[1]
+            cell = known.args[0] if known is not None and known.op == "cell" else None
+            fields.append(None if cell is None or cell.path else (cell.row.rows, cell.field))
         world, outputs = [tuple(v.values) for v in self.world], [output.values for output in self.outputs]
-        return tuple(world), tuple(outputs), tuple([_field(output.given) for output in self.outputs])
+        return tuple(world), tuple(outputs), tuple(fields)
 
 
-def _field(given: Variable | None) -> tuple[str, str] | None:
-    """The field that a given variable holds, if it is just that."""
-    known = None if given is None else given.key[1]
-    if known is None or known.op != "cell" or known.args[0].path:
-        return None
-    return known.args[0].row.rows, known.args[0].field
+@dataclass(eq=False)
+class Template:
+    """What instances that look alike share, noted while the first of them was unfolded.
+
+    They have as many rows, sequences as long, and objects that are equal to each other in the same places.
+    """
+
+    references: list[Reference] = field(default_factory=list)
+    """What the labels of objects refer to."""
+    labels: list[int] = field(default_factory=list)
+    """For each reference, the first one that is the same object."""
+    lengths: dict[Cell, int] = field(default_factory=dict)
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Of rows or objects, where all of them are ranged over."""
+    tables: list[list[Any]] = field(default_factory=list)
+    """What crisp symbols said of values and numbers: the symbol, arguments, answers, and its state then."""
+    constants: dict[str, Any] = field(default_factory=dict)
+    assumed: dict[Known, tuple[Any, ...]] = field(default_factory=dict)
+    """The values that known numbers were taken to have."""
+    posed: PosedProblem = field(init=False)
+
+    def covers(self, data: CallData, instances: Instances) -> bool:
+        """Are the known numbers of these instances, constants and tables those that the problem was made for?"""
+        if any(data.constant(name) != value for name, value in self.constants.items()):
+            return False
+        for known, assumed in self.assumed.items():
+            values, fine = data.known(known, instances, self.references)
+            values = values.long() if values.dtype == torch.bool else values
+            listed = torch.tensor([v for v in assumed if v is not UNDEFINED], dtype=values.dtype)
+            if not (torch.isin(values, listed) | ~fine).all() or (not fine.all() and UNDEFINED not in assumed):
+                return False
+        for table in self.tables:
+            symbol, tuples, answers, state = table
+            now = data.state(symbol.name)
+            if now is None or now != state:
+                if data.tabulated(symbol, tuples) != answers:
+                    return False
+                table[3] = now
+        return True
+
+    def matches(self, data: CallData, instances: Instances) -> Tensor:
+        """Which instances look like this: bool ``(instances,)``."""
+        fits = torch.ones(instances.count, dtype=torch.bool)
+        for (kind, name), count in self.counts.items():
+            if count != (data.batch.row_set(name).size if kind == "rows" else data.batch.objects(name).size):
+                return ~fits
+        for cell, length in self.lengths.items():
+            found = data.length(cell, instances)
+            fits &= False if found is None else found == length
+        if not fits.all():  # a reference may lead nowhere in instances of another shape
+            where = fits.nonzero().squeeze(1)
+            return fits.index_put((where,), self.matches(data, instances.select(where))) if len(where) else fits
+        here: dict[int, Tensor | int] = {}
+        for i, j, same in self._comparisons:
+            for k in (j, i):  # in the order in which they were first met, which numbers objects alike in all calls
+                if k not in here:
+                    here[k] = data.identity(self.references[k], instances)
+            fits &= (here[i] == here[j]) == same
+        return fits
+
+    @cached_property
+    def _comparisons(self) -> list[tuple[int, int, bool]]:
+        """Pairs of references that may mean other objects in other instances, and whether they are the same here."""
+        found = []
+        firsts: dict[str, list[int]] = {}  # the different objects so far, by sort
+        fixed = [isinstance(at, Indexed) and not at.name for _, at in self.references]  # the same in every instance
+        for i, (sort, _) in enumerate(self.references):
+            others = firsts.setdefault(sort, [])
+            found += [(i, j, self.labels[i] == j) for j in others if not (fixed[i] and fixed[j])]
+            if self.labels[i] == i:
+                others.append(i)
+        return found
 
 
 def build(formula: Expr, variables: Variables) -> PosedProblem:
     """The problem of a formula, whose atoms are tests of the variables."""
     if isinstance(formula, Truth):
         return PosedProblem(None, formula.value)
-    equations: list[tuple[Term, int]] = []
+    targets: list[tuple[Term, Output]] = []
     rest: list[Expr] = []
     for part in formula.children if type(formula) is And else (formula,):
         test = variables.tests.get(part)
         equation = None if test is None else variables.equations.get(test.variable)
         if equation is None:
             rest.append(part)
-        else:
-            equations.append(equation)
-    whole = rest[0] if len(rest) == 1 else And(*rest) if rest else None
-    if not equations and whole is not None and (found := _boolean(whole, variables)) is not None:
-        return found
-    targets: list[tuple[Term, Output]] = []
-    for term, given in equations:
-        known = variables.all[given]
+            continue
+        known = variables.all[equation[1]]
         assert isinstance(known, Variable)
-        targets.append((term, Output(tuple(known.values[:-1]), known)))
+        targets.append((equation[0], Output(tuple(known.values[:-1]), known)))
+    whole = rest[0] if len(rest) == 1 else And(*rest) if rest else None
+    if not targets and whole is not None and (found := _boolean(whole, variables)) is not None:
+        return found
     if whole is not None:
         holds = _lowered(whole, variables)
         if not isinstance(holds, Term):
@@ -232,36 +289,34 @@ def _distinct(names: Sequence[str]) -> list[str]:
 def _lowered(formula: Expr, variables: Variables) -> Any:
     """The formula as a term; an undefined part matters only where the other parts do not decide."""
     value: dict[int, Any] = {}
+    found: Any = None
     for node in formulas(formula):
-        value[id(node)] = _node(node, [value[id(c)] for c in node.children], variables)
-    return value[id(formula)]
-
-
-def _node(node: Expr, args: list[Any], variables: Variables) -> Any:
-    match node:
-        case Call():
-            term = variables.tests[node]
-            return UNDEFINED if term.variable < 0 else term
-        case Truth():
-            return node.value
-        case Not():
-            return _not(args[0], variables)
-        case And():
-            return _and(args, variables)
-        case Or():
-            return _or(args, variables)
-        case Implies():
-            return _or([_not(args[0], variables), args[1]], variables)
-        case Iff():
-            return variables.apply("iff", strict(operator.eq), args)
-        case Xor():
-            return variables.apply("xor", strict(operator.ne), args)
-    assert isinstance(node, Count)
-    return _count(node.kind, node.count, args, variables)
+        args = [value[id(c)] for c in node.children]
+        match node:
+            case Call():
+                term = variables.tests[node]
+                found = UNDEFINED if term.variable < 0 else term
+            case Truth():
+                found = node.value
+            case Not():
+                found = _not(args[0], variables)
+            case And():
+                found = _and(args, variables)
+            case Or():
+                found = _or(args, variables)
+            case Implies():
+                found = _or([_not(args[0], variables), args[1]], variables)
+            case Iff() | Xor():
+                test = operator.eq if isinstance(node, Iff) else operator.ne
+                found = variables.apply(test, strict(test), args)
+            case Count():
+                found = _count(node.kind, node.count, args, variables)
+        value[id(node)] = found
+    return found
 
 
 def _not(value: Any, variables: Variables) -> Any:
-    return variables.apply("not", _negation, [value])
+    return variables.apply("not", strict(operator.not_), [value])
 
 
 def _and(values: Sequence[Any], variables: Variables) -> Any:
@@ -283,11 +338,7 @@ def _or(values: Sequence[Any], variables: Variables) -> Any:
     return _not(_and([_not(v, variables) for v in values], variables), variables)
 
 
-_TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "exactly": operator.eq,
-    "at most": operator.le,
-    "at least": operator.ge,
-}
+_TESTS = {"exactly": operator.eq, "at most": operator.le, "at least": operator.ge}
 
 
 def _count(kind: str, number: int, values: Sequence[Any], variables: Variables) -> Any:
@@ -303,7 +354,3 @@ def _conjunction(*values: Any) -> Any:
     if any(v is False for v in values):
         return False
     return UNDEFINED if any(v is UNDEFINED for v in values) else True
-
-
-def _negation(value: Any) -> Any:
-    return value if value is UNDEFINED else not value

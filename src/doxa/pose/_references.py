@@ -10,8 +10,6 @@ from torch import Tensor
 
 from doxa.logic import Function, Predicate, Sort
 
-__all__ = ["Block", "Cell", "Indexed", "Instances", "Known", "Object", "Own", "Question", "Reference", "Row", "Symbol"]
-
 
 @dataclass(frozen=True)
 class Row:

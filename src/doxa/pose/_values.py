@@ -1,15 +1,14 @@
 """What terms and formulas become for one instance of the data: formulas over tests of variables.
 
-An instance is a choice of rows, objects and values for the variables of an axiom. What the data decide about it is
-*known*: it is computed for all instances at once (`doxa.pose._data`) and given to the problem. What networks say is a
-world variable.
+What the data decide is *known*: it is computed for all instances at once (`doxa.pose._data`) and given to the problem.
+What networks say is a world variable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 import torch
@@ -19,13 +18,10 @@ from doxa.logic import INT, REAL, And, Arith, Call, Compare, Expr, Field, Functi
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.unfold._unfolder import Formulas, Scope, Unfolder
-from doxa.pose._data import CallData, position
-from doxa.pose._problem import build
+from doxa.pose._data import CallData
+from doxa.pose._problem import Template, build
 from doxa.pose._references import Cell, Indexed, Instances, Known, Object, Own, Reference, Row, Symbol
-from doxa.pose._template import Template
 from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Variables, strict
-
-__all__ = ["InstanceValues"]
 
 
 class InstanceValues(Formulas):
@@ -47,7 +43,7 @@ class InstanceValues(Formulas):
         self._values_seen = seen
         self._place: dict[Reference, int] = {}
         self._label: dict[tuple[str, int], int] = {}
-        self._fresh = 0
+        self._fresh = count()
         self._undefined = self._build.share(Call("undefined", ()))
         self.variables.tests[self._undefined] = Term(-1, (UNDEFINED,))
 
@@ -88,16 +84,17 @@ class InstanceValues(Formulas):
             return value
         if isinstance(value, Own):
             return self._refer((sort.name, Indexed(0, value.name)))
-        return self._refer((sort.name, value if isinstance(value, Cell) else Indexed(position(sort, value))))
+        at = value if isinstance(value, Cell) else Indexed((sort.values or ()).index(value))
+        return self._refer((sort.name, at))
 
     def _length(self, cell: Any) -> int | None:
         """How long the sequence in a field is; None if there is none."""
+        if not isinstance(cell, Cell):
+            return None
         lengths = self.template.lengths
-        if isinstance(cell, Cell) and cell not in lengths:
-            found = self.data.length(cell, self.first)
-            if found is not None:
-                lengths[cell] = int(found)
-        return lengths.get(cell) if isinstance(cell, Cell) else None
+        if cell not in lengths and (found := self.data.length(cell, self.first)) is not None:
+            lengths[cell] = int(found)
+        return lengths.get(cell)
 
     def _sort_of(self, cell: Cell) -> Sort | None:
         return self.data.batch.column(cell.row.rows, cell.field).sort
@@ -113,7 +110,7 @@ class InstanceValues(Formulas):
         alike = torch.ones(self.everyone.count, dtype=torch.bool)
         for cell, length in self.template.lengths.items():  # elsewhere the sequence may be shorter
             lengths = self.data.length(cell, self.everyone)
-            alike &= False if lengths is None else lengths.cpu() == length
+            alike &= False if lengths is None else lengths == length
         some = self.everyone.select(alike.nonzero().squeeze(1))
         values, fine = self.data.known(known, some, self.template.references)
         earlier = self._values_seen.get(known, ())
@@ -139,13 +136,10 @@ class InstanceValues(Formulas):
         return [Cell(value.row, value.field, (*value.path, i)) for i in range(length)]
 
     def name(self, name: str) -> Any:
-        if name in self.signature.constants:
-            return self._constant(name)
         if name in self.signature.value_sorts:
             return name
-        raise KnowledgeError(f"unknown name {name!r}: it is neither bound nor declared")
-
-    def _constant(self, name: str) -> Any:
+        if name not in self.signature.constants:
+            raise KnowledgeError(f"unknown name {name!r}: it is neither bound nor declared")
         sort = self.signature.constants[name].sort
         if sort.is_open and sort not in (INT, REAL):
             return self._refer(self.data.own_constant(name))
@@ -173,10 +167,8 @@ class InstanceValues(Formulas):
     def truth(self, node: Expr, value: Any) -> Expr:
         if isinstance(value, Expr):
             return value
-        if isinstance(value, Cell):
-            value = self._known(value)
-        if isinstance(value, Known):
-            value = self._given(value, (False, True))
+        if isinstance(value, Cell | Known):
+            value = self._given(self._known(value), (False, True))
         if isinstance(value, bool):
             return self._build.truth(value)
         if value is UNDEFINED:
@@ -199,13 +191,13 @@ class InstanceValues(Formulas):
 
     def _named_values(self, known: Known) -> tuple[str, ...] | None:
         """The names that a known value goes by, if it is one of an enumeration."""
-        sort = None
-        if known.op == "cell":
-            sort = self._sort_of(known.args[0])
-        elif known.op == "own":
-            sort = known.args[0].sort
-        elif known.op == "call" and isinstance(known.args[0], Function):
-            sort = known.args[0].result
+        what = known.args[0]
+        if isinstance(what, Cell):
+            sort = self._sort_of(what)
+        elif isinstance(what, Own):
+            sort = what.sort
+        else:
+            sort = what.result if isinstance(what, Function) else None
         return sort.values if sort is not None and isinstance(sort.values, tuple) else None
 
     def _known(self, value: Any) -> Any:
@@ -224,11 +216,9 @@ class InstanceValues(Formulas):
         value = self._known(value)
         if not isinstance(value, Known):
             return value
-        named = self._named_values(value)
-        if named is not None:
+        if (named := self._named_values(value)) is not None:
             return self._given(value, named)
-        listed = self._seen(value)
-        return self.variables.own("given", ("seen", value), listed, str(value))
+        return self.variables.own("given", ("seen", value), self._seen(value), str(value))
 
     def _number(self, node: Expr, value: Any) -> Any:
         value = self._known(value)
@@ -253,9 +243,7 @@ class InstanceValues(Formulas):
             return Computed.of(node.op, [self._raw(n, SMALL) for n in numbers])
         if any(isinstance(n, Known) for n in numbers) and not any(isinstance(n, Term) for n in numbers):
             return UNDEFINED if any(n is UNDEFINED for n in numbers) else Known(node.op, tuple(numbers))
-        operate = ARITHMETIC[node.op]
-        if node.op in ("//", "mod"):
-            operate = partial(_divided, operate)
+        operate = partial(_divided, ARITHMETIC[node.op]) if node.op in ("//", "mod") else ARITHMETIC[node.op]
         return self.variables.apply(node.op, strict(operate), [self._term(n) for n in numbers])
 
     def compare(self, node: Compare, args: list[Any]) -> Any:
@@ -279,15 +267,14 @@ class InstanceValues(Formulas):
             if found is not None:
                 return found
         if known and not any(isinstance(v, Term) for v in values):
-            return Known(node.op, tuple([self._coded(v, values) for v in values]))
+            return Known(node.op, tuple([self._coded(v) for v in values]))
         return self.variables.apply(node.op, strict(COMPARISON[node.op]), [self._term(v) for v in values])
 
-    def _coded(self, value: Any, values: Sequence[Any]) -> Any:
+    def _coded(self, value: Any) -> Any:
         """A name of an enumeration beside what is known: the data hold its position."""
         if not isinstance(value, str):
             return value
-        names = self.signature.value_sorts[value].values
-        assert isinstance(names, tuple)
+        names: Any = self.signature.value_sorts[value].values
         return names.index(value)
 
     def _against(self, op: str, term: Term, known: Known, *, swapped: bool) -> Any:
@@ -323,32 +310,38 @@ class InstanceValues(Formulas):
             raise KnowledgeError(f"{node}: {node.name!r} is neither a predicate nor a function of the knowledge base")
         if len(args) != len(symbol.sorts):
             raise KnowledgeError(f"{node}: {symbol.name} takes {len(symbol.sorts)} arguments, got {len(args)}")
-        fresh = None
-        if node.fresh:
-            fresh, self._fresh = self._fresh, self._fresh + 1
+        fresh = next(self._fresh) if node.fresh else None
         fitted = [self._argument(node, a, s) for a, s in zip(args, symbol.sorts, strict=True)]
         uncertain = [i for i, a in enumerate(fitted) if isinstance(a, Term)]
         if not uncertain:
             return self._apply(symbol, tuple(fitted), fresh)
         # What it says of each value that the uncertain arguments can have; then the one that they do have.
         chosen = [fitted[i] for i in uncertain]
-        tuples = []
         combinations = list(product(*[dict.fromkeys(term.values) for term in chosen]))
+        tuples = []
         for combination in combinations:
-            filled = list(fitted)
-            for i, label in zip(uncertain, combination, strict=True):
-                filled[i] = self._argument(node, label, symbol.sorts[i])
-            tuples.append(tuple(filled))
+            filled = dict(zip(uncertain, combination, strict=True))
+            tuples.append(
+                tuple(
+                    [
+                        self._argument(node, filled[i], sort) if i in filled else fitted[i]
+                        for i, sort in enumerate(symbol.sorts)
+                    ]
+                )
+            )
         if self.data.is_crisp(symbol.name) and all(_plain(a) for t in tuples for a in t):
             answers = self._tabulated(symbol, tuples)
         else:
             answers = [self._apply(symbol, t, fresh) for t in tuples]
         options = dict(zip(combinations, answers, strict=True))
         if isinstance(symbol, Predicate) and any(isinstance(o, Expr | Term | Known) for o in answers):
-            cases = [
-                self._build.join(And, [*self._values_are(chosen, combination), self.truth(node, option)])
-                for combination, option in options.items()
-            ]
+            cases = []
+            for combination, option in options.items():
+                tests = [
+                    self._literal(Term(term.variable, [v == value and type(v) is type(value) for v in term.values]))
+                    for term, value in zip(chosen, combination, strict=True)
+                ]
+                cases.append(self._build.join(And, [*tests, self.truth(node, option)]))
             return self._build.join(Or, cases)
         options = {c: self._term(o) for c, o in options.items()}
         if not any(isinstance(o, Term) for o in options.values()):
@@ -356,40 +349,34 @@ class InstanceValues(Formulas):
             return self.variables.apply(name, lambda *labels: options[labels], chosen)
         result: Any = UNDEFINED
         for combination, option in options.items():
-            select = partial(_select, combination)
+
+            def select(option: Any, other: Any, *labels: Any, wanted: Any = combination) -> Any:
+                return option if labels == wanted else other
+
             result = self.variables.apply(("either", combination), select, [option, result, *chosen])
         return result
-
-    def _values_are(self, terms: Sequence[Term], values: Sequence[Any]) -> list[Expr]:
-        return [
-            self._literal(Term(term.variable, [v == value and type(v) is type(value) for v in term.values]))
-            for term, value in zip(terms, values, strict=True)
-        ]
 
     def _apply(self, symbol: Symbol, args: tuple[Any, ...], fresh: int | None) -> Any:
         """What a symbol says of objects, values and numbers."""
         if any(a is UNDEFINED for a in args):
             return UNDEFINED
-        result = symbol.result if isinstance(symbol, Function) else None
-        if self.data.is_crisp(symbol.name):
-            if all(_plain(a) for a in args):
-                return self._tabulated(symbol, [args])[0]
-            known = Known("call", (symbol, self._references(symbol, args)))
-            if result is not None and result in (INT, REAL):
-                return known
-            if result is None:
-                return self._given(known, (False, True))
-            self._require_finite(symbol, result)
-            return known if isinstance(result.values, range) else self._given(known, result.values or ())
-        if result is not None:
-            self._require_finite(symbol, result)
-        referred = self._references(symbol, args)
+        crisp, result = self.data.is_crisp(symbol.name), symbol.result if isinstance(symbol, Function) else None
+        if crisp and all(_plain(a) for a in args):
+            return self._tabulated(symbol, [args])[0]
+        numbers = crisp and result in (INT, REAL)
+        values = (False, True) if result is None else result.values
+        if result is not None and values is None and not numbers:
+            raise KnowledgeError(
+                f"{symbol.name} yields objects of the open sort {result.name}; probabilities need functions into "
+                "finite sorts or numbers"
+            )
+        pairs = zip(args, symbol.sorts, strict=True)
+        referred = tuple([a if sort in (INT, REAL) else self._object(a, sort) for a, sort in pairs])
+        if crisp:
+            known = Known("call", (symbol, referred))
+            return known if numbers or isinstance(values, range) else self._given(known, values or ())
         shown = [self._named(a) for a in referred]
-        name = f"{symbol.name}({', '.join(shown)})" if args else symbol.name
-        if result is not None:
-            assert result.values is not None
-            return self.variables.own("world", (symbol, referred, fresh), tuple(result.values), name)
-        if self.data.is_exclusive(symbol.name):
+        if result is None and self.data.is_exclusive(symbol.name):
             last = symbol.sorts[-1]
             if last.values is None:
                 raise KnowledgeError(f"{symbol.name}: its last argument must be of a finite sort to be exclusive")
@@ -398,19 +385,8 @@ class InstanceValues(Formulas):
             if isinstance(args[-1], Cell | Own):
                 return self.compare(Compare("=", Call("which", ()), Call("value", ())), [which, args[-1]])
             return Term(which.variable, [v == args[-1] for v in which.values])
-        return self.variables.own("world", (symbol, referred, fresh), (False, True), name)
-
-    def _require_finite(self, symbol: Symbol, result: Sort) -> None:
-        if result.values is None:
-            raise KnowledgeError(
-                f"{symbol.name} yields objects of the open sort {result.name}; probabilities need functions into "
-                "finite sorts or numbers"
-            )
-
-    def _references(self, symbol: Symbol, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Arguments by which a symbol is looked up in every instance."""
-        pairs = zip(args, symbol.sorts, strict=True)
-        return tuple([a if sort in (INT, REAL) else self._object(a, sort) for a, sort in pairs])
+        name = f"{symbol.name}({', '.join(shown)})" if args else symbol.name
+        return self.variables.own("world", (symbol, referred, fresh), values or (), name)
 
     def _argument(self, node: Call, value: Any, sort: Sort) -> Any:
         """An argument as a value of its sort: undefined if it is none."""
@@ -443,7 +419,3 @@ def _partial(known: Known) -> bool:
 
 def _divided(operate: Any, a: Any, b: Any) -> Any:
     return UNDEFINED if b == 0 else operate(a, b)
-
-
-def _select(combination: tuple[Any, ...], option: Any, other: Any, *labels: Any) -> Any:
-    return option if labels == combination else other

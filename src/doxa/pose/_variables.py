@@ -1,13 +1,7 @@
 """The variables of a problem while knowledge is posed, and the factors between them.
 
-The value of a term depends on variables: on *world* variables, which networks believe something about, and on *given*
-ones, which the data decide. If it depends on one variable, it is a `Term`: a value for each value of that variable, and
-nothing new is needed. If it depends on several, it becomes an *auxiliary* variable of its own, and a factor says which
-value it has:
-
-    t = d + e    becomes    f(d, e, t) = [t = d + e]
-
-A variable that occurs many times is one variable, so nothing is counted twice.
+Networks believe something about *world* variables, and the data decide *given* ones. What depends on one variable is a
+`Term`; what depends on several becomes an *auxiliary* variable with a factor: t = d + e is f(d, e, t) = [t = d + e].
 """
 
 from __future__ import annotations
@@ -25,8 +19,6 @@ from torch import Tensor
 from doxa.errors import BudgetError
 from doxa.logic import Call, Expr
 from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
-
-__all__ = ["NUMBERS", "UNDEFINED", "Auxiliary", "Computed", "GivenNumber", "Term", "Variable", "Variables", "strict"]
 
 
 class Undefined:
@@ -136,6 +128,7 @@ class Variables:
         self.limit = limit
         self.all: list[Variable | Auxiliary] = []
         self._made: dict[Hashable, Any] = {}
+        self._terms: dict[Hashable, Term] = {}
         self.tests: dict[Expr, Term] = {}
         """What the atoms of formulas stand for."""
         self.equations: dict[int, tuple[Term, int]] = {}
@@ -143,18 +136,15 @@ class Variables:
 
     def own(self, kind: Literal["world", "given"], key: tuple[Any, ...], values: Sequence[Any], name: str) -> Term:
         """The world or given variable of a key."""
-        if key not in self._made:
-            self._made[key] = Term(len(self.all), values)
-            self.all.append(Variable(kind, key, tuple(values), name))
-        found: Term = self._made[key]
-        return found
+        if key not in self._terms:
+            self._terms[key] = Term(self._add(Variable(kind, key, tuple(values), name)), values)
+        return self._terms[key]
 
     def given_number(self, known: Any, limit: int) -> GivenNumber:
         """The given variable of a whole number, whatever it is below a limit."""
         key = ("number", known, limit)
         if key not in self._made:
-            self._made[key] = GivenNumber(len(self.all))
-            self.all.append(Variable("given", key, NUMBERS, str(known)))
+            self._made[key] = GivenNumber(self._add(Variable("given", key, NUMBERS, str(known))))
         found: GivenNumber = self._made[key]
         return found
 
@@ -172,17 +162,16 @@ class Variables:
     def compare(self, op: Literal["=", "<"], term: Term, given: int, values: Sequence[Any]) -> Term:
         """Whether the place of a term among ``values`` is the given one; or, where they are sorted, below it."""
         key = (op, term, given)
-        if key not in self._made:
+        if key not in self._terms:
             table: Tensor | Literal["=", "<"] = op
             if term.values != tuple(values):
                 place = {value: i for i, value in enumerate(values)}
                 here, there = torch.tensor([[place[v]] for v in term.values]), torch.arange(self.size(given))
                 table = (here == there if op == "=" else here < there).long()
-            self._made[key] = Term(self._add((term.variable, given), 2, table), (False, True))
+            found = self._terms[key] = Term(self._add(Auxiliary((term.variable, given), 2, table)), (False, True))
             if op == "=":
-                self.equations[self._made[key].variable] = (term, given)
-        found: Term = self._made[key]
-        return found
+                self.equations[found.variable] = (term, given)
+        return self._terms[key]
 
     def test(self, op: str, args: Sequence[Any]) -> Term:
         """A comparison of computed numbers: a Boolean that no table decides."""
@@ -194,8 +183,8 @@ class Variables:
                 stack += value.args
             elif isinstance(value, Term | GivenNumber):
                 inputs.append(value.variable)
-        made = self._add(tuple(dict.fromkeys(inputs)), 2, Computed(op, tuple(args), 0, 1))
-        return Term(made, (False, True))
+        made = Auxiliary(tuple(dict.fromkeys(inputs)), 2, Computed(op, tuple(args), 0, 1))
+        return Term(self._add(made), (False, True))
 
     def apply(self, name: Hashable, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         """A function of values; what it depends on becomes a term, perhaps of an auxiliary variable.
@@ -226,10 +215,11 @@ class Variables:
             return values[0]
         if len(variables) == 1:
             return Term(variables[0], [values[c] for c in codes.tolist()])
-        return Term(self._add(tuple(variables), len(values), torch.from_numpy(codes).reshape(sizes)), values)
+        made = Auxiliary(tuple(variables), len(values), torch.from_numpy(codes).reshape(sizes))
+        return Term(self._add(made), values)
 
-    def _add(self, inputs: tuple[int, ...], size: int, table: Tensor | Literal["=", "<"] | Computed) -> int:
-        self.all.append(Auxiliary(inputs, size, table))
+    def _add(self, variable: Variable | Auxiliary) -> int:
+        self.all.append(variable)
         return len(self.all) - 1
 
 

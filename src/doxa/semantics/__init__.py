@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from doxa.semantics._refine import RefinedBeliefs
     from doxa.semantics._refined import Refined
     from doxa.semantics._sampled import Sampled
-    from doxa.semantics._semantics import Compiled, Semantics
-    from doxa.semantics._words import semantics
+    from doxa.semantics._semantics import Compiled, Semantics, semantics
     from doxa.semantics._worlds import ConditionedBeliefs, Explanation, KnowledgeLayer, World
 
 __all__ = [
@@ -70,10 +69,9 @@ __all__ = [
 _HOME = {
     **dict.fromkeys(("ConditionedBeliefs", "Explanation", "KnowledgeLayer", "World"), "_worlds"),
     "AxiomLosses": "_combine",
-    "Compiled": "_semantics",
+    **dict.fromkeys(("Compiled", "Semantics", "semantics"), "_semantics"),
     "Prediction": "_predict",
     "RefinedBeliefs": "_refine",
-    "semantics": "_words",
 }
 """The files of names that are not called like them. A semantics loads the engine that it needs, and no other."""
 

@@ -11,17 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from doxa.amortized import (
-    AmortizedReasoner,
-    CausalTransformer,
-    FactorMLPs,
-    FittedDirichlet,
-    InferenceModel,
-    MixtureDirichlet,
-    Prior,
-    Replay,
-    ScanModel,
-)
+from doxa import amortized
 from doxa.amortized.models._model import frozen
 from doxa.errors import BudgetError, ConfigError, DoxaWarning
 from doxa.logic import Axiom, Interpretation
@@ -30,8 +20,6 @@ from doxa.problem import Problem
 from doxa.semantics._exact import Exact
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
-
-__all__ = ["Amortized"]
 
 
 @dataclass(frozen=True)
@@ -106,40 +94,35 @@ class Amortized(Semantics):
                 "join", "the data decide numbers without bounds, which an inference model cannot see; use Sampled()"
             )
         model = _MODELS[self.model](problem, self.hidden, self.layers)
-        engine = AmortizedReasoner(problem, model, _PRIORS[self.prior](problem.world), impossible="inf")
+        engine = amortized.AmortizedReasoner(problem, model, _PRIORS[self.prior](problem.world), impossible="inf")
         return Learner(engine.to(device), self.learning_rate)
 
 
-_MODELS: dict[str, Callable[[Problem, int, int], InferenceModel]] = {
-    "mlp": lambda problem, hidden, layers: FactorMLPs(problem, hidden=hidden, layers=layers, explain=False),
-    "scan": lambda problem, hidden, layers: ScanModel(problem, hidden=hidden, explain=False),
-    "transformer": lambda problem, hidden, layers: CausalTransformer(
+_MODELS: dict[str, Callable[[Problem, int, int], amortized.InferenceModel]] = {
+    "mlp": lambda problem, hidden, layers: amortized.FactorMLPs(problem, hidden=hidden, layers=layers, explain=False),
+    "scan": lambda problem, hidden, layers: amortized.ScanModel(problem, hidden=hidden, explain=False),
+    "transformer": lambda problem, hidden, layers: amortized.CausalTransformer(
         problem, width=hidden, layers=layers, explain=False
     ),
 }
-_PRIORS: dict[str, type[Prior]] = {"fitted": FittedDirichlet, "mixture": MixtureDirichlet, "replay": Replay}
+_PRIORS: dict[str, type[amortized.Prior]] = {
+    "fitted": amortized.FittedDirichlet,
+    "mixture": amortized.MixtureDirichlet,
+    "replay": amortized.Replay,
+}
 
 
 class Learner:
     """An amortised engine and the optimiser of its inference model."""
 
-    def __init__(self, engine: AmortizedReasoner, learning_rate: float) -> None:
+    def __init__(self, engine: amortized.AmortizedReasoner, learning_rate: float) -> None:
         self.engine = engine
         self.optimizer = torch.optim.Adam(engine.model.parameters(), learning_rate, fused=True)
         self.updates = 0
 
-    def learn(self, steps: int, samples: int, generator: Generator) -> None:
-        """Some updates on beliefs from the prior."""
-        self.engine.update(steps, self.optimizer, samples=samples, generator=generator)
-        self.updates += steps
-
     def state(self) -> dict[str, Any]:
         """Everything that changes."""
-        return {
-            "engine": self.engine.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "updates": self.updates,
-        }
+        return {"engine": self.engine.state_dict(), "optimizer": self.optimizer.state_dict(), "updates": self.updates}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
@@ -167,11 +150,17 @@ class AmortizedCompiled(Probabilistic):
         learner, how = self._learner(posed.axiom, batch), self.how
         learner.engine.observe(batch.belief, given=batch.given)
         steps = how.steps + (0 if learner.updates else how.pretrain)
-        learner.learn(steps, how.samples, generator)
+        learner.engine.update(steps, learner.optimizer, samples=how.samples, generator=generator)
+        learner.updates += steps
         return steps
 
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
-        self._require_known(posed.axiom, self._name(posed.axiom, batch))
+        trained = self.learners.known(self._kind(posed.axiom))
+        if trained and self._name(posed.axiom, batch) not in trained:
+            raise ConfigError(
+                f"axiom {posed.axiom.name!r} poses a problem here that no inference model was trained for, for its "
+                "rows have another shape; train on such data too, or use Exact() or Sampled()"
+            )
         learner = self._learner(posed.axiom, batch)
         if not learner.updates:
             warnings.warn(
@@ -185,8 +174,7 @@ class AmortizedCompiled(Probabilistic):
         return found.to(batch.belief.log_probs.dtype)
 
     def _learner(self, axiom: Axiom, batch: ProblemBatch) -> Learner:
-        name = self._name(axiom, batch)
-        device = batch.belief.log_probs.device
+        name, device = self._name(axiom, batch), batch.belief.log_probs.device
         if not self.learners.known(name) and torch._C._functorch.peek_interpreter_stack() is not None:
             raise ConfigError(
                 f"the inference model of axiom {axiom.name!r} does not exist yet, and torch.func cannot make it; call "
@@ -201,14 +189,6 @@ class AmortizedCompiled(Probabilistic):
 
     def _kind(self, axiom: Axiom) -> str:
         return f"{axiom.name}/{self.how.model} {self.how.hidden} {self.how.layers} {self.how.prior}/"
-
-    def _require_known(self, axiom: Axiom, name: str) -> None:
-        others = self.learners.known(self._kind(axiom))
-        if others and name not in others:
-            raise ConfigError(
-                f"axiom {axiom.name!r} poses a problem here that no inference model was trained for, for its rows have "
-                "another shape; train on such data too, or use Exact() or Sampled()"
-            )
 
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
         updates = sum(self.learners.known(self._name(posed.axiom, batch)).values())

@@ -16,8 +16,6 @@ from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._sampled import Sampled
 from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
 
-__all__ = ["Auto"]
-
 
 @dataclass(frozen=True)
 class Auto(Semantics):
@@ -39,17 +37,15 @@ class Auto(Semantics):
     otherwise: Semantics = field(default_factory=Sampled)
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
-        other = self.otherwise.compile(axioms, interpretation)
-        if not isinstance(other, Probabilistic):
-            raise ConfigError(f"otherwise is {self.otherwise}, expected Sampled(), Amortized() or Refined()")
-        return _Compiled(axioms, interpretation, self, other)
+        return _Compiled(axioms, interpretation, self)
 
 
 class _Compiled(Probabilistic):
-    def __init__(
-        self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Auto, otherwise: Probabilistic
-    ) -> None:
+    def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Auto) -> None:
         super().__init__(axioms, interpretation, how)
+        otherwise = how.otherwise.compile(axioms, interpretation)
+        if not isinstance(otherwise, Probabilistic):
+            raise ConfigError(f"otherwise is {how.otherwise}, expected Sampled(), Amortized() or Refined()")
         self.exact, self.otherwise = ExactCompiled(axioms, interpretation, how), otherwise
         self.learns = otherwise.learns
 

@@ -14,8 +14,6 @@ from doxa.logic.syntax._binders import first_forall
 from doxa.logic.tensor._plan import TensorPlan
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics
 
-__all__ = ["Classical"]
-
 
 @dataclass(frozen=True)
 class Classical(Semantics):

@@ -11,39 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError
-from doxa.logic import (
-    And,
-    Axiom,
-    Call,
-    Expr,
-    Fact,
-    Field,
-    Implies,
-    Interpretation,
-    KnowledgeBase,
-    Let,
-    Name,
-    Not,
-    Number,
-    Quantifier,
-    Sort,
-    postorder,
-)
-from doxa.logic.syntax._binders import Group, first_forall
-from doxa.logic.syntax._walk import fold
-
-__all__ = [
-    "AxiomLosses",
-    "AxiomWeights",
-    "FactRows",
-    "Label",
-    "fact_rows",
-    "joint_axiom",
-    "require_unweighted",
-    "row_by_row",
-    "together",
-    "weighted_sum",
-]
+from doxa.logic import And, Axiom, Call, Expr, Fact, Field, Implies, Interpretation, KnowledgeBase, Name, Number, Sort
+from doxa.logic.syntax._binders import Group, Let, Quantifier, first_forall
+from doxa.logic.syntax._walk import fold, postorder
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,17 +60,18 @@ def joint_axiom(axioms: Sequence[Axiom]) -> Axiom:
     Where all begin with ``forall`` over the same rows or objects, it is the conjunction for each of these: its
     instances are theirs. Elsewhere it is one event.
     """
-    require_unweighted(axioms, "joint")
-    firsts = [first_forall(row_by_row(axiom).formula) for axiom in axioms]
-    own = [None if q is None else _over(q, whole=True) for q in firsts]
-    if None in own or len(set(own)) > 1 or any(q is not None and q.guard is not None for q in firsts):
-        own = [None if q is None else _over(q, whole=False) for q in firsts]
-        firsts = [None if q is None else _first_variable(q) for q in firsts]
-    first = firsts[0]
-    if first is None or None in own or len(set(own)) > 1:
+    _require_unweighted(axioms, "joint")
+    found = [first_forall(row_by_row(axiom).formula) for axiom in axioms]
+    firsts = [q for q in found if q is not None]
+    over = {tuple([(g.sort, g.domain, len(g.names), g.sample) for g in q.groups]) for q in firsts}
+    if len(over) > 1 or any(q.guard is not None for q in firsts):  # perhaps the first variable is over the same
+        over = {tuple([(g.sort, g.domain, 1, g.sample) for g in q.groups[:1]]) for q in firsts}
+        firsts = [_first_variable(q) for q in firsts if q.groups[0].sample is None]
+    if len(over) != 1 or len(firsts) < len(axioms):
         return Axiom("joint", axioms[0].formula if len(axioms) == 1 else And(*[a.formula for a in axioms]))
+    first = firsts[0]
     names = [f"{name}'" for name in first.names]  # no name of the language ends so
-    bodies = [_renamed(q.body, dict(zip(q.names, names, strict=True))) for q in firsts if q is not None]
+    bodies = [_renamed(q.body, dict(zip(q.names, names, strict=True))) for q in firsts]
     fresh = iter(names)
     groups = [
         Group([next(fresh) for _ in g.names], sort=g.sort, domain=g.domain, sample=g.sample) for g in first.groups
@@ -120,15 +91,6 @@ def row_by_row(axiom: Axiom) -> Axiom:
         return axiom
     body = Quantifier("forall", groups[inside[0] :], first.body, guard=first.guard)
     return replace(axiom, formula=Quantifier("forall", groups[: inside[0]], body))
-
-
-def _over(quantifier: Quantifier, *, whole: bool) -> Any:
-    """What the variables of a quantifier range over; of its first one only, unless that is a sample."""
-    groups = [(g.sort, g.domain, len(g.names), g.sample) for g in quantifier.groups]
-    if whole:
-        return tuple(groups)
-    sort, domain, _, sample = groups[0]
-    return None if sample is not None else (sort, domain)
 
 
 def _first_variable(quantifier: Quantifier) -> Quantifier:
@@ -161,7 +123,7 @@ def _renamed(root: Expr, names: dict[str, str]) -> Expr:
     return fold(renamed, root)
 
 
-def require_unweighted(axioms: Sequence[Axiom], how: str) -> None:
+def _require_unweighted(axioms: Sequence[Axiom], how: str) -> None:
     """Weights make sense in a sum only."""
     for axiom in axioms:
         if axiom.learnable or axiom.weight != 1:
@@ -172,21 +134,12 @@ def require_unweighted(axioms: Sequence[Axiom], how: str) -> None:
             )
 
 
-def together(losses: Sequence[tuple[Tensor, bool]], aggregate: Callable[[Tensor], Tensor]) -> Tensor:
+def together(
+    axioms: Sequence[Axiom], losses: Sequence[tuple[Tensor, bool]], aggregate: Callable[[Tensor], Tensor]
+) -> Tensor:
     """1 - A(truths), for an aggregator A such as LTN's p-mean error; each loss with whether it is a logarithm."""
+    _require_unweighted(axioms, "an aggregator")
     return 1 - aggregate(torch.stack([(-loss).exp() if is_log else 1 - loss for loss, is_log in losses]))
-
-
-def weighted_sum(found: list[Tensor], weights: Tensor | None) -> Tensor | None:
-    """The sum of the losses of axioms, by instance where they are not reduced; without weights, all are 1."""
-    if not found:
-        return torch.zeros(())
-    if len({loss.shape for loss in found}) > 1:  # instances of different axioms
-        return None
-    if weights is None and len(found) == 1:
-        return found[0]
-    stacked = torch.stack([loss.to(found[0].dtype) for loss in found], -1)
-    return (stacked if weights is None else stacked * weights.to(stacked)).sum(-1)
 
 
 class AxiomWeights(nn.Module):
@@ -206,8 +159,7 @@ class AxiomWeights(nn.Module):
                     f"axiom {axioms[i].name!r} has a weight that learns from {axioms[i].weight}, expected a start "
                     "above 0; negate the formula instead of its weight"
                 )
-        self.plain = all(a.weight == 1 and not a.learnable for a in axioms)
-        """Whether all weights are 1."""
+        self.all_one = all(a.weight == 1 and not a.learnable for a in axioms)
         self.share = sum(starts)
         self.register_buffer("fixed", torch.tensor([0.0 if a.learnable else a.weight for a in axioms]), False)
         self.scores = nn.Parameter(torch.tensor([math.log(w) for w in starts])) if starts else None
@@ -219,6 +171,17 @@ class AxiomWeights(nn.Module):
         at = torch.tensor(self.learnt, device=self.fixed.device)
         return self.fixed.index_copy(0, at, (self.share * self.scores.softmax(0)).to(self.fixed.dtype))
 
+    def total(self, losses: Sequence[Tensor], weights: Tensor) -> Tensor | None:
+        """The weighted sum of the losses of axioms, by instance where they are not reduced; None if these differ."""
+        if not losses:
+            return torch.zeros(())
+        if len({loss.shape for loss in losses}) > 1:  # instances of different axioms
+            return None
+        if self.all_one and len(losses) == 1:
+            return losses[0]
+        stacked = torch.stack([loss.to(losses[0].dtype) for loss in losses], -1)
+        return (stacked if self.all_one else stacked * weights.to(stacked)).sum(-1)
+
 
 class Label(Axiom):
     """What facts say, as an axiom."""
@@ -229,14 +192,13 @@ class FactRows:
 
     def __init__(self, predicate: str, label: bool, sorts: Sequence[Sort], facts: Sequence[Fact]) -> None:
         self.rows = f"facts {'' if label else '!'}{predicate}"
-        fields: list[Expr] = [Field(Name("fact"), f"a{i}") for i in range(len(sorts))]
-        atom: Expr = Call(predicate, tuple(fields))
-        body = atom if label else Not(atom)
+        atom: Expr = Call(predicate, tuple([Field(Name("fact"), f"a{i}") for i in range(len(sorts))]))
+        body = atom if label else ~atom
         formula = Quantifier("forall", [Group(["fact"], domain=Name(self.rows))], body) if sorts else body
         self.axiom = Label(self.rows, formula)
         self.weights = torch.tensor([fact.weight for fact in facts])
         self.sorts = tuple(sorts)
-        self._columns = [[_plain(fact.atom.children[i]) for fact in facts] for i in range(len(sorts))]
+        self._columns = [[plain(fact.atom.children[i]) for fact in facts] for i in range(len(sorts))]
 
     def data(self, interpretation: Interpretation, given: Any) -> dict[str, Any]:
         """The rows, as data of a call beside the given data."""
@@ -254,7 +216,8 @@ def fact_rows(kb: KnowledgeBase) -> list[FactRows]:
     return [FactRows(name, label, kb.signature.predicates[name].sorts, facts) for (name, label), facts in found.items()]
 
 
-def _plain(node: Expr) -> Any:
+def plain(node: Expr) -> Any:
+    """A name or number of a ground atom as a Python value."""
     assert isinstance(node, Name | Number)
     return node.name if isinstance(node, Name) else node.value
 

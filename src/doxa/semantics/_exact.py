@@ -16,8 +16,6 @@ from doxa.problem import Budget, Problem
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
 
-__all__ = ["Exact", "ExactCompiled", "planned"]
-
 
 @dataclass(frozen=True)
 class Exact(Semantics):

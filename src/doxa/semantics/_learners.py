@@ -12,8 +12,6 @@ from torch import nn
 
 from doxa.problem import Problem
 
-__all__ = ["Learners", "digest"]
-
 
 class Learners(nn.Module):
     """The learners of a model, by name, and which problems were found too hard to be exact about.

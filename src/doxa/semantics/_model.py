@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from doxa._cache import Cache
-from doxa.errors import ConfigError
+from doxa._cache import Cache, Lock
+from doxa.errors import ConfigError, DoxaError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, SatisfactionReport, load, parse, satisfaction
 from doxa.problem._logspace import is_traced
-from doxa.semantics._combine import (
-    AxiomLosses,
-    AxiomWeights,
-    fact_rows,
-    joint_axiom,
-    require_unweighted,
-    row_by_row,
-    together,
-    weighted_sum,
-)
+from doxa.semantics import _semantics
+from doxa.semantics._combine import AxiomLosses, AxiomWeights, fact_rows, joint_axiom, row_by_row, together
 from doxa.semantics._learners import Learners
-from doxa.semantics._semantics import Compiled, Generator, Reduction, Semantics, Turn, one_at_a_time
-from doxa.semantics._words import OPTIONS, Chosen, Combine, check_options
-from doxa.semantics._words import semantics as by_word
+from doxa.semantics._semantics import Chosen, Combine, Compiled, Generator, Reduction, Semantics, check_options, locked
 
 if TYPE_CHECKING:
     from doxa.semantics._predict import Prediction
     from doxa.semantics._refine import RefinedBeliefs
     from doxa.semantics._worlds import Explanation, KnowledgeLayer
-
-__all__ = ["Model"]
 
 COMPILED = 32
 """Cache size."""
@@ -73,7 +62,7 @@ class Model(nn.Module):
     def __init__(self, kb: KnowledgeBase | str | Path, semantics: Chosen = None, /, **symbols: Any) -> None:
         super().__init__()
         self.kb = parse(kb) if isinstance(kb, str) else load(kb) if isinstance(kb, Path) else kb
-        for name in OPTIONS:
+        for name in _semantics.OPTIONS:
             if self.kb.signature.describe(name) is not None:
                 raise ConfigError(
                     f"{name} is {self.kb.signature.describe(name)}, but Model.loss({name}=...) is an option; rename it"
@@ -82,14 +71,14 @@ class Model(nn.Module):
         self.weights = AxiomWeights(self.kb.axioms)
         self.inference = Learners()
         self.semantics = semantics
-        self.turn = Turn()
+        self.lock = Lock()
         self._compiled: Cache[Any, Compiled] = Cache(COMPILED)
         self._facts = fact_rows(self.kb)
         self._words: dict[str, Semantics] = {}
         if semantics is not None:
             self._groups(semantics)  # complains about names that are not axioms
 
-    @one_at_a_time
+    @locked
     def losses(
         self,
         *,
@@ -112,29 +101,30 @@ class Model(nn.Module):
                 loss is then 1 minus the aggregate. Facts are added to the first two.
         """
         check_options(self.kb, reduction, combine, data)
+        found: dict[str, tuple[Tensor, bool]] = {}  # the loss of each axiom, and whether it is a logarithm
+        for names, _, ready in self._parts(semantics, combine):
+            for name, loss in zip(names, ready.losses(data, generator, reduction), strict=True):
+                found[name] = (loss, ready.is_log)
         if combine == "joint":
-            ready = self._joint_ready(semantics) if self.kb.axioms else None
-            found = [] if ready is None else [(each, ready.is_log) for each in ready.losses(data, generator, reduction)]
-            names, weights = ["joint"] * len(found), self.weights.fixed.new_ones(len(found))
+            weights = self.weights.fixed.new_ones(len(found))
         else:
-            found = self._axiom_losses(semantics, reduction, data, generator)
-            names, weights = [axiom.name for axiom in self.kb.axioms], self.weights()
+            found, weights = {axiom.name: found[axiom.name] for axiom in self.kb.axioms}, self.weights()
         labels = self._label_losses(semantics, data, generator)
+        every = {**found, **labels}
+        values = [value for value, _ in every.values()]
         total: Tensor | None
         if callable(combine):
-            require_unweighted(self.kb.axioms, "an aggregator")
             if reduction != "mean":
                 raise ConfigError(f"reduction is {reduction!r}, but an aggregator takes one truth of each axiom")
-            total = together([*found, *labels.values()], combine)
+            total = together(self.kb.axioms, list(every.values()), combine)
         else:
-            values = [value for value, _ in found]
-            total = weighted_sum(values, None if combine == "joint" or self.weights.plain else weights)
+            own = values[: len(found)]
+            total = own[0] if combine == "joint" and own else self.weights.total(own, weights)
             if labels and total is not None and reduction != "none":
-                total = total + sum([value for value, _ in labels.values()])
+                total = total + sum(values[len(found) :])
         if labels:
             weights = torch.cat([weights, weights.new_ones(len(labels))])
-        values = [value for value, _ in (*found, *labels.values())]
-        return AxiomLosses(tuple(values), weights, (*names, *labels), self._with_gradient(total))
+        return AxiomLosses(tuple(values), weights, tuple(every), self._with_gradient(total))
 
     def _with_gradient(self, total: Tensor | None) -> Tensor | None:
         """A loss without any instance can be differentiated like any other: its derivative is 0."""
@@ -152,21 +142,15 @@ class Model(nn.Module):
         **data: Any,
     ) -> Tensor:
         """All axioms and facts as one number to minimise, alone or beside other losses: see :meth:`losses`."""
-        chosen = {"semantics": semantics, "reduction": reduction, "combine": combine, "generator": generator}
-        return self.losses(**chosen, **data).total  # type: ignore[arg-type]
+        return self.losses(semantics=semantics, reduction=reduction, combine=combine, generator=generator, **data).total
 
     def forward(self, **call: Any) -> Tensor:
         """The loss, so that a wrapper around the module (DDP, say) sees it."""
         return self.loss(**call)
 
-    @one_at_a_time
+    @locked
     def inference_step(
-        self,
-        *,
-        semantics: Chosen = None,
-        combine: Combine = "sum",
-        generator: Generator = None,
-        **data: Any,
+        self, *, semantics: Chosen = None, combine: Combine = "sum", generator: Generator = None, **data: Any
     ) -> int:
         """Let the inference models of amortised semantics learn, and say how many updates they made.
 
@@ -180,18 +164,11 @@ class Model(nn.Module):
         (11, 0)
         """
         check_options(self.kb, "mean", combine, data)
-        if combine == "joint" and self.kb.axioms:
-            return self._joint_ready(semantics).learn(data, generator)
-        return sum([self._ready(c, n).learn(data, generator) for c, n in self._groups(semantics)])
+        return sum([ready.learn(data, generator) for _, _, ready in self._parts(semantics, combine)])
 
-    @one_at_a_time
+    @locked
     def truth(
-        self,
-        *,
-        semantics: Chosen = None,
-        per_row: bool = False,
-        generator: Generator = None,
-        **data: Any,
+        self, *, semantics: Chosen = None, per_row: bool = False, generator: Generator = None, **data: Any
     ) -> dict[str, Tensor]:
         """How true each axiom is, by name: a probability, a truth value, or 1 and 0.
 
@@ -204,14 +181,13 @@ class Model(nn.Module):
         ({'wet': tensor(0.3000)}, {'wet': tensor(0.)})
         """
         check_options(self.kb, "mean", "sum", data)
-        found: dict[int, Tensor] = {}
-        for chosen, numbers in self._groups(semantics):
-            ready = self._ready(chosen, numbers)
+        found: dict[str, Tensor] = {}
+        for names, _, ready in self._parts(semantics):
             truths = ready.rows(data, generator) if per_row else ready.truths(data, generator).unbind()
-            found.update(zip(numbers, truths, strict=True))
-        return {axiom.name: found[i] for i, axiom in enumerate(self.kb.axioms)}
+            found.update(zip(names, truths, strict=True))
+        return {axiom.name: found[axiom.name] for axiom in self.kb.axioms}
 
-    @one_at_a_time
+    @locked
     def predict(
         self,
         target: str,
@@ -243,10 +219,10 @@ class Model(nn.Module):
         """
         from doxa.semantics._predict import predict
 
-        groups, ready = self._groups(semantics), self._ready
-        return predict(self.kb, self.interpretation, groups, ready, target, values, generator, data)
+        groups = self._groups(semantics)
+        return predict(self.interpretation, groups, self._ready, target, values, generator, data)
 
-    @one_at_a_time
+    @locked
     def explain(
         self,
         axiom: str | None = None,
@@ -282,10 +258,9 @@ class Model(nn.Module):
         how = self.semantics if semantics is None else semantics
         if isinstance(how, Mapping):
             how = how.get(axiom or self.kb.axioms[0].name)
-        meant = None if how is None else self._meant(how)
-        return explain(self.kb, self.interpretation, axiom, k, meant, generator, data)
+        return explain(self.interpretation, axiom, k, self._meant(how or "exact"), generator, data)
 
-    @one_at_a_time
+    @locked
     def refine(
         self,
         *,
@@ -315,7 +290,7 @@ class Model(nn.Module):
         """
         from doxa.semantics._refine import refine
 
-        return refine(self.kb, self.interpretation, logic, target, steps, guarantee, data)
+        return refine(self.interpretation, logic, target, steps, guarantee, data)
 
     def layer(self, *, target: float = 1.0, budget: Any = None) -> KnowledgeLayer:
         """The same knowledge as a layer: what networks believe, conditioned on all axioms (:class:`KnowledgeLayer`).
@@ -334,10 +309,10 @@ class Model(nn.Module):
         from doxa.semantics._worlds import KnowledgeLayer
 
         made = KnowledgeLayer(self.kb, self.interpretation, target=target, budget=budget)
-        made.turn = self.turn
+        made.lock = self.lock
         return made
 
-    @one_at_a_time
+    @locked
     def satisfaction(self, *, examples: int = 3, generator: Generator = None, **data: Any) -> SatisfactionReport:
         """How far each axiom holds classically, with instances that violate it.
 
@@ -348,7 +323,7 @@ class Model(nn.Module):
         """
         return satisfaction(self.kb, self.interpretation, examples=examples, generator=generator, **data)
 
-    @one_at_a_time
+    @locked
     def plan(self, *, semantics: Chosen = None, **data: Any) -> str:
         """What is computed for the data, axiom by axiom, and which independence is assumed.
 
@@ -357,11 +332,10 @@ class Model(nn.Module):
         >>> print(model.plan(semantics="fuzzy:godel").splitlines()[0])
         Fuzzy: wet
         """
-        parts = []
-        for chosen, numbers in self._groups(semantics):
-            names = ", ".join(self.kb.axioms[i].name for i in numbers)
-            parts.append(f"{type(chosen).__name__}: {names}\n{self._ready(chosen, numbers).explain(data)}")
-        return "\n".join(parts)
+        lines = []
+        for names, how, ready in self._parts(semantics):
+            lines += [f"{type(how).__name__}: {', '.join(names)}", ready.explain(data)]
+        return "\n".join(lines)
 
     def find_nonfinite(self, *, semantics: Chosen = None, generator: Generator = None, **data: Any) -> str:
         """Which parameter, symbol or axiom the first number that is not finite comes from.
@@ -371,40 +345,59 @@ class Model(nn.Module):
         >>> model.find_nonfinite(semantics="fuzzy")
         'what rain is bound to returned numbers that are not finite'
         """
-        from doxa.semantics._nonfinite import find_nonfinite
+        for name, parameter in self.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                return f"the parameter {name} holds numbers that are not finite"
+        wrong: list[str] = []
 
-        def losses() -> Mapping[str, Tensor]:
-            return self.losses(semantics=semantics, generator=generator, **data).by_name()
+        def look(symbol: str, output: Any) -> None:
+            # minus infinity is a good logarithm of a probability
+            if isinstance(output, Tensor) and bool((output.isnan() | (output == float("inf"))).any()):
+                wrong.append(symbol)
 
-        return find_nonfinite(self, self.interpretation, losses)
+        signature = self.kb.signature
+        symbols = (*signature.predicates, *signature.functions)
+        stops = [self.interpretation.listen(name, partial(look, name)) for name in symbols]
+        found: Mapping[str, Tensor] = {}
+        try:
+            with torch.no_grad():
+                found = self.losses(semantics=semantics, generator=generator, **data).by_name()
+        except DoxaError as error:
+            if not wrong:
+                return str(error)
+        finally:
+            for stop in stops:
+                stop()
+        if wrong:
+            return f"what {wrong[0]} is bound to returned numbers that are not finite"
+        for name, value in found.items():
+            if not bool(torch.isfinite(value).all()):
+                return f"axiom {name!r} has a loss that is not finite, though its symbols gave finite numbers"
+        return "run again, all losses of axioms are finite"
 
     # -- how it is put together -------------------------------------------------------------------------------------
 
-    def _axiom_losses(
-        self, semantics: Chosen, reduction: Reduction, data: Mapping[str, Any], generator: Generator
-    ) -> list[tuple[Tensor, bool]]:
-        """The loss of each axiom in order, and whether it is a logarithm."""
-        found: dict[int, tuple[Tensor, bool]] = {}
-        for chosen, numbers in self._groups(semantics):
-            ready = self._ready(chosen, numbers)
-            for i, loss in zip(numbers, ready.losses(data, generator, reduction), strict=True):
-                found[i] = (loss, ready.is_log)
-        return [found[i] for i in range(len(found))]
-
-    def _joint_ready(self, semantics: Chosen) -> Compiled:
+    def _parts(self, semantics: Chosen, combine: Combine = "sum") -> list[tuple[tuple[str, ...], Semantics, Compiled]]:
+        """Names of axioms, or "joint" for all of them, with their semantics, ready for it."""
+        groups, axioms = self._groups(semantics), self.kb.axioms
+        if combine != "joint" or not axioms:
+            return [(tuple([axioms[i].name for i in own]), how, self._ready(how, own)) for how, own in groups]
         from doxa.semantics._probabilistic import Probabilistic
 
-        groups = self._groups(semantics)
         if len(groups) > 1:
             raise ConfigError("combine='joint' needs one semantics for all axioms, got one for each")
-        chosen, numbers = groups[0]
-        ready = self._ready(chosen, numbers, lambda: (joint_axiom(self.kb.axioms),), "joint")
+        how, numbers = groups[0]
+        ready = self._ready(how, numbers, [self._joint_axiom], "joint")
         if not isinstance(ready, Probabilistic):
             raise ConfigError(
-                f"combine='joint' is a probability, which {type(chosen).__name__} has not; use Exact(), Sampled(), "
+                f"combine='joint' is a probability, which {type(how).__name__} has not; use Exact(), Sampled(), "
                 "Amortized() or Auto(), or combine='sum'"
             )
-        return ready
+        return [(("joint",), how, ready)]
+
+    @cached_property
+    def _joint_axiom(self) -> Axiom:
+        return joint_axiom(self.kb.axioms)
 
     def _label_losses(
         self, semantics: Chosen, data: Mapping[str, Any], generator: Generator
@@ -414,7 +407,7 @@ class Model(nn.Module):
         for facts in self._facts:
             groups = self._groups(semantics)
             chosen = (groups[0][0] if groups else self._meant(self._said(semantics))).for_labels()
-            ready = self._ready(chosen, (), lambda facts=facts: (facts.axiom,), facts.rows)  # type: ignore[misc]
+            ready = self._ready(chosen, (), [facts.axiom], facts.rows)
             (each,) = ready.losses({**data, **facts.data(self.interpretation, data)}, generator, "none")
             found[facts.rows] = ((each * facts.weights.to(each)).sum(), ready.is_log)
         return found
@@ -445,22 +438,18 @@ class Model(nn.Module):
     def _meant(self, chosen: str | Semantics) -> Semantics:
         """What a word means, looked up once."""
         if not isinstance(chosen, str):
-            return by_word(chosen)
+            return _semantics.semantics(chosen)
         if chosen not in self._words:
-            self._words[chosen] = by_word(chosen)
+            self._words[chosen] = _semantics.semantics(chosen)
         return self._words[chosen]
 
     def _ready(
-        self,
-        chosen: Semantics,
-        numbers: tuple[int, ...],
-        rewritten: Callable[[], tuple[Axiom, ...]] | None = None,
-        purpose: str = "",
+        self, chosen: Semantics, numbers: tuple[int, ...], rewritten: Sequence[Axiom] | None = None, purpose: str = ""
     ) -> Compiled:
         """Some axioms, or what they were rewritten to for a purpose, ready for a semantics."""
 
         def make() -> Compiled:
-            axioms = tuple([self.kb.axioms[i] for i in numbers]) if rewritten is None else rewritten()
+            axioms = [self.kb.axioms[i] for i in numbers] if rewritten is None else rewritten
             made = chosen.compile([row_by_row(a) for a in axioms], self.interpretation)
             if hasattr(made, "adopt"):
                 made.adopt(self.inference)

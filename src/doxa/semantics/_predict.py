@@ -10,29 +10,15 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, ConfigError, KnowledgeError
-from doxa.logic import (
-    INT,
-    REAL,
-    Axiom,
-    Call,
-    Expr,
-    Field,
-    Interpretation,
-    KnowledgeBase,
-    Name,
-    Quantifier,
-    Sort,
-    postorder,
-)
-from doxa.logic.syntax._binders import Group
+from doxa.logic import INT, REAL, Axiom, Call, Field, Interpretation, Name, Quantifier, Sort, postorder
+from doxa.logic.syntax._binders import Group, first_forall
 from doxa.logic.syntax._walk import fold
 from doxa.logic.tensor._plan import TensorPlan
 from doxa.pose import pose
-from doxa.semantics._semantics import Compiled, Semantics
-
-__all__ = ["Prediction", "predict"]
+from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
 
 VALUE = "value"
+Candidates = Sequence[Any] | Tensor | None
 
 
 class Prediction(NamedTuple):
@@ -53,14 +39,13 @@ class Prediction(NamedTuple):
 
 
 def predict(
-    kb: KnowledgeBase,
     interpretation: Interpretation,
     groups: Sequence[tuple[Semantics, tuple[int, ...]]],
-    ready: Callable[[Semantics, tuple[int, ...], Callable[[], tuple[Axiom, ...]], str], Compiled],
+    ready: Callable[[Semantics, tuple[int, ...], Sequence[Axiom], str], Compiled],
     target: str,
-    values: Sequence[Any] | Tensor | None,
-    generator: torch.Generator | None,
-    data: Mapping[str, Any],
+    values: Candidates,
+    generator: Generator,
+    data: Data,
 ) -> Prediction:
     """See :meth:`Model.predict`.
 
@@ -73,12 +58,12 @@ def predict(
         raise ConfigError(f"the target is {target!r}, expected rows and their field, such as 'pairs.sum'")
     if rows not in data:
         raise BindingError(f"the rows {rows!r} did not come with the data; pass them: {rows}=dict(...)")
-    listed = f"values of {target}"
-    about = {i: asking for i, axiom in enumerate(kb.axioms) if (asking := _about(axiom, rows, field, listed))}
+    axioms, listed = interpretation.kb.axioms, f"values of {target}"
+    about = {i: asking for i, axiom in enumerate(axioms) if (asking := _about(axiom, rows, field, listed))}
     if not about:
         raise KnowledgeError(f"no axiom mentions {target}, so nothing says what it is")
     given = {**data, rows: _without_field(interpretation, rows, field, data[rows])}
-    candidates, column = _candidates(interpretation, target, values, [kb.axioms[i] for i in about], given)
+    candidates, column = _candidates(interpretation, target, values, [axioms[i] for i in about], given)
     given[listed] = {VALUE: column}
     truths: Tensor | None = None
     spoken = torch.zeros((), dtype=torch.bool)
@@ -86,10 +71,10 @@ def predict(
         numbers = tuple([i for i in numbers if i in about])
         if not numbers:
             continue
-        asked = tuple([about[i] for i in numbers])
-        compiled = ready(chosen, numbers, lambda asked=asked: asked, target)  # type: ignore[misc]
+        asked = [about[i] for i in numbers]
         with torch.no_grad():
-            for axiom, each in zip(asked, compiled.rows(given, generator), strict=True):
+            rows_of = ready(chosen, numbers, asked, target).rows(given, generator)
+            for axiom, each in zip(asked, rows_of, strict=True):
                 truths = each if truths is None else truths * each
                 spoken = spoken.to(each.device) | _speaks(axiom, interpretation, given).to(each.device)
     assert truths is not None
@@ -98,7 +83,7 @@ def predict(
     return Prediction(candidates.to(truths.device)[truths.argmax(-1)], truths, candidates)
 
 
-def _speaks(axiom: Axiom, interpretation: Interpretation, data: Mapping[str, Any]) -> Tensor:
+def _speaks(axiom: Axiom, interpretation: Interpretation, data: Data) -> Tensor:
     """Of which rows and candidates an axiom says something: bool ``(rows, candidates)``, or one truth for all.
 
     Guards about what networks say exclude nothing for certain.
@@ -119,20 +104,21 @@ def _speaks(axiom: Axiom, interpretation: Interpretation, data: Mapping[str, Any
 
 def _about(axiom: Axiom, rows: str, field: str, listed: str) -> Axiom | None:
     """The axiom for each row and candidate; None if it does not mention the field."""
-    mentions = _mentions(axiom.formula, rows, field)
+    formula, nodes = first_forall(axiom.formula), list(postorder(axiom.formula))
+    every = [group for node in nodes if isinstance(node, Quantifier) for group in node.groups]
+    over = [g for g in every if isinstance(g.domain, Name) and g.domain.name == rows]
+    bases = [node.children[0] for node in nodes if isinstance(node, Field) and node.name == field]
+    mentions = {base.name for base in bases if isinstance(base, Name)} & {n for g in over for n in g.names}
     if not mentions:
         return None
-    formula = axiom.formula
-    first = formula.groups if isinstance(formula, Quantifier) and formula.kind == "forall" else ()
-    over = [g for g in first if isinstance(g.domain, Name) and g.domain.name == rows and g.sample is None]
-    own = {name for group in over for name in group.names}
-    if len(mentions) > 1 or not mentions <= own:
+    row = mentions.pop()
+    first = () if formula is None else formula.groups
+    own = [g for g in first if row in g.names and isinstance(g.domain, Name) and g.domain.name == rows]
+    if formula is None or mentions or not own or own[0].sample is not None:
         raise KnowledgeError(
             f"axiom {axiom.name!r} does not speak about {rows}.{field} row by row; to predict it, the axiom would "
             f"begin with 'forall p in {rows}' and mention only the {field} of that p"
         )
-    assert isinstance(formula, Quantifier)
-    (row,) = mentions
     candidate = f"{field} of {row}"
     old, new = Field(Name(row), field), Field(Name(candidate), VALUE)
     others = [
@@ -148,15 +134,6 @@ def _about(axiom: Axiom, rows: str, field: str, listed: str) -> Axiom | None:
     return replace(axiom, formula=fold(lambda node, below: new if node == old else node.with_children(below), asked))
 
 
-def _mentions(formula: Expr, rows: str, field: str) -> set[str]:
-    """The variables over the rows whose field is mentioned."""
-    nodes = list(postorder(formula))
-    groups = [group for node in nodes if isinstance(node, Quantifier) for group in node.groups]
-    over = {n for g in groups if isinstance(g.domain, Name) and g.domain.name == rows for n in g.names}
-    bases = [node.children[0] for node in nodes if isinstance(node, Field) and node.name == field]
-    return {base.name for base in bases if isinstance(base, Name)} & over
-
-
 def _without_field(interpretation: Interpretation, rows: str, field: str, given: Any) -> Any:
     """The rows, where a declared field may be missing: what stands there is not looked at."""
     declared = interpretation.kb.signature.rows.get(rows)
@@ -170,11 +147,7 @@ def _without_field(interpretation: Interpretation, rows: str, field: str, given:
 
 
 def _candidates(
-    interpretation: Interpretation,
-    target: str,
-    values: Sequence[Any] | Tensor | None,
-    axioms: Sequence[Axiom],
-    data: Mapping[str, Any],
+    interpretation: Interpretation, target: str, values: Candidates, axioms: Sequence[Axiom], data: Data
 ) -> tuple[Tensor, Any]:
     """The candidates as numbers, and as the column of a field."""
     sort = _sort(interpretation, target)

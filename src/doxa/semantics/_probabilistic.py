@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -15,8 +16,6 @@ from doxa.pose import PosedAxiom, ProblemBatch, pose
 from doxa.problem._logspace import is_traced
 from doxa.semantics._learners import Learners, digest
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
-
-__all__ = ["Probabilistic"]
 
 
 class Probabilistic(Compiled):
@@ -78,7 +77,6 @@ class Probabilistic(Compiled):
             each = self._possible(posed, posed.gather(parts, true=0.0, false=math.inf))
             if posed.joint:
                 found.append(each.sum() if self.is_log else 1 - (1 - each).prod())
-                found[-1] = found[-1].reshape(()) if reduction == "none" else found[-1]
             else:
                 passes = None if bool(posed.passes.all()) else posed.passes
                 found.append(reduced(each, passes, posed.shape, reduction))
@@ -110,10 +108,7 @@ class Probabilistic(Compiled):
         found = []
         for batch in posed.batches:
             compute, device = getattr(self.engine(batch), what), batch.belief.log_probs.device.type
-            if torch.is_autocast_enabled(device):
-                with torch.autocast(device, enabled=False):
-                    found.append(compute(posed, batch, generator))
-            else:
+            with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
                 found.append(compute(posed, batch, generator))
         return found
 

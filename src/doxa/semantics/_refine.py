@@ -10,26 +10,12 @@ import torch
 from torch import Tensor
 
 from doxa.errors import KnowledgeError
-from doxa.logic import (
-    INT,
-    REAL,
-    Call,
-    Compare,
-    Expr,
-    Function,
-    Interpretation,
-    KnowledgeBase,
-    Name,
-    Number,
-    Predicate,
-    Sort,
-    ground,
-)
+from doxa.logic import INT, REAL, Call, Compare, Expr, Function, Interpretation, Predicate, Sort, ground
+from doxa.logic.bind._universe import Column
 from doxa.logic.tensor._readings import Reading, readings
 from doxa.logic.unfold._propositional import Propositional
 from doxa.refine import Refine
-
-__all__ = ["RefinedBeliefs", "refine"]
+from doxa.semantics._combine import plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +67,6 @@ class RefinedBeliefs:
 
 
 def refine(
-    kb: KnowledgeBase,
     interpretation: Interpretation,
     logic: str,
     target: float | Mapping[str, float],
@@ -91,7 +76,7 @@ def refine(
 ) -> RefinedBeliefs:
     """See :meth:`Model.refine`."""
     objects = _Objects(interpretation, data)
-    theory = ground(kb, domains=objects.domains())
+    theory = ground(interpretation.kb, domains=objects.domains)
     before, crisp = _truths(theory, interpretation, objects, data)
     goals: Any = target
     if isinstance(target, Mapping):
@@ -99,79 +84,68 @@ def refine(
         goals = {**dict.fromkeys(rest, 1.0), **target}
     layer = Refine(theory, logic, goals, steps=steps, guarantee=guarantee, constants=crisp)
     found = layer.run(before)
-    truths = found.truth.reshape(-1).unbind()
+    truths = dict(zip(layer.formulas, found.truth.reshape(-1).unbind(), strict=True))
+    atoms: list[str] = []
     places: dict[str, dict[str, list[int]]] = {}
     for i, atom in enumerate(layer.atoms):
         call = _call(atom)
-        places.setdefault(call.name, {}).setdefault(_arguments(call), []).append(i)
-    return RefinedBeliefs(
-        tuple([_text(atom) for atom in layer.atoms]),
-        before,
-        found.values,
-        dict(zip(layer.formulas, truths, strict=True)),
-        bool(found.satisfied),
-        places,
-    )
+        args = ", ".join([str(plain(a)) for a in call.children])
+        shown = f"{call.name}({args})" if call.children else call.name
+        atoms.append(f"{shown} = {plain(atom.children[1])}" if isinstance(atom, Compare) else shown)
+        places.setdefault(call.name, {}).setdefault(args, []).append(i)
+    return RefinedBeliefs(tuple(atoms), before, found.values, truths, bool(found.satisfied), places)
 
 
 class _Objects:
     """The objects of data by name, and what a symbol is told of each: its index or its features."""
 
     def __init__(self, interpretation: Interpretation, data: Mapping[str, Any]) -> None:
-        self.interpretation = interpretation
-        self.batch = interpretation.read(data)
+        self.batch = batch = interpretation.read(data)
         self.index: dict[tuple[str, str], int] = {}
         self.features: dict[tuple[str, str], Tensor] = {}
-
-    def domains(self) -> dict[str, Any]:
+        self.domains: dict[str, Any] = {}
         """Objects and rows as names and numbers, for grounding."""
-        signature = self.batch.signature
-        found: dict[str, Any] = {}
-        for sort in signature.sorts.values():
-            if sort.is_open and sort not in (INT, REAL) and self.batch.has_objects(sort.name):
-                found[sort.name] = self._names(sort.name)
-        for name, rows in self.batch.rows.items():
-            declared = signature.rows.get(name)
+        signature = batch.signature
+        for sort in signature.sorts:
+            if _has_objects(signature.sorts[sort]) and batch.has_objects(sort):
+                known = batch.objects(sort)
+                names = list(known.names or [f"{sort}[{i}]" for i in range(known.size)])
+                for constant in () if known.names else interpretation.constants_of.get(sort, ()):
+                    names[batch.index_of(constant)] = constant
+                self.domains[sort] = names
+                self.index.update({(sort, name): i for i, name in enumerate(names)})
+                if known.features is not None:
+                    self.features.update({(sort, name): known.features[i] for i, name in enumerate(names)})
+        for rows, found in batch.rows.items():
+            declared = signature.rows.get(rows)
             many = {field for field, _, several in declared.fields if several} if declared is not None else set()
-            found[name] = [{f: self._entry(name, f, i, f in many) for f in rows.columns} for i in range(rows.size)]
-        return found
+            self.domains[rows] = [
+                {f: self._entry(column, f"{rows}[{i}].{f}", i, f in many) for f, column in found.columns.items()}
+                for i in range(found.size)
+            ]
 
-    def _names(self, sort: str) -> list[str]:
-        known = self.batch.objects(sort)
-        names = list(known.names) if known.names is not None else [f"{sort}[{i}]" for i in range(known.size)]
-        if known.names is None:
-            for constant in self.interpretation.constants_of.get(sort, ()):
-                names[self.batch.index_of(constant)] = constant
-        self.index.update({(sort, name): i for i, name in enumerate(names)})
-        if known.features is not None:
-            self.features.update({(sort, name): known.features[i] for i, name in enumerate(names)})
-        return names
-
-    def _entry(self, rows: str, field: str, row: int, many: bool) -> Any:
-        column = self.batch.column(rows, field)
-        place = f"{rows}[{row}].{field}"
+    def _entry(self, column: Column, name: str, row: int, many: bool) -> Any:
         if column.lengths is not None and column.starts is not None:
-            start = int(column.starts[row])
-            several = range(start, start + int(column.lengths[row]))
-            return [self._value(column.sort, column.values[j], f"{place}[{j - start}]") for j in several]
-        value = column.values[row]
-        if many:
-            return [self._value(column.sort, v, f"{place}[{j}]") for j, v in enumerate(value)]
-        return self._value(column.sort, value, place)
+            several = column.values[int(column.starts[row]) :][: int(column.lengths[row])]
+        elif many:
+            several = column.values[row]
+        else:
+            return self._value(column.sort, column.values[row], name)
+        return [self._value(column.sort, value, f"{name}[{j}]") for j, value in enumerate(several)]
 
-    def _value(self, sort: Any, value: Tensor, name: str) -> Any:
+    def _value(self, sort: Sort | None, value: Tensor, name: str) -> Any:
         """A number, the name of a value or of an object."""
-        opened = sort is not None and sort.is_open and sort not in (INT, REAL)
-        if not opened and value.ndim == 0:
-            number = value.item()
-            named = sort is not None and isinstance(sort.values, tuple)
-            return sort.values[int(number)] if named else int(number) if isinstance(number, bool) else number
-        if not opened:
+        if sort is not None and _has_objects(sort):
+            if value.ndim == 0 and not value.is_floating_point() and self.batch.has_objects(sort.name):
+                return self.domains[sort.name][int(value)]
+            self.features[sort.name, name] = value
+            return name
+        if value.ndim:
             raise KnowledgeError(f"{name} has features, but its rows are not declared; say of which sort it is")
-        if value.ndim == 0 and not value.is_floating_point() and self.batch.has_objects(sort.name):
-            return self._names(sort.name)[int(value)]
-        self.features[sort.name, name] = value
-        return name
+        number = value.item()
+        if sort is not None and isinstance(sort.values, tuple):
+            return sort.values[int(number)]
+        return int(number) if isinstance(number, bool) else number
 
     def column(self, sort: Sort, names: Sequence[Any]) -> Tensor:
         """What a symbol is told: numbers, the indices of objects where all have one, else their features."""
@@ -182,25 +156,14 @@ class _Objects:
         return torch.stack([self.features[sort.name, name] for name in names])
 
 
+def _has_objects(sort: Sort) -> bool:
+    return sort.is_open and sort not in (INT, REAL)
+
+
 def _call(atom: Expr) -> Call:
     found = atom.children[0] if isinstance(atom, Compare) else atom
     assert isinstance(found, Call)
     return found
-
-
-def _arguments(call: Call) -> str:
-    return ", ".join([str(_plain(a)) for a in call.children])
-
-
-def _plain(node: Expr) -> Any:
-    assert isinstance(node, Name | Number)
-    return node.name if isinstance(node, Name) else node.value
-
-
-def _text(atom: Expr) -> str:
-    call = _call(atom)
-    shown = f"{call.name}({_arguments(call)})" if call.children else call.name
-    return f"{shown} = {_plain(atom.children[1])}" if isinstance(atom, Compare) else shown
 
 
 def _truths(
@@ -214,13 +177,13 @@ def _truths(
     at: list[list[int]] = []  # where each atom is in the table of its symbol
     for atom, call in zip(theory.atoms, calls, strict=True):
         symbol, own = symbols[call.name], tuples[call.name]
-        args = [(_plain(a), sort.values) for a, sort in zip(call.children, symbol.sorts, strict=True)]
+        args = [(plain(a), sort.values) for a, sort in zip(call.children, symbol.sorts, strict=True)]
         place = own.setdefault(tuple([a for a, finite in args if not finite]), len(own))
         at.append([place] if not all(finite for _, finite in args) else [])
         at[-1] += [finite.index(a) for a, finite in args if finite]
         if isinstance(symbol, Function):
             assert symbol.result.values is not None
-            at[-1].append(symbol.result.values.index(_plain(atom.children[1])))
+            at[-1].append(symbol.result.values.index(plain(atom.children[1])))
     asked = {}
     for name, symbol in symbols.items():
         opened = [i for i, sort in enumerate(symbol.sorts) if not sort.values]

@@ -19,8 +19,6 @@ from doxa.problem import Problem
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
 
-__all__ = ["Refined"]
-
 
 @dataclass(frozen=True)
 class Refined(Semantics):
@@ -100,13 +98,12 @@ class _Compiled(Probabilistic):
 
     def _worlds(self, problem: Problem) -> tuple[Tensor, Tensor]:
         """All worlds, and their outputs where nothing is given, once for each problem."""
-
-        def make() -> tuple[Tensor, Tensor]:
+        plans, key = self.interpretation.plans, ("worlds", problem)
+        found: tuple[Tensor, Tensor] | None = plans.get(key)
+        if found is None:
             with torch.inference_mode(False):  # so that others may differentiate
                 worlds = problem.worlds()
-                return worlds, worlds if problem.given else problem(worlds)
-
-        found: tuple[Tensor, Tensor] = self.interpretation.plans.find(("worlds", problem), make)
+                found = plans[key] = worlds, worlds if problem.given else problem(worlds)
         return found
 
     def together(self, truths: Tensor) -> Tensor:

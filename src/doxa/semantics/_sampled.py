@@ -20,8 +20,6 @@ from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
 from doxa.stochastic import Estimator, LeaveOneOut, Tape
 
-__all__ = ["Sampled"]
-
 DRAWS = 128
 """At least so many worlds are drawn to say how true a row is."""
 _ROWS = 4096

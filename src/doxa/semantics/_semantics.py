@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import threading
+import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from importlib import import_module
 from typing import Any, ClassVar, Literal, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.logic import Axiom, Interpretation
+from doxa.logic import Axiom, Interpretation, KnowledgeBase
 from doxa.problem import Budget, Impossible
-
-__all__ = ["Compiled", "Reduction", "Semantics", "Turn", "one_at_a_time", "reduced", "require_mean"]
 
 Reduction = Literal["mean", "sum", "none"]
 Generator = torch.Generator | None
 Data = Mapping[str, Any]
+Combine = Literal["sum", "joint"] | Callable[[Tensor], Tensor]
 F = TypeVar("F", bound=Callable[..., Any])
+WORDS = ("classical", "fuzzy", "refined", "exact", "sampled", "amortized", "auto")
+OPTIONS = ("semantics", "generator", "reduction", "combine")
+"""Names in a call that are not data."""
+_TAKE_ARGUMENT = ("fuzzy", "refined", "amortized")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,24 +131,53 @@ def require_mean(reduction: Reduction) -> None:
         )
 
 
-class Turn:
-    """Held by one thread at a time. A copy is another one."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Turn, ()
-
-
-def one_at_a_time(method: F) -> F:
-    """A method that one thread at a time is in; ``torch.compile``, which cannot trace a lock, passes it by."""
+def locked(method: F) -> F:
+    """A method that holds ``self.lock``; ``torch.compile``, which cannot trace a lock, passes it by."""
 
     @wraps(method)
     def guarded(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return method(self, *args, **kwargs)
-        with self.turn.lock:
+        with self.lock:
             return method(self, *args, **kwargs)
 
     return cast(F, guarded)
+
+
+Chosen = str | Semantics | Mapping[str, str | Semantics] | None
+
+
+def semantics(word: str | Semantics) -> Semantics:
+    """The semantics that a word stands for; after a colon may stand its first argument.
+
+    >>> semantics("exact"), semantics("refined:product").logic
+    (Exact(quantifier='mean', impossible='raise', budget=Budget(...)), 'product')
+    """
+    if isinstance(word, Semantics):
+        return word
+    name, _, argument = word.partition(":") if isinstance(word, str) else (word, "", "")
+    if name not in WORDS or (argument and name not in _TAKE_ARGUMENT):
+        near = difflib.get_close_matches(str(name), WORDS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near and near[0] != name else ""
+        if name in WORDS:
+            hint = f"only {', '.join(_TAKE_ARGUMENT)} take something after the colon, such as fuzzy:godel; "
+        raise ConfigError(
+            f"there is no semantics {word!r}; {hint}expected one of {', '.join(WORDS)}, or an object such as "
+            "doxa.Exact()"
+        )
+    found = getattr(import_module(f"doxa.semantics._{name}"), name.capitalize())
+    made: Semantics = found(argument) if argument else found()
+    return made
+
+
+def check_options(kb: KnowledgeBase, reduction: Any, combine: Any, data: Mapping[str, Any]) -> None:
+    """Refuse what is no option, and options that are misspelt and would pass for data."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ConfigError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
+    if not callable(combine) and combine not in ("sum", "joint"):
+        raise ConfigError(f"combine is {combine!r}, expected 'sum', 'joint' or an aggregator of doxa.fuzzy")
+    for name in [n for n in data if kb.signature.describe(n) is None]:  # misspelt, it would pass for data
+        if name in ("quantifier", "impossible", "budget"):
+            raise ConfigError(f"{name} is an option of the semantics: semantics=doxa.Exact({name}=...)")
+        if near := difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.75):
+            raise ConfigError(f"there is no option and no data {name!r}; did you mean {near[0]}=...?")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from doxa._cache import Lock
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
 from doxa.pose import ProblemBatch, pose
@@ -17,9 +17,7 @@ from doxa.problem import Budget
 from doxa.semantics._combine import joint_axiom, row_by_row
 from doxa.semantics._exact import planned
 from doxa.semantics._probabilistic import impossible
-from doxa.semantics._semantics import Semantics, Turn, one_at_a_time
-
-__all__ = ["ConditionedBeliefs", "Explanation", "KnowledgeLayer", "World", "explain"]
+from doxa.semantics._semantics import Data, Generator, Semantics, locked
 
 DRAWS = 4096
 """At least so many worlds are drawn where listing the best is too hard."""
@@ -72,24 +70,17 @@ class Explanation:
 
 
 def explain(
-    kb: KnowledgeBase,
-    interpretation: Interpretation,
-    axiom: str | None,
-    k: int,
-    how: Semantics | None,
-    generator: torch.Generator | None,
-    data: Mapping[str, Any],
+    interpretation: Interpretation, axiom: str | None, k: int, how: Semantics, generator: Generator, data: Data
 ) -> list[Explanation]:
     """See :meth:`Model.explain`."""
     if not isinstance(k, int) or k < 1:
         raise ConfigError(f"k is {k!r}, expected a whole number of at least 1")
-    asked = _chosen(kb, axiom)
-    budget = Budget() if how is None else how.budget
+    asked = _chosen(interpretation.kb, axiom)
     with torch.no_grad():
-        (posed,) = pose([row_by_row(asked)], interpretation, data, limit=budget.join, generator=generator)
+        (posed,) = pose([row_by_row(asked)], interpretation, data, limit=how.budget.join, generator=generator)
         found: dict[int, tuple[list[World], str]] = {}
         for batch in posed.batches:
-            worlds, probabilities, said = _best(interpretation, batch, k, how, budget, generator)
+            worlds, probabilities, said = _best(interpretation, batch, k, how, generator)
             names = [_renamed(name, asked, posed.variables) for name in batch.problem.names[: len(batch.values)]]
             for at, some, chances in zip(
                 batch.instances.tolist(), worlds.tolist(), probabilities.tolist(), strict=True
@@ -121,18 +112,13 @@ def _chosen(kb: KnowledgeBase, axiom: str | None) -> Axiom:
 
 
 def _best(
-    interpretation: Interpretation,
-    batch: ProblemBatch,
-    k: int,
-    how: Semantics | None,
-    budget: Budget,
-    generator: torch.Generator | None,
+    interpretation: Interpretation, batch: ProblemBatch, k: int, how: Semantics, generator: Generator
 ) -> tuple[Tensor, Tensor, str]:
     """The best worlds ``(instances, k, W)``, their probabilities ``(instances, k)``, and how they were found."""
     sampled = type(how).__name__ == "Sampled"
     if not sampled:
         try:
-            reasoner = planned(interpretation, batch.problem, budget).reasoner
+            reasoner = planned(interpretation, batch.problem, how.budget).reasoner
         except ProblemError:
             pass
         else:
@@ -217,9 +203,9 @@ class KnowledgeLayer(nn.Module):
         if not kb.axioms:
             raise KnowledgeError("the knowledge base has no axioms to condition on")
         self.interpretation, self.target, self.budget = interpretation, target, budget or Budget()
-        self.axiom, self.turn = joint_axiom(kb.axioms), Turn()
+        self.axiom, self.lock = joint_axiom(kb.axioms), Lock()
 
-    @one_at_a_time
+    @locked
     def forward(self, **data: Any) -> ConditionedBeliefs:
         """The beliefs of every row of the data, given that all axioms hold of it."""
         (posed,) = pose([self.axiom], self.interpretation, data, limit=self.budget.join)

@@ -16,7 +16,7 @@ from doxa.errors import ConfigError, DataError
 from doxa.logic import KnowledgeBase, Ragged, load, parse
 from doxa.semantics import Model, Semantics
 from doxa.semantics import semantics as by_word
-from doxa.semantics._words import WORDS
+from doxa.semantics._semantics import WORDS
 from doxa.train.runs._config import did_you_mean
 from doxa.train.runs._state import seeded
 from doxa.train.tasks._fit import Fitting
