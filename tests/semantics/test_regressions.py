@@ -276,3 +276,18 @@ def test_warnings_point_at_the_line_of_the_user() -> None:
         with pytest.warns(doxa.DoxaWarning, match="has not learnt anything yet") as caught:
             ask()
         assert {w.filename for w in caught} == {__file__}
+
+
+@pytest.mark.parametrize("word", ["exact", "fuzzy", "refined"])
+def test_a_guard_about_objects_of_a_row_excludes_no_row(word: str) -> None:
+    """A row with one object has no pair of two; it is an instance that holds, and counts in the mean."""
+    for axiom in (
+        "forall s in scenes. forall x, y in s.o where x != y",
+        "forall s in scenes, x, y in s.o where x != y",
+    ):
+        model = doxa.Model(
+            f"sort Obj; data scenes(o: Obj*); pred b(Obj); {axiom}. b(x) -> b(y)", word, b=doxa.probs(lambda o: o[:, 0])
+        )
+        scenes = {"o": doxa.Ragged.cat([torch.tensor([[0.9], [0.2]]), torch.tensor([[0.5]]), torch.zeros(0, 1)])}
+        each = model.loss(scenes=scenes, reduction="none")
+        torch.testing.assert_close(model.loss(scenes=scenes), each.sum() / 3)

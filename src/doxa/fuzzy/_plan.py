@@ -12,7 +12,7 @@ from torch import Tensor
 from doxa.fuzzy._algebra import FuzzyAlgebra
 from doxa.fuzzy._logic import Logic, logic
 from doxa.fuzzy.quantifiers._aggregators import Aggregator
-from doxa.logic import And, Axiom, Expr, Interpretation, KnowledgeBase, Quantifier, Truth
+from doxa.logic import And, Axiom, Expr, Interpretation, KnowledgeBase, Quantifier
 from doxa.logic.syntax._binders import Group
 from doxa.logic.tensor._plan import TensorPlan, formulas_of
 from doxa.logic.tensor._plan import outermost as outermost_forall
@@ -129,7 +129,7 @@ class FuzzyPlan:
     def guard(self, *, generator: torch.Generator | None = None, **data: Any) -> Tensor | None:
         """Which instances of the kept variables the guards of the outermost ``forall`` let through; None without guard.
 
-        Where variables are left that are not kept, an instance is let through if some of their values are.
+        A guard beside variables that are not kept lets every instance through: what it excludes is inside of it.
 
         >>> from doxa.logic import parse, probs
         >>> kb = parse("sort N = 0..3; pred even(N); [rule] forall n: N where n > 1. even(n)")
@@ -222,22 +222,17 @@ def as_logic(chosen: Logic | str) -> Logic:
 
 
 def _guard_formula(formula: Expr, keep: tuple[str, ...], *, alone: bool) -> Expr | None:
-    """``forall`` over the kept variables: is there an instance that passes the guards? None without guards."""
+    """``forall`` over the kept variables: do they pass the guards that speak of no other? None without such guards."""
     levels, _ = outermost_forall(formula, alone=alone)
-    guards = [n for n, (_, guard) in enumerate(levels) if guard is not None]
-    if not keep or not guards:
+    guards: list[Expr] = []
+    for groups, guard in levels:
+        if any(name not in keep for group in groups for name in group.names):
+            break
+        guards += [] if guard is None else [guard]
+    if not guards:
         return None
-    kept: list[Group] = []
-    body: Expr = Truth(True)
-    for groups, guard in reversed(levels[: guards[-1] + 1]):
-        rest = [g for g in [_only(g, lambda n: n not in keep) for g in groups] if g is not None]
-        if rest:
-            body = Quantifier("exists", rest, body, guard=guard)
-        elif guard is not None:
-            body = guard if isinstance(body, Truth) else And(guard, body)
-    for groups, _ in levels:
-        kept += [g for g in [_only(g, lambda n: n in keep) for g in groups] if g is not None]
-    return Quantifier("forall", kept, body)
+    kept = [g for groups, _ in levels for g in [_only(g, lambda n: n in keep) for g in groups] if g is not None]
+    return Quantifier("forall", kept, And(*guards))
 
 
 def _only(group: Group, wanted: Callable[[str], bool]) -> Group | None:
