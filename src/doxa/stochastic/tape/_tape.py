@@ -16,8 +16,7 @@ from doxa.stochastic.estimators._factors import parameters
 from doxa.stochastic.estimators._random import borrowed
 from doxa.stochastic.tape._joint import Joint
 from doxa.stochastic.tape._magic import guard, is_traced
-from doxa.stochastic.tape._nodes import Forest, Node, Prefix, check_axes, check_by_perturbation, members
-from doxa.stochastic.tape._surrogate import Assembly
+from doxa.stochastic.tape._surrogate import Assembly, Bits, Node, check_axes, check_by_perturbation, without_last
 
 MOST_AXES = 48  # torch allows tensors of 64 dimensions
 
@@ -58,10 +57,10 @@ class Tape:
         self.nodes: list[Node] = []
         self._axes: list[Node] = []
         self._batch: list[int] = [1] * batch_dims
-        self._forest = Forest()
+        self._sets: dict[Bits, list[Tensor]] = {}  # costs by what they depend on
         self._free: list[Tensor] = []
-        self._costs: list[tuple[str, Tensor, Prefix | None]] = []
-        self._latest: dict[int, tuple[Prefix | None, int]] = {}
+        self._costs: list[tuple[str, Tensor, Bits]] = []
+        self._latest: dict[Bits, tuple[Bits, int]] = {}
         self._observed = False
 
     # Sampling.
@@ -166,20 +165,16 @@ class Tape:
             raise ProblemError(f"a cost must be a floating-point tensor, got {getattr(result, 'dtype', type(result))}")
         self._check_shape(tuple(result.shape), "cost")
         claimed = None if deps is None else tuple(deps)
-        prefix = self._dependencies(tuple(result.shape), claimed, "cost")
+        nodes = self._dependencies(tuple(result.shape), claimed, "cost")
         if self.check_deps and claimed is not None:
-            known = {node.index for node in members(prefix)}
-            others = [node for node in self.nodes if node.index not in known]
+            others = [node for node in self.nodes if not nodes >> node.index & 1]
             if callable(value):
                 with borrowed(self.generator):
                     check_by_perturbation(value, result, others)
             else:
                 check_axes(result, others, self.batch_dims)
-        if prefix is None:
-            self._free.append(result)
-        else:
-            prefix.costs.append(result)
-        self._costs.append((name or f"cost{len(self._costs)}", result, prefix))
+        (self._sets[nodes] if nodes else self._free).append(result)
+        self._costs.append((name or f"cost{len(self._costs)}", result, nodes))
         return result
 
     def surrogate(
@@ -227,7 +222,7 @@ class Tape:
     def _assembly(self) -> Assembly:
         if not self._costs:
             raise ConfigError("the tape has no cost; add one with tape.cost(...) before asking for the surrogate")
-        return Assembly(self._forest, self._free, self.batch_dims)
+        return Assembly(self.nodes, self._sets, self._free, self.batch_dims)
 
     def _reduced(self, assembly: Assembly, order: int, reduction: str) -> Tensor:
         total = assembly.total()
@@ -237,10 +232,10 @@ class Tape:
         if not self._observed:
             self._observed = True
             costs: dict[int, Tensor] = {}
-            for prefix in assembly.prefixes:
-                node, f = prefix.node, assembly.downstream[prefix.index]
-                if node.estimator.stateful and f is not None:
-                    costs[node.index] = assembly.fit(f, node) + costs.get(node.index, 0)
+            for found in assembly.sets:
+                node = found.node
+                if node.estimator.stateful and found.downstream is not None:
+                    costs[node.index] = assembly.fit(found.downstream, node) + costs.get(node.index, 0)
             for index, cost in costs.items():
                 self.nodes[index].estimator.observe(self.nodes[index].draw, cost)
         if reduction == "mean":
@@ -287,30 +282,46 @@ class Tape:
             axis = "no axis" if node.axis is None else f"axis {node.axis} of size {node.draw.m}"
             upto = "any order" if order == float("inf") else f"order {int(order)}"
             upto += ", biased" if node.estimator.biased else ""
-            on = ", ".join(n.name for n in reversed(list(members(node.ancestors)))) or "nothing"
+            on = self._names(node.ancestors) or "nothing"
             kind = type(node.draw.distribution).__name__
             lines.append(f"{node.name:<8} {kind}, {axis}, {node.estimator.describe()} ({upto}), depends on {on}")
-        for name, value, prefix in self._costs:
-            to = ", ".join(n.name for n in reversed(list(members(prefix)))) or "nobody"
+        for name, value, nodes in self._costs:
+            to = self._names(nodes) or "nobody"
             lines.append(f"{name:<8} cost of shape {tuple(value.shape)}, credited to {to}")
         return "\n".join(lines)
 
+    def _names(self, nodes: Bits) -> str:
+        return ", ".join(node.name for node in self.nodes if nodes >> node.index & 1)
+
     # Who depends on whom.
 
-    def _dependencies(self, shape: tuple[int, ...], deps: Iterable[Tensor] | None, what: str) -> Prefix | None:
+    def _dependencies(self, shape: tuple[int, ...], deps: Iterable[Tensor] | None, what: str) -> Bits:
+        """The nodes that something of this shape depends on."""
         if deps is not None:
-            prefix: Prefix | None = None
+            found = 0
             for tensor in deps:
                 node = self._node_of(tensor, what)
-                prefix = self._forest.union(prefix, self._forest.push(node.ancestors, node))
-            return prefix
+                own = node.ancestors | 1 << node.index
+                self._remember(own)
+                found |= own
+                self._remember(found)
+            return found
         mask = self._mask(shape)
-        latest, start = self._latest.get(mask, (None, 0))
-        for node in self.nodes[start:] if start else self.nodes:
+        found, start = self._latest.get(mask, (0, 0))
+        for node in self.nodes[start:]:
             if node.mask & ~mask == 0:
-                latest = self._forest.push(latest, node)
-        self._latest[mask] = (latest, len(self.nodes))
-        return latest
+                found |= 1 << node.index
+        self._remember(found)
+        self._latest[mask] = (found, len(self.nodes))
+        return found
+
+    def _remember(self, nodes: Bits) -> None:
+        """Keep a set of nodes, and those without the last ones before it."""
+        missing = []
+        while nodes and nodes not in self._sets:
+            missing.append(nodes)
+            nodes = without_last(nodes)
+        self._sets |= {key: [] for key in reversed(missing)}
 
     def _node_of(self, tensor: Tensor, what: str) -> Node:
         for node in reversed(self.nodes):
@@ -320,8 +331,8 @@ class Tape:
             f"deps of this {what} names a tensor that is no sample of this tape; pass what sample() returned"
         )
 
-    def _mask(self, shape: tuple[int, ...]) -> int:
-        """The particle axes that a tensor of this shape has, as bits."""
+    def _mask(self, shape: tuple[int, ...]) -> Bits:
+        """The particle axes that a tensor of this shape has."""
         mask = 0
         for axis in range(min(len(shape) - self.batch_dims, len(self._axes))):
             if shape[-(self.batch_dims + axis + 1)] > 1 or self._axes[axis].draw.m == 1:
