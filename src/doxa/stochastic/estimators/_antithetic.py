@@ -16,10 +16,9 @@ from torch.distributions import Distribution
 from torch.nn.functional import softplus
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw, Estimator
+from doxa.stochastic.estimators._estimator import Draw, Estimator, uniform
 from doxa.stochastic.estimators._factors import Factors, clamped, factors, is_bernoulli, repeat_batch
 from doxa.stochastic.estimators._lifted import Lifted, padded
-from doxa.stochastic.estimators._random import uniform
 
 
 def _binary(distribution: Distribution, who: str) -> tuple[Factors, Tensor]:

@@ -15,7 +15,6 @@ from doxa.stochastic.estimators._estimator import Estimator
 from doxa.stochastic.estimators._factors import log_prob, plain
 from doxa.stochastic.estimators._lifted import GO, FromGradient, IndeCateR, RaoBlackwell
 from doxa.stochastic.estimators._measure_valued import MeasureValued
-from doxa.stochastic.estimators._parameters import parameters_of, rebuilt
 from doxa.stochastic.estimators._pathwise import (
     IMLE,
     GumbelSoftmax,
@@ -35,7 +34,7 @@ from doxa.stochastic.estimators._score import (
     Score,
     SelfCritical,
 )
-from doxa.stochastic.estimators._spsa import SPSA
+from doxa.stochastic.estimators._spsa import SPSA, parameters_of, rebuilt
 from doxa.stochastic.estimators._sum_and_sample import MAPO, SumAndSample
 from doxa.stochastic.estimators._without_replacement import ScoreWithoutReplacement, UnorderedSet
 

@@ -16,10 +16,10 @@ from math import inf
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Normal
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._factors import dtype_of, independent_values, repeat_batch
+from doxa.stochastic.estimators._factors import dtype_of, independent_values, plain, repeat_batch
 
 
 class Draw:
@@ -180,3 +180,32 @@ class Estimator:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n})"
+
+
+# What proposals are made of.
+
+
+def uniform(like: Tensor) -> Tensor:
+    """Numbers strictly between 0 and 1 in the shape of ``like``."""
+    # torch draws from [0, 1): only 0 has to go.
+    return torch.rand_like(like).clamp_min(torch.finfo(like.dtype).tiny)
+
+
+def reparameterised(distribution: Distribution, n: int) -> Tensor:
+    """n live samples; those of a Normal as torch makes them, but of noise that torch.func.vmap can draw, too."""
+    base, _ = plain(distribution)
+    if isinstance(base, Normal):
+        return base.loc + torch.randn_like(base.loc.detach().expand(n, *base.loc.shape)) * base.scale
+    live: Tensor = distribution.rsample(torch.Size([n]))
+    return live
+
+
+def gumbel(like: Tensor) -> Tensor:
+    """Standard Gumbel noise."""
+    return -torch.log(-torch.log(uniform(like)))
+
+
+def logistic(like: Tensor) -> Tensor:
+    """Standard logistic noise."""
+    u = uniform(like)
+    return torch.log(u) - torch.log1p(-u)

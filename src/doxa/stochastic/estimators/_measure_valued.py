@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Exponential, Gamma, Normal, Poisson
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw, Estimator
+from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, uniform
 from doxa.stochastic.estimators._factors import (
     MOST_OUTCOMES,
     all_indices,
@@ -41,7 +41,6 @@ from doxa.stochastic.estimators._factors import (
     support,
 )
 from doxa.stochastic.estimators._lifted import padded
-from doxa.stochastic.estimators._random import gumbel, uniform
 
 
 class MeasureValued(Estimator):

@@ -18,9 +18,8 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, TransformedDistribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw, Estimator
+from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, logistic, reparameterised
 from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, log_prob, plain
-from doxa.stochastic.estimators._random import gumbel, logistic, reparameterised
 from doxa.stochastic.estimators._score import LeaveOneOut
 
 Solver = Callable[[Tensor], Tensor]

@@ -17,9 +17,8 @@ from torch.distributions import Distribution
 from torch.nn.functional import logsigmoid
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw
+from doxa.stochastic.estimators._estimator import Draw, reparameterised, uniform
 from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, is_bernoulli
-from doxa.stochastic.estimators._random import reparameterised, uniform
 from doxa.stochastic.estimators._score import Score
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import EllipsisType
 from typing import Literal
 
@@ -13,7 +14,6 @@ from torch.distributions import Distribution
 from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._factors import parameters
-from doxa.stochastic.estimators._random import borrowed
 from doxa.stochastic.tape._joint import Joint
 from doxa.stochastic.tape._magic import guard, is_traced
 from doxa.stochastic.tape._surrogate import Assembly, Bits, Node, check_axes, check_by_perturbation, without_last
@@ -369,3 +369,22 @@ class Tape:
                     f"{what} has {given} {shape}; {kind} should have size {wanted} or 1, not {size}. Expected what "
                     f"broadcasts to {tuple(allowed)}: the axes of the nodes, latest first, then the batch"
                 )
+
+
+@contextmanager
+def borrowed(generator: torch.Generator | None) -> Iterator[None]:
+    """Let torch's own random numbers come from ``generator`` inside the block, and put everything back after it."""
+    if generator is None:
+        yield
+        return
+    if generator.device.type == "cuda":
+        own = torch.cuda.default_generators[generator.device.index or 0]
+    else:
+        own = torch.default_generator
+    before = own.get_state()
+    own.set_state(generator.get_state())
+    try:
+        yield
+    finally:
+        generator.set_state(own.get_state())
+        own.set_state(before)
