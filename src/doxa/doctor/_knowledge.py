@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.doctor._asked import Asked, Observation, ask
 from doxa.doctor._layout import Layout, fields_of, ranged_rows, ranges
 from doxa.doctor._observed import Place, compared_values
+from doxa.doctor._right_worlds import Observation, RightWorlds, pose_observations
 from doxa.doctor._scenes import Scene, Variable
 from doxa.doctor._shortcuts import LIMITS, Search, Shortcuts, by_number
 from doxa.errors import BudgetError, ConfigError, DataError, KnowledgeError
@@ -212,21 +212,21 @@ class _Unit:
 
     def scene(self, data: _Part | None, budget: Budget) -> Scene | None:
         """What has to be explained: the worlds in the data, or all in which the knowledge holds; None if nothing."""
-        asked = self.ask({} if data is None else self.observed(data[1]), budget)
-        if not asked.variables:
+        posed = self.posed({} if data is None else self.observed(data[1]), budget)
+        if not posed.sizes:
             return None
-        variables = _variables(self.kb, asked.variables)
+        variables = _variables(self.kb, list(posed.sizes))
         right: list[Tensor] = []
         if data is None:
-            worlds, numbers = asked.holding(budget.worlds, self.clock)
+            worlds, numbers = posed.all(budget.worlds, self.clock)
             right = by_number(worlds, numbers)
         else:
-            worlds, numbers = _occurring(asked, next(iter(self.layout.rows)), variables, data)
-            if math.prod(asked.sizes) <= budget.worlds:  # what is right does not depend on what else occurs
-                every, which = asked.holding(budget.worlds, self.clock)
+            worlds, numbers = _occurring(posed, next(iter(self.layout.rows)), variables, data)
+            if math.prod(posed.sizes.values()) <= budget.worlds:  # what is right does not depend on what else occurs
+                every, which = posed.all(budget.worlds, self.clock)
                 occurs = torch.isin(which, numbers)
                 right = by_number(every[occurs], which[occurs])
-        return Scene(variables, worlds, lambda taken, rows: asked.holds(taken, numbers[rows]), right)
+        return Scene(variables, worlds, lambda taken, rows: posed.right(taken, numbers[rows]), right)
 
     def observed(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         """The values of observed fields in the data, by the name of the field."""
@@ -242,7 +242,7 @@ class _Unit:
                 found[field] = [tuple(cell) if many else cell for cell in columns[field]]
         return found
 
-    def ask(self, observed: Mapping[str, Sequence[Any]], budget: Budget) -> Asked:
+    def posed(self, observed: Mapping[str, Sequence[Any]], budget: Budget) -> RightWorlds:
         """Every combination of observations, and which worlds are right under it."""
         given = [tuple(row) for row in zip(*observed.values(), strict=True)] if observed else [()]
         layout, known = self.layout, {f: [v for c in cells for v in _cells(c)] for f, cells in observed.items()}
@@ -285,7 +285,7 @@ class _Unit:
             observations.append(seen | dict(zip(free, rest, strict=True)))
         axioms = [*self.axioms, *labels]
         bound = {**self.symbols, **self.constants}
-        return ask(self.kb, axioms, bound, layout, observations, clock=self.clock, one_row=one_row)
+        return pose_observations(self.kb, axioms, bound, layout, observations, clock=self.clock, one_row=one_row)
 
     def _endless(self, rows: str, field: str, sort: Sort, where: str) -> str:
         name = field.capitalize()
@@ -319,10 +319,10 @@ def _cells(cell: Any) -> Sequence[Any]:
     return tuple(cell) if isinstance(cell, list | tuple | Tensor) else (cell,)
 
 
-def _occurring(asked: Asked, rows: str, variables: Sequence[Variable], data: _Part) -> tuple[Tensor, Tensor]:
+def _occurring(posed: RightWorlds, rows: str, variables: Sequence[Variable], data: _Part) -> tuple[Tensor, Tensor]:
     """The worlds of the data, each with the observations that it fits."""
     _, columns, lines = data
-    fields = {field for _, field, _ in asked.observations[0]}
+    fields = {field for _, field, _ in posed.observations[0]}
     read, used = [], set(fields)
     for variable in variables:
         name, element = _column(rows, variable, variables, columns)
@@ -334,13 +334,13 @@ def _occurring(asked: Asked, rows: str, variables: Sequence[Variable], data: _Pa
     worlds = torch.tensor(read).T
     given = [field for field in fields if field in columns]
     fitting: dict[tuple[Any, ...], list[int]] = {}
-    for k, observation in enumerate(asked.observations):
+    for k, observation in enumerate(posed.observations):
         key = tuple(tuple(v for (_, f, _), v in observation.items() if f == field) for field in given)
         fitting.setdefault(key, []).append(k)
     seen = list(zip(*[map(_cells, columns[field]) for field in given], strict=True)) if given else [()] * len(worlds)
     pairs = [(row, k) for row, values in enumerate(seen) for k in fitting[tuple(values)]]
     row, number = torch.tensor(pairs).T
-    right = asked.holds(worlds[row], number)
+    right = posed.right(worlds[row], number)
     explained = torch.zeros(len(worlds), dtype=torch.bool).index_fill(0, row[right], True)
     if not bool(explained.all()):
         line = int((~explained).nonzero()[0])

@@ -35,10 +35,8 @@ from doxa.logic import (
     probs,
 )
 
-ENTRIES = 1 << 22
-"""Numbers in a tensor: with what is kept for derivatives, this fits 4 GB."""
-LENGTH = 3
-"""Of a field that is a sequence."""
+ENTRIES = 1 << 22  # numbers in a tensor: with what is kept for derivatives, this fits 4 GB
+LENGTH = 3  # of a field that is a sequence
 _MOST = 50  # arguments, beyond which a fraction says no more
 _SIGNS = {"neg": "¬", "conj": "∧", "disj": "∨", "implies": "→", "forall": "∀", "exists": "∃"}
 
@@ -190,25 +188,16 @@ def used(formula: Expr, world: RandomWorlds) -> set[tuple[str, int]]:
 
 
 def weakest(formula: Expr, logic: Logic, world: RandomWorlds, *, outermost: bool = True) -> str:
-    """The operator of a formula whose gradient vanishes most often, in words; nothing if none does.
-
-    Args:
-        formula: the formula.
-        logic: its operators.
-        world: says how many arguments quantifiers have.
-        outermost: whether the outermost ∀ counts.
-    """
+    """The operator whose gradient vanishes most often, in words; nothing if none does."""
     while not outermost and isinstance(formula, Quantifier) and formula.kind == "forall":
         formula, outermost = formula.body, True
     if logic.is_log:
         return ""
     found = []
     for slot, arity in sorted(used(formula, world)):
-        n = min(arity, _MOST)
-        if n < 1:
-            continue
-        fraction = nonvanishing_fraction(getattr(logic, slot), n=n, generator=torch.Generator().manual_seed(0))
-        found.append((fraction.value, slot, n))
+        if (n := min(arity, _MOST)) > 0:
+            fraction = nonvanishing_fraction(getattr(logic, slot), n=n, generator=torch.Generator().manual_seed(0))
+            found.append((fraction.value, slot, n))
     if not found or min(found)[0] >= 1:
         return ""
     value, slot, n = min(found)

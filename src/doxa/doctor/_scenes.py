@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -17,11 +18,24 @@ from doxa.problem._budget import Meter
 _PLACES = 8  # so many variables are tried on both sides of a mixture
 _PAIRS = 4096  # so many pairs of worlds are tried for an example of one
 
+# Worlds (n, W) and the rows (n,) that are taken for them, to whether the conclusions stay, bool (n,).
 Explains = Callable[[Tensor, Tensor], Tensor]
-"""Worlds ``(n, W)`` and the rows ``(n,)`` that are taken for them, to whether the conclusions stay, bool ``(n,)``."""
 World = tuple[int, ...]
-Mixture = tuple[World, World, World]
-"""Two worlds that are right, and one between them that is not."""
+Mixture = tuple[World, World, World]  # two worlds that are right, and one between them that is not
+Outputs = Sequence[tuple[str, ...]]  # for each concept the outputs that it consists of
+
+
+def too_many(what: str, limit: int) -> BudgetError:
+    """The error that there are more worlds than the limit."""
+    remedy = "raise it (--worlds, Budget(worlds=...)), or give the worlds that occur as data"
+    return BudgetError("worlds", f"could not decide: {what}, more than the limit of {limit:,}; {remedy}")
+
+
+def seconds_left(clock: Meter) -> float | None:
+    """How long work may still take; an error if time is over."""
+    clock.check_clock()
+    seconds = clock.budget.seconds
+    return None if seconds is None else max(1e-3, seconds + clock._start - time.monotonic())
 
 
 @dataclass(frozen=True)
@@ -63,10 +77,6 @@ class Mapped(NamedTuple):
     explains: Explains
 
 
-Outputs = Sequence[tuple[str, ...]]
-"""For each concept the outputs that it consists of."""
-
-
 def arrange(scenes: Sequence[Scene], joint: int, worlds: int) -> tuple[list[Concept], list[Mapped], str]:
     """Concepts and scenes in which all that is read from one object is one variable; and the assumption made.
 
@@ -87,11 +97,7 @@ def arrange(scenes: Sequence[Scene], joint: int, worlds: int) -> tuple[list[Conc
         apart = [g for g in groups if len(g) > 1]
     outputs = split(apart)
     if (count := _expanded(scenes, outputs, sizes)) > worlds:
-        raise BudgetError(
-            "worlds",
-            f"could not decide: there are {count:,} worlds to explain, more than the limit of {worlds:,}; raise "
-            "it (--worlds, Budget(worlds=...)), or give the worlds that occur as data",
-        )
+        raise too_many(f"there are {count:,} worlds to explain", worlds)
     assumed = [f"{_listed(g)} are mapped one by one" for g in apart]
     if several := _about_several(scenes):
         assumed.append(f"what is said of several objects ({', '.join(several)}) is mapped apart from the rest")

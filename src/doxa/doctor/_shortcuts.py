@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from doxa.doctor._maps import MapSearch, Moves
-from doxa.doctor._scenes import Concept, Mixture, Scene, Variable, arrange, mixtures
+from doxa.doctor._scenes import Concept, Mixture, Scene, Variable, arrange, mixtures, too_many
 from doxa.errors import BudgetError, ConfigError, ProblemError
 from doxa.problem import Budget, Problem
 from doxa.problem._budget import Meter
@@ -298,9 +298,5 @@ def _support(problem: Problem, data: Tensor | None, budget: Budget) -> Tensor:
         occurring: Tensor = torch.unique(data.reshape(-1, len(problem.world)), dim=0)
         return occurring
     if problem.num_worlds > budget.worlds:
-        raise BudgetError(
-            "worlds",
-            f"could not decide: the problem has {problem.describe_size()} worlds, more than the limit of "
-            f"{budget.worlds:,}; raise it (--worlds, Budget(worlds=...)), or give the worlds that occur as data",
-        )
+        raise too_many(f"the problem has {problem.describe_size()} worlds", budget.worlds)
     return problem.worlds(0, problem.num_worlds)
