@@ -152,9 +152,7 @@ def examine(
     generator = generator or torch.Generator().manual_seed(0)
     world, objects = _random_worlds(kb, objects, generator, entries)
     if draws > (most := WORK // max(world.entries, OVERHEAD)):
-        raise BudgetError(
-            "draws", f"draws is {draws:,}, more than the limit of {most:,} for worlds of this size; take fewer draws"
-        )
+        raise BudgetError("draws", f"draws is {draws:,}, more than the limit of {most:,} here; take fewer draws")
     tried = _try(kb, semantics, world, draws, clock)
     by = "the mean of the instances" if quantifier == "mean" else "the logic's own ∀"
     notes = [f"tried on {draws} random worlds of {objects} objects or rows of each kind, by {by}"]

@@ -272,11 +272,8 @@ class _Unit:
         one_row = list(self.counts.values()) == [1] and len(layout.rows) == 1
         most = budget.worlds if one_row else min(budget.worlds, _APART)
         if (count := math.prod([len(c) for c in choices])) > most:
-            raise BudgetError(
-                "worlds",
-                f"could not decide: there are {count:,} different observations, more than the limit of {most:,}; give "
-                "data",
-            )
+            said = f"there are {count:,} different observations, more than the limit of {most:,}"
+            raise BudgetError("worlds", f"could not decide: {said}; give data")
         observations: list[Observation] = []
         for first, *rest in product(*choices):
             seen: Observation = {}
@@ -372,10 +369,8 @@ def _place(variable: Variable, column: str, line: int, value: Any) -> int:
     """The number of a value."""
     places = {known.lower(): i for i, known in enumerate(variable.values)}
     if (said := str(value).strip().lower()) not in places:
-        raise DataError(
-            f"row {line + 1}, column {column}: {value!r} is no value of {variable.output}; it has "
-            f"{', '.join(variable.values)}"
-        )
+        known = ", ".join(variable.values)
+        raise DataError(f"row {line + 1}, column {column}: {value!r} is no value of {variable.output}; it has {known}")
     return places[said]
 
 

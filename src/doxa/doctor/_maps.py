@@ -41,10 +41,8 @@ class MapSearch:
     def __init__(self, sizes: Sequence[int], scenes: Sequence[Mapped], meter: Meter) -> None:
         self.sizes, self.scenes, self.meter = sizes, scenes, meter
         if sum(n**3 for n in sizes) > 2 * CLAUSES:
-            raise BudgetError(
-                "entries",
-                f"could not decide: maps of a concept with {max(sizes):,} values take more than {CLAUSES:,} clauses",
-            )
+            said = f"maps of a concept with {max(sizes):,} values take more than {CLAUSES:,} clauses"
+            raise BudgetError("entries", f"could not decide: {said}")
         self.starts = [sum(n * n for n in sizes[:k]) for k in range(len(sizes))]
         # A value that never occurs may be taken for anything; the identity stands for all of that.
         occurs: list[set[int]] = [set() for _ in sizes]

@@ -139,11 +139,9 @@ class RandomWorlds:
         sizes |= {f"{r}.{f} has {{:,}} values": self.layout.total(r, f) for r, f in self.layout.sorts}
         for said, size in sizes.items():
             if size > limit:
-                raise BudgetError(
-                    "entries",
-                    f"{said.format(size)} with {objects:,} objects or rows of each kind, more than the limit of "
-                    f"{limit:,}; take fewer objects, or 'sample' in the axiom",
-                )
+                many = f"{said.format(size)} with {objects:,} objects or rows of each kind"
+                remedy = "take fewer objects, or 'sample' in the axiom"
+                raise BudgetError("entries", f"{many}, more than the limit of {limit:,}; {remedy}")
         return max(sizes.values())
 
 

@@ -275,10 +275,8 @@ def _groups(problem: Problem, concepts: Sequence[int] | None) -> list[int]:
         return [order.index(size) for size in sizes]
     groups = list(concepts)
     if len(groups) != len(sizes) or set(groups) != set(range(max(groups, default=0) + 1)):
-        raise ProblemError(
-            f"concepts is {groups}, expected a number for each of the {len(sizes)} world variables, from 0 and none "
-            "left out"
-        )
+        wanted = f"a number for each of the {len(sizes)} world variables, from 0 and none left out"
+        raise ProblemError(f"concepts is {groups}, expected {wanted}")
     for group in set(groups):
         found = {size for size, g in zip(sizes, groups, strict=True) if g == group}
         if len(found) > 1:
@@ -290,9 +288,8 @@ def _support(problem: Problem, data: Tensor | None, budget: Budget) -> Tensor:
     if data is not None:
         sizes = torch.tensor(problem.world)
         if data.dtype != torch.int64 or data.ndim < 1 or data.shape[-1] != len(sizes):
-            raise ProblemError(
-                f"data has dtype {data.dtype} and shape {tuple(data.shape)}, expected worlds, int64 (n, {len(sizes)})"
-            )
+            found = f"{data.dtype} {tuple(data.shape)}"
+            raise ProblemError(f"data is {found}, expected worlds, int64 (n, {len(sizes)})")
         if not bool(((data >= 0) & (data < sizes)).all()):
             raise ProblemError(f"data has values outside of the domains {problem.world} of the world variables")
         occurring: Tensor = torch.unique(data.reshape(-1, len(problem.world)), dim=0)

@@ -112,10 +112,8 @@ def is_bernoulli(distribution: Distribution) -> bool:
 def factors(distribution: Distribution, who: str = "this estimator") -> Factors:
     """The factors of a Bernoulli, Categorical or OneHotCategorical, plain, ``Independent`` or joint."""
     if not has_factors(distribution):
-        raise ConfigError(
-            f"{who} needs Bernoulli, Categorical or OneHotCategorical variables (also Independent or joint), "
-            f"got {type(plain(distribution)[0]).__name__}"
-        )
+        wanted = "Bernoulli, Categorical or OneHotCategorical variables (also Independent or joint)"
+        raise ConfigError(f"{who} needs {wanted}, got {type(plain(distribution)[0]).__name__}")
     own = getattr(distribution, "factors", None)
     if own is not None:
         found: Factors = own()
@@ -173,10 +171,8 @@ def support(distribution: Distribution, who: str = "enumeration") -> Tensor:
     if size is None:
         raise ConfigError(f"{who} needs a finite distribution, got {type(plain(distribution)[0]).__name__}")
     if size > LARGEST_SUPPORT:
-        raise ConfigError(
-            f"{who} would go through {size} values, more than {LARGEST_SUPPORT}; "
-            "use a sampling estimator such as LeaveOneOut or UnorderedSet"
-        )
+        most = f"{size} values, more than {LARGEST_SUPPORT}"
+        raise ConfigError(f"{who} would go through {most}; sample them, by LeaveOneOut or UnorderedSet")
     own = getattr(distribution, "support_values", None)
     if own is not None:
         values: Tensor = own()

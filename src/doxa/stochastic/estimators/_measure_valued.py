@@ -82,9 +82,7 @@ class MeasureValued(Estimator):
             elif isinstance(base, Normal):
                 return self._gaussian(distribution, base, x)
             else:
-                raise ConfigError(
-                    f"MeasureValued knows {self.distributions} (also Independent), got {type(base).__name__}; use Score"
-                )
+                raise ConfigError(f"MeasureValued knows {self.distributions}, got {type(base).__name__}; use Score")
             value = torch.cat([_placed(x, y).flatten(0, 1) for y in halves])
             weight = torch.cat([w.movedim(-1, 0).flatten(0, 1) for w in weights])
             shape = (-1, *distribution.batch_shape, *distribution.event_shape)

@@ -54,10 +54,7 @@ class Reparameterise(Estimator):
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
         if not distribution.has_rsample:
-            raise ConfigError(
-                f"{type(distribution).__name__} cannot be reparameterised; use Score, LeaveOneOut, or, if it has a "
-                "distribution function, Implicit"
-            )
+            raise ConfigError(f"{type(distribution).__name__} cannot be reparameterised; use LeaveOneOut or Implicit")
         return Draw(reparameterised(distribution, n), distribution)
 
 
@@ -104,10 +101,7 @@ class Implicit(Estimator):
         try:
             u = base.cdf(x).detach()
         except NotImplementedError:
-            raise ConfigError(
-                f"Implicit needs a distribution function, and {type(base).__name__} has no cdf; "
-                "use Reparameterise or Score"
-            ) from None
+            raise ConfigError(f"{type(base).__name__} has no cdf; use Reparameterise or Score") from None
         density = base.log_prob(x).detach().exp()
         x = x - (base.cdf(x) - u) / density
         for _ in range(max(0, ceil(log2(self.order + 1)) - 1)):
@@ -126,9 +120,7 @@ class _Soft(Estimator):
         """The factors, and what makes values of weights."""
         f = factors(distribution, type(self).__name__)
         if f.soft is None:
-            raise ConfigError(
-                f"{type(self).__name__} relaxes values to vectors, so indices will not do; use OneHotCategorical"
-            )
+            raise ConfigError(f"{type(self).__name__} relaxes vectors, so indices will not do; use OneHotCategorical")
         return f, f.soft
 
 
@@ -261,15 +253,11 @@ class IMLE(Estimator):
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
         if not distribution.has_rsample:
-            raise ConfigError(
-                f"IMLE needs a distribution with rsample around the weights, got {type(distribution).__name__}"
-            )
+            raise ConfigError(f"IMLE needs a distribution with rsample, got {type(distribution).__name__}")
         u = reparameterised(distribution, n)
         z: Tensor = _Solve.apply(u, self.solver, self.step)  # type: ignore[no-untyped-call]
         if z.shape != u.shape:
-            raise ConfigError(
-                f"IMLE needs solutions of the shape of the weights; got {tuple(z.shape)} from {tuple(u.shape)}"
-            )
+            raise ConfigError(f"IMLE needs solutions of the weights' shape {tuple(u.shape)}, got {tuple(z.shape)}")
         return Draw(z, distribution)
 
 

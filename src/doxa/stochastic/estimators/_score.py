@@ -147,10 +147,7 @@ class SelfCritical(Score):
         try:
             greedy = mode(distribution)
         except NotImplementedError:
-            raise ConfigError(
-                f"SelfCritical needs the most probable value, and {type(distribution).__name__} has no mode; "
-                "use LeaveOneOut(n)"
-            ) from None
+            raise ConfigError(f"{type(distribution).__name__} has no mode; use LeaveOneOut(n)") from None
         greedy = greedy.detach().to(drawn.dtype).expand(drawn.shape[1:])
         return Draw(torch.cat([drawn, greedy.unsqueeze(0)]), distribution)
 
@@ -255,10 +252,8 @@ class ImportanceSampling(Score):
 
     def source(self, distribution: Distribution) -> Distribution:
         if self.proposal.event_shape != distribution.event_shape:
-            raise ProblemError(
-                f"the proposal has event shape {tuple(self.proposal.event_shape)}, the distribution "
-                f"{tuple(distribution.event_shape)}; wrap the one with fewer in torch.distributions.Independent"
-            )
+            shapes = f"{tuple(self.proposal.event_shape)}, the distribution {tuple(distribution.event_shape)}"
+            raise ProblemError(f"the proposal has event shape {shapes}; wrap the smaller one in Independent")
         wide: Distribution = self.proposal.expand(distribution.batch_shape)
         return wide
 
@@ -309,7 +304,5 @@ class VIMCO(Score):
 def refuse_tracing(estimator: Estimator, cost: Tensor) -> None:
     """Estimators with a state cannot change it inside a traced function."""
     if torch.compiler.is_compiling() or is_wrapped(cost):
-        raise ConfigError(
-            f"{type(estimator).__name__} keeps a state, which cannot change inside torch.compile or torch.func; "
-            "call tape.surrogate() outside, or use LeaveOneOut(n), which keeps none"
-        )
+        name = type(estimator).__name__
+        raise ConfigError(f"{name} keeps a state, which torch.compile and torch.func cannot change; use LeaveOneOut(n)")

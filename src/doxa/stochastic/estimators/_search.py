@@ -81,10 +81,8 @@ def tokens_of(distribution: Distribution, who: str) -> Tokens:
         return own()
     if has_factors(distribution):
         return FactorTokens(distribution)
-    raise ConfigError(
-        f"{who} needs a finite distribution made of factors (Bernoulli, Categorical, OneHotCategorical, also "
-        f"Independent) or token sequences (Sequences), got {type(distribution).__name__}"
-    )
+    wanted = "Bernoulli, Categorical or OneHotCategorical variables (also Independent) or Sequences"
+    raise ConfigError(f"{who} needs {wanted}, got {type(distribution).__name__}")
 
 
 def _grow(model: Tokens, k: int, rank: Callable[[Tensor, Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:

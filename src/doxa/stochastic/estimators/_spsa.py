@@ -121,10 +121,8 @@ def parameters_of(distribution: Distribution) -> dict[str, Tensor]:
         elif constraint is constraints.real:
             found[name] = value
     if set(found) != set(distribution.arg_constraints):
-        raise ConfigError(
-            f"{type(distribution).__name__} cannot be moved in its parameters; Bernoulli, categorical, and families "
-            "of real and positive parameters (Normal, Poisson, Exponential, Gamma, …) can"
-        )
+        kind = type(distribution).__name__
+        raise ConfigError(f"{kind} cannot be moved in its parameters, expected logits, or real or positive numbers")
     return found
 
 
@@ -148,10 +146,7 @@ def rebuilt(distribution: Distribution, parameters: dict[str, Tensor]) -> Distri
 def _entries(joint: Joint) -> list[Distribution]:
     found = [entry for entry in joint.entries if isinstance(entry, Distribution)]
     if len(found) < len(joint.entries):
-        raise ConfigError(
-            "a joint draw whose entries are functions of earlier ones cannot be moved in its parameters; "
-            "sample the entries one after another, or use LeaveOneOut"
-        )
+        raise ConfigError("entries that are functions of earlier ones have no parameters to move; use LeaveOneOut")
     return found
 
 

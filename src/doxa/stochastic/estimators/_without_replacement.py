@@ -139,10 +139,7 @@ class ScoreWithoutReplacement(_Different):
     def propose(self, distribution: Distribution, n: int) -> Draw:
         model = tokens_of(distribution, "ScoreWithoutReplacement")
         if model.size is not None and model.size <= n:
-            raise ConfigError(
-                f"ScoreWithoutReplacement({n}) needs more than {n} values, the distribution has {model.size}; "
-                "use Enumerate()"
-            )
+            raise ConfigError(f"{self!r} needs more values, the distribution has {model.size}; use Enumerate()")
         with torch.no_grad():
             tokens, log_p, noisy = stochastic_beam(model, n + 1)
             log_x = log_p[:, :n] - noisy[:, n:]
@@ -173,10 +170,7 @@ def set_log_probs(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tens
     if log_p.shape[-1] <= SUBSETS_UP_TO:
         return by_subsets(log_p, log_rest)
     if is_traced(log_p):
-        raise ConfigError(
-            f"sets of {log_p.shape[-1]} values are integrated over a range that depends on the data, and torch.compile "
-            f"and vmap do not show the data; take at most {SUBSETS_UP_TO} values there"
-        )
+        raise ConfigError(f"torch.compile and vmap do not show the data; take at most {SUBSETS_UP_TO} values there")
     return by_quadrature(log_p, log_rest)
 
 

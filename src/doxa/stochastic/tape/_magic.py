@@ -78,10 +78,8 @@ class _PlainGuard(torch.autograd.Function):
 
 def _anchor(ctx: Any) -> Tensor:
     if ctx.left == 0:
-        raise ConfigError(
-            "the surrogate was differentiated more often than declared; call tape.surrogate(order=n) with n the number "
-            "of times you differentiate it"
-        )
+        said = "the surrogate was differentiated more often than declared"
+        raise ConfigError(f"{said}; call tape.surrogate(order=n) with n the number of times you differentiate it")
     anchor: Tensor = ctx.saved_tensors[0]
     return anchor
 

@@ -95,10 +95,8 @@ class Tape:
         with borrowed(self.generator):
             draw = self._propose(estimator, distribution, count)
         if n is None and draw.m != 1:
-            raise ConfigError(
-                f"{estimator.describe()} needs {draw.m} samples side by side, so it cannot be used with n=None; "
-                "give it an axis of its own, or use Score() here"
-            )
+            name = estimator.describe()
+            raise ConfigError(f"{name} needs {draw.m} samples, so it cannot be used with n=None; use Score() here")
         axis = None if n is None else len(self._axes)
         if axis is not None and axis >= MOST_AXES:
             raise ConfigError(f"the tape already has {axis} axes, the most torch can handle; use n=None in long chains")
@@ -327,9 +325,7 @@ class Tape:
         for node in reversed(self.nodes):
             if any(value is tensor for value in node.values):
                 return node
-        raise ConfigError(
-            f"deps of this {what} names a tensor that is no sample of this tape; pass what sample() returned"
-        )
+        raise ConfigError(f"deps of this {what} names what is no sample of this tape; pass what sample() returned")
 
     def _mask(self, shape: tuple[int, ...]) -> Bits:
         """The particle axes that a tensor of this shape has."""
@@ -344,9 +340,7 @@ class Tape:
             raise ConfigError(f"distribution is {distribution!r}, expected a torch.distributions object")
         for name, value in parameters(distribution).items():
             if not is_traced(value) and bool(value.isnan().any()):
-                raise ProblemError(
-                    f"{name} of the distribution has NaN, expected numbers; see what the network before it computes"
-                )
+                raise ProblemError(f"{name} of the distribution has NaN, expected numbers; look at its network")
         self._check_shape(tuple(distribution.batch_shape), "distribution")
 
     def _check_shape(self, shape: tuple[int, ...], what: str) -> None:
