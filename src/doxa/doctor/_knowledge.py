@@ -118,8 +118,8 @@ def knowledge_shortcuts(
     return search([*scenes, *[scene._replace(right=()) for scene in facts if scene is not None]], assumption)
 
 
+# Lengths of sequences, the columns of data that have them, and the numbers of these rows.
 _Part = tuple[dict[Place, int], dict[str, list[Any]], list[int]]
-"""Lengths of sequences, the columns of data that have them, and the numbers of these rows."""
 
 
 def _by_length(columns: dict[str, list[Any]], sequences: Sequence[Place]) -> list[_Part]:
@@ -145,12 +145,7 @@ def _by_length(columns: dict[str, list[Any]], sequences: Sequence[Place]) -> lis
 class _Unit:
     """The smallest piece of data that axioms speak about: one row each, and as many objects as they compare.
 
-    Args:
-        kb: the knowledge.
-        symbols: what is bound.
-        lengths: of the fields that are sequences.
-        clock: stops work.
-        constants: the only objects there are, and no rows; by default all that the axioms name or range over.
+    Given ``constants``, these are the only objects, and there are no rows.
     """
 
     def __init__(

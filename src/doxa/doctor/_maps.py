@@ -30,13 +30,7 @@ Moves = dict[int, int]
 
 
 class MapSearch:
-    """Maps α as models of clauses: variable (k, v, u) says that concept k takes value v for u.
-
-    Args:
-        sizes: how many values each concept has.
-        scenes: what has to be explained.
-        meter: counts the worlds that are looked at, for all maps together, and has the clock.
-    """
+    """Maps α as models of clauses: variable (k, v, u) says that concept k, with so many values, takes value v for u."""
 
     def __init__(self, sizes: Sequence[int], scenes: Sequence[Mapped], meter: Meter) -> None:
         self.sizes, self.scenes, self.meter = sizes, scenes, meter

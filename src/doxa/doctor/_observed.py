@@ -31,26 +31,19 @@ from doxa.logic.syntax._walk import fold
 _MOST = 4096  # values of a term
 _TRIED = 1 << 16  # combinations of values, where something occurs twice in a term
 
-Values = set[Any] | None
-"""All numbers that a term may be; None where that is not known."""
-Place = tuple[str, str]
-"""The name of the rows, and the field."""
+Values = set[Any] | None  # all numbers that a term may be; None where that is not known
+Place = tuple[str, str]  # the name of the rows, and the field
 
 
 @dataclass
 class Compared:
     """What the numbers of a field are compared with."""
 
-    equal: set[Any] = field(default_factory=set)
-    """By ``=`` and ``!=``."""
-    ordered: set[Any] = field(default_factory=set)
-    """By ``<`` and its like."""
-    period: int = 1
-    """Numbers that differ by a multiple of this are alike, beside what they are compared with."""
-    spare: int = 1
-    """So many numbers are needed that are alike: one for each field that is compared with this one."""
-    unclear: str | None = None
-    """Where the field stands in a way that says too little about its numbers."""
+    equal: set[Any] = field(default_factory=set)  # by = and !=
+    ordered: set[Any] = field(default_factory=set)  # by < and its like
+    period: int = 1  # numbers that differ by a multiple of this are alike, beside what they are compared with
+    spare: int = 1  # so many numbers are needed that are alike: one for each field that is compared with this one
+    unclear: str | None = None  # where the field stands in a way that says too little about its numbers
 
     def values(self, sort: Sort) -> list[Any]:
         """Every number that the field is compared with, and one for all others; where order matters, one of each gap.
@@ -99,13 +92,8 @@ def compared_values(
     constants: Mapping[str, Any] | None = None,
     rows: Mapping[str, int] | None = None,
 ) -> dict[Place, Compared]:
-    """What each field of type Int or Real is compared with, wherever it is used.
-
-    Args:
-        given: fields whose numbers are known.
-        constants: the values of constants.
-        rows: how many rows there are, by name; by default one of each.
-    """
+    """What each field of type Int or Real is compared with; not those ``given``. There is one row of each kind, or so
+    many."""
     scope = _Scope(signature, dict(given or {}), dict(constants or {}))
     for axiom in axioms:
         scope.visit(axiom.formula)

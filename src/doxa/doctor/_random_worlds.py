@@ -44,16 +44,8 @@ _SIGNS = {"neg": "¬", "conj": "∧", "disj": "∨", "implies": "→", "forall":
 class RandomWorlds:
     """Random truth values for every predicate, random distributions for every function, and data to match.
 
-    Closed predicates are true of their facts; other predicates of guards are true of a random half of the objects.
-
-    Args:
-        kb: the knowledge.
-        objects: how many objects an open sort has, and how many rows there are.
-        generator: draws everything.
-        entries: numbers in a tensor, at most.
-
-    Raises:
-        BudgetError: an axiom would have more instances than that, or a symbol more truth values.
+    Closed predicates are true of their facts; other predicates of guards are true of a random half of the objects. A
+    BudgetError says that a tensor would have more than ``entries`` numbers.
     """
 
     def __init__(self, kb: KnowledgeBase, objects: int, generator: torch.Generator, entries: int = ENTRIES) -> None:

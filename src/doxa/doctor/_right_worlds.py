@@ -65,12 +65,7 @@ class _Posed:
 
 
 class RightWorlds:
-    """Which worlds are right under which observation.
-
-    Args:
-        posed: the axioms, with the number of the instance that belongs to each observation, or -1.
-        observations: all of them.
-    """
+    """Which worlds are right under which observation; axioms come with each observation's instance, or -1."""
 
     def __init__(self, posed: Sequence[tuple[PosedAxiom, Tensor]], observations: Sequence[Observation]) -> None:
         self.observations = observations

@@ -200,10 +200,6 @@ def mixtures(right: Iterable[Tensor], clock: Meter) -> tuple[int, Mixture | None
 
     An independent belief that holds two worlds possible holds everything between them possible: every world that has
     each of its values from one of the two. A set of worlds can be mixed freely only if it is a product of sets.
-
-    Args:
-        right: sets of different worlds, int64 ``(n, W)``, such as the worlds that give one output.
-        clock: stops work.
     """
     count, example = 0, None
     for members in right:

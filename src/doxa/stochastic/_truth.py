@@ -1,12 +1,8 @@
 r"""The derivatives of an expected cost, without automatic differentiation, and how far they can be trusted.
 
-The expectation is a sum, or an integral by Gauss-Legendre rules on intervals that are halved until nothing changes, so
-that a jump or a kink of the cost ends in intervals too small to matter. It is computed at Chebyshev points along a line
-in the parameters; the series through them is differentiated. Its last coefficients, which should vanish, say how
-accurate everything was.
-
-A ``TrueTape`` computes the expected cost of a graph. On a ``WorldTape`` each node has one more batch dimension, in
-which all draws of its proposal stand side by side: the *worlds*.
+The expectation is a sum, or an integral by Gauss-Legendre rules on intervals that are halved until nothing changes. It
+is computed at Chebyshev points along a line in the parameters; the series through them is differentiated. Its last
+coefficients, which should vanish, say how accurate everything was.
 """
 
 from __future__ import annotations
@@ -228,7 +224,7 @@ class TooMany(Exception):
 
 
 class WorldTape(Tape):
-    """A tape on which every draw of ``nodes`` proposals happens at once."""
+    """Every draw of ``nodes`` proposals at once: for each a batch dimension, in which they stand side by side."""
 
     def __init__(self, nodes: int) -> None:
         super().__init__(batch_dims=nodes)

@@ -1,12 +1,11 @@
 r"""What an estimator is: four pure functions, and what it declares about itself.
 
-Dissertation, "Gradient Estimators in Storchastic": an estimator is a tuple ⟨q, w, l, a⟩ of a proposal distribution, a
-weighting function, a gradient function and a control variate. For one node with cost f its surrogate is
+An estimator is a tuple ⟨q, w, l, a⟩ of a proposal, weights, a gradient function and a control variate (dissertation,
+"Gradient Estimators in Storchastic"). For one node with cost f its surrogate is
 
     Σ_j w_j [ □(l_j) f(x_j) + a_j ],      x_1..x_m ~ q.
 
-All four work on one leading axis of size m, the samples of the node; extra points at which an estimator wants the
-cost evaluated (a greedy sample, an antithetic twin) are samples of weight 0.
+All four work on one leading axis of size m; extra points at which the cost is wanted are samples of weight 0.
 """
 
 from __future__ import annotations

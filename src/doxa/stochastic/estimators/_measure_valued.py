@@ -14,9 +14,8 @@ triples:
     Gaussian mean       1/(σ√(2π))       μ + σ Rayleigh         μ − σ Rayleigh
     Gaussian scale      1/σ              μ + σ double Maxwell   Gaussian
 
-For the Gaussian mean the weights p/p^± have no variance; Gaussians therefore take value and pathwise gradient from
-an ordinary sample, and the pairs enter as a control variate with the score function subtracted (dissertation,
-"Measure Valued Derivatives").
+For the Gaussian mean the weights p/p^± have no finite variance; there the pairs enter as a control variate of the score
+function (dissertation, "Measure Valued Derivatives").
 """
 
 from __future__ import annotations

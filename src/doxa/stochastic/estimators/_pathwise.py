@@ -2,9 +2,6 @@ r"""Pathwise estimators: reparameterisation, implicit or not, relaxations of dis
 
 A reparameterised sample is a differentiable function of the parameters and of noise that does not know them, so the
 cost itself carries the gradient: w = 1/n, l = 0, a = 0 (dissertation, "Gradient Estimation Methods").
-
-A black-box solver maps weights u to a discrete solution z(u), such as a shortest path. Perturbing its input, u ~ q_θ (a
-Normal or Gumbel around θ), makes the expected cost E[f(z(u))] a smooth function of θ.
 """
 
 from __future__ import annotations
@@ -176,7 +173,7 @@ class StraightThrough(_Soft):
 
 
 class PerturbAndMAP(LeaveOneOut):
-    """Solutions of perturbed inputs, with the score function of the perturbation: unbiased at any order.
+    """Solutions z(u) of perturbed inputs u ~ q_θ, with the score function of q_θ: unbiased at any order.
 
     >>> from torch.distributions import Independent, Normal
     >>> from doxa.stochastic import Tape

@@ -1,7 +1,4 @@
-"""Searching a space of token sequences without listing it: the best, samples without replacement, or outside a set.
-
-Independent factors are sequences whose steps ignore what came before, so the same three searches serve both.
-"""
+"""Searching a space of token sequences without listing it: the best, samples without replacement, or outside a set."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ class Tokens:
 
 
 class FactorTokens(Tokens):
-    """Independent factors as tokens."""
+    """Independent factors: sequences whose steps ignore what came before."""
 
     def __init__(self, distribution: Distribution) -> None:
         self._f = f = factors(distribution)

@@ -1,19 +1,15 @@
 r"""Estimators that sample without replacement: the unordered set, and the score function with Gumbel-top-k weights.
 
-The probabilities of sets are right for spaces of any size. Draw k values one after another, never the same twice. With
-S the set drawn, r = 1 − Σ_{s∈S} p_s what is left outside, and G(T) the probability that, T ⊆ S having been drawn, the
-rest of S follows,
+With S the set drawn, r = 1 − Σ_{s∈S} p_s, and G(T) the probability that, T ⊆ S having been drawn, the rest follows,
 
     G(S) = 1,      G(T) = Σ_{s∈S∖T} p_s / (r + Σ_{u∈S∖T} p_u) · G(T ∪ {s}),
 
-so that p(U=S) = G(∅), p(U=S | o₁=x) = G({x}) and p(U=S | o₁=x, o₂=y) = G({x, y}). Every summand is positive: this is
-inclusion and exclusion without its cancellation, in log space and float64, over the 2^k subsets. For large k the same
-numbers are integrals (Kool, van Hoof and Welling 2020),
+so that p(U=S) = G(∅), p(U=S | o₁=x) = G({x}) and p(U=S | o₁=x, o₂=y) = G({x, y}). Every summand is positive, so nothing
+cancels. For large k the same numbers are integrals (Kool, van Hoof and Welling 2020),
 
     G(T) = ∫ Π_{s∈S∖T} (1 − exp(−p_s/r · e^{−g})) dGumbel(g),
 
-which the trapezoidal rule computes to full precision, because the integrand is analytic and decays doubly
-exponentially.
+which the trapezoidal rule computes to full precision: the integrand is analytic and decays doubly exponentially.
 """
 
 from __future__ import annotations

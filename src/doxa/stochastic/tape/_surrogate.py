@@ -67,11 +67,7 @@ class DependencySet:
 class Assembly:
     """The surrogate of all costs on a tape, built in one pass forwards and one backwards.
 
-    Args:
-        nodes: all of them.
-        costs: by the set of nodes they depend on; every set comes after the one without its last node.
-        free: costs that depend on no node.
-        batch_dims: of the tape.
+    Costs come by the set of nodes they depend on, and every set after the one without its last node.
     """
 
     def __init__(
