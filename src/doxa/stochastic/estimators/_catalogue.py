@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._antithetic import ARM, ARMS, DisARM
+from doxa.stochastic.estimators._differences import SPSA, MeasureValued, parameters_of, rebuilt
 from doxa.stochastic.estimators._estimator import Estimator
 from doxa.stochastic.estimators._factors import log_prob, plain
 from doxa.stochastic.estimators._lifted import GO, FromGradient, IndeCateR, RaoBlackwell
-from doxa.stochastic.estimators._measure_valued import MeasureValued
+from doxa.stochastic.estimators._noise import ARM, ARMS, LAX, REBAR, RELAX, DisARM
 from doxa.stochastic.estimators._pathwise import (
     IMLE,
     GumbelSoftmax,
@@ -23,7 +23,6 @@ from doxa.stochastic.estimators._pathwise import (
     Reparameterise,
     StraightThrough,
 )
-from doxa.stochastic.estimators._relax import LAX, REBAR, RELAX
 from doxa.stochastic.estimators._score import (
     VIMCO,
     Enumerate,
@@ -34,7 +33,6 @@ from doxa.stochastic.estimators._score import (
     Score,
     SelfCritical,
 )
-from doxa.stochastic.estimators._spsa import SPSA, parameters_of, rebuilt
 from doxa.stochastic.estimators._sum_and_sample import MAPO, SumAndSample
 from doxa.stochastic.estimators._without_replacement import ScoreWithoutReplacement, UnorderedSet
 

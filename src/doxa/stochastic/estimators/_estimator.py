@@ -192,6 +192,9 @@ def uniform(like: Tensor) -> Tensor:
 
 def reparameterised(distribution: Distribution, n: int) -> Tensor:
     """n live samples; those of a Normal as torch makes them, but of noise that torch.func.vmap can draw, too."""
+    if not distribution.has_rsample:
+        kind = type(distribution).__name__
+        raise ConfigError(f"{kind} cannot be reparameterised; use LeaveOneOut, RELAX, or Implicit if it has a cdf")
     base, _ = plain(distribution)
     if isinstance(base, Normal):
         return base.loc + torch.randn_like(base.loc.detach().expand(n, *base.loc.shape)) * base.scale

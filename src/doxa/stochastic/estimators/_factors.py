@@ -150,6 +150,13 @@ def all_indices(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.stack([g.reshape(-1) for g in grids], -1)
 
 
+def each_alone(x: Tensor, y: Tensor | int) -> Tensor:
+    """(R, n, *batch, R): x (n, *batch, R), with entry r replaced by that of y in the r-th copy."""
+    count = x.shape[-1]
+    here = torch.eye(count, dtype=torch.bool, device=x.device).reshape(count, *(1,) * (x.dim() - 1), count)
+    return torch.where(here, y, x)
+
+
 def total_size(distribution: Distribution) -> int | None:
     """How many values a finite distribution has; ``None`` if it is not known to be finite."""
     if has_factors(distribution):

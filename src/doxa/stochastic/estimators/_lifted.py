@@ -23,7 +23,7 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import Factors, factors, has_factors, log_prob
+from doxa.stochastic.estimators._factors import Factors, each_alone, factors, has_factors, log_prob
 from doxa.stochastic.tape._magic import magic_box
 
 
@@ -182,9 +182,7 @@ class GO(_Local):
     def points(self, distribution: Distribution, main: Tensor, fresh: Tensor) -> Tensor:
         f = self._factors(distribution)
         index = f.index(main)
-        here = torch.eye(len(f.sizes), dtype=torch.bool, device=index.device)
-        here = here.reshape(-1, *(1,) * (index.dim() - 1), len(f.sizes))
-        return f.value(torch.where(here, chosen(_successors(f), index), index))
+        return f.value(each_alone(index, chosen(_successors(f), index)))
 
     def term(self, draw: Draw, main: Tensor, cost: Tensor, extra: Tensor) -> tuple[Tensor, Tensor | None]:
         f = self._factors(draw.distribution)

@@ -50,8 +50,6 @@ class Reparameterise(Estimator):
         return 1 if type(distribution).__name__ in ONCE else inf
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
-        if not distribution.has_rsample:
-            raise ConfigError(f"{type(distribution).__name__} cannot be reparameterised; use LeaveOneOut or Implicit")
         return Draw(reparameterised(distribution, n), distribution)
 
 
@@ -249,8 +247,6 @@ class IMLE(Estimator):
         return bool(distribution.has_rsample)
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
-        if not distribution.has_rsample:
-            raise ConfigError(f"IMLE needs a distribution with rsample, got {type(distribution).__name__}")
         u = reparameterised(distribution, n)
         z: Tensor = _Solve.apply(u, self.solver, self.step)  # type: ignore[no-untyped-call]
         if z.shape != u.shape:

@@ -191,7 +191,18 @@ class Tape:
         assembly = self._assembly()
         for node in assembly.nodes():
             self._check_order(node, order, allow_biased)
-        return self._reduced(assembly, order, reduction)
+        total = assembly.total()
+        if total.requires_grad:
+            # Every derivative is a multiple of the one that arrives here, so one guard sees them all.
+            total = guard(total, order)
+        if not self._observed:
+            self._observe(assembly)
+        if reduction == "mean":
+            return total.mean()
+        total = total.expand(self._batch)
+        if reduction not in ("sum", "none"):
+            raise ConfigError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
+        return total.sum() if reduction == "sum" else total
 
     def variance_objective(self, parameters: Iterable[Tensor]) -> Tensor:
         """Σ g² of the first derivatives g of the surrogate with respect to ``parameters``.
@@ -222,26 +233,15 @@ class Tape:
             raise ConfigError("the tape has no cost; add one with tape.cost(...) before asking for the surrogate")
         return Assembly(self.nodes, self._sets, self._free, self.batch_dims)
 
-    def _reduced(self, assembly: Assembly, order: int, reduction: str) -> Tensor:
-        total = assembly.total()
-        if total.requires_grad:
-            # Every derivative is a multiple of the one that arrives here, so one guard sees them all.
-            total = guard(total, order)
-        if not self._observed:
-            self._observed = True
-            costs: dict[int, Tensor] = {}
-            for found in assembly.sets:
-                node = found.node
-                if node.estimator.stateful and found.downstream is not None:
-                    costs[node.index] = assembly.fit(found.downstream, node) + costs.get(node.index, 0)
-            for index, cost in costs.items():
-                self.nodes[index].estimator.observe(self.nodes[index].draw, cost)
-        if reduction == "mean":
-            return total.mean()
-        total = total.expand(self._batch)
-        if reduction not in ("sum", "none"):
-            raise ConfigError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
-        return total.sum() if reduction == "sum" else total
+    def _observe(self, assembly: Assembly) -> None:
+        self._observed = True
+        costs: dict[int, Tensor] = {}
+        for found in assembly.sets:
+            node = found.node
+            if node.estimator.stateful and found.downstream is not None:
+                costs[node.index] = assembly.fit(found.downstream, node) + costs.get(node.index, 0)
+        for index, cost in costs.items():
+            self.nodes[index].estimator.observe(self.nodes[index].draw, cost)
 
     def _check_order(self, node: Node, order: int, allow_biased: bool) -> None:
         estimator, distribution = node.estimator, node.draw.distribution
