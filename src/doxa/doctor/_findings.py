@@ -54,14 +54,15 @@ def empty_axioms(kb: KnowledgeBase, clock: Meter) -> tuple[list[Finding], str]:
     """
     signature = kb.signature
     undecided = "whether axioms are vacuous is not decided"
-    compared = compared_values(kb.axioms, signature)
+    formulas = [axiom.formula for axiom in kb.axioms]
+    compared = compared_values(formulas, signature)
     for (name, field), numbers in compared.items():
         if numbers.unclear is not None:
             told = f"the numbers of {name}.{field} that `{numbers.unclear}` tells apart cannot be listed"
             return [], f"{undecided}: {told}"
     constants = [c.sort.name for c in signature.constants.values()]
     objects = {s.name: max(_OBJECTS, constants.count(s.name)) for s in signature.sorts.values() if has_objects(s)}
-    rows = sorted(ranged_rows(*[axiom.formula for axiom in kb.axioms]) & set(signature.rows))
+    rows = sorted(ranged_rows(*formulas) & set(signature.rows))
     layout = Layout(signature, dict.fromkeys(rows, 1), objects, _OBJECTS)
     domains = list(_domains(layout, compared))
     if not domains:

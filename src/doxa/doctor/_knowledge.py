@@ -244,8 +244,9 @@ class _Unit:
         copies: dict[str, int] = {}
         for rows, field in layout.sorts:
             copies[rows] = max(layout.total(rows, field), copies.get(rows, 1))
-        compared = compared_values(self.axioms, self.signature, given=known, constants=self.symbols, rows=copies)
-        used = {node.name for axiom in self.axioms for node in postorder(axiom.formula) if isinstance(node, Field)}
+        formulas = [axiom.formula for axiom in self.axioms]
+        compared = compared_values(formulas, self.signature, given=known, constants=self.symbols, rows=copies)
+        used = {node.name for node in postorder(*formulas) if isinstance(node, Field)}
         choices: list[Sequence[Any]] = [list(dict.fromkeys(given))]
         free = []
         for (rows, field), sort in layout.observed.items():

@@ -8,22 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise, product
 from typing import Any
 
-from doxa.logic import (
-    INT,
-    REAL,
-    Arith,
-    Axiom,
-    Call,
-    Compare,
-    Expr,
-    Field,
-    Let,
-    Name,
-    Number,
-    Quantifier,
-    Sort,
-    postorder,
-)
+from doxa.logic import INT, REAL, Arith, Call, Compare, Expr, Field, Let, Name, Number, Quantifier, Sort, postorder
 from doxa.logic.syntax._operations import ARITHMETIC
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._walk import fold
@@ -85,7 +70,7 @@ def _between(low: float, high: float, known: Collection[Any], whole: bool) -> It
 
 
 def compared_values(
-    axioms: Iterable[Axiom],
+    formulas: Iterable[Expr],
     signature: Signature,
     *,
     given: Mapping[str, Collection[Any]] | None = None,
@@ -95,8 +80,8 @@ def compared_values(
     """What each field of type Int or Real is compared with; not those ``given``. There is one row of each kind, or so
     many."""
     scope = _Scope(signature, dict(given or {}), dict(constants or {}))
-    for axiom in axioms:
-        scope.visit(axiom.formula)
+    for formula in formulas:
+        scope.visit(formula)
     scope.join(rows or {})
     return scope.found
 

@@ -112,7 +112,7 @@ class RandomWorlds:
 
     def _columns(self) -> dict[tuple[str, str], Tensor]:
         """What is observed in the rows."""
-        compared = compared_values(self.kb.axioms, self.kb.signature)
+        compared = compared_values([axiom.formula for axiom in self.kb.axioms], self.kb.signature)
         found = {}
         for place, sort in self.layout.observed.items():
             total = self.layout.total(*place)

@@ -32,14 +32,7 @@ from doxa.stochastic.estimators._differences import SPSA, MeasureValued
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._lifted import GO, FromGradient, IndeCateR, RaoBlackwell
 from doxa.stochastic.estimators._noise import ARM, ARMS, LAX, REBAR, RELAX, DisARM
-from doxa.stochastic.estimators._pathwise import (
-    IMLE,
-    GumbelSoftmax,
-    Implicit,
-    PerturbAndMAP,
-    Reparameterise,
-    StraightThrough,
-)
+from doxa.stochastic.estimators._pathwise import IMLE, GumbelSoftmax, Implicit, Reparameterise, StraightThrough
 from doxa.stochastic.estimators._score import (
     VIMCO,
     Enumerate,
@@ -47,6 +40,7 @@ from doxa.stochastic.estimators._score import (
     LearnedBaseline,
     LeaveOneOut,
     MovingAverage,
+    PerturbAndMAP,
     Score,
     SelfCritical,
 )

@@ -15,14 +15,7 @@ from doxa.stochastic.estimators._estimator import Estimator
 from doxa.stochastic.estimators._factors import log_prob, plain
 from doxa.stochastic.estimators._lifted import GO, FromGradient, IndeCateR, RaoBlackwell
 from doxa.stochastic.estimators._noise import ARM, ARMS, LAX, REBAR, RELAX, DisARM
-from doxa.stochastic.estimators._pathwise import (
-    IMLE,
-    GumbelSoftmax,
-    Implicit,
-    PerturbAndMAP,
-    Reparameterise,
-    StraightThrough,
-)
+from doxa.stochastic.estimators._pathwise import IMLE, GumbelSoftmax, Implicit, Reparameterise, StraightThrough
 from doxa.stochastic.estimators._score import (
     VIMCO,
     Enumerate,
@@ -30,6 +23,7 @@ from doxa.stochastic.estimators._score import (
     LearnedBaseline,
     LeaveOneOut,
     MovingAverage,
+    PerturbAndMAP,
     Score,
     SelfCritical,
 )

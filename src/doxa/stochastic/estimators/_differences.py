@@ -42,6 +42,7 @@ from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, uniform
 from doxa.stochastic.estimators._factors import (
     MOST_OUTCOMES,
+    Joint,
     all_indices,
     each_alone,
     factors,
@@ -54,7 +55,6 @@ from doxa.stochastic.estimators._factors import (
     total_size,
 )
 from doxa.stochastic.estimators._lifted import padded
-from doxa.stochastic.tape._joint import Joint
 
 
 class MeasureValued(Estimator):

@@ -16,8 +16,7 @@ from torch.distributions import Distribution, Independent, TransformedDistributi
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, logistic, reparameterised
-from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, log_prob, plain
-from doxa.stochastic.estimators._score import LeaveOneOut
+from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, plain
 
 Solver = Callable[[Tensor], Tensor]
 # torch differentiates the samples of these once, by the implicit method.
@@ -168,35 +167,6 @@ class StraightThrough(_Soft):
         f, shaped = self.vectors(distribution)
         p = shaped(f.log_probs.exp())
         return Draw(distribution.sample(torch.Size([n])) + (p - p.detach()), distribution)
-
-
-class PerturbAndMAP(LeaveOneOut):
-    """Solutions z(u) of perturbed inputs u ~ q_θ, with the score function of q_θ: unbiased at any order.
-
-    >>> from torch.distributions import Independent, Normal
-    >>> from doxa.stochastic import Tape
-    >>> solver = lambda u: torch.nn.functional.one_hot(u.argmax(-1), u.shape[-1]).float()
-    >>> theta = torch.zeros(3, requires_grad=True)
-    >>> tape = Tape()
-    >>> z = tape.sample(Independent(Normal(theta, 1.0), 1), PerturbAndMAP(solver, n=8))
-    >>> _ = tape.cost(z @ torch.tensor([1.0, 2.0, 4.0]))
-    >>> (g,) = torch.autograd.grad(tape.surrogate(), theta)
-    """
-
-    distributions = "any, as the solver's input"
-    independent = False
-
-    def __init__(self, solver: Solver, n: int = 2) -> None:
-        super().__init__(n)
-        self.solver = solver
-
-    def propose(self, distribution: Distribution, n: int) -> Draw:
-        u = distribution.sample(torch.Size([n]))
-        with torch.no_grad():
-            return Draw(self.solver(u), distribution, input=u)
-
-    def gradient(self, draw: Draw) -> Tensor:
-        return log_prob(draw.distribution, draw.notes["input"])
 
 
 class _Solve(torch.autograd.Function):

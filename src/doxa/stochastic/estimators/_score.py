@@ -11,6 +11,7 @@ A baseline b must not depend on the sample it is used for; it then has mean zero
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -125,6 +126,35 @@ class LeaveOneOut(Score):
 
     def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
         return (1 - box) * ((cost.sum(0, keepdim=True) - cost) / (draw.m - 1))
+
+
+class PerturbAndMAP(LeaveOneOut):
+    """Solutions z(u) of perturbed inputs u ~ q_θ, with the score function of q_θ: unbiased at any order.
+
+    >>> from torch.distributions import Independent, Normal
+    >>> from doxa.stochastic import Tape
+    >>> solver = lambda u: torch.nn.functional.one_hot(u.argmax(-1), u.shape[-1]).float()
+    >>> theta = torch.zeros(3, requires_grad=True)
+    >>> tape = Tape()
+    >>> z = tape.sample(Independent(Normal(theta, 1.0), 1), PerturbAndMAP(solver, n=8))
+    >>> _ = tape.cost(z @ torch.tensor([1.0, 2.0, 4.0]))
+    >>> (g,) = torch.autograd.grad(tape.surrogate(), theta)
+    """
+
+    distributions = "any, as the solver's input"
+    independent = False
+
+    def __init__(self, solver: Callable[[Tensor], Tensor], n: int = 2) -> None:
+        super().__init__(n)
+        self.solver = solver
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        u = distribution.sample(torch.Size([n]))
+        with torch.no_grad():
+            return Draw(self.solver(u), distribution, input=u)
+
+    def gradient(self, draw: Draw) -> Tensor:
+        return log_prob(draw.distribution, draw.notes["input"])
 
 
 class SelfCritical(Score):

@@ -13,8 +13,7 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import parameters
-from doxa.stochastic.tape._joint import Joint
+from doxa.stochastic.estimators._factors import Joint, parameters
 from doxa.stochastic.tape._magic import guard, is_traced
 from doxa.stochastic.tape._surrogate import Assembly, Bits, Node, check_axes, check_by_perturbation, without_last
 
