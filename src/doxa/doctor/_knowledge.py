@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -160,11 +161,9 @@ class _Unit:
         self.signature = signature = kb.signature
         alone = bool(constants)
         self.axioms = [a for a in kb.axioms if not (alone and ranged_rows(a.formula))]
-        self.counts: dict[str, int] = {}  # of objects and rows that axioms range over, by sort and name
+        self.counts: Counter[str] = Counter()  # of objects and rows that axioms range over, by sort and name
         for axiom in () if alone else self.axioms:
-            here = list(self._ranged(axiom))
-            for name in here:
-                self.counts[name] = max(here.count(name), self.counts.get(name, 0))
+            self.counts |= Counter(self._ranged(axiom))
         rows = {name: count for name, count in self.counts.items() if name not in signature.sorts}
         objects = {name: count for name, count in self.counts.items() if name in signature.sorts}
         self.layout = Layout(signature, rows, objects, lengths)

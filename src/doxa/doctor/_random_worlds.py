@@ -51,12 +51,11 @@ class RandomWorlds:
     def __init__(self, kb: KnowledgeBase, objects: int, generator: torch.Generator, entries: int = ENTRIES) -> None:
         self.kb, self.generator = kb, generator
         signature = kb.signature
-        names: dict[str, list[str]] = {s.name: [] for s in signature.sorts.values() if has_objects(s)}
-        for constant in signature.constants.values():
-            if has_objects(constant.sort):
-                names[constant.sort.name].append(constant.name)
+        constants = signature.constants.values()
+        sorts = [sort for sort in signature.sorts.values() if has_objects(sort)]
+        names = {sort.name: [c.name for c in constants if c.sort == sort] for sort in sorts}
         rows = sorted(ranged_rows(*[axiom.formula for axiom in kb.axioms]))
-        every = {name: max(objects, len(constants)) for name, constants in names.items()}
+        every = {sort: max(objects, len(named)) for sort, named in names.items()}
         self.layout = Layout(signature, dict.fromkeys(rows, objects), every, LENGTH)
         self.entries = self._check_size(objects, entries)
         self.atoms: dict[str, nn.Parameter] = {}

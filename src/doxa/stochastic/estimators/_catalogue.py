@@ -101,13 +101,8 @@ def alternatives(distribution: Distribution, order: int) -> list[str]:
     names = []
     for make in ESTIMATORS:
         estimator = make(distribution)
-        simple = not isinstance(estimator, FromGradient | PerturbAndMAP | VIMCO)
-        if (
-            simple
-            and not estimator.biased
-            and estimator.fits(distribution)
-            and estimator.order_for(distribution) >= order
-        ):
+        left_out = estimator.biased or isinstance(estimator, FromGradient | PerturbAndMAP | VIMCO)
+        if not left_out and estimator.fits(distribution) and estimator.order_for(distribution) >= order:
             names.append(type(estimator).__name__)
     return list(dict.fromkeys(names))
 
@@ -123,13 +118,10 @@ def catalogue() -> list[dict[str, str]]:
     rows: dict[str, dict[str, str]] = {}
     for make in ESTIMATORS:
         e = make(example)
+        chosen = "chosen" if isinstance(e, FromGradient | Implicit) else ""
         rows[type(e).__name__] = {
             "name": type(e).__name__,
-            "order": "any"
-            if e.order == inf
-            else "chosen"
-            if isinstance(e, FromGradient | Implicit)
-            else str(int(e.order)),
+            "order": chosen or ("any" if e.order == inf else str(int(e.order))),
             "distributions": e.distributions,
             "evaluations": e.evaluations,
             "learnable": "yes" if e.learnable else "no",

@@ -39,7 +39,7 @@ from torch.distributions import (
 )
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, uniform
+from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, require_positive, uniform
 from doxa.stochastic.estimators._factors import (
     MOST_OUTCOMES,
     Joint,
@@ -259,8 +259,7 @@ class SPSA(Estimator):
 
     def __init__(self, n: int = 1, step: float = 0.1) -> None:
         super().__init__(n)
-        if not step > 0:
-            raise ConfigError(f"step is {step}, expected a positive number")
+        require_positive("step", step)
         self.step = step
 
     def fits(self, distribution: Distribution) -> bool:

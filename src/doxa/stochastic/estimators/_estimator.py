@@ -184,6 +184,11 @@ class Estimator:
 # What proposals are made of.
 
 
+def require_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ConfigError(f"{name} is {value}, expected a positive number")
+
+
 def uniform(like: Tensor) -> Tensor:
     """Numbers strictly between 0 and 1 in the shape of ``like``."""
     # torch draws from [0, 1): only 0 has to go.

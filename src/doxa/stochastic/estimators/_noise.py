@@ -24,7 +24,7 @@ from torch.distributions import Distribution
 from torch.nn.functional import logsigmoid, softplus
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw, Estimator, reparameterised, uniform
+from doxa.stochastic.estimators._estimator import Draw, Estimator, reparameterised, require_positive, uniform
 from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, is_bernoulli, repeat_batch
 from doxa.stochastic.estimators._lifted import Lifted, padded
 from doxa.stochastic.estimators._score import Score
@@ -293,8 +293,7 @@ class REBAR(RELAX):
         self, cost: Callable[[Tensor], Tensor], n: int = 1, temperature: float = 0.5, scale: float = 1.0
     ) -> None:
         super().__init__(cost, n)
-        if not temperature > 0:
-            raise ConfigError(f"temperature is {temperature}, expected a positive number")
+        require_positive("temperature", temperature)
         self.log_temperature = nn.Parameter(torch.tensor(temperature).log())
         self.scale = nn.Parameter(torch.tensor(scale))
 

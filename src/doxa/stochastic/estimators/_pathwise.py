@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, TransformedDistribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, logistic, reparameterised
+from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, logistic, reparameterised, require_positive
 from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, plain
 
 Solver = Callable[[Tensor], Tensor]
@@ -133,8 +133,7 @@ class GumbelSoftmax(_Soft):
 
     def __init__(self, temperature: float = 1.0, n: int = 1, hard: bool = False) -> None:
         super().__init__(n)
-        if not temperature > 0:
-            raise ConfigError(f"temperature is {temperature}, expected a positive number")
+        require_positive("temperature", temperature)
         self.temperature, self.hard = temperature, hard
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
@@ -209,8 +208,7 @@ class IMLE(Estimator):
 
     def __init__(self, solver: Solver, n: int = 1, step: float = 10.0) -> None:
         super().__init__(n)
-        if not step > 0:
-            raise ConfigError(f"step is {step}, expected a positive number")
+        require_positive("step", step)
         self.solver, self.step = solver, step
 
     def fits(self, distribution: Distribution) -> bool:

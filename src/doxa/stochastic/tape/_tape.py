@@ -72,8 +72,7 @@ class Tape:
         deps: Iterable[Tensor] | None = None,
         name: str | None = None,
     ) -> Tensor:
-        """Sample a node: a plain tensor (m, earlier axes, batch, event), or without the first axis if ``n`` is
-        ``None``.
+        """Sample a node: a plain tensor (m, earlier axes, batch, event), without the first axis if ``n`` is ``None``.
 
         Args:
             distribution: of batch shape (axes, batch) or what broadcasts to it.
@@ -177,8 +176,7 @@ class Tape:
     def surrogate(
         self, order: int = 1, *, reduction: Literal["mean", "sum", "none"] = "mean", allow_biased: bool = False
     ) -> Tensor:
-        """The loss: its value estimates the expected total cost, its n-th derivative the n-th derivative, n ≤
-        ``order``.
+        """The loss: its value estimates the expected cost, its n-th derivative the n-th derivative, n ≤ ``order``.
 
         Args:
             order: how often it may be differentiated; once more raises an error.
