@@ -18,9 +18,8 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic._truth import TooMany, Unknown, WorldTape, derivatives, expectation, graph_derivatives
-from doxa.stochastic.estimators._differences import parameters_of, rebuilt
 from doxa.stochastic.estimators._estimator import Estimator
-from doxa.stochastic.estimators._factors import broadcast
+from doxa.stochastic.estimators._factors import broadcast, parameters_of, rebuilt
 from doxa.stochastic.tape._magic import magic_box
 from doxa.stochastic.tape._tape import Tape
 

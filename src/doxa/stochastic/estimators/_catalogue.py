@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._differences import SPSA, MeasureValued, parameters_of, rebuilt
+from doxa.stochastic.estimators._differences import SPSA, MeasureValued
 from doxa.stochastic.estimators._estimator import Estimator
-from doxa.stochastic.estimators._factors import log_prob, plain
+from doxa.stochastic.estimators._factors import log_prob, parameters_of, plain, rebuilt
 from doxa.stochastic.estimators._lifted import GO, FromGradient, IndeCateR, RaoBlackwell
 from doxa.stochastic.estimators._noise import ARM, ARMS, LAX, REBAR, RELAX, DisARM
 from doxa.stochastic.estimators._pathwise import IMLE, GumbelSoftmax, Implicit, Reparameterise, StraightThrough

@@ -21,35 +21,24 @@ function (dissertation, "Measure Valued Derivatives").
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import (
-    Bernoulli,
-    Categorical,
-    Distribution,
-    Exponential,
-    Gamma,
-    Independent,
-    Normal,
-    OneHotCategorical,
-    Poisson,
-    constraints,
-)
+from torch.distributions import Distribution, Exponential, Gamma, Normal, Poisson
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, require_positive, uniform
 from doxa.stochastic.estimators._factors import (
     MOST_OUTCOMES,
-    Joint,
     all_indices,
     each_alone,
     factors,
     has_factors,
     is_bernoulli,
     log_prob,
+    parameters_of,
     plain,
+    rebuilt,
     repeat_batch,
     support,
     total_size,
@@ -321,57 +310,3 @@ class SPSA(Estimator):
             wide = repeat_batch(distribution, choice.shape[0])
             draw, logs = self._complete(wide, pair, self._moved(distribution, both), both)
         return draw, logs.double().sum(0).exp() / 2**count
-
-
-def parameters_of(distribution: Distribution) -> dict[str, Tensor]:
-    """The parameters as unconstrained numbers, live: logits, locations, and logarithms of positive ones."""
-    if isinstance(distribution, Independent):
-        return parameters_of(distribution.base_dist)
-    if isinstance(distribution, Bernoulli | Categorical | OneHotCategorical):
-        return {"logits": distribution.logits}
-    if isinstance(distribution, Joint):
-        entries = enumerate(_entries(distribution))
-        return {f"{i} {k}": v for i, entry in entries for k, v in parameters_of(entry).items()}
-    found: dict[str, Tensor] = {}
-    for name, constraint in distribution.arg_constraints.items():
-        value = getattr(distribution, name, None)
-        if not isinstance(value, Tensor):
-            continue
-        if _positive(constraint):
-            found[name] = value.log()
-        elif constraint is constraints.real:
-            found[name] = value
-    if set(found) != set(distribution.arg_constraints):
-        kind = type(distribution).__name__
-        raise ConfigError(f"{kind} cannot be moved in its parameters, expected logits, or real or positive numbers")
-    return found
-
-
-def rebuilt(distribution: Distribution, parameters: dict[str, Tensor]) -> Distribution:
-    """A distribution of the same family with other parameters; extra leading dimensions become batch dimensions."""
-    if isinstance(distribution, Independent):
-        return Independent(rebuilt(distribution.base_dist, parameters), distribution.reinterpreted_batch_ndims)
-    if isinstance(distribution, Joint):
-        own: list[dict[str, Tensor]] = [{} for _ in distribution.entries]
-        for key, value in parameters.items():
-            place, _, name = key.partition(" ")
-            own[int(place)][name] = value
-        return Joint([rebuilt(entry, part) for entry, part in zip(_entries(distribution), own, strict=True)])
-    kind: Any = type(distribution)
-    kinds = {} if "logits" in parameters else distribution.arg_constraints
-    given = {name: value.exp() if _positive(kinds.get(name)) else value for name, value in parameters.items()}
-    found: Distribution = kind(**given, validate_args=False)
-    return found
-
-
-def _entries(joint: Joint) -> list[Distribution]:
-    found = [entry for entry in joint.entries if isinstance(entry, Distribution)]
-    if len(found) < len(joint.entries):
-        raise ConfigError("entries that are functions of earlier ones have no parameters to move; use LeaveOneOut")
-    return found
-
-
-def _positive(constraint: object) -> bool:
-    if constraint is constraints.positive or constraint is constraints.nonnegative:
-        return True
-    return isinstance(constraint, type(constraints.positive)) and getattr(constraint, "lower_bound", None) == 0

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -206,9 +207,6 @@ def repeat_batch(distribution: Distribution, count: int) -> Distribution:
     return wide
 
 
-# Everything a proposal can return, with probabilities: what makes a check a proof.
-
-
 def combine(values: Tensor, log_probs: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """n independent draws from a list: from (S, *batch, *event) and (S, *batch) to (n, S^n, ...) and (S^n, *batch)."""
     index = all_indices((values.shape[0],) * n, values.device).T  # (n, S^n)
@@ -224,8 +222,6 @@ def independent_values(distribution: Distribution, n: int) -> tuple[Tensor, Tens
     with torch.no_grad():
         return combine(values, log_prob(distribution, values).double(), n)
 
-
-# Several variables as one distribution.
 
 Entry = Distribution | Callable[..., Distribution]
 
@@ -344,3 +340,59 @@ class Joint(Distribution):
 
         sizes = tuple(s for f in all_of for s in f.sizes)
         return Factors(torch.cat(tables, -2), value, index, None, sizes, (len(sizes),))
+
+
+# Distributions taken apart into unconstrained parameters, and put together again.
+
+
+def parameters_of(distribution: Distribution) -> dict[str, Tensor]:
+    """The parameters as unconstrained numbers, live: logits, locations, and logarithms of positive ones."""
+    if isinstance(distribution, Independent):
+        return parameters_of(distribution.base_dist)
+    if isinstance(distribution, Bernoulli | Categorical | OneHotCategorical):
+        return {"logits": distribution.logits}
+    if isinstance(distribution, Joint):
+        entries = enumerate(_entries(distribution))
+        return {f"{i} {k}": v for i, entry in entries for k, v in parameters_of(entry).items()}
+    found: dict[str, Tensor] = {}
+    for name, constraint in distribution.arg_constraints.items():
+        value = getattr(distribution, name, None)
+        if not isinstance(value, Tensor):
+            continue
+        if _positive(constraint):
+            found[name] = value.log()
+        elif constraint is constraints.real:
+            found[name] = value
+    if set(found) != set(distribution.arg_constraints):
+        kind = type(distribution).__name__
+        raise ConfigError(f"{kind} cannot be moved in its parameters, expected logits, or real or positive numbers")
+    return found
+
+
+def rebuilt(distribution: Distribution, parameters: dict[str, Tensor]) -> Distribution:
+    """A distribution of the same family with other parameters; extra leading dimensions become batch dimensions."""
+    if isinstance(distribution, Independent):
+        return Independent(rebuilt(distribution.base_dist, parameters), distribution.reinterpreted_batch_ndims)
+    if isinstance(distribution, Joint):
+        own: list[dict[str, Tensor]] = [{} for _ in distribution.entries]
+        for key, value in parameters.items():
+            place, _, name = key.partition(" ")
+            own[int(place)][name] = value
+        return Joint([rebuilt(entry, part) for entry, part in zip(_entries(distribution), own, strict=True)])
+    kind: Any = type(distribution)
+    kinds = {} if "logits" in parameters else distribution.arg_constraints
+    given = {name: value.exp() if _positive(kinds.get(name)) else value for name, value in parameters.items()}
+    found: Distribution = kind(**given, validate_args=False)
+    return found
+
+
+def _entries(joint: Joint) -> list[Distribution]:
+    found = [entry for entry in joint.entries if isinstance(entry, Distribution)]
+    if len(found) < len(joint.entries):
+        raise ConfigError("entries that are functions of earlier ones have no parameters to move; use LeaveOneOut")
+    return found
+
+
+def _positive(constraint: object) -> bool:
+    kinds = (type(constraints.positive), type(constraints.nonnegative))
+    return isinstance(constraint, kinds) and getattr(constraint, "lower_bound", None) == 0
