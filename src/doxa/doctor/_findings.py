@@ -47,11 +47,8 @@ class Finding:
 
 
 def empty_axioms(kb: KnowledgeBase, clock: Meter) -> tuple[list[Finding], str]:
-    """Axioms that hold in every world, or whose antecedent is true in no world in which the others hold.
-
-    Looked for over a few objects of each open sort and one row of each kind, under every observation. The second
-    result says what was looked at, or why nothing could be decided.
-    """
+    """Axioms that hold in every world, or whose antecedent is true in no world in which the others hold; and what was
+    looked at, or why nothing could be decided."""
     signature = kb.signature
     undecided = "whether axioms are vacuous is not decided"
     formulas = [axiom.formula for axiom in kb.axioms]

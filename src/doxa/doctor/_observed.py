@@ -77,8 +77,7 @@ def compared_values(
     constants: Mapping[str, Any] | None = None,
     rows: Mapping[str, int] | None = None,
 ) -> dict[Place, Compared]:
-    """What each field of type Int or Real is compared with; not those ``given``. There is one row of each kind, or so
-    many."""
+    """What each field of numbers that are not ``given`` is compared with; ``rows`` counts rows, by default one each."""
     scope = _Scope(signature, dict(given or {}), dict(constants or {}))
     for formula in formulas:
         scope.visit(formula)

@@ -80,9 +80,8 @@ class Mapped(NamedTuple):
 def arrange(scenes: Sequence[Scene], joint: int, worlds: int) -> tuple[list[Concept], list[Mapped], str]:
     """Concepts and scenes in which all that is read from one object is one variable; and the assumption made.
 
-    Outputs that are read from the same object are one concept, whose values are combinations. An output that is not
-    asked for in a scene may have any value there. Where that would be more than ``joint`` values, or more than
-    ``worlds`` worlds of all scenes, outputs are mapped one by one.
+    An output that is not asked for in a scene may have any value there. Where a concept would have more than ``joint``
+    values, or all scenes more than ``worlds`` worlds, outputs are mapped one by one.
     """
     groups = _read_together(scenes)
     sizes = {v.output: len(v.values) for scene in scenes for v in scene.variables}
@@ -196,10 +195,10 @@ def _concept(group: tuple[str, ...], scenes: Sequence[Scene]) -> Concept:
 
 
 def mixtures(right: Iterable[Tensor], clock: Meter) -> tuple[int, Mixture | None]:
-    """How many sets of worlds are no box, and an example.
+    """How many sets of worlds are no product of sets, and an example.
 
     An independent belief that holds two worlds possible holds everything between them possible: every world that has
-    each of its values from one of the two. A set of worlds can be mixed freely only if it is a product of sets.
+    each of its values from one of the two.
     """
     count, example = 0, None
     for members in right:

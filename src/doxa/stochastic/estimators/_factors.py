@@ -21,15 +21,11 @@ MOST_OUTCOMES = 1 << 18
 
 @dataclass(frozen=True)
 class Factors:
-    """A distribution over R independent factors of C values each, in index form.
+    """A distribution over R independent factors of C values each, in index form."""
 
-    ``log_probs`` is (*batch, R, C), live; ``value(index)`` and ``index(value)`` translate between indices (..., R) and
-    what the distribution itself samples.
-    """
-
-    log_probs: Tensor
-    value: Callable[[Tensor], Tensor]
-    index: Callable[[Tensor], Tensor]
+    log_probs: Tensor  # (*batch, R, C), live
+    value: Callable[[Tensor], Tensor]  # from indices (..., R) to what the distribution itself samples
+    index: Callable[[Tensor], Tensor]  # and back
     soft: Callable[[Tensor], Tensor] | None  # from (..., R, C) weights to values, where these are vectors
     sizes: tuple[int, ...]
     event: tuple[int, ...]  # the shape of the factors in a value; its product is R

@@ -18,10 +18,7 @@ NEVER = float("-inf")
 
 
 class Tokens:
-    """A model of token sequences, one for each of ``rows`` rows, that can be asked step by step.
-
-    Values are (k, *shape, length), and tokens (rows, k, length).
-    """
+    """A model of sequences, asked step by step: values are (k, *shape, length), and tokens (rows, k, length)."""
 
     def __init__(self, shape: Sequence[int], length: int, size: int | None) -> None:
         self.shape, self.rows, self.length, self.size = tuple(shape), prod(shape), length, size
@@ -164,8 +161,7 @@ def token_log_probs(model: Tokens, tokens: Tensor) -> Tensor:
 def log_outside(model: Tokens, tokens: Tensor, log_p: Tensor) -> Tensor:
     """log p(∉ S) (rows,) of sets S (rows, k, T) of different sequences with log-probabilities (rows, k).
 
-    1 − p(S) loses all digits where S is nearly everything. There it is summed instead: a sequence leaves S at the first
-    token that no member with the same beginning has.
+    Where S is nearly everything it is summed: a sequence leaves S at the first token that no member alike so far has.
     """
     rows, k, _ = tokens.shape
     if model.size is not None and k >= model.size:

@@ -154,9 +154,7 @@ class ScoreWithoutReplacement(_Different):
 def set_log_probs(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """log p(U), log p(U | o₁) and log p(U | o₁, o₂) of sets (..., k): shapes (...), (..., k), (..., k, k).
 
-    ``log_p`` (float64) holds the log-probabilities of the members, ``log_rest`` that of everything outside. On the
-    diagonal of the last one stands p(U | o₁): a value is not drawn twice, and the ratio of the two is then 1 (errata
-    4.2).
+    On the diagonal of the last one stands p(U | o₁), so that the ratio of the two is 1 (errata 4.2).
 
     >>> p = torch.tensor([0.5, 0.3], dtype=torch.float64)
     >>> u, first, _ = set_log_probs(p.log(), torch.tensor(0.2, dtype=torch.float64).log())
