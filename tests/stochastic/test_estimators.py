@@ -170,7 +170,7 @@ def test_a_multivariate_normal() -> None:
 
 def test_arms_agrees_with_disarm_for_two() -> None:
     """For n = 2 the copula is u and 1 − u, and dividing by 1 − ρ is what DisARM does."""
-    from doxa.stochastic.estimators._antithetic import correlation
+    from doxa.stochastic.estimators._noise import correlation
 
     for alpha in (-2.0, -0.3, 0.0, 0.8, 3.0):
         p = torch.sigmoid(tensor(alpha))

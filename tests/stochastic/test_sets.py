@@ -102,7 +102,7 @@ def test_huge_spaces_do_not_underflow(d: Distribution, estimator: UnorderedSet) 
 
 def test_stochastic_beam_draws_in_the_right_proportions() -> None:
     p = [tensor([0.7, 0.3]), tensor([0.2, 0.5, 0.3])]
-    from doxa.stochastic.tape._joint import Joint
+    from doxa.stochastic.estimators._factors import Joint
 
     d = Joint([Categorical(q) for q in p]).expand((40_000,))
     tokens, log_p, noisy = stochastic_beam(tokens_of(d, "test"), 2)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from doxa.doctor._findings import Finding, empty_axioms, on_data
+from doxa.doctor._findings import Finding, empty_axioms, implication, on_data
 from doxa.doctor._random_worlds import ENTRIES, RandomWorlds, weakest
 from doxa.errors import BudgetError, ConfigError, KnowledgeError
 from doxa.fuzzy import GradientMeasures, Logic, logic, measure
-from doxa.logic import Call, Expr, Implies, Interpretation, KnowledgeBase, postorder
-from doxa.logic.syntax._binders import leading_foralls
+from doxa.logic import Call, Interpretation, KnowledgeBase, postorder
 from doxa.problem import Budget
 from doxa.problem._budget import Meter
 from doxa.semantics import Compiled, Fuzzy, Semantics
@@ -24,26 +23,16 @@ from doxa.semantics import Compiled, Fuzzy, Semantics
 if TYPE_CHECKING:
     from doxa.train import Task
 
-SLOPE = 0.01
-"""A gradient vanishes where Σ |∂L/∂a| over all atoms is less than this share of the loss L."""
-SATISFIED = 1e-6
-"""Where the loss is less than this, the axiom holds, if it does for the nearest 0 and 1, and needs no gradient."""
-VANISHING = 0.5
-"""An axiom is vanishing if its gradient vanishes on more than this share of the worlds in which it does not hold."""
-REACHED = 1e-3
-"""An atom is reached if its derivative is at least this share of the average one."""
-FEW = 0.1
-"""An axiom is single-passing if on half of the worlds no more than this share of its atoms is reached, or one."""
-OBJECTS = 64
-"""Of each open sort, and rows of each kind, unless told otherwise: the usual batch."""
-WORK = 1 << 28
-"""Instances of an axiom in all random worlds together, at most."""
-OVERHEAD = 1 << 14
-"""A draw costs as much as so many instances, however few there are."""
-ONE_SIDED = 0.9
-"""More than this share of the derivatives goes to the antecedents, or to the consequents."""
-ALTERNATIVES = ("log_product", "recommended", "product", "ltn")
-"""Logics that are tried in place of one that has findings."""
+SLOPE = 0.01  # a gradient vanishes where Σ |∂L/∂a| over all atoms is less than this share of the loss L
+SATISFIED = 1e-6  # below this loss an axiom needs no gradient, if it holds for the nearest 0 and 1
+VANISHING = 0.5  # more than this share of the worlds in which an axiom does not hold
+REACHED = 1e-3  # an atom is reached if its derivative is at least this share of the average one
+FEW = 0.1  # an axiom is single-passing if on half of the worlds no more than this share of its atoms is reached, or one
+OBJECTS = 64  # of each open sort, and rows of each kind, unless told otherwise: the usual batch
+WORK = 1 << 28  # instances of an axiom in all random worlds together, at most
+OVERHEAD = 1 << 14  # a draw costs as much as so many instances, however few there are
+ONE_SIDED = 0.9  # more than this share of the derivatives goes to the antecedents, or to the consequents
+ALTERNATIVES = ("log_product", "recommended", "product", "ltn")  # tried in place of a logic that has findings
 
 
 @dataclass(frozen=True)
@@ -163,9 +152,7 @@ def examine(
     generator = generator or torch.Generator().manual_seed(0)
     world, objects = _random_worlds(kb, objects, generator, entries)
     if draws > (most := WORK // max(world.entries, OVERHEAD)):
-        raise BudgetError(
-            "draws", f"draws is {draws:,}, more than the limit of {most:,} for worlds of this size; take fewer draws"
-        )
+        raise BudgetError("draws", f"draws is {draws:,}, more than the limit of {most:,} here; take fewer draws")
     tried = _try(kb, semantics, world, draws, clock)
     by = "the mean of the instances" if quantifier == "mean" else "the logic's own ∀"
     notes = [f"tried on {draws} random worlds of {objects} objects or rows of each kind, by {by}"]
@@ -304,21 +291,9 @@ def _slopes(compiled: Compiled, world: RandomWorlds) -> Iterator[tuple[float, Te
 def _balance(
     kb: KnowledgeBase, interpretation: Interpretation, operators: Logic | str, data: Mapping[str, Any]
 ) -> dict[str, GradientMeasures]:
-    if all(_rule(axiom.formula) is None for axiom in kb.axioms):
+    if all(implication(axiom.formula) is None for axiom in kb.axioms):
         return {}
     return measure(kb, interpretation, operators, generator=torch.Generator().manual_seed(0), **data).axioms
-
-
-def _rule(formula: Expr) -> Implies | None:
-    """The implication behind the outermost ``forall``."""
-    binders = leading_foralls(formula)
-    formula = binders[-1].body if binders else formula
-    return formula if isinstance(formula, Implies) else None
-
-
-def _learned(formula: Expr, world: RandomWorlds) -> bool:
-    """Is anything in a formula learned? Otherwise it needs no derivative."""
-    return any(isinstance(node, Call) and node.name in world.atoms for node in postorder(formula))
 
 
 def _gradients(
@@ -337,8 +312,10 @@ def _gradients(
         elif here.single_passing:
             says = f"its gradient reaches {here.reached} of {here.atoms} atoms, so that it learns a few at a time"
             found.append(Finding("single-passing", name, says, "take operators in which every argument counts"))
-        rule = _rule(axiom.formula)
-        both = rule is not None and all(_learned(side, world) for side in rule.children)
+        rule = implication(axiom.formula)
+        sides = () if rule is None else rule.children
+        calls = [{n.name for n in postorder(side) if isinstance(n, Call)} for side in sides]
+        both = bool(calls) and all(world.atoms.keys() & called for called in calls)  # others need no derivative
         ratio = here.balance.consequent_ratio if here.balance and both else float("nan")
         if ratio > ONE_SIDED:
             says = f"{ratio:.0%} of the derivatives raise consequents (modus ponens), {1 - ratio:.0%} lower antecedents"

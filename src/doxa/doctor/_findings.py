@@ -15,19 +15,17 @@ from torch import Tensor
 
 from doxa.doctor._layout import Layout, has_objects, ranged_rows
 from doxa.doctor._observed import Compared, Place, compared_values
+from doxa.doctor._right_worlds import INSTANCES
+from doxa.doctor._scenes import seconds_left
 from doxa.errors import DoxaError
-from doxa.logic import Axiom, Implies, Interpretation, KnowledgeBase, Not, Quantifier, satisfaction, satisfiable
+from doxa.logic import Axiom, Expr, Implies, Interpretation, KnowledgeBase, Not, Quantifier, satisfaction, satisfiable
 from doxa.logic.syntax._binders import leading_foralls
 from doxa.problem._budget import Meter
 
 _OBSERVATIONS = 256
 _OBJECTS = 3
-_INSTANCES = 1 << 16  # of an axiom
-
-EDGE = 1e-3
-"""A truth value this near to 0 or 1 is saturated."""
-SATURATED = 0.9
-"""More than this share of what a symbol says is saturated, while an axiom does not hold."""
+EDGE = 1e-3  # a truth value this near to 0 or 1 is saturated
+SATURATED = 0.9  # more than this share of what a symbol says is saturated, while an axiom does not hold
 
 
 @dataclass(frozen=True)
@@ -49,36 +47,30 @@ class Finding:
 
 
 def empty_axioms(kb: KnowledgeBase, clock: Meter) -> tuple[list[Finding], str]:
-    """Axioms that hold in every world, or whose antecedent is true in no world in which the others hold.
-
-    Looked for over a few objects of each open sort and one row of each kind, under every observation. The second
-    result says what was looked at, or why nothing could be decided.
-    """
+    """Axioms that hold in every world, or whose antecedent is true in no world in which the others hold; and what was
+    looked at, or why nothing could be decided."""
     signature = kb.signature
     undecided = "whether axioms are vacuous is not decided"
-    compared = compared_values(kb.axioms, signature)
+    formulas = [axiom.formula for axiom in kb.axioms]
+    compared = compared_values(formulas, signature)
     for (name, field), numbers in compared.items():
         if numbers.unclear is not None:
             told = f"the numbers of {name}.{field} that `{numbers.unclear}` tells apart cannot be listed"
             return [], f"{undecided}: {told}"
     constants = [c.sort.name for c in signature.constants.values()]
     objects = {s.name: max(_OBJECTS, constants.count(s.name)) for s in signature.sorts.values() if has_objects(s)}
-    rows = sorted(ranged_rows(*[axiom.formula for axiom in kb.axioms]) & set(signature.rows))
+    rows = sorted(ranged_rows(*formulas) & set(signature.rows))
     layout = Layout(signature, dict.fromkeys(rows, 1), objects, _OBJECTS)
     domains = list(_domains(layout, compared))
     if not domains:
         return [], f"{undecided}: there are too many different observations"
     for axiom in kb.axioms:
-        if (count := layout.instances(axiom.formula)) > _INSTANCES:
+        if (count := layout.instances(axiom.formula)) > INSTANCES:
             return [], f"{undecided}: {axiom.name!r} has {count:,} instances"
 
     def possible(axioms: list[Axiom], facts: bool = True) -> bool:
         part = KnowledgeBase.from_parts(signature, axioms, kb.facts if facts else ())
-        for domain in domains:
-            clock.check_clock()
-            if satisfiable(part, domains=domain) is not None:
-                return True
-        return False
+        return any(satisfiable(part, domains=domain, seconds=seconds_left(clock)) is not None for domain in domains)
 
     looked = f"vacuous axioms were looked for with {_OBJECTS} objects of each open sort and one row of each kind"
     try:
@@ -99,14 +91,20 @@ def empty_axioms(kb: KnowledgeBase, clock: Meter) -> tuple[list[Finding], str]:
         return [], f"{undecided}: {error}"
 
 
+def implication(formula: Expr) -> Implies | None:
+    """The implication behind the outermost ``forall``."""
+    binders = leading_foralls(formula)
+    formula = binders[-1].body if binders else formula
+    return formula if isinstance(formula, Implies) else None
+
+
 def _active(axiom: Axiom) -> Axiom | None:
     """That some instance of an implication has a true antecedent."""
-    binders = leading_foralls(axiom.formula)
-    formula = binders[-1].body if binders else axiom.formula
-    if not isinstance(formula, Implies):
+    rule = implication(axiom.formula)
+    if rule is None:
         return None
-    formula = formula.children[0]
-    for binder in reversed(binders):
+    formula = rule.children[0]
+    for binder in reversed(leading_foralls(axiom.formula)):
         formula = Quantifier("exists", binder.groups, formula, guard=binder.guard)
     return Axiom("active", formula)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -11,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.doctor._asked import Asked, Observation, ask
 from doxa.doctor._layout import Layout, fields_of, ranged_rows, ranges
 from doxa.doctor._observed import Place, compared_values
+from doxa.doctor._right_worlds import Observation, RightWorlds, pose_observations
 from doxa.doctor._scenes import Scene, Variable
 from doxa.doctor._shortcuts import LIMITS, Search, Shortcuts, by_number
 from doxa.errors import BudgetError, ConfigError, DataError, KnowledgeError
@@ -118,8 +119,8 @@ def knowledge_shortcuts(
     return search([*scenes, *[scene._replace(right=()) for scene in facts if scene is not None]], assumption)
 
 
+# Lengths of sequences, the columns of data that have them, and the numbers of these rows.
 _Part = tuple[dict[Place, int], dict[str, list[Any]], list[int]]
-"""Lengths of sequences, the columns of data that have them, and the numbers of these rows."""
 
 
 def _by_length(columns: dict[str, list[Any]], sequences: Sequence[Place]) -> list[_Part]:
@@ -145,12 +146,7 @@ def _by_length(columns: dict[str, list[Any]], sequences: Sequence[Place]) -> lis
 class _Unit:
     """The smallest piece of data that axioms speak about: one row each, and as many objects as they compare.
 
-    Args:
-        kb: the knowledge.
-        symbols: what is bound.
-        lengths: of the fields that are sequences.
-        clock: stops work.
-        constants: the only objects there are, and no rows; by default all that the axioms name or range over.
+    Given ``constants``, these are the only objects, and there are no rows.
     """
 
     def __init__(
@@ -165,11 +161,9 @@ class _Unit:
         self.signature = signature = kb.signature
         alone = bool(constants)
         self.axioms = [a for a in kb.axioms if not (alone and ranged_rows(a.formula))]
-        self.counts: dict[str, int] = {}  # of objects and rows that axioms range over, by sort and name
+        self.counts: Counter[str] = Counter()  # of objects and rows that axioms range over, by sort and name
         for axiom in () if alone else self.axioms:
-            here = list(self._ranged(axiom))
-            for name in here:
-                self.counts[name] = max(here.count(name), self.counts.get(name, 0))
+            self.counts |= Counter(self._ranged(axiom))
         rows = {name: count for name, count in self.counts.items() if name not in signature.sorts}
         objects = {name: count for name, count in self.counts.items() if name in signature.sorts}
         self.layout = Layout(signature, rows, objects, lengths)
@@ -212,21 +206,21 @@ class _Unit:
 
     def scene(self, data: _Part | None, budget: Budget) -> Scene | None:
         """What has to be explained: the worlds in the data, or all in which the knowledge holds; None if nothing."""
-        asked = self.ask({} if data is None else self.observed(data[1]), budget)
-        if not asked.variables:
+        posed = self.posed({} if data is None else self.observed(data[1]), budget)
+        if not posed.sizes:
             return None
-        variables = _variables(self.kb, asked.variables)
+        variables = _variables(self.kb, list(posed.sizes))
         right: list[Tensor] = []
         if data is None:
-            worlds, numbers = asked.holding(budget.worlds, self.clock)
+            worlds, numbers = posed.all(budget.worlds, self.clock)
             right = by_number(worlds, numbers)
         else:
-            worlds, numbers = _occurring(asked, next(iter(self.layout.rows)), variables, data)
-            if math.prod(asked.sizes) <= budget.worlds:  # what is right does not depend on what else occurs
-                every, which = asked.holding(budget.worlds, self.clock)
+            worlds, numbers = _occurring(posed, next(iter(self.layout.rows)), variables, data)
+            if math.prod(posed.sizes.values()) <= budget.worlds:  # what is right does not depend on what else occurs
+                every, which = posed.all(budget.worlds, self.clock)
                 occurs = torch.isin(which, numbers)
                 right = by_number(every[occurs], which[occurs])
-        return Scene(variables, worlds, lambda taken, rows: asked.holds(taken, numbers[rows]), right)
+        return Scene(variables, worlds, lambda taken, rows: posed.right(taken, numbers[rows]), right)
 
     def observed(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         """The values of observed fields in the data, by the name of the field."""
@@ -242,15 +236,16 @@ class _Unit:
                 found[field] = [tuple(cell) if many else cell for cell in columns[field]]
         return found
 
-    def ask(self, observed: Mapping[str, Sequence[Any]], budget: Budget) -> Asked:
+    def posed(self, observed: Mapping[str, Sequence[Any]], budget: Budget) -> RightWorlds:
         """Every combination of observations, and which worlds are right under it."""
         given = [tuple(row) for row in zip(*observed.values(), strict=True)] if observed else [()]
         layout, known = self.layout, {f: [v for c in cells for v in _cells(c)] for f, cells in observed.items()}
         copies: dict[str, int] = {}
         for rows, field in layout.sorts:
             copies[rows] = max(layout.total(rows, field), copies.get(rows, 1))
-        compared = compared_values(self.axioms, self.signature, given=known, constants=self.symbols, rows=copies)
-        used = {node.name for axiom in self.axioms for node in postorder(axiom.formula) if isinstance(node, Field)}
+        formulas = [axiom.formula for axiom in self.axioms]
+        compared = compared_values(formulas, self.signature, given=known, constants=self.symbols, rows=copies)
+        used = {node.name for node in postorder(*formulas) if isinstance(node, Field)}
         choices: list[Sequence[Any]] = [list(dict.fromkeys(given))]
         free = []
         for (rows, field), sort in layout.observed.items():
@@ -272,11 +267,8 @@ class _Unit:
         one_row = list(self.counts.values()) == [1] and len(layout.rows) == 1
         most = budget.worlds if one_row else min(budget.worlds, _APART)
         if (count := math.prod([len(c) for c in choices])) > most:
-            raise BudgetError(
-                "worlds",
-                f"could not decide: there are {count:,} different observations, more than the limit of {most:,}; give "
-                "data",
-            )
+            said = f"there are {count:,} different observations, more than the limit of {most:,}"
+            raise BudgetError("worlds", f"could not decide: {said}; give data")
         observations: list[Observation] = []
         for first, *rest in product(*choices):
             seen: Observation = {}
@@ -285,7 +277,7 @@ class _Unit:
             observations.append(seen | dict(zip(free, rest, strict=True)))
         axioms = [*self.axioms, *labels]
         bound = {**self.symbols, **self.constants}
-        return ask(self.kb, axioms, bound, layout, observations, clock=self.clock, one_row=one_row)
+        return pose_observations(self.kb, axioms, bound, layout, observations, clock=self.clock, one_row=one_row)
 
     def _endless(self, rows: str, field: str, sort: Sort, where: str) -> str:
         name = field.capitalize()
@@ -319,10 +311,10 @@ def _cells(cell: Any) -> Sequence[Any]:
     return tuple(cell) if isinstance(cell, list | tuple | Tensor) else (cell,)
 
 
-def _occurring(asked: Asked, rows: str, variables: Sequence[Variable], data: _Part) -> tuple[Tensor, Tensor]:
+def _occurring(posed: RightWorlds, rows: str, variables: Sequence[Variable], data: _Part) -> tuple[Tensor, Tensor]:
     """The worlds of the data, each with the observations that it fits."""
     _, columns, lines = data
-    fields = {field for _, field, _ in asked.observations[0]}
+    fields = {field for _, field, _ in posed.observations[0]}
     read, used = [], set(fields)
     for variable in variables:
         name, element = _column(rows, variable, variables, columns)
@@ -334,13 +326,13 @@ def _occurring(asked: Asked, rows: str, variables: Sequence[Variable], data: _Pa
     worlds = torch.tensor(read).T
     given = [field for field in fields if field in columns]
     fitting: dict[tuple[Any, ...], list[int]] = {}
-    for k, observation in enumerate(asked.observations):
+    for k, observation in enumerate(posed.observations):
         key = tuple(tuple(v for (_, f, _), v in observation.items() if f == field) for field in given)
         fitting.setdefault(key, []).append(k)
     seen = list(zip(*[map(_cells, columns[field]) for field in given], strict=True)) if given else [()] * len(worlds)
     pairs = [(row, k) for row, values in enumerate(seen) for k in fitting[tuple(values)]]
     row, number = torch.tensor(pairs).T
-    right = asked.holds(worlds[row], number)
+    right = posed.right(worlds[row], number)
     explained = torch.zeros(len(worlds), dtype=torch.bool).index_fill(0, row[right], True)
     if not bool(explained.all()):
         line = int((~explained).nonzero()[0])
@@ -372,10 +364,8 @@ def _place(variable: Variable, column: str, line: int, value: Any) -> int:
     """The number of a value."""
     places = {known.lower(): i for i, known in enumerate(variable.values)}
     if (said := str(value).strip().lower()) not in places:
-        raise DataError(
-            f"row {line + 1}, column {column}: {value!r} is no value of {variable.output}; it has "
-            f"{', '.join(variable.values)}"
-        )
+        known = ", ".join(variable.values)
+        raise DataError(f"row {line + 1}, column {column}: {value!r} is no value of {variable.output}; it has {known}")
     return places[said]
 
 

@@ -39,14 +39,7 @@ def symbols(kb: KnowledgeBase) -> list[Predicate | Function]:
 
 
 class Layout:
-    """Objects and rows: how many of each, and which objects stand in which fields.
-
-    Args:
-        signature: declares the fields.
-        rows: how many there are, by name.
-        objects: how many there are of each open sort, beside those in rows.
-        lengths: of every field that is a sequence.
-    """
+    """Objects and rows: how many of each, objects beside those in rows; and which objects stand in which fields."""
 
     def __init__(
         self,

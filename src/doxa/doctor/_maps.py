@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -12,49 +11,32 @@ from pysat.examples.hitman import Hitman
 from pysat.solvers import Glucose4
 from torch import Tensor
 
-from doxa.doctor._scenes import Mapped
+from doxa.doctor._scenes import Mapped, seconds_left
 from doxa.errors import BudgetError
 from doxa.exact.circuits import compile_cnf
 from doxa.logic import CNF
 from doxa.problem import Budget
 from doxa.problem._budget import Meter
 
-COMPILED = 1 << 17
-"""So many pairs of a world and a world it may be taken for are written out as clauses, to count by a circuit."""
-LISTED = 200
-"""So many maps are listed before a circuit is compiled."""
-CLAUSES = 1 << 22
-"""That say what a map is."""
-CONFLICTS = 20_000
-"""Of the solver, for each map it looks for."""
-BLOCK = 1 << 16
-"""Worlds that are looked at together."""
-LEARNED = 64
-"""Clauses learned from one wrong map."""
-LEAST = 1 << 10
-"""Operations that looking at one map costs, however few worlds there are."""
-HITTING = 200
-"""Shortcuts that are looked at to find the fewest labels."""
-
+COMPILED = 1 << 17  # pairs of a world and a world it may be taken for, written out as clauses to count by a circuit
+LISTED = 200  # maps, before a circuit is compiled
+CLAUSES = 1 << 22  # that say what a map is
+CONFLICTS = 20_000  # of the solver, for each map it looks for
+BLOCK = 1 << 16  # worlds that are looked at together
+LEARNED = 64  # clauses from one wrong map
+LEAST = 1 << 10  # operations that looking at one map costs, however few worlds there are
+HITTING = 200  # shortcuts that are looked at to find the fewest labels
 Moves = dict[int, int]
 
 
 class MapSearch:
-    """Maps α as models of clauses: variable (k, v, u) says that concept k takes value v for u.
-
-    Args:
-        sizes: how many values each concept has.
-        scenes: what has to be explained.
-        meter: counts the worlds that are looked at, for all maps together, and has the clock.
-    """
+    """Maps α as models of clauses: variable (k, v, u) says that concept k, with so many values, takes value v for u."""
 
     def __init__(self, sizes: Sequence[int], scenes: Sequence[Mapped], meter: Meter) -> None:
         self.sizes, self.scenes, self.meter = sizes, scenes, meter
         if sum(n**3 for n in sizes) > 2 * CLAUSES:
-            raise BudgetError(
-                "entries",
-                f"could not decide: maps of a concept with {max(sizes):,} values take more than {CLAUSES:,} clauses",
-            )
+            said = f"maps of a concept with {max(sizes):,} values take more than {CLAUSES:,} clauses"
+            raise BudgetError("entries", f"could not decide: {said}")
         self.starts = [sum(n * n for n in sizes[:k]) for k in range(len(sizes))]
         # A value that never occurs may be taken for anything; the identity stands for all of that.
         occurs: list[set[int]] = [set() for _ in sizes]
@@ -219,9 +201,8 @@ class MapSearch:
             return None
         clauses = [*self.base, *[clause for scene in self.scenes for clause in self._forbidden(scene)]]
         try:
-            seconds = self.meter.budget.seconds
-            left = None if seconds is None else max(1e-3, seconds + self.meter._start - time.monotonic())
-            return compile_cnf(CNF.from_clauses(clauses, self.variables), Budget(seconds=left)).count()
+            budget = Budget(seconds=seconds_left(self.meter))
+            return compile_cnf(CNF.from_clauses(clauses, self.variables), budget).count()
         except BudgetError:
             return None
 

@@ -8,22 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise, product
 from typing import Any
 
-from doxa.logic import (
-    INT,
-    REAL,
-    Arith,
-    Axiom,
-    Call,
-    Compare,
-    Expr,
-    Field,
-    Let,
-    Name,
-    Number,
-    Quantifier,
-    Sort,
-    postorder,
-)
+from doxa.logic import INT, REAL, Arith, Call, Compare, Expr, Field, Let, Name, Number, Quantifier, Sort, postorder
 from doxa.logic.syntax._operations import ARITHMETIC
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._walk import fold
@@ -31,26 +16,19 @@ from doxa.logic.syntax._walk import fold
 _MOST = 4096  # values of a term
 _TRIED = 1 << 16  # combinations of values, where something occurs twice in a term
 
-Values = set[Any] | None
-"""All numbers that a term may be; None where that is not known."""
-Place = tuple[str, str]
-"""The name of the rows, and the field."""
+Values = set[Any] | None  # all numbers that a term may be; None where that is not known
+Place = tuple[str, str]  # the name of the rows, and the field
 
 
 @dataclass
 class Compared:
     """What the numbers of a field are compared with."""
 
-    equal: set[Any] = field(default_factory=set)
-    """By ``=`` and ``!=``."""
-    ordered: set[Any] = field(default_factory=set)
-    """By ``<`` and its like."""
-    period: int = 1
-    """Numbers that differ by a multiple of this are alike, beside what they are compared with."""
-    spare: int = 1
-    """So many numbers are needed that are alike: one for each field that is compared with this one."""
-    unclear: str | None = None
-    """Where the field stands in a way that says too little about its numbers."""
+    equal: set[Any] = field(default_factory=set)  # by = and !=
+    ordered: set[Any] = field(default_factory=set)  # by < and its like
+    period: int = 1  # numbers that differ by a multiple of this are alike, beside what they are compared with
+    spare: int = 1  # so many numbers are needed that are alike: one for each field that is compared with this one
+    unclear: str | None = None  # where the field stands in a way that says too little about its numbers
 
     def values(self, sort: Sort) -> list[Any]:
         """Every number that the field is compared with, and one for all others; where order matters, one of each gap.
@@ -92,23 +70,17 @@ def _between(low: float, high: float, known: Collection[Any], whole: bool) -> It
 
 
 def compared_values(
-    axioms: Iterable[Axiom],
+    formulas: Iterable[Expr],
     signature: Signature,
     *,
     given: Mapping[str, Collection[Any]] | None = None,
     constants: Mapping[str, Any] | None = None,
     rows: Mapping[str, int] | None = None,
 ) -> dict[Place, Compared]:
-    """What each field of type Int or Real is compared with, wherever it is used.
-
-    Args:
-        given: fields whose numbers are known.
-        constants: the values of constants.
-        rows: how many rows there are, by name; by default one of each.
-    """
+    """What each field of numbers that are not ``given`` is compared with; ``rows`` counts rows, by default one each."""
     scope = _Scope(signature, dict(given or {}), dict(constants or {}))
-    for axiom in axioms:
-        scope.visit(axiom.formula)
+    for formula in formulas:
+        scope.visit(formula)
     scope.join(rows or {})
     return scope.found
 

@@ -35,10 +35,8 @@ from doxa.logic import (
     probs,
 )
 
-ENTRIES = 1 << 22
-"""Numbers in a tensor: with what is kept for derivatives, this fits 4 GB."""
-LENGTH = 3
-"""Of a field that is a sequence."""
+ENTRIES = 1 << 22  # numbers in a tensor: with what is kept for derivatives, this fits 4 GB
+LENGTH = 3  # of a field that is a sequence
 _MOST = 50  # arguments, beyond which a fraction says no more
 _SIGNS = {"neg": "¬", "conj": "∧", "disj": "∨", "implies": "→", "forall": "∀", "exists": "∃"}
 
@@ -46,27 +44,18 @@ _SIGNS = {"neg": "¬", "conj": "∧", "disj": "∨", "implies": "→", "forall":
 class RandomWorlds:
     """Random truth values for every predicate, random distributions for every function, and data to match.
 
-    Closed predicates are true of their facts; other predicates of guards are true of a random half of the objects.
-
-    Args:
-        kb: the knowledge.
-        objects: how many objects an open sort has, and how many rows there are.
-        generator: draws everything.
-        entries: numbers in a tensor, at most.
-
-    Raises:
-        BudgetError: an axiom would have more instances than that, or a symbol more truth values.
+    Closed predicates are true of their facts; other predicates of guards are true of a random half of the objects. A
+    BudgetError says that a tensor would have more than ``entries`` numbers.
     """
 
     def __init__(self, kb: KnowledgeBase, objects: int, generator: torch.Generator, entries: int = ENTRIES) -> None:
         self.kb, self.generator = kb, generator
         signature = kb.signature
-        names: dict[str, list[str]] = {s.name: [] for s in signature.sorts.values() if has_objects(s)}
-        for constant in signature.constants.values():
-            if has_objects(constant.sort):
-                names[constant.sort.name].append(constant.name)
+        constants = signature.constants.values()
+        sorts = [sort for sort in signature.sorts.values() if has_objects(sort)]
+        names = {sort.name: [c.name for c in constants if c.sort == sort] for sort in sorts}
         rows = sorted(ranged_rows(*[axiom.formula for axiom in kb.axioms]))
-        every = {name: max(objects, len(constants)) for name, constants in names.items()}
+        every = {sort: max(objects, len(named)) for sort, named in names.items()}
         self.layout = Layout(signature, dict.fromkeys(rows, objects), every, LENGTH)
         self.entries = self._check_size(objects, entries)
         self.atoms: dict[str, nn.Parameter] = {}
@@ -122,7 +111,7 @@ class RandomWorlds:
 
     def _columns(self) -> dict[tuple[str, str], Tensor]:
         """What is observed in the rows."""
-        compared = compared_values(self.kb.axioms, self.kb.signature)
+        compared = compared_values([axiom.formula for axiom in self.kb.axioms], self.kb.signature)
         found = {}
         for place, sort in self.layout.observed.items():
             total = self.layout.total(*place)
@@ -141,11 +130,9 @@ class RandomWorlds:
         sizes |= {f"{r}.{f} has {{:,}} values": self.layout.total(r, f) for r, f in self.layout.sorts}
         for said, size in sizes.items():
             if size > limit:
-                raise BudgetError(
-                    "entries",
-                    f"{said.format(size)} with {objects:,} objects or rows of each kind, more than the limit of "
-                    f"{limit:,}; take fewer objects, or 'sample' in the axiom",
-                )
+                many = f"{said.format(size)} with {objects:,} objects or rows of each kind"
+                remedy = "take fewer objects, or 'sample' in the axiom"
+                raise BudgetError("entries", f"{many}, more than the limit of {limit:,}; {remedy}")
         return max(sizes.values())
 
 
@@ -190,25 +177,16 @@ def used(formula: Expr, world: RandomWorlds) -> set[tuple[str, int]]:
 
 
 def weakest(formula: Expr, logic: Logic, world: RandomWorlds, *, outermost: bool = True) -> str:
-    """The operator of a formula whose gradient vanishes most often, in words; nothing if none does.
-
-    Args:
-        formula: the formula.
-        logic: its operators.
-        world: says how many arguments quantifiers have.
-        outermost: whether the outermost ∀ counts.
-    """
+    """The operator whose gradient vanishes most often, in words; nothing if none does."""
     while not outermost and isinstance(formula, Quantifier) and formula.kind == "forall":
         formula, outermost = formula.body, True
     if logic.is_log:
         return ""
     found = []
     for slot, arity in sorted(used(formula, world)):
-        n = min(arity, _MOST)
-        if n < 1:
-            continue
-        fraction = nonvanishing_fraction(getattr(logic, slot), n=n, generator=torch.Generator().manual_seed(0))
-        found.append((fraction.value, slot, n))
+        if (n := min(arity, _MOST)) > 0:
+            fraction = nonvanishing_fraction(getattr(logic, slot), n=n, generator=torch.Generator().manual_seed(0))
+            found.append((fraction.value, slot, n))
     if not found or min(found)[0] >= 1:
         return ""
     value, slot, n = min(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -17,11 +18,24 @@ from doxa.problem._budget import Meter
 _PLACES = 8  # so many variables are tried on both sides of a mixture
 _PAIRS = 4096  # so many pairs of worlds are tried for an example of one
 
+# Worlds (n, W) and the rows (n,) that are taken for them, to whether the conclusions stay, bool (n,).
 Explains = Callable[[Tensor, Tensor], Tensor]
-"""Worlds ``(n, W)`` and the rows ``(n,)`` that are taken for them, to whether the conclusions stay, bool ``(n,)``."""
 World = tuple[int, ...]
-Mixture = tuple[World, World, World]
-"""Two worlds that are right, and one between them that is not."""
+Mixture = tuple[World, World, World]  # two worlds that are right, and one between them that is not
+Outputs = Sequence[tuple[str, ...]]  # for each concept the outputs that it consists of
+
+
+def too_many(what: str, limit: int) -> BudgetError:
+    """The error that there are more worlds than the limit."""
+    remedy = "raise it (--worlds, Budget(worlds=...)), or give the worlds that occur as data"
+    return BudgetError("worlds", f"could not decide: {what}, more than the limit of {limit:,}; {remedy}")
+
+
+def seconds_left(clock: Meter) -> float | None:
+    """How long work may still take; an error if time is over."""
+    clock.check_clock()
+    seconds = clock.budget.seconds
+    return None if seconds is None else max(1e-3, seconds + clock._start - time.monotonic())
 
 
 @dataclass(frozen=True)
@@ -63,16 +77,11 @@ class Mapped(NamedTuple):
     explains: Explains
 
 
-Outputs = Sequence[tuple[str, ...]]
-"""For each concept the outputs that it consists of."""
-
-
 def arrange(scenes: Sequence[Scene], joint: int, worlds: int) -> tuple[list[Concept], list[Mapped], str]:
     """Concepts and scenes in which all that is read from one object is one variable; and the assumption made.
 
-    Outputs that are read from the same object are one concept, whose values are combinations. An output that is not
-    asked for in a scene may have any value there. Where that would be more than ``joint`` values, or more than
-    ``worlds`` worlds of all scenes, outputs are mapped one by one.
+    An output that is not asked for in a scene may have any value there. Where a concept would have more than ``joint``
+    values, or all scenes more than ``worlds`` worlds, outputs are mapped one by one.
     """
     groups = _read_together(scenes)
     sizes = {v.output: len(v.values) for scene in scenes for v in scene.variables}
@@ -87,11 +96,7 @@ def arrange(scenes: Sequence[Scene], joint: int, worlds: int) -> tuple[list[Conc
         apart = [g for g in groups if len(g) > 1]
     outputs = split(apart)
     if (count := _expanded(scenes, outputs, sizes)) > worlds:
-        raise BudgetError(
-            "worlds",
-            f"could not decide: there are {count:,} worlds to explain, more than the limit of {worlds:,}; raise "
-            "it (--worlds, Budget(worlds=...)), or give the worlds that occur as data",
-        )
+        raise too_many(f"there are {count:,} worlds to explain", worlds)
     assumed = [f"{_listed(g)} are mapped one by one" for g in apart]
     if several := _about_several(scenes):
         assumed.append(f"what is said of several objects ({', '.join(several)}) is mapped apart from the rest")
@@ -190,14 +195,10 @@ def _concept(group: tuple[str, ...], scenes: Sequence[Scene]) -> Concept:
 
 
 def mixtures(right: Iterable[Tensor], clock: Meter) -> tuple[int, Mixture | None]:
-    """How many sets of worlds are no box, and an example.
+    """How many sets of worlds are no product of sets, and an example.
 
     An independent belief that holds two worlds possible holds everything between them possible: every world that has
-    each of its values from one of the two. A set of worlds can be mixed freely only if it is a product of sets.
-
-    Args:
-        right: sets of different worlds, int64 ``(n, W)``, such as the worlds that give one output.
-        clock: stops work.
+    each of its values from one of the two.
     """
     count, example = 0, None
     for members in right:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from doxa.doctor._maps import MapSearch, Moves
-from doxa.doctor._scenes import Concept, Mixture, Scene, Variable, arrange, mixtures
+from doxa.doctor._scenes import Concept, Mixture, Scene, Variable, arrange, mixtures, too_many
 from doxa.errors import BudgetError, ConfigError, ProblemError
 from doxa.problem import Budget, Problem
 from doxa.problem._budget import Meter
@@ -275,10 +275,8 @@ def _groups(problem: Problem, concepts: Sequence[int] | None) -> list[int]:
         return [order.index(size) for size in sizes]
     groups = list(concepts)
     if len(groups) != len(sizes) or set(groups) != set(range(max(groups, default=0) + 1)):
-        raise ProblemError(
-            f"concepts is {groups}, expected a number for each of the {len(sizes)} world variables, from 0 and none "
-            "left out"
-        )
+        wanted = f"a number for each of the {len(sizes)} world variables, from 0 and none left out"
+        raise ProblemError(f"concepts is {groups}, expected {wanted}")
     for group in set(groups):
         found = {size for size, g in zip(sizes, groups, strict=True) if g == group}
         if len(found) > 1:
@@ -290,17 +288,12 @@ def _support(problem: Problem, data: Tensor | None, budget: Budget) -> Tensor:
     if data is not None:
         sizes = torch.tensor(problem.world)
         if data.dtype != torch.int64 or data.ndim < 1 or data.shape[-1] != len(sizes):
-            raise ProblemError(
-                f"data has dtype {data.dtype} and shape {tuple(data.shape)}, expected worlds, int64 (n, {len(sizes)})"
-            )
+            found = f"{data.dtype} {tuple(data.shape)}"
+            raise ProblemError(f"data is {found}, expected worlds, int64 (n, {len(sizes)})")
         if not bool(((data >= 0) & (data < sizes)).all()):
             raise ProblemError(f"data has values outside of the domains {problem.world} of the world variables")
         occurring: Tensor = torch.unique(data.reshape(-1, len(problem.world)), dim=0)
         return occurring
     if problem.num_worlds > budget.worlds:
-        raise BudgetError(
-            "worlds",
-            f"could not decide: the problem has {problem.describe_size()} worlds, more than the limit of "
-            f"{budget.worlds:,}; raise it (--worlds, Budget(worlds=...)), or give the worlds that occur as data",
-        )
+        raise too_many(f"the problem has {problem.describe_size()} worlds", budget.worlds)
     return problem.worlds(0, problem.num_worlds)

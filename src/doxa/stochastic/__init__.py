@@ -27,20 +27,12 @@ plain tensors.
 
 from doxa.stochastic._check import Verdict, check_tape, check_unbiased
 from doxa.stochastic._profile import profile_variance
-from doxa.stochastic.estimators._antithetic import ARM, ARMS, DisARM
 from doxa.stochastic.estimators._catalogue import catalogue
+from doxa.stochastic.estimators._differences import SPSA, MeasureValued
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._lifted import GO, FromGradient, IndeCateR, RaoBlackwell
-from doxa.stochastic.estimators._measure_valued import MeasureValued
-from doxa.stochastic.estimators._pathwise import (
-    IMLE,
-    GumbelSoftmax,
-    Implicit,
-    PerturbAndMAP,
-    Reparameterise,
-    StraightThrough,
-)
-from doxa.stochastic.estimators._relax import LAX, REBAR, RELAX
+from doxa.stochastic.estimators._noise import ARM, ARMS, LAX, REBAR, RELAX, DisARM
+from doxa.stochastic.estimators._pathwise import IMLE, GumbelSoftmax, Implicit, Reparameterise, StraightThrough
 from doxa.stochastic.estimators._score import (
     VIMCO,
     Enumerate,
@@ -48,11 +40,11 @@ from doxa.stochastic.estimators._score import (
     LearnedBaseline,
     LeaveOneOut,
     MovingAverage,
+    PerturbAndMAP,
     Score,
     SelfCritical,
 )
 from doxa.stochastic.estimators._sequences import Sequences
-from doxa.stochastic.estimators._spsa import SPSA
 from doxa.stochastic.estimators._sum_and_sample import MAPO, SumAndSample
 from doxa.stochastic.estimators._without_replacement import ScoreWithoutReplacement, UnorderedSet
 from doxa.stochastic.tape._magic import magic_box

@@ -115,32 +115,24 @@ def profile_variance(
         raise ConfigError(f"replicates is {replicates}; a variance needs at least 2")
     named = dict(estimators) if isinstance(estimators, Mapping) else {e.describe(): e for e in estimators}
     wanted = list(parameters)
-    rows = [_measure(name, e, model, wanted, batch_dims, replicates) for name, e in named.items()]
+
+    def measured(name: str, estimator: Estimator) -> ProfileRow:
+        gradients, values, times = [], [], []
+        for _ in range(replicates):
+            start = time.process_time()
+            tape = Tape(batch_dims)
+            try:
+                model(tape, estimator)
+                loss = tape.surrogate(allow_biased=True)
+            except ConfigError as reason:
+                return ProfileRow(name, float("inf"), float("inf"), float("inf"), estimator.biased, str(reason))
+            found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
+            times.append(time.process_time() - start)
+            gradients.append(torch.cat([g.detach().double().reshape(-1) for g in found]))
+            values.append(loss.detach().double())
+        seconds = float(torch.tensor(times).median())
+        variance = float(torch.stack(gradients).var(0).sum())
+        return ProfileRow(name, variance, seconds, float(torch.stack(values).var()), estimator.biased)
+
+    rows = [measured(name, estimator) for name, estimator in named.items()]
     return Profile(tuple(sorted(rows, key=lambda row: (bool(row.refused), row.variance))), replicates)
-
-
-def _measure(
-    name: str,
-    estimator: Estimator,
-    model: Callable[[Tape, Any], object],
-    parameters: list[Tensor],
-    batch_dims: int,
-    replicates: int,
-) -> ProfileRow:
-    gradients, values, times = [], [], []
-    for _ in range(replicates):
-        start = time.process_time()
-        tape = Tape(batch_dims)
-        try:
-            model(tape, estimator)
-            loss = tape.surrogate(allow_biased=True)
-        except ConfigError as reason:
-            return ProfileRow(name, float("inf"), float("inf"), float("inf"), estimator.biased, str(reason))
-        found = torch.autograd.grad(loss, parameters, allow_unused=True)
-        times.append(time.process_time() - start)
-        flat = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
-        gradients.append(torch.cat([g.detach().double().reshape(-1) for g in flat]))
-        values.append(loss.detach().double())
-    seconds = float(torch.tensor(times).median())
-    variance = float(torch.stack(gradients).var(0).sum())
-    return ProfileRow(name, variance, seconds, float(torch.stack(values).var()), estimator.biased)

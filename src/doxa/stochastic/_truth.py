@@ -1,15 +1,15 @@
 r"""The derivatives of an expected cost, without automatic differentiation, and how far they can be trusted.
 
-The expectation is a sum, or an integral by Gauss-Legendre rules on intervals that are halved until nothing changes, so
-that a jump or a kink of the cost ends in intervals too small to matter. It is computed at Chebyshev points along a line
-in the parameters; the series through them is differentiated. Its last coefficients, which should vanish, say how
-accurate everything was.
+The expectation is a sum, or an integral by Gauss-Legendre rules on intervals that are halved until nothing changes. It
+is computed at Chebyshev points along a line in the parameters; the series through them is differentiated. Its last
+coefficients, which should vanish, say how accurate everything was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import isfinite
+from collections.abc import Callable, Iterable
+from math import isfinite, prod
+from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,18 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from doxa.stochastic.estimators._factors import LARGEST_SUPPORT, log_prob, plain, support, total_size
+from doxa.stochastic.estimators._estimator import Draw, Estimator
+from doxa.stochastic.estimators._factors import (
+    LARGEST_SUPPORT,
+    MOST_OUTCOMES,
+    all_indices,
+    log_prob,
+    plain,
+    repeat_batch,
+    support,
+    total_size,
+)
+from doxa.stochastic.tape._tape import Tape
 
 POINTS, FLOOR = 25, 7  # Chebyshev points, and how many of the last coefficients measure the noise
 RADII = (0.25, 0.05, 0.01, 0.001)
@@ -34,6 +45,10 @@ class Truth(NamedTuple):
 
     value: float
     error: float
+
+    @property
+    def known(self) -> bool:
+        return isfinite(self.value) and self.error < 1e-2 * (1 + abs(self.value))
 
 
 def derivatives(expected: Callable[[Tensor], Tensor], at: Tensor, direction: Tensor, order: int) -> list[Truth]:
@@ -204,10 +219,117 @@ def _integral(function: Callable[[Tensor], Tensor], eps: float) -> Tensor:
     return total + whole.sum(-1)
 
 
-def settled(a: list[Truth], b: list[Truth]) -> list[Truth]:
-    """What two resolutions agree on."""
-    return [Truth(y.value, max(x.error, y.error) + abs(x.value - y.value)) for x, y in zip(a, b, strict=True)]
+class TooMany(Exception):
+    """The proposal cannot be enumerated."""
 
 
-def acceptable(truth: Truth) -> bool:
-    return isfinite(truth.value) and truth.error < 1e-2 * (1 + abs(truth.value))
+class WorldTape(Tape):
+    """Every draw of ``nodes`` proposals at once: for each a batch dimension, in which they stand side by side."""
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__(batch_dims=nodes)
+        self.probability: Tensor | None = None
+
+    def _propose(self, estimator: Estimator, distribution: Distribution, n: int) -> Draw:
+        found = estimator.outcomes(distribution, n)
+        if found is None:
+            raise TooMany
+        draw, prob = found
+        possible = (prob > 0).flatten(1).any(1) if prob.dim() > 1 else prob > 0
+        if not bool(possible.all()):  # what never happens may have no finite log-probability
+            prob = prob[possible]
+            draw = draw.map(lambda t: t[:, possible], repeat_batch(distribution, len(prob)))
+        here = len(self.nodes)
+        particles = tuple(distribution.batch_shape[: len(self._axes)])
+        count, together = prob.shape[0], prod(particles)
+        so_far = 1 if self.probability is None else self.probability.numel()
+        if count**together * so_far * draw.m > MOST_OUTCOMES:
+            raise TooMany
+        # Every particle draws for itself: a world is a choice of one outcome for each of them.
+        choice = all_indices((count,) * together, prob.device)  # (worlds, particles)
+        slot = self.batch_dims - 1 - here
+
+        def spread(t: Tensor) -> Tensor:
+            """(m, outcomes, *particles, *batch, …) to (m, *particles, *batch with the worlds at the slot, …)."""
+            rest = t.shape[2 + len(particles) :]
+            t = t.reshape(t.shape[0], count, together, *rest)
+            t = t[:, choice, torch.arange(together, device=t.device)]  # (m, worlds, particles, *rest)
+            t = t.transpose(1, 2).movedim(2, 2 + slot).flatten(2 + slot, 3 + slot)
+            return t.reshape(t.shape[0], *particles, *t.shape[2:])
+
+        worlds = spread(prob.unsqueeze(0))[0]
+        chance = worlds.reshape(together, *worlds.shape[len(particles) :]).prod(0)
+        self.probability = chance if self.probability is None else self.probability * chance
+        shape = list(distribution.batch_shape)
+        shape[len(particles) + slot] *= len(choice)
+        return draw.map(spread, distribution.expand(torch.Size(shape)))
+
+
+class _Everything(Estimator):
+    """The expectation itself: a sum over all values, or an integral over ``panels`` intervals."""
+
+    def __init__(self, panels: int) -> None:
+        super().__init__()
+        self.panels = panels
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        if total_size(distribution) is not None:
+            value = support(distribution)
+            return Draw(value, distribution, step=torch.ones_like(value[..., 0] if distribution.event_shape else value))
+        base = scalar(distribution)
+        lead = (-1, *(1,) * len(base.batch_shape))
+        with torch.no_grad():
+            if is_countable(base):
+                top = int((base.mean + 15 * base.stddev).max()) + 30
+                start = float(getattr(base.support, "lower_bound", 0))
+                value = (start + torch.arange(top).to(base.mean)).reshape(lead).expand(-1, *base.batch_shape)
+                step = torch.ones_like(value)
+            else:
+                nodes, weights = gauss_legendre(12)
+                low = torch.arange(self.panels, dtype=torch.float64).unsqueeze(-1)
+                t = ((low + nodes) / self.panels).reshape(lead).to(base.mean).expand(-1, *base.batch_shape)
+                value, step = intervals(base, t)
+                step = step * (weights.repeat(self.panels) / self.panels).reshape(lead)
+        shape = (value.shape[0], *distribution.batch_shape)
+        return Draw(value.reshape((*shape, *distribution.event_shape)), distribution, step=step.reshape(shape))
+
+    def weight(self, draw: Draw) -> Tensor:
+        return log_prob(draw.distribution, draw.value).exp() * draw.notes["step"]
+
+
+class TrueTape(Tape):
+    """A tape whose surrogate is the expected cost, whatever ``deps`` claim."""
+
+    def __init__(self, panels: int) -> None:
+        super().__init__()
+        self.panels = panels
+
+    def sample(
+        self,
+        distribution: Distribution,
+        estimator: Estimator,
+        n: int | EllipsisType | None = ...,
+        deps: Iterable[Tensor] | None = None,
+        name: str | None = None,
+    ) -> Tensor:
+        return super().sample(distribution, _Everything(self.panels), name=name)
+
+    def cost(
+        self, value: Tensor | Callable[[], Tensor], deps: Iterable[Tensor] | None = None, name: str | None = None
+    ) -> Tensor:
+        return super().cost(value, name=name)
+
+
+def graph_derivatives(model: Callable[[Tape, Tensor], None], at: Tensor, direction: Tensor, order: int) -> list[Truth]:
+    """The same of a graph, as far as two resolutions agree."""
+
+    def by(panels: int) -> list[Truth]:
+        def value(theta: Tensor) -> Tensor:
+            tape = TrueTape(panels)
+            model(tape, theta)
+            return tape._assembly().total().double().reshape(())
+
+        return derivatives(value, at, direction, order)
+
+    pairs = zip(by(20), by(31), strict=True)
+    return [Truth(y.value, max(x.error, y.error) + abs(x.value - y.value)) for x, y in pairs]

@@ -10,21 +10,12 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._antithetic import ARM, ARMS, DisARM
+from doxa.stochastic.estimators._differences import SPSA, MeasureValued
 from doxa.stochastic.estimators._estimator import Estimator
-from doxa.stochastic.estimators._factors import log_prob, plain
+from doxa.stochastic.estimators._factors import log_prob, parameters_of, plain, rebuilt
 from doxa.stochastic.estimators._lifted import GO, FromGradient, IndeCateR, RaoBlackwell
-from doxa.stochastic.estimators._measure_valued import MeasureValued
-from doxa.stochastic.estimators._parameters import parameters_of, rebuilt
-from doxa.stochastic.estimators._pathwise import (
-    IMLE,
-    GumbelSoftmax,
-    Implicit,
-    PerturbAndMAP,
-    Reparameterise,
-    StraightThrough,
-)
-from doxa.stochastic.estimators._relax import LAX, REBAR, RELAX
+from doxa.stochastic.estimators._noise import ARM, ARMS, LAX, REBAR, RELAX, DisARM
+from doxa.stochastic.estimators._pathwise import IMLE, GumbelSoftmax, Implicit, Reparameterise, StraightThrough
 from doxa.stochastic.estimators._score import (
     VIMCO,
     Enumerate,
@@ -32,10 +23,10 @@ from doxa.stochastic.estimators._score import (
     LearnedBaseline,
     LeaveOneOut,
     MovingAverage,
+    PerturbAndMAP,
     Score,
     SelfCritical,
 )
-from doxa.stochastic.estimators._spsa import SPSA
 from doxa.stochastic.estimators._sum_and_sample import MAPO, SumAndSample
 from doxa.stochastic.estimators._without_replacement import ScoreWithoutReplacement, UnorderedSet
 
@@ -110,13 +101,8 @@ def alternatives(distribution: Distribution, order: int) -> list[str]:
     names = []
     for make in ESTIMATORS:
         estimator = make(distribution)
-        simple = not isinstance(estimator, FromGradient | PerturbAndMAP | VIMCO)
-        if (
-            simple
-            and not estimator.biased
-            and estimator.fits(distribution)
-            and estimator.order_for(distribution) >= order
-        ):
+        left_out = estimator.biased or isinstance(estimator, FromGradient | PerturbAndMAP | VIMCO)
+        if not left_out and estimator.fits(distribution) and estimator.order_for(distribution) >= order:
             names.append(type(estimator).__name__)
     return list(dict.fromkeys(names))
 
@@ -132,13 +118,10 @@ def catalogue() -> list[dict[str, str]]:
     rows: dict[str, dict[str, str]] = {}
     for make in ESTIMATORS:
         e = make(example)
+        chosen = "chosen" if isinstance(e, FromGradient | Implicit) else ""
         rows[type(e).__name__] = {
             "name": type(e).__name__,
-            "order": "any"
-            if e.order == inf
-            else "chosen"
-            if isinstance(e, FromGradient | Implicit)
-            else str(int(e.order)),
+            "order": chosen or ("any" if e.order == inf else str(int(e.order))),
             "distributions": e.distributions,
             "evaluations": e.evaluations,
             "learnable": "yes" if e.learnable else "no",

@@ -1,12 +1,11 @@
 r"""What an estimator is: four pure functions, and what it declares about itself.
 
-Dissertation, "Gradient Estimators in Storchastic": an estimator is a tuple ⟨q, w, l, a⟩ of a proposal distribution, a
-weighting function, a gradient function and a control variate. For one node with cost f its surrogate is
+An estimator is a tuple ⟨q, w, l, a⟩ of a proposal, weights, a gradient function and a control variate (dissertation,
+"Gradient Estimators in Storchastic"). For one node with cost f its surrogate is
 
     Σ_j w_j [ □(l_j) f(x_j) + a_j ],      x_1..x_m ~ q.
 
-All four work on one leading axis of size m, the samples of the node; extra points at which an estimator wants the
-cost evaluated (a greedy sample, an antithetic twin) are samples of weight 0.
+All four work on one leading axis of size m; extra points at which the cost is wanted are samples of weight 0.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from math import inf
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, Normal
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._factors import dtype_of, independent_values, repeat_batch
+from doxa.stochastic.estimators._factors import dtype_of, independent_values, plain, repeat_batch
 
 
 class Draw:
@@ -180,3 +179,40 @@ class Estimator:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n})"
+
+
+# What proposals are made of.
+
+
+def require_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ConfigError(f"{name} is {value}, expected a positive number")
+
+
+def uniform(like: Tensor) -> Tensor:
+    """Numbers strictly between 0 and 1 in the shape of ``like``."""
+    # torch draws from [0, 1): only 0 has to go.
+    return torch.rand_like(like).clamp_min(torch.finfo(like.dtype).tiny)
+
+
+def reparameterised(distribution: Distribution, n: int) -> Tensor:
+    """n live samples; those of a Normal as torch makes them, but of noise that torch.func.vmap can draw, too."""
+    if not distribution.has_rsample:
+        kind = type(distribution).__name__
+        raise ConfigError(f"{kind} cannot be reparameterised; use LeaveOneOut, RELAX, or Implicit if it has a cdf")
+    base, _ = plain(distribution)
+    if isinstance(base, Normal):
+        return base.loc + torch.randn_like(base.loc.detach().expand(n, *base.loc.shape)) * base.scale
+    live: Tensor = distribution.rsample(torch.Size([n]))
+    return live
+
+
+def gumbel(like: Tensor) -> Tensor:
+    """Standard Gumbel noise."""
+    return -torch.log(-torch.log(uniform(like)))
+
+
+def logistic(like: Tensor) -> Tensor:
+    """Standard logistic noise."""
+    u = uniform(like)
+    return torch.log(u) - torch.log1p(-u)

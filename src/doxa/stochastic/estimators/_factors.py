@@ -1,16 +1,17 @@
-"""Finite distributions as tables: independent factors with C values each, and the list of everything they can be."""
+"""Finite distributions as tables of independent factors, all that they can be, and joint distributions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution, Independent, OneHotCategorical
-from torch.nn.functional import logsigmoid, one_hot
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent, OneHotCategorical, constraints
+from torch.nn.functional import logsigmoid, one_hot, pad
 
 from doxa.errors import ConfigError
 
@@ -20,15 +21,11 @@ MOST_OUTCOMES = 1 << 18
 
 @dataclass(frozen=True)
 class Factors:
-    """A distribution over R independent factors of C values each, in index form.
+    """A distribution over R independent factors of C values each, in index form."""
 
-    ``log_probs`` is (*batch, R, C), live; ``value(index)`` and ``index(value)`` translate between indices (..., R) and
-    what the distribution itself samples.
-    """
-
-    log_probs: Tensor
-    value: Callable[[Tensor], Tensor]
-    index: Callable[[Tensor], Tensor]
+    log_probs: Tensor  # (*batch, R, C), live
+    value: Callable[[Tensor], Tensor]  # from indices (..., R) to what the distribution itself samples
+    index: Callable[[Tensor], Tensor]  # and back
     soft: Callable[[Tensor], Tensor] | None  # from (..., R, C) weights to values, where these are vectors
     sizes: tuple[int, ...]
     event: tuple[int, ...]  # the shape of the factors in a value; its product is R
@@ -112,10 +109,8 @@ def is_bernoulli(distribution: Distribution) -> bool:
 def factors(distribution: Distribution, who: str = "this estimator") -> Factors:
     """The factors of a Bernoulli, Categorical or OneHotCategorical, plain, ``Independent`` or joint."""
     if not has_factors(distribution):
-        raise ConfigError(
-            f"{who} needs Bernoulli, Categorical or OneHotCategorical variables (also Independent or joint), "
-            f"got {type(plain(distribution)[0]).__name__}"
-        )
+        wanted = "Bernoulli, Categorical or OneHotCategorical variables (also Independent or joint)"
+        raise ConfigError(f"{who} needs {wanted}, got {type(plain(distribution)[0]).__name__}")
     own = getattr(distribution, "factors", None)
     if own is not None:
         found: Factors = own()
@@ -152,6 +147,13 @@ def all_indices(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.stack([g.reshape(-1) for g in grids], -1)
 
 
+def each_alone(x: Tensor, y: Tensor | int) -> Tensor:
+    """(R, n, *batch, R): x (n, *batch, R), with entry r replaced by that of y in the r-th copy."""
+    count = x.shape[-1]
+    here = torch.eye(count, dtype=torch.bool, device=x.device).reshape(count, *(1,) * (x.dim() - 1), count)
+    return torch.where(here, y, x)
+
+
 def total_size(distribution: Distribution) -> int | None:
     """How many values a finite distribution has; ``None`` if it is not known to be finite."""
     if has_factors(distribution):
@@ -173,10 +175,8 @@ def support(distribution: Distribution, who: str = "enumeration") -> Tensor:
     if size is None:
         raise ConfigError(f"{who} needs a finite distribution, got {type(plain(distribution)[0]).__name__}")
     if size > LARGEST_SUPPORT:
-        raise ConfigError(
-            f"{who} would go through {size} values, more than {LARGEST_SUPPORT}; "
-            "use a sampling estimator such as LeaveOneOut or UnorderedSet"
-        )
+        most = f"{size} values, more than {LARGEST_SUPPORT}"
+        raise ConfigError(f"{who} would go through {most}; sample them, by LeaveOneOut or UnorderedSet")
     own = getattr(distribution, "support_values", None)
     if own is not None:
         values: Tensor = own()
@@ -203,9 +203,6 @@ def repeat_batch(distribution: Distribution, count: int) -> Distribution:
     return wide
 
 
-# Everything a proposal can return, with probabilities: what makes a check a proof.
-
-
 def combine(values: Tensor, log_probs: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """n independent draws from a list: from (S, *batch, *event) and (S, *batch) to (n, S^n, ...) and (S^n, *batch)."""
     index = all_indices((values.shape[0],) * n, values.device).T  # (n, S^n)
@@ -220,3 +217,178 @@ def independent_values(distribution: Distribution, n: int) -> tuple[Tensor, Tens
     values = support(distribution)
     with torch.no_grad():
         return combine(values, log_prob(distribution, values).double(), n)
+
+
+Entry = Distribution | Callable[..., Distribution]
+
+
+class Joint(Distribution):
+    """The joint distribution of several variables; its value holds all of them side by side.
+
+    >>> from torch.distributions import Bernoulli, Categorical
+    >>> joint = Joint([Bernoulli(torch.tensor(0.3)), lambda a: Categorical(torch.stack([1 + a, 2 - a], -1))])
+    >>> a, b = joint.split(joint.sample((4,)))
+    >>> joint.log_prob(torch.tensor([1.0, 0.0])).exp()              # 0.3 * 2/3
+    tensor(0.2000)
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
+    support = constraints.real_vector
+
+    def __init__(self, entries: Sequence[Entry], batch_shape: Sequence[int] | None = None) -> None:
+        if not entries:
+            raise ConfigError("a joint distribution needs at least one entry")
+        trial: list[Tensor] = []
+        made: list[Distribution] = []
+        with torch.no_grad():
+            for entry in entries:
+                made.append(entry if isinstance(entry, Distribution) else entry(*trial))
+                trial.append(made[-1].sample())
+        shape = broadcast(*(d.batch_shape for d in made)) if batch_shape is None else torch.Size(batch_shape)
+        self.entries = [e.expand(shape) if isinstance(e, Distribution) else e for e in entries]
+        self._events = [tuple(d.event_shape) for d in made]
+        self._types = [t.dtype for t in trial]
+        self.dtype = next((t for t in self._types if t.is_floating_point), torch.get_default_dtype())
+        self._sizes = [total_size(d) for d in made]
+        super().__init__(shape, torch.Size([sum(prod(e) for e in self._events)]), validate_args=False)
+
+    def split(self, value: Tensor) -> tuple[Tensor, ...]:
+        """The variables, each with its own event shape and type."""
+        parts, start = [], 0
+        for event, dtype in zip(self._events, self._types, strict=True):
+            part = value[..., start : start + prod(event)]
+            parts.append(part.reshape((*value.shape[:-1], *event)).to(dtype))
+            start += prod(event)
+        return tuple(parts)
+
+    def _concatenate(self, parts: Sequence[Tensor]) -> Tensor:
+        flat = [p.reshape((*p.shape[: p.dim() - len(e)], prod(e))) for p, e in zip(parts, self._events, strict=True)]
+        lead = broadcast(*(f.shape[:-1] for f in flat))
+        return torch.cat([f.expand(*lead, f.shape[-1]).to(self.dtype) for f in flat], -1)
+
+    def _conditional(self, entry: Entry, parts: Sequence[Tensor]) -> Distribution:
+        return entry if isinstance(entry, Distribution) else entry(*parts)
+
+    def _ancestral(self, take: Callable[[Distribution], Tensor], shape: torch.Size) -> Tensor:
+        parts: list[Tensor] = []
+        for entry in self.entries:
+            d = self._conditional(entry, parts)
+            wanted = shape + self.batch_shape
+            parts.append(take(d if d.batch_shape == wanted else d.expand(wanted)))
+        return self._concatenate(parts)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        with torch.no_grad():
+            return self._ancestral(lambda d: d.sample(), torch.Size(sample_shape))
+
+    @property
+    def mode(self) -> Tensor:
+        """The greedy value: each variable at its mode given the earlier ones."""
+        return self._ancestral(mode, torch.Size())
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        parts = self.split(value)
+        total: Tensor | None = None
+        for i, entry in enumerate(self.entries):
+            term = log_prob(self._conditional(entry, parts[:i]), parts[i])
+            total = term if total is None else total + term
+        assert total is not None
+        return total
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Joint:
+        return Joint(self.entries, batch_shape)
+
+    @property
+    def size(self) -> int | None:
+        """The number of values, if all entries are finite."""
+        return None if any(s is None for s in self._sizes) else prod(s for s in self._sizes if s is not None)
+
+    def support_values(self) -> Tensor:
+        """Every value, (S, *batch, event)."""
+        whole: list[Tensor] = []
+        for entry in self.entries:
+            d = self._conditional(entry, whole)
+            lead = whole[0].shape[0] if whole else 1
+            if d.batch_shape != torch.Size((lead, *self.batch_shape)):
+                d = d.expand(torch.Size((lead, *self.batch_shape)))
+            new = support(d)  # (S_i, lead, *batch, event)
+            whole = [w.unsqueeze(0).expand(new.shape[0], *w.shape).flatten(0, 1) for w in whole]
+            whole.append(new.flatten(0, 1))
+        return self._concatenate(whole)
+
+    @property
+    def has_factors(self) -> bool:
+        return all(isinstance(e, Distribution) and has_factors(e) for e in self.entries)
+
+    def factors(self) -> Factors:
+        """The factors of all entries, padded to the largest number of values."""
+        all_of = [factors(e) for e in self.entries if isinstance(e, Distribution)]
+        widest = max(f.log_probs.shape[-1] for f in all_of)
+        tables = [pad(f.log_probs, (0, widest - f.log_probs.shape[-1]), value=float("-inf")) for f in all_of]
+        counts = [f.log_probs.shape[-2] for f in all_of]
+
+        def value(index: Tensor) -> Tensor:
+            pieces = torch.split(index, counts, -1)
+            return self._concatenate([f.value(i) for f, i in zip(all_of, pieces, strict=True)])
+
+        def index(whole: Tensor) -> Tensor:
+            return torch.cat([f.index(p) for f, p in zip(all_of, self.split(whole), strict=True)], -1)
+
+        sizes = tuple(s for f in all_of for s in f.sizes)
+        return Factors(torch.cat(tables, -2), value, index, None, sizes, (len(sizes),))
+
+
+# Distributions taken apart into unconstrained parameters, and put together again.
+
+
+def parameters_of(distribution: Distribution) -> dict[str, Tensor]:
+    """The parameters as unconstrained numbers, live: logits, locations, and logarithms of positive ones."""
+    if isinstance(distribution, Independent):
+        return parameters_of(distribution.base_dist)
+    if isinstance(distribution, Bernoulli | Categorical | OneHotCategorical):
+        return {"logits": distribution.logits}
+    if isinstance(distribution, Joint):
+        entries = enumerate(_entries(distribution))
+        return {f"{i} {k}": v for i, entry in entries for k, v in parameters_of(entry).items()}
+    found: dict[str, Tensor] = {}
+    for name, constraint in distribution.arg_constraints.items():
+        value = getattr(distribution, name, None)
+        if not isinstance(value, Tensor):
+            continue
+        if _positive(constraint):
+            found[name] = value.log()
+        elif constraint is constraints.real:
+            found[name] = value
+    if set(found) != set(distribution.arg_constraints):
+        kind = type(distribution).__name__
+        raise ConfigError(f"{kind} cannot be moved in its parameters, expected logits, or real or positive numbers")
+    return found
+
+
+def rebuilt(distribution: Distribution, parameters: dict[str, Tensor]) -> Distribution:
+    """A distribution of the same family with other parameters; extra leading dimensions become batch dimensions."""
+    if isinstance(distribution, Independent):
+        return Independent(rebuilt(distribution.base_dist, parameters), distribution.reinterpreted_batch_ndims)
+    if isinstance(distribution, Joint):
+        own: list[dict[str, Tensor]] = [{} for _ in distribution.entries]
+        for key, value in parameters.items():
+            place, _, name = key.partition(" ")
+            own[int(place)][name] = value
+        return Joint([rebuilt(entry, part) for entry, part in zip(_entries(distribution), own, strict=True)])
+    kind: Any = type(distribution)
+    kinds = {} if "logits" in parameters else distribution.arg_constraints
+    given = {name: value.exp() if _positive(kinds.get(name)) else value for name, value in parameters.items()}
+    found: Distribution = kind(**given, validate_args=False)
+    return found
+
+
+def _entries(joint: Joint) -> list[Distribution]:
+    found = [entry for entry in joint.entries if isinstance(entry, Distribution)]
+    if len(found) < len(joint.entries):
+        raise ConfigError("entries that are functions of earlier ones have no parameters to move; use LeaveOneOut")
+    return found
+
+
+def _positive(constraint: object) -> bool:
+    kinds = (type(constraints.positive), type(constraints.nonnegative))
+    return isinstance(constraint, kinds) and getattr(constraint, "lower_bound", None) == 0

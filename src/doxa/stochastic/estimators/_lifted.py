@@ -1,20 +1,16 @@
 r"""Any unbiased gradient as a control variate of the score function.
 
-Dissertation, "GO Gradient": if h is an expression whose derivatives estimate those of E[f] without bias, then
+If h is an expression whose derivatives estimate those of E[f] without bias (dissertation, "GO Gradient"), then
 
     w = 1/n,      l = log p(⊥x),      a = (h − ⊥h) − ⊥f(x) (□(l) − 1)
 
-adds h's gradient and subtracts the score function's, so the node works in any graph. Extra points at which the gradient
-needs the cost are samples of weight 0.
-
-Where a distribution has independent finite factors, estimators can vary one factor at a time (errata 4.2, GO). With x_j
-the factors, p_{j,v} their probabilities, P_{j,v} = Σ_{u≤v} p_{j,u} and f_{j,v} the cost with factor j set to v,
+adds h's gradient and subtracts the score function's. Independent finite factors x_j can vary one at a time (errata
+4.2): with probabilities p_{j,v}, P_{j,v} = Σ_{u≤v} p_{j,u} and f_{j,v} the cost with factor j set to v,
 
     GO:              h = Σ_j 1[x_j<d] ⊥((f_{j,x_j} − f_{j,x_j+1}) / p_{j,x_j}) P_{j,x_j}
     Rao-Blackwell:   h = Σ_j Σ_v p_{j,v} ⊥f_{j,v}
 
-and the score function that is subtracted is the sum over factors, Σ_j (□(log p_{j,x_j}) − 1), because h
-differentiates one factor at a time. Both sums then have the same expectation at every order.
+and what is subtracted is Σ_j (□(log p_{j,x_j}) − 1), because h differentiates one factor at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import Factors, factors, has_factors, log_prob
+from doxa.stochastic.estimators._factors import Factors, each_alone, factors, has_factors, log_prob
 from doxa.stochastic.tape._magic import magic_box
 
 
@@ -186,9 +182,7 @@ class GO(_Local):
     def points(self, distribution: Distribution, main: Tensor, fresh: Tensor) -> Tensor:
         f = self._factors(distribution)
         index = f.index(main)
-        here = torch.eye(len(f.sizes), dtype=torch.bool, device=index.device)
-        here = here.reshape(-1, *(1,) * (index.dim() - 1), len(f.sizes))
-        return f.value(torch.where(here, chosen(_successors(f), index), index))
+        return f.value(each_alone(index, chosen(_successors(f), index)))
 
     def term(self, draw: Draw, main: Tensor, cost: Tensor, extra: Tensor) -> tuple[Tensor, Tensor | None]:
         f = self._factors(draw.distribution)

@@ -2,9 +2,6 @@ r"""Pathwise estimators: reparameterisation, implicit or not, relaxations of dis
 
 A reparameterised sample is a differentiable function of the parameters and of noise that does not know them, so the
 cost itself carries the gradient: w = 1/n, l = 0, a = 0 (dissertation, "Gradient Estimation Methods").
-
-A black-box solver maps weights u to a discrete solution z(u), such as a shortest path. Perturbing its input, u ~ q_θ (a
-Normal or Gumbel around θ), makes the expected cost E[f(z(u))] a smooth function of θ.
 """
 
 from __future__ import annotations
@@ -18,10 +15,8 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, TransformedDistribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, log_prob, plain
-from doxa.stochastic.estimators._random import gumbel, logistic, reparameterised
-from doxa.stochastic.estimators._score import LeaveOneOut
+from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, logistic, reparameterised, require_positive
+from doxa.stochastic.estimators._factors import Factors, clamped, factors, has_factors, plain
 
 Solver = Callable[[Tensor], Tensor]
 # torch differentiates the samples of these once, by the implicit method.
@@ -54,11 +49,6 @@ class Reparameterise(Estimator):
         return 1 if type(distribution).__name__ in ONCE else inf
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
-        if not distribution.has_rsample:
-            raise ConfigError(
-                f"{type(distribution).__name__} cannot be reparameterised; use Score, LeaveOneOut, or, if it has a "
-                "distribution function, Implicit"
-            )
         return Draw(reparameterised(distribution, n), distribution)
 
 
@@ -105,10 +95,7 @@ class Implicit(Estimator):
         try:
             u = base.cdf(x).detach()
         except NotImplementedError:
-            raise ConfigError(
-                f"Implicit needs a distribution function, and {type(base).__name__} has no cdf; "
-                "use Reparameterise or Score"
-            ) from None
+            raise ConfigError(f"{type(base).__name__} has no cdf; use Reparameterise or Score") from None
         density = base.log_prob(x).detach().exp()
         x = x - (base.cdf(x) - u) / density
         for _ in range(max(0, ceil(log2(self.order + 1)) - 1)):
@@ -127,9 +114,7 @@ class _Soft(Estimator):
         """The factors, and what makes values of weights."""
         f = factors(distribution, type(self).__name__)
         if f.soft is None:
-            raise ConfigError(
-                f"{type(self).__name__} relaxes values to vectors, so indices will not do; use OneHotCategorical"
-            )
+            raise ConfigError(f"{type(self).__name__} relaxes vectors, so indices will not do; use OneHotCategorical")
         return f, f.soft
 
 
@@ -148,8 +133,7 @@ class GumbelSoftmax(_Soft):
 
     def __init__(self, temperature: float = 1.0, n: int = 1, hard: bool = False) -> None:
         super().__init__(n)
-        if not temperature > 0:
-            raise ConfigError(f"temperature is {temperature}, expected a positive number")
+        require_positive("temperature", temperature)
         self.temperature, self.hard = temperature, hard
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
@@ -182,35 +166,6 @@ class StraightThrough(_Soft):
         f, shaped = self.vectors(distribution)
         p = shaped(f.log_probs.exp())
         return Draw(distribution.sample(torch.Size([n])) + (p - p.detach()), distribution)
-
-
-class PerturbAndMAP(LeaveOneOut):
-    """Solutions of perturbed inputs, with the score function of the perturbation: unbiased at any order.
-
-    >>> from torch.distributions import Independent, Normal
-    >>> from doxa.stochastic import Tape
-    >>> solver = lambda u: torch.nn.functional.one_hot(u.argmax(-1), u.shape[-1]).float()
-    >>> theta = torch.zeros(3, requires_grad=True)
-    >>> tape = Tape()
-    >>> z = tape.sample(Independent(Normal(theta, 1.0), 1), PerturbAndMAP(solver, n=8))
-    >>> _ = tape.cost(z @ torch.tensor([1.0, 2.0, 4.0]))
-    >>> (g,) = torch.autograd.grad(tape.surrogate(), theta)
-    """
-
-    distributions = "any, as the solver's input"
-    independent = False
-
-    def __init__(self, solver: Solver, n: int = 2) -> None:
-        super().__init__(n)
-        self.solver = solver
-
-    def propose(self, distribution: Distribution, n: int) -> Draw:
-        u = distribution.sample(torch.Size([n]))
-        with torch.no_grad():
-            return Draw(self.solver(u), distribution, input=u)
-
-    def gradient(self, draw: Draw) -> Tensor:
-        return log_prob(draw.distribution, draw.notes["input"])
 
 
 class _Solve(torch.autograd.Function):
@@ -253,24 +208,17 @@ class IMLE(Estimator):
 
     def __init__(self, solver: Solver, n: int = 1, step: float = 10.0) -> None:
         super().__init__(n)
-        if not step > 0:
-            raise ConfigError(f"step is {step}, expected a positive number")
+        require_positive("step", step)
         self.solver, self.step = solver, step
 
     def fits(self, distribution: Distribution) -> bool:
         return bool(distribution.has_rsample)
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
-        if not distribution.has_rsample:
-            raise ConfigError(
-                f"IMLE needs a distribution with rsample around the weights, got {type(distribution).__name__}"
-            )
         u = reparameterised(distribution, n)
         z: Tensor = _Solve.apply(u, self.solver, self.step)  # type: ignore[no-untyped-call]
         if z.shape != u.shape:
-            raise ConfigError(
-                f"IMLE needs solutions of the shape of the weights; got {tuple(z.shape)} from {tuple(u.shape)}"
-            )
+            raise ConfigError(f"IMLE needs solutions of the weights' shape {tuple(u.shape)}, got {tuple(z.shape)}")
         return Draw(z, distribution)
 
 

@@ -11,6 +11,7 @@ A baseline b must not depend on the sample it is used for; it then has mean zero
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -127,6 +128,35 @@ class LeaveOneOut(Score):
         return (1 - box) * ((cost.sum(0, keepdim=True) - cost) / (draw.m - 1))
 
 
+class PerturbAndMAP(LeaveOneOut):
+    """Solutions z(u) of perturbed inputs u ~ q_θ, with the score function of q_θ: unbiased at any order.
+
+    >>> from torch.distributions import Independent, Normal
+    >>> from doxa.stochastic import Tape
+    >>> solver = lambda u: torch.nn.functional.one_hot(u.argmax(-1), u.shape[-1]).float()
+    >>> theta = torch.zeros(3, requires_grad=True)
+    >>> tape = Tape()
+    >>> z = tape.sample(Independent(Normal(theta, 1.0), 1), PerturbAndMAP(solver, n=8))
+    >>> _ = tape.cost(z @ torch.tensor([1.0, 2.0, 4.0]))
+    >>> (g,) = torch.autograd.grad(tape.surrogate(), theta)
+    """
+
+    distributions = "any, as the solver's input"
+    independent = False
+
+    def __init__(self, solver: Callable[[Tensor], Tensor], n: int = 2) -> None:
+        super().__init__(n)
+        self.solver = solver
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        u = distribution.sample(torch.Size([n]))
+        with torch.no_grad():
+            return Draw(self.solver(u), distribution, input=u)
+
+    def gradient(self, draw: Draw) -> Tensor:
+        return log_prob(draw.distribution, draw.notes["input"])
+
+
 class SelfCritical(Score):
     """The score function with the cost of the most probable value as baseline: one more evaluation, of weight 0.
 
@@ -147,10 +177,7 @@ class SelfCritical(Score):
         try:
             greedy = mode(distribution)
         except NotImplementedError:
-            raise ConfigError(
-                f"SelfCritical needs the most probable value, and {type(distribution).__name__} has no mode; "
-                "use LeaveOneOut(n)"
-            ) from None
+            raise ConfigError(f"{type(distribution).__name__} has no mode; use LeaveOneOut(n)") from None
         greedy = greedy.detach().to(drawn.dtype).expand(drawn.shape[1:])
         return Draw(torch.cat([drawn, greedy.unsqueeze(0)]), distribution)
 
@@ -255,10 +282,8 @@ class ImportanceSampling(Score):
 
     def source(self, distribution: Distribution) -> Distribution:
         if self.proposal.event_shape != distribution.event_shape:
-            raise ProblemError(
-                f"the proposal has event shape {tuple(self.proposal.event_shape)}, the distribution "
-                f"{tuple(distribution.event_shape)}; wrap the one with fewer in torch.distributions.Independent"
-            )
+            shapes = f"{tuple(self.proposal.event_shape)}, the distribution {tuple(distribution.event_shape)}"
+            raise ProblemError(f"the proposal has event shape {shapes}; wrap the smaller one in Independent")
         wide: Distribution = self.proposal.expand(distribution.batch_shape)
         return wide
 
@@ -309,7 +334,5 @@ class VIMCO(Score):
 def refuse_tracing(estimator: Estimator, cost: Tensor) -> None:
     """Estimators with a state cannot change it inside a traced function."""
     if torch.compiler.is_compiling() or is_wrapped(cost):
-        raise ConfigError(
-            f"{type(estimator).__name__} keeps a state, which cannot change inside torch.compile or torch.func; "
-            "call tape.surrogate() outside, or use LeaveOneOut(n), which keeps none"
-        )
+        name = type(estimator).__name__
+        raise ConfigError(f"{name} keeps a state, which torch.compile and torch.func cannot change; use LeaveOneOut(n)")

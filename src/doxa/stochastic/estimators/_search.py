@@ -1,7 +1,4 @@
-"""Searching a space of token sequences without listing it: the best, samples without replacement, or outside a set.
-
-Independent factors are sequences whose steps ignore what came before, so the same three searches serve both.
-"""
+"""Searching a space of token sequences without listing it: the best, samples without replacement, or outside a set."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ NEVER = float("-inf")
 
 
 class Tokens:
-    """A model of token sequences, one for each of ``rows`` rows, that can be asked step by step.
-
-    Values are (k, *shape, length), and tokens (rows, k, length).
-    """
+    """A model of sequences, asked step by step: values are (k, *shape, length), and tokens (rows, k, length)."""
 
     def __init__(self, shape: Sequence[int], length: int, size: int | None) -> None:
         self.shape, self.rows, self.length, self.size = tuple(shape), prod(shape), length, size
@@ -49,7 +43,7 @@ class Tokens:
 
 
 class FactorTokens(Tokens):
-    """Independent factors as tokens."""
+    """Independent factors: sequences whose steps ignore what came before."""
 
     def __init__(self, distribution: Distribution) -> None:
         self._f = f = factors(distribution)
@@ -81,10 +75,8 @@ def tokens_of(distribution: Distribution, who: str) -> Tokens:
         return own()
     if has_factors(distribution):
         return FactorTokens(distribution)
-    raise ConfigError(
-        f"{who} needs a finite distribution made of factors (Bernoulli, Categorical, OneHotCategorical, also "
-        f"Independent) or token sequences (Sequences), got {type(distribution).__name__}"
-    )
+    wanted = "Bernoulli, Categorical or OneHotCategorical variables (also Independent) or Sequences"
+    raise ConfigError(f"{who} needs {wanted}, got {type(distribution).__name__}")
 
 
 def _grow(model: Tokens, k: int, rank: Callable[[Tensor, Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -169,8 +161,7 @@ def token_log_probs(model: Tokens, tokens: Tensor) -> Tensor:
 def log_outside(model: Tokens, tokens: Tensor, log_p: Tensor) -> Tensor:
     """log p(∉ S) (rows,) of sets S (rows, k, T) of different sequences with log-probabilities (rows, k).
 
-    1 − p(S) loses all digits where S is nearly everything. There it is summed instead: a sequence leaves S at the first
-    token that no member with the same beginning has.
+    Where S is nearly everything it is summed: a sequence leaves S at the first token that no member alike so far has.
     """
     rows, k, _ = tokens.shape
     if model.size is not None and k >= model.size:

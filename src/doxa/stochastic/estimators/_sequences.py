@@ -140,8 +140,7 @@ class Sequences(Distribution):
         return index.reshape(lead).expand(-1, *self.batch_shape, -1)
 
     def without_replacement(self, k: int) -> tuple[Tensor, Tensor]:
-        """k different sequences (k, *batch, length) in the order of drawing, and their log-probabilities (k,
-        *batch)."""
+        """k different sequences (k, *batch, length) as they were drawn, and their log-probabilities (k, *batch)."""
         tokens, log_p, _ = stochastic_beam(self.as_tokens(), k)
         return self.as_tokens().values(tokens), log_p.T.reshape(k, *self.batch_shape)
 

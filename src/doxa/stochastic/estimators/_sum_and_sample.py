@@ -41,9 +41,7 @@ class _Mixed(Estimator):
     def propose(self, distribution: Distribution, n: int) -> Draw:
         model = tokens_of(distribution, type(self).__name__)
         if model.size is not None and model.size <= self.summed:
-            raise ConfigError(
-                f"{self!r} sums over {self.summed} values and the distribution has {model.size} only; use Enumerate()"
-            )
+            raise ConfigError(f"{self!r} sums over as many values as the distribution has; use Enumerate()")
         with torch.no_grad():
             tokens, valid = self.chosen(model, distribution)
             drawn, _ = outside(model, tokens, valid, n - self.summed)
@@ -192,10 +190,8 @@ class MAPO(nn.Module, _Mixed):
             return nothing, torch.zeros(model.rows, self.summed, dtype=torch.bool)
         costs = self.costs.reshape(self.summed, -1)
         if costs.shape[1] not in (1, model.rows):
-            raise ProblemError(
-                f"the memory belongs to a batch of {costs.shape[1]}, the distribution has batch shape {shape[1:]}; "
-                "use one MAPO for each batch"
-            )
+            mine = f"the memory belongs to a batch of {costs.shape[1]}"
+            raise ProblemError(f"{mine}, the distribution has batch shape {shape[1:]}; use one MAPO for each batch")
         values = self.values.reshape((self.summed, costs.shape[1], *distribution.event_shape))
         values = values.expand(self.summed, model.rows, *distribution.event_shape)
         tokens = model.tokens(values.reshape((*shape, *distribution.event_shape)))

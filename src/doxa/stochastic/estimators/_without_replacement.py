@@ -1,19 +1,15 @@
 r"""Estimators that sample without replacement: the unordered set, and the score function with Gumbel-top-k weights.
 
-The probabilities of sets are right for spaces of any size. Draw k values one after another, never the same twice. With
-S the set drawn, r = 1 − Σ_{s∈S} p_s what is left outside, and G(T) the probability that, T ⊆ S having been drawn, the
-rest of S follows,
+With S the set drawn, r = 1 − Σ_{s∈S} p_s, and G(T) the probability that, T ⊆ S having been drawn, the rest follows,
 
     G(S) = 1,      G(T) = Σ_{s∈S∖T} p_s / (r + Σ_{u∈S∖T} p_u) · G(T ∪ {s}),
 
-so that p(U=S) = G(∅), p(U=S | o₁=x) = G({x}) and p(U=S | o₁=x, o₂=y) = G({x, y}). Every summand is positive: this is
-inclusion and exclusion without its cancellation, in log space and float64, over the 2^k subsets. For large k the same
-numbers are integrals (Kool, van Hoof and Welling 2020),
+so that p(U=S) = G(∅), p(U=S | o₁=x) = G({x}) and p(U=S | o₁=x, o₂=y) = G({x, y}). Every summand is positive, so nothing
+cancels. For large k the same numbers are integrals (Kool, van Hoof and Welling 2020),
 
     G(T) = ∫ Π_{s∈S∖T} (1 − exp(−p_s/r · e^{−g})) dGumbel(g),
 
-which the trapezoidal rule computes to full precision, because the integrand is analytic and decays doubly
-exponentially.
+which the trapezoidal rule computes to full precision: the integrand is analytic and decays doubly exponentially.
 """
 
 from __future__ import annotations
@@ -139,10 +135,7 @@ class ScoreWithoutReplacement(_Different):
     def propose(self, distribution: Distribution, n: int) -> Draw:
         model = tokens_of(distribution, "ScoreWithoutReplacement")
         if model.size is not None and model.size <= n:
-            raise ConfigError(
-                f"ScoreWithoutReplacement({n}) needs more than {n} values, the distribution has {model.size}; "
-                "use Enumerate()"
-            )
+            raise ConfigError(f"{self!r} needs more values, the distribution has {model.size}; use Enumerate()")
         with torch.no_grad():
             tokens, log_p, noisy = stochastic_beam(model, n + 1)
             log_x = log_p[:, :n] - noisy[:, n:]
@@ -161,9 +154,7 @@ class ScoreWithoutReplacement(_Different):
 def set_log_probs(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """log p(U), log p(U | o₁) and log p(U | o₁, o₂) of sets (..., k): shapes (...), (..., k), (..., k, k).
 
-    ``log_p`` (float64) holds the log-probabilities of the members, ``log_rest`` that of everything outside. On the
-    diagonal of the last one stands p(U | o₁): a value is not drawn twice, and the ratio of the two is then 1 (errata
-    4.2).
+    On the diagonal of the last one stands p(U | o₁), so that the ratio of the two is 1 (errata 4.2).
 
     >>> p = torch.tensor([0.5, 0.3], dtype=torch.float64)
     >>> u, first, _ = set_log_probs(p.log(), torch.tensor(0.2, dtype=torch.float64).log())
@@ -173,10 +164,7 @@ def set_log_probs(log_p: Tensor, log_rest: Tensor) -> tuple[Tensor, Tensor, Tens
     if log_p.shape[-1] <= SUBSETS_UP_TO:
         return by_subsets(log_p, log_rest)
     if is_traced(log_p):
-        raise ConfigError(
-            f"sets of {log_p.shape[-1]} values are integrated over a range that depends on the data, and torch.compile "
-            f"and vmap do not show the data; take at most {SUBSETS_UP_TO} values there"
-        )
+        raise ConfigError(f"torch.compile and vmap do not show the data; take at most {SUBSETS_UP_TO} values there")
     return by_quadrature(log_p, log_rest)
 
 

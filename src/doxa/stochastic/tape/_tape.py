@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import EllipsisType
 from typing import Literal
 
@@ -12,12 +13,9 @@ from torch.distributions import Distribution
 
 from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
-from doxa.stochastic.estimators._factors import parameters
-from doxa.stochastic.estimators._random import borrowed
-from doxa.stochastic.tape._joint import Joint
+from doxa.stochastic.estimators._factors import Joint, parameters
 from doxa.stochastic.tape._magic import guard, is_traced
-from doxa.stochastic.tape._nodes import Forest, Node, Prefix, check_axes, check_by_perturbation, members
-from doxa.stochastic.tape._surrogate import Assembly
+from doxa.stochastic.tape._surrogate import Assembly, Bits, Node, check_axes, check_by_perturbation, without_last
 
 MOST_AXES = 48  # torch allows tensors of 64 dimensions
 
@@ -58,10 +56,10 @@ class Tape:
         self.nodes: list[Node] = []
         self._axes: list[Node] = []
         self._batch: list[int] = [1] * batch_dims
-        self._forest = Forest()
+        self._sets: dict[Bits, list[Tensor]] = {}  # costs by what they depend on
         self._free: list[Tensor] = []
-        self._costs: list[tuple[str, Tensor, Prefix | None]] = []
-        self._latest: dict[int, tuple[Prefix | None, int]] = {}
+        self._costs: list[tuple[str, Tensor, Bits]] = []
+        self._latest: dict[Bits, tuple[Bits, int]] = {}
         self._observed = False
 
     # Sampling.
@@ -74,8 +72,7 @@ class Tape:
         deps: Iterable[Tensor] | None = None,
         name: str | None = None,
     ) -> Tensor:
-        """Sample a node: a plain tensor (m, earlier axes, batch, event), or without the first axis if ``n`` is
-        ``None``.
+        """Sample a node: a plain tensor (m, earlier axes, batch, event), without the first axis if ``n`` is ``None``.
 
         Args:
             distribution: of batch shape (axes, batch) or what broadcasts to it.
@@ -96,10 +93,8 @@ class Tape:
         with borrowed(self.generator):
             draw = self._propose(estimator, distribution, count)
         if n is None and draw.m != 1:
-            raise ConfigError(
-                f"{estimator.describe()} needs {draw.m} samples side by side, so it cannot be used with n=None; "
-                "give it an axis of its own, or use Score() here"
-            )
+            name = estimator.describe()
+            raise ConfigError(f"{name} needs {draw.m} samples, so it cannot be used with n=None; use Score() here")
         axis = None if n is None else len(self._axes)
         if axis is not None and axis >= MOST_AXES:
             raise ConfigError(f"the tape already has {axis} axes, the most torch can handle; use n=None in long chains")
@@ -166,27 +161,22 @@ class Tape:
             raise ProblemError(f"a cost must be a floating-point tensor, got {getattr(result, 'dtype', type(result))}")
         self._check_shape(tuple(result.shape), "cost")
         claimed = None if deps is None else tuple(deps)
-        prefix = self._dependencies(tuple(result.shape), claimed, "cost")
+        nodes = self._dependencies(tuple(result.shape), claimed, "cost")
         if self.check_deps and claimed is not None:
-            known = {node.index for node in members(prefix)}
-            others = [node for node in self.nodes if node.index not in known]
+            others = [node for node in self.nodes if not nodes >> node.index & 1]
             if callable(value):
                 with borrowed(self.generator):
                     check_by_perturbation(value, result, others)
             else:
                 check_axes(result, others, self.batch_dims)
-        if prefix is None:
-            self._free.append(result)
-        else:
-            prefix.costs.append(result)
-        self._costs.append((name or f"cost{len(self._costs)}", result, prefix))
+        (self._sets[nodes] if nodes else self._free).append(result)
+        self._costs.append((name or f"cost{len(self._costs)}", result, nodes))
         return result
 
     def surrogate(
         self, order: int = 1, *, reduction: Literal["mean", "sum", "none"] = "mean", allow_biased: bool = False
     ) -> Tensor:
-        """The loss: its value estimates the expected total cost, its n-th derivative the n-th derivative, n ≤
-        ``order``.
+        """The loss: its value estimates the expected cost, its n-th derivative the n-th derivative, n ≤ ``order``.
 
         Args:
             order: how often it may be differentiated; once more raises an error.
@@ -198,7 +188,18 @@ class Tape:
         assembly = self._assembly()
         for node in assembly.nodes():
             self._check_order(node, order, allow_biased)
-        return self._reduced(assembly, order, reduction)
+        total = assembly.total()
+        if total.requires_grad:
+            # Every derivative is a multiple of the one that arrives here, so one guard sees them all.
+            total = guard(total, order)
+        if not self._observed:
+            self._observe(assembly)
+        if reduction == "mean":
+            return total.mean()
+        total = total.expand(self._batch)
+        if reduction not in ("sum", "none"):
+            raise ConfigError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
+        return total.sum() if reduction == "sum" else total
 
     def variance_objective(self, parameters: Iterable[Tensor]) -> Tensor:
         """Σ g² of the first derivatives g of the surrogate with respect to ``parameters``.
@@ -227,28 +228,17 @@ class Tape:
     def _assembly(self) -> Assembly:
         if not self._costs:
             raise ConfigError("the tape has no cost; add one with tape.cost(...) before asking for the surrogate")
-        return Assembly(self._forest, self._free, self.batch_dims)
+        return Assembly(self.nodes, self._sets, self._free, self.batch_dims)
 
-    def _reduced(self, assembly: Assembly, order: int, reduction: str) -> Tensor:
-        total = assembly.total()
-        if total.requires_grad:
-            # Every derivative is a multiple of the one that arrives here, so one guard sees them all.
-            total = guard(total, order)
-        if not self._observed:
-            self._observed = True
-            costs: dict[int, Tensor] = {}
-            for prefix in assembly.prefixes:
-                node, f = prefix.node, assembly.downstream[prefix.index]
-                if node.estimator.stateful and f is not None:
-                    costs[node.index] = assembly.fit(f, node) + costs.get(node.index, 0)
-            for index, cost in costs.items():
-                self.nodes[index].estimator.observe(self.nodes[index].draw, cost)
-        if reduction == "mean":
-            return total.mean()
-        total = total.expand(self._batch)
-        if reduction not in ("sum", "none"):
-            raise ConfigError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
-        return total.sum() if reduction == "sum" else total
+    def _observe(self, assembly: Assembly) -> None:
+        self._observed = True
+        costs: dict[int, Tensor] = {}
+        for found in assembly.sets:
+            node = found.node
+            if node.estimator.stateful and found.downstream is not None:
+                costs[node.index] = assembly.fit(found.downstream, node) + costs.get(node.index, 0)
+        for index, cost in costs.items():
+            self.nodes[index].estimator.observe(self.nodes[index].draw, cost)
 
     def _check_order(self, node: Node, order: int, allow_biased: bool) -> None:
         estimator, distribution = node.estimator, node.draw.distribution
@@ -287,41 +277,55 @@ class Tape:
             axis = "no axis" if node.axis is None else f"axis {node.axis} of size {node.draw.m}"
             upto = "any order" if order == float("inf") else f"order {int(order)}"
             upto += ", biased" if node.estimator.biased else ""
-            on = ", ".join(n.name for n in reversed(list(members(node.ancestors)))) or "nothing"
+            on = self._names(node.ancestors) or "nothing"
             kind = type(node.draw.distribution).__name__
             lines.append(f"{node.name:<8} {kind}, {axis}, {node.estimator.describe()} ({upto}), depends on {on}")
-        for name, value, prefix in self._costs:
-            to = ", ".join(n.name for n in reversed(list(members(prefix)))) or "nobody"
+        for name, value, nodes in self._costs:
+            to = self._names(nodes) or "nobody"
             lines.append(f"{name:<8} cost of shape {tuple(value.shape)}, credited to {to}")
         return "\n".join(lines)
 
+    def _names(self, nodes: Bits) -> str:
+        return ", ".join(node.name for node in self.nodes if nodes >> node.index & 1)
+
     # Who depends on whom.
 
-    def _dependencies(self, shape: tuple[int, ...], deps: Iterable[Tensor] | None, what: str) -> Prefix | None:
+    def _dependencies(self, shape: tuple[int, ...], deps: Iterable[Tensor] | None, what: str) -> Bits:
+        """The nodes that something of this shape depends on."""
         if deps is not None:
-            prefix: Prefix | None = None
+            found = 0
             for tensor in deps:
                 node = self._node_of(tensor, what)
-                prefix = self._forest.union(prefix, self._forest.push(node.ancestors, node))
-            return prefix
+                own = node.ancestors | 1 << node.index
+                self._remember(own)
+                found |= own
+                self._remember(found)
+            return found
         mask = self._mask(shape)
-        latest, start = self._latest.get(mask, (None, 0))
-        for node in self.nodes[start:] if start else self.nodes:
+        found, start = self._latest.get(mask, (0, 0))
+        for node in self.nodes[start:]:
             if node.mask & ~mask == 0:
-                latest = self._forest.push(latest, node)
-        self._latest[mask] = (latest, len(self.nodes))
-        return latest
+                found |= 1 << node.index
+        self._remember(found)
+        self._latest[mask] = (found, len(self.nodes))
+        return found
+
+    def _remember(self, nodes: Bits) -> None:
+        """Keep a set of nodes, and those without the last ones before it."""
+        missing = []
+        while nodes and nodes not in self._sets:
+            missing.append(nodes)
+            nodes = without_last(nodes)
+        self._sets |= {key: [] for key in reversed(missing)}
 
     def _node_of(self, tensor: Tensor, what: str) -> Node:
         for node in reversed(self.nodes):
             if any(value is tensor for value in node.values):
                 return node
-        raise ConfigError(
-            f"deps of this {what} names a tensor that is no sample of this tape; pass what sample() returned"
-        )
+        raise ConfigError(f"deps of this {what} names what is no sample of this tape; pass what sample() returned")
 
-    def _mask(self, shape: tuple[int, ...]) -> int:
-        """The particle axes that a tensor of this shape has, as bits."""
+    def _mask(self, shape: tuple[int, ...]) -> Bits:
+        """The particle axes that a tensor of this shape has."""
         mask = 0
         for axis in range(min(len(shape) - self.batch_dims, len(self._axes))):
             if shape[-(self.batch_dims + axis + 1)] > 1 or self._axes[axis].draw.m == 1:
@@ -333,9 +337,7 @@ class Tape:
             raise ConfigError(f"distribution is {distribution!r}, expected a torch.distributions object")
         for name, value in parameters(distribution).items():
             if not is_traced(value) and bool(value.isnan().any()):
-                raise ProblemError(
-                    f"{name} of the distribution has NaN, expected numbers; see what the network before it computes"
-                )
+                raise ProblemError(f"{name} of the distribution has NaN, expected numbers; look at its network")
         self._check_shape(tuple(distribution.batch_shape), "distribution")
 
     def _check_shape(self, shape: tuple[int, ...], what: str) -> None:
@@ -358,3 +360,22 @@ class Tape:
                     f"{what} has {given} {shape}; {kind} should have size {wanted} or 1, not {size}. Expected what "
                     f"broadcasts to {tuple(allowed)}: the axes of the nodes, latest first, then the batch"
                 )
+
+
+@contextmanager
+def borrowed(generator: torch.Generator | None) -> Iterator[None]:
+    """Let torch's own random numbers come from ``generator`` inside the block, and put everything back after it."""
+    if generator is None:
+        yield
+        return
+    if generator.device.type == "cuda":
+        own = torch.cuda.default_generators[generator.device.index or 0]
+    else:
+        own = torch.default_generator
+    before = own.get_state()
+    own.set_state(generator.get_state())
+    try:
+        yield
+    finally:
+        generator.set_state(own.get_state())
+        own.set_state(before)

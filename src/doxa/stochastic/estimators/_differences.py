@@ -1,4 +1,4 @@
-r"""Measure-valued derivatives: the derivative of a density as a difference of two densities.
+r"""Differences of costs: measure-valued derivatives, and simultaneous perturbation of the parameters.
 
 With ∇_θ p = c_θ (p⁺ − p⁻), one parameter at a time and D parameters in all (errata 4.2),
 
@@ -14,9 +14,8 @@ triples:
     Gaussian mean       1/(σ√(2π))       μ + σ Rayleigh         μ − σ Rayleigh
     Gaussian scale      1/σ              μ + σ double Maxwell   Gaussian
 
-For the Gaussian mean the weights p/p^± have no variance; Gaussians therefore take value and pathwise gradient from
-an ordinary sample, and the pairs enter as a control variate with the score function subtracted (dissertation,
-"Measure Valued Derivatives").
+For the Gaussian mean the weights p/p^± have no finite variance; there the pairs enter as a control variate of the score
+function (dissertation, "Measure Valued Derivatives").
 """
 
 from __future__ import annotations
@@ -28,20 +27,23 @@ from torch import Tensor
 from torch.distributions import Distribution, Exponential, Gamma, Normal, Poisson
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw, Estimator
+from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, require_positive, uniform
 from doxa.stochastic.estimators._factors import (
     MOST_OUTCOMES,
     all_indices,
+    each_alone,
     factors,
     has_factors,
     is_bernoulli,
     log_prob,
+    parameters_of,
     plain,
+    rebuilt,
     repeat_batch,
     support,
+    total_size,
 )
 from doxa.stochastic.estimators._lifted import padded
-from doxa.stochastic.estimators._random import gumbel, uniform
 
 
 class MeasureValued(Estimator):
@@ -83,10 +85,8 @@ class MeasureValued(Estimator):
             elif isinstance(base, Normal):
                 return self._gaussian(distribution, base, x)
             else:
-                raise ConfigError(
-                    f"MeasureValued knows {self.distributions} (also Independent), got {type(base).__name__}; use Score"
-                )
-            value = torch.cat([_placed(x, y).flatten(0, 1) for y in halves])
+                raise ConfigError(f"MeasureValued knows {self.distributions}, got {type(base).__name__}; use Score")
+            value = torch.cat([each_alone(x, y).flatten(0, 1) for y in halves])
             weight = torch.cat([w.movedim(-1, 0).flatten(0, 1) for w in weights])
             shape = (-1, *distribution.batch_shape, *distribution.event_shape)
             return Draw(value.reshape(shape), distribution, weight=weight)
@@ -96,19 +96,16 @@ class MeasureValued(Estimator):
         f = factors(distribution)
         index = f.index(sample)
         p = f.log_probs.exp()
-        count, width = p.shape[-2:]
-        here = torch.eye(count, dtype=torch.bool, device=index.device).reshape(count, *(1,) * (index.dim() - 1), count)
         if is_bernoulli(distribution):
-            halves = [torch.where(here, v, index) for v in (1, 0)]
+            halves = [each_alone(index, v) for v in (1, 0)]
             weights = [p[..., 1], p[..., 0]]
         else:
             if below is None:
                 below = _others(f.log_probs, index.shape[0])
             halves, weights = [], []
             last = torch.tensor(f.sizes, device=index.device) - 1
-            for k in range(width):
-                halves += [torch.where(here, torch.full_like(last, k).minimum(last), index)]
-                halves += [torch.where(here, below[..., k], index)]
+            for k in range(p.shape[-1]):
+                halves += [each_alone(index, last.clamp_max(k)), each_alone(index, below[..., k])]
                 weights += [p[..., k], 1 - p[..., k]]
         value = f.value(torch.cat([h.flatten(0, 1) for h in halves]))
         wide = [w.expand(index.shape).movedim(-1, 0).flatten(0, 1) for w in weights]
@@ -121,7 +118,7 @@ class MeasureValued(Estimator):
         maxwell = torch.randn((3, *x.shape), dtype=x.dtype, device=x.device).square().sum(0).sqrt()
         maxwell = torch.where(torch.rand_like(x) < 0.5, -maxwell, maxwell)
         halves = [mean + scale * rayleigh, mean - scale * rayleigh, mean + scale * maxwell, x]
-        value = torch.cat([x, *(_placed(x, y).flatten(0, 1) for y in halves)])
+        value = torch.cat([x, *(each_alone(x, y).flatten(0, 1) for y in halves)])
         return Draw(value.reshape(-1, *distribution.batch_shape, *distribution.event_shape), distribution)
 
     def _split(self, draw: Draw) -> tuple[int, int]:
@@ -220,16 +217,96 @@ def _usable(rate: Tensor) -> Tensor:
     return rate >= torch.finfo(rate.dtype).tiny
 
 
-def _placed(x: Tensor, y: Tensor) -> Tensor:
-    """(R, n, *batch, R): the samples x, with dimension r replaced by that of y in the r-th copy."""
-    count = x.shape[-1]
-    here = torch.eye(count, dtype=torch.bool, device=x.device).reshape(count, *(1,) * (x.dim() - 1), count)
-    return torch.where(here, y, x)
-
-
 def _others(log_probs: Tensor, n: int) -> Tensor:
     """For every factor and category k a draw from the other categories, (n, *batch, R, C)."""
     width = log_probs.shape[-1]
     masked = log_probs.unsqueeze(-2).expand(*log_probs.shape[:-1], width, width)
     masked = masked.masked_fill(torch.eye(width, dtype=torch.bool, device=log_probs.device), float("-inf"))
     return (masked + gumbel(masked.expand(n, *masked.shape))).argmax(-1)
+
+
+class SPSA(Estimator):
+    r"""SPSA: with ε = ±1 at random, x₁ ~ p_{θ+cε} and x₂ ~ p_{θ−cε}. The gradient has a bias of order c².
+
+        w = ½ ⊥(p(x)/p_±(x)),      l = ± Σ_d θ_d ⊥(p_±(x) / (c ε_d p(x))),      a = 0      (errata 4.2)
+
+    θ are logits, locations, and logarithms of positive parameters.
+
+    >>> from torch.distributions import Bernoulli
+    >>> from doxa.stochastic import Tape
+    >>> logits = torch.zeros(3, requires_grad=True)
+    >>> tape = Tape(batch_dims=1)
+    >>> z = tape.sample(Bernoulli(logits=logits), SPSA(n=4, step=0.1))
+    >>> _ = tape.cost(z)
+    >>> (g,) = torch.autograd.grad(tape.surrogate(allow_biased=True), logits)
+    """
+
+    distributions = "with real or positive parameters"
+    evaluations = "2n"
+    order = 1
+    biased = True
+
+    def __init__(self, n: int = 1, step: float = 0.1) -> None:
+        super().__init__(n)
+        require_positive("step", step)
+        self.step = step
+
+    def fits(self, distribution: Distribution) -> bool:
+        try:
+            return bool(parameters_of(distribution))
+        except ConfigError:
+            return False
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        with torch.no_grad():
+            theta = {k: t.expand(n, *t.shape) for k, t in parameters_of(distribution).items()}
+            signs = {k: torch.where(torch.rand_like(t) < 0.5, -1.0, 1.0).to(t.dtype) for k, t in theta.items()}
+            moved = self._moved(distribution, signs)
+            return self._complete(distribution, [d.sample() for d in moved], moved, signs)[0]
+
+    def _moved(self, distribution: Distribution, signs: dict[str, Tensor]) -> list[Distribution]:
+        theta = parameters_of(distribution)
+        return [rebuilt(distribution, {k: theta[k] + c * signs[k] for k in theta}) for c in (self.step, -self.step)]
+
+    def _complete(
+        self, distribution: Distribution, values: list[Tensor], moved: list[Distribution], signs: dict[str, Tensor]
+    ) -> tuple[Draw, Tensor]:
+        """The draw, and the log-probabilities of both halves."""
+        value = torch.cat(values)
+        logs = torch.cat([log_prob(d, v) for d, v in zip(moved, values, strict=True)])
+        log_ratio = log_prob(distribution, value) - logs
+        # ±1/(cε) for the two halves, and 1/ε = ε.
+        notes = {k: torch.cat([s, -s]) / self.step for k, s in signs.items()}
+        # The gradient function divides by the ratio again, so where it is extreme only the product matters.
+        return Draw(value, distribution, ratio=log_ratio.clamp(-40.0, 40.0).exp(), **notes), logs
+
+    def weight(self, draw: Draw) -> Tensor:
+        return draw.notes["ratio"] / draw.m
+
+    def gradient(self, draw: Draw) -> Tensor:
+        keep = 1 + len(draw.distribution.batch_shape)
+        parts = []
+        for name, theta in parameters_of(draw.distribution).items():
+            part = torch.where(theta.isinf(), 0.0, theta) * draw.notes[name]  # an infinite logit has no derivative
+            parts.append(part.flatten(keep).sum(-1) if part.dim() > keep else part)
+        return torch.stack(parts).sum(0) / draw.notes["ratio"]
+
+    def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
+        size = total_size(distribution)
+        with torch.no_grad():
+            theta = parameters_of(distribution)
+            batch = len(distribution.batch_shape)
+            if size is None or n > 1 or set(theta) != {"logits"}:
+                return None
+            logits = theta["logits"]
+            count = logits.shape[batch:].numel()
+            if size * size * 2**count > MOST_OUTCOMES:
+                return None
+            choice = all_indices((2,) * count + (size, size), logits.device)  # (O, count + 2)
+            signs = (choice[:, :count] * 2 - 1).to(logits.dtype)
+            signs = signs.reshape(1, -1, *(1,) * batch, *logits.shape[batch:]).expand(1, -1, *logits.shape)
+            both = {"logits": signs}
+            pair = [support(distribution)[choice[:, count + i]].unsqueeze(0) for i in (0, 1)]
+            wide = repeat_batch(distribution, choice.shape[0])
+            draw, logs = self._complete(wide, pair, self._moved(distribution, both), both)
+        return draw, logs.double().sum(0).exp() / 2**count
