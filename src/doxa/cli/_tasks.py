@@ -9,7 +9,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from doxa.cli._output import Command, say, say_json, visible
+from doxa.cli._output import Command, say, say_json
+from doxa.errors import visible
 
 Runs = Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]")]
 
@@ -144,7 +145,7 @@ class Compare(Training):
         )
         report = write_task_report(paths, self.out / table.evaluations[0].task)
         if not self.json:
-            replace(table, failed={word: visible(reason) for word, reason in table.failed.items()}).show()
+            replace(table, failed={word: visible(reason, keep="\n\t") for word, reason in table.failed.items()}).show()
         runs = [str(path) for path in paths]
         document = {"rows": table.json(), "failed": dict(table.failed), "runs": runs, "report": str(report)}
         self.answer(document, f"report: {report}")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa.data._columns import count_rows, move_columns, take_rows
-from doxa.errors import ConfigError, RunError
+from doxa.errors import BindingError, ConfigError, RunError
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import GlobalRandom, HasState, seeded
 from doxa.train.runs._steps import run_steps
@@ -180,8 +180,9 @@ def fit(
 
         def step(number: int) -> dict[str, Any]:
             batch = _share(batches.next(), fabric)
-            prepare(batch)
-            metrics = _called(module, batch)
+            with _naming(f"step {number + 1}"):
+                prepare(batch)
+                metrics = _called(module, batch)
             loss = metrics["loss"]
             if not bool(torch.isfinite(loss)):
                 raise RunError(_blamed(objective, batch, loss, number + 1))
@@ -205,7 +206,7 @@ def fit(
             judged = objective if average is None else average.module
             training = judged.training
             judged.eval()
-            with torch.no_grad():
+            with torch.no_grad(), _naming(f"evaluation after step {schedule.last_epoch}"):
                 measured = evaluate(judged)
             judged.train(training)
             if board is not None:
@@ -287,6 +288,16 @@ def _together(fabric: Any) -> Iterator[None]:
         for process in getattr(launcher, "procs", ()):
             process.kill()
         raise
+
+
+@contextmanager
+def _naming(when: str) -> Iterator[None]:
+    """Say when a symbol gave what it may not: numbers that are not finite, most often."""
+    try:
+        yield
+    except BindingError as error:
+        hint = "if training made it so, a lower learning rate or clipped gradients often help"
+        raise BindingError(f"{when}: {error}; {hint}") from error
 
 
 def _share(batch: Any, fabric: Any) -> Any:
