@@ -235,17 +235,7 @@ def once():
     return made
 """
     text = TASK.replace("torch.nn.Linear(1, 2)", "once()") + network
-    options = [
-        "train",
-        "task.py",
-        "--semantics",
-        "exact",
-        "--steps",
-        "4",
-        "--quiet",
-        "--set",
-        f"evaluate_every={every}",
-    ]
+    options = f"train task.py --semantics exact --steps 4 --quiet --set evaluate_every={every}".split()
     with chdir(tmp_path):
         Path("task.py").write_text(f"FAILS = True\n{text}", encoding="utf-8")
         assert main(options) == 1

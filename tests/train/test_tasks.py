@@ -270,7 +270,7 @@ class Shifted(nn.Module):
     ],
 )
 def test_wrong_maps_of_concepts_are_told(alpha: list[int], words: str, mnist: MNIST) -> None:
-    from doxa.train.tasks._builtin import addition_task
+    from doxa.train.tasks._find import addition_task
 
     task = replace(addition_task(mnist), symbols=lambda: {"digit": doxa.logits(Shifted(alpha))})
     (reading,) = measure(task, task.model(doxa.Exact())).concepts
@@ -292,7 +292,7 @@ def test_a_value_that_is_never_read_is_told() -> None:
 
 
 def test_all_zeros_satisfy_the_equation(mnist: MNIST) -> None:
-    from doxa.train.tasks._builtin import equation_task
+    from doxa.train.tasks._find import equation_task
 
     task = replace(equation_task(mnist), symbols=lambda: {"digit": doxa.logits(Shifted([0] * 10))})
     measured = measure(task, task.model(doxa.Exact()))

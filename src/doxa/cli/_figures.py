@@ -55,7 +55,7 @@ class Figures(Command):
             return "Differentiable fuzzy logics: the figures", reproduce.fuzzy_figures(self.seed)
         if self.topic == "refine":
             return "Refinement: the figures", reproduce.refine_figures()
-        from doxa.reproduce._explanations import explanation_figures
+        from doxa.reproduce.figures._gallery import explanation_figures
 
         if self.trained is None:
             raise ConfigError(

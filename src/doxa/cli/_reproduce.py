@@ -170,8 +170,7 @@ class All:
     """Print JSON."""
 
     def run(self) -> int:
-        from doxa.reproduce._page import write_results_page
-        from doxa.reproduce._queue import cpu_time, plan, work
+        from doxa.reproduce._queue import cpu_time, plan, work, write_results_page
         from doxa.train import clean_exit
 
         budget = None if self.budget is None else _seconds(self.budget)

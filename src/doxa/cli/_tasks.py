@@ -21,7 +21,7 @@ class Tasks(Command):
 
     def run(self) -> int:
         from doxa.semantics._words import WORDS
-        from doxa.train.tasks._builtin import BUILT_IN
+        from doxa.train.tasks._find import BUILT_IN
 
         tasks = {name: about for name, (about, _) in BUILT_IN.items()}
         width = max(map(len, tasks))

@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from doxa.data import MNIST
 from doxa.errors import ConfigError
 from doxa.train import Result, Row, Run, results_table, run_steps
-from doxa.train.report._page import picture
+from doxa.train.report._report import picture
 from doxa.train.runs._results import PREFIX_STEP, ResultsTable
 from doxa.train.runs._state import seeded
 from doxa.train.tasks import _settings as settings

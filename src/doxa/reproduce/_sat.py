@@ -23,7 +23,7 @@ from doxa.logic import CNF, Call, read_dimacs
 from doxa.refine import GradientRefine, Refine, hybrid, restarts
 from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, saved, train
 from doxa.train import Result
-from doxa.train.report._page import figure
+from doxa.train.report._report import figure
 
 LogicName = Literal["godel", "lukasiewicz", "product"]
 VARIABLES, ALL_CLAUSES = 20, 91

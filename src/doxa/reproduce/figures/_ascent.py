@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from doxa.fuzzy import REICHENBACH, TNORMS, Godel, TNorm
-from doxa.train.report._page import figure
+from doxa.train.report._report import figure
 
 
 def ascend(f: Callable[[Tensor], Tensor], start: Tensor, *, rate: float, steps: int) -> Iterator[Tensor]:

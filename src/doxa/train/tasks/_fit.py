@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from doxa.data._columns import count_rows, move_columns, take_rows
+from doxa.data._batches import count_rows, move_columns, take_rows
 from doxa.errors import BindingError, ConfigError, RunError
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import GlobalRandom, HasState, seeded

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.data._columns import move_columns
+from doxa.data._batches import move_columns
 from doxa.errors import ConfigError, DataError
 from doxa.logic import Function, Ragged
 from doxa.semantics import Model, Prediction

@@ -268,7 +268,7 @@ def run_folder(out: Path, task: Task, word: str, *, seed: int, settings: Iterabl
     """Where a run goes by default: ``out/addition/exact/2000-steps/seed-0``.
 
     >>> import torch
-    >>> from doxa.train.tasks._builtin import addition_task
+    >>> from doxa.train.tasks._find import addition_task
     >>> from doxa.data import MNIST
     >>> grey = torch.zeros(20, 28, 28, dtype=torch.uint8)
     >>> task = addition_task(MNIST(grey, torch.arange(20) % 10, grey, torch.arange(20) % 10))
