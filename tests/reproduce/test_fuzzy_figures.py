@@ -24,13 +24,23 @@ from doxa.reproduce.figures._ascent import (
     read_tree,
     reichenbach_end,
     reichenbach_path,
-    stuck_godel,
-    stuck_lukasiewicz,
 )
 from doxa.reproduce.figures._fuzzy import SIZES, SURFACES, vanishing_fractions
 from doxa.reproduce.figures._surfaces import Panel, operator_panels, tiles
 
 Function = Callable[[Tensor, Tensor], Tensor]
+
+
+def stuck_godel(x: Tensor) -> Tensor:
+    """From where Gödel does not find `clauses`: b < a < ½ and c < ½, or c < 1 - a < ½ and b < ½."""
+    a, b, c = x.unbind(-1)
+    return ((b < a) & (a < 0.5) & (c < 0.5)) | ((c < 1 - a) & (a > 0.5) & (b < 0.5))
+
+
+def stuck_lukasiewicz(x: Tensor) -> Tensor:
+    """From where Łukasiewicz does not find `choice`: a + b < 1 and c < a."""
+    a, b, c = x.unbind(-1)
+    return (a + b < 1) & (c < a)
 
 
 # -- gradient ascent ----------------------------------------------------------------------------------------------

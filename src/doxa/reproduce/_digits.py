@@ -90,11 +90,8 @@ class DigitsBaseline(nn.Module):
         L = - Σ_j log softmax(g(f(x_1), …, f(x_K)))_j[y_j],
 
     with f the network that perceives digits, without its last layer, and g two linear layers. It must learn the
-    function as well as the digits; whatever reasons is to be compared with it.
-
-    Args:
-        problem: the function; only the numbers of its values are looked at.
-        hidden: the width of g.
+    function as well as the digits; whatever reasons is to be compared with it. Of the problem only the numbers of
+    values are looked at; g has a layer of width ``hidden``.
     """
 
     def __init__(self, problem: Problem, hidden: int = 256) -> None:

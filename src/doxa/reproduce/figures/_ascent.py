@@ -53,18 +53,6 @@ def clauses(tnorm: TNorm, x: Tensor) -> Tensor:
     return tnorm(tnorm.dual(a, b), tnorm.dual(1 - a, c))
 
 
-def stuck_godel(x: Tensor) -> Tensor:
-    """From where Gödel does not find `clauses`: b < a < ½ and c < ½, or c < 1 - a < ½ and b < ½."""
-    a, b, c = x.unbind(-1)
-    return ((b < a) & (a < 0.5) & (c < 0.5)) | ((c < 1 - a) & (a > 0.5) & (b < 0.5))
-
-
-def stuck_lukasiewicz(x: Tensor) -> Tensor:
-    """From where Łukasiewicz does not find `choice`: a + b < 1 and c < a."""
-    a, b, c = x.unbind(-1)
-    return (a + b < 1) & (c < a)
-
-
 FORMULAS: Mapping[str, Callable[[TNorm, Tensor], Tensor]] = {
     "(a ⊗ b) ⊕ (c ⊗ ¬a)": choice,
     "(a ⊕ b) ⊗ (¬a ⊕ c)": clauses,

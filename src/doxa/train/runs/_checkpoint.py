@@ -26,20 +26,9 @@ def pack(tree: object) -> tuple[dict[str, Tensor], Any]:
     """Split a tree into named tensors and a JSON skeleton that says where they belong.
 
     A tree is made of ``None``, ``bool``, ``int``, ``float``, ``str``, tensors and NumPy arrays, in lists, tuples
-    and dicts (also ``OrderedDict`` and ``Counter``, which modules and schedulers use) to any depth. Everything
-    comes back from `unpack` as it was: the types and order of dict keys, every float including ``nan`` and the
-    infinities, empty and 0-dimensional tensors, every dtype. Tensors come back contiguous, on the CPU and without
-    ``requires_grad``. Two entries that are the very same memory (tied weights) are stored once and are one tensor
-    again; NumPy scalars become Python numbers.
-
-    Args:
-        tree: what to store; ``state_dict()`` of any module, optimiser or scheduler is such a tree.
-
-    Returns:
-        Copies of the tensors by name, contiguous and on the CPU, and the skeleton: JSON values only.
-
-    Raises:
-        RunError: something in the tree is of another type; the message says where.
+    and dicts (also ``OrderedDict`` and ``Counter``, which modules and schedulers use). Everything comes back from
+    `unpack` as it was, but tensors contiguous, on the CPU and without ``requires_grad``, and NumPy scalars as Python
+    numbers. Two entries that are the very same memory (tied weights) are stored once and are one tensor again.
 
     >>> tensors, skeleton = pack({"weight": torch.ones(2), 3: (1, float("inf"))})
     >>> tensors
@@ -55,18 +44,7 @@ def pack(tree: object) -> tuple[dict[str, Tensor], Any]:
 
 
 def unpack(tensors: Mapping[str, Tensor], skeleton: Any) -> Any:
-    """Put a tree together again: the inverse of `pack`. Only data are built, no code runs.
-
-    Args:
-        tensors: by name, as `pack` gave them.
-        skeleton: as `pack` gave it, perhaps after a journey through JSON.
-
-    Raises:
-        RunError: the skeleton is not one, or names a tensor that is not there.
-
-    >>> unpack({}, {"tuple": [1, None, "a"]})
-    (1, None, 'a')
-    """
+    """Put a tree together again: the inverse of `pack`. Only data are built, no code runs."""
     match skeleton:
         case None | bool() | int() | float() | str():
             return skeleton
@@ -167,29 +145,19 @@ class Checkpoint:
     On disk it is ``step-N.safetensors`` with the tensors and ``step-N.json`` with everything else, the SHA-256 of
     the tensors and a SHA-256 of itself. The JSON file is written last: without it there is no checkpoint.
 
-    Args:
-        step: how many steps were done.
-        state: the state of every object, by name; ``state["model"]`` is what the model's ``load_state_dict`` takes.
-        score: what an evaluation at this step gave, higher is better; None where there was none.
-        best_step: the step of the highest score so far, this checkpoint included; None where there was none.
-        best_score: that score.
-        cpu_seconds: CPU time spent on the steps up to here, over all resumptions.
-        wall_seconds: likewise by the clock on the wall.
-        metrics_size: how many bytes of the metrics file belong to these steps.
-
     >>> checkpoint = Checkpoint(step=10, state={"counters": {"epoch": 2}}, cpu_seconds=1.5)
     >>> checkpoint.step, checkpoint.state["counters"]
     (10, {'epoch': 2})
     """
 
-    step: int
-    state: Mapping[str, Any]
-    score: float | None = None
-    best_step: int | None = None
+    step: int  # how many steps were done
+    state: Mapping[str, Any]  # of every object, by name, as its ``load_state_dict`` takes it
+    score: float | None = None  # what an evaluation at this step gave, higher is better
+    best_step: int | None = None  # the step of the highest score so far, this checkpoint included
     best_score: float | None = None
-    cpu_seconds: float = 0.0
+    cpu_seconds: float = 0.0  # spent on the steps up to here, over all resumptions
     wall_seconds: float = 0.0
-    metrics_size: int = 0
+    metrics_size: int = 0  # how many bytes of the metrics file belong to these steps
 
 
 def write(folder: Path, checkpoint: Checkpoint) -> None:

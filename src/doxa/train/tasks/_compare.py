@@ -27,10 +27,6 @@ POOLED = "Satisfaction is the share of instances that hold, of all axioms togeth
 class Comparison:
     """Evaluations of one task, a row for each; calibration is of the target, and of the concepts after the slash.
 
-    Args:
-        evaluations: of the runs that worked.
-        failed: why others did not, by their semantics.
-
     >>> from doxa.train.tasks._measure import AxiomHeld
     >>> one = Evaluation("bits", "Bits.", "exact", 2, 61.2, 301.5, axioms=(AxiomHeld("told", 4, 3),))
     >>> print(Comparison((one,), {"fuzzy": "the loss is nan"}).markdown())
@@ -43,8 +39,8 @@ class Comparison:
     - fuzzy failed: the loss is nan
     """
 
-    evaluations: tuple[Evaluation, ...]
-    failed: Mapping[str, str] = field(default_factory=dict)
+    evaluations: tuple[Evaluation, ...]  # of the runs that worked
+    failed: Mapping[str, str] = field(default_factory=dict)  # why others did not, by their semantics
 
     def cells(self) -> list[tuple[str, ...]]:
         """The table without its heading."""

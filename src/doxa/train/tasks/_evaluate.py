@@ -53,17 +53,6 @@ class Example:
 class Evaluation(Scores):
     """What a run came to on the test data of its task; ``evaluation.json`` in its folder.
 
-    Args:
-        task: its name.
-        about: what it is about.
-        semantics: the word.
-        rows: how many test rows there are.
-        cpu_seconds: of training.
-        peak_megabytes: the most memory that the training process had.
-        examples: rows to look at.
-        checkpoint: the step of the checkpoint that was measured.
-        held_out: it was the best on so many training rows held out; 0 if it was the last.
-
     >>> from doxa.train.tasks._measure import AxiomHeld, Reading
     >>> bit = Reading.of("bit", ["0", "1"], torch.tensor([0, 1]), torch.tensor([0, 1]), torch.ones(2))
     >>> held = (AxiomHeld("told", 2, 1),)
@@ -74,13 +63,13 @@ class Evaluation(Scores):
 
     task: str
     about: str
-    semantics: str
-    rows: int
-    cpu_seconds: float
-    peak_megabytes: float
+    semantics: str  # the word
+    rows: int  # how many test rows there are
+    cpu_seconds: float  # of training
+    peak_megabytes: float  # the most memory that the training process had
     examples: tuple[Example, ...] = ()
-    checkpoint: int = 0
-    held_out: int = 0
+    checkpoint: int = 0  # the step of the checkpoint that was measured
+    held_out: int = 0  # it was the best on so many training rows held out; 0 if it was the last
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -162,15 +162,8 @@ def _explained(file: Path) -> Iterator[None]:
 
 
 def digit_network() -> nn.Sequential:
-    """The network that A-NeSI perceives digits with: two convolutions and three linear layers.
+    """The network that A-NeSI perceives digits with, from images ``(n, 1, 28, 28)`` to logits ``(n, 10)``.
 
-    Convolution 1→6 of width 5, max-pooling, relu, convolution 6→16 of width 5, max-pooling, relu, then linear
-    256→120→84→10 with relu between.
-
-    Returns:
-        A module from images ``(n, 1, 28, 28)`` to logits ``(n, 10)``.
-
-    >>> import torch
     >>> network = digit_network()
     >>> network(torch.zeros(3, 1, 28, 28)).shape
     torch.Size([3, 10])
