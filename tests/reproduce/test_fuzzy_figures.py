@@ -16,12 +16,13 @@ from doxa.reproduce.figures._ascent import (
     CHOICE,
     CLAUSES,
     EXACT,
+    QUESTIONS,
     Branch,
     Leaf,
+    Tree,
     ascend,
     attempt,
     godel_tree,
-    read_tree,
     reichenbach_end,
     reichenbach_path,
 )
@@ -41,6 +42,13 @@ def stuck_lukasiewicz(x: Tensor) -> Tensor:
     """From where Łukasiewicz does not find `choice`: a + b < 1 and c < a."""
     a, b, c = x.unbind(-1)
     return (a + b < 1) & (c < a)
+
+
+def read_tree(tree: Tree, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """The value of the leaf that each point falls into."""
+    if isinstance(tree, Leaf):
+        return torch.full_like(a, tree.value)
+    return torch.where(QUESTIONS[tree.question](a, b, c), read_tree(tree.yes, a, b, c), read_tree(tree.no, a, b, c))
 
 
 # -- gradient ascent ----------------------------------------------------------------------------------------------

@@ -14,11 +14,10 @@ from typing import Annotated, Any, Union
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
-from doxa.cli._figures import Figures
 from doxa.cli._knowledge import Check, Doctor, Shortcuts, Show, Solve
 from doxa.cli._operators import Estimators, Operators
 from doxa.cli._output import say
-from doxa.cli._reproduce import Addition, All, Everything, Paths, Same, Sat, Sudoku, Sum9, Vae
+from doxa.cli._reproduce import Addition, All, Everything, Figures, Paths, Same, Sat, Sudoku, Sum9, Vae
 from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
 from doxa.errors import BudgetError, ConfigError, DoxaError
 

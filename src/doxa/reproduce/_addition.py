@@ -31,7 +31,6 @@ from doxa.reproduce._amortized import AMORTIZED_ENTRIES
 from doxa.reproduce._digits import (
     NEURAL_ADDITION,
     believe,
-    draw_confusion,
     held_out,
     pairings,
     percent,
@@ -52,7 +51,7 @@ from doxa.reproduce._experiment import (
     train,
 )
 from doxa.train import Result
-from doxa.train.report._report import figure
+from doxa.train.report._report import draw_confusion, figure
 
 LOCAL_MINIMUM = 60.0
 """Below this accuracy of sums, in percent, a run has ended in the local minimum where most digits are off by one."""

@@ -16,7 +16,7 @@ from doxa.data import MNIST, Batches, digits_task, normalize, split_indices, sud
 from doxa.problem import Belief, Problem, addition
 from doxa.reproduce._experiment import Entry, Given, Settings, Training, descend, train
 from doxa.train import Row, Run, results_table
-from doxa.train.report._report import Section, figure, picture, write_page
+from doxa.train.report._report import Section, draw_confusion, figure, picture, write_page
 from doxa.train.runs._results import ResultsTable
 from doxa.train.runs._state import seeded
 from doxa.train.tasks._find import digit_network
@@ -323,17 +323,6 @@ def _curve(metrics: list[dict[str, Any]]) -> Any:
         axes.grid(alpha=0.3)
     left.set_yscale("log")
     return drawing
-
-
-def draw_confusion(axes: Any, counts: Tensor, cells: list[list[str]]) -> None:
-    """How often each digit (row) is read as each digit (column), with what is written into the cells."""
-    shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
-    axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the root makes rare mistakes visible
-    for row in range(10):
-        for column in range(10):
-            colour = "white" if shares[row, column] > 0.3 else "black"
-            axes.text(column, row, cells[row][column], ha="center", va="center", color=colour, fontsize=7)
-    axes.set(xlabel="read as", ylabel="is", xticks=range(10), yticks=range(10))
 
 
 def _digits(images: Tensor, labels: Tensor, log_probs: Tensor, chosen: Tensor) -> Any:

@@ -28,7 +28,7 @@ from doxa.reproduce._sat import SAT
 from doxa.reproduce._sudoku import SUDOKU
 from doxa.reproduce._vae import VAE
 from doxa.train import Result, Row, Run
-from doxa.train.runs._results import _number, _time
+from doxa.train.runs._results import _number, _time, markdown_table
 
 EXPERIMENTS = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU)
 PATIENCE = 60.0
@@ -297,7 +297,7 @@ def _section(experiment: Experiment, results: Sequence[Result]) -> str:
     places = {name: i for i, name in enumerate(order)}
     metrics = [metric for metric in experiment.metrics if any(metric in result.metrics for result in results)]
     head = ["configuration", "steps", "seeds", *metrics, "CPU time", "published in"]
-    lines = [head, ["---"] * len(head)]
+    lines = []
     # A configuration with changed settings stands behind the one it was made from.
     groups = by_budget(results).items()
     for (name, steps), group in sorted(groups, key=lambda g: (places.get(g[0][0].split("+")[0], len(places)), g[0])):
@@ -307,8 +307,7 @@ def _section(experiment: Experiment, results: Sequence[Result]) -> str:
         label = name.removeprefix(f"{experiment.name}/")
         seconds = _time(sum(rows.cpu_seconds) / len(rows.cpu_seconds))
         lines.append([label, f"{steps:,}", ", ".join(map(str, rows.seeds)), *cells, seconds, entry.source])
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"## `{experiment.name}`: {experiment.about.rstrip('.')}\n\n{table}\n"
+    return f"## `{experiment.name}`: {experiment.about.rstrip('.')}\n\n{markdown_table(head, lines)}\n"
 
 
 def _cell(group: Sequence[Result], metric: str, published: float | None) -> str:

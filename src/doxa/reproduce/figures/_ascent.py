@@ -186,13 +186,6 @@ def godel_tree(points: int = 20_000, seed: int = 0) -> Branch:
     return tree
 
 
-def read_tree(tree: Tree, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """The value of the leaf that each point falls into."""
-    if isinstance(tree, Leaf):
-        return torch.full_like(a, tree.value)
-    return torch.where(QUESTIONS[tree.question](a, b, c), read_tree(tree.yes, a, b, c), read_tree(tree.no, a, b, c))
-
-
 def draw_tree(tree: Branch) -> Any:
     """The tree as a figure, yes to the left."""
     drawing, (ax,) = figure(1, 1, size=(8.5, 4.8))

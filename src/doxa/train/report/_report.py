@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from doxa.errors import ConfigError
 from doxa.train.runs._config import config_values
@@ -304,20 +305,24 @@ def _draw_curves(runs: Sequence[tuple[str, Run]]) -> Any:
     return drawing
 
 
-def _draw_confusion(reading: Reading) -> Any:
-    """How often each value (row) is read as each value (column)."""
-    counts = torch.tensor(reading.counts)
+def draw_confusion(axes: Any, counts: Tensor, cells: Sequence[Sequence[str]] = ()) -> None:
+    """How often each value (row) is read as each value (column), with what is written into the cells."""
     shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
+    axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the root makes rare mistakes visible
+    for i, row in enumerate(cells):
+        for j, text in enumerate(row):
+            colour = "white" if shares[i, j] > 0.3 else "black"
+            axes.text(j, i, text, ha="center", va="center", color=colour, fontsize=7)
+    axes.set(xlabel="read as", ylabel="is", xticks=range(len(counts)), yticks=range(len(counts)))
+
+
+def _draw_confusion(reading: Reading) -> Any:
     size = len(reading.values)
     side = min(7.0, max(3.0, 0.5 * size))
     drawing, (axes,) = figure(1, 1, size=(side, side))
-    axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the root makes rare mistakes visible
-    if size <= WRITTEN:
-        for i in range(size):
-            for j in range(size):
-                colour = "white" if shares[i, j] > 0.3 else "black"
-                axes.text(j, i, str(int(counts[i, j])), ha="center", va="center", color=colour, fontsize=7)
-    axes.set(xlabel="read as", ylabel="is", xticks=range(size), yticks=range(size), title=reading.name)
+    cells = [[str(count) for count in row] for row in reading.counts] if size <= WRITTEN else []
+    draw_confusion(axes, torch.tensor(reading.counts), cells)
+    axes.set_title(reading.name)
     axes.set_xticklabels(reading.values, rotation=90 if size > WRITTEN else 0, fontsize=7)
     axes.set_yticklabels(reading.values, fontsize=7)
     return drawing

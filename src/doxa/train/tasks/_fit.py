@@ -20,10 +20,21 @@ from doxa.errors import BindingError, ConfigError, RunError
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import GlobalRandom, HasState, seeded
 from doxa.train.runs._steps import run_steps
-from doxa.train.tasks._settings import require_decay, require_nonnegative, require_positive
 
-LARGEST = 1e30
-"""Larger numbers do not fit into what optimisers compute with."""
+WISHES: dict[str, Callable[[Any], bool]] = {
+    "more than 0": lambda value: value > 0,
+    "0 or more": lambda value: value >= 0,
+    "at least 0 and below 1, such as 0.999": lambda value: 0 <= value < 1,
+    "at most 1e+30": lambda value: value <= 1e30,  # what is larger does not fit into what optimisers compute with
+}
+POSITIVE, NOT_NEGATIVE, DECAY, NOT_HUGE = WISHES
+
+
+def require(config: Any, wish: str, *names: str) -> None:
+    """Raise an error that names the first of these settings that is not as wished."""
+    for name in names:
+        if not WISHES[wish](getattr(config, name)):
+            raise ConfigError(f"{name} is {getattr(config, name)}, expected {wish}")
 
 
 @dataclass(frozen=True)
@@ -71,12 +82,10 @@ class Fitting:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        require_positive(self, "steps", "learning_rate", "log_every", "evaluate_every", "devices", "nodes")
-        require_nonnegative(self, "weight_decay", "warmup", "clip", "patience")
-        require_decay(self, "average")
-        for name in ("learning_rate", "weight_decay", "clip"):
-            if not getattr(self, name) <= LARGEST:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected at most {LARGEST:g}")
+        require(self, POSITIVE, "steps", "learning_rate", "log_every", "evaluate_every", "devices", "nodes")
+        require(self, NOT_NEGATIVE, "weight_decay", "warmup", "clip", "patience")
+        require(self, DECAY, "average")
+        require(self, NOT_HUGE, "learning_rate", "weight_decay", "clip")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step (from 0), as a share of the highest."""
