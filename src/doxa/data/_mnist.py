@@ -64,13 +64,7 @@ def encode_idx(tensor: Tensor) -> bytes:
 
 
 def read_idx(path: str | Path) -> Tensor:
-    """Read an idx file of any type and rank; a name that ends in ``.gz`` is unpacked on the way.
-
-    Args:
-        path: the file.
-
-    Returns:
-        A tensor with the file's shape and the matching dtype, on the CPU.
+    """Read an idx file of any type and rank as a tensor; a name that ends in ``.gz`` is unpacked on the way.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -88,11 +82,9 @@ def read_idx(path: str | Path) -> Tensor:
 
 
 def write_idx(path: str | Path, tensor: Tensor) -> None:
-    """Write ``tensor`` as an idx file; a name that ends in ``.gz`` is packed on the way.
+    """Write a tensor as an idx file: uint8, int8, int16, int32, float32 or float64, of any shape.
 
-    Args:
-        path: the file; an existing one is replaced.
-        tensor: uint8, int8, int16, int32, float32 or float64, of any shape.
+    An existing file is replaced; a name that ends in ``.gz`` is packed on the way.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -126,15 +118,9 @@ MEAN, DEVIATION = 0.1307, 0.3081  # of a pixel in [0, 1], over the 60,000 traini
 
 
 def normalize(images: Tensor) -> Tensor:
-    """Bring grey values 0..255 to mean 0 and deviation 1 over the training digits.
+    """Bring grey values 0..255, uint8 of any shape, to mean 0 and deviation 1 over the training digits, as float32.
 
         x ↦ (x / 255 - 0.1307) / 0.3081
-
-    Args:
-        images: uint8, any shape.
-
-    Returns:
-        float32 of the same shape, on the same device.
 
     >>> normalize(torch.tensor([0, 255], dtype=torch.uint8))
     tensor([-0.4242,  2.8215])

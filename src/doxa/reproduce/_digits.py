@@ -291,25 +291,15 @@ def write_report(run: Run, table: ResultsTable, images: Tensor, labels: Tensor, 
     draw_confusion(axes, counts, [[str(count) for count in row] for row in counts.tolist()])
     first = _digits(images, labels, log_probs, torch.arange(min(_SHOWN, len(labels))))
     misread = f"{len(wrong):,} of {len(labels):,} test digits are misread. In brackets, the true digit."
-    shown = {
-        "Learning curve": (
-            "The loss on each logged batch, and the accuracy on digits held out.",
-            _curve(run.metrics()),
-            "learning-curve",
-        ),
-        "Confusion": (
-            "How often each digit (row) is read as each digit (column), on the test set.",
-            confusion,
-            "confusion",
-        ),
-        "The first test digits": ("Above each, what the network reads and how sure it is.", first, "digits"),
-        "Its surest mistakes": (misread, _digits(images, labels, log_probs, surest[:_SHOWN]), "mistakes"),
-    }
-    pictures = [
-        Section(title, text, png=picture(drawing, run.figures / f"{name}.png"))
-        for title, (text, drawing, name) in shown.items()
-    ]
-    sections = [Section("Result", table=result), *pictures]
+    mistakes, curve = _digits(images, labels, log_probs, surest[:_SHOWN]), _curve(run.metrics())
+    sections = [Section("Result", table=result)]
+    for title, text, name, drawing in (
+        ("Learning curve", "The loss on logged batches, the accuracy on digits held out.", "learning-curve", curve),
+        ("Confusion", "How often each digit (row) is read as each digit (column).", "confusion", confusion),
+        ("The first test digits", "Above each, what the network reads and how sure it is.", "digits", first),
+        ("Its surest mistakes", misread, "mistakes", mistakes),
+    ):
+        sections.append(Section(title, text, png=picture(drawing, run.figures / f"{name}.png")))
     write_page(run.path / "report.html", "A digit classifier", sections, run)
 
 
