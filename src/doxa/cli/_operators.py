@@ -51,9 +51,6 @@ NOTE = """\
 n=2, n=5: the fraction of the cube of n arguments on which some derivative is not 0; ≈ is sampled, else a closed form
 single: at most one derivative is not 0. T is the t-norm of the same name."""
 NOTES: dict[Kind, str] = {
-    "tnorms": NOTE,
-    "tconorms": NOTE,
-    "aggregators": NOTE,
     "implications": """\
 n=2: the fraction of the square on which some derivative is not 0; ≈ is sampled, else a closed form
 single: at most one derivative is not 0; diff. sym.: ∂I/∂c at (a, c) is -∂I/∂a at (1 - c, 1 - a)
@@ -102,6 +99,7 @@ class Operators(Command):
 def _chosen(name: str | None, kinds: tuple[Kind, ...]) -> dict[Kind, Mapping[str, Operator]]:
     """The operators of each kind, or only those of one name; kinds without any are left out."""
     from doxa.fuzzy import AGGREGATORS, IMPLICATIONS, NEGATIONS, TNORMS
+    from doxa.train.runs._config import did_you_mean
 
     catalogue: dict[Kind, Mapping[str, Operator]] = {
         "tnorms": TNORMS,
@@ -117,8 +115,7 @@ def _chosen(name: str | None, kinds: tuple[Kind, ...]) -> dict[Kind, Mapping[str
     chosen: dict[Kind, Mapping[str, Operator]] = {k: {wanted: o[wanted]} for k, o in offered.items() if wanted in o}
     if not chosen:
         known = list(dict.fromkeys(n for found in offered.values() for n in found))
-        near = get_close_matches(wanted, known, 3, 0.5)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(known)}"
+        hint = did_you_mean(wanted, known, 3).strip() or f"there are {', '.join(known)}"
         raise ConfigError(f"no operator {name!r} among the {', '.join(kinds)}; {hint}")
     return chosen
 
@@ -207,7 +204,7 @@ def _show_tables(rows: dict[Kind, list[dict[str, Any]]]) -> None:
         say(f"{chr(10) * bool(number)}{TITLES[kind][0]}", "bold")
         cells = [_cells(row) for row in found]
         say_table([list(cells[0]), *(list(row.values()) for row in cells)])
-        say(NOTES[kind], "dim")
+        say(NOTES.get(kind, NOTE), "dim")
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:

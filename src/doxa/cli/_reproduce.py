@@ -27,7 +27,7 @@ Settings = Annotated[tuple[str, ...], arg(name="set", metavar="KEY=VALUE [KEY=VA
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reproduce(Command):
+class Rerun(Command):
     """What the commands of all experiments have in common; each names its experiment, and may add ways to select."""
 
     name: ClassVar[str]
@@ -241,21 +241,21 @@ def _seconds(text: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Same(Reproduce):
+class Same(Rerun):
     """Digits of which 1 % are labelled, with the knowledge of which pairs are the same (Chapter 3)."""
 
     name = "same"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sum9(Reproduce):
+class Sum9(Rerun):
     """Digits of which 1 % are labelled, with the knowledge of which pairs add up to nine (Chapter 3)."""
 
     name = "sum9"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vae(Reproduce):
+class Vae(Rerun):
     """Discrete VAEs on MNIST, one row for each gradient estimator (Chapter 5)."""
 
     name = "vae"
@@ -268,7 +268,7 @@ class Vae(Reproduce):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sat(Reproduce):
+class Sat(Rerun):
     """Random vectors refined towards 3-SAT formulas: SATLIB's, in the folder --data, or generated ones (Chapter 4)."""
 
     name = "sat"
@@ -283,7 +283,7 @@ class Sat(Reproduce):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Paths(Reproduce):
+class Paths(Rerun):
     """Cheapest paths across maps: the Warcraft maps, in the folder --data, or generated terrain (Chapter 6)."""
 
     name = "paths"
@@ -296,7 +296,7 @@ class Paths(Reproduce):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sudoku(Reproduce):
+class Sudoku(Rerun):
     """Visual Sudoku: telling correct grids of digits from incorrect ones (Chapter 6). Each seed is a split."""
 
     name = "sudoku"
@@ -308,7 +308,7 @@ class Sudoku(Reproduce):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Addition(Reproduce):
+class Addition(Rerun):
     """Digits learnt from sums of MNIST digits alone (Chapters 4 and 6)."""
 
     name = "addition"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from math import cos, pi
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast, get_args, get_origin, get_type_hints
@@ -18,6 +17,7 @@ from doxa.data import MNIST
 from doxa.errors import ConfigError
 from doxa.train import Result, Row, Run, results_table, run_steps
 from doxa.train.report._report import picture
+from doxa.train.runs._config import did_you_mean
 from doxa.train.runs._results import PREFIX_STEP, ResultsTable
 from doxa.train.runs._state import seeded
 from doxa.train.tasks._fit import DECAY, NOT_NEGATIVE, POSITIVE, require
@@ -226,9 +226,8 @@ class Experiment:
         for pattern in patterns:
             found = fnmatch.filter(names, pattern)
             if not found:
-                near = " or ".join(map(repr, get_close_matches(pattern, names, 2, 0.3)))
-                hint = f"; did you mean {near}?" if near else ";"
-                raise ConfigError(f"{self.name} has no configuration {pattern!r}{hint} --list shows all {len(names)}")
+                hint = f"{did_you_mean(pattern, names, 2, 0.3)}--list shows all {len(names)}"
+                raise ConfigError(f"{self.name} has no configuration {pattern!r}; {hint}")
             chosen.update(found)
         return [entry for entry in self.entries if entry.name in chosen]
 
@@ -316,6 +315,6 @@ def collect(experiment: Experiment, *folders: Path) -> list[Result]:
         root = folder / experiment.name
         for file in sorted([*root.glob("*.json"), *root.glob("**/result.json")]):
             result = Result.read(file)
-            if result.experiment.startswith(f"{experiment.name}/"):
+            if result.experiment.split("/")[0] == experiment.name:
                 found.setdefault((result.experiment, result.seed, result.steps), result)
     return list(found.values())

@@ -280,16 +280,10 @@ DIGITS = Experiment(
 def write_results_page(folder: Path) -> Path:
     """Write ``README.md`` into a folder of saved results, from these alone."""
     experiments = (DIGITS, *EXPERIMENTS)
-    parts = [HEAD, *[_section(e, results) for e in experiments if (results := _results(e, folder))]]
+    parts = [HEAD, *[_section(e, results) for e in experiments if (results := collect(e, folder))]]
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "README.md", "\n".join(parts).encode())
     return folder / "README.md"
-
-
-def _results(experiment: Experiment, folder: Path) -> Sequence[Result]:
-    if experiment is DIGITS:
-        return [Result.read(file) for file in sorted((folder / "digits").glob("*.json"))]
-    return collect(experiment, folder)
 
 
 def _section(experiment: Experiment, results: Sequence[Result]) -> str:

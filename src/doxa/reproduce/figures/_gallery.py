@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from doxa.refine import Refine, refinement
 from doxa.reproduce._amortized import load_learner
 from doxa.reproduce._digits import believe
 from doxa.reproduce._experiment import Given
-from doxa.train.report._report import blank, figure, picture, write_html
+from doxa.train.report._report import blank, figure, picture, table_html, write_html
+from doxa.train.runs._config import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,7 @@ def write_gallery(folder: Path, title: str, gallery: Gallery, only: Sequence[str
     """
     for name in only:
         if name not in gallery:
-            near = get_close_matches(name, gallery, 3, 0.4)
-            hint = (
-                f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(gallery) or 'none'}"
-            )
+            hint = did_you_mean(name, gallery, 3, 0.4).strip() or f"there are {', '.join(gallery) or 'none'}"
             raise ConfigError(f"there is no figure {name!r}; {hint}")
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
@@ -78,8 +75,7 @@ def write_gallery(folder: Path, title: str, gallery: Gallery, only: Sequence[str
 
 def _html(name: str, file: str, shown: Illustration) -> str:
     caption = escape(shown.caption)
-    cells = (f"<tr><th>{escape(k)}</th><td>{escape(_shown(v))}</td></tr>" for k, v in shown.numbers.items())
-    table = f'<div class="wide"><table>{"".join(cells)}</table></div>\n' if shown.numbers else ""
+    table = table_html({k: _shown(v) for k, v in shown.numbers.items()}) + "\n" if shown.numbers else ""
     return (
         f'<figure id="{escape(name)}">\n<img src="{escape(file)}" alt="{caption}">\n'
         f"<figcaption><b>{escape(name)}</b>: {caption}</figcaption>\n{table}</figure>\n"
