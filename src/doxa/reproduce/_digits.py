@@ -16,7 +16,7 @@ from doxa.data import MNIST, Batches, digits_task, normalize, split_indices, sud
 from doxa.problem import Belief, Problem, addition
 from doxa.reproduce._experiment import Entry, Given, Settings, Training, descend, train
 from doxa.train import Row, Run, results_table
-from doxa.train.report._report import Section, draw_confusion, figure, picture, write_page
+from doxa.train.report._report import Section, draw_confusion, draw_metric, figure, picture, write_page
 from doxa.train.runs._results import ResultsTable
 from doxa.train.runs._state import seeded
 from doxa.train.tasks._find import digit_network
@@ -305,13 +305,10 @@ def write_report(run: Run, table: ResultsTable, images: Tensor, labels: Tensor, 
 
 def _curve(metrics: list[dict[str, Any]]) -> Any:
     drawing, (left, right) = figure(1, 2, size=(9, 3))
-    for axes, name, title in [(left, "loss", "loss"), (right, "validation_accuracy", "validation accuracy (%)")]:
-        points = [(line["step"], line[name]) for line in metrics if name in line]
-        values = [100 * value if axes is right else value for _, value in points]
-        axes.plot([step for step, _ in points], values, marker="o" if axes is right else None, linewidth=1)
-        axes.set(xlabel="step", title=title)
-        axes.grid(alpha=0.3)
-    left.set_yscale("log")
+    draw_metric(left, metrics, "loss")
+    draw_metric(right, metrics, "validation_accuracy", 100, marker="o")
+    left.set(title="loss", yscale="log")
+    right.set_title("validation accuracy (%)")
     return drawing
 
 

@@ -278,14 +278,20 @@ def _image(alt: str, drawing: Any, file: Path) -> str:
     return image_html(alt, picture(drawing, file))
 
 
+def draw_metric(axes: Any, lines: Sequence[Mapping[str, Any]], key: str, factor: float = 1.0, **style: Any) -> None:
+    """A metric against the steps after which it was logged."""
+    points = [(line["step"], factor * line[key]) for line in lines if key in line]
+    axes.plot([step for step, _ in points], [value for _, value in points], linewidth=1, **style)
+    axes.set_xlabel("step")
+    axes.grid(alpha=0.3)
+
+
 def _draw_losses(runs: Sequence[tuple[str, Run]]) -> Any:
     """The loss of each run in a picture of its own, for losses of different semantics are different things."""
     drawing, cells = figure(1, len(runs), size=(max(4.5, 2.6 * len(runs)), 2.6))
     for axes, (name, run) in zip(cells, runs, strict=True):
-        lines = [line for line in run.metrics() if "loss" in line]
-        axes.plot([line["step"] for line in lines], [line["loss"] for line in lines], linewidth=1)
-        axes.set(title=name, xlabel="step")
-        axes.grid(alpha=0.3)
+        draw_metric(axes, run.metrics(), "loss")
+        axes.set_title(name)
     return drawing
 
 
@@ -296,10 +302,8 @@ def _draw_curves(runs: Sequence[tuple[str, Run]]) -> Any:
     drawing, cells = figure(1, max(1, len(shown)), size=(3.4 * max(1, len(shown)), 3.2))
     for axes, key in zip(cells, shown, strict=False):
         for name, lines in metrics:
-            points = [(line["step"], 100 * line[key]) for line in lines if key in line]
-            axes.plot([s for s, _ in points], [v for _, v in points], marker="o", markersize=3, linewidth=1, label=name)
-        axes.set(title=f"{SCORES[key]} (%)", xlabel="step", ylim=(-3, 103))
-        axes.grid(alpha=0.3)
+            draw_metric(axes, lines, key, 100, marker="o", markersize=3, label=name)
+        axes.set(title=f"{SCORES[key]} (%)", ylim=(-3, 103))
     if len(runs) > 1 and shown:
         cells[-1].legend(fontsize=8)
     return drawing
