@@ -32,8 +32,7 @@ from doxa.train import (
     train_task,
     write_task_report,
 )
-from doxa.train.tasks._compare import Comparison
-from doxa.train.tasks._evaluate import read_evaluation
+from doxa.train.tasks._evaluate import Comparison, read_evaluation
 from doxa.train.tasks._measure import Reading, measure
 from doxa.train.tasks._train import Fingerprint, run_folder
 

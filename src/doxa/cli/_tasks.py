@@ -105,7 +105,7 @@ class Evaluate(Command):
 
     def run(self) -> int:
         from doxa.train import evaluate_run
-        from doxa.train.tasks._compare import Comparison
+        from doxa.train.tasks._evaluate import Comparison
 
         table = Comparison(tuple(evaluate_run(path) for path in self.runs))
         if self.json:

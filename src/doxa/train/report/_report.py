@@ -19,8 +19,7 @@ from doxa.errors import ConfigError
 from doxa.train.runs._config import config_values
 from doxa.train.runs._files import write_file
 from doxa.train.runs._run import Run
-from doxa.train.tasks._compare import COLUMNS, Comparison
-from doxa.train.tasks._evaluate import Evaluation, Example, read_evaluation
+from doxa.train.tasks._evaluate import COLUMNS, Comparison, Evaluation, Example, read_evaluation
 from doxa.train.tasks._measure import Reading
 from doxa.train.tasks._train import LOOKED_AT, TaskConfig, task_config
 
