@@ -293,9 +293,11 @@ def write_report(run: Run, table: ResultsTable, images: Tensor, labels: Tensor, 
     misread = f"{len(wrong):,} of {len(labels):,} test digits are misread. In brackets, the true digit."
     mistakes, curve = _digits(images, labels, log_probs, surest[:_SHOWN]), _curve(run.metrics())
     sections = [Section("Result", table=result)]
+    learnt = "The loss on each logged batch, and the accuracy on digits held out."
+    read_as = "How often each digit (row) is read as each digit (column), on the test set."
     for title, text, name, drawing in (
-        ("Learning curve", "The loss on logged batches, the accuracy on digits held out.", "learning-curve", curve),
-        ("Confusion", "How often each digit (row) is read as each digit (column).", "confusion", confusion),
+        ("Learning curve", learnt, "learning-curve", curve),
+        ("Confusion", read_as, "confusion", confusion),
         ("The first test digits", "Above each, what the network reads and how sure it is.", "digits", first),
         ("Its surest mistakes", misread, "mistakes", mistakes),
     ):
