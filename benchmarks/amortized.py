@@ -24,7 +24,7 @@ from doxa.amortized import AmortizedReasoner, FactorMLPs, FittedDirichlet, Infer
 from doxa.data import MNIST, Batches, digits_task, normalize
 from doxa.exact import Elimination
 from doxa.problem import Belief, Problem, addition
-from doxa.train.tasks._network import digit_network
+from doxa.train.tasks._find import digit_network
 from harness import Row, compare, cpu_seconds, exponent, main
 
 LENGTHS = [1, 2, 4, 8, 15, 30, 50, 100]

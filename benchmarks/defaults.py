@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import doxa
 from doxa.data import MNIST, digits_task
 from doxa.train import Fitting, evaluate_run, find_task, train_task
-from doxa.train.tasks._builtin import _DigitReader
+from doxa.train.tasks._find import _DigitReader
 
 WORDS = ("exact", "fuzzy", "sampled", "amortized", "auto", "refined")
 SEEDS = (0, 1, 2)

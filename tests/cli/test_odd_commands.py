@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -213,4 +214,32 @@ def test_control_characters_are_made_visible(tmp_path: Path, capsys: pytest.Capt
                 options = command.split() + ([bad] if command.startswith("solve") else [])
                 main([options[0], file, *options[1:]])
                 out, err = capsys.readouterr()
+                if "--json" in options and out:
+                    json.loads(out)
                 assert out + err and not set(bad[:1] + "\x07\x9b\u202e") & set(out + err), (command, file)
+
+
+@pytest.mark.parametrize(("every", "when"), [(5, "step 2"), (1, "evaluation after step 1")])
+def test_a_network_that_diverges(tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int, when: str) -> None:
+    """Numbers that are not finite end training in one line with symbol and step; mended, the run goes on."""
+    network = """
+class Once(torch.nn.Linear):
+    def forward(self, x):
+        if FAILS and bool((self.weight != self.first).any()):
+            return super().forward(x) * float("nan")
+        return super().forward(x)
+
+def once():
+    made = Once(1, 2)
+    made.first = made.weight.detach().clone()
+    return made
+"""
+    text = TASK.replace("torch.nn.Linear(1, 2)", "once()") + network
+    options = f"train task.py --semantics exact --steps 4 --quiet --set evaluate_every={every}".split()
+    with chdir(tmp_path):
+        Path("task.py").write_text(f"FAILS = True\n{text}", encoding="utf-8")
+        assert main(options) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"{when}: ") and "sign: NaN" in line and "learning rate" in line
+        Path("task.py").write_text(f"FAILS = False\n{text}", encoding="utf-8")
+        assert main(options) == 0

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from doxa.data import MNIST, _mnist, _sources
-from doxa.data._idx import encode_idx
+from doxa.data._mnist import encode_idx
 from doxa.data._sources import Source
 from doxa.errors import DataError
 

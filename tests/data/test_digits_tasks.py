@@ -13,7 +13,7 @@ import torch
 from doxa.data import MNIST, Batches, digits_task, normalize
 from doxa.errors import ConfigError, DataError, ProblemError
 from doxa.problem import addition, multiplication, remainder
-from doxa.reproduce._reading import DigitsBaseline, reference
+from doxa.reproduce._digits import DigitsBaseline, reference
 
 
 def marked(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

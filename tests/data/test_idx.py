@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from doxa.data import read_idx, write_idx
-from doxa.data._idx import decode_idx, encode_idx
+from doxa.data._mnist import decode_idx, encode_idx
 from doxa.errors import DataError
 
 # type code of the format, format character of `struct`, dtype: read from the format's description, not from our table

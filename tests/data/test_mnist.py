@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from doxa.data import MNIST, normalize, split_indices, write_idx
-from doxa.data._idx import decode_idx
+from doxa.data._mnist import decode_idx
 from doxa.errors import ConfigError, DataError
 
 

@@ -24,7 +24,7 @@ from doxa.reproduce._amortized import (
     measure,
 )
 from doxa.reproduce._experiment import train
-from doxa.reproduce._explanations import explanation_figures
+from doxa.reproduce.figures._gallery import explanation_figures
 from doxa.train import Run
 
 SHORT = AmortizedAdditionConfig(

@@ -14,8 +14,8 @@ from doxa.errors import ConfigError
 from doxa.exact import Elimination
 from doxa.problem import addition
 from doxa.reproduce._addition import EXACT_ENTRIES, ExactAdditionConfig, measure
+from doxa.reproduce._digits import shifted
 from doxa.reproduce._experiment import train
-from doxa.reproduce._reading import shifted
 from doxa.train import Run
 
 

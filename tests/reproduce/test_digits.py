@@ -17,7 +17,7 @@ from doxa.errors import ConfigError, DataError
 from doxa.reproduce import train_digits
 from doxa.reproduce._digits import DigitsConfig
 from doxa.train import Run
-from doxa.train.tasks._network import digit_network
+from doxa.train.tasks._find import digit_network
 
 SMALL = DigitsConfig(steps=60, batch_size=20, validation=50, evaluate_every=20)
 

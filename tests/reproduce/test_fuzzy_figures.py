@@ -16,21 +16,39 @@ from doxa.reproduce.figures._ascent import (
     CHOICE,
     CLAUSES,
     EXACT,
+    QUESTIONS,
     Branch,
     Leaf,
+    Tree,
     ascend,
     attempt,
     godel_tree,
-    read_tree,
     reichenbach_end,
     reichenbach_path,
-    stuck_godel,
-    stuck_lukasiewicz,
 )
 from doxa.reproduce.figures._fuzzy import SIZES, SURFACES, vanishing_fractions
 from doxa.reproduce.figures._surfaces import Panel, operator_panels, tiles
 
 Function = Callable[[Tensor, Tensor], Tensor]
+
+
+def stuck_godel(x: Tensor) -> Tensor:
+    """From where Gödel does not find `clauses`: b < a < ½ and c < ½, or c < 1 - a < ½ and b < ½."""
+    a, b, c = x.unbind(-1)
+    return ((b < a) & (a < 0.5) & (c < 0.5)) | ((c < 1 - a) & (a > 0.5) & (b < 0.5))
+
+
+def stuck_lukasiewicz(x: Tensor) -> Tensor:
+    """From where Łukasiewicz does not find `choice`: a + b < 1 and c < a."""
+    a, b, c = x.unbind(-1)
+    return (a + b < 1) & (c < a)
+
+
+def read_tree(tree: Tree, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """The value of the leaf that each point falls into."""
+    if isinstance(tree, Leaf):
+        return torch.full_like(a, tree.value)
+    return torch.where(QUESTIONS[tree.question](a, b, c), read_tree(tree.yes, a, b, c), read_tree(tree.no, a, b, c))
 
 
 # -- gradient ascent ----------------------------------------------------------------------------------------------

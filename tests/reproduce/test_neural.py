@@ -12,8 +12,8 @@ from doxa.data import MNIST, normalize, split_indices
 from doxa.errors import ConfigError
 from doxa.problem import addition
 from doxa.reproduce import ADDITION, SUDOKU
+from doxa.reproduce._digits import DigitsBaseline, NeuralConfig, reference
 from doxa.reproduce._experiment import train
-from doxa.reproduce._reading import DigitsBaseline, NeuralConfig, reference
 from doxa.train import Run
 
 SUMS = NeuralConfig("addition", 1, steps=120, batch_size=32, learning_rate=3e-3, hidden=64, save_every=30)

@@ -10,8 +10,7 @@ from tests.reproduce.drawn import write_digits
 
 from doxa.cli import main
 from doxa.errors import ConfigError
-from doxa.reproduce._page import write_results_page
-from doxa.reproduce._queue import EXPERIMENTS, Job, Standing, plan, work
+from doxa.reproduce._queue import EXPERIMENTS, Job, Standing, plan, work, write_results_page
 from doxa.train import Result, Run
 
 RESULTS = Path(__file__).parents[2] / "results"

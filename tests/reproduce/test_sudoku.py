@@ -10,13 +10,13 @@ import torch
 from tests.reproduce.drawn import drawn_digits, killed_at
 
 from doxa.data import MNIST, is_sudoku, sudoku_problem, visual_sudoku, write_idx
-from doxa.data._sudoku import sudoku_pairs
+from doxa.data._digits import sudoku_pairs
 from doxa.errors import ConfigError, DataError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Factor, Problem, Variable, tabulate
 from doxa.reproduce import SUDOKU
+from doxa.reproduce._digits import believe
 from doxa.reproduce._experiment import train
-from doxa.reproduce._reading import believe
 from doxa.reproduce._sudoku import (
     PairsLearner,
     SudokuConfig,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from doxa.train import Run, write_task_report
-from doxa.train.report._page import Section, write_page
+from doxa.train.report._report import Section, write_page
 from doxa.train.runs._config import config_values
 from doxa.train.runs._files import to_json
 from doxa.train.tasks._evaluate import Evaluation, Example, Picture

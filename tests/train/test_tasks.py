@@ -32,8 +32,7 @@ from doxa.train import (
     train_task,
     write_task_report,
 )
-from doxa.train.tasks._compare import Comparison
-from doxa.train.tasks._evaluate import read_evaluation
+from doxa.train.tasks._evaluate import Comparison, read_evaluation
 from doxa.train.tasks._measure import Reading, measure
 from doxa.train.tasks._train import Fingerprint, run_folder
 
@@ -270,7 +269,7 @@ class Shifted(nn.Module):
     ],
 )
 def test_wrong_maps_of_concepts_are_told(alpha: list[int], words: str, mnist: MNIST) -> None:
-    from doxa.train.tasks._builtin import addition_task
+    from doxa.train.tasks._find import addition_task
 
     task = replace(addition_task(mnist), symbols=lambda: {"digit": doxa.logits(Shifted(alpha))})
     (reading,) = measure(task, task.model(doxa.Exact())).concepts
@@ -292,7 +291,7 @@ def test_a_value_that_is_never_read_is_told() -> None:
 
 
 def test_all_zeros_satisfy_the_equation(mnist: MNIST) -> None:
-    from doxa.train.tasks._builtin import equation_task
+    from doxa.train.tasks._find import equation_task
 
     task = replace(equation_task(mnist), symbols=lambda: {"digit": doxa.logits(Shifted([0] * 10))})
     measured = measure(task, task.model(doxa.Exact()))

@@ -14,63 +14,51 @@ from doxa.fuzzy import Aggregator, Implication, Negation, TConorm, TNorm
 
 Operator = TNorm | TConorm | Implication | Aggregator | Negation
 
-FAMILIES: dict[str, dict[str, str]] = {
-    "Godel": {
-        "T": "min(a, b)",
-        "S": "max(a, b)",
-        "S-implication": "max(1 - a, c)",
-        "R-implication": "1 if a ≤ c else c",
-        "forall": "min(x)",
-        "exists": "max(x)",
-    },
-    "Product": {
-        "T": "a·b",
-        "S": "a + b - a·b",
-        "S-implication": "1 - a + a·c",
-        "R-implication": "1 if a ≤ c else c/a",
-        "forall": "prod(x)",
-        "exists": "1 - prod(1 - x)",
-    },
-    "Lukasiewicz": {
-        "T": "max(a + b - 1, 0)",
-        "S": "min(a + b, 1)",
-        "R-implication": "min(1 - a + c, 1)",
-        "forall": "max(sum(x) - n + 1, 0)",
-        "exists": "min(sum(x), 1)",
-    },
-    "Drastic": {
-        "T": "min(a, b) if a = 1 or b = 1 else 0",
-        "S": "max(a, b) if a = 0 or b = 0 else 1",
-        "S-implication": "c if a = 1 else 1 - a if c = 0 else 1",
-        "R-implication": "1 if a < 1 else c",
-    },
-    "NilpotentMinimum": {
-        "T": "min(a, b) if a + b > 1 else 0",
-        "S": "max(a, b) if a + b < 1 else 1",
-        "R-implication": "1 if a ≤ c else max(1 - a, c)",
-        "forall": "min(x) if sum(lowest_two(x)) > 1 else 0",
-        "exists": "max(x) if sum(highest_two(x)) < 1 else 1",
-    },
-    "Yager": {
-        "T": "max(1 - ((1 - a)^p + (1 - b)^p)^(1/p), 0)",
-        "S": "min((a^p + b^p)^(1/p), 1)",
-        "S-implication": "min(((1 - a)^p + c^p)^(1/p), 1)",
-        "R-implication": "1 if a ≤ c else 1 - ((1 - c)^p - (1 - a)^p)^(1/p)",
-        "forall": "max(1 - sum((1 - x)^p)^(1/p), 0)",
-        "exists": "min(sum(x^p)^(1/p), 1)",
-    },
-    "SchweizerSklar": {
-        "T": "max(a^λ + b^λ - 1, 0)^(1/λ)",
-        "S": "1 - max((1 - a)^λ + (1 - b)^λ - 1, 0)^(1/λ)",
-    },
-    "Frank": {"T": "log(1 + (λ^a - 1)·(λ^b - 1)/(λ - 1))/log(λ)"},
-    "Hamacher": {"T": "a·b/(λ + (1 - λ)·(a + b - a·b))"},
-    "AczelAlsina": {"T": "exp(-((-log(a))^λ + (-log(b))^λ)^(1/λ))"},
-    "Dombi": {
-        "T": "1/(1 + (((1 - a)/a)^λ + ((1 - b)/b)^λ)^(1/λ))",
-        "S": "1 - 1/(1 + ((a/(1 - a))^λ + (b/(1 - b))^λ)^(1/λ))",
-    },
-    "SugenoWeber": {"T": "max((a + b - 1 + λ·a·b)/(1 + λ), 0)", "S": "min(a + b - λ/(1 + λ)·a·b, 1)"},
+_FAMILIES = """
+Godel            | T             | min(a, b)
+Godel            | S             | max(a, b)
+Godel            | S-implication | max(1 - a, c)
+Godel            | R-implication | 1 if a ≤ c else c
+Godel            | forall        | min(x)
+Godel            | exists        | max(x)
+Product          | T             | a·b
+Product          | S             | a + b - a·b
+Product          | S-implication | 1 - a + a·c
+Product          | R-implication | 1 if a ≤ c else c/a
+Product          | forall        | prod(x)
+Product          | exists        | 1 - prod(1 - x)
+Lukasiewicz      | T             | max(a + b - 1, 0)
+Lukasiewicz      | S             | min(a + b, 1)
+Lukasiewicz      | R-implication | min(1 - a + c, 1)
+Lukasiewicz      | forall        | max(sum(x) - n + 1, 0)
+Lukasiewicz      | exists        | min(sum(x), 1)
+Drastic          | T             | min(a, b) if a = 1 or b = 1 else 0
+Drastic          | S             | max(a, b) if a = 0 or b = 0 else 1
+Drastic          | S-implication | c if a = 1 else 1 - a if c = 0 else 1
+Drastic          | R-implication | 1 if a < 1 else c
+NilpotentMinimum | T             | min(a, b) if a + b > 1 else 0
+NilpotentMinimum | S             | max(a, b) if a + b < 1 else 1
+NilpotentMinimum | R-implication | 1 if a ≤ c else max(1 - a, c)
+NilpotentMinimum | forall        | min(x) if sum(lowest_two(x)) > 1 else 0
+NilpotentMinimum | exists        | max(x) if sum(highest_two(x)) < 1 else 1
+Yager            | T             | max(1 - ((1 - a)^p + (1 - b)^p)^(1/p), 0)
+Yager            | S             | min((a^p + b^p)^(1/p), 1)
+Yager            | S-implication | min(((1 - a)^p + c^p)^(1/p), 1)
+Yager            | R-implication | 1 if a ≤ c else 1 - ((1 - c)^p - (1 - a)^p)^(1/p)
+Yager            | forall        | max(1 - sum((1 - x)^p)^(1/p), 0)
+Yager            | exists        | min(sum(x^p)^(1/p), 1)
+SchweizerSklar   | T             | max(a^λ + b^λ - 1, 0)^(1/λ)
+SchweizerSklar   | S             | 1 - max((1 - a)^λ + (1 - b)^λ - 1, 0)^(1/λ)
+Frank            | T             | log(1 + (λ^a - 1)·(λ^b - 1)/(λ - 1))/log(λ)
+Hamacher         | T             | a·b/(λ + (1 - λ)·(a + b - a·b))
+AczelAlsina      | T             | exp(-((-log(a))^λ + (-log(b))^λ)^(1/λ))
+Dombi            | T             | 1/(1 + (((1 - a)/a)^λ + ((1 - b)/b)^λ)^(1/λ))
+Dombi            | S             | 1 - 1/(1 + ((a/(1 - a))^λ + (b/(1 - b))^λ)^(1/λ))
+SugenoWeber      | T             | max((a + b - 1 + λ·a·b)/(1 + λ), 0)
+SugenoWeber      | S             | min(a + b - λ/(1 + λ)·a·b, 1)
+"""
+FAMILIES = {
+    tuple(map(str.strip, line.split("|")[:2])): line.split("|")[2].strip() for line in _FAMILIES.split("\n") if line
 }
 """What is made of each t-norm; where it would be long, it is said in terms of the t-norm T."""
 
@@ -130,4 +118,4 @@ def parameters(operator: object) -> dict[str, float]:
 
 
 def _of(tnorm: TNorm, what: str, otherwise: str) -> str:
-    return FAMILIES.get(type(tnorm).__name__, {}).get(what, otherwise)
+    return FAMILIES.get((type(tnorm).__name__, what), otherwise)

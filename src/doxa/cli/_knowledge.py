@@ -1,19 +1,22 @@
-"""``doxa check``, ``doxa show`` and ``doxa solve``: knowledge files seen from the command line."""
+"""Knowledge from the command line: ``doxa check``, ``show``, ``solve``, ``doctor`` and ``shortcuts``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import csv
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from doxa.cli._output import Command, Limited, complain, plural, say, say_json
-from doxa.errors import BudgetError, ConfigError
+from doxa.errors import BudgetError, ConfigError, DataError
 
 if TYPE_CHECKING:
+    from doxa.doctor import Shortcuts as Found
     from doxa.logic import Expr, KnowledgeBase
     from doxa.logic.syntax._diagnostics import Diagnostic
+
 
 Domain = Annotated[tuple[str, ...], arg(metavar="SORT=N [SORT=N ...]")]
 Form = Literal["text", "unicode", "latex", "nnf", "cnf", "dimacs"]
@@ -252,3 +255,124 @@ def _describe(kb: KnowledgeBase) -> None:
 
 def _by_name(model: dict[Expr, bool] | None) -> dict[str, bool] | None:
     return None if model is None else {str(atom): truth for atom, truth in model.items()}
+
+
+@dataclass(frozen=True)
+class Doctor(Limited):
+    """Examine knowledge files, or a run: gradients that vanish or go one way, vacuous axioms, saturated networks."""
+
+    sources: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...] | RUN")]
+    """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
+    logic: str | None = None
+    """The fuzzy logic to examine it under, such as product or godel:r; by default the run's own, or product."""
+    quantifier: Literal["mean", "logic"] = "mean"
+    """What the loss of an axiom is: the mean of the losses of its instances, or the logic's own ∀."""
+    draws: int = 64
+    """On so many random worlds gradients are tried."""
+    objects: int | None = None
+    """So many objects of each open sort, and rows of each kind; by default a batch of the task, or 64 if they fit."""
+
+    def run(self) -> int:
+        from doxa.doctor import examine, examine_run
+
+        folders = [source for source in self.sources if source.is_dir()]
+        if folders and len(self.sources) > 1:
+            raise ConfigError("one run is examined at a time; name one run folder, or knowledge files")
+        if folders:
+            found = examine_run(folders[0], self.logic, seconds=self.limit)
+        else:
+            found = examine(
+                load_files(self.sources),
+                self.logic or "product",
+                quantifier=self.quantifier,
+                draws=self.draws,
+                objects=self.objects if self.objects is not None else self._batch_size(),
+                seconds=self.limit,
+            )
+        document = {"logic": found.logic, "findings": [asdict(f) for f in found.findings], "notes": found.notes}
+        return self.answer(document, str(found))
+
+    def _batch_size(self) -> int | None:
+        """Rows in a batch of the task; None for knowledge files."""
+        if self.sources[0].suffix != ".py":
+            return None
+        from doxa.train import find_task
+
+        return find_task(self.sources[0]).batch_size
+
+
+@dataclass(frozen=True)
+class Shortcuts(AboutFiles, Limited):
+    """Count the maps of concepts under which all that the knowledge says stays true: wrong concepts, right answers."""
+
+    data: Annotated[Path | None, arg(metavar="CSV")] = None
+    """A table with the true concepts of rows that occur, under a header such as left,right; by default all that can."""
+    show: int = 5
+    """How many of the simplest shortcuts to list."""
+    maps: int = 10_000
+    """List no more maps than this to count them."""
+    joint: int = 64
+    """Concepts of one object with more joint values than this are mapped one by one."""
+    worlds: int = 1 << 20
+    """Go through no more worlds than this."""
+
+    def run(self) -> int:
+        from doxa.doctor import LIMITS, knowledge_shortcuts
+
+        if self.worlds < 1:
+            raise ConfigError(f"--worlds is {self.worlds}, expected at least 1")
+        found = knowledge_shortcuts(
+            load_files(self.files),
+            data=None if self.data is None else _columns(self.data),
+            show=self.show,
+            limit=self.maps,
+            joint=self.joint,
+            budget=replace(LIMITS, worlds=self.worlds),
+            seconds=self.limit,
+        )
+        return self.answer(_json(found), str(found))
+
+
+def _columns(file: Path) -> dict[str, list[Any]]:
+    """The columns of a table by their names; whole numbers are numbers."""
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        lines = [line for line in csv.reader(stream, skipinitialspace=True) if any(cell.strip() for cell in line)]
+    if len(lines) < 2:
+        raise DataError(f"{file}: wanted a header and at least one row below it, got {len(lines)} lines")
+    header = [name.strip() for name in lines[0]]
+    for number, line in enumerate(lines[1:], 2):
+        if len(line) != len(header):
+            raise DataError(f"{file}:{number}: wanted {len(header)} cells, as the header has, got {len(line)}")
+    cells = zip(*lines[1:], strict=True)
+    return {name: [_value(cell.strip()) for cell in column] for name, column in zip(header, cells, strict=True)}
+
+
+def _value(cell: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except ValueError:
+            pass
+    return cell
+
+
+def _json(found: Found) -> dict[str, Any]:
+    return {
+        "maps": found.count,
+        "complete": found.complete,
+        "assumption": found.assumption,
+        "undecided": found.undecided,
+        "worlds": found.worlds,
+        "concepts": {c.name: list(c.variables) for c in found.concepts},
+        "simplest": [
+            {
+                c.name: {c.values[v]: c.values[u] for v, u in moves.items()}
+                for c, moves in zip(found.concepts, shortcut.moves, strict=True)
+                if moves
+            }
+            for shortcut in found.simplest
+        ],
+        "labels": [{"concept": c.name, "value": c.values[v]} for c, v in found.labelled],
+        "outputs": found.outputs,
+        "unmixable": found.unmixable,
+    }

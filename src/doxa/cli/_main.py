@@ -14,14 +14,10 @@ from typing import Annotated, Any, Union
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
-from doxa.cli._doctor import Doctor
-from doxa.cli._estimators import Estimators
-from doxa.cli._figures import Figures
-from doxa.cli._knowledge import Check, Show, Solve
-from doxa.cli._operators import Operators
+from doxa.cli._knowledge import Check, Doctor, Shortcuts, Show, Solve
+from doxa.cli._operators import Estimators, Operators
 from doxa.cli._output import say
-from doxa.cli._reproduce import Addition, All, Everything, Paths, Same, Sat, Sudoku, Sum9, Vae
-from doxa.cli._shortcuts import Shortcuts
+from doxa.cli._reproduce import Addition, All, Everything, Figures, Paths, Same, Sat, Sudoku, Sum9, Vae
 from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
 from doxa.errors import BudgetError, ConfigError, DoxaError
 
@@ -38,7 +34,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Experiments:
+class Reproduce:
     """Run an experiment again, or a part of it, and set the results beside what was published."""
 
     experiment: OmitSubcommandPrefixes[
@@ -63,74 +59,69 @@ class Experiments:
         return replace(self.experiment, list=self.list or self.experiment.list).run()
 
 
-EXAMPLES: dict[type, tuple[str, ...]] = {
-    Check: ("doxa check rules.doxa", "doxa check people.doxa rules.doxa --json"),
-    Show: ("doxa show rules.doxa --as unicode", "doxa show sudoku.doxa --as dimacs > sudoku.cnf"),
-    Solve: (
-        'doxa solve lights.doxa --given "shows(north, green)"',
-        "doxa solve sudoku4.doxa --count",
-        'doxa solve lights.doxa --entails "drive(north) -> !drive(west)"',
-    ),
-    Tasks: ("doxa tasks", "doxa tasks --json"),
-    Train: (
-        "doxa train addition --semantics exact",
-        "doxa train my_task.py --semantics fuzzy:godel --steps 500 --set learning_rate=0.01",
-    ),
-    Evaluate: ("doxa evaluate runs/addition/exact/2000-steps/seed-0",),
-    Compare: (
-        "doxa compare addition --semantics exact,fuzzy,refined,sampled,amortized",
-        "doxa compare my_task.py --semantics exact,fuzzy --steps 200",
-    ),
-    Report: ("doxa report runs/addition/exact/2000-steps/seed-0", "doxa report runs/addition/*/2000-steps/seed-0"),
-    Experiments: (
-        "doxa reproduce --list",
-        "doxa reproduce all --jobs 2 --budget 5h",
-        "doxa reproduce all --dry-run",
-        "doxa reproduce same --list",
-        "doxa reproduce same --table implications --steps 14000 --seeds 0 1",
-        "doxa reproduce same --show",
-        "doxa reproduce vae --estimator loo@5 --steps 4690",
-        "doxa reproduce sat --table 91-clauses --data uf20-91",
-        "doxa reproduce addition --reasoner refine --seeds 0 1 2",
-        "doxa reproduce paths --only terrain-12/rloo terrain-12/imle --seeds 0 1",
-        "doxa reproduce addition --reasoner amortized --variant predict --model scan -N 15 --seeds 0 1",
-        "doxa reproduce sudoku --reasoner exact amortized --seeds 0 1 2",
-    ),
-    Operators: (
-        "doxa operators --kind implications",
-        "doxa operators goguen --plot goguen.png",
-        "doxa operators --json > operators.json",
-    ),
-    Figures: (
-        "doxa figures fuzzy --out figures",
-        "doxa figures fuzzy --only success_rates reichenbach_path",
-        "doxa figures explanations --run runs/addition/amortized/scan-prune-n-1/5000-steps/seed-0",
-    ),
-    Estimators: ("doxa estimators", "doxa estimators LeaveOneOut", "doxa estimators --json"),
-    Shortcuts: (
-        "doxa shortcuts addition.doxa",
-        "doxa shortcuts addition.doxa --data digits.csv --show 20",
-        "doxa shortcuts my_task.py",
-    ),
-    Doctor: (
-        "doxa doctor rules.doxa --logic godel",
-        "doxa doctor my_task.py",
-        "doxa doctor runs/addition/fuzzy/2000-steps/seed-0",
-    ),
-    Version: ("doxa version",),
-}
+COMMANDS = (
+    *(Check, Show, Solve, Tasks, Train, Evaluate, Compare, Report, Reproduce),
+    *(Operators, Figures, Estimators, Shortcuts, Doctor, Version),
+)
+EXAMPLES = """
+doxa check rules.doxa
+doxa check people.doxa rules.doxa --json
+doxa show rules.doxa --as unicode
+doxa show sudoku.doxa --as dimacs > sudoku.cnf
+doxa solve lights.doxa --given "shows(north, green)"
+doxa solve sudoku4.doxa --count
+doxa solve lights.doxa --entails "drive(north) -> !drive(west)"
+doxa tasks
+doxa tasks --json
+doxa train addition --semantics exact
+doxa train my_task.py --semantics fuzzy:godel --steps 500 --set learning_rate=0.01
+doxa evaluate runs/addition/exact/2000-steps/seed-0
+doxa compare addition --semantics exact,fuzzy,refined,sampled,amortized
+doxa compare my_task.py --semantics exact,fuzzy --steps 200
+doxa report runs/addition/exact/2000-steps/seed-0
+doxa report runs/addition/*/2000-steps/seed-0
+doxa reproduce --list
+doxa reproduce all --jobs 2 --budget 5h
+doxa reproduce all --dry-run
+doxa reproduce same --list
+doxa reproduce same --table implications --steps 14000 --seeds 0 1
+doxa reproduce same --show
+doxa reproduce vae --estimator loo@5 --steps 4690
+doxa reproduce sat --table 91-clauses --data uf20-91
+doxa reproduce addition --reasoner refine --seeds 0 1 2
+doxa reproduce paths --only terrain-12/rloo terrain-12/imle --seeds 0 1
+doxa reproduce addition --reasoner amortized --variant predict --model scan -N 15 --seeds 0 1
+doxa reproduce sudoku --reasoner exact amortized --seeds 0 1 2
+doxa operators --kind implications
+doxa operators goguen --plot goguen.png
+doxa operators --json > operators.json
+doxa figures fuzzy --out figures
+doxa figures fuzzy --only success_rates reichenbach_path
+doxa figures explanations --run runs/addition/amortized/scan-prune-n-1/5000-steps/seed-0
+doxa estimators
+doxa estimators LeaveOneOut
+doxa estimators --json
+doxa shortcuts addition.doxa
+doxa shortcuts addition.doxa --data digits.csv --show 20
+doxa shortcuts my_task.py
+doxa doctor rules.doxa --logic godel
+doxa doctor my_task.py
+doxa doctor runs/addition/fuzzy/2000-steps/seed-0
+doxa version
+"""
+"""Of each command; each is named as its class is, in lower case."""
 
 
 def _subcommand(command: type) -> Any:
-    examples = "\n".join(f"  {line}" for line in EXAMPLES[command])
-    name = EXAMPLES[command][0].split()[1]
+    name = command.__name__.lower()
+    examples = "\n".join(f"  {line}" for line in EXAMPLES.splitlines() if line.split()[1:2] == [name])
     return Annotated[command, subcommand(name, description=f"{command.__doc__}\n\nexamples:\n{examples}")]
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; errors that are expected become one line and an exit code."""
     try:
-        commands: Any = Union[tuple(map(_subcommand, EXAMPLES))]  # noqa: UP007
+        commands: Any = Union[tuple(map(_subcommand, COMMANDS))]  # noqa: UP007
         command: Any = tyro.cli(
             commands,
             prog="doxa",

@@ -1,7 +1,8 @@
-"""``doxa operators``: the tables of Chapter 2, with what the gradients do beside them. Every entry is computed."""
+"""``doxa operators``: the tables of Chapter 2, every entry computed; ``doxa estimators``: those of gradients."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
@@ -16,6 +17,7 @@ from doxa.errors import ConfigError
 if TYPE_CHECKING:
     from doxa.cli._formulas import Operator
     from doxa.fuzzy import Implication
+
 
 Kind = Literal["tnorms", "tconorms", "implications", "aggregators", "negations"]
 
@@ -49,9 +51,6 @@ NOTE = """\
 n=2, n=5: the fraction of the cube of n arguments on which some derivative is not 0; ≈ is sampled, else a closed form
 single: at most one derivative is not 0. T is the t-norm of the same name."""
 NOTES: dict[Kind, str] = {
-    "tnorms": NOTE,
-    "tconorms": NOTE,
-    "aggregators": NOTE,
     "implications": """\
 n=2: the fraction of the square on which some derivative is not 0; ≈ is sampled, else a closed form
 single: at most one derivative is not 0; diff. sym.: ∂I/∂c at (a, c) is -∂I/∂a at (1 - c, 1 - a)
@@ -100,6 +99,7 @@ class Operators(Command):
 def _chosen(name: str | None, kinds: tuple[Kind, ...]) -> dict[Kind, Mapping[str, Operator]]:
     """The operators of each kind, or only those of one name; kinds without any are left out."""
     from doxa.fuzzy import AGGREGATORS, IMPLICATIONS, NEGATIONS, TNORMS
+    from doxa.train.runs._config import did_you_mean
 
     catalogue: dict[Kind, Mapping[str, Operator]] = {
         "tnorms": TNORMS,
@@ -115,8 +115,7 @@ def _chosen(name: str | None, kinds: tuple[Kind, ...]) -> dict[Kind, Mapping[str
     chosen: dict[Kind, Mapping[str, Operator]] = {k: {wanted: o[wanted]} for k, o in offered.items() if wanted in o}
     if not chosen:
         known = list(dict.fromkeys(n for found in offered.values() for n in found))
-        near = get_close_matches(wanted, known, 3, 0.5)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(known)}"
+        hint = did_you_mean(wanted, known, 3).strip() or f"there are {', '.join(known)}"
         raise ConfigError(f"no operator {name!r} among the {', '.join(kinds)}; {hint}")
     return chosen
 
@@ -205,7 +204,7 @@ def _show_tables(rows: dict[Kind, list[dict[str, Any]]]) -> None:
         say(f"{chr(10) * bool(number)}{TITLES[kind][0]}", "bold")
         cells = [_cells(row) for row in found]
         say_table([list(cells[0]), *(list(row.values()) for row in cells)])
-        say(NOTES[kind], "dim")
+        say(NOTES.get(kind, NOTE), "dim")
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
@@ -268,3 +267,66 @@ def _letters(kind: Kind, row: dict[str, Any]) -> list[str]:
 
 def _yes(held: bool, meaning: str) -> str:
     return f"{'yes' if held else 'no '}  ({meaning})"
+
+
+COLUMNS = ("name", "order", "distributions", "evaluations", "learnable", "biased")
+
+
+@dataclass(frozen=True)
+class Estimators(Command):
+    """List the gradient estimators: order, distributions, cost evaluations, learnable, biased."""
+
+    name: Positional[Annotated[str | None, arg(metavar="[NAME]")]] = None
+    """Tell all about this one."""
+
+    def run(self) -> int:
+        from doxa.stochastic import catalogue
+
+        rows = catalogue()
+        if self.name is None:
+            say_json(rows) if self.json else say_table(
+                [COLUMNS, *([row[column] for column in COLUMNS] for row in rows)]
+            )
+            return 0
+        row = _find(rows, self.name)
+        orders, about = _details(row["name"])
+        shown = {column: row[column] for column in COLUMNS[1:]}
+        shown["orders"] = ", ".join(f"{name} {order}" for name, order in orders.items())
+        lines = "\n".join(f"  {title:<13} {text}" for title, text in shown.items())
+        if not self.json:
+            say(row["name"], "bold")
+        return self.answer({**row, "orders": orders, "about": about}, f"{lines}\n\n{about}")
+
+
+def _find(rows: list[dict[str, str]], name: str) -> dict[str, str]:
+    by_name = {row["name"].lower(): row for row in rows}
+    if name.lower() in by_name:
+        return by_name[name.lower()]
+    near = [by_name[found]["name"] for found in get_close_matches(name.lower(), by_name, 2, 0.5)]
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise ConfigError(f"there is no estimator {name!r}; {hint}doxa estimators lists all {len(rows)}")
+
+
+def _details(name: str) -> tuple[dict[str, str], str]:
+    """Up to which order it is unbiased for some well-known distributions, and what its docstring says."""
+    from math import inf
+
+    import torch
+    from torch import distributions as known
+
+    from doxa import stochastic
+    from doxa.stochastic.estimators._catalogue import ESTIMATORS
+
+    one, three = torch.ones(()), torch.ones(3)
+    examples = (
+        *(known.Bernoulli(0.5 * one), known.Categorical(three), known.OneHotCategorical(three), known.Poisson(one)),
+        *(known.Normal(one, one), known.Exponential(one), known.Gamma(one, one)),
+    )
+    orders = {}
+    for distribution in examples:
+        for make in ESTIMATORS:
+            estimator = make(distribution)
+            if type(estimator).__name__ == name and estimator.fits(distribution):
+                order = estimator.order_for(distribution)
+                orders[type(distribution).__name__] = "any" if order == inf else str(int(order))
+    return orders, inspect.getdoc(getattr(stochastic, name)) or ""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from tyro.conf import arg
 
+from doxa.errors import visible
+
 if TYPE_CHECKING:
     from doxa.logic.syntax._diagnostics import Diagnostic
-
-CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Kinds of characters that steer a terminal, or turn the direction of writing, and are not seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,24 +37,9 @@ class Limited(Command):
     """Give up after so many seconds."""
 
 
-def visible(text: str) -> str:
-    r"""Text in which control characters can be seen and have no effect: as JSON writes them.
-
-    >>> print(visible("a\x1b[31mb\u202ec"))
-    a\u001b[31mb\u202ec
-    """
-
-    def shown(letter: str) -> str:
-        if letter in "\n\t" or unicodedata.category(letter) not in CONTROLS:
-            return letter
-        return f"\\u{ord(letter):04x}" if ord(letter) < 1 << 16 else json.dumps(letter)[1:-1]
-
-    return "".join(map(shown, text)) if not text.isprintable() else text
-
-
 def say(text: str, style: str | None = None, *, stream: TextIO | None = None) -> None:
     """Print text; in a style where the stream is a terminal that has colours."""
-    stream, text = stream or sys.stdout, visible(text)
+    stream, text = stream or sys.stdout, visible(text, keep="\n\t")
     if style is not None and stream.isatty():
         from rich.console import Console
 
@@ -67,8 +50,9 @@ def say(text: str, style: str | None = None, *, stream: TextIO | None = None) ->
 
 
 def say_json(document: Any) -> None:
-    """Print a JSON document."""
-    print(visible(json.dumps(document, ensure_ascii=False, indent=2)))
+    """Print a JSON document; in ASCII where a character of it would not be seen, or would steer a terminal."""
+    text = json.dumps(document, ensure_ascii=False, indent=2)
+    print(text if text.replace("\n", "").isprintable() else json.dumps(document, indent=2))
 
 
 def say_table(rows: Sequence[Sequence[str]]) -> None:

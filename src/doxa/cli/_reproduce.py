@@ -1,15 +1,18 @@
-"""``doxa reproduce``: the experiments under one roof."""
+"""``doxa reproduce``: the experiments under one roof; ``doxa figures``: the figures of a chapter, drawn anew."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from tyro.conf import arg
+from tyro.conf import Positional, arg
 
-from doxa.cli._output import say, say_json
+from doxa.cli._output import Command, say, say_json
+from doxa.errors import ConfigError
 
 if TYPE_CHECKING:
     from doxa.reproduce import Experiment
@@ -17,12 +20,14 @@ if TYPE_CHECKING:
     from doxa.reproduce._queue import Standing
 
     Entries = list[Entry]  # inside the commands ``list`` is an option
+    from doxa.reproduce.figures._gallery import Gallery
+
 
 Settings = Annotated[tuple[str, ...], arg(name="set", metavar="KEY=VALUE [KEY=VALUE ...]")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reproduce:
+class Rerun(Command):
     """What the commands of all experiments have in common; each names its experiment, and may add ways to select."""
 
     name: ClassVar[str]
@@ -48,8 +53,6 @@ class Reproduce:
     """Run nothing: print the table and draw the figures of the results that are there."""
     quiet: bool = False
     """Show no progress."""
-    json: bool = False
-    """Print JSON."""
 
     def entries(self, experiment: Experiment) -> Entries:
         """The configurations that the options select."""
@@ -107,6 +110,12 @@ class Reproduce:
         return 0
 
 
+def _among(chosen: Entries, experiment: Experiment, patterns: Sequence[str]) -> Entries:
+    """The chosen entries that match one of the patterns; all, if there are none."""
+    wanted = {entry.name for entry in experiment.select(patterns)}
+    return [entry for entry in chosen if not patterns or entry.name in wanted]
+
+
 def listed(entries: Entries) -> list[dict[str, Any]]:
     """Configurations for JSON."""
     from doxa.train import config_values
@@ -126,11 +135,8 @@ def say_entries(entries: Entries) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Everything:
+class Everything(Command):
     """List all experiments with their configurations and published values; nothing is run."""
-
-    json: bool = False
-    """Print JSON."""
 
     def run(self) -> int:
         from doxa.reproduce._queue import EXPERIMENTS
@@ -147,7 +153,7 @@ class Everything:
 
 
 @dataclass(frozen=True, kw_only=True)
-class All:
+class All(Command):
     """Work through every table and figure, what is worth most first; what is done stays, what was begun goes on."""
 
     jobs: int = 1
@@ -166,12 +172,9 @@ class All:
     """Results are written here, a JSON file each, and a README.md of all of them at the end."""
     data: Path | None = None
     """A folder with data of your own, in place of the published ones."""
-    json: bool = False
-    """Print JSON."""
 
     def run(self) -> int:
-        from doxa.reproduce._page import write_results_page
-        from doxa.reproduce._queue import cpu_time, plan, work
+        from doxa.reproduce._queue import cpu_time, plan, work, write_results_page
         from doxa.train import clean_exit
 
         budget = None if self.budget is None else _seconds(self.budget)
@@ -188,9 +191,9 @@ class All:
             known = cpu_time(sum(job.seconds or 0 for job in left))
             say(f"{len(jobs)} jobs, {len(left)} not done: {known}, and {unknown} of which it is unknown")
             return 0
-        with clean_exit(), _Screen(self.json) as screen:
+        with clean_exit(), _screen(self.json) as show:
             try:
-                standing = work(jobs, at_once=self.jobs, budget=budget, logs=self.out / "logs", show=screen.show)
+                standing = work(jobs, at_once=self.jobs, budget=budget, logs=self.out / "logs", show=show)
             finally:
                 page = write_results_page(self.save)
         if self.json:
@@ -201,36 +204,26 @@ class All:
         return 1 if standing.failed else 0
 
 
-class _Screen:
-    """The table of the queue: kept up to date on a terminal, printed elsewhere whenever a job begins or ends."""
+@contextmanager
+def _screen(quiet: bool) -> Iterator[Callable[[Standing], None]]:
+    """Shows the table of the queue: kept up to date on a terminal, elsewhere whenever a job begins or ends."""
+    if not quiet and sys.stdout.isatty():
+        from rich.live import Live
+        from rich.text import Text
 
-    def __init__(self, quiet: bool) -> None:
-        self._quiet, self._seen = quiet, (-1, -1, -1, -1)
-        self._live: Any = None
-        if not quiet and sys.stdout.isatty():
-            from rich.live import Live
+        with Live() as live:
+            yield lambda standing: live.update(Text("\n".join(standing.lines())))  # no markup: messages have brackets
+        return
+    seen: tuple[int, ...] = ()
 
-            self._live = Live()
-
-    def __enter__(self) -> _Screen:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def show(self, standing: Standing) -> None:
+    def show(standing: Standing) -> None:
+        nonlocal seen
+        before = seen
         seen = (len(standing.done), len(standing.waiting), len(standing.failed), len(standing.running))
-        if self._live is not None:
-            from rich.text import Text
+        if not quiet and seen != before:
+            say("\n".join(standing.lines()))
 
-            self._live.update(Text("\n".join(standing.lines())))  # no markup: messages have brackets in them
-        elif not self._quiet and seen != self._seen:
-            for line in standing.lines():
-                say(line)
-        self._seen = seen
+    yield show
 
 
 def _seconds(text: str) -> float:
@@ -248,21 +241,21 @@ def _seconds(text: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Same(Reproduce):
+class Same(Rerun):
     """Digits of which 1 % are labelled, with the knowledge of which pairs are the same (Chapter 3)."""
 
     name = "same"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sum9(Reproduce):
+class Sum9(Rerun):
     """Digits of which 1 % are labelled, with the knowledge of which pairs add up to nine (Chapter 3)."""
 
     name = "sum9"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vae(Reproduce):
+class Vae(Rerun):
     """Discrete VAEs on MNIST, one row for each gradient estimator (Chapter 5)."""
 
     name = "vae"
@@ -270,19 +263,12 @@ class Vae(Reproduce):
     """Only these estimators, with both kinds of variables unless --table chooses one; loo@5 or just loo."""
 
     def entries(self, experiment: Experiment) -> Entries:
-        chosen = super().entries(experiment)
-        if not self.estimator:
-            return chosen
-        wanted = {
-            entry.name
-            for name in self.estimator
-            for entry in experiment.select([f"*/{name}" if "@" in name else f"*/{name}@*"])
-        }
-        return [entry for entry in chosen if entry.name in wanted]
+        patterns = [f"*/{name}" if "@" in name else f"*/{name}@*" for name in self.estimator]
+        return _among(super().entries(experiment), experiment, patterns)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sat(Reproduce):
+class Sat(Rerun):
     """Random vectors refined towards 3-SAT formulas: SATLIB's, in the folder --data, or generated ones (Chapter 4)."""
 
     name = "sat"
@@ -297,7 +283,7 @@ class Sat(Reproduce):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Paths(Reproduce):
+class Paths(Rerun):
     """Cheapest paths across maps: the Warcraft maps, in the folder --data, or generated terrain (Chapter 6)."""
 
     name = "paths"
@@ -310,7 +296,7 @@ class Paths(Reproduce):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sudoku(Reproduce):
+class Sudoku(Rerun):
     """Visual Sudoku: telling correct grids of digits from incorrect ones (Chapter 6). Each seed is a split."""
 
     name = "sudoku"
@@ -318,13 +304,11 @@ class Sudoku(Reproduce):
     """Only these ways of reasoning: exact, amortized, pairs (the closed form for pairs of cells), neural."""
 
     def entries(self, experiment: Experiment) -> Entries:
-        chosen = super().entries(experiment)
-        wanted = {e.table for name in self.reasoner for e in experiment.select([f"{name}/*"])}
-        return [entry for entry in chosen if not wanted or entry.table in wanted]
+        return _among(super().entries(experiment), experiment, [f"{name}/*" for name in self.reasoner])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Addition(Reproduce):
+class Addition(Rerun):
     """Digits learnt from sums of MNIST digits alone (Chapters 4 and 6)."""
 
     name = "addition"
@@ -338,13 +322,61 @@ class Addition(Reproduce):
     """Of amortized reasoning only these inference models."""
 
     def entries(self, experiment: Experiment) -> Entries:
-        chosen = super().entries(experiment)
-        if self.reasoner:
-            wanted = {e.name for name in self.reasoner for e in experiment.select([f"{name}/*"])}
-            chosen = [entry for entry in chosen if entry.name in wanted]
+        chosen = _among(super().entries(experiment), experiment, [f"{name}/*" for name in self.reasoner])
         if self.digits:
             chosen = [entry for entry in chosen if getattr(entry.config, "digits", 1) in self.digits]
         for name in ("variant", "model"):
             if wanted := set(getattr(self, name)):
                 chosen = [entry for entry in chosen if getattr(entry.config, name, None) in wanted]
         return chosen
+
+
+Topic = Literal["fuzzy", "refine", "explanations"]
+
+
+@dataclass(frozen=True)
+class Figures(Command):
+    """Draw the figures of a chapter anew: a PNG for each, and a page that shows them with their numbers."""
+
+    topic: Positional[Topic]
+    """fuzzy: differentiable fuzzy logics (Chapter 3). refine: what refinement does to a prediction (Chapter 4).
+    explanations: which digits explain a sum (Chapter 6)."""
+    out: Annotated[Path, arg(metavar="DIR")] = Path("figures")
+    """The folder for the pictures and their index.html."""
+    only: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
+    """Only these figures."""
+    seed: int = 0
+    """The seed of whatever is sampled."""
+    trained: Annotated[Path | None, arg(name="run", metavar="DIR")] = None
+    """For explanations: the folder of a run of addition by amortized reasoning, variant explain or prune."""
+    data: Path | None = None
+    """For explanations: a folder with digits of your own."""
+
+    def run(self) -> int:
+        from doxa.reproduce import write_gallery
+
+        title, gallery = self._gallery()
+        files = []
+        for path in write_gallery(self.out, title, gallery, self.only):
+            files.append(str(path))
+            if not self.json:
+                say(str(path))
+        if self.json:
+            say_json({"files": files})
+        return 0
+
+    def _gallery(self) -> tuple[str, Gallery]:
+        from doxa import reproduce
+
+        if self.topic == "fuzzy":
+            return "Differentiable fuzzy logics: the figures", reproduce.fuzzy_figures(self.seed)
+        if self.topic == "refine":
+            return "Refinement: the figures", reproduce.refine_figures()
+        from doxa.reproduce.figures._gallery import explanation_figures
+
+        if self.trained is None:
+            raise ConfigError(
+                "explanations are those of a trained model: make one with `doxa reproduce addition --reasoner amortized"
+                " --variant prune -N 1`, then name its folder with --run"
+            )
+        return "Which digits explain a sum", explanation_figures(self.trained, data=self.data, seed=self.seed)

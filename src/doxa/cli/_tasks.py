@@ -9,7 +9,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from doxa.cli._output import Command, say, say_json, visible
+from doxa.cli._output import Command, say, say_json
+from doxa.errors import visible
 
 Runs = Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]")]
 
@@ -20,7 +21,7 @@ class Tasks(Command):
 
     def run(self) -> int:
         from doxa.semantics._semantics import WORDS
-        from doxa.train.tasks._builtin import BUILT_IN
+        from doxa.train.tasks._find import BUILT_IN
 
         tasks = {name: about for name, (about, _) in BUILT_IN.items()}
         width = max(map(len, tasks))
@@ -104,7 +105,7 @@ class Evaluate(Command):
 
     def run(self) -> int:
         from doxa.train import evaluate_run
-        from doxa.train.tasks._compare import Comparison
+        from doxa.train.tasks._evaluate import Comparison
 
         table = Comparison(tuple(evaluate_run(path) for path in self.runs))
         if self.json:
@@ -144,7 +145,7 @@ class Compare(Training):
         )
         report = write_task_report(paths, self.out / table.evaluations[0].task)
         if not self.json:
-            replace(table, failed={word: visible(reason) for word, reason in table.failed.items()}).show()
+            replace(table, failed={word: visible(reason, keep="\n\t") for word, reason in table.failed.items()}).show()
         runs = [str(path) for path in paths]
         document = {"rows": table.json(), "failed": dict(table.failed), "runs": runs, "report": str(report)}
         self.answer(document, f"report: {report}")

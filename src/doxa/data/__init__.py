@@ -25,12 +25,10 @@ torch.Size([16, 1, 28, 28]) torch.Size([16])
 from __future__ import annotations
 
 from doxa.data._batches import Batches, split_indices
-from doxa.data._digits import DigitsTask, digits_task
-from doxa.data._idx import read_idx, write_idx
+from doxa.data._digits import DigitsTask, SudokuPuzzles, digits_task, is_sudoku, sudoku_problem, visual_sudoku
 from doxa.data._ksat import ksat_instances, random_ksat
-from doxa.data._mnist import MNIST, normalize
+from doxa.data._mnist import MNIST, normalize, read_idx, write_idx
 from doxa.data._paths import TILE_COSTS, PathMaps, map_tiles, optimal_paths, read_warcraft, terrain_maps
-from doxa.data._sudoku import SudokuPuzzles, is_sudoku, sudoku_problem, visual_sudoku
 
 __all__ = [
     "MNIST",

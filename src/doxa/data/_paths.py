@@ -88,15 +88,9 @@ class PathMaps:
 
 
 def map_tiles(images: Tensor) -> Tensor:
-    """The tiles of maps as a network takes them: colours in [-1, 1], channels first.
+    """The tiles of maps, row by row, as a network takes them: colours in [-1, 1], channels first.
 
-        x ↦ x / 127.5 - 1
-
-    Args:
-        images: uint8 ``(n, 8H, 8W, 3)``.
-
-    Returns:
-        float32 ``(n, H · W, 3, 8, 8)``, tiles row by row.
+        x ↦ x / 127.5 - 1,    uint8 (n, 8H, 8W, 3) ↦ float32 (n, H · W, 3, 8, 8)
 
     >>> map_tiles(torch.zeros(2, 24, 16, 3, dtype=torch.uint8)).shape
     torch.Size([2, 6, 3, 8, 8])

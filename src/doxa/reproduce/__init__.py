@@ -26,8 +26,7 @@ from doxa.reproduce._sat import SAT
 from doxa.reproduce._sudoku import SUDOKU
 from doxa.reproduce._vae import VAE
 from doxa.reproduce.figures._fuzzy import fuzzy_figures
-from doxa.reproduce.figures._gallery import write_gallery
-from doxa.reproduce.figures._refine import refine_figures
+from doxa.reproduce.figures._gallery import refine_figures, write_gallery
 
 __all__ = [
     "ADDITION",

@@ -28,7 +28,17 @@ from doxa.logic import propositions
 from doxa.problem import Belief, addition
 from doxa.refine import Refine
 from doxa.reproduce._amortized import AMORTIZED_ENTRIES
-from doxa.reproduce._digits import draw_confusion
+from doxa.reproduce._digits import (
+    NEURAL_ADDITION,
+    believe,
+    held_out,
+    pairings,
+    percent,
+    perception,
+    read,
+    reference,
+    shifted,
+)
 from doxa.reproduce._experiment import (
     Entry,
     Experiment,
@@ -40,19 +50,8 @@ from doxa.reproduce._experiment import (
     saved,
     train,
 )
-from doxa.reproduce._reading import (
-    NEURAL_ADDITION,
-    believe,
-    held_out,
-    pairings,
-    percent,
-    perception,
-    read,
-    reference,
-    shifted,
-)
 from doxa.train import Result
-from doxa.train.report._page import figure
+from doxa.train.report._report import draw_confusion, figure
 
 LOCAL_MINIMUM = 60.0
 """Below this accuracy of sums, in percent, a run has ended in the local minimum where most digits are off by one."""

@@ -24,8 +24,8 @@ from doxa.data import MNIST, Batches, digits_task
 from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Problem, addition
+from doxa.reproduce._digits import believe, held_out, pairings, percent, perception, read, reference, shifted
 from doxa.reproduce._experiment import Entry, Given, Settings, Training, moving_average
-from doxa.reproduce._reading import believe, held_out, pairings, percent, perception, read, reference, shifted
 from doxa.train import Run, load_config
 
 Variant = Literal["predict", "explain", "prune", "no-prior"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
+from math import cos, pi
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, cast, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,11 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from doxa.data import MNIST
 from doxa.errors import ConfigError
 from doxa.train import Result, Row, Run, results_table, run_steps
-from doxa.train.report._page import picture
+from doxa.train.report._report import picture
+from doxa.train.runs._config import did_you_mean
 from doxa.train.runs._results import PREFIX_STEP, ResultsTable
 from doxa.train.runs._state import seeded
-from doxa.train.tasks import _settings as settings
+from doxa.train.tasks._fit import DECAY, NOT_NEGATIVE, POSITIVE, require
 
 
 @dataclass(frozen=True)
@@ -71,22 +72,24 @@ class Settings:
         for setting in fields(self):  # type: ignore[arg-type]
             name, value, default = setting.name, getattr(self, setting.name), cast(Any, setting.default)
             if get_origin(hints[name]) is Literal:
-                settings.require_one_of(self, name, hints[name])
+                if value not in (words := get_args(hints[name])):
+                    raise ConfigError(f"{name} is {value!r}, expected one of {', '.join(words)}")
             elif name == "average":
-                settings.require_decay(self, name)
+                require(self, DECAY, name)
             elif isinstance(value, int | float) and not isinstance(value, bool):
                 if default == 0 or name in self.zero:
-                    settings.require_nonnegative(self, name)
+                    require(self, NOT_NEGATIVE, name)
                 elif default > 0:
-                    settings.require_positive(self, name)
+                    require(self, POSITIVE, name)
 
     def rate(self, highest: float, step: int, first: int = 0) -> float:
         """The learning rate of a step, for what starts to learn at the step ``first``, both counted from 0.
 
         It rises along a line for ``warmup`` steps, and has fallen to 0 along half a cosine at the step ``decay``.
         """
-        done = step - first
-        return highest * min(1.0, (done + 1) / self.warmup) * settings.half_cosine(done, self.decay - first)
+        done, last = step - first, self.decay - first
+        left = (1 + cos(pi * min(1.0, done / last))) / 2 if last > 0 else 1.0
+        return highest * min(1.0, (done + 1) / self.warmup) * left
 
     def training(self, given: Given) -> Training:
         """How a run with these settings goes."""
@@ -223,9 +226,8 @@ class Experiment:
         for pattern in patterns:
             found = fnmatch.filter(names, pattern)
             if not found:
-                near = " or ".join(map(repr, get_close_matches(pattern, names, 2, 0.3)))
-                hint = f"; did you mean {near}?" if near else ";"
-                raise ConfigError(f"{self.name} has no configuration {pattern!r}{hint} --list shows all {len(names)}")
+                hint = f"{did_you_mean(pattern, names, 2, 0.3)}--list shows all {len(names)}"
+                raise ConfigError(f"{self.name} has no configuration {pattern!r}; {hint}")
             chosen.update(found)
         return [entry for entry in self.entries if entry.name in chosen]
 
@@ -313,6 +315,6 @@ def collect(experiment: Experiment, *folders: Path) -> list[Result]:
         root = folder / experiment.name
         for file in sorted([*root.glob("*.json"), *root.glob("**/result.json")]):
             result = Result.read(file)
-            if result.experiment.startswith(f"{experiment.name}/"):
+            if result.experiment.split("/")[0] == experiment.name:
                 found.setdefault((result.experiment, result.seed, result.steps), result)
     return list(found.values())

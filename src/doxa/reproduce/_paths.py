@@ -95,10 +95,7 @@ class PathsConfig(Settings):
 
 
 def tile_network(outputs: int = len(TILE_COSTS)) -> nn.Sequential:
-    """The network that A-NeSI perceives tiles with: one convolution and two linear layers, the last of them 84→5.
-
-    Returns:
-        A module from tiles ``(n, 3, 8, 8)`` to logits ``(n, outputs)``.
+    """The network that A-NeSI perceives tiles with, from tiles ``(n, 3, 8, 8)`` to logits ``(n, outputs)``.
 
     >>> sum(parameter.numel() for parameter in tile_network().parameters())
     2981

@@ -16,7 +16,7 @@ from typing import Any
 from doxa.reproduce._experiment import Entry, Experiment, by_budget, collect, saved, train
 from doxa.reproduce._same import PairsConfig
 from doxa.train import Result
-from doxa.train.report._page import figure
+from doxa.train.report._report import figure
 
 METRICS = {"accuracy": "accuracy (%)", "cons": "cons%", "cu_cons": "cu_cons", "cu_ant": "cu_ant"}
 

@@ -23,7 +23,8 @@ from doxa.logic import CNF, Call, read_dimacs
 from doxa.refine import GradientRefine, Refine, hybrid, restarts
 from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, saved, train
 from doxa.train import Result
-from doxa.train.report._page import figure
+from doxa.train.report._report import figure
+from doxa.train.runs._results import markdown_table
 
 LogicName = Literal["godel", "lukasiewicz", "product"]
 VARIABLES, ALL_CLAUSES = 20, 91
@@ -266,14 +267,14 @@ def _mean(results: list[Result], metric: str) -> float | None:
 
 def _markdown(rows: dict[tuple[str, str], list[Result]]) -> str:
     head = ("logic", "method", *(title for title, _ in _COLUMNS.values()), "CPU seconds")
-    lines = [head, ("---",) * len(head)]
+    lines = []
     for logic, title in _LOGICS.items():
         for method, (label, *_) in _METHODS.items():
             if results := rows.get((logic, method)):
                 cells = ["–" if (v := _mean(results, m)) is None else f.format(v) for m, (_, f) in _COLUMNS.items()]
                 seconds = sum(result.cpu_seconds for result in results) / len(results)
                 lines.append((title, label, *cells, f"{seconds:.1f}"))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    return markdown_table(head, lines) + "\n"
 
 
 def _figure(table: str, rows: dict[tuple[str, str], list[Result]]) -> Any:

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from doxa._numerics import lift, log1mexp
 from doxa.amortized import AmortizedReasoner, MixtureDirichlet, PairsModel
 from doxa.data import Batches, SudokuPuzzles, is_sudoku, sudoku_problem, visual_sudoku
-from doxa.data._sudoku import sudoku_pairs
+from doxa.data._digits import sudoku_pairs
 from doxa.errors import ConfigError
 from doxa.exact import Constraint
 from doxa.logic import And, Constant, Function, Sort, ground
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Problem
+from doxa.reproduce._digits import NEURAL_SUDOKU, believe, percent, perception
 from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, descend, moving_average, train
-from doxa.reproduce._reading import NEURAL_SUDOKU, believe, percent, perception
 
 ALMOST = 1e-6
 """-log q counts as no less than this where a grid is told to be incorrect, so that its loss is finite."""

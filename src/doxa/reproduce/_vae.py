@@ -19,7 +19,7 @@ from doxa.data import MNIST, Batches
 from doxa.errors import ConfigError
 from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, by_budget, descend, saved, train
 from doxa.train import Result, Run
-from doxa.train.report._page import figure
+from doxa.train.report._report import figure
 
 Latents = Literal["bernoulli", "categorical"]
 

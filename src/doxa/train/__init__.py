@@ -28,8 +28,7 @@ from doxa.train.runs._results import Result, Row, check_prefix, results_table
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import GlobalRandom
 from doxa.train.runs._steps import clean_exit, run_steps
-from doxa.train.tasks._compare import compare_task
-from doxa.train.tasks._evaluate import evaluate_run
+from doxa.train.tasks._evaluate import compare_task, evaluate_run
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._fit import Fitting, fit
 from doxa.train.tasks._task import Task

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from doxa.train.report._report import write_task_report
 from doxa.train.runs._steps import clean_exit
-from doxa.train.tasks._compare import compare_task
+from doxa.train.tasks._evaluate import compare_task
 
 SEMANTICS = ("exact", "amortized", "sampled", "refined", "fuzzy")
 

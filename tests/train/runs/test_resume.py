@@ -19,7 +19,7 @@ from torch.optim import lr_scheduler, swa_utils
 
 from doxa.errors import ConfigError, RunError, RunWarning
 from doxa.train import GlobalRandom, Run, run_steps
-from doxa.train.runs._tree import pack
+from doxa.train.runs._checkpoint import pack
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 
 from doxa.errors import RunError
-from doxa.train.runs._tree import pack, unpack
+from doxa.train.runs._checkpoint import pack, unpack
 
 
 def journey(tree: Any) -> Any:

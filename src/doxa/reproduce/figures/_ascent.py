@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from doxa.fuzzy import REICHENBACH, TNORMS, Godel, TNorm
-from doxa.train.report._page import figure
+from doxa.train.report._report import figure
 
 
 def ascend(f: Callable[[Tensor], Tensor], start: Tensor, *, rate: float, steps: int) -> Iterator[Tensor]:
@@ -51,18 +51,6 @@ def clauses(tnorm: TNorm, x: Tensor) -> Tensor:
     """(a ⊕ b) ⊗ (¬a ⊕ c)."""
     a, b, c = x.unbind(-1)
     return tnorm(tnorm.dual(a, b), tnorm.dual(1 - a, c))
-
-
-def stuck_godel(x: Tensor) -> Tensor:
-    """From where Gödel does not find `clauses`: b < a < ½ and c < ½, or c < 1 - a < ½ and b < ½."""
-    a, b, c = x.unbind(-1)
-    return ((b < a) & (a < 0.5) & (c < 0.5)) | ((c < 1 - a) & (a > 0.5) & (b < 0.5))
-
-
-def stuck_lukasiewicz(x: Tensor) -> Tensor:
-    """From where Łukasiewicz does not find `choice`: a + b < 1 and c < a."""
-    a, b, c = x.unbind(-1)
-    return (a + b < 1) & (c < a)
 
 
 FORMULAS: Mapping[str, Callable[[TNorm, Tensor], Tensor]] = {
@@ -196,13 +184,6 @@ def godel_tree(points: int = 20_000, seed: int = 0) -> Branch:
     tree = grow(_SHAPE, torch.ones(points, dtype=torch.bool))
     assert isinstance(tree, Branch)
     return tree
-
-
-def read_tree(tree: Tree, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """The value of the leaf that each point falls into."""
-    if isinstance(tree, Leaf):
-        return torch.full_like(a, tree.value)
-    return torch.where(QUESTIONS[tree.question](a, b, c), read_tree(tree.yes, a, b, c), read_tree(tree.no, a, b, c))
 
 
 def draw_tree(tree: Branch) -> Any:

@@ -28,7 +28,7 @@ from doxa.reproduce.figures._ascent import (
 )
 from doxa.reproduce.figures._gallery import Gallery, Illustration
 from doxa.reproduce.figures._surfaces import Function, Panel, derivative_panel, surfaces
-from doxa.train.report._page import figure
+from doxa.train.report._report import figure
 
 
 def fuzzy_figures(seed: int = 0) -> Gallery:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from doxa.data import digits_task
 from doxa.errors import ConfigError
-from doxa.train.report._page import picture, write_html
+from doxa.exact import Elimination
+from doxa.fuzzy import logic
+from doxa.logic import propositions
+from doxa.problem import Belief, Explanations
+from doxa.refine import Refine, refinement
+from doxa.reproduce._amortized import load_learner
+from doxa.reproduce._digits import believe
+from doxa.reproduce._experiment import Given
+from doxa.train.report._report import blank, figure, picture, table_html, write_html
+from doxa.train.runs._config import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -44,10 +56,7 @@ def write_gallery(folder: Path, title: str, gallery: Gallery, only: Sequence[str
     """
     for name in only:
         if name not in gallery:
-            near = get_close_matches(name, gallery, 3, 0.4)
-            hint = (
-                f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(gallery) or 'none'}"
-            )
+            hint = did_you_mean(name, gallery, 3, 0.4).strip() or f"there are {', '.join(gallery) or 'none'}"
             raise ConfigError(f"there is no figure {name!r}; {hint}")
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
@@ -66,8 +75,7 @@ def write_gallery(folder: Path, title: str, gallery: Gallery, only: Sequence[str
 
 def _html(name: str, file: str, shown: Illustration) -> str:
     caption = escape(shown.caption)
-    cells = (f"<tr><th>{escape(k)}</th><td>{escape(_shown(v))}</td></tr>" for k, v in shown.numbers.items())
-    table = f'<div class="wide"><table>{"".join(cells)}</table></div>\n' if shown.numbers else ""
+    table = table_html({k: _shown(v) for k, v in shown.numbers.items()}) + "\n" if shown.numbers else ""
     return (
         f'<figure id="{escape(name)}">\n<img src="{escape(file)}" alt="{caption}">\n'
         f"<figcaption><b>{escape(name)}</b>: {caption}</figcaption>\n{table}</figure>\n"
@@ -76,3 +84,156 @@ def _html(name: str, file: str, shown: Illustration) -> str:
 
 def _shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+_LOGICS = ("godel", "lukasiewicz", "product")
+_BEFORE, _AFTER = "#b8b8b8", "#e8833a"
+
+
+def refine_figures() -> Gallery:
+    """The figures by name.
+
+    >>> sorted(refine_figures())
+    ['conjunction', 'disjunction', 'implication', 'passes']
+    """
+    return {
+        "conjunction": lambda: _bars("conjunction", [0.9, 0.6, 0.35, 0.7], 0.6),
+        "disjunction": lambda: _bars("disjunction", [0.05, 0.15, 0.3, 0.1], 0.8),
+        "implication": lambda: _bars("implication", [0.8, 0.3], 0.9),
+        "passes": _passes,
+    }
+
+
+def _bars(kind: str, start: Sequence[float], target: float) -> Illustration:
+    """The smallest change that gives an operator a wanted truth, in three logics."""
+    before = torch.tensor(start, dtype=torch.float64)
+    drawing, cells = figure(1, 3, size=(9, 3))
+    numbers: dict[str, object] = {}
+    labels = ["antecedent", "consequent"] if kind == "implication" else [f"$t_{i + 1}$" for i in range(len(start))]
+    for axes, name in zip(cells, _LOGICS, strict=True):
+        chosen = logic(f"{name}:r")
+        operator: Any = {"conjunction": chosen.conj, "disjunction": chosen.disj, "implication": chosen.implies}[kind]
+        after = refinement(operator)(before, torch.tensor(target, dtype=before.dtype))
+        truths = [float(operator(*t) if kind == "implication" else operator.reduce(t, -1)) for t in (before, after)]
+        places = torch.arange(len(start)).numpy()
+        axes.bar(places - 0.2, before.numpy(), 0.4, color=_BEFORE, label="before")
+        axes.bar(places + 0.2, after.numpy(), 0.4, color=_AFTER, label="refined")
+        axes.axhline(truths[0], color="#6a8fc9", linewidth=1.2, label="truth before")
+        axes.axhline(target, color="#7a4fa0", linewidth=1.2, linestyle="--", label="target")
+        axes.set(title=name, ylim=(0, 1.02), xticks=places, xticklabels=labels)
+        shown = ", ".join(f"{t:.3f}" for t in after.tolist())
+        numbers[name] = f"{truths[0]:.3f} → {truths[1]:.3f}: {shown}"
+    cells[0].set_ylabel("truth")
+    drawing.legend(*cells[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    article = "an" if kind == "implication" else "a"
+    given = ", ".join(map(str, start))
+    caption = f"Minimal refinement of {article} {kind} of {given} to the truth {target}, in three logics."
+    return Illustration(caption, drawing, numbers)
+
+
+def _passes() -> Illustration:
+    """Iterative Local Refinement of a formula with repeated atoms, pass by pass."""
+    a, b, c = propositions("a b c")
+    rule = (a >> b) & (b >> c) & a
+    start = torch.tensor([0.6, 0.4, 0.2], dtype=torch.float64)
+    drawing, cells = figure(1, 3, size=(9, 3))
+    numbers: dict[str, object] = {}
+    for axes, name in zip(cells, _LOGICS, strict=True):
+        rows = [start] + [Refine(rule, name, 1.0, steps=n)(start) for n in range(1, 6)]
+        for i, atom in enumerate("abc"):
+            axes.plot(range(6), [float(row[i]) for row in rows], marker="o", markersize=4, label=atom)
+        axes.set(title=name, xlabel="passes", ylim=(-0.02, 1.02), xticks=range(6))
+        axes.grid(alpha=0.3)
+        numbers[name] = ", ".join(f"{t:.3f}" for t in rows[-1].tolist())
+    cells[0].set_ylabel("truth")
+    cells[0].legend(frameon=False)
+    return Illustration("Five passes towards (a → b) ∧ (b → c) ∧ a from a = 0.6, b = 0.4, c = 0.2.", drawing, numbers)
+
+
+def explanation_figures(
+    run: Path, *, data: Path | None = None, count: int = 4, k: int = 5, seed: int = 0, progress: bool = False
+) -> Gallery:
+    """Sums of test digits with the k best worlds for each, by an inference model that explains.
+
+    The first few sums that are read right, ``right-1`` …, and the first few that are read wrong, ``wrong-1`` …, for
+    which an explanation of the true sum says what should have been read. Beside q(w | y, P) stands the exact
+    p(w | y, P).
+
+    ``run`` is a folder of ``doxa reproduce addition --reasoner amortized``, variant ``explain`` or ``prune``; ``count``
+    sums of each kind are drawn, made of test digits by ``seed``.
+    """
+    config, learner = load_learner(run)
+    if not learner.inference.explains:
+        raise ConfigError(
+            f"{run} is of the variant {config.variant}, which predicts sums and explains none; "
+            "train one with --variant explain or prune"
+        )
+    if count < 1 or k < 1:
+        raise ConfigError(f"count is {count} and k {k}, expected at least 1")
+    engine = learner.reasoner(config)
+    exact = Elimination(engine.problem)
+    mnist = Given(seed, data, progress).mnist()
+    task = digits_task(mnist, engine.problem, split="test", seed=seed)
+    with torch.no_grad():
+        belief = Belief(
+            torch.cat([believe(learner.perception, some).log_probs for some in torch.split(task.images, 500)]),
+            validate=False,
+        )
+    right = (engine.predict(belief, method="symbolic") == task.outputs).all(-1)
+
+    def illustrate(row: int) -> Callable[[], Illustration]:
+        def draw() -> Illustration:
+            own, told = belief[row], task.outputs[row]
+            found = engine.explain(own, told, k, beams=max(k, config.beams))
+            log_p = own.log_prob(found.worlds.clamp(min=0)) - exact.log_prob(own, told)
+            return _illustration(task.images[row], own, told, found, log_p.exp())
+
+        return draw
+
+    return {
+        f"{name}-{i + 1}": illustrate(row)
+        for name, which in (("right", right), ("wrong", ~right))
+        for i, row in enumerate(which.nonzero().flatten()[:count].tolist())
+    }
+
+
+def _illustration(images: Tensor, belief: Belief, told: Tensor, found: Explanations, exact: Tensor) -> Illustration:
+    digits = len(images) // 2
+    read = belief.mode()
+    worlds = [(world, q, p) for world, q, p in zip(found.worlds, found.scores.exp(), exact, strict=True) if q > 0]
+    names = [_written(world, digits) for world, _, _ in worlds]
+    drawing = blank((max(5.0, 0.8 * digits + 3), 3.2 + 0.3 * len(worlds)))
+    grid = drawing.add_gridspec(3, digits, height_ratios=[1, 1, 0.4 + 0.35 * max(1, len(worlds))])
+    for i, image in enumerate(images):
+        axes = drawing.add_subplot(grid[i // digits, i % digits])
+        axes.imshow(image.numpy(), cmap="gray_r")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        sure = float(belief.probs[i, read[i]])
+        axes.set_xlabel(f"{int(read[i])}\n{100 * sure:.0f} %" if digits < 8 else str(int(read[i])))
+    axes = drawing.add_subplot(grid[2, :])
+    places = torch.arange(len(worlds), 0, -1).double()
+    axes.barh((places + 0.18).numpy(), [float(q) for _, q, _ in worlds], 0.34, label="q(w | y, P)", color="#e8833a")
+    axes.barh((places - 0.18).numpy(), [float(p) for _, _, p in worlds], 0.34, label="p(w | y, P)", color="#b8b8b8")
+    axes.set_yticks(places.numpy(), names)
+    axes.set(xlim=(0, 1), xlabel="probability, given the sum")
+    axes.legend(loc="lower right", fontsize=7)
+    wanted, sum_read = _number(told), _written(read, digits)
+    correct = sum(int(_number(n)) for n in (read[:digits], read[digits:])) == int(wanted)
+    caption = (
+        f"The sum is {wanted}. Digit by digit, {sum_read} is read, which is {'right' if correct else 'wrong'}. "
+        f"The best worlds with this sum follow, as the model explains it and as exact inference has it."
+    )
+    numbers = {
+        f"{i + 1}. {name}": f"q = {float(q):.4f}, p = {float(p):.4f}"
+        for i, (name, (_, q, p)) in enumerate(zip(names, worlds, strict=True))
+    }
+    return Illustration(caption, drawing, {"sum": wanted, "read": sum_read, **numbers})
+
+
+def _number(digits: Tensor) -> str:
+    return "".join(map(str, digits.tolist())).lstrip("0") or "0"
+
+
+def _written(world: Tensor, digits: int) -> str:
+    return f"{_number(world[:digits])} + {_number(world[digits:])}"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from doxa.errors import ConfigError
 from doxa.fuzzy import Aggregator, Implication, Negation, TConorm, TNorm
-from doxa.train.report._page import blank, figure
+from doxa.train.report._report import blank, figure
 
 Function = Callable[[Tensor, Tensor], Tensor]
 

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.train.report._page import figure, image_html, picture, table_html, write_html
 from doxa.train.runs._config import config_values
+from doxa.train.runs._files import write_file
 from doxa.train.runs._run import Run
-from doxa.train.tasks._compare import COLUMNS, Comparison
-from doxa.train.tasks._evaluate import Evaluation, Example, read_evaluation
+from doxa.train.tasks._evaluate import COLUMNS, Comparison, Evaluation, Example, read_evaluation
 from doxa.train.tasks._measure import Reading
 from doxa.train.tasks._train import LOOKED_AT, TaskConfig, task_config
 
-SCORES = {"task_accuracy": "task accuracy", "concept_accuracy": "concept accuracy", "satisfaction": "satisfaction"}
-WRITTEN = 20
-"""Confusion matrices of more values have no numbers in their cells."""
-_STYLE = """<style>
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+h1, h2 { line-height: 1.2; } img { max-width: 100%; height: auto; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; }
+th, td { text-align: left; padding: 0.3rem 0.8rem; border-bottom: 1px solid #ddd; }
+figure { margin: 3rem 0; }
 table.numbers td, table.numbers th { text-align: right; font-variant-numeric: tabular-nums; }
 table.numbers tr > :first-child { text-align: left; font-weight: 600; }
 pre { background: #f6f6f6; padding: 0.8rem; overflow-x: auto; font-size: 0.85rem; }
@@ -37,7 +41,87 @@ pre { background: #f6f6f6; padding: 0.8rem; overflow-x: auto; font-size: 0.85rem
 .side { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 .side img { max-height: 24rem; width: auto; }
 section { border-top: 2px solid #ddd; margin-top: 2.5rem; }
-</style>"""
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with a paragraph, a table (of names and values) and a picture under it, each where given."""
+
+    title: str
+    text: str = ""
+    table: Mapping[str, object] | None = None
+    png: bytes = b""
+
+
+def blank(size: tuple[float, float]) -> Any:
+    """An empty figure. No window and no global state of matplotlib is involved."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError("pictures need matplotlib: pip install 'doxa[report]', then start again") from error
+    return Figure(figsize=size, layout="constrained")
+
+
+def figure(
+    rows: int, columns: int, *, size: tuple[float, float], projection: str | None = None
+) -> tuple[Any, list[Any]]:
+    """An empty figure and its axes, row by row."""
+    drawing = blank(size)
+    return drawing, list(drawing.subplots(rows, columns, squeeze=False, subplot_kw={"projection": projection}).flat)
+
+
+def picture(drawing: Any, path: Path) -> bytes:
+    """Save a figure, and return it as PNG."""
+    buffer = io.BytesIO()
+    drawing.savefig(buffer, format="png", dpi=120)
+    path.write_bytes(buffer.getvalue())
+    return buffer.getvalue()
+
+
+def write_page(path: Path, title: str, sections: Sequence[Section], run: Run) -> None:
+    """Write the page; configuration, seed, versions and command of the run stand at its end."""
+    about = {**run.config, "seed": run.seed, **run.versions, **run.machine, "command": " ".join(run.command)}
+    closing = Section("How it was made", f"Started {run.started}.", about)
+    body = "\n".join(_html(section) for section in (*sections, closing))
+    write_html(path, title, body)
+
+
+def write_html(path: Path, title: str, body: str) -> None:
+    """Write a page, at once or not at all."""
+    page = (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n</head>\n'
+        f"<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
+    )
+    write_file(path, page.encode())
+
+
+def _html(section: Section) -> str:
+    parts = [f"<h2>{escape(section.title)}</h2>"]
+    if section.text:
+        parts.append(f"<p>{escape(section.text)}</p>")
+    if section.table is not None:
+        parts.append(table_html(section.table))
+    if section.png:
+        parts.append(image_html(section.text or section.title, section.png))
+    return "\n".join(parts)
+
+
+def table_html(table: Mapping[str, object]) -> str:
+    """A table of names and values."""
+    cells = (f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in table.items())
+    return f'<div class="wide"><table>{"".join(cells)}</table></div>'
+
+
+def image_html(alt: str, png: bytes) -> str:
+    """A picture, inside the page."""
+    return f'<img alt="{escape(alt)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
+
+
+SCORES = {"task_accuracy": "task accuracy", "concept_accuracy": "concept accuracy", "satisfaction": "satisfaction"}
+WRITTEN = 20
+"""Confusion matrices of more values have no numbers in their cells."""
 
 
 def write_task_report(paths: Sequence[str | Path], out: str | Path | None = None) -> Path:
@@ -70,7 +154,6 @@ def write_task_report(paths: Sequence[str | Path], out: str | Path | None = None
     figures.mkdir(parents=True, exist_ok=True)
     first = evaluations[0]
     body = [
-        _STYLE,
         f"<p>{escape(first.about)} {first.rows:,} rows to test.</p>",
         _comparison(Comparison(tuple(evaluations)), names),
         "<h2>The knowledge</h2>",
@@ -194,14 +277,20 @@ def _image(alt: str, drawing: Any, file: Path) -> str:
     return image_html(alt, picture(drawing, file))
 
 
+def draw_metric(axes: Any, lines: Sequence[Mapping[str, Any]], key: str, factor: float = 1.0, **style: Any) -> None:
+    """A metric against the steps after which it was logged."""
+    points = [(line["step"], factor * line[key]) for line in lines if key in line]
+    axes.plot([step for step, _ in points], [value for _, value in points], linewidth=1, **style)
+    axes.set_xlabel("step")
+    axes.grid(alpha=0.3)
+
+
 def _draw_losses(runs: Sequence[tuple[str, Run]]) -> Any:
     """The loss of each run in a picture of its own, for losses of different semantics are different things."""
     drawing, cells = figure(1, len(runs), size=(max(4.5, 2.6 * len(runs)), 2.6))
     for axes, (name, run) in zip(cells, runs, strict=True):
-        lines = [line for line in run.metrics() if "loss" in line]
-        axes.plot([line["step"] for line in lines], [line["loss"] for line in lines], linewidth=1)
-        axes.set(title=name, xlabel="step")
-        axes.grid(alpha=0.3)
+        draw_metric(axes, run.metrics(), "loss")
+        axes.set_title(name)
     return drawing
 
 
@@ -212,29 +301,31 @@ def _draw_curves(runs: Sequence[tuple[str, Run]]) -> Any:
     drawing, cells = figure(1, max(1, len(shown)), size=(3.4 * max(1, len(shown)), 3.2))
     for axes, key in zip(cells, shown, strict=False):
         for name, lines in metrics:
-            points = [(line["step"], 100 * line[key]) for line in lines if key in line]
-            axes.plot([s for s, _ in points], [v for _, v in points], marker="o", markersize=3, linewidth=1, label=name)
-        axes.set(title=f"{SCORES[key]} (%)", xlabel="step", ylim=(-3, 103))
-        axes.grid(alpha=0.3)
+            draw_metric(axes, lines, key, 100, marker="o", markersize=3, label=name)
+        axes.set(title=f"{SCORES[key]} (%)", ylim=(-3, 103))
     if len(runs) > 1 and shown:
         cells[-1].legend(fontsize=8)
     return drawing
 
 
-def _draw_confusion(reading: Reading) -> Any:
-    """How often each value (row) is read as each value (column)."""
-    counts = torch.tensor(reading.counts)
+def draw_confusion(axes: Any, counts: Tensor, cells: Sequence[Sequence[str]] = ()) -> None:
+    """How often each value (row) is read as each value (column), with what is written into the cells."""
     shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
+    axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the root makes rare mistakes visible
+    for i, row in enumerate(cells):
+        for j, text in enumerate(row):
+            colour = "white" if shares[i, j] > 0.3 else "black"
+            axes.text(j, i, text, ha="center", va="center", color=colour, fontsize=7)
+    axes.set(xlabel="read as", ylabel="is", xticks=range(len(counts)), yticks=range(len(counts)))
+
+
+def _draw_confusion(reading: Reading) -> Any:
     size = len(reading.values)
     side = min(7.0, max(3.0, 0.5 * size))
     drawing, (axes,) = figure(1, 1, size=(side, side))
-    axes.imshow(shares.sqrt().numpy(), cmap="Blues", vmin=0, vmax=1)  # the root makes rare mistakes visible
-    if size <= WRITTEN:
-        for i in range(size):
-            for j in range(size):
-                colour = "white" if shares[i, j] > 0.3 else "black"
-                axes.text(j, i, str(int(counts[i, j])), ha="center", va="center", color=colour, fontsize=7)
-    axes.set(xlabel="read as", ylabel="is", xticks=range(size), yticks=range(size), title=reading.name)
+    cells = [[str(count) for count in row] for row in reading.counts] if size <= WRITTEN else []
+    draw_confusion(axes, torch.tensor(reading.counts), cells)
+    axes.set_title(reading.name)
     axes.set_xticklabels(reading.values, rotation=90 if size > WRITTEN else 0, fontsize=7)
     axes.set_yticklabels(reading.values, fontsize=7)
     return drawing

@@ -111,10 +111,10 @@ def config_values(config: object) -> dict[str, Any]:
     return values
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], most: int = 1, cutoff: float = 0.5) -> str:
     """A question that names what is nearest to an unknown name; nothing if nothing is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}? " if near else ""
+    near = difflib.get_close_matches(name, list(known), most, cutoff)
+    return f"did you mean {' or '.join(map(repr, near))}? " if near else ""
 
 
 class _Text(str):

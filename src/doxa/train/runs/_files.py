@@ -128,12 +128,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     records = []
     for number, line in enumerate(lines, 1):
-        try:
-            records.append(_metrics(line))
-        except ValueError as error:
-            raise RunError(
-                f"{path}, line {number}: not a line of metrics: {line[:60]!r}; remove the line to read the rest"
-            ) from error
+        if (record := _metrics(line)) is None:
+            fault = f"{path}, line {number}: not a line of metrics: {line[:60]!r}"
+            raise RunError(f"{fault}; remove the line to read the rest")
+        records.append(record)
     return records
 
 
@@ -142,28 +140,21 @@ def mend_lines(path: Path) -> None:
     try:
         read_lines(path)
     except (RunError, OSError) as error:
-        whole = [] if path.is_dir() else [line for line in path.read_bytes().split(b"\n")[:-1] if _is_whole(line)]
+        whole = [] if path.is_dir() else [line for line in path.read_bytes().split(b"\n")[:-1] if _metrics(line)]
         set_aside(path, str(error))
         write_file(path, b"".join(line + b"\n" for line in whole))
 
 
-def _metrics(line: bytes) -> dict[str, Any]:
+def _metrics(line: bytes) -> dict[str, Any] | None:
+    """A line of metrics: numbers by name, and a step among them; None if it is something else."""
     try:
         record = json.loads(line)
         numbers = {key: float(value) if isinstance(value, str) else value for key, value in record.items()}
         step = numbers.pop("step")
-    except (AttributeError, KeyError, RecursionError) as error:
-        raise ValueError(f"no object with a step ({error})") from error
-    if type(step) is not int or not all(isinstance(value, int | float) for value in numbers.values()):
-        raise ValueError("a metric is no number")
-    return {"step": step, **numbers}
-
-
-def _is_whole(line: bytes) -> bool:
-    try:
-        return bool(_metrics(line))
-    except ValueError:
-        return False
+    except (AttributeError, KeyError, RecursionError, ValueError):
+        return None
+    whole = type(step) is int and all(isinstance(value, int | float) for value in numbers.values())
+    return {"step": step, **numbers} if whole else None
 
 
 def sync(path: Path) -> int:

@@ -299,11 +299,7 @@ def show_table(
 def results_table(rows: Iterable[Row], *, title: str = "") -> ResultsTable:
     """A table of measured beside published numbers, with budget, seeds and CPU time.
 
-    Several seeds are shown as mean ± standard error; the CPU time is the mean per seed.
-
-    Args:
-        rows: the rows, in order; `Row.of` makes them from results.
-        title: a heading.
+    Several seeds are shown as mean ± standard error; the CPU time is the mean per seed. `Row.of` makes rows.
 
     >>> row = Row("same", "accuracy", measured=(95.0, 96.0), seeds=(1, 2), cpu_seconds=(60.0, 66.0), published=96.3)
     >>> results_table([row]).show()

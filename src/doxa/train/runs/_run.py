@@ -107,12 +107,9 @@ class Run:
 
     @classmethod
     def create(cls, path: str | Path, config: object, *, seed: int) -> Run:
-        """Make a new run in a folder that does not exist yet, or is empty.
+        """Make a new run in a folder that does not exist yet, or is empty; its parents are made too.
 
-        Args:
-            path: the folder; its parents are made too.
-            config: an instance of a frozen dataclass, see `load_config`.
-            seed: the seed of the run, to be noted; nothing is seeded here.
+        The configuration is a frozen dataclass, see `load_config`. The seed is noted; nothing is seeded here.
 
         Raises:
             RunError: there is something in the folder already, or it cannot be written.
@@ -185,12 +182,7 @@ class Run:
             return None
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Append a line to the metrics.
-
-        Args:
-            step: how many steps were done.
-            metrics: numbers, or tensors of one number, by name.
-        """
+        """Append a line to the metrics of a step: numbers, or tensors of one number, by name."""
         if not self._repaired:
             _files.cut(self._metrics)
             self._repaired = True
@@ -272,11 +264,7 @@ class Run:
         return checkpoint
 
     def follow(self, state: Mapping[str, Stateful]) -> Checkpoint | None:
-        """Put everything back as `resume` does, in a process that writes nothing into the folder.
-
-        Returns:
-            The checkpoint, or None if there is none yet.
-        """
+        """Put everything back as `resume` does, in a process that writes nothing into the folder."""
         checkpoint = _checkpoint.read_last(self._checkpoints)
         if checkpoint is not None:
             restore(state, checkpoint.state, f"the checkpoint of step {checkpoint.step} in {self.path}")

@@ -251,13 +251,8 @@ class Progress:
     """Shows steps, metrics and the time left while a ``with`` block runs.
 
     On a terminal it is a bar (by rich, loaded only then) that moves with every step. Elsewhere it prints a plain
-    line when metrics arrive, at most one every few seconds, and one for the last step.
-
-    Args:
-        total: how many steps there are.
-        start: how many are done already; they do not count for the time left.
-        stream: where to; standard output if left out.
-        seconds: the least time between two plain lines.
+    line when metrics arrive, at most one in so many seconds, and one for the last step. The ``start`` steps that are
+    done already do not count for the time left.
 
     >>> with Progress(200) as progress:
     ...     progress.show(200, {"loss": 0.51234})
@@ -288,12 +283,7 @@ class Progress:
         return self
 
     def show(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
-        """Say that a step is done.
-
-        Args:
-            step: how many steps are done.
-            metrics: what is new; older metrics of other names stay in sight.
-        """
+        """Say how many steps are done, and which metrics are new; older ones of other names stay in sight."""
         self._metrics.update(metrics or {})
         if self._bar is not None:
             self._bar.update(self._task, completed=step, metrics=self._text())

@@ -1,4 +1,7 @@
-"""Finding a task: one that comes with doxa, by its name, or one of the user's own, in a Python file."""
+"""Finding a task: one that comes with doxa, by its name, or one of the user's own, in a Python file.
+
+Those that come with doxa are about digits of MNIST, of which only what a formula makes of them is told.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from doxa.data import MNIST
-from doxa.errors import ConfigError, DoxaError
+import torch
+from torch import Tensor, nn
+
+from doxa.data import MNIST, digits_task, normalize
+from doxa.errors import ConfigError, DataError, DoxaError
+from doxa.logic import logits
 from doxa.train.runs._config import did_you_mean
-from doxa.train.tasks._builtin import BUILT_IN
+from doxa.train.tasks._fit import Fitting
 from doxa.train.tasks._task import Task
 
 HOW = "define `task = doxa.Task(...)` in it, or a function `task` that returns one"
@@ -152,3 +159,138 @@ def _explained(file: Path) -> Iterator[None]:
         if isinstance(error, TypeError) and "Task.__init__()" in str(error):
             what += f"; the fields of a task are {', '.join(f.name for f in fields(Task))}"
         raise ConfigError(f"{file}:{lines[-1]}: {what}" if lines else f"{file}: {what}") from error
+
+
+def digit_network() -> nn.Sequential:
+    """The network that A-NeSI perceives digits with, from images ``(n, 1, 28, 28)`` to logits ``(n, 10)``.
+
+    >>> network = digit_network()
+    >>> network(torch.zeros(3, 1, 28, 28)).shape
+    torch.Size([3, 10])
+    >>> sum(parameter.numel() for parameter in network.parameters())
+    44426
+    """
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(6, 16, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(256, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, 10),
+    )
+
+
+KNOWLEDGE = Path(__file__).parent / "knowledge"
+FITTING = Fitting(steps=2500, learning_rate=1e-3, schedule="cosine", evaluate_every=250)
+
+
+class _DigitReader(nn.Module):
+    """Grey values ``(n, 28, 28)`` to the logits of ten digits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = digit_network().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, images: Tensor) -> Tensor:
+        found: Tensor = self.network(normalize(images).unsqueeze(1))
+        return found
+
+
+def addition_task(mnist: MNIST) -> Task:
+    """Learn digits from the sums of two.
+
+    >>> grey = torch.zeros(60, 28, 28, dtype=torch.uint8)
+    >>> addition_task(MNIST(grey, torch.arange(60) % 10, grey, torch.arange(60) % 10))
+    Task('addition': 30 rows to train, 30 to test)
+    """
+    return _told(mnist, "addition", "sum", lambda a, b: a + b, [*range(19)])
+
+
+def multiplication_task(mnist: MNIST) -> Task:
+    """Learn digits from the products of two.
+
+    >>> grey = torch.zeros(60, 28, 28, dtype=torch.uint8)
+    >>> len(multiplication_task(MNIST(grey, torch.arange(60) % 10, grey, torch.arange(60) % 10)).values)
+    37
+    """
+    products = sorted({a * b for a in range(10) for b in range(10)})
+    return _told(mnist, "multiplication", "product", lambda a, b: a * b, products)
+
+
+def equation_task(mnist: MNIST) -> Task:
+    """Three images x, y, z of which only x + y = z is known: reading all of them as 0 satisfies it.
+
+    Each image is in one equation at most; there are as many as the digits allow when a total is drawn first, uniformly
+    from 0..9, and then how it is split.
+
+    >>> grey = torch.zeros(200, 28, 28, dtype=torch.uint8)
+    >>> task = equation_task(MNIST(grey, torch.arange(200) % 10, grey, torch.arange(200) % 10))
+    >>> digits = task.concepts["digit"]
+    >>> bool((digits["equations.left"] + digits["equations.right"] == digits["equations.total"]).all())
+    True
+    """
+    rows = (_equations(mnist.train_images, mnist.labels("train")), _equations(mnist.test_images, mnist.labels("test")))
+    return _task("equation", "equations", ("left", "right", "total"), *rows)
+
+
+BUILT_IN: dict[str, tuple[str, Callable[[MNIST], Task]]] = {
+    "addition": ("Digits of MNIST, learnt from the sums of two.", addition_task),
+    "multiplication": ("Digits of MNIST, learnt from the products of two.", multiplication_task),
+    "equation": ("Images of digits of which only x + y = z is known; reading zeros is an optimum.", equation_task),
+}
+"""The tasks by name: what they are about, and how they are made from the digits."""
+
+
+Rows = tuple[dict[str, Tensor], Tensor]
+"""Fields by name, and the true digits of their images ``(rows, images)``."""
+
+
+def _told(mnist: MNIST, name: str, field: str, function: Callable[[int, int], int], values: list[int]) -> Task:
+    def rows(split: str) -> Rows:
+        made = digits_task(mnist, function, digits=2, split=split)  # type: ignore[arg-type]
+        left, right = made.images.unbind(1)
+        return {"left": left, "right": right, field: made.outputs[:, 0]}, made.digits
+
+    told = _task(name, "pairs", ("left", "right"), rows("train"), rows("test"))
+    return replace(told, target=f"pairs.{field}", values=values)
+
+
+def _task(name: str, rows: str, images: tuple[str, ...], train: Rows, test: Rows) -> Task:
+    places = [f"{rows}.{image}" for image in images]
+    return Task(
+        name,
+        BUILT_IN[name][0],
+        KNOWLEDGE / f"{name}.doxa",
+        lambda: {"digit": logits(_DigitReader())},
+        {rows: train[0]},
+        {rows: test[0]},
+        concepts={"digit": dict(zip(places, test[1].unbind(1), strict=True))},
+        images=places,
+        fitting=FITTING,
+    )
+
+
+def _equations(images: Tensor, labels: Tensor) -> Rows:
+    """Rows of three images whose digits add up, and these digits ``(n, 3)``."""
+    random = torch.Generator().manual_seed(0)
+    shuffled = torch.randperm(len(labels), generator=random)
+    unused = [shuffled[labels[shuffled] == digit].tolist() for digit in range(10)]
+    totals = torch.randint(10, (len(labels),), generator=random).tolist()
+    shares = torch.rand(len(labels), generator=random).tolist()
+    rows: list[list[int]] = []
+    for total, share in zip(totals, shares, strict=True):
+        left = int(share * (total + 1))
+        wanted = (left, total - left, total)
+        if all(len(unused[digit]) >= wanted.count(digit) for digit in wanted):
+            rows.append([unused[digit].pop() for digit in wanted])
+    if not rows:
+        raise DataError(f"{len(labels)} digits make no equation; more of them are needed")
+    chosen = torch.tensor(rows)
+    fields = dict(zip(("left", "right", "total"), images[chosen].unbind(1), strict=True))
+    return fields, labels[chosen]

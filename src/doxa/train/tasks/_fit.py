@@ -15,15 +15,26 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from doxa.data._columns import count_rows, move_columns, take_rows
-from doxa.errors import ConfigError, RunError
+from doxa.data._batches import count_rows, move_columns, take_rows
+from doxa.errors import BindingError, ConfigError, RunError
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import GlobalRandom, HasState, seeded
 from doxa.train.runs._steps import run_steps
-from doxa.train.tasks._settings import require_decay, require_nonnegative, require_positive
 
-LARGEST = 1e30
-"""Larger numbers do not fit into what optimisers compute with."""
+WISHES: dict[str, Callable[[Any], bool]] = {
+    "more than 0": lambda value: value > 0,
+    "0 or more": lambda value: value >= 0,
+    "at least 0 and below 1, such as 0.999": lambda value: 0 <= value < 1,
+    "at most 1e+30": lambda value: value <= 1e30,  # what is larger does not fit into what optimisers compute with
+}
+POSITIVE, NOT_NEGATIVE, DECAY, NOT_HUGE = WISHES
+
+
+def require(config: Any, wish: str, *names: str) -> None:
+    """Raise an error that names the first of these settings that is not as wished."""
+    for name in names:
+        if not WISHES[wish](getattr(config, name)):
+            raise ConfigError(f"{name} is {getattr(config, name)}, expected {wish}")
 
 
 @dataclass(frozen=True)
@@ -71,12 +82,10 @@ class Fitting:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        require_positive(self, "steps", "learning_rate", "log_every", "evaluate_every", "devices", "nodes")
-        require_nonnegative(self, "weight_decay", "warmup", "clip", "patience")
-        require_decay(self, "average")
-        for name in ("learning_rate", "weight_decay", "clip"):
-            if not getattr(self, name) <= LARGEST:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected at most {LARGEST:g}")
+        require(self, POSITIVE, "steps", "learning_rate", "log_every", "evaluate_every", "devices", "nodes")
+        require(self, NOT_NEGATIVE, "weight_decay", "warmup", "clip", "patience")
+        require(self, DECAY, "average")
+        require(self, NOT_HUGE, "learning_rate", "weight_decay", "clip")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step (from 0), as a share of the highest."""
@@ -180,8 +189,9 @@ def fit(
 
         def step(number: int) -> dict[str, Any]:
             batch = _share(batches.next(), fabric)
-            prepare(batch)
-            metrics = _called(module, batch)
+            with _naming(f"step {number + 1}"):
+                prepare(batch)
+                metrics = _called(module, batch)
             loss = metrics["loss"]
             if not bool(torch.isfinite(loss)):
                 raise RunError(_blamed(objective, batch, loss, number + 1))
@@ -205,7 +215,7 @@ def fit(
             judged = objective if average is None else average.module
             training = judged.training
             judged.eval()
-            with torch.no_grad():
+            with torch.no_grad(), _naming(f"evaluation after step {schedule.last_epoch}"):
                 measured = evaluate(judged)
             judged.train(training)
             if board is not None:
@@ -287,6 +297,16 @@ def _together(fabric: Any) -> Iterator[None]:
         for process in getattr(launcher, "procs", ()):
             process.kill()
         raise
+
+
+@contextmanager
+def _naming(when: str) -> Iterator[None]:
+    """Say when a symbol gave what it may not: numbers that are not finite, most often."""
+    try:
+        yield
+    except BindingError as error:
+        hint = "if training made it so, a lower learning rate or clipped gradients often help"
+        raise BindingError(f"{when}: {error}; {hint}") from error
 
 
 def _share(batch: Any, fabric: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.data._columns import move_columns
+from doxa.data._batches import move_columns
 from doxa.errors import ConfigError, DataError
 from doxa.logic import Function, Ragged
 from doxa.semantics import Model, Prediction
@@ -36,12 +36,6 @@ HARDLY = 0.1
 class Reading:
     r"""Objects with finitely many values: what they are, what they were read as, and how sure the reader was.
 
-    Args:
-        name: of what was read, such as ``"digit"`` or ``"pairs.sum"``.
-        values: their names.
-        counts: how many objects have value i and were read as value j, for each i and j.
-        bins: for each tenth of confidence the number of objects, their mean confidence, and the share read right.
-
     >>> reading = Reading.of("bit", ["0", "1"], torch.tensor([0, 1, 1]), torch.tensor([1, 0, 0]), torch.ones(3))
     >>> reading.accuracy, reading.calibration_error
     (0.0, 1.0)
@@ -49,10 +43,10 @@ class Reading:
     bit: 0.0 % are read right, but 100.0 % are read by a map of the values: 0 → 1, 1 → 0 (off by one)
     """
 
-    name: str
-    values: tuple[str, ...]
-    counts: tuple[tuple[int, ...], ...]
-    bins: tuple[tuple[int, float, float], ...]
+    name: str  # of what was read, such as ``"digit"`` or ``"pairs.sum"``
+    values: tuple[str, ...]  # their names
+    counts: tuple[tuple[int, ...], ...]  # how many objects have value i and were read as value j
+    bins: tuple[tuple[int, float, float], ...]  # objects, mean confidence and share read right, by tenths of confidence
 
     @classmethod
     def of(cls, name: str, values: Sequence[str], labels: Tensor, read: Tensor, confidence: Tensor) -> Reading:
@@ -152,17 +146,11 @@ class AxiomHeld:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """How a model reads test data, and how often knowledge holds of what it reads.
-
-    Args:
-        target: how the target was read, where there is one.
-        concepts: how the concepts were read, where labels are known.
-        axioms: how often each axiom holds when every network takes its most probable value.
-    """
+    """How a model reads test data, and how often knowledge holds of what it reads."""
 
     target: Reading | None = None
-    concepts: tuple[Reading, ...] = ()
-    axioms: tuple[AxiomHeld, ...] = ()
+    concepts: tuple[Reading, ...] = ()  # where labels are known
+    axioms: tuple[AxiomHeld, ...] = ()  # with every network at its most probable value
 
     @property
     def task_accuracy(self) -> float | None:
@@ -205,29 +193,18 @@ CHUNK = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(Scores):
-    """What `measure` found.
+    """What `measure` found."""
 
-    Attributes:
-        guesses: the positions of the true and of the chosen value and what each value weighs, ``(rows,)``, ``(rows,)``
-            and ``(rows, values)``.
-        beliefs: the probabilities of the values of each concept by symbol and field, ``(rows, values)``.
-    """
-
+    # positions of the true and of the chosen value, (rows,), and what each value weighs, (rows, values)
     guesses: tuple[Tensor, Tensor, Tensor] | None
-    beliefs: dict[str, dict[str, Tensor]]
+    beliefs: dict[str, dict[str, Tensor]]  # of the values of a concept, by symbol and field, (rows, values)
 
 
 @torch.no_grad()
 def measure(task: Task, model: Model, rows: int | None = None, *, seed: int = 0) -> Measured:
-    """Ask a model about test rows, a few hundred at a time.
+    """Ask a model, in evaluation mode, about the first test rows, or all, a few hundred at a time.
 
     An axiom that speaks about several rows at once is judged within each such part.
-
-    Args:
-        task: whose data, target and concepts are meant.
-        model: is asked as it is; put it into evaluation mode before.
-        rows: look at so many test rows only, the first ones.
-        seed: of what is sampled.
     """
     rows = min(rows or task.size(), task.size())
     random = torch.Generator().manual_seed(seed)

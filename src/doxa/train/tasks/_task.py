@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.data._columns import count_rows, device_of, move_columns, take_rows
+from doxa.data._batches import count_rows, device_of, move_columns, take_rows
 from doxa.errors import ConfigError, DataError
 from doxa.logic import KnowledgeBase, Ragged, load, parse
 from doxa.semantics import Model, Semantics

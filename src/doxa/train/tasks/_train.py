@@ -36,11 +36,6 @@ LOOKED_AT = 500
 class Fingerprint:
     """SHA-256 of the data of a task, and of the shapes of its parameters; empty in runs from before there were any.
 
-    Args:
-        train: of the training data.
-        test: of the test data.
-        networks: of the names and shapes of the parameters.
-
     >>> Fingerprint("a", "b", "c").changes(Fingerprint("a", "d", "c")), Fingerprint().changes(Fingerprint("a"))
     (['its test data have changed'], [])
     """
@@ -69,32 +64,20 @@ class Fingerprint:
 class TaskConfig:
     """What a run folder keeps of a task that was trained.
 
-    Args:
-        task: its name, or the file it is in.
-        semantics: the word that was given, or the object as text.
-        meaning: what the word meant.
-        knowledge: the text of the knowledge.
-        data: a folder of data, where one was given.
-        batch_size: rows in a batch.
-        validation: so many training rows were held out. The learning curves are of them, patience looks at them, and
-            the checkpoint that was best on them counts: by task accuracy where there is a target, else by satisfaction,
-            and of equals the first. 0 held out none: the last checkpoint counts.
-        fitting: how it was trained.
-        fingerprint: of the data and the networks, to notice that they have changed.
-
-    >>> TaskConfig("addition", "exact", "Exact()", "pred rain").fitting.steps
-    1000
+    Of ``validation`` training rows held out are the learning curves, patience looks at them, and the checkpoint that
+    was best on them counts: by task accuracy where there is a target, else by satisfaction, and of equals the first.
+    With 0 the last checkpoint counts.
     """
 
-    task: str
-    semantics: str
-    meaning: str
-    knowledge: str
-    data: str = ""
+    task: str  # its name, or the file it is in
+    semantics: str  # the word that was given, or the object as text
+    meaning: str  # what the word meant
+    knowledge: str  # as text
+    data: str = ""  # a folder, where one was given
     batch_size: int = 64
     validation: int = 0
     fitting: Fitting = field(default_factory=Fitting)
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)  # to notice that data and networks have changed
 
     def __post_init__(self) -> None:
         if self.validation < 0:
@@ -268,7 +251,7 @@ def run_folder(out: Path, task: Task, word: str, *, seed: int, settings: Iterabl
     """Where a run goes by default: ``out/addition/exact/2000-steps/seed-0``.
 
     >>> import torch
-    >>> from doxa.train.tasks._builtin import addition_task
+    >>> from doxa.train.tasks._find import addition_task
     >>> from doxa.data import MNIST
     >>> grey = torch.zeros(20, 28, 28, dtype=torch.uint8)
     >>> task = addition_task(MNIST(grey, torch.arange(20) % 10, grey, torch.arange(20) % 10))
