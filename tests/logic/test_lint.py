@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import doxa
 from doxa.errors import KnowledgeWarning
 from doxa.logic import (
     And,
@@ -293,9 +294,10 @@ def test_many_warnings_are_counted() -> None:
     assert str(caught[-1].message) == "... and 80 more warnings"
 
 
-def test_warnings_point_at_the_caller() -> None:
+@pytest.mark.parametrize("read", [parse, doxa.Model])
+def test_warnings_point_at_the_caller(read: Callable[[str], object]) -> None:
     with pytest.warns(KnowledgeWarning) as caught:
-        parse(WORLD + USED + "true")
+        read(WORLD + USED + "true")
     assert caught[0].filename == __file__
 
 

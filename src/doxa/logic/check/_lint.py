@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from doxa.errors import KnowledgeWarning
+from doxa.errors import KnowledgeWarning, users_line
 from doxa.logic.check._checker import Checker, Report
 from doxa.logic.check._judge import GRID, NODES, Judge
 from doxa.logic.check._sorts import Kind, Many, shape, show
@@ -65,13 +65,12 @@ def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, .
     return tuple(found)
 
 
-def warn_all(diagnostics: Iterable[Diagnostic], stacklevel: int = 3) -> None:
-    """Warn of every diagnostic; by default at the line that called the caller of this function."""
+def warn_all(diagnostics: Iterable[Diagnostic]) -> None:
+    """Warn of every diagnostic, at the user's line."""
     rendered = [d.render() for d in diagnostics]
-    for text in rendered[:SHOWN]:
-        warnings.warn(text, KnowledgeWarning, stacklevel=stacklevel)
-    if len(rendered) > SHOWN:
-        warnings.warn(f"... and {len(rendered) - SHOWN} more warnings", KnowledgeWarning, stacklevel=stacklevel)
+    more = [f"... and {len(rendered) - SHOWN} more warnings"] if len(rendered) > SHOWN else []
+    for text in (*rendered[:SHOWN], *more):
+        warnings.warn(text, KnowledgeWarning, stacklevel=users_line())
 
 
 def _axioms(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
