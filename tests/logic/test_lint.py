@@ -43,7 +43,7 @@ from doxa.logic.check._judge import Judge
 from doxa.logic.check._lint import lint, warn_all
 from doxa.logic.check._sorts import Kind
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic
-from doxa.logic.syntax._walk import fold
+from doxa.logic.syntax._tree import fold
 
 WORLD = """
 sort Person

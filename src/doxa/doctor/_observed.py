@@ -24,9 +24,8 @@ from doxa.logic import (
     Sort,
     postorder,
 )
-from doxa.logic.syntax._operations import ARITHMETIC
-from doxa.logic.syntax._symbols import Signature
-from doxa.logic.syntax._walk import fold
+from doxa.logic.syntax._symbols import ARITHMETIC, Signature
+from doxa.logic.syntax._tree import fold
 
 _MOST = 4096  # values of a term
 _TRIED = 1 << 16  # combinations of values, where something occurs twice in a term

@@ -17,19 +17,9 @@ import torch
 from torch import Tensor
 
 from doxa.logic import And, Call, Count, Expr, Iff, Implies, Not, Or, Truth, Xor
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.syntax._simplify import formulas
-from doxa.pose._variables import (
-    NUMBERS,
-    UNDEFINED,
-    Auxiliary,
-    Computed,
-    GivenNumber,
-    Term,
-    Variable,
-    Variables,
-    strict,
-)
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
+from doxa.pose._variables import NUMBERS, UNDEFINED, Auxiliary, Computed, GivenNumber, Term, Variable, Variables, strict
 from doxa.problem import Factor, Problem
 from doxa.problem import Variable as ProblemVariable
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from doxa.errors import BudgetError
 from doxa.logic import Call, Expr
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
 
 __all__ = ["NUMBERS", "UNDEFINED", "Auxiliary", "Computed", "GivenNumber", "Term", "Variable", "Variables", "strict"]
 

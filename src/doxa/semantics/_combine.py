@@ -30,7 +30,7 @@ from doxa.logic import (
     postorder,
 )
 from doxa.logic.syntax._binders import Group, first_forall
-from doxa.logic.syntax._walk import fold
+from doxa.logic.syntax._tree import fold
 
 __all__ = [
     "AxiomLosses",

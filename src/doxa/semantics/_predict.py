@@ -25,7 +25,7 @@ from doxa.logic import (
     postorder,
 )
 from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._walk import fold
+from doxa.logic.syntax._tree import fold
 from doxa.logic.tensor._plan import TensorPlan
 from doxa.pose import pose
 from doxa.semantics._semantics import Compiled, Semantics

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from doxa.logic.check._checker import Checker, Report
 from doxa.logic.check._sorts import show
 from doxa.logic.syntax._diagnostics import did_you_mean
-from doxa.logic.syntax._operations import literal
-from doxa.logic.syntax._symbols import Declaration, Rows, Signature, Sort, sorts_of
+from doxa.logic.syntax._symbols import Declaration, Rows, Signature, Sort, literal, sorts_of
 from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
 
 

@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from doxa.logic.check._sorts import Kind
 from doxa.logic.sat._solve import satisfiable
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON, literal
-from doxa.logic.syntax._symbols import Sort, size_of
-from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Iff, Implies, Not, Number, Or, Truth, Xor
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, Sort, literal, size_of
+from doxa.logic.syntax._tree import CONNECTIVES, And, Arith, Call, Compare, Expr, Not, Number, Or, Truth
 
 NODES = 200
 """Larger formulas are not judged."""
@@ -31,7 +30,6 @@ GRID = 2**16
 EXACT = 2**50
 """Larger numbers are not calculated with."""
 
-CONNECTIVES = (And, Or, Not, Implies, Iff, Xor)
 Meaning = Callable[[Expr], "Kind | int"]
 """What a term is: its kind, or its place in an enumerated sort when it is one of the values."""
 Axes = dict[Hashable, npt.NDArray[Any]]

@@ -13,11 +13,10 @@ from doxa.logic.check._checker import Checker, Report
 from doxa.logic.check._judge import GRID, NODES, Judge
 from doxa.logic.check._sorts import Kind, Many, shape, show
 from doxa.logic.syntax._binders import Let, Quantifier
-from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span, nearest
+from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span, describe, difference, lookalikes, mixed, nearest
 from doxa.logic.syntax._kb import KnowledgeBase
-from doxa.logic.syntax._lookalikes import describe, difference, lookalikes, mixed
 from doxa.logic.syntax._symbols import Rows, Signature, Sort, size_of, sorts_of
-from doxa.logic.syntax._tree import And, Call, Compare, Expr, Field, Iff, Implies, Index, Name, Not, Or, Xor
+from doxa.logic.syntax._tree import CONNECTIVES, And, Call, Compare, Expr, Field, Implies, Index, Name
 
 
 class Positioned(Protocol):
@@ -409,7 +408,7 @@ class Linter(Checker):
 
     rules: ClassVar[dict[type[Expr], Callable[[Any, Any], Kind]]] = {
         **Checker.rules,
-        **dict.fromkeys((And, Or, Not, Iff, Xor), connective),
+        **dict.fromkeys(CONNECTIVES, connective),
         Call: call,
         Compare: compare,
         Implies: implies,

@@ -12,11 +12,9 @@ from doxa.errors import KnowledgeError
 from doxa.logic.check._check import check_axiom, check_fact
 from doxa.logic.syntax._diagnostics import Diagnostic, did_you_mean, raise_all
 from doxa.logic.syntax._node import Flat, flatten, rebuild
-from doxa.logic.syntax._operations import literal
 from doxa.logic.syntax._printer import escape, latex_number
-from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
-from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
-from doxa.logic.syntax._walk import intern, postorder
+from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort, literal
+from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula, intern, postorder
 from doxa.logic.syntax._words import quote
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Count, Let, Quantifier
-from doxa.logic.syntax._node import make
-from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
-
-_CONNECTIVES = frozenset((And, Or, Not, Implies, Iff, Xor, Count, Truth))
+from doxa.logic.syntax._node import below, make
+from doxa.logic.syntax._tree import CONNECTIVES, And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
 
 
 def simplify(formula: Expr) -> Expr:
@@ -45,7 +43,7 @@ def atoms_of(*formulas_: Expr) -> tuple[Expr, ...]:
         kind = type(node)
         if kind is Call or kind is Compare:
             found[node] = None
-        elif kind not in _CONNECTIVES:
+        elif kind not in (*CONNECTIVES, Count, Truth):
             raise not_propositional(node)
     return tuple(found)
 
@@ -60,22 +58,9 @@ def parts(node: Expr) -> tuple[Expr, ...]:
     return node.children[-1:] if kind is Let else node.children
 
 
-def formulas(*roots: Expr, below: Callable[[Expr], Sequence[Expr]] = parts) -> Iterator[Expr]:
+def formulas(*roots: Expr) -> Iterator[Expr]:
     """Every distinct subformula, children first, each once; like `postorder`, but it does not enter atoms."""
-    done: set[int] = set()
-    stack: list[Expr | None] = list(reversed(roots))
-    while stack:
-        node = stack.pop()
-        if node is None:  # all below the next one are done
-            node = cast(Expr, stack.pop())
-        elif id(node) in done:
-            continue
-        elif children := below(node):
-            stack += (node, None)
-            stack += reversed(children)
-            continue
-        done.add(id(node))
-        yield node
+    return below(roots, parts)
 
 
 def not_propositional(node: Expr) -> KnowledgeError:
@@ -224,13 +209,13 @@ class Builder:
         self._flat = True  # collapses on the way up may still put one below the other
         merged: dict[int, Sequence[Expr]] = {}
 
-        def below(node: Expr) -> Sequence[Expr]:
+        def flat_parts(node: Expr) -> Sequence[Expr]:
             if id(node) not in merged:
                 merged[id(node)] = _merged(node) if type(node) is And or type(node) is Or else parts(node)
             return merged[id(node)]
 
         value: dict[int, Expr] = {}
-        for node in formulas(root, below=below):
+        for node in below([root], flat_parts):
             value[id(node)] = self.rebuild(node, [value[id(c)] for c in merged[id(node)]])
         self._flat = False
         return value[id(root)]

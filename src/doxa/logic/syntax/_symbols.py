@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from doxa.errors import KnowledgeError
-from doxa.logic.syntax._tree import Call, Expr, ExprLike, Name, as_expr
+from doxa.logic.syntax._tree import Arith, Call, Expr, ExprLike, Name, Number, as_expr
 
 
 @dataclass(frozen=True)
@@ -258,3 +259,31 @@ def _listing(values: range | tuple[str, ...] | None) -> str:
         return f"{values[0]}..{values[-1]}"
     shown = ", ".join(values[:8])
     return shown if len(values) <= 8 else f"{shown}, ... ({len(values)} in all)"
+
+
+# --- operations on numbers ----------------------------------------------------------------------------------------
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "mod": operator.mod,
+}
+"""Division rounds down and ``mod`` has the sign of the divisor, as in Python. Zero divisors are the caller's matter."""
+COMPARISON: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def literal(node: Expr) -> int | float | None:
+    """The value of a number that is written out, perhaps with a minus sign; None for anything else."""
+    sign = 1
+    while type(node) is Arith and len(node.children) == 1:
+        sign, node = -sign, node.children[0]
+    return sign * node.value if isinstance(node, Number) else None

@@ -7,21 +7,18 @@ syntax: declarations live in a :class:`~doxa.logic.Signature`, meanings in an :c
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from doxa.errors import KnowledgeError
-from doxa.logic.syntax._node import Node, make, same
+from doxa.logic.syntax._node import Node, below, make, same
 from doxa.logic.syntax._printer import LATEX, TEXT, UNICODE, render
 
 
 def _infix(build: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, ExprLike], Expr]:
     """A Python operator: ``build(self, other)``, where ``other`` may be a number or a boolean."""
 
-    def operator(self: Expr, other: ExprLike) -> Expr:
-        return build(self, as_expr(other))
-
-    return operator
+    return lambda self, other: build(self, as_expr(other))
 
 
 class Expr(Node):
@@ -440,6 +437,42 @@ class Iff(_Pair):
     __slots__ = ()
 
 
+CONNECTIVES: tuple[type[Expr], ...] = (And, Or, Not, Implies, Iff, Xor)
+
+
 def as_formula(node: Expr) -> Expr:
     """A bare name where a formula stands is a proposition: a predicate of no arguments."""
     return Call(node.label, (), hint=node.hint) if type(node) is Name else node
+
+
+# --- walks --------------------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+def postorder(*roots: Expr) -> Iterator[Expr]:
+    """Every distinct node object below the roots, children first, each once.
+
+    >>> from doxa.logic import And, Call, Not
+    >>> [str(n) for n in postorder(And(Call("a"), Not(Call("b"))))]
+    ['a', 'b', '!b', 'a & !b']
+    """
+    return below(roots)
+
+
+def fold(function: Callable[[Expr, tuple[T, ...]], T], root: Expr) -> T:
+    """The value of a tree, bottom up: ``function(node, values of its children)``, once per distinct node."""
+    value: dict[int, T] = {}
+    for node in postorder(root):
+        value[id(node)] = function(node, tuple([value[id(c)] for c in node.children]))
+    return value[id(root)]
+
+
+def intern(root: Expr, table: dict[Expr, Expr]) -> Expr:
+    """The same tree with every subtree that ``table`` already knows replaced by the known one."""
+
+    def share(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        shared = node.with_children(children)
+        return table.setdefault(shared, shared)
+
+    return fold(share, root)

@@ -10,12 +10,10 @@ from pathlib import Path
 from doxa.errors import KnowledgeError, visible
 from doxa.logic.check._check import check_axiom, check_declaration, check_fact
 from doxa.logic.check._lint import lint
-from doxa.logic.syntax._diagnostics import Diagnostic, Span, did_you_mean, nearest, raise_all
+from doxa.logic.syntax._diagnostics import BIDIRECTIONAL, Diagnostic, Span, describe, did_you_mean, nearest, raise_all
 from doxa.logic.syntax._kb import Axiom, Fact, KnowledgeBase
-from doxa.logic.syntax._lookalikes import BIDIRECTIONAL, describe
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
-from doxa.logic.syntax._tree import Call, Expr, Not
-from doxa.logic.syntax._walk import postorder
+from doxa.logic.syntax._tree import Call, Expr, Not, postorder
 from doxa.logic.text._builder import Builder, FactItem, FactsItem, IncludeItem, Item
 from doxa.logic.text._csv import CsvFacts
 from doxa.logic.text._lalr import Unexpected, run, table

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 
 from doxa.errors import BudgetError, ConfigError
 from doxa.logic.syntax._binders import Let, Quantifier, free_variables
-from doxa.logic.syntax._tree import Expr
-from doxa.logic.syntax._walk import postorder
+from doxa.logic.syntax._tree import Expr, postorder
 from doxa.logic.unfold._domains import Universe
 
 ENTRIES = 2_000_000

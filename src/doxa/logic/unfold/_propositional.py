@@ -20,8 +20,7 @@ from typing import Any
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._symbols import Signature
-from doxa.logic.syntax._tree import And, Expr, Not, Truth
-from doxa.logic.syntax._walk import postorder
+from doxa.logic.syntax._tree import And, Expr, Not, Truth, postorder
 from doxa.logic.unfold._domains import Domains, Universe
 from doxa.logic.unfold._limits import ENTRIES, Clock, check_grounding
 from doxa.logic.unfold._propositions import Propositions

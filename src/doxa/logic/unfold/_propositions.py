@@ -17,9 +17,8 @@ from typing import Any
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._diagnostics import did_you_mean
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.syntax._simplify import formulas
-from doxa.logic.syntax._symbols import Function, Predicate, Signature
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, Function, Predicate, Signature
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or
 from doxa.logic.unfold._domains import Row, Universe, Value
 from doxa.logic.unfold._limits import ENTRIES, Clock, check_entries

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Group, Let, Quantifier, free_variables
 from doxa.logic.syntax._simplify import Builder
-from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or
-from doxa.logic.syntax._walk import postorder
+from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, postorder
 
 Scope = dict[str, Any]
 """The values of variables."""
