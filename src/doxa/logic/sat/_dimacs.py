@@ -159,7 +159,7 @@ def _locate(lines: list[tuple[int, str]], is_wrong: Callable[[str], bool]) -> tu
 def _read_atoms(texts: list[str]) -> list[Expr | None]:
     """The atoms that names of variables stand for; None for a text that is not one."""
     from doxa.logic.text._builder import Builder
-    from doxa.logic.text._lalr import Unexpected, run, table
+    from doxa.logic.text._grammar import Unexpected, run, table
     from doxa.logic.text._lexer import Vocabulary, tokens
 
     if not texts:

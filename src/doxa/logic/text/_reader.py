@@ -16,7 +16,7 @@ from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicat
 from doxa.logic.syntax._tree import Call, Expr, Not, postorder
 from doxa.logic.text._builder import Builder, FactItem, FactsItem, IncludeItem, Item
 from doxa.logic.text._csv import CsvFacts
-from doxa.logic.text._lalr import Unexpected, run, table
+from doxa.logic.text._grammar import Unexpected, run, table
 from doxa.logic.text._lexer import END, Vocabulary, tokens
 from doxa.logic.text._source import Positioned, Source
 

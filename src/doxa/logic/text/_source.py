@@ -9,8 +9,8 @@ from pathlib import Path
 from doxa.logic.syntax._diagnostics import Diagnostic, Span
 from doxa.logic.syntax._kb import Axiom
 from doxa.logic.syntax._tree import Expr, Name
-from doxa.logic.text._builder import FactItem, LocatedBuilder
-from doxa.logic.text._lalr import Mistaken, Unexpected, expected, run_located, table
+from doxa.logic.text._builder import FactItem, LocatedBuilder, Mistaken
+from doxa.logic.text._grammar import Unexpected, expected, run, table
 from doxa.logic.text._lexer import Token, located_tokens
 from doxa.logic.text._remedies import explain
 
@@ -94,9 +94,8 @@ class Source:
     def diagnose(self, statement: int) -> Diagnostic:
         """What is wrong in a statement that does not parse."""
         tokens = self.statements[statement]
-        builder = LocatedBuilder()
         try:
-            run_located(table(), tokens, builder, builder.place)
+            run(table(), tokens, LocatedBuilder(), placed=True)
         except Unexpected as wrong:
             token, message, remedy = explain(tokens, tokens.index(wrong.token), expected(table(), wrong.states))
             return Diagnostic("error", message, remedy, self.span(token.start, token.end))
@@ -122,7 +121,7 @@ class Positioned:
         self.source = source
         self.tokens = source.statements[statement]
         self._builder = LocatedBuilder()
-        run_located(table(), self.tokens, self._builder, self._builder.place)
+        run(table(), self.tokens, self._builder, placed=True)
         item = self._builder.items[0]
         if not isinstance(item, Axiom | FactItem):
             raise TypeError("only axioms and facts have a formula")
