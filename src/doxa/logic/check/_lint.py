@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from doxa.errors import KnowledgeWarning, users_line
@@ -18,6 +19,8 @@ from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._symbols import Rows, Signature, Sort, size_of, sorts_of
 from doxa.logic.syntax._tree import CONNECTIVES, And, Call, Compare, Expr, Field, Implies, Index, Name
 
+_doubt = partial(Diagnostic, "warning")
+
 
 class Positioned(Protocol):
     """The tree of a statement that knows where its nodes stand in the text."""
@@ -28,14 +31,17 @@ class Positioned(Protocol):
     def span(self, node: Expr, about: str = "") -> Span | None: ...
 
 
-class Places(Protocol):
-    """Where the parts of a knowledge base stand in the text they came from; asked only about what is warned of."""
+class Places:
+    """Where the parts of a knowledge base stand in the text they came from; nowhere when it was built in Python."""
 
-    def axiom(self, index: int) -> Positioned | None: ...
+    def axiom(self, index: int) -> Positioned | None:
+        return None
 
-    def fact(self, index: int) -> Span | None: ...
+    def fact(self, index: int) -> Span | None:
+        return None
 
-    def declaration(self, name: str) -> Span | None: ...
+    def declaration(self, name: str) -> Span | None:
+        return None
 
 
 def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, ...]:
@@ -55,7 +61,7 @@ def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, .
     warning: in axiom 'idle': this axiom always holds, whatever the data are
         it teaches nothing: leave it out, or say what was meant
     """
-    ledger = Ledger()
+    ledger, places = Ledger(), places or Places()
     found = _axioms(kb, ledger, places)
     found += _facts(kb, ledger, places)
     found += _alike(kb, ledger, places)
@@ -72,7 +78,7 @@ def warn_all(diagnostics: Iterable[Diagnostic]) -> None:
         warnings.warn(text, KnowledgeWarning, stacklevel=users_line())
 
 
-def _axioms(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
+def _axioms(kb: KnowledgeBase, ledger: Ledger, places: Places) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     said: list[tuple[Expr, str, str | None]] = []
     first: dict[Expr, str] = {}
@@ -89,21 +95,21 @@ def _axioms(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Di
             general.append(("this axiom has weight 0, so it has no effect", "leave it out, or give it a weight"))
         if not said and not general:
             continue
-        positioned = None if places is None else places.axiom(index)
+        positioned = places.axiom(index)
         if positioned is None:
             here = f"in axiom {axiom.name!r}: "
-            found += [Diagnostic("warning", here + message, remedy) for _, message, remedy in said]
-            found += [Diagnostic("warning", here + message, remedy) for message, remedy in general]
+            found += [_doubt(here + message, remedy) for _, message, remedy in said]
+            found += [_doubt(here + message, remedy) for message, remedy in general]
         else:
             said.clear()
             Linter(kb.signature, note, ledger).run(positioned.tree)
-            found += [Diagnostic("warning", m, r, positioned.span(node, m)) for node, m, r in said]
-            found += [Diagnostic("warning", m, r, positioned.span(positioned.tree)) for m, r in general]
+            found += [_doubt(m, r, positioned.span(node, m)) for node, m, r in said]
+            found += [_doubt(m, r, positioned.span(positioned.tree)) for m, r in general]
         said.clear()
     return found
 
 
-def _facts(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
+def _facts(kb: KnowledgeBase, ledger: Ledger, places: Places) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     first: dict[Expr, bool] = {}
     predicates = kb.signature.predicates
@@ -111,66 +117,56 @@ def _facts(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Dia
     for name in [n for n, p in predicates.items() if p.closed and n not in said and n in ledger.mentioned]:
         message = f"predicate {name!r} is closed and has no facts, so it is false of everything"
         remedy = f"give facts about it, or declare it open: pred {shape(predicates[name])}"
-        found.append(Diagnostic("warning", message, remedy, None if places is None else places.declaration(name)))
+        found.append(_doubt(message, remedy, places.declaration(name)))
     for index, fact in enumerate(kb.facts):
-        if fact.weight != 1 and predicates[fact.atom.name].closed:
-            message = f"the weight of {show(fact.atom)} has no effect: facts of a closed predicate are known"
-            span = None if places is None else places.fact(index)
-            found.append(Diagnostic("warning", message, "leave the weight out", span))
-        ledger.mentioned.add(fact.atom.name)
-        ledger.mentioned.update([a.name for a in fact.atom.children if isinstance(a, Name)])
-        label = first.get(fact.atom)
-        if label is None:
-            first[fact.atom] = fact.label
-            continue
-        span = None if places is None else places.fact(index)
-        if label != fact.label:
-            message = f"{show(fact.atom)} is given both as true and as false"
-            found.append(Diagnostic("warning", message, "leave one of the two facts out", span))
+        atom = fact.atom
+        if fact.weight != 1 and predicates[atom.name].closed:
+            message = f"the weight of {show(atom)} has no effect: facts of a closed predicate are known"
+            found.append(_doubt(message, "leave the weight out", places.fact(index)))
+        if atom not in first:
+            first[atom] = fact.label
+        elif first[atom] == fact.label:
+            found.append(_doubt(f"the fact {show(atom)} is given twice", "once is enough", places.fact(index)))
         else:
-            found.append(Diagnostic("warning", f"the fact {show(fact.atom)} is given twice", "once is enough", span))
+            message = f"{show(atom)} is given both as true and as false"
+            found.append(_doubt(message, "leave one of the two facts out", places.fact(index)))
+        ledger.mentioned.update([atom.name, *[a.name for a in atom.children if isinstance(a, Name)]])
     return found
 
 
-def _alike(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
+def _alike(kb: KnowledgeBase, ledger: Ledger, places: Places) -> list[Diagnostic]:
     """Names that look like another, or that mix letters of different scripts that look alike."""
     names = dict.fromkeys([*kb.signature.names(), *sorted(ledger.bound), *[a.name for a in kb.axioms if a.named]])
-    where: Callable[[str], Span | None] = (lambda name: None) if places is None else places.declaration
+    where = places.declaration
     found: list[Diagnostic] = []
     for name, other in lookalikes(names):
         message = f"{name!r} and {other!r} look alike, but are different names: {difference(name, other)}"
-        found.append(Diagnostic("warning", message, "write them with the same letters", where(name) or where(other)))
+        found.append(_doubt(message, "write them with the same letters", where(name) or where(other)))
     for name in [n for n in names if not n.isascii()]:
         if strange := mixed(name):
             listed = ", ".join([describe(c) for c in dict.fromkeys(strange)])
             message = f"{name!r} is written in Latin letters, except for some that look so: {listed}"
-            found.append(Diagnostic("warning", message, "write it with letters of one script", where(name)))
+            found.append(_doubt(message, "write it with letters of one script", where(name)))
     return found
 
 
-def _unused(signature: Signature, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
-    mentioned = ledger.mentioned
-    spoken_of = mentioned | {sort.name for declaration in signature for sort in sorts_of(declaration)}
-    spoken_of |= {signature.value_sorts[n].name for n in mentioned & signature.value_sorts.keys()}
-    unused = [("sort", n) for n in signature.sorts if n not in spoken_of and n not in ("Int", "Real")]
+def _unused(signature: Signature, ledger: Ledger, places: Places) -> list[Diagnostic]:
+    spoken_of = ledger.mentioned | {sort.name for declaration in signature for sort in sorts_of(declaration)}
+    spoken_of |= {signature.value_sorts[n].name for n in ledger.mentioned & signature.value_sorts.keys()}
     # The constants of a sort that variables range over are its objects when no data are given for it.
-    unused += [
-        ("constant", n)
-        for n, c in signature.constants.items()
-        if n not in mentioned and c.sort.name not in ledger.ranged
+    objects = {n for n, c in signature.constants.items() if c.sort.name in ledger.ranged}
+    declared: list[tuple[str, Iterable[str], set[str]]] = [
+        ("sort {!r} is", signature.sorts, spoken_of | {"Int", "Real"}),
+        ("constant {!r} is", signature.constants, ledger.mentioned | objects),
+        ("predicate {!r} is", signature.predicates, ledger.mentioned),
+        ("function {!r} is", signature.functions, ledger.mentioned),
+        ("data rows {!r} are", signature.rows, ledger.mentioned),
     ]
-    unused += [("predicate", n) for n in signature.predicates if n not in mentioned]
-    unused += [("function", n) for n in signature.functions if n not in mentioned]
-    unused += [("data rows", n) for n in signature.rows if n not in mentioned]
-    where: Callable[[str], Span | None] = (lambda name: None) if places is None else places.declaration
     return [
-        Diagnostic(
-            "warning",
-            f"{kind} {name!r} {'are' if kind == 'data rows' else 'is'} declared but not used",
-            None,
-            where(name),
-        )
-        for kind, name in unused
+        _doubt(f"{kind.format(name)} declared but not used", None, places.declaration(name))
+        for kind, names, used in declared
+        for name in names
+        if name not in used
     ]
 
 

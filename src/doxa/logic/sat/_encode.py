@@ -24,7 +24,7 @@ from doxa.logic.sat._nnf import normalise
 from doxa.logic.syntax._binders import Count
 from doxa.logic.syntax._simplify import Builder, atoms_of, formulas
 from doxa.logic.syntax._tree import And, Expr, Iff, Not, Or, Truth, Xor
-from doxa.logic.unfold._limits import ENTRIES, LITERALS, check_entries
+from doxa.logic.unfold._domains import ENTRIES, LITERALS, check_entries
 
 _METHODS = ("tseitin", "polarity", "plain")
 

@@ -9,7 +9,7 @@ from doxa.errors import ConfigError
 from doxa.logic.syntax._binders import Count, Quantifier
 from doxa.logic.syntax._simplify import Builder, formulas, parts
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
-from doxa.logic.unfold._limits import ENTRIES, check_entries
+from doxa.logic.unfold._domains import ENTRIES, check_entries
 
 Key = tuple[Expr, bool]
 """A subformula and whether it is wanted as it is (True) or negated."""

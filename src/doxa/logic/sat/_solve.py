@@ -22,8 +22,7 @@ from doxa.logic.syntax._diagnostics import nearest
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._simplify import atoms_of, formulas
 from doxa.logic.syntax._tree import And, Call, Expr, Not
-from doxa.logic.unfold._domains import Domains
-from doxa.logic.unfold._limits import ENTRIES, Clock
+from doxa.logic.unfold._domains import ENTRIES, Clock, Domains
 from doxa.logic.unfold._propositional import Propositional, ground_together
 
 Assignment = dict[Expr, bool]

@@ -14,7 +14,7 @@ from doxa.logic.syntax._diagnostics import Diagnostic, did_you_mean, raise_all
 from doxa.logic.syntax._node import Flat, flatten, rebuild
 from doxa.logic.syntax._printer import escape, latex_number
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort, literal
-from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula, intern, postorder
+from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula, intern
 from doxa.logic.syntax._words import quote
 
 
@@ -110,11 +110,7 @@ class KnowledgeBase:
                     f"cannot put {part!r} of type {type(part).__name__} into a knowledge base; wanted declarations, "
                     "axioms, facts and formulas"
                 )
-        declared: set[int] = set()
-        for node in postorder(*[a.formula for a in rules], *[f.atom for f in facts]):
-            if node.hint is not None and id(node.hint) not in declared:
-                declared.add(id(node.hint))
-                signature.declare(node.hint)
+        signature.declare_used(*[a.formula for a in rules], *[f.atom for f in facts])
         self._check_and_share(signature, rules, facts)
 
     @classmethod

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from doxa.errors import KnowledgeError
-from doxa.logic.syntax._tree import Arith, Call, Expr, ExprLike, Name, Number, as_expr
+from doxa.logic.syntax._tree import Arith, Call, Expr, ExprLike, Name, Number, as_expr, postorder
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,11 @@ class Signature:
         for sort in sorts_of(declaration):
             self.add(sort)
         self.add(declaration)
+
+    def declare_used(self, *formulas: Expr) -> None:
+        """Add the declarations that formulas were built from in Python."""
+        for hint in {id(node.hint): node.hint for node in postorder(*formulas) if node.hint is not None}.values():
+            self.declare(hint)
 
     def add(self, declaration: Declaration) -> None:
         """Declare; the same declaration twice is one, a different one under a known name is an error."""

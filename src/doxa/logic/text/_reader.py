@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from doxa.errors import KnowledgeError, visible
 from doxa.logic.check._check import check_axiom, check_declaration, check_fact
-from doxa.logic.check._lint import lint
+from doxa.logic.check._lint import Places, lint
 from doxa.logic.syntax._diagnostics import BIDIRECTIONAL, Diagnostic, Span, describe, did_you_mean, nearest, raise_all
 from doxa.logic.syntax._kb import Axiom, Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
@@ -24,7 +25,7 @@ Place = tuple[Source, int]
 """A statement: the source it stands in, and which of its statements it is."""
 
 
-class Reader:
+class Reader(Places):
     """Reads statements into declarations, axioms and facts, on top of those of a knowledge base if one is given."""
 
     def __init__(self, kb: KnowledgeBase | None = None) -> None:
@@ -44,16 +45,31 @@ class Reader:
         for node in postorder(*[a.formula for a in self.axioms], *[f.atom for f in self.facts]):
             self._builder.share(node)
 
-    def read(self, sources: Iterable[Source]) -> KnowledgeBase:
-        """The knowledge base of the sources, or one error for everything that is wrong in them."""
+    def read_text(self, text: str, file: str | None = None) -> KnowledgeBase:
+        """The knowledge base of a text, or one error for everything that is wrong in it."""
+        return self._read([Source(text, file)])
+
+    def read_files(self, paths: Iterable[str | os.PathLike[str]]) -> KnowledgeBase:
+        """The knowledge base of files, or one error for everything that is wrong in them."""
+        sources: list[Source] = []
+        for path in paths:
+            try:
+                sources.append(open_source(Path(path)))
+            except KnowledgeError as error:
+                self.diagnostics.append(Diagnostic.of(error))
+        raise_all(self.diagnostics)
+        return self._read(sources)
+
+    def _read(self, sources: Iterable[Source]) -> KnowledgeBase:
         entries = list(self._gather(sources))
         self._declare_all(entries)
         self._collect(entries)
         raise_all(self._sorted())
         return KnowledgeBase._trusted(self.signature, self.axioms, self.facts)
 
-    def formula(self, source: Source) -> Expr:
-        """The formula of a source that consists of it."""
+    def formula(self, text: str) -> Expr:
+        """The formula of a text that consists of it."""
+        source = Source(text)
         items = self._items(source)
         raise_all(self.diagnostics)
         item = items[0] if len(items) == 1 else None
@@ -206,10 +222,7 @@ class Reader:
     def _collect(self, entries: list[tuple[Place, Item]]) -> None:
         # Files of facts come first, because they declare constants.
         bulk = {place: self._read_csv(place, item) for place, item in entries if isinstance(item, FactsItem)}
-        names: dict[str, Place | None] = {}
-        for axiom, where in zip(self.axioms, self._axiom_places, strict=True):
-            if axiom.named:
-                names[axiom.name] = where
+        names: dict[str, Place | None] = dict.fromkeys([axiom.name for axiom in self.axioms if axiom.named])
         for place, item in entries:
             if isinstance(item, Axiom):
                 if item.named and names.setdefault(item.name, place) != place:
