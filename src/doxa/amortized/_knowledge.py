@@ -30,7 +30,7 @@ from doxa.logic import (
     postorder,
     to_cnf,
 )
-from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.syntax._simplify import evaluate
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Problem

@@ -19,8 +19,7 @@ through a SAT solver.
 from doxa.logic.bind._bindings import function, log_probs, logits, probs, table, trainable, values
 from doxa.logic.bind._interpretation import Interpretation
 from doxa.logic.bind._universe import Ragged
-from doxa.logic.sat._cnf import CNF
-from doxa.logic.sat._dimacs import read_dimacs, write_dimacs
+from doxa.logic.sat._cnf import CNF, read_dimacs, write_dimacs
 from doxa.logic.sat._encode import to_cnf
 from doxa.logic.sat._solve import all_models, count, entails, satisfiable
 from doxa.logic.syntax._binders import (

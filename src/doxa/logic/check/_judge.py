@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from doxa.logic.check._sorts import Kind
 from doxa.logic.sat._solve import satisfiable
-from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, Sort, literal, size_of
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, Sort, literal
 from doxa.logic.syntax._tree import CONNECTIVES, And, Arith, Call, Compare, Expr, Not, Number, Or, Truth
 
 NODES = 200
@@ -256,7 +256,7 @@ def calculation(side: Expr, meaning: Meaning, axes: Axes) -> Side | None:
         what = meaning(node)
         if isinstance(what, int):
             places[node] = what
-        elif isinstance(what, Sort) and what.values is not None and (size_of(what) or 0) <= GRID:
+        elif isinstance(what, Sort) and what.values is not None and (what.size or 0) <= GRID:
             values = what.values if isinstance(what.values, range) else range(len(what.values))
             if max(-values[0], values[-1]) >= EXACT:
                 return None

@@ -16,7 +16,7 @@ from doxa.logic.check._sorts import Kind, Many, shape, show
 from doxa.logic.syntax._binders import Let, Quantifier
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span, describe, difference, lookalikes, mixed, nearest
 from doxa.logic.syntax._kb import KnowledgeBase
-from doxa.logic.syntax._symbols import Rows, Signature, Sort, size_of, sorts_of
+from doxa.logic.syntax._symbols import Rows, Signature, Sort, sorts_of
 from doxa.logic.syntax._tree import CONNECTIVES, And, Call, Compare, Expr, Field, Implies, Index, Name
 
 _doubt = partial(Diagnostic, "warning")
@@ -380,7 +380,7 @@ class Linter(Checker):
         sizes: list[int | None] = []
         for names, sort_name, sample in node.label[2]:
             sort = self.signature.sorts.get(sort_name)
-            size = None if sort is None else size_of(sort)
+            size = None if sort is None else sort.size
             if sample is not None and size is not None and sample > size:
                 self.warn(
                     node, f"sample {sample} of {sort_name}, which has {size} values", "sample fewer, or leave it out"

@@ -19,12 +19,29 @@ from itertools import combinations
 from math import comb, log2
 
 from doxa.errors import ConfigError, KnowledgeError
-from doxa.logic.sat._cnf import CNF, Clauses
+from doxa.logic.sat._cnf import CNF
 from doxa.logic.sat._nnf import normalise
 from doxa.logic.syntax._binders import Count
 from doxa.logic.syntax._simplify import Builder, atoms_of, formulas
 from doxa.logic.syntax._tree import And, Expr, Iff, Not, Or, Truth, Xor
 from doxa.logic.unfold._domains import ENTRIES, LITERALS, check_entries
+
+
+class Clauses:
+    """Clauses that grow, with new variables on demand."""
+
+    def __init__(self, variables: int) -> None:
+        self.variables = variables
+        self.lists: list[list[int]] = []
+
+    def add(self, *literals: int) -> None:
+        self.lists.append(list(literals))
+
+    def fresh(self) -> int:
+        """A new variable."""
+        self.variables += 1
+        return self.variables
+
 
 _METHODS = ("tseitin", "polarity", "plain")
 

@@ -142,7 +142,7 @@ class Count(Expr):
     It is what a counting quantifier becomes when its variables are gone.
 
     >>> from doxa.logic import propositions
-    >>> from doxa.logic.sat._evaluate import evaluate
+    >>> from doxa.logic.syntax._simplify import evaluate
     >>> a, b, c = propositions("a b c")
     >>> evaluate(Count("at most", 1, [a, b, c]), {a: True, b: False, c: True})
     False

@@ -206,10 +206,8 @@ class KnowledgeBase:
         """The knowledge of both; what both declare must agree."""
         if not isinstance(other, KnowledgeBase):
             return NotImplemented
-        signature = self.signature.copy()
-        for declaration in other.signature:
-            signature.add(declaration)
-        return KnowledgeBase.from_parts(signature, (*self.axioms, *other.axioms), (*self.facts, *other.facts))
+        parts = (*self.signature, *other.signature, *self.axioms, *other.axioms, *self.facts, *other.facts)
+        return KnowledgeBase(*parts)
 
     def __reduce__(self) -> tuple[Callable[..., KnowledgeBase], tuple[Any, ...]]:
         # One flat table for all formulas, so that what they share stays shared.

@@ -48,6 +48,8 @@ class Sort:
     @property
     def size(self) -> int | None:
         """The number of values; None for an open sort."""
+        if isinstance(self.values, range):  # which may be longer than len can say
+            return -((self.values.start - self.values.stop) // self.values.step)
         return None if self.values is None else len(self.values)
 
     def __getitem__(self, value: str) -> Name:
@@ -138,11 +140,6 @@ class Rows:
 
 
 Declaration = Sort | Constant | Predicate | Function | Rows
-
-
-def size_of(sort: Sort) -> int | None:
-    """The number of values of a finite sort; ranges may be longer than ``len`` can say."""
-    return sort.values.stop - sort.values.start if isinstance(sort.values, range) else sort.size
 
 
 def sorts_of(declaration: Declaration) -> tuple[Sort, ...]:

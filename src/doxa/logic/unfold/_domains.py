@@ -16,7 +16,7 @@ from typing import Any
 from doxa.errors import BindingError, BudgetError, ConfigError
 from doxa.logic.syntax._binders import Group, Let, Quantifier, free_variables
 from doxa.logic.syntax._diagnostics import nearest
-from doxa.logic.syntax._symbols import Signature, Sort, size_of
+from doxa.logic.syntax._symbols import Signature, Sort
 from doxa.logic.syntax._tree import Expr, Name, postorder
 
 Domains = Mapping[str, "int | Sequence[Any]"]
@@ -118,7 +118,7 @@ class Universe:
     def sort(self, sort: Sort) -> tuple[Value, ...] | None:
         """The objects of a sort, or None when nothing says which there are."""
         if sort.values is not None:
-            self._check_size(sort.name, size_of(sort) or 0)
+            self._check_size(sort.name, sort.size or 0)
             return tuple(sort.values)
         if sort.name not in self._given and sort.name in self._constants:
             self._given[sort.name] = tuple(self._constants[sort.name])
@@ -141,7 +141,7 @@ class Universe:
         """How many objects the variables of a group range over; of fields the most that there are, 0 if unknown."""
         if group.sort is not None:
             sort = self._signature.sorts.get(group.sort)
-            size = None if sort is None else size_of(sort)
+            size = None if sort is None else sort.size
             return len((sort and self.sort(sort)) or ()) if size is None else size
         if isinstance(group.domain, Name) and group.domain.name in self._given:
             return len(self._given[group.domain.name])
