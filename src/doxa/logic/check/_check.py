@@ -50,12 +50,7 @@ def check_declaration(
 ) -> None:
     """Report every mistake in a declaration that is about to be added: ``report(word, message, remedy)``.
 
-    ``word`` is the name at fault, as it is written in the declaration. An undeclared sort is recognised by its name, so
-    a declaration that speaks of one can be built with a sort of no values.
-
-    >>> from doxa.logic import Predicate
-    >>> check_declaration(Predicate("owl", (Sort("Brid"),)), Signature({"Bird": Sort("Bird")}), print)
-    Brid unknown sort 'Brid' did you mean 'Bird'?
+    ``word`` is the name at fault. An undeclared sort is recognised by its name, so it may be given without values.
     """
     name = declaration.name
     if (known := signature.describe(name)) is not None:

@@ -23,7 +23,6 @@ from doxa.logic.check._sorts import (
     plain,
     shape,
     show,
-    with_article,
 )
 from doxa.logic.syntax._binders import Let, Quantifier, free_variables
 from doxa.logic.syntax._diagnostics import did_you_mean
@@ -166,7 +165,7 @@ class Checker:
         for place, (arg, sort) in enumerate(zip(args, symbol.sorts, strict=True)):
             kind = self.kind(arg)
             if kind is not sort and kind is not None and (problem := self.misfit(arg, kind, sort)) is not None:
-                message = f"argument {place + 1} of {name} must be {with_article(sort.name)}, but {show(arg)} {problem}"
+                message = f"argument {place + 1} of {name} must be {describe(sort)}, but {show(arg)} {problem}"
                 remedy = f"{name} takes {listing(symbol)}"
                 if isinstance(kind, Rows) and kind.fields:
                     remedy = f"use a field of the row: {plain(arg, 'row')}.{', .'.join(kind.field_names[:6])}"

@@ -60,16 +60,7 @@ class Comparison:
 
 
 class Judge:
-    """Judges formulas, within a budget of questions and with a memory of shapes already judged.
-
-    >>> from doxa.logic import Name, propositions, Sort
-    >>> a, b = propositions("a b")
-    >>> judge = Judge()
-    >>> [judge.verdict(f, lambda term: None) for f in ((a & b) >> a, a & ~a, a | b)]
-    [True, False, None]
-    >>> [judge.verdict(f, lambda term: Sort.range("Digit", 0, 9)) for f in (Name("d") <= 9, Name("d") + Name("e") < 0)]
-    [True, False]
-    """
+    """Judges formulas, within a budget of questions and with a memory of shapes already judged."""
 
     def __init__(self, tables: int = 20_000, questions: int = 5_000) -> None:
         self.tables = tables

@@ -45,21 +45,10 @@ class Places:
 
 
 def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, ...]:
-    """What a user would want to hear about a knowledge base that has no errors.
+    """What a user would want to hear about a knowledge base that has no errors, with spans where places are known.
 
-    Unused declarations and variables; variables that hide other names; comparisons and guards that always or never
-    hold; antecedents that cannot hold; axioms that alone are a tautology or a contradiction; ``fresh`` beside the
-    shared call; counts beyond the size of a sort; axioms and facts that are given twice, facts that contradict each
-    other, and closed predicates without facts; names that look alike. Takes time linear in the knowledge base: large
-    formulas are not judged, and the solver is asked a bounded number of questions. Diagnostics carry spans when it is
-    known from which places of a text things came.
-
-    >>> from doxa.logic import KnowledgeBase, propositions
-    >>> a, b = propositions("a b")
-    >>> for warning in lint(KnowledgeBase(idle=(a & b) >> a)):
-    ...     print(warning)
-    warning: in axiom 'idle': this axiom always holds, whatever the data are
-        it teaches nothing: leave it out, or say what was meant
+    Takes time linear in the knowledge base: large formulas are not judged, and the solver is asked a bounded number of
+    questions.
     """
     ledger, places = Ledger(), places or Places()
     found = _axioms(kb, ledger, places)
@@ -191,10 +180,8 @@ class Linter(Checker):
     """A check that reports doubts in place of mistakes; the formula is supposed to be free of those."""
 
     def __init__(self, signature: Signature, warn: Report, ledger: Ledger) -> None:
-        super().__init__(signature, lambda node, message, remedy: None)
-        self.warnings = warn
+        super().__init__(signature, warn)
         self.ledger = ledger
-        self.warned: set[tuple[int, str]] = set()
         self.judged = False
         """Was anything found that always or never holds? Then what follows from it is not worth a word."""
         self.used: set[str] = set()
@@ -204,10 +191,11 @@ class Linter(Checker):
         self.prefix: list[Quantifier | Let] = []
         self.sizes: dict[int, int] = {}
 
+    def say(self, node: Expr, message: str, remedy: str | None) -> None:
+        return
+
     def warn(self, node: Expr, message: str, remedy: str | None) -> None:
-        if (id(node), message) not in self.warned:
-            self.warned.add((id(node), message))
-            self.warnings(node, message, remedy)
+        super().say(node, message, remedy)
 
     def run(self, root: Expr) -> None:
         self.prefix = prefix_of(root, self.signature)

@@ -254,14 +254,10 @@ _MOST_PLAIN_CLAUSES = 64  # up to this number, no new variables: pairwise clause
 def assert_count(
     clauses: Clauses, literals: Sequence[int], low: int, high: int, *, method: str = "auto", unique: bool = True
 ) -> None:
-    """Add clauses that say: at least ``low`` and at most ``high`` of the literals are true.
+    """Add clauses that say: at least ``low`` and at most ``high`` of the literals are true. Repeated ones count again.
 
-    Args:
-        clauses: where they are added.
-        literals: a literal listed twice counts twice.
-        low, high: with ``low`` 0, or ``high`` the number of literals, that side says nothing.
-        method: one of METHODS; ``"auto"`` is binomial for few clauses, then the smaller of the other two.
-        unique: define new variables in both directions, so that each has only one value in every model.
+    ``"auto"`` is binomial for few clauses, then the smaller of the other two. With ``unique``, new variables have only
+    one value in every model.
     """
     n = len(literals)
     if method not in METHODS:

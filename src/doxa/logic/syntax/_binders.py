@@ -211,14 +211,6 @@ def free_variables(*roots: Expr) -> dict[int, frozenset[str]]:
 
     A name that no binder of any root binds is a constant and left out. Later groups and values of a binder see its
     earlier variables.
-
-    >>> from doxa.logic import Call, Name, Sort, forall, variables
-    >>> (x,) = variables("x", Sort("Person"))
-    >>> likes = Call("likes", (x, Name("bob")))
-    >>> rule = forall(x)(likes)
-    >>> free = free_variables(rule)
-    >>> sorted(free[id(likes)]), sorted(free[id(rule)])
-    (['x'], [])
     """
     nodes = list(postorder(*roots))
     bound = {name for n in nodes if isinstance(n, Quantifier | Let) for name in n.names}

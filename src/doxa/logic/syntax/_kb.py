@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, cast
 
@@ -142,18 +142,14 @@ class KnowledgeBase:
         facts = [replace(f, atom=cast(Call, intern(f.atom, table))) for f in facts]
         diagnostics: list[Diagnostic] = []
 
-        def report_in(what: object) -> Callable[[Expr, str, str | None], None]:
-            def report(node: Expr, message: str, remedy: str | None) -> None:
-                shown = str(what)
-                shown = shown if len(shown) <= 200 else shown[:197] + "..."
-                diagnostics.append(Diagnostic("error", f"{message}, in: {shown}", remedy))
-
-            return report
+        def report(what: object, node: Expr, message: str, remedy: str | None) -> None:
+            shown = str(what) if len(str(what)) <= 200 else str(what)[:197] + "..."
+            diagnostics.append(Diagnostic("error", f"{message}, in: {shown}", remedy))
 
         for axiom in axioms:
-            check_axiom(axiom.name, axiom.formula, axiom.weight, signature, report_in(axiom))
+            check_axiom(axiom.name, axiom.formula, axiom.weight, signature, partial(report, axiom))
         for fact in facts:
-            check_fact(fact.literal, fact.weight, signature, report_in(fact))
+            check_fact(fact.literal, fact.weight, signature, partial(report, fact))
         raise_all(diagnostics)
         self._assemble(signature, axioms, facts)
 
@@ -330,11 +326,7 @@ def declaration_text(declaration: Declaration) -> str:
 
 
 def header(name: str | None, weight: float, learnable: bool = False) -> str:
-    """``[name, weight 0.5] `` or as much of it as there is to say.
-
-    >>> header("rule", 0.5, True), header(None, 1.0)
-    ('[rule, weight 0.5?] ', '')
-    """
+    """``[name, weight 0.5] `` or as much of it as there is to say."""
     parts = [] if name is None else [quote(name)]
     if learnable:
         parts.append("weight ?" if weight == 1.0 else f"weight {weight!r}?")

@@ -15,13 +15,7 @@ from doxa.logic.syntax._tree import CONNECTIVES, And, Call, Compare, Expr, Iff, 
 
 
 def atoms_of(*formulas_: Expr) -> tuple[Expr, ...]:
-    """The distinct atoms (calls and comparisons) of propositional formulas, in the order in which they appear.
-
-    >>> from doxa.logic import propositions
-    >>> a, b = propositions("a b")
-    >>> [str(atom) for atom in atoms_of(b >> a, a & ~b)]
-    ['b', 'a']
-    """
+    """The distinct atoms (calls and comparisons) of propositional formulas, in the order in which they appear."""
     found: dict[Expr, None] = {}
     for node in formulas(*formulas_):
         kind = type(node)
@@ -228,23 +222,9 @@ def _merged(node: Expr) -> list[Expr]:
 
 
 def evaluate(formula: Expr, assignment: Mapping[Expr, Any]) -> Any:
-    """The truth of a propositional formula, given the truth of its atoms.
+    """The truth of a propositional formula, given the truth of its atoms: each a bool, or an array or tensor of bool.
 
-    Args:
-        formula: connectives and counting constraints over atoms.
-        assignment: for each atom a bool, a NumPy array of bool or a torch tensor of bool. Arrays hold many assignments
-            and broadcast; one call takes arrays or tensors, not both.
-
-    Returns:
-        A bool, or an array or tensor with the truth under each assignment.
-
-    >>> import torch
-    >>> from doxa.logic import propositions
-    >>> a, b = propositions("a b")
-    >>> evaluate(a >> b, {a: True, b: False})
-    False
-    >>> evaluate(a >> b, {a: torch.tensor([True, True, False]), b: torch.tensor([False, True, False])})
-    tensor([False,  True,  True])
+    Arrays hold many assignments and broadcast; one call takes arrays or tensors, not both.
     """
     order = list(formulas(formula))
     uses = Counter([id(c) for node in order for c in parts(node)])

@@ -161,11 +161,7 @@ ExprLike = Expr | int | float | bool | HasTerm
 
 
 def as_expr(value: ExprLike) -> Expr:
-    """A Python value as a tree: numbers and booleans become literals, constants their names, trees stay as they are.
-
-    >>> print(as_expr(3), as_expr(True))
-    3 true
-    """
+    """A Python value as a tree: numbers and booleans become literals, constants their names, trees stay as they are."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, bool):
@@ -437,7 +433,8 @@ class Iff(_Pair):
     __slots__ = ()
 
 
-CONNECTIVES: tuple[type[Expr], ...] = (And, Or, Not, Implies, Iff, Xor)
+INFIX: dict[str, type[Expr]] = {"&": And, "|": Or, "->": Implies, "<->": Iff, "xor": Xor}
+CONNECTIVES: tuple[type[Expr], ...] = (Not, *INFIX.values())
 
 
 def as_formula(node: Expr) -> Expr:

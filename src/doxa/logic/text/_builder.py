@@ -12,22 +12,7 @@ from doxa.logic.syntax._binders import Group, Let, Quantifier
 from doxa.logic.syntax._kb import Axiom
 from doxa.logic.syntax._node import make
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Sort
-from doxa.logic.syntax._tree import (
-    And,
-    Arith,
-    Call,
-    Compare,
-    Expr,
-    Field,
-    Iff,
-    Implies,
-    Index,
-    Name,
-    Not,
-    Number,
-    Or,
-    Xor,
-)
+from doxa.logic.syntax._tree import INFIX, Arith, Call, Compare, Expr, Field, Index, Name, Not, Number
 
 
 @dataclass(slots=True)
@@ -189,10 +174,10 @@ class Builder:
     # -- formulas ---------------------------------------------------------------------------------------------------
 
     def connective(self, left: Expr, op: str, right: Expr) -> Expr:
-        return self.node(_CONNECTIVES[op], None, self.formula(left), self.formula(right))
+        return self.node(INFIX[op], None, self.formula(left), self.formula(right))
 
     def chain(self, left: Expr | Chain, op: str, right: Expr | Chain) -> Chain:
-        kind = _CONNECTIVES[op]
+        kind = INFIX[op]
         if isinstance(left, Chain) and left.kind is kind:
             if not isinstance(right, Chain) or right.kind is not kind:
                 left.operands.append(self.formula(right))
@@ -328,9 +313,6 @@ class LocatedBuilder(Builder):
         if isinstance(value, Chain):
             self._place(node, *value.span)
         return node
-
-
-_CONNECTIVES: dict[str, type[Expr]] = {"|": Or, "&": And, "->": Implies, "<->": Iff, "xor": Xor}
 
 
 def _sorts(names: list[Name]) -> tuple[Sort, ...]:

@@ -1,13 +1,9 @@
 """The grammar, and running it: Lark computes the LALR(1) table, and the loop here drives it.
 
-There is one grammar of expressions for terms and formulas alike, as in Python: what may stand where is decided by
-checking. Connectives come in a closed and an open form: an open expression ends in a quantifier that reaches as far
-right as it can, so it can only be the last operand. Thereby the grammar is unambiguous and LALR(1).
-
-The loop knows one thing that Lark's own does not: most reductions only hand a value on (a name is an atom is a postfix
-expression is ... is an expression), and a chain of them depends on no more than the two topmost states and the next
-token. Chains are remembered, so that each costs one look-up. Values are built by methods of a builder that is given for
-each run; there is no tree in between and nothing recurses.
+There is one grammar of expressions for terms and formulas alike: what may stand where is decided by checking. An open
+expression ends in a quantifier that reaches as far right as it can, so it can only be the last operand. Most reductions
+only hand a value on, and a chain of them depends on no more than the two topmost states and the next token, so the loop
+remembers chains. Values are built by methods of a builder; there is no tree in between and nothing recurses.
 """
 
 from __future__ import annotations

@@ -128,9 +128,8 @@ class Token:
                 return cls("FIELD", _unquote(text[1:]) if text[1] == '"' else text[1:], text, start, end)
         except KnowledgeError as error:
             return cls("BAD", str(error), text, start, end)
-        return (
-            cls("BAD", None, first, start, start + len(first)) if first == '"' else cls("BAD", None, text, start, end)
-        )
+        wrong = first if first == '"' else text
+        return cls("BAD", None, wrong, start, start + len(wrong))
 
 
 END = Token("END", None, "")
@@ -150,11 +149,7 @@ class Vocabulary(dict[str, Token]):
 
 
 def tokens(text: str, vocabulary: Vocabulary) -> Iterator[Token]:
-    """The tokens of a text with the ends of its statements, without positions.
-
-    >>> [t.kind for t in tokens("a &\\n b\\n\\nsort Image", Vocabulary(lambda node: node))]
-    ['NAME', 'AND', 'NAME', 'END', 'SORT', 'NAME', 'END']
-    """
+    """The tokens of a text with the ends of its statements, without positions."""
     return layout(map(vocabulary.__getitem__, map(itemgetter(1), _MASTER.finditer(text))))
 
 

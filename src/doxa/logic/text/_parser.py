@@ -72,15 +72,7 @@ def load(*paths: str | os.PathLike[str], warn: bool = True) -> KnowledgeBase:
 
 
 def diagnose(*paths: str | os.PathLike[str]) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
-    """Everything there is to say about knowledge files: errors, or the knowledge base and its warnings.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "weather.doxa").write_text("pred rain, wet\\nrain -> wett")
-    ...     kb, found = diagnose(Path(folder, "weather.doxa"))
-    >>> kb is None, found[0].message
-    (True, "unknown proposition 'wett'")
-    """
+    """Everything there is to say about knowledge files: errors, or the knowledge base and its warnings."""
     reader = _reader()
     try:
         kb = reader.read_files(paths)

@@ -16,14 +16,7 @@ from doxa.logic.text._remedies import explain
 
 
 class Source:
-    """A text, the file it came from if any, and the folder that relative paths in it start from.
-
-    >>> source = Source("sort Image\\npred same(Image, Image)", "zoo.doxa")
-    >>> [len(tokens) for tokens in source.statements]
-    [3, 8]
-    >>> source.word(1, "same").location
-    'zoo.doxa:2:6'
-    """
+    """A text, the file it came from if any, and the folder that relative paths in it start from."""
 
     def __init__(self, text: str, file: str | None = None) -> None:
         self.text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")  # the byte order mark of some editors
@@ -106,14 +99,7 @@ class Source:
 
 
 class Positioned:
-    """The formula of a statement, built anew, each node an object of its own with a place in the text.
-
-    >>> source = Source("forall x: Bird. flies(x) -> sings(x)")
-    >>> positioned = Positioned(source, 0)
-    >>> print(positioned.span(positioned.tree.children[-1].children[1]).excerpt())
-    forall x: Bird. flies(x) -> sings(x)
-                                ^^^^^^^^
-    """
+    """The formula of a statement, built anew, each node an object of its own with a place in the text."""
 
     tree: Expr
 

@@ -157,12 +157,8 @@ class Table:
 class Propositions(Formulas):
     """Formulas over ground atoms, each atom once.
 
-    Args:
-        signature: the symbols.
-        kb: what says which atoms of closed predicates are true. Without it, a call that is no function is an atom, even
-            of a predicate that is not declared.
-        formulas: what is going to be unfolded, to be measured first.
-        domains, entries, clock: as in `ground`.
+    ``kb`` says which atoms of closed predicates are true; without it, a call that is no function is an atom, even of a
+    predicate that is not declared. ``formulas`` are what is going to be unfolded, to be measured first.
     """
 
     def __init__(

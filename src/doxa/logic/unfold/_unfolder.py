@@ -86,12 +86,7 @@ class _Code:
 
 
 class Unfolder:
-    """Evaluates formulas over the same values; equal subformulas are evaluated once.
-
-    Args:
-        values: what terms and formulas become.
-        outer: the values of variables that no formula binds, the same for all of them.
-    """
+    """Evaluates formulas over the same values and ``outer`` variables; equal subformulas are evaluated once."""
 
     def __init__(self, values: Formulas, outer: Scope | None = None) -> None:
         self.values = values
