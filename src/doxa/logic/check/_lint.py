@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from doxa.errors import KnowledgeWarning, users_line
 from doxa.logic.check._checker import Checker, Report
@@ -20,21 +20,14 @@ from doxa.logic.syntax._symbols import Rows, Signature, Sort, sorts_of
 from doxa.logic.syntax._tree import CONNECTIVES, And, Call, Compare, Expr, Field, Implies, Index, Name
 
 _doubt = partial(Diagnostic, "warning")
-
-
-class Positioned(Protocol):
-    """The tree of a statement that knows where its nodes stand in the text."""
-
-    @property
-    def tree(self) -> Expr: ...
-
-    def span(self, node: Expr, about: str = "") -> Span | None: ...
+Located = tuple[Expr, Callable[[Expr, str], Span]]
+"""The tree of a statement, and where in the text its nodes stand: ``span(node, message about it)``."""
 
 
 class Places:
     """Where the parts of a knowledge base stand in the text they came from; nowhere when it was built in Python."""
 
-    def axiom(self, index: int) -> Positioned | None:
+    def axiom(self, index: int) -> Located | None:
         return None
 
     def fact(self, index: int) -> Span | None:
@@ -84,16 +77,17 @@ def _axioms(kb: KnowledgeBase, ledger: Ledger, places: Places) -> list[Diagnosti
             general.append(("this axiom has weight 0, so it has no effect", "leave it out, or give it a weight"))
         if not said and not general:
             continue
-        positioned = places.axiom(index)
-        if positioned is None:
+        located = places.axiom(index)
+        if located is None:
             here = f"in axiom {axiom.name!r}: "
             found += [_doubt(here + message, remedy) for _, message, remedy in said]
             found += [_doubt(here + message, remedy) for message, remedy in general]
         else:
             said.clear()
-            Linter(kb.signature, note, ledger).run(positioned.tree)
-            found += [_doubt(m, r, positioned.span(node, m)) for node, m, r in said]
-            found += [_doubt(m, r, positioned.span(positioned.tree)) for m, r in general]
+            tree, span = located
+            Linter(kb.signature, note, ledger).run(tree)
+            found += [_doubt(m, r, span(node, m)) for node, m, r in said]
+            found += [_doubt(m, r, span(tree, "")) for m, r in general]
         said.clear()
     return found
 

@@ -177,11 +177,7 @@ class CNF:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CNF):
             return NotImplemented
-        return (
-            np.array_equal(self.literals, other.literals)
-            and np.array_equal(self.offsets, other.offsets)
-            and self.atoms == other.atoms
-        )
+        return self.atoms == other.atoms and self.clauses == other.clauses
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -53,7 +53,7 @@ class Span:
             last = first + WINDOW
         left, right = ("..." if first else ""), ("..." if last < len(self.text) else "")
         line = [visible(c, keep="\t") for c in self.text]
-        before = " " * len(left) + "".join([_blank(c) for c in "".join(line[first:start])])
+        before = " " * len(left) + "".join(["\t" if c == "\t" else " " * _width(c) for c in "".join(line[first:start])])
         under = "^" * max(1, sum([_width(c) for c in "".join(line[start : min(end, last)])]))
         return f"{left}{''.join(line[first:last])}{right}\n{before}{under}"
 
@@ -90,8 +90,7 @@ class Diagnostic:
             lines.append(visible(self.remedy))
         return "\n    ".join(lines)
 
-    def __str__(self) -> str:
-        return self.render()
+    __str__ = render
 
 
 def raise_all(diagnostics: Iterable[Diagnostic]) -> None:
@@ -141,10 +140,6 @@ def _width(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def _blank(character: str) -> str:
-    return "\t" if character == "\t" else " " * _width(character)
 
 
 # --- names that look alike ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from doxa.errors import KnowledgeError, visible
 from doxa.logic.check._check import check_axiom, check_declaration, check_fact
-from doxa.logic.check._lint import Places, lint
+from doxa.logic.check._lint import Located, Places, lint
 from doxa.logic.syntax._diagnostics import BIDIRECTIONAL, Diagnostic, Span, describe, did_you_mean, nearest, raise_all
 from doxa.logic.syntax._kb import Axiom, Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
@@ -19,7 +19,7 @@ from doxa.logic.text._builder import Builder, FactItem, FactsItem, IncludeItem, 
 from doxa.logic.text._csv import CsvFacts
 from doxa.logic.text._grammar import Unexpected, run, table
 from doxa.logic.text._lexer import END, Vocabulary, tokens
-from doxa.logic.text._source import Positioned, Source
+from doxa.logic.text._source import Source
 
 Place = tuple[Source, int]
 """A statement: the source it stands in, and which of its statements it is."""
@@ -95,9 +95,9 @@ class Reader(Places):
 
     # -- where things stand (for warnings) --------------------------------------------------------------------------
 
-    def axiom(self, index: int) -> Positioned | None:
+    def axiom(self, index: int) -> Located | None:
         place = self._axiom_places[index]
-        return None if place is None else Positioned(*place)
+        return None if place is None else place[0].locate(place[1])
 
     def fact(self, index: int) -> Span | None:
         place = self._fact_places[index]
@@ -251,12 +251,12 @@ class Reader(Places):
         if not self._incomplete:
             check(formula, report=lambda *report: said.append(report))
         if said:
-            positioned = Positioned(*place)
+            tree, span = place[0].locate(place[1])
 
             def report(node: Expr, message: str, remedy: str | None) -> None:
-                self.diagnostics.append(Diagnostic("error", message, remedy, positioned.span(node, message)))
+                self.diagnostics.append(Diagnostic("error", message, remedy, span(node, message)))
 
-            check(positioned.tree, report=report)
+            check(tree, report=report)
         return not said
 
     def _name_twice(self, name: str, place: Place, first: Place | None) -> None:

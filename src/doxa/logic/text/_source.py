@@ -6,9 +6,10 @@ from bisect import bisect_left, bisect_right
 from functools import cached_property
 from pathlib import Path
 
+from doxa.logic.check._lint import Located
 from doxa.logic.syntax._diagnostics import Diagnostic, Span
 from doxa.logic.syntax._kb import Axiom
-from doxa.logic.syntax._tree import Expr, Name
+from doxa.logic.syntax._tree import Name
 from doxa.logic.text._builder import FactItem, LocatedBuilder, Mistaken
 from doxa.logic.text._grammar import Unexpected, expected, run, table
 from doxa.logic.text._lexer import Token, located_tokens
@@ -97,23 +98,14 @@ class Source:
             return Diagnostic.of(wrong.error, self.about(message, tokens, wrong.start, wrong.end))
         raise AssertionError("the statement parses")
 
+    def locate(self, statement: int) -> Located:
+        """The formula of a statement, built anew, each node an object of its own, and where each stands.
 
-class Positioned:
-    """The formula of a statement, built anew, each node an object of its own with a place in the text."""
-
-    tree: Expr
-
-    def __init__(self, source: Source, statement: int) -> None:
-        self.source = source
-        self.tokens = source.statements[statement]
-        self._builder = LocatedBuilder()
-        run(table(), self.tokens, self._builder, placed=True)
-        item = self._builder.items[0]
-        if not isinstance(item, Axiom | FactItem):
-            raise TypeError("only axioms and facts have a formula")
-        self.tree = item.formula
-
-    def span(self, node: Expr, about: str = "") -> Span:
-        """The place of a node; of the first of its words that ``about`` quotes, if it quotes one."""
-        start, end = self._builder.spans.get(id(node), (self.tokens[0].start, self.tokens[-1].end))
-        return self.source.about(about, self.tokens, start, end)
+        Of a node's words, the first that ``about`` quotes is meant, if it quotes one.
+        """
+        tokens, builder = self.statements[statement], LocatedBuilder()
+        run(table(), tokens, builder, placed=True)
+        item = builder.items[0]
+        assert isinstance(item, Axiom | FactItem)  # nothing else has a formula
+        whole = tokens[0].start, tokens[-1].end
+        return item.formula, lambda node, about: self.about(about, tokens, *builder.spans.get(id(node), whole))
