@@ -1,8 +1,6 @@
-"""The walk of a static check: the kind of every node, bottom up, in the scope that binders make.
+"""The walk of a static check: the kind of every node (see ``_sorts``), bottom up, in the scope that binders make.
 
-The kind of a node (see ``_sorts``) follows from the kinds of its children; each node says which kinds it wants below
-it, and a mistake leaves the unknown kind behind, which fits everywhere: one mistake is one report. Nothing recurses,
-and a shared subtree is checked once in a scope.
+A mistake leaves the unknown kind behind, which fits everywhere: one mistake is one report.
 """
 
 from __future__ import annotations

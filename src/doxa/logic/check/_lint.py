@@ -276,13 +276,9 @@ class Linter(Checker):
                 matrix = (Implies if binder.kind == "forall" else And)(binder.guard, matrix)
         if (verdict := self.verdict(matrix)) is not None:
             self.judged = True
-            self.warn(
-                self.root,
-                f"this axiom {VERDICT[verdict]}, whatever the data are",
-                "it teaches nothing: leave it out, or say what was meant"
-                if verdict
-                else "it contradicts itself: say what was meant",
-            )
+            message = f"this axiom {VERDICT[verdict]}, whatever the data are"
+            remedy = "it teaches nothing: leave it out, or" if verdict else "it contradicts itself:"
+            self.warn(self.root, message, f"{remedy} say what was meant")
 
     # -- names -------------------------------------------------------------------------------------------------------
 

@@ -14,11 +14,12 @@ from doxa.errors import KnowledgeError
 from doxa.logic.syntax._node import Node, below, make, same
 from doxa.logic.syntax._printer import LATEX, TEXT, UNICODE, render
 
+_Operator = Callable[["Expr", "ExprLike"], "Expr"]
 
-def _infix(build: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, ExprLike], Expr]:
-    """A Python operator: ``build(self, other)``, where ``other`` may be a number or a boolean."""
 
-    return lambda self, other: build(self, as_expr(other))
+def _infix(build: Callable[[Expr, Expr], Expr]) -> tuple[_Operator, _Operator]:
+    """A Python operator whose other side may be a number or a boolean: ``self op other`` and ``other op self``."""
+    return lambda self, other: build(self, as_expr(other)), lambda self, other: build(as_expr(other), self)
 
 
 class Expr(Node):
@@ -86,28 +87,17 @@ class Expr(Node):
     def __neg__(self) -> Expr:
         return Arith("-", self)
 
-    __and__ = _infix(lambda a, b: And(a, b))
-    __rand__ = _infix(lambda a, b: And(b, a))
-    __or__ = _infix(lambda a, b: Or(a, b))
-    __ror__ = _infix(lambda a, b: Or(b, a))
-    __xor__ = _infix(lambda a, b: Xor(a, b))
-    __rxor__ = _infix(lambda a, b: Xor(b, a))
-    __rshift__ = _infix(lambda a, b: Implies(a, b))
-    __rrshift__ = _infix(lambda a, b: Implies(b, a))
-    __lt__ = _infix(lambda a, b: Compare("<", a, b))
-    __le__ = _infix(lambda a, b: Compare("<=", a, b))
-    __gt__ = _infix(lambda a, b: Compare(">", a, b))
-    __ge__ = _infix(lambda a, b: Compare(">=", a, b))
-    __add__ = _infix(lambda a, b: Arith("+", a, b))
-    __radd__ = _infix(lambda a, b: Arith("+", b, a))
-    __sub__ = _infix(lambda a, b: Arith("-", a, b))
-    __rsub__ = _infix(lambda a, b: Arith("-", b, a))
-    __mul__ = _infix(lambda a, b: Arith("*", a, b))
-    __rmul__ = _infix(lambda a, b: Arith("*", b, a))
-    __floordiv__ = _infix(lambda a, b: Arith("//", a, b))
-    __rfloordiv__ = _infix(lambda a, b: Arith("//", b, a))
-    __mod__ = _infix(lambda a, b: Arith("mod", a, b))
-    __rmod__ = _infix(lambda a, b: Arith("mod", b, a))
+    __and__, __rand__ = _infix(lambda a, b: And(a, b))
+    __or__, __ror__ = _infix(lambda a, b: Or(a, b))
+    __xor__, __rxor__ = _infix(lambda a, b: Xor(a, b))
+    __rshift__, __rrshift__ = _infix(lambda a, b: Implies(a, b))
+    __add__, __radd__ = _infix(lambda a, b: Arith("+", a, b))
+    __sub__, __rsub__ = _infix(lambda a, b: Arith("-", a, b))
+    __mul__, __rmul__ = _infix(lambda a, b: Arith("*", a, b))
+    __floordiv__, __rfloordiv__ = _infix(lambda a, b: Arith("//", a, b))
+    __mod__, __rmod__ = _infix(lambda a, b: Arith("mod", a, b))
+    __lt__, __gt__ = _infix(lambda a, b: Compare("<", a, b))[0], _infix(lambda a, b: Compare(">", a, b))[0]
+    __le__, __ge__ = _infix(lambda a, b: Compare("<=", a, b))[0], _infix(lambda a, b: Compare(">=", a, b))[0]
 
     def iff(self, other: ExprLike) -> Expr:
         """``self <-> other``.

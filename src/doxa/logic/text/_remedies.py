@@ -148,11 +148,8 @@ def _layout(token: Token, last: Token | None, place: _Place) -> Said | None:
         return token, f"'{token.text}' closes a bracket that was never opened", "leave it out, or open the bracket"
     if closes and _PAIRS[place.brackets[-1].kind] != token.kind:
         opened = place.brackets[-1]
-        return (
-            token,
-            f"'{opened.text}' is closed by '{token.text}'",
-            f"close it with {_NAMES[_PAIRS[opened.kind]]} first",
-        )
+        remedy = f"close it with {_NAMES[_PAIRS[opened.kind]]} first"
+        return token, f"'{opened.text}' is closed by '{token.text}'", remedy
     ended = token.kind == "END" or token.declares
     if ended and place.brackets:
         opened = place.brackets[-1]
