@@ -58,6 +58,7 @@ def load(*paths: str | os.PathLike[str], warn: bool = True) -> KnowledgeBase:
     """The knowledge base that one or more files describe together.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "weather.doxa").write_text("pred rain, wet\\n[wet] rain -> wet")
     ...     kb = load(Path(folder, "weather.doxa"))
