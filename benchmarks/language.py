@@ -16,7 +16,8 @@ from lark import Lark
 
 from doxa.logic import KnowledgeBase, parse
 from doxa.logic.syntax._words import IDENTIFIER, SYMBOLS
-from doxa.logic.text._grammar import GRAMMAR, NUMBER, SOFT, STRING
+from doxa.logic.text._grammar import GRAMMAR
+from doxa.logic.text._lexer import NUMBER, SOFT, STRING
 from harness import Row, compare
 
 DECLARATIONS = """

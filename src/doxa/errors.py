@@ -5,6 +5,8 @@ Every message says what came, what was wanted and how to mend it.
 
 from __future__ import annotations
 
+import sys
+
 __all__ = [
     "BindingError",
     "BudgetError",
@@ -34,6 +36,14 @@ def visible(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join([c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text])
+
+
+def users_line() -> int:
+    """The ``stacklevel`` of a warning, where it is given: the first line that is neither in doxa nor in torch."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("doxa", "torch"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class DoxaError(Exception):

@@ -11,7 +11,7 @@ import torch
 from doxa.data import ksat_instances, random_ksat
 from doxa.errors import ConfigError, DataError
 from doxa.logic import read_dimacs, satisfiable, write_dimacs
-from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.syntax._simplify import evaluate
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -26,7 +26,7 @@ from doxa.logic import (
     variables,
     within,
 )
-from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.syntax._simplify import evaluate
 from doxa.problem import Belief, BruteForce, Problem, addition, exactly_k
 
 ATOMS = propositions("a b c d e")

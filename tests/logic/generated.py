@@ -1,4 +1,4 @@
-"""Formulas, data and their plain-Python world, generated: what the tests of grounding compare on."""
+"""Formulas, data and their plain-Python world, generated: what the tests of grounding compare on; simplification."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ from doxa.logic import (
     probs,
 )
 from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._simplify import Builder, formulas, parts
 
 P = Sort("P")
 D = Sort.range("D", 1, 3)
@@ -389,3 +390,12 @@ cases = st.builds(
     rows=st.integers(0, 3),
     neural=st.booleans(),
 )
+
+
+def simplify(formula: Expr) -> Expr:
+    """A formula built anew by a builder, which leaves out what does not matter."""
+    build = Builder()
+    value: dict[int, Expr] = {}
+    for node in formulas(formula):
+        value[id(node)] = build.rebuild(node, [value[id(c)] for c in parts(node)])
+    return build.flatten(value[id(formula)])

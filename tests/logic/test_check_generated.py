@@ -39,8 +39,7 @@ from doxa.logic import (
 from doxa.logic.check._check import check_formula
 from doxa.logic.check._lint import lint
 from doxa.logic.syntax._symbols import Signature
-from doxa.logic.syntax._tree import as_formula, make
-from doxa.logic.syntax._walk import intern
+from doxa.logic.syntax._tree import as_formula, intern, make
 
 UNKNOWN = "nobody knows this"
 Path = tuple[int, ...]

@@ -10,8 +10,7 @@ from pysat.solvers import Solver as Engine
 
 from doxa.errors import ConfigError, KnowledgeError
 from doxa.logic import CNF, Call, Count, Not, Or, Truth, all_models, propositions, to_cnf
-from doxa.logic.sat._cnf import Clauses
-from doxa.logic.sat._encode import METHODS, assert_count, outputs
+from doxa.logic.sat._encode import METHODS, Clauses, assert_count, outputs
 
 a, b, c = propositions("a b c")
 

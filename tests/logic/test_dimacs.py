@@ -22,7 +22,7 @@ from doxa.logic import (
     to_cnf,
     write_dimacs,
 )
-from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.syntax._simplify import evaluate
 
 SATLIB = Path(__file__).parents[3] / "shared" / "data" / "satlib" / "uf20-91"
 

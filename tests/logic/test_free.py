@@ -2,7 +2,7 @@
 
 from doxa.logic import Call, Let, Name, Quantifier, Sort, exists, forall, leading_foralls, variables, within
 from doxa.logic.syntax._binders import Group, free_variables
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
 from doxa.logic.syntax._tree import Arith, Compare
 
 x, y = variables("x y", Sort("S"))

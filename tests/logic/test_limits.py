@@ -34,8 +34,7 @@ from doxa.logic import (
     to_cnf,
 )
 from doxa.logic.sat._nnf import to_nnf
-from doxa.logic.unfold._domains import Universe, parse_domain
-from doxa.logic.unfold._limits import check_grounding
+from doxa.logic.unfold._domains import Universe, check_grounding, parse_domain
 
 
 def pigeonhole(pigeons: int, holes: int) -> Expr:

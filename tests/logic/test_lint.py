@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import doxa
 from doxa.errors import KnowledgeWarning
 from doxa.logic import (
     And,
@@ -42,7 +43,7 @@ from doxa.logic.check._judge import Judge
 from doxa.logic.check._lint import lint, warn_all
 from doxa.logic.check._sorts import Kind
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic
-from doxa.logic.syntax._walk import fold
+from doxa.logic.syntax._tree import fold
 
 WORLD = """
 sort Person
@@ -293,9 +294,10 @@ def test_many_warnings_are_counted() -> None:
     assert str(caught[-1].message) == "... and 80 more warnings"
 
 
-def test_warnings_point_at_the_caller() -> None:
+@pytest.mark.parametrize("read", [parse, doxa.Model])
+def test_warnings_point_at_the_caller(read: Callable[[str], object]) -> None:
     with pytest.warns(KnowledgeWarning) as caught:
-        parse(WORLD + USED + "true")
+        read(WORLD + USED + "true")
     assert caught[0].filename == __file__
 
 

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pysat.solvers import Solver as Engine
+from tests.logic.generated import simplify
 
 from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic import (
@@ -45,10 +46,9 @@ from doxa.logic import (
     to_cnf,
     variables,
 )
-from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.sat._nnf import to_nnf
 from doxa.logic.sat._solve import Solver
-from doxa.logic.syntax._simplify import atoms_of, simplify
+from doxa.logic.syntax._simplify import atoms_of, evaluate
 
 ATOMS = propositions("a b c d e f g h i j k l")
 

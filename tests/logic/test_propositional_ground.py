@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.logic.generated import simplify
 
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic import (
@@ -50,9 +51,8 @@ from doxa.logic import (
     variables,
     within,
 )
-from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._simplify import simplify
+from doxa.logic.syntax._simplify import evaluate
 
 PERSON = Sort("Person")
 DIGIT = Sort.range("Digit", 0, 2)

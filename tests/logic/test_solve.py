@@ -37,8 +37,8 @@ from doxa.logic import (
     to_cnf,
     variables,
 )
-from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.sat._solve import Solver
+from doxa.logic.syntax._simplify import evaluate
 
 a, b, c, d = propositions("a b c d")
 PERSON = Sort("Person")

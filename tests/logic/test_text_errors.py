@@ -14,7 +14,7 @@ from doxa.errors import KnowledgeError
 from doxa.logic import KnowledgeBase, parse
 from doxa.logic.syntax._diagnostics import Diagnostic
 from doxa.logic.syntax._words import SYMBOLS
-from doxa.logic.text._grammar import SOFT
+from doxa.logic.text._lexer import SOFT
 
 
 def mistakes(text: str, **kwargs: Any) -> list[Diagnostic]:

@@ -16,8 +16,7 @@ from tests.logic.strategies import SOFT_WORDS, trees
 from doxa.logic import Axiom, Expr, KnowledgeBase, Predicate, Rows, Sort, load, parse
 from doxa.logic.syntax._words import RESERVED
 from doxa.logic.text._builder import Builder, FactItem
-from doxa.logic.text._grammar import GRAMMAR
-from doxa.logic.text._lalr import run, table
+from doxa.logic.text._grammar import GRAMMAR, run, table
 from doxa.logic.text._lexer import Vocabulary, tokens
 
 TERMINALS = sorted(set(re.findall(r"\b[A-Z]{2,}\b", GRAMMAR)))

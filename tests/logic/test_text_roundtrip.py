@@ -40,10 +40,9 @@ from doxa.logic import (
 )
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._symbols import Signature
-from doxa.logic.syntax._tree import as_expr
-from doxa.logic.syntax._walk import fold
+from doxa.logic.syntax._tree import as_expr, fold
 from doxa.logic.text._builder import Builder
-from doxa.logic.text._lalr import Unexpected, run, table
+from doxa.logic.text._grammar import Unexpected, run, table
 from doxa.logic.text._lexer import Vocabulary, tokens
 
 pytestmark = pytest.mark.filterwarnings("ignore::doxa.errors.KnowledgeWarning")

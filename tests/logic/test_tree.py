@@ -30,7 +30,7 @@ from doxa.logic import (
     variables,
 )
 from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._walk import fold, intern
+from doxa.logic.syntax._tree import fold, intern
 
 a, b, c = propositions("a b c")
 DEEP = 100_000

@@ -11,7 +11,7 @@ import pytest
 from doxa.errors import KnowledgeError, KnowledgeWarning, visible
 from doxa.logic import load, parse
 from doxa.logic.check._lint import lint
-from doxa.logic.syntax._lookalikes import _CYRILLIC, _GREEK, lookalikes, mixed, skeleton
+from doxa.logic.syntax._diagnostics import _CYRILLIC, _GREEK, lookalikes, mixed, skeleton
 
 HOSTILE = ["\x1b[2J", "\x07", "\x7f", "\x9b31m", "\u202e", "\u2066", "\u200f", "\u2028", "\r"]
 

@@ -10,7 +10,7 @@ import torch
 from doxa.data import ksat_instances
 from doxa.errors import ConfigError
 from doxa.logic import CNF, And, Call, Count, Expr, propositions
-from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.syntax._simplify import evaluate
 from doxa.refine import (
     ClauseWeights,
     GradientRefine,

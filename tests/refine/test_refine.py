@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from doxa import fuzzy as fz
 from doxa.errors import ConfigError
 from doxa.logic import CNF, And, Call, Count, Expr, Iff, Implies, Not, Or, Truth, Xor, parse, propositions
-from doxa.logic.sat._evaluate import evaluate as classical
+from doxa.logic.syntax._simplify import evaluate as classical
 from doxa.refine import Refine, refinement
 from doxa.refine._engine import COMBINATIONS
 

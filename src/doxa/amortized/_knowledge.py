@@ -29,10 +29,10 @@ from doxa.logic import (
     ground,
     to_cnf,
 )
-from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.syntax._simplify import evaluate
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.unfold._domains import Universe
-from doxa.logic.unfold._propositional import Propositional, _declared
+from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Budget, Problem
 from doxa.problem._functions import Atoms, OverAtoms
 
@@ -192,7 +192,9 @@ def _instances(
 
 def _objects(name: str, formula: Expr, signature: Signature | None, domains: Mapping[str, Any]) -> list[Expr]:
     """The objects of a sort as terms; those that only ``domains`` names become constants."""
-    known = _declared(formula) if signature is None else signature
+    known = signature or Signature()
+    if signature is None:
+        known.declare_used(formula)
     sort, objects = known.sorts[name], Universe(known, domains).objects(name)
     if sort.values is not None:
         return [Name(v, hint=sort) if isinstance(v, str) else Number(v) for v in objects]

@@ -13,7 +13,7 @@ from doxa.errors import KnowledgeError
 from doxa.logic import INT, REAL, Expr, Function, KnowledgeBase, Name, Predicate, Quantifier, Ragged, Sort, postorder
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._symbols import Signature
-from doxa.logic.syntax._walk import fold
+from doxa.logic.syntax._tree import fold
 
 
 def ranges(*formulas: Expr) -> Iterator[Group]:

@@ -9,9 +9,8 @@ from itertools import count, pairwise, product
 from typing import Any
 
 from doxa.logic import INT, REAL, Arith, Call, Compare, Expr, Field, Let, Name, Number, Quantifier, Sort, postorder
-from doxa.logic.syntax._operations import ARITHMETIC
-from doxa.logic.syntax._symbols import Signature
-from doxa.logic.syntax._walk import fold
+from doxa.logic.syntax._symbols import ARITHMETIC, Signature
+from doxa.logic.syntax._tree import fold
 
 _MOST = 4096  # values of a term
 _TRIED = 1 << 16  # combinations of values, where something occurs twice in a term

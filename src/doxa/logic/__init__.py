@@ -19,18 +19,20 @@ through a SAT solver.
 from doxa.logic.bind._bindings import function, log_probs, logits, probs, table, trainable, values
 from doxa.logic.bind._interpretation import Interpretation
 from doxa.logic.bind._universe import Ragged
-from doxa.logic.sat._cnf import CNF
-from doxa.logic.sat._dimacs import read_dimacs, write_dimacs
+from doxa.logic.sat._cnf import CNF, read_dimacs, write_dimacs
 from doxa.logic.sat._encode import to_cnf
 from doxa.logic.sat._solve import all_models, count, entails, satisfiable
-from doxa.logic.syntax._binders import Count, Let, Quantifier, leading_foralls
-from doxa.logic.syntax._dsl import (
+from doxa.logic.syntax._binders import (
+    Count,
+    Let,
+    Quantifier,
     at_least,
     at_most,
     exactly,
     exists,
     forall,
     fresh,
+    leading_foralls,
     let,
     propositions,
     sample,
@@ -55,8 +57,8 @@ from doxa.logic.syntax._tree import (
     Or,
     Truth,
     Xor,
+    postorder,
 )
-from doxa.logic.syntax._walk import postorder
 from doxa.logic.tensor._plan import truth
 from doxa.logic.tensor._report import SatisfactionReport, satisfaction
 from doxa.logic.text._parser import load, parse, parse_formula

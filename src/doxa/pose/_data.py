@@ -15,7 +15,7 @@ from doxa.logic import INT, REAL, Interpretation, Predicate
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Network
 from doxa.logic.bind._universe import Column
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
 from doxa.logic.tensor._readings import Reading, readings
 from doxa.pose._references import Block, Cell, Indexed, Instances, Known, Object, Question, Reference, Row, Symbol
 from doxa.pose._variables import UNDEFINED

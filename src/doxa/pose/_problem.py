@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from doxa.logic import And, Call, Count, Expr, Iff, Implies, Not, Or, Truth, Xor
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
 from doxa.logic.syntax._simplify import formulas
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
 from doxa.pose._data import CallData
 from doxa.pose._references import Cell, Indexed, Instances, Known, Reference
 from doxa.pose._variables import NUMBERS, UNDEFINED, Auxiliary, Computed, GivenNumber, Term, Variable, Variables, strict

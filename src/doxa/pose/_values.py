@@ -16,7 +16,7 @@ import torch
 from doxa.errors import BindingError, BudgetError, KnowledgeError
 from doxa.logic import INT, REAL, And, Arith, Call, Compare, Expr, Field, Function, Index, Or, Predicate, Sort
 from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
 from doxa.logic.unfold._unfolder import Formulas, Scope, Unfolder
 from doxa.pose._data import CallData
 from doxa.pose._problem import Template, build

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from doxa.errors import BudgetError
 from doxa.logic import Call, Expr
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
 
 
 class Undefined:

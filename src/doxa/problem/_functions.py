@@ -13,7 +13,7 @@ from torch import Tensor
 
 from doxa.errors import KnowledgeError, ProblemError
 from doxa.logic import Count, Expr
-from doxa.logic.sat._evaluate import evaluate
+from doxa.logic.syntax._simplify import evaluate
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem._belief import Belief
 from doxa.problem._factors import Factor, Program, Variable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from doxa import amortized
 from doxa.amortized.models._model import frozen
-from doxa.errors import BudgetError, ConfigError, DoxaWarning
+from doxa.errors import BudgetError, ConfigError, DoxaWarning, users_line
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.problem import Problem
@@ -131,14 +130,6 @@ class Learner:
         self.updates = state["updates"]
 
 
-def _users_line() -> int:
-    """The ``stacklevel`` of the first line that is neither in doxa nor in torch."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("doxa", "torch"):
-        frame, level = frame.f_back, level + 1
-    return level
-
-
 class AmortizedCompiled(Probabilistic):
     """Axioms ready for amortised reasoning."""
 
@@ -167,7 +158,7 @@ class AmortizedCompiled(Probabilistic):
                 f"the inference model of axiom {posed.axiom.name!r} has not learnt anything yet; call "
                 "model.inference_step(...) with the data before the loss, or train with doxa train",
                 DoxaWarning,
-                stacklevel=_users_line(),
+                stacklevel=users_line(),
             )
         with frozen(learner.engine.model):
             found = learner.engine.log_prob(batch.belief, batch.observed, given=batch.given)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from doxa.errors import ConfigError
 from doxa.logic import And, Axiom, Call, Expr, Fact, Field, Implies, Interpretation, KnowledgeBase, Name, Number, Sort
 from doxa.logic.syntax._binders import Group, Let, Quantifier, first_forall
-from doxa.logic.syntax._walk import fold, postorder
+from doxa.logic.syntax._tree import fold, postorder
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from torch import Tensor
 from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic import INT, REAL, Axiom, Call, Field, Interpretation, Name, Quantifier, Sort, postorder
 from doxa.logic.syntax._binders import Group, first_forall
-from doxa.logic.syntax._walk import fold
+from doxa.logic.syntax._tree import fold
 from doxa.logic.tensor._plan import TensorPlan
 from doxa.pose import pose
 from doxa.semantics._semantics import Compiled, Data, Generator, Semantics

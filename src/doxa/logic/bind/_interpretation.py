@@ -18,8 +18,7 @@ from doxa.logic.syntax._binders import Quantifier
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._kb import Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import Function, Predicate, Signature
-from doxa.logic.syntax._tree import Expr, Name
-from doxa.logic.syntax._walk import postorder
+from doxa.logic.syntax._tree import Expr, Name, postorder
 
 PLANS = 1024
 """Cache size: a knowledge base of a hundred axioms has some hundred plans."""

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from doxa.logic.check._checker import Checker, Report
 from doxa.logic.check._sorts import show
 from doxa.logic.syntax._diagnostics import did_you_mean
-from doxa.logic.syntax._operations import literal
-from doxa.logic.syntax._symbols import Declaration, Rows, Signature, Sort, sorts_of
+from doxa.logic.syntax._symbols import Declaration, Rows, Signature, Sort, literal, sorts_of
 from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
 
 
@@ -51,12 +50,7 @@ def check_declaration(
 ) -> None:
     """Report every mistake in a declaration that is about to be added: ``report(word, message, remedy)``.
 
-    ``word`` is the name at fault, as it is written in the declaration. An undeclared sort is recognised by its name, so
-    a declaration that speaks of one can be built with a sort of no values.
-
-    >>> from doxa.logic import Predicate
-    >>> check_declaration(Predicate("owl", (Sort("Brid"),)), Signature({"Bird": Sort("Bird")}), print)
-    Brid unknown sort 'Brid' did you mean 'Bird'?
+    ``word`` is the name at fault. An undeclared sort is recognised by its name, so it may be given without values.
     """
     name = declaration.name
     if (known := signature.describe(name)) is not None:

@@ -1,8 +1,6 @@
-"""The walk of a static check: the kind of every node, bottom up, in the scope that binders make.
+"""The walk of a static check: the kind of every node (see ``_sorts``), bottom up, in the scope that binders make.
 
-The kind of a node (see ``_sorts``) follows from the kinds of its children; each node says which kinds it wants below
-it, and a mistake leaves the unknown kind behind, which fits everywhere: one mistake is one report. Nothing recurses,
-and a shared subtree is checked once in a scope.
+A mistake leaves the unknown kind behind, which fits everywhere: one mistake is one report.
 """
 
 from __future__ import annotations
@@ -23,30 +21,12 @@ from doxa.logic.check._sorts import (
     plain,
     shape,
     show,
-    with_article,
 )
 from doxa.logic.syntax._binders import Let, Quantifier, free_variables
 from doxa.logic.syntax._diagnostics import did_you_mean
-from doxa.logic.syntax._operations import literal
-from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, Rows, Signature, Sort
-from doxa.logic.syntax._tree import (
-    And,
-    Arith,
-    Call,
-    Compare,
-    Expr,
-    Field,
-    Iff,
-    Implies,
-    Index,
-    Name,
-    Not,
-    Number,
-    Or,
-    Truth,
-    Xor,
-)
-from doxa.logic.syntax._walk import postorder
+from doxa.logic.syntax._node import below
+from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, Rows, Signature, Sort, literal
+from doxa.logic.syntax._tree import CONNECTIVES, Arith, Call, Compare, Expr, Field, Index, Name, Number, Truth
 
 Report = Callable[[Expr, str, "str | None"], None]
 """Called with the node at fault, what is wrong, and how to mend it."""
@@ -90,10 +70,10 @@ class Checker:
             else:
                 self.open(node)
             return
-        below = [c for c in node.children if type(c) not in LEAVES and id(c) not in self.kinds]
-        if below:
+        unknown = [c for c in node.children if type(c) not in LEAVES and id(c) not in self.kinds]
+        if unknown:
             self.todo.append((self.close, node))
-            self.todo += [(self.visit, c) for c in reversed(below)]
+            self.todo += [(self.visit, c) for c in reversed(unknown)]
         else:
             self.close(node)
 
@@ -183,7 +163,7 @@ class Checker:
         for place, (arg, sort) in enumerate(zip(args, symbol.sorts, strict=True)):
             kind = self.kind(arg)
             if kind is not sort and kind is not None and (problem := self.misfit(arg, kind, sort)) is not None:
-                message = f"argument {place + 1} of {name} must be {with_article(sort.name)}, but {show(arg)} {problem}"
+                message = f"argument {place + 1} of {name} must be {describe(sort)}, but {show(arg)} {problem}"
                 remedy = f"{name} takes {listing(symbol)}"
                 if isinstance(kind, Rows) and kind.fields:
                     remedy = f"use a field of the row: {plain(arg, 'row')}.{', .'.join(kind.field_names[:6])}"
@@ -299,7 +279,7 @@ class Checker:
             return False
         if self.free is None:
             self.free = free_variables(self.root)
-            nodes = list(postorder(self.root))
+            nodes = list(below([self.root]))
             bound = {name for n in nodes if isinstance(n, Quantifier | Let) for name in n.names}
             self.clashes = {n.name for n in nodes if isinstance(n, Call) and not n.children and n.name in bound}
         names = self.free[id(node)] | self.clashes
@@ -406,7 +386,7 @@ class Checker:
         return None
 
     rules: ClassVar[dict[type[Expr], Callable[[Any, Any], Kind]]] = {
-        **dict.fromkeys((And, Or, Not, Implies, Iff, Xor), connective),
+        **dict.fromkeys(CONNECTIVES, connective),
         **dict.fromkeys(LEAVES, kind),
         Call: call,
         Field: field,

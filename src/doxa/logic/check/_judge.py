@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from doxa.logic.check._sorts import Kind
 from doxa.logic.sat._solve import satisfiable
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON, literal
-from doxa.logic.syntax._symbols import Sort, size_of
-from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Iff, Implies, Not, Number, Or, Truth, Xor
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, Sort, literal
+from doxa.logic.syntax._tree import CONNECTIVES, And, Arith, Call, Compare, Expr, Not, Number, Or, Truth
 
 NODES = 200
 """Larger formulas are not judged."""
@@ -31,7 +30,6 @@ GRID = 2**16
 EXACT = 2**50
 """Larger numbers are not calculated with."""
 
-CONNECTIVES = (And, Or, Not, Implies, Iff, Xor)
 Meaning = Callable[[Expr], "Kind | int"]
 """What a term is: its kind, or its place in an enumerated sort when it is one of the values."""
 Axes = dict[Hashable, npt.NDArray[Any]]
@@ -62,16 +60,7 @@ class Comparison:
 
 
 class Judge:
-    """Judges formulas, within a budget of questions and with a memory of shapes already judged.
-
-    >>> from doxa.logic import Name, propositions, Sort
-    >>> a, b = propositions("a b")
-    >>> judge = Judge()
-    >>> [judge.verdict(f, lambda term: None) for f in ((a & b) >> a, a & ~a, a | b)]
-    [True, False, None]
-    >>> [judge.verdict(f, lambda term: Sort.range("Digit", 0, 9)) for f in (Name("d") <= 9, Name("d") + Name("e") < 0)]
-    [True, False]
-    """
+    """Judges formulas, within a budget of questions and with a memory of shapes already judged."""
 
     def __init__(self, tables: int = 20_000, questions: int = 5_000) -> None:
         self.tables = tables
@@ -258,7 +247,7 @@ def calculation(side: Expr, meaning: Meaning, axes: Axes) -> Side | None:
         what = meaning(node)
         if isinstance(what, int):
             places[node] = what
-        elif isinstance(what, Sort) and what.values is not None and (size_of(what) or 0) <= GRID:
+        elif isinstance(what, Sort) and what.values is not None and (what.size or 0) <= GRID:
             values = what.values if isinstance(what.values, range) else range(len(what.values))
             if max(-values[0], values[-1]) >= EXACT:
                 return None

@@ -6,57 +6,44 @@ import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from functools import partial
+from typing import Any, ClassVar
 
-from doxa.errors import KnowledgeWarning
+from doxa.errors import KnowledgeWarning, users_line
 from doxa.logic.check._checker import Checker, Report
 from doxa.logic.check._judge import GRID, NODES, Judge
 from doxa.logic.check._sorts import Kind, Many, shape, show
 from doxa.logic.syntax._binders import Let, Quantifier
-from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span, nearest
+from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span, describe, difference, lookalikes, mixed, nearest
 from doxa.logic.syntax._kb import KnowledgeBase
-from doxa.logic.syntax._lookalikes import describe, difference, lookalikes, mixed
-from doxa.logic.syntax._symbols import Rows, Signature, Sort, size_of, sorts_of
-from doxa.logic.syntax._tree import And, Call, Compare, Expr, Field, Iff, Implies, Index, Name, Not, Or, Xor
+from doxa.logic.syntax._symbols import Rows, Signature, Sort, sorts_of
+from doxa.logic.syntax._tree import CONNECTIVES, And, Call, Compare, Expr, Field, Implies, Index, Name
+
+_doubt = partial(Diagnostic, "warning")
+Located = tuple[Expr, Callable[[Expr, str], Span]]
+"""The tree of a statement, and where in the text its nodes stand: ``span(node, message about it)``."""
 
 
-class Positioned(Protocol):
-    """The tree of a statement that knows where its nodes stand in the text."""
+class Places:
+    """Where the parts of a knowledge base stand in the text they came from; nowhere when it was built in Python."""
 
-    @property
-    def tree(self) -> Expr: ...
+    def axiom(self, index: int) -> Located | None:
+        return None
 
-    def span(self, node: Expr, about: str = "") -> Span | None: ...
+    def fact(self, index: int) -> Span | None:
+        return None
 
-
-class Places(Protocol):
-    """Where the parts of a knowledge base stand in the text they came from; asked only about what is warned of."""
-
-    def axiom(self, index: int) -> Positioned | None: ...
-
-    def fact(self, index: int) -> Span | None: ...
-
-    def declaration(self, name: str) -> Span | None: ...
+    def declaration(self, name: str) -> Span | None:
+        return None
 
 
 def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, ...]:
-    """What a user would want to hear about a knowledge base that has no errors.
+    """What a user would want to hear about a knowledge base that has no errors, with spans where places are known.
 
-    Unused declarations and variables; variables that hide other names; comparisons and guards that always or never
-    hold; antecedents that cannot hold; axioms that alone are a tautology or a contradiction; ``fresh`` beside the
-    shared call; counts beyond the size of a sort; axioms and facts that are given twice, facts that contradict each
-    other, and closed predicates without facts; names that look alike. Takes time linear in the knowledge base: large
-    formulas are not judged, and the solver is asked a bounded number of questions. Diagnostics carry spans when it is
-    known from which places of a text things came.
-
-    >>> from doxa.logic import KnowledgeBase, propositions
-    >>> a, b = propositions("a b")
-    >>> for warning in lint(KnowledgeBase(idle=(a & b) >> a)):
-    ...     print(warning)
-    warning: in axiom 'idle': this axiom always holds, whatever the data are
-        it teaches nothing: leave it out, or say what was meant
+    Takes time linear in the knowledge base: large formulas are not judged, and the solver is asked a bounded number of
+    questions.
     """
-    ledger = Ledger()
+    ledger, places = Ledger(), places or Places()
     found = _axioms(kb, ledger, places)
     found += _facts(kb, ledger, places)
     found += _alike(kb, ledger, places)
@@ -65,16 +52,15 @@ def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, .
     return tuple(found)
 
 
-def warn_all(diagnostics: Iterable[Diagnostic], stacklevel: int = 3) -> None:
-    """Warn of every diagnostic; by default at the line that called the caller of this function."""
+def warn_all(diagnostics: Iterable[Diagnostic]) -> None:
+    """Warn of every diagnostic, at the user's line."""
     rendered = [d.render() for d in diagnostics]
-    for text in rendered[:SHOWN]:
-        warnings.warn(text, KnowledgeWarning, stacklevel=stacklevel)
-    if len(rendered) > SHOWN:
-        warnings.warn(f"... and {len(rendered) - SHOWN} more warnings", KnowledgeWarning, stacklevel=stacklevel)
+    more = [f"... and {len(rendered) - SHOWN} more warnings"] if len(rendered) > SHOWN else []
+    for text in (*rendered[:SHOWN], *more):
+        warnings.warn(text, KnowledgeWarning, stacklevel=users_line())
 
 
-def _axioms(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
+def _axioms(kb: KnowledgeBase, ledger: Ledger, places: Places) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     said: list[tuple[Expr, str, str | None]] = []
     first: dict[Expr, str] = {}
@@ -91,21 +77,22 @@ def _axioms(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Di
             general.append(("this axiom has weight 0, so it has no effect", "leave it out, or give it a weight"))
         if not said and not general:
             continue
-        positioned = None if places is None else places.axiom(index)
-        if positioned is None:
+        located = places.axiom(index)
+        if located is None:
             here = f"in axiom {axiom.name!r}: "
-            found += [Diagnostic("warning", here + message, remedy) for _, message, remedy in said]
-            found += [Diagnostic("warning", here + message, remedy) for message, remedy in general]
+            found += [_doubt(here + message, remedy) for _, message, remedy in said]
+            found += [_doubt(here + message, remedy) for message, remedy in general]
         else:
             said.clear()
-            Linter(kb.signature, note, ledger).run(positioned.tree)
-            found += [Diagnostic("warning", m, r, positioned.span(node, m)) for node, m, r in said]
-            found += [Diagnostic("warning", m, r, positioned.span(positioned.tree)) for m, r in general]
+            tree, span = located
+            Linter(kb.signature, note, ledger).run(tree)
+            found += [_doubt(m, r, span(node, m)) for node, m, r in said]
+            found += [_doubt(m, r, span(tree, "")) for m, r in general]
         said.clear()
     return found
 
 
-def _facts(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
+def _facts(kb: KnowledgeBase, ledger: Ledger, places: Places) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     first: dict[Expr, bool] = {}
     predicates = kb.signature.predicates
@@ -113,66 +100,56 @@ def _facts(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Dia
     for name in [n for n, p in predicates.items() if p.closed and n not in said and n in ledger.mentioned]:
         message = f"predicate {name!r} is closed and has no facts, so it is false of everything"
         remedy = f"give facts about it, or declare it open: pred {shape(predicates[name])}"
-        found.append(Diagnostic("warning", message, remedy, None if places is None else places.declaration(name)))
+        found.append(_doubt(message, remedy, places.declaration(name)))
     for index, fact in enumerate(kb.facts):
-        if fact.weight != 1 and predicates[fact.atom.name].closed:
-            message = f"the weight of {show(fact.atom)} has no effect: facts of a closed predicate are known"
-            span = None if places is None else places.fact(index)
-            found.append(Diagnostic("warning", message, "leave the weight out", span))
-        ledger.mentioned.add(fact.atom.name)
-        ledger.mentioned.update([a.name for a in fact.atom.children if isinstance(a, Name)])
-        label = first.get(fact.atom)
-        if label is None:
-            first[fact.atom] = fact.label
-            continue
-        span = None if places is None else places.fact(index)
-        if label != fact.label:
-            message = f"{show(fact.atom)} is given both as true and as false"
-            found.append(Diagnostic("warning", message, "leave one of the two facts out", span))
+        atom = fact.atom
+        if fact.weight != 1 and predicates[atom.name].closed:
+            message = f"the weight of {show(atom)} has no effect: facts of a closed predicate are known"
+            found.append(_doubt(message, "leave the weight out", places.fact(index)))
+        if atom not in first:
+            first[atom] = fact.label
+        elif first[atom] == fact.label:
+            found.append(_doubt(f"the fact {show(atom)} is given twice", "once is enough", places.fact(index)))
         else:
-            found.append(Diagnostic("warning", f"the fact {show(fact.atom)} is given twice", "once is enough", span))
+            message = f"{show(atom)} is given both as true and as false"
+            found.append(_doubt(message, "leave one of the two facts out", places.fact(index)))
+        ledger.mentioned.update([atom.name, *[a.name for a in atom.children if isinstance(a, Name)]])
     return found
 
 
-def _alike(kb: KnowledgeBase, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
+def _alike(kb: KnowledgeBase, ledger: Ledger, places: Places) -> list[Diagnostic]:
     """Names that look like another, or that mix letters of different scripts that look alike."""
     names = dict.fromkeys([*kb.signature.names(), *sorted(ledger.bound), *[a.name for a in kb.axioms if a.named]])
-    where: Callable[[str], Span | None] = (lambda name: None) if places is None else places.declaration
+    where = places.declaration
     found: list[Diagnostic] = []
     for name, other in lookalikes(names):
         message = f"{name!r} and {other!r} look alike, but are different names: {difference(name, other)}"
-        found.append(Diagnostic("warning", message, "write them with the same letters", where(name) or where(other)))
+        found.append(_doubt(message, "write them with the same letters", where(name) or where(other)))
     for name in [n for n in names if not n.isascii()]:
         if strange := mixed(name):
             listed = ", ".join([describe(c) for c in dict.fromkeys(strange)])
             message = f"{name!r} is written in Latin letters, except for some that look so: {listed}"
-            found.append(Diagnostic("warning", message, "write it with letters of one script", where(name)))
+            found.append(_doubt(message, "write it with letters of one script", where(name)))
     return found
 
 
-def _unused(signature: Signature, ledger: Ledger, places: Places | None) -> list[Diagnostic]:
-    mentioned = ledger.mentioned
-    spoken_of = mentioned | {sort.name for declaration in signature for sort in sorts_of(declaration)}
-    spoken_of |= {signature.value_sorts[n].name for n in mentioned & signature.value_sorts.keys()}
-    unused = [("sort", n) for n in signature.sorts if n not in spoken_of and n not in ("Int", "Real")]
+def _unused(signature: Signature, ledger: Ledger, places: Places) -> list[Diagnostic]:
+    spoken_of = ledger.mentioned | {sort.name for declaration in signature for sort in sorts_of(declaration)}
+    spoken_of |= {signature.value_sorts[n].name for n in ledger.mentioned & signature.value_sorts.keys()}
     # The constants of a sort that variables range over are its objects when no data are given for it.
-    unused += [
-        ("constant", n)
-        for n, c in signature.constants.items()
-        if n not in mentioned and c.sort.name not in ledger.ranged
+    objects = {n for n, c in signature.constants.items() if c.sort.name in ledger.ranged}
+    declared: list[tuple[str, Iterable[str], set[str]]] = [
+        ("sort {!r} is", signature.sorts, spoken_of | {"Int", "Real"}),
+        ("constant {!r} is", signature.constants, ledger.mentioned | objects),
+        ("predicate {!r} is", signature.predicates, ledger.mentioned),
+        ("function {!r} is", signature.functions, ledger.mentioned),
+        ("data rows {!r} are", signature.rows, ledger.mentioned),
     ]
-    unused += [("predicate", n) for n in signature.predicates if n not in mentioned]
-    unused += [("function", n) for n in signature.functions if n not in mentioned]
-    unused += [("data rows", n) for n in signature.rows if n not in mentioned]
-    where: Callable[[str], Span | None] = (lambda name: None) if places is None else places.declaration
     return [
-        Diagnostic(
-            "warning",
-            f"{kind} {name!r} {'are' if kind == 'data rows' else 'is'} declared but not used",
-            None,
-            where(name),
-        )
-        for kind, name in unused
+        _doubt(f"{kind.format(name)} declared but not used", None, places.declaration(name))
+        for kind, names, used in declared
+        for name in names
+        if name not in used
     ]
 
 
@@ -197,10 +174,8 @@ class Linter(Checker):
     """A check that reports doubts in place of mistakes; the formula is supposed to be free of those."""
 
     def __init__(self, signature: Signature, warn: Report, ledger: Ledger) -> None:
-        super().__init__(signature, lambda node, message, remedy: None)
-        self.warnings = warn
+        super().__init__(signature, warn)
         self.ledger = ledger
-        self.warned: set[tuple[int, str]] = set()
         self.judged = False
         """Was anything found that always or never holds? Then what follows from it is not worth a word."""
         self.used: set[str] = set()
@@ -210,10 +185,11 @@ class Linter(Checker):
         self.prefix: list[Quantifier | Let] = []
         self.sizes: dict[int, int] = {}
 
+    def say(self, node: Expr, message: str, remedy: str | None) -> None:
+        return
+
     def warn(self, node: Expr, message: str, remedy: str | None) -> None:
-        if (id(node), message) not in self.warned:
-            self.warned.add((id(node), message))
-            self.warnings(node, message, remedy)
+        super().say(node, message, remedy)
 
     def run(self, root: Expr) -> None:
         self.prefix = prefix_of(root, self.signature)
@@ -300,13 +276,9 @@ class Linter(Checker):
                 matrix = (Implies if binder.kind == "forall" else And)(binder.guard, matrix)
         if (verdict := self.verdict(matrix)) is not None:
             self.judged = True
-            self.warn(
-                self.root,
-                f"this axiom {VERDICT[verdict]}, whatever the data are",
-                "it teaches nothing: leave it out, or say what was meant"
-                if verdict
-                else "it contradicts itself: say what was meant",
-            )
+            message = f"this axiom {VERDICT[verdict]}, whatever the data are"
+            remedy = "it teaches nothing: leave it out, or" if verdict else "it contradicts itself:"
+            self.warn(self.root, message, f"{remedy} say what was meant")
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -386,7 +358,7 @@ class Linter(Checker):
         sizes: list[int | None] = []
         for names, sort_name, sample in node.label[2]:
             sort = self.signature.sorts.get(sort_name)
-            size = None if sort is None else size_of(sort)
+            size = None if sort is None else sort.size
             if sample is not None and size is not None and sample > size:
                 self.warn(
                     node, f"sample {sample} of {sort_name}, which has {size} values", "sample fewer, or leave it out"
@@ -410,7 +382,7 @@ class Linter(Checker):
 
     rules: ClassVar[dict[type[Expr], Callable[[Any, Any], Kind]]] = {
         **Checker.rules,
-        **dict.fromkeys((And, Or, Not, Iff, Xor), connective),
+        **dict.fromkeys(CONNECTIVES, connective),
         Call: call,
         Compare: compare,
         Implies: implies,

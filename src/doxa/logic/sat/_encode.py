@@ -19,12 +19,29 @@ from itertools import combinations
 from math import comb, log2
 
 from doxa.errors import ConfigError, KnowledgeError
-from doxa.logic.sat._cnf import CNF, Clauses
+from doxa.logic.sat._cnf import CNF
 from doxa.logic.sat._nnf import normalise
 from doxa.logic.syntax._binders import Count
 from doxa.logic.syntax._simplify import Builder, atoms_of, formulas
 from doxa.logic.syntax._tree import And, Expr, Iff, Not, Or, Truth, Xor
-from doxa.logic.unfold._limits import ENTRIES, LITERALS, check_entries
+from doxa.logic.unfold._domains import ENTRIES, LITERALS, check_entries
+
+
+class Clauses:
+    """Clauses that grow, with new variables on demand."""
+
+    def __init__(self, variables: int) -> None:
+        self.variables = variables
+        self.lists: list[list[int]] = []
+
+    def add(self, *literals: int) -> None:
+        self.lists.append(list(literals))
+
+    def fresh(self) -> int:
+        """A new variable."""
+        self.variables += 1
+        return self.variables
+
 
 _METHODS = ("tseitin", "polarity", "plain")
 
@@ -237,14 +254,10 @@ _MOST_PLAIN_CLAUSES = 64  # up to this number, no new variables: pairwise clause
 def assert_count(
     clauses: Clauses, literals: Sequence[int], low: int, high: int, *, method: str = "auto", unique: bool = True
 ) -> None:
-    """Add clauses that say: at least ``low`` and at most ``high`` of the literals are true.
+    """Add clauses that say: at least ``low`` and at most ``high`` of the literals are true. Repeated ones count again.
 
-    Args:
-        clauses: where they are added.
-        literals: a literal listed twice counts twice.
-        low, high: with ``low`` 0, or ``high`` the number of literals, that side says nothing.
-        method: one of METHODS; ``"auto"`` is binomial for few clauses, then the smaller of the other two.
-        unique: define new variables in both directions, so that each has only one value in every model.
+    ``"auto"`` is binomial for few clauses, then the smaller of the other two. With ``unique``, new variables have only
+    one value in every model.
     """
     n = len(literals)
     if method not in METHODS:

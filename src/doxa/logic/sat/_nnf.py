@@ -9,7 +9,7 @@ from doxa.errors import ConfigError
 from doxa.logic.syntax._binders import Count, Quantifier
 from doxa.logic.syntax._simplify import Builder, formulas, parts
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
-from doxa.logic.unfold._limits import ENTRIES, check_entries
+from doxa.logic.unfold._domains import ENTRIES, check_entries
 
 Key = tuple[Expr, bool]
 """A subformula and whether it is wanted as it is (True) or negated."""
@@ -20,26 +20,10 @@ Expansion = Callable[[Builder, int, Sequence[Expr]], Expr]
 def to_nnf(formula: Expr, *, counting: str = "keep", entries: int = ENTRIES) -> Expr:
     """The formula with ``&``, ``|``, quantifiers and statements over atoms and negated atoms, simplified on the way.
 
-    ``a -> b`` becomes ``!a | b`` and ``a <-> b`` becomes ``a & b | !a & !b``; negated quantifiers turn over. Shared
-    subformulas stay shared, each at most once as it is and once negated, so a nesting of equivalences, whose written
-    form doubles with every level, stays proportional to its depth.
-
-    Args:
-        formula: any formula, propositional or with quantifiers.
-        counting: ``"keep"`` leaves counting constraints over n ground formulas as they are (a negated one counts the
-            other side); ``"expand"`` writes them as conjunctions and disjunctions, k·n of them, shared. Counting
-            quantifiers stay; `ground` removes them.
-        entries: the most subformulas that ``"expand"`` may write.
-
-    Raises:
-        BudgetError: the counting constraints would take more entries.
-
-    >>> from doxa.logic import propositions
-    >>> a, b, c = propositions("a b c")
-    >>> print(to_nnf(~(a >> (b & ~c))))
-    a & (!b | c)
-    >>> print(to_nnf(a ^ b))
-    a & !b | !a & b
+    Shared subformulas stay shared, each at most once as it is and once negated, so a nesting of equivalences, whose
+    written form doubles with every level, stays proportional to its depth. ``counting="keep"`` leaves counting
+    constraints over n ground formulas as they are (a negated one counts the other side); ``"expand"`` writes them as
+    k·n conjunctions and disjunctions, shared, within ``entries``. Counting quantifiers stay; `ground` removes them.
     """
     if counting not in ("keep", "expand"):
         raise ConfigError(f"counting={counting!r} is unknown; choose 'keep' or 'expand'")

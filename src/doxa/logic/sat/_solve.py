@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,11 @@ import numpy as np
 from doxa.errors import BudgetError, KnowledgeError
 from doxa.logic.sat._cnf import CNF
 from doxa.logic.sat._encode import to_cnf
-from doxa.logic.sat._evaluate import evaluate
 from doxa.logic.syntax._diagnostics import nearest
 from doxa.logic.syntax._kb import KnowledgeBase
-from doxa.logic.syntax._simplify import atoms_of, formulas
+from doxa.logic.syntax._simplify import atoms_of, evaluate, formulas
 from doxa.logic.syntax._tree import And, Call, Expr, Not
-from doxa.logic.unfold._domains import Domains
-from doxa.logic.unfold._limits import ENTRIES, Clock
+from doxa.logic.unfold._domains import ENTRIES, Clock, Domains
 from doxa.logic.unfold._propositional import Propositional, ground_together
 
 Assignment = dict[Expr, bool]
@@ -87,12 +86,15 @@ def all_models(
     (3, 2)
     """
     clock = Clock(seconds)
-    with Solver(_load(knowledge, given, domains, entries, clock)) as solver:
-        found = 0
-        while (limit is None or found < limit) and (model := solver.solve(clock=clock)) is not None:
+    models = _models(_load(knowledge, given, domains, entries, clock), clock)
+    yield from models if limit is None else islice(models, max(limit, 0))
+
+
+def _models(cnf: CNF, clock: Clock) -> Iterator[Assignment]:
+    with Solver(cnf) as solver:
+        while (model := solver.solve(clock=clock)) is not None:
             clock.check()
             yield model
-            found += 1
             solver.exclude(model)
 
 
@@ -124,14 +126,10 @@ def count(
             return _count_all(formula, tuple(atoms), clock)
         cnf = to_cnf(formula, method="polarity", atoms=tuple(atoms), entries=entries)
     found = 0
-    with Solver(cnf) as solver:
-        while (model := solver.solve(clock=clock)) is not None:
-            found += 1
-            if found > limit:
-                message = f"there are more than {limit:,} models, too many to count one by one"
-                raise BudgetError("limit", f"{message}; raise limit, or count with an exact engine")
-            solver.exclude(model)
-            clock.check()
+    for found, _ in enumerate(_models(cnf, clock), 1):
+        if found > limit:
+            message = f"there are more than {limit:,} models, too many to count one by one"
+            raise BudgetError("limit", f"{message}; raise limit, or count with an exact engine")
     return found
 
 
@@ -213,9 +211,7 @@ def entails(
 
 
 class Solver:
-    """A SAT solver that has read its knowledge, to be asked many times under different given atoms.
-
-    Close it when done, or use it in a ``with`` block.
+    """A SAT solver that has read its knowledge, to be asked many times; close it, or use it in a ``with`` block.
 
     >>> from doxa.logic import propositions
     >>> a, b = propositions("a b")

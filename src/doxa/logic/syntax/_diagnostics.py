@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from doxa.errors import KnowledgeError, visible
-from doxa.logic.syntax._lookalikes import difference, skeleton
 
 WINDOW = 120
 """Longer source lines are shown only around the caret."""
@@ -53,7 +53,7 @@ class Span:
             last = first + WINDOW
         left, right = ("..." if first else ""), ("..." if last < len(self.text) else "")
         line = [visible(c, keep="\t") for c in self.text]
-        before = " " * len(left) + "".join([_blank(c) for c in "".join(line[first:start])])
+        before = " " * len(left) + "".join(["\t" if c == "\t" else " " * _width(c) for c in "".join(line[first:start])])
         under = "^" * max(1, sum([_width(c) for c in "".join(line[start : min(end, last)])]))
         return f"{left}{''.join(line[first:last])}{right}\n{before}{under}"
 
@@ -90,8 +90,7 @@ class Diagnostic:
             lines.append(visible(self.remedy))
         return "\n    ".join(lines)
 
-    def __str__(self) -> str:
-        return self.render()
+    __str__ = render
 
 
 def raise_all(diagnostics: Iterable[Diagnostic]) -> None:
@@ -143,5 +142,45 @@ def _width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _blank(character: str) -> str:
-    return "\t" if character == "\t" else " " * _width(character)
+# --- names that look alike ----------------------------------------------------------------------------------------
+
+BIDIRECTIONAL = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Controls of the direction of writing: a text that has them may be shown in another order than it is read."""
+
+_CYRILLIC = ("АВЕКМНОРСТУХЅІЈаеорсухѕіјһԁԛԝ", "ABEKMHOPCTYXSIJaeopcyxsijhdqw")
+_GREEK = ("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧνο", "ABEZHIKMNOPTYXvo")
+_TWINS = str.maketrans(_CYRILLIC[0] + _GREEK[0], _CYRILLIC[1] + _GREEK[1])
+
+
+def skeleton(name: str) -> str:
+    """What a name looks like: names of one skeleton are easily taken for each other."""
+    return name if name.isascii() else unicodedata.normalize("NFKC", name).translate(_TWINS)
+
+
+def describe(character: str) -> str:
+    """A character by its number and name, such as ``U+0430 CYRILLIC SMALL LETTER A``."""
+    return f"U+{ord(character):04X} {unicodedata.name(character, '')}".rstrip()
+
+
+def difference(name: str, other: str) -> str:
+    """The characters by which names that look alike differ."""
+    parts = []
+    for this, that in ((name, other), (other, name)):
+        own = [describe(c) for c in dict.fromkeys(this) if c not in that]
+        parts += [f"{this!r} has {', '.join(own)}"] if own else []
+    return "; ".join(parts)
+
+
+def lookalikes(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names with an earlier one that they look like."""
+    first: dict[str, str] = {}
+    for name in names:
+        if (other := first.setdefault(skeleton(name), name)) != name:
+            yield name, other
+
+
+def mixed(name: str) -> str:
+    """The letters of another script in a Latin word that look like Latin ones."""
+    letters = [c for c in name if c.isalpha()]
+    latin = any(unicodedata.name(c, "").startswith("LATIN") for c in letters)
+    return "".join([c for c in letters if latin and c.translate(_TWINS) != c])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, cast
 
@@ -12,11 +12,9 @@ from doxa.errors import KnowledgeError
 from doxa.logic.check._check import check_axiom, check_fact
 from doxa.logic.syntax._diagnostics import Diagnostic, did_you_mean, raise_all
 from doxa.logic.syntax._node import Flat, flatten, rebuild
-from doxa.logic.syntax._operations import literal
 from doxa.logic.syntax._printer import escape, latex_number
-from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
-from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula
-from doxa.logic.syntax._walk import intern, postorder
+from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort, literal
+from doxa.logic.syntax._tree import Call, Expr, Name, Not, as_formula, intern
 from doxa.logic.syntax._words import quote
 
 
@@ -112,11 +110,7 @@ class KnowledgeBase:
                     f"cannot put {part!r} of type {type(part).__name__} into a knowledge base; wanted declarations, "
                     "axioms, facts and formulas"
                 )
-        declared: set[int] = set()
-        for node in postorder(*[a.formula for a in rules], *[f.atom for f in facts]):
-            if node.hint is not None and id(node.hint) not in declared:
-                declared.add(id(node.hint))
-                signature.declare(node.hint)
+        signature.declare_used(*[a.formula for a in rules], *[f.atom for f in facts])
         self._check_and_share(signature, rules, facts)
 
     @classmethod
@@ -148,18 +142,14 @@ class KnowledgeBase:
         facts = [replace(f, atom=cast(Call, intern(f.atom, table))) for f in facts]
         diagnostics: list[Diagnostic] = []
 
-        def report_in(what: object) -> Callable[[Expr, str, str | None], None]:
-            def report(node: Expr, message: str, remedy: str | None) -> None:
-                shown = str(what)
-                shown = shown if len(shown) <= 200 else shown[:197] + "..."
-                diagnostics.append(Diagnostic("error", f"{message}, in: {shown}", remedy))
-
-            return report
+        def report(what: object, node: Expr, message: str, remedy: str | None) -> None:
+            shown = str(what) if len(str(what)) <= 200 else str(what)[:197] + "..."
+            diagnostics.append(Diagnostic("error", f"{message}, in: {shown}", remedy))
 
         for axiom in axioms:
-            check_axiom(axiom.name, axiom.formula, axiom.weight, signature, report_in(axiom))
+            check_axiom(axiom.name, axiom.formula, axiom.weight, signature, partial(report, axiom))
         for fact in facts:
-            check_fact(fact.literal, fact.weight, signature, report_in(fact))
+            check_fact(fact.literal, fact.weight, signature, partial(report, fact))
         raise_all(diagnostics)
         self._assemble(signature, axioms, facts)
 
@@ -212,10 +202,8 @@ class KnowledgeBase:
         """The knowledge of both; what both declare must agree."""
         if not isinstance(other, KnowledgeBase):
             return NotImplemented
-        signature = self.signature.copy()
-        for declaration in other.signature:
-            signature.add(declaration)
-        return KnowledgeBase.from_parts(signature, (*self.axioms, *other.axioms), (*self.facts, *other.facts))
+        parts = (*self.signature, *other.signature, *self.axioms, *other.axioms, *self.facts, *other.facts)
+        return KnowledgeBase(*parts)
 
     def __reduce__(self) -> tuple[Callable[..., KnowledgeBase], tuple[Any, ...]]:
         # One flat table for all formulas, so that what they share stays shared.
@@ -338,11 +326,7 @@ def declaration_text(declaration: Declaration) -> str:
 
 
 def header(name: str | None, weight: float, learnable: bool = False) -> str:
-    """``[name, weight 0.5] `` or as much of it as there is to say.
-
-    >>> header("rule", 0.5, True), header(None, 1.0)
-    ('[rule, weight 0.5?] ', '')
-    """
+    """``[name, weight 0.5] `` or as much of it as there is to say."""
     parts = [] if name is None else [quote(name)]
     if learnable:
         parts.append("weight ?" if weight == 1.0 else f"weight {weight!r}?")

@@ -6,7 +6,8 @@ walks a stack of its own, and a pickle is a flat list of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 N = TypeVar("N", bound="Node")
@@ -75,20 +76,22 @@ _set_label, _set_children, _set_hint, _set_hash = [
 ]
 
 
-def below(roots: Iterable[Node]) -> Iterator[Any]:
-    """Every distinct node object below the roots, children first, each once."""
+def below(roots: Iterable[N], parts: Callable[[N], Sequence[N]] = attrgetter("children")) -> Iterator[N]:
+    """Every distinct node object below the roots, or the ``parts`` of it that count, children first, each once."""
     done: set[int] = set()
-    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(list(roots))]
+    stack: list[N | None] = [*reversed(list(roots))]
     while stack:
-        node, ready = stack.pop()
-        if id(node) in done:
+        node = stack.pop()
+        if node is None:  # all below the next one are done
+            node = cast(N, stack.pop())
+        elif id(node) in done:
             continue
-        if ready or not node.children:
-            done.add(id(node))
-            yield node
-        else:
-            stack.append((node, True))
-            stack.extend([(c, False) for c in reversed(node.children) if id(c) not in done])
+        elif children := parts(node):
+            stack += (node, None)
+            stack += reversed(children)
+            continue
+        done.add(id(node))
+        yield node
 
 
 def same(a: tuple[Node, ...], b: tuple[Node, ...]) -> bool:

@@ -1,8 +1,7 @@
 """Printing formulas: as text and Unicode that parse back to the same tree, and as LaTeX.
 
 What a node is follows from the name of its class; the classes themselves are defined on top of this file. Parentheses
-are printed only where precedence needs them. A tree is walked from the left with a stack of its own, and the pieces are
-joined at the end, so a formula of any depth prints in time proportional to its length.
+are printed only where precedence needs them. A formula of any depth prints in time proportional to its length.
 """
 
 from __future__ import annotations

@@ -1,51 +1,27 @@
-"""Simplification of formulas that keeps their meaning, in time proportional to their size."""
+"""Propositional formulas: simplified while they are built, in time proportional to their size, and their truth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, cast
+import operator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
 
-from doxa.errors import KnowledgeError
+from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.syntax._binders import Count, Let, Quantifier
-from doxa.logic.syntax._node import make
-from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
-
-_CONNECTIVES = frozenset((And, Or, Not, Implies, Iff, Xor, Count, Truth))
-
-
-def simplify(formula: Expr) -> Expr:
-    """The same formula without what does not matter.
-
-    Folds `true` and `false`, removes double negations, nested conjunctions and disjunctions, repeated arguments, and
-    the contradictions ``a & !a`` and tautologies ``a | !a``; counting constraints drop constants and become ordinary
-    connectives where they can. Equal subformulas become one object. Works below quantifiers too.
-
-    >>> from doxa.logic import propositions
-    >>> a, b = propositions("a b")
-    >>> print(simplify(~~a & (b | True) & (a & (b >> b))))
-    a
-    """
-    build = Builder()
-    value: dict[int, Expr] = {}
-    for node in formulas(formula):
-        value[id(node)] = build.rebuild(node, [value[id(c)] for c in parts(node)])
-    return build.flatten(value[id(formula)])
+from doxa.logic.syntax._node import below, make
+from doxa.logic.syntax._tree import CONNECTIVES, And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
 
 
 def atoms_of(*formulas_: Expr) -> tuple[Expr, ...]:
-    """The distinct atoms (calls and comparisons) of propositional formulas, in the order in which they appear.
-
-    >>> from doxa.logic import propositions
-    >>> a, b = propositions("a b")
-    >>> [str(atom) for atom in atoms_of(b >> a, a & ~b)]
-    ['b', 'a']
-    """
+    """The distinct atoms (calls and comparisons) of propositional formulas, in the order in which they appear."""
     found: dict[Expr, None] = {}
     for node in formulas(*formulas_):
         kind = type(node)
         if kind is Call or kind is Compare:
             found[node] = None
-        elif kind not in _CONNECTIVES:
+        elif kind not in (*CONNECTIVES, Count, Truth):
             raise not_propositional(node)
     return tuple(found)
 
@@ -60,22 +36,9 @@ def parts(node: Expr) -> tuple[Expr, ...]:
     return node.children[-1:] if kind is Let else node.children
 
 
-def formulas(*roots: Expr, below: Callable[[Expr], Sequence[Expr]] = parts) -> Iterator[Expr]:
+def formulas(*roots: Expr) -> Iterator[Expr]:
     """Every distinct subformula, children first, each once; like `postorder`, but it does not enter atoms."""
-    done: set[int] = set()
-    stack: list[Expr | None] = list(reversed(roots))
-    while stack:
-        node = stack.pop()
-        if node is None:  # all below the next one are done
-            node = cast(Expr, stack.pop())
-        elif id(node) in done:
-            continue
-        elif children := below(node):
-            stack += (node, None)
-            stack += reversed(children)
-            continue
-        done.add(id(node))
-        yield node
+    return below(roots, parts)
 
 
 def not_propositional(node: Expr) -> KnowledgeError:
@@ -224,13 +187,13 @@ class Builder:
         self._flat = True  # collapses on the way up may still put one below the other
         merged: dict[int, Sequence[Expr]] = {}
 
-        def below(node: Expr) -> Sequence[Expr]:
+        def flat_parts(node: Expr) -> Sequence[Expr]:
             if id(node) not in merged:
                 merged[id(node)] = _merged(node) if type(node) is And or type(node) is Or else parts(node)
             return merged[id(node)]
 
         value: dict[int, Expr] = {}
-        for node in formulas(root, below=below):
+        for node in below([root], flat_parts):
             value[id(node)] = self.rebuild(node, [value[id(c)] for c in merged[id(node)]])
         self._flat = False
         return value[id(root)]
@@ -253,3 +216,70 @@ def _merged(node: Expr) -> list[Expr]:
             entered.add(id(top))
             stack.extend(reversed(top.children))
     return list(found.values())
+
+
+# --- truth --------------------------------------------------------------------------------------------------------
+
+
+def evaluate(formula: Expr, assignment: Mapping[Expr, Any]) -> Any:
+    """The truth of a propositional formula, given the truth of its atoms: each a bool, or an array or tensor of bool.
+
+    Arrays hold many assignments and broadcast; one call takes arrays or tensors, not both.
+    """
+    order = list(formulas(formula))
+    uses = Counter([id(c) for node in order for c in parts(node)])
+    uses[id(formula)] += 1
+    value: dict[int, Any] = {}
+    for node in order:
+        kind = type(node)
+        if kind is Call or kind is Compare:
+            value[id(node)] = _truth_of(node, assignment)
+            continue
+        places = [id(c) for c in parts(node)]
+        value[id(node)] = _apply(node, [value[place] for place in places])
+        for place in places:  # an array is let go as soon as nothing needs it any more
+            uses[place] -= 1
+            if not uses[place]:
+                del value[place]
+    return value[id(formula)]
+
+
+def _apply(node: Expr, values: list[Any]) -> Any:
+    match node:
+        case Truth():
+            return node.value
+        case Not():
+            return _not(values[0])
+        case And():
+            return reduce(operator.and_, values)
+        case Or():
+            return reduce(operator.or_, values)
+        case Implies():
+            return _not(values[0]) | values[1]
+        case Xor():
+            return values[0] ^ values[1]
+        case Iff():
+            return _not(values[0] ^ values[1])
+        case Count():
+            total = sum([v * 1 for v in values])
+            low, high = node.bounds
+            return (total >= low) & (total <= high)
+    raise not_propositional(node)
+
+
+def _not(value: Any) -> Any:
+    return not value if isinstance(value, bool) else ~value
+
+
+def _truth_of(atom: Expr, assignment: Mapping[Expr, Any]) -> Any:
+    try:
+        value = assignment[atom]
+    except KeyError:
+        raise BindingError(f"the assignment gives no truth value for the atom {atom}") from None
+    if isinstance(value, bool):
+        return value
+    dtype = str(getattr(value, "dtype", None))
+    if dtype not in ("bool", "torch.bool"):
+        came = type(value).__name__ + ("" if dtype == "None" else f" of {dtype}")
+        raise BindingError(f"the truth value of {atom} must be a bool, or an array or tensor of bool; got {came}")
+    return value

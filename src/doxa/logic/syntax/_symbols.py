@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from doxa.errors import KnowledgeError
-from doxa.logic.syntax._tree import Call, Expr, ExprLike, Name, as_expr
+from doxa.logic.syntax._tree import Arith, Call, Expr, ExprLike, Name, Number, as_expr, postorder
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Sort:
     @property
     def size(self) -> int | None:
         """The number of values; None for an open sort."""
+        if isinstance(self.values, range):  # which may be longer than len can say
+            return -((self.values.start - self.values.stop) // self.values.step)
         return None if self.values is None else len(self.values)
 
     def __getitem__(self, value: str) -> Name:
@@ -139,11 +142,6 @@ class Rows:
 Declaration = Sort | Constant | Predicate | Function | Rows
 
 
-def size_of(sort: Sort) -> int | None:
-    """The number of values of a finite sort; ranges may be longer than ``len`` can say."""
-    return sort.values.stop - sort.values.start if isinstance(sort.values, range) else sort.size
-
-
 def sorts_of(declaration: Declaration) -> tuple[Sort, ...]:
     """The sorts that a declaration speaks of, other than itself."""
     match declaration:
@@ -184,6 +182,11 @@ class Signature:
         for sort in sorts_of(declaration):
             self.add(sort)
         self.add(declaration)
+
+    def declare_used(self, *formulas: Expr) -> None:
+        """Add the declarations that formulas were built from in Python."""
+        for hint in {id(node.hint): node.hint for node in postorder(*formulas) if node.hint is not None}.values():
+            self.declare(hint)
 
     def add(self, declaration: Declaration) -> None:
         """Declare; the same declaration twice is one, a different one under a known name is an error."""
@@ -258,3 +261,31 @@ def _listing(values: range | tuple[str, ...] | None) -> str:
         return f"{values[0]}..{values[-1]}"
     shown = ", ".join(values[:8])
     return shown if len(values) <= 8 else f"{shown}, ... ({len(values)} in all)"
+
+
+# --- operations on numbers ----------------------------------------------------------------------------------------
+
+ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "mod": operator.mod,
+}
+"""Division rounds down and ``mod`` has the sign of the divisor, as in Python. Zero divisors are the caller's matter."""
+COMPARISON: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def literal(node: Expr) -> int | float | None:
+    """The value of a number that is written out, perhaps with a minus sign; None for anything else."""
+    sign = 1
+    while type(node) is Arith and len(node.children) == 1:
+        sign, node = -sign, node.children[0]
+    return sign * node.value if isinstance(node, Number) else None

@@ -7,21 +7,19 @@ syntax: declarations live in a :class:`~doxa.logic.Signature`, meanings in an :c
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from doxa.errors import KnowledgeError
-from doxa.logic.syntax._node import Node, make, same
+from doxa.logic.syntax._node import Node, below, make, same
 from doxa.logic.syntax._printer import LATEX, TEXT, UNICODE, render
 
+_Operator = Callable[["Expr", "ExprLike"], "Expr"]
 
-def _infix(build: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, ExprLike], Expr]:
-    """A Python operator: ``build(self, other)``, where ``other`` may be a number or a boolean."""
 
-    def operator(self: Expr, other: ExprLike) -> Expr:
-        return build(self, as_expr(other))
-
-    return operator
+def _infix(build: Callable[[Expr, Expr], Expr]) -> tuple[_Operator, _Operator]:
+    """A Python operator whose other side may be a number or a boolean: ``self op other`` and ``other op self``."""
+    return lambda self, other: build(self, as_expr(other)), lambda self, other: build(as_expr(other), self)
 
 
 class Expr(Node):
@@ -89,28 +87,17 @@ class Expr(Node):
     def __neg__(self) -> Expr:
         return Arith("-", self)
 
-    __and__ = _infix(lambda a, b: And(a, b))
-    __rand__ = _infix(lambda a, b: And(b, a))
-    __or__ = _infix(lambda a, b: Or(a, b))
-    __ror__ = _infix(lambda a, b: Or(b, a))
-    __xor__ = _infix(lambda a, b: Xor(a, b))
-    __rxor__ = _infix(lambda a, b: Xor(b, a))
-    __rshift__ = _infix(lambda a, b: Implies(a, b))
-    __rrshift__ = _infix(lambda a, b: Implies(b, a))
-    __lt__ = _infix(lambda a, b: Compare("<", a, b))
-    __le__ = _infix(lambda a, b: Compare("<=", a, b))
-    __gt__ = _infix(lambda a, b: Compare(">", a, b))
-    __ge__ = _infix(lambda a, b: Compare(">=", a, b))
-    __add__ = _infix(lambda a, b: Arith("+", a, b))
-    __radd__ = _infix(lambda a, b: Arith("+", b, a))
-    __sub__ = _infix(lambda a, b: Arith("-", a, b))
-    __rsub__ = _infix(lambda a, b: Arith("-", b, a))
-    __mul__ = _infix(lambda a, b: Arith("*", a, b))
-    __rmul__ = _infix(lambda a, b: Arith("*", b, a))
-    __floordiv__ = _infix(lambda a, b: Arith("//", a, b))
-    __rfloordiv__ = _infix(lambda a, b: Arith("//", b, a))
-    __mod__ = _infix(lambda a, b: Arith("mod", a, b))
-    __rmod__ = _infix(lambda a, b: Arith("mod", b, a))
+    __and__, __rand__ = _infix(lambda a, b: And(a, b))
+    __or__, __ror__ = _infix(lambda a, b: Or(a, b))
+    __xor__, __rxor__ = _infix(lambda a, b: Xor(a, b))
+    __rshift__, __rrshift__ = _infix(lambda a, b: Implies(a, b))
+    __add__, __radd__ = _infix(lambda a, b: Arith("+", a, b))
+    __sub__, __rsub__ = _infix(lambda a, b: Arith("-", a, b))
+    __mul__, __rmul__ = _infix(lambda a, b: Arith("*", a, b))
+    __floordiv__, __rfloordiv__ = _infix(lambda a, b: Arith("//", a, b))
+    __mod__, __rmod__ = _infix(lambda a, b: Arith("mod", a, b))
+    __lt__, __gt__ = _infix(lambda a, b: Compare("<", a, b))[0], _infix(lambda a, b: Compare(">", a, b))[0]
+    __le__, __ge__ = _infix(lambda a, b: Compare("<=", a, b))[0], _infix(lambda a, b: Compare(">=", a, b))[0]
 
     def iff(self, other: ExprLike) -> Expr:
         """``self <-> other``.
@@ -164,11 +151,7 @@ ExprLike = Expr | int | float | bool | HasTerm
 
 
 def as_expr(value: ExprLike) -> Expr:
-    """A Python value as a tree: numbers and booleans become literals, constants their names, trees stay as they are.
-
-    >>> print(as_expr(3), as_expr(True))
-    3 true
-    """
+    """A Python value as a tree: numbers and booleans become literals, constants their names, trees stay as they are."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, bool):
@@ -440,6 +423,43 @@ class Iff(_Pair):
     __slots__ = ()
 
 
+INFIX: dict[str, type[Expr]] = {"&": And, "|": Or, "->": Implies, "<->": Iff, "xor": Xor}
+CONNECTIVES: tuple[type[Expr], ...] = (Not, *INFIX.values())
+
+
 def as_formula(node: Expr) -> Expr:
     """A bare name where a formula stands is a proposition: a predicate of no arguments."""
     return Call(node.label, (), hint=node.hint) if type(node) is Name else node
+
+
+# --- walks --------------------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+def postorder(*roots: Expr) -> Iterator[Expr]:
+    """Every distinct node object below the roots, children first, each once.
+
+    >>> from doxa.logic import And, Call, Not
+    >>> [str(n) for n in postorder(And(Call("a"), Not(Call("b"))))]
+    ['a', 'b', '!b', 'a & !b']
+    """
+    return below(roots)
+
+
+def fold(function: Callable[[Expr, tuple[T, ...]], T], root: Expr) -> T:
+    """The value of a tree, bottom up: ``function(node, values of its children)``, once per distinct node."""
+    value: dict[int, T] = {}
+    for node in postorder(root):
+        value[id(node)] = function(node, tuple([value[id(c)] for c in node.children]))
+    return value[id(root)]
+
+
+def intern(root: Expr, table: dict[Expr, Expr]) -> Expr:
+    """The same tree with every subtree that ``table`` already knows replaced by the known one."""
+
+    def share(node: Expr, children: tuple[Expr, ...]) -> Expr:
+        shared = node.with_children(children)
+        return table.setdefault(shared, shared)
+
+    return fold(share, root)

@@ -15,8 +15,7 @@ from doxa.logic.bind._meanings import is_draw
 from doxa.logic.syntax import _tree
 from doxa.logic.syntax._binders import Count, Let, Quantifier
 from doxa.logic.syntax._symbols import Function
-from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or
-from doxa.logic.syntax._walk import fold, postorder
+from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or, fold, postorder
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra, OuterFold
 from doxa.logic.tensor._atoms import Application, lookup, symbol_of

@@ -17,8 +17,7 @@ from doxa.errors import KnowledgeError
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Named, Table
 from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Name, Not, Number, Or, Truth, Xor
-from doxa.logic.syntax._walk import postorder
+from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Name, Not, Number, Or, Truth, Xor, postorder
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra
 from doxa.logic.tensor._atoms import Last

@@ -12,8 +12,7 @@ from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.bind._bindings import dtype_of, has_values, shape_of
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import low_of, position
-from doxa.logic.syntax._operations import ARITHMETIC, COMPARISON
-from doxa.logic.syntax._symbols import INT, REAL, Sort
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, INT, REAL, Sort
 from doxa.logic.syntax._tree import Arith, Expr, Field, Index
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra

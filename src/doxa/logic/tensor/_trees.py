@@ -15,8 +15,7 @@ from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Table
 from doxa.logic.syntax._binders import Let, Quantifier, free_of_binder
 from doxa.logic.syntax._symbols import Sort
-from doxa.logic.syntax._tree import Arith, Call, Expr, Index, Name, Number
-from doxa.logic.syntax._walk import fold, postorder
+from doxa.logic.syntax._tree import Arith, Call, Expr, Index, Name, Number, fold, postorder
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._pools import NUMBER, Type
 from doxa.logic.tensor._terms import known_constant

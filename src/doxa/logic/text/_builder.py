@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Group, Let, Quantifier
 from doxa.logic.syntax._kb import Axiom
 from doxa.logic.syntax._node import make
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Sort
-from doxa.logic.syntax._tree import (
-    And,
-    Arith,
-    Call,
-    Compare,
-    Expr,
-    Field,
-    Iff,
-    Implies,
-    Index,
-    Name,
-    Not,
-    Number,
-    Or,
-    Xor,
-)
+from doxa.logic.syntax._tree import INFIX, Arith, Call, Compare, Expr, Field, Index, Name, Not, Number
 
 
 @dataclass(slots=True)
@@ -98,35 +84,29 @@ class Builder:
         """A value where a formula stands."""
         return self.proposition_of(value) if isinstance(value, Name) else self.close(value)
 
+    def method(self, alias: str) -> Callable[..., Any]:
+        """What the parser calls for a rule."""
+        return cast(Callable[..., Any], getattr(self, alias))
+
     # -- statements -------------------------------------------------------------------------------------------------
 
     def statement(self, _text: None, item: Item, _end: None) -> None:
         self.items.append(item)
 
-    def axiom(self, formula: Expr) -> Item:
-        return Axiom("", self.formula(formula), named=False)
+    def axiom(self, *parts: Any) -> Item:
+        name, weight, learnable = parts[0] if len(parts) == 2 else (None, 1.0, False)
+        return Axiom(name or "", self.formula(parts[-1]), weight, learnable, named=name is not None)
 
-    def named_axiom(self, _open: str, name: Name, _close: str, formula: Expr) -> Item:
-        return Axiom(name.name, self.formula(formula))
+    def name_header(self, _open: str, name: Name, _close: str) -> tuple[str, float, bool]:
+        return name.name, 1.0, False
 
-    def weighted_axiom(self, _open: str, word: Name, weight: tuple[float, bool], _close: str, formula: Expr) -> Item:
-        _want(word, "weight")
-        return Axiom("", self.formula(formula), *weight, named=False)
+    def weight_header(self, _open: str, *rest: Any) -> tuple[str | None, float, bool]:
+        # rest is: word, weight, "]" with or without a name and "," before
+        _want(rest[-3], "weight")
+        return (rest[0].name if len(rest) == 5 else None), *rest[-2]
 
-    def named_weighted_axiom(
-        self, _open: str, name: Name, _comma: str, word: Name, weight: tuple[float, bool], _close: str, formula: Expr
-    ) -> Item:
-        _want(word, "weight")
-        return Axiom(name.name, self.formula(formula), *weight)
-
-    def fixed_weight(self, number: Number) -> tuple[float, bool]:
-        return float(number.value), False
-
-    def starting_weight(self, number: Number, _mark: str) -> tuple[float, bool]:
-        return float(number.value), True
-
-    def learned_weight(self, _mark: str) -> tuple[float, bool]:
-        return 1.0, True
+    def weight(self, *parts: Number | str) -> tuple[float, bool]:
+        return float(parts[0].value) if isinstance(parts[0], Number) else 1.0, parts[-1] == "?"
 
     def open_sort(self, _word: str, name: Name) -> Item:
         return [Sort(name.name)]
@@ -194,10 +174,10 @@ class Builder:
     # -- formulas ---------------------------------------------------------------------------------------------------
 
     def connective(self, left: Expr, op: str, right: Expr) -> Expr:
-        return self.node(_CONNECTIVES[op], None, self.formula(left), self.formula(right))
+        return self.node(INFIX[op], None, self.formula(left), self.formula(right))
 
     def chain(self, left: Expr | Chain, op: str, right: Expr | Chain) -> Chain:
-        kind = _CONNECTIVES[op]
+        kind = INFIX[op]
         if isinstance(left, Chain) and left.kind is kind:
             if not isinstance(right, Chain) or right.kind is not kind:
                 left.operands.append(self.formula(right))
@@ -276,13 +256,46 @@ class Builder:
         return self.call(*rest, fresh=True)
 
 
+class Mistaken(Exception):
+    """What a builder refused, and where it stands."""
+
+    def __init__(self, error: KnowledgeError, start: int, end: int) -> None:
+        super().__init__(str(error))
+        self.error, self.start, self.end = error, start, end
+
+
 class LocatedBuilder(Builder):
-    """Builds every node anew and remembers where in the text it stands."""
+    """Builds every node anew and remembers where in the text it stands; values are ``(value, start, end)``.
+
+    A :class:`~doxa.errors.KnowledgeError` comes out as :class:`Mistaken`, with the place.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.spans: dict[int, tuple[int, int]] = {}
         self._alive: list[Expr] = []  # a node that died could leave its id, and so its place, to another
+
+    def method(self, alias: str) -> Callable[..., tuple[Any, int, int]]:
+        build = getattr(self, alias)
+
+        def located(*symbols: tuple[Any, int, int] | None) -> tuple[Any, int, int]:
+            known = [symbol for symbol in symbols if symbol is not None]
+            start, end = known[0][1], known[-1][2]
+            for symbol in known:
+                self._place(*symbol)
+            try:
+                return build(*[None if s is None else s[0] for s in symbols]), start, end
+            except KnowledgeError as error:
+                raise Mistaken(error, start, end) from None
+
+        return located
+
+    def _place(self, value: object, start: int, end: int) -> None:
+        if isinstance(value, Expr):
+            self._alive.append(value)
+            self.spans.setdefault(id(value), (start, end))
+        elif isinstance(value, Chain):
+            value.span = (start, end)
 
     def share(self, node: Expr) -> Expr:
         return node
@@ -292,25 +305,14 @@ class LocatedBuilder(Builder):
 
     def proposition_of(self, name: Expr) -> Expr:
         node = super().proposition_of(name)
-        self.place(node, *self.spans.get(id(name), (0, 0)))
+        self._place(node, *self.spans.get(id(name), (0, 0)))
         return node
 
     def close(self, value: Expr | Chain) -> Expr:
         node = super().close(value)
         if isinstance(value, Chain):
-            self.place(node, *value.span)
+            self._place(node, *value.span)
         return node
-
-    def place(self, value: object, start: int, end: int) -> None:
-        """Called by the parser with everything it builds."""
-        if isinstance(value, Expr):
-            self._alive.append(value)
-            self.spans.setdefault(id(value), (start, end))
-        elif isinstance(value, Chain):
-            value.span = (start, end)
-
-
-_CONNECTIVES: dict[str, type[Expr]] = {"|": Or, "&": And, "->": Implies, "<->": Iff, "xor": Xor}
 
 
 def _sorts(names: list[Name]) -> tuple[Sort, ...]:

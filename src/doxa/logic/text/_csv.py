@@ -26,15 +26,6 @@ class CsvFacts:
     """Reads the facts of one predicate; names of open sorts that are not known yet are declared as constants.
 
     What is wrong in the file is collected in ``diagnostics``.
-
-    >>> from doxa.logic import Predicate, Sort
-    >>> from doxa.logic.syntax._symbols import Signature
-    >>> Person = Sort("Person")
-    >>> reader = CsvFacts(Predicate("parent", (Person, Person)), Signature({"Person": Person}), "parents.csv")
-    >>> [str(fact) for fact in reader.read("alice,bob\\nbob,carol,false\\n")]
-    ['fact parent(alice, bob)', 'fact !parent(bob, carol)']
-    >>> list(reader.signature.constants)
-    ['alice', 'bob', 'carol']
     """
 
     def __init__(

@@ -1,47 +1,26 @@
-"""The keywords and the grammar of the knowledge language.
+"""The grammar, and running it: Lark computes the LALR(1) table, and the loop here drives it.
 
-There is one grammar of expressions for terms and formulas alike, as in Python: what may stand where is decided by
-checking. Connectives come in a closed and an open form: an open expression ends in a quantifier that reaches as far
-right as it can, so it can only be the last operand. Thereby the grammar is unambiguous and LALR(1).
+There is one grammar of expressions for terms and formulas alike: what may stand where is decided by checking. An open
+expression ends in a quantifier that reaches as far right as it can, so it can only be the last operand. Most reductions
+only hand a value on, and a chain of them depends on no more than the two topmost states and the next token, so the loop
+remembers chains. Values are built by methods of a builder; there is no tree in between and nothing recurses.
 """
 
 from __future__ import annotations
 
-from doxa.logic.syntax._words import RESERVED
+import re
+from collections.abc import Iterable
+from functools import cache
+from itertools import chain
+from typing import Any
 
-NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
-_GAP = r"[^\S\n]+"
-_SPACE = r"[^\S\n]*"
-_NAME_AHEAD = rf'(?="|(?!(?:{"|".join(sorted(RESERVED))})\b|sample{_GAP}[0-9]|from{_GAP}")[^\W\d])'
-
-_WEIGHT = rf"{_SPACE}[-−]?{_SPACE}(?:{NUMBER})?{_SPACE}\??{_SPACE}"
-_ATOM_AHEAD = rf"(?:{_NAME_AHEAD}|(?=not\b|[¬~]|!(?!=)))"
-
-DECLARATIONS = ("SORT", "CONST", "PRED", "CLOSED", "FUNC", "DATA", "FACT", "FACTS", "INCLUDE")
-SOFT: dict[str, str] = {
-    **{word.upper(): rf"{word}{_GAP}{_NAME_AHEAD}" for word in ("sort", "const", "pred", "func", "data", "facts")},
-    "CLOSED": rf"closed{_GAP}pred{_GAP}{_NAME_AHEAD}",
-    "FACT": rf"fact{_GAP}(?:{_ATOM_AHEAD}|(?=\[{_SPACE}weight{_WEIGHT}\]{_SPACE}{_ATOM_AHEAD}))",
-    "INCLUDE": rf'include{_GAP}(?=")',
-    "EXACTLY": rf"exactly{_GAP}(?=[0-9])",
-    "ATMOST": rf"at{_GAP}most{_GAP}(?=[0-9])",
-    "ATLEAST": rf"at{_GAP}least{_GAP}(?=[0-9])",
-    "SAMPLE": rf"sample{_GAP}(?=[0-9])",
-    "FRESH": rf"fresh{_GAP}{_NAME_AHEAD}",
-}
-"""Keywords that are recognised only by what follows them, where a name could not stand: elsewhere they are names.
-
-Each takes the white space behind it, by which it differs from the name.
-"""
+from doxa.logic.text._builder import Builder
+from doxa.logic.text._lexer import Token
 
 GRAMMAR = """
 text: | text statement END -> statement
 
-statement: expr -> axiom
-    | LSQB NAME RSQB expr -> named_axiom
-    | LSQB NAME weight RSQB expr -> weighted_axiom
-    | LSQB NAME COMMA NAME weight RSQB expr -> named_weighted_axiom
+statement: expr -> axiom | header expr -> axiom
     | SORT NAME -> open_sort
     | SORT NAME EQ bound RANGE bound -> range_sort
     | SORT NAME EQ LBRACE names RBRACE -> value_sort
@@ -57,7 +36,10 @@ statement: expr -> axiom
     | FACTS NAME NAME NAME NAME -> facts
     | INCLUDE NAME -> include
 
-weight: bound -> fixed_weight | bound QUESTION -> starting_weight | QUESTION -> learned_weight
+header: LSQB NAME RSQB -> name_header
+    | LSQB NAME weight RSQB -> weight_header
+    | LSQB NAME COMMA NAME weight RSQB -> weight_header
+weight: bound -> weight | bound QUESTION -> weight | QUESTION -> weight
 ?bound: NUMBER | MINUS NUMBER -> negative_number
 names: NAME -> first | names COMMA NAME -> further
 predicates: predicate -> first | predicates COMMA predicate -> further
@@ -117,3 +99,116 @@ arguments: expr -> first | arguments COMMA expr -> further
 
 (The question marks say the same to Lark's own tree builder, which the benchmark runs.)
 """
+
+_FINISH = Token("$END", None, "")
+
+
+class Unexpected(Exception):
+    """A token that cannot stand where it stands; ``states`` is the stack at that moment."""
+
+    def __init__(self, token: Token, states: list[int]) -> None:
+        super().__init__(token.text)
+        self.token = token
+        self.states = states
+
+
+class Table:
+    """Of every state and symbol: the next state, or ``-1 - r`` to reduce by rule ``r``."""
+
+    def __init__(self) -> None:
+        from lark import Lark
+
+        terminals = sorted(set(re.findall(r"\b[A-Z]{2,}\b", GRAMMAR)))
+        lark = Lark(f"{GRAMMAR}\n%declare {' '.join(terminals)}", parser="lalr", lexer="basic", start="text")
+        plan = lark.parse_interactive("").parser_state.parse_conf
+        number = {state: i for i, state in enumerate(plan.states)}
+        place: dict[Any, int] = {}
+        self.rules: list[tuple[int, str, str | None]] = []
+        """Of every rule: how many symbols, what they become, and the method that builds it (None: handed on)."""
+        self.actions: list[dict[str, int]] = []
+        for row in plan.states.values():
+            actions: dict[str, int] = {}
+            for symbol, (action, target) in row.items():
+                if action.name == "Shift":
+                    actions[symbol] = number[target]
+                    continue
+                if target not in place:
+                    place[target] = len(self.rules)
+                    self.rules.append((len(target.expansion), str(target.origin.name), target.alias))
+                actions[symbol] = -1 - place[target]
+            self.actions.append(actions)
+        self.single = [size == 1 and alias is None for size, _, alias in self.rules]
+        """Of every rule: does it only pass on the value of its one symbol?"""
+        self.start, self.end = number[plan.start_state], number[plan.end_state]
+        self.terminals = terminals
+
+
+@cache
+def table() -> Table:
+    """The table of the grammar, computed at first use."""
+    return Table()
+
+
+def run(table: Table, tokens: Iterable[Token], builder: Builder, placed: bool = False) -> None:
+    """Parse, calling a method of ``builder`` for every rule with an alias, on the values of the rule's symbols.
+
+    With ``placed``, the value of a token is ``(value, start, end)``.
+    """
+    actions = table.actions
+    rules = [(size, origin, None if alias is None else builder.method(alias)) for size, origin, alias in table.rules]
+    chains: dict[tuple[int, int, str], int] = {}
+    states: list[int] = [table.start]
+    values: list[Any] = []
+    for token in chain(tokens, (_FINISH,)):
+        kind = token.kind
+        state = states[-1]
+        while True:
+            action = actions[state].get(kind)
+            if action is None:
+                if token is _FINISH and state == table.end:
+                    return
+                raise Unexpected(token, states)
+            if action >= 0:
+                states.append(action)
+                values.append((token.value, token.start, token.end) if placed else token.value)
+                break
+            size, origin, build = rules[-1 - action]
+            if build is not None:
+                value = build(*values[-size:])
+                del states[-size:], values[-size:]
+                values.append(value)
+                state = actions[states[-1]][origin]
+                states.append(state)
+                continue
+            if size == 0:
+                values.append(None)
+                state = actions[state][origin]
+                states.append(state)
+                continue
+            key = (states[-2], state, kind)
+            known = chains.get(key)
+            if known is None:
+                known = state
+                while (action := actions[known].get(kind, 0)) < 0 and table.single[-1 - action]:
+                    known = actions[states[-2]][rules[-1 - action][1]]
+                chains[key] = known
+            states[-1] = state = known
+
+
+def expected(table: Table, states: list[int]) -> set[str]:
+    """The terminals that could have come instead."""
+    return {kind for kind in table.actions[states[-1]] if kind in table.terminals and _accepts(table, states, kind)}
+
+
+def _accepts(table: Table, states: list[int], kind: str) -> bool:
+    height, top = len(states) - 1, [states[-1]]  # the states above ``height`` of the stack
+    while True:
+        action = table.actions[top[-1]].get(kind)
+        if action is None or action >= 0:
+            return action is not None
+        size, origin, _ = table.rules[-1 - action]
+        while len(top) <= size:
+            height -= 1
+            top.insert(0, states[height])
+        del top[len(top) - size :]
+        top.append(table.actions[top[-1]][origin])

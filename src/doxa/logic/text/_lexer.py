@@ -19,7 +19,32 @@ from operator import itemgetter
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._tree import Expr, Name, Number, Truth
 from doxa.logic.syntax._words import IDENTIFIER, RESERVED, SYMBOLS
-from doxa.logic.text._grammar import DECLARATIONS, NUMBER, SOFT, STRING
+
+NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
+_GAP = r"[^\S\n]+"
+_SPACE = r"[^\S\n]*"
+_NAME_AHEAD = rf'(?="|(?!(?:{"|".join(sorted(RESERVED))})\b|sample{_GAP}[0-9]|from{_GAP}")[^\W\d])'
+
+_WEIGHT = rf"{_SPACE}[-−]?{_SPACE}(?:{NUMBER})?{_SPACE}\??{_SPACE}"
+_ATOM_AHEAD = rf"(?:{_NAME_AHEAD}|(?=not\b|[¬~]|!(?!=)))"
+
+DECLARATIONS = ("SORT", "CONST", "PRED", "CLOSED", "FUNC", "DATA", "FACT", "FACTS", "INCLUDE")
+SOFT: dict[str, str] = {
+    **{word.upper(): rf"{word}{_GAP}{_NAME_AHEAD}" for word in ("sort", "const", "pred", "func", "data", "facts")},
+    "CLOSED": rf"closed{_GAP}pred{_GAP}{_NAME_AHEAD}",
+    "FACT": rf"fact{_GAP}(?:{_ATOM_AHEAD}|(?=\[{_SPACE}weight{_WEIGHT}\]{_SPACE}{_ATOM_AHEAD}))",
+    "INCLUDE": rf'include{_GAP}(?=")',
+    "EXACTLY": rf"exactly{_GAP}(?=[0-9])",
+    "ATMOST": rf"at{_GAP}most{_GAP}(?=[0-9])",
+    "ATLEAST": rf"at{_GAP}least{_GAP}(?=[0-9])",
+    "SAMPLE": rf"sample{_GAP}(?=[0-9])",
+    "FRESH": rf"fresh{_GAP}{_NAME_AHEAD}",
+}
+"""Keywords that are recognised only by what follows them, where a name could not stand: elsewhere they are names.
+
+Each takes the white space behind it, by which it differs from the name.
+"""
 
 _KIND = {spelling: kind for kind, spellings in SYMBOLS.items() for spelling in spellings}
 _MEANING = {"≠": "!=", "≤": "<=", "≥": ">=", "−": "-", "·": "*", "×": "*", "⊤": "true", "⊥": "false"}
@@ -103,9 +128,8 @@ class Token:
                 return cls("FIELD", _unquote(text[1:]) if text[1] == '"' else text[1:], text, start, end)
         except KnowledgeError as error:
             return cls("BAD", str(error), text, start, end)
-        return (
-            cls("BAD", None, first, start, start + len(first)) if first == '"' else cls("BAD", None, text, start, end)
-        )
+        wrong = first if first == '"' else text
+        return cls("BAD", None, wrong, start, start + len(wrong))
 
 
 END = Token("END", None, "")
@@ -125,58 +149,13 @@ class Vocabulary(dict[str, Token]):
 
 
 def tokens(text: str, vocabulary: Vocabulary) -> Iterator[Token]:
-    """The tokens of a text with the ends of its statements, without positions.
-
-    >>> [t.kind for t in tokens("a &\\n b\\n\\nsort Image", Vocabulary(lambda node: node))]
-    ['NAME', 'AND', 'NAME', 'END', 'SORT', 'NAME', 'END']
-    """
+    """The tokens of a text with the ends of its statements, without positions."""
     return layout(map(vocabulary.__getitem__, map(itemgetter(1), _MASTER.finditer(text))))
 
 
 def located_tokens(text: str) -> Iterator[Token]:
     """The tokens of a text with the ends of its statements, each a new object that knows where it stands."""
-    matches = _MASTER.finditer(text)
-    return _marked(list(layout([Token.read(m[1], lambda node: node, m.start(1), m.end(1)) for m in matches])))
-
-
-def _marked(found: list[Token]) -> Iterator[Token]:
-    """Tokens, with a BAD one that says why in place of those that mislead the parser, wherever no text can have them.
-
-    These are headers with a reserved word for a name or a word for a weight, and counts below 0: where no number
-    follows it, ``exactly`` is a name, from which something could be subtracted.
-    """
-    at = begin = 0
-    while at < len(found):
-        token, taken, why = found[at], 1, None
-        if found[begin].kind == "LSQB" and at == begin + 1 and token.text in RESERVED:
-            why = f"'{token.text}' is a reserved word; as a name it stands in quotation marks: \"{token.text}\""
-        elif found[begin].kind == "LSQB" and at == begin + 4 and _no_weight(found[begin:at], token):
-            why = f"a weight is a number, such as 0.5, got '{token.text}'; write [name, weight 0.5], or weight ?"
-        elif (token.kind == "EXISTS" or token.text in ("exactly", "at")) and (words := _counting(found[at : at + 5])):
-            number, said = found[at + words + 1], " ".join([t.text for t in found[at : at + words]])
-            count = f"-{number.text}"  # no token is written like this, so that the statement is read as BAD again
-            why = f"the count must be a whole number of at least 0, got {count}; write {said} 1 x: Sort. ..."
-            token, taken = Token("BAD", why, count, found[at + words].start, number.end), words + 2
-        yield token if why is None else Token("BAD", why, token.text, token.start, token.end)
-        at += taken
-        begin = at if token.kind == "END" else begin
-
-
-def _no_weight(header: list[Token], token: Token) -> bool:
-    """Does a word stand in ``[name, weight ...]``, or nothing?"""
-    named = [t.kind for t in header] == ["LSQB", "NAME", "COMMA", "NAME"] and header[-1].text == "weight"
-    return named and (token.kind in ("NAME", "DOT", "RSQB") or token.text in RESERVED)
-
-
-def _counting(ahead: list[Token]) -> int:
-    """How many tokens say that something is counted, where a number below 0 follows; else 0."""
-    texts, kinds = [t.text for t in ahead], [t.kind for t in ahead]
-    if texts[0] == "exactly" and kinds[1:4] == ["MINUS", "NUMBER", "NAME"]:
-        return 1
-    if texts[:2] in (["at", "most"], ["at", "least"]) and kinds[2:] == ["MINUS", "NUMBER", "NAME"]:
-        return 2
-    counted = kinds[0] == "EXISTS" and kinds[1:2] in (["EQ"], ["COMPARE"])
-    return 2 if counted and kinds[2:4] == ["MINUS", "NUMBER"] else 0
+    return layout([Token.read(m[1], lambda node: node, m.start(1), m.end(1)) for m in _MASTER.finditer(text)])
 
 
 def layout(raw: Iterable[Token]) -> Iterator[Token]:

@@ -7,18 +7,16 @@ with positions, so that every message says where. Declarations may come after th
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from doxa.errors import KnowledgeError
 from doxa.logic.check._lint import warn_all
-from doxa.logic.syntax._diagnostics import Diagnostic, raise_all
+from doxa.logic.syntax._diagnostics import Diagnostic
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._tree import Expr
 
 if TYPE_CHECKING:
     from doxa.logic.text._reader import Reader
-    from doxa.logic.text._source import Source
 
 
 def parse(text: str, *, base: KnowledgeBase | None = None, file: str | None = None, warn: bool = True) -> KnowledgeBase:
@@ -50,7 +48,7 @@ def parse(text: str, *, base: KnowledgeBase | None = None, file: str | None = No
         did you mean 'wet'?
     """
     reader = _reader(base)
-    kb = reader.read([_source(text, file)])
+    kb = reader.read_text(text, file)
     if warn:  # only of what the text says
         warn_all([w for w in reader.warnings(kb) if base is None or w.span is not None])
     return kb
@@ -60,6 +58,7 @@ def load(*paths: str | os.PathLike[str], warn: bool = True) -> KnowledgeBase:
     """The knowledge base that one or more files describe together.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "weather.doxa").write_text("pred rain, wet\\n[wet] rain -> wet")
     ...     kb = load(Path(folder, "weather.doxa"))
@@ -67,25 +66,17 @@ def load(*paths: str | os.PathLike[str], warn: bool = True) -> KnowledgeBase:
     [wet] rain -> wet
     """
     reader = _reader()
-    kb = reader.read(_sources(paths))
+    kb = reader.read_files(paths)
     if warn:
         warn_all(reader.warnings(kb))
     return kb
 
 
 def diagnose(*paths: str | os.PathLike[str]) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
-    """Everything there is to say about knowledge files: errors, or the knowledge base and its warnings.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "weather.doxa").write_text("pred rain, wet\\nrain -> wett")
-    ...     kb, found = diagnose(Path(folder, "weather.doxa"))
-    >>> kb is None, found[0].message
-    (True, "unknown proposition 'wett'")
-    """
+    """Everything there is to say about knowledge files: errors, or the knowledge base and its warnings."""
     reader = _reader()
     try:
-        kb = reader.read(_sources(paths))
+        kb = reader.read_files(paths)
     except KnowledgeError as error:
         return None, tuple([d for d in error.diagnostics if isinstance(d, Diagnostic)])
     return kb, reader.warnings(kb)
@@ -98,27 +89,6 @@ def _reader(kb: KnowledgeBase | None = None) -> Reader:
     return Reader(kb)
 
 
-def _source(text: str, file: str | None = None) -> Source:
-    from doxa.logic.text._source import Source
-
-    return Source(text, file)
-
-
-def _sources(paths: tuple[str | os.PathLike[str], ...]) -> list[Source]:
-    """Open all files, or say of each why it cannot be opened."""
-    from doxa.logic.text._reader import open_source
-
-    sources: list[Source] = []
-    wrong: list[Diagnostic] = []
-    for path in paths:
-        try:
-            sources.append(open_source(Path(path)))
-        except KnowledgeError as error:
-            wrong.append(Diagnostic.of(error))
-    raise_all(wrong)
-    return sources
-
-
 def parse_formula(text: str, kb: KnowledgeBase) -> Expr:
     """A formula in the language of a knowledge base.
 
@@ -126,4 +96,4 @@ def parse_formula(text: str, kb: KnowledgeBase) -> Expr:
     >>> parse_formula("!wet -> !rain", kb).unicode()
     '¬wet → ¬rain'
     """
-    return _reader(KnowledgeBase._trusted(kb.signature, (), ())).formula(_source(text))
+    return _reader(KnowledgeBase._trusted(kb.signature, (), ())).formula(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -9,24 +10,22 @@ from pathlib import Path
 
 from doxa.errors import KnowledgeError, visible
 from doxa.logic.check._check import check_axiom, check_declaration, check_fact
-from doxa.logic.check._lint import lint
-from doxa.logic.syntax._diagnostics import Diagnostic, Span, did_you_mean, nearest, raise_all
+from doxa.logic.check._lint import Located, Places, lint
+from doxa.logic.syntax._diagnostics import BIDIRECTIONAL, Diagnostic, Span, describe, did_you_mean, nearest, raise_all
 from doxa.logic.syntax._kb import Axiom, Fact, KnowledgeBase
-from doxa.logic.syntax._lookalikes import BIDIRECTIONAL, describe
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
-from doxa.logic.syntax._tree import Call, Expr, Not
-from doxa.logic.syntax._walk import postorder
+from doxa.logic.syntax._tree import Call, Expr, Not, postorder
 from doxa.logic.text._builder import Builder, FactItem, FactsItem, IncludeItem, Item
 from doxa.logic.text._csv import CsvFacts
-from doxa.logic.text._lalr import Unexpected, run, table
+from doxa.logic.text._grammar import Unexpected, run, table
 from doxa.logic.text._lexer import END, Vocabulary, tokens
-from doxa.logic.text._source import Positioned, Source
+from doxa.logic.text._source import Source
 
 Place = tuple[Source, int]
 """A statement: the source it stands in, and which of its statements it is."""
 
 
-class Reader:
+class Reader(Places):
     """Reads statements into declarations, axioms and facts, on top of those of a knowledge base if one is given."""
 
     def __init__(self, kb: KnowledgeBase | None = None) -> None:
@@ -46,16 +45,31 @@ class Reader:
         for node in postorder(*[a.formula for a in self.axioms], *[f.atom for f in self.facts]):
             self._builder.share(node)
 
-    def read(self, sources: Iterable[Source]) -> KnowledgeBase:
-        """The knowledge base of the sources, or one error for everything that is wrong in them."""
+    def read_text(self, text: str, file: str | None = None) -> KnowledgeBase:
+        """The knowledge base of a text, or one error for everything that is wrong in it."""
+        return self._read([Source(text, file)])
+
+    def read_files(self, paths: Iterable[str | os.PathLike[str]]) -> KnowledgeBase:
+        """The knowledge base of files, or one error for everything that is wrong in them."""
+        sources: list[Source] = []
+        for path in paths:
+            try:
+                sources.append(open_source(Path(path)))
+            except KnowledgeError as error:
+                self.diagnostics.append(Diagnostic.of(error))
+        raise_all(self.diagnostics)
+        return self._read(sources)
+
+    def _read(self, sources: Iterable[Source]) -> KnowledgeBase:
         entries = list(self._gather(sources))
         self._declare_all(entries)
         self._collect(entries)
         raise_all(self._sorted())
         return KnowledgeBase._trusted(self.signature, self.axioms, self.facts)
 
-    def formula(self, source: Source) -> Expr:
-        """The formula of a source that consists of it."""
+    def formula(self, text: str) -> Expr:
+        """The formula of a text that consists of it."""
+        source = Source(text)
         items = self._items(source)
         raise_all(self.diagnostics)
         item = items[0] if len(items) == 1 else None
@@ -81,9 +95,9 @@ class Reader:
 
     # -- where things stand (for warnings) --------------------------------------------------------------------------
 
-    def axiom(self, index: int) -> Positioned | None:
+    def axiom(self, index: int) -> Located | None:
         place = self._axiom_places[index]
-        return None if place is None else Positioned(*place)
+        return None if place is None else place[0].locate(place[1])
 
     def fact(self, index: int) -> Span | None:
         place = self._fact_places[index]
@@ -208,10 +222,7 @@ class Reader:
     def _collect(self, entries: list[tuple[Place, Item]]) -> None:
         # Files of facts come first, because they declare constants.
         bulk = {place: self._read_csv(place, item) for place, item in entries if isinstance(item, FactsItem)}
-        names: dict[str, Place | None] = {}
-        for axiom, where in zip(self.axioms, self._axiom_places, strict=True):
-            if axiom.named:
-                names[axiom.name] = where
+        names: dict[str, Place | None] = dict.fromkeys([axiom.name for axiom in self.axioms if axiom.named])
         for place, item in entries:
             if isinstance(item, Axiom):
                 if item.named and names.setdefault(item.name, place) != place:
@@ -240,12 +251,12 @@ class Reader:
         if not self._incomplete:
             check(formula, report=lambda *report: said.append(report))
         if said:
-            positioned = Positioned(*place)
+            tree, span = place[0].locate(place[1])
 
             def report(node: Expr, message: str, remedy: str | None) -> None:
-                self.diagnostics.append(Diagnostic("error", message, remedy, positioned.span(node, message)))
+                self.diagnostics.append(Diagnostic("error", message, remedy, span(node, message)))
 
-            check(positioned.tree, report=report)
+            check(tree, report=report)
         return not said
 
     def _name_twice(self, name: str, place: Place, first: Place | None) -> None:

@@ -116,7 +116,8 @@ def explain(tokens: list[Token], index: int, expected: set[str]) -> Said:
     if token.kind == "BAD":
         return _bad(token)
     found = (
-        _header(tokens, token, last)
+        _negative_count(tokens, index)
+        or _header(tokens, token, last)
         or _closed(tokens, index)
         or _weighted_fact(tokens, token)
         or _layout(token, last, place)
@@ -147,11 +148,8 @@ def _layout(token: Token, last: Token | None, place: _Place) -> Said | None:
         return token, f"'{token.text}' closes a bracket that was never opened", "leave it out, or open the bracket"
     if closes and _PAIRS[place.brackets[-1].kind] != token.kind:
         opened = place.brackets[-1]
-        return (
-            token,
-            f"'{opened.text}' is closed by '{token.text}'",
-            f"close it with {_NAMES[_PAIRS[opened.kind]]} first",
-        )
+        remedy = f"close it with {_NAMES[_PAIRS[opened.kind]]} first"
+        return token, f"'{opened.text}' is closed by '{token.text}'", remedy
     ended = token.kind == "END" or token.declares
     if ended and place.brackets:
         opened = place.brackets[-1]
@@ -166,6 +164,11 @@ def _header(tokens: list[Token], token: Token, last: Token | None) -> Said | Non
     """``[name, weight 0.5]``."""
     if tokens[0].kind != "LSQB" or last is None:
         return None
+    if last is tokens[0] and token.text in RESERVED:
+        return _reserved(token)
+    weight = [t.kind for t in tokens[:4]] == ["LSQB", "NAME", "COMMA", "NAME"] and tokens[3].text == "weight"
+    if weight and last is tokens[3] and (token.kind in ("NAME", "DOT", "RSQB") or token.text in RESERVED):
+        return token, f"a weight is a number, such as 0.5, got '{token.text}'", "write [name, weight 0.5], or weight ?"
     closed = [t for t in tokens if t.kind == "RSQB"]
     if not closed:
         return tokens[0], "'[' is never closed", "write [name] and then the formula"
@@ -186,6 +189,21 @@ def _header(tokens: list[Token], token: Token, last: Token | None) -> Said | Non
     if last.text == "weight" and token.kind in ("COLON", "EQ"):
         return token, f"there is no '{token.text}' after 'weight'", "write weight 0.5, or weight ? for a learned one"
     return token, f"'{_shown(token)}' cannot stand in the header of an axiom", "write [name], or [name, weight 0.5]"
+
+
+def _negative_count(tokens: list[Token], index: int) -> Said | None:
+    """A count below 0: where no number follows it, ``exactly`` is a name, from which something could be subtracted."""
+    for at in range(max(index - 3, 0), index + 1):
+        kinds, words = [t.kind for t in tokens[at : at + 5]], 1 if tokens[at].text == "exactly" else 2
+        said = " ".join([t.text for t in tokens[at : at + words]])
+        exists = kinds[0] == "EXISTS" and kinds[1] in _COMPARISONS
+        below_0 = ["MINUS", "NUMBER"] if exists else ["MINUS", "NUMBER", "NAME"]
+        if (exists or said in ("exactly", "at most", "at least")) and kinds[words : words + len(below_0)] == below_0:
+            minus, number = tokens[at + words : at + words + 2]
+            count = Token("BAD", None, f"-{number.text}", minus.start, number.end)
+            message = f"the count must be a whole number of at least 0, got {count.text}"
+            return count, message, f"write {said} 1 x: Sort. ..."
+    return None
 
 
 def _closed(tokens: list[Token], index: int) -> Said | None:

@@ -6,24 +6,18 @@ from bisect import bisect_left, bisect_right
 from functools import cached_property
 from pathlib import Path
 
+from doxa.logic.check._lint import Located
 from doxa.logic.syntax._diagnostics import Diagnostic, Span
 from doxa.logic.syntax._kb import Axiom
-from doxa.logic.syntax._tree import Expr, Name
-from doxa.logic.text._builder import FactItem, LocatedBuilder
-from doxa.logic.text._lalr import Mistaken, Unexpected, expected, run_located, table
+from doxa.logic.syntax._tree import Name
+from doxa.logic.text._builder import FactItem, LocatedBuilder, Mistaken
+from doxa.logic.text._grammar import Unexpected, expected, run, table
 from doxa.logic.text._lexer import Token, located_tokens
 from doxa.logic.text._remedies import explain
 
 
 class Source:
-    """A text, the file it came from if any, and the folder that relative paths in it start from.
-
-    >>> source = Source("sort Image\\npred same(Image, Image)", "zoo.doxa")
-    >>> [len(tokens) for tokens in source.statements]
-    [3, 8]
-    >>> source.word(1, "same").location
-    'zoo.doxa:2:6'
-    """
+    """A text, the file it came from if any, and the folder that relative paths in it start from."""
 
     def __init__(self, text: str, file: str | None = None) -> None:
         self.text = text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")  # the byte order mark of some editors
@@ -94,9 +88,8 @@ class Source:
     def diagnose(self, statement: int) -> Diagnostic:
         """What is wrong in a statement that does not parse."""
         tokens = self.statements[statement]
-        builder = LocatedBuilder()
         try:
-            run_located(table(), tokens, builder, builder.place)
+            run(table(), tokens, LocatedBuilder(), placed=True)
         except Unexpected as wrong:
             token, message, remedy = explain(tokens, tokens.index(wrong.token), expected(table(), wrong.states))
             return Diagnostic("error", message, remedy, self.span(token.start, token.end))
@@ -105,30 +98,14 @@ class Source:
             return Diagnostic.of(wrong.error, self.about(message, tokens, wrong.start, wrong.end))
         raise AssertionError("the statement parses")
 
+    def locate(self, statement: int) -> Located:
+        """The formula of a statement, built anew, each node an object of its own, and where each stands.
 
-class Positioned:
-    """The formula of a statement, built anew, each node an object of its own with a place in the text.
-
-    >>> source = Source("forall x: Bird. flies(x) -> sings(x)")
-    >>> positioned = Positioned(source, 0)
-    >>> print(positioned.span(positioned.tree.children[-1].children[1]).excerpt())
-    forall x: Bird. flies(x) -> sings(x)
-                                ^^^^^^^^
-    """
-
-    tree: Expr
-
-    def __init__(self, source: Source, statement: int) -> None:
-        self.source = source
-        self.tokens = source.statements[statement]
-        self._builder = LocatedBuilder()
-        run_located(table(), self.tokens, self._builder, self._builder.place)
-        item = self._builder.items[0]
-        if not isinstance(item, Axiom | FactItem):
-            raise TypeError("only axioms and facts have a formula")
-        self.tree = item.formula
-
-    def span(self, node: Expr, about: str = "") -> Span:
-        """The place of a node; of the first of its words that ``about`` quotes, if it quotes one."""
-        start, end = self._builder.spans.get(id(node), (self.tokens[0].start, self.tokens[-1].end))
-        return self.source.about(about, self.tokens, start, end)
+        Of a node's words, the first that ``about`` quotes is meant, if it quotes one.
+        """
+        tokens, builder = self.statements[statement], LocatedBuilder()
+        run(table(), tokens, builder, placed=True)
+        item = builder.items[0]
+        assert isinstance(item, Axiom | FactItem)  # nothing else has a formula
+        whole = tokens[0].start, tokens[-1].end
+        return item.formula, lambda node, about: self.about(about, tokens, *builder.spans.get(id(node), whole))

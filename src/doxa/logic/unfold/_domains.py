@@ -1,23 +1,56 @@
-"""Which objects there are when a formula is grounded: values of finite sorts, constants, and what the user names."""
+"""Which objects there are when a formula is grounded, and limits: how much may be built, and how long it may take.
+
+An *entry* is about a kilobyte: a subformula for one choice of its variables, a case of a table, or eight literals of
+clauses. With the default limit, grounding, clauses and solver together stay below 4 GB.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from doxa.errors import BindingError, BudgetError
-from doxa.logic.syntax._binders import Group
+from doxa.errors import BindingError, BudgetError, ConfigError
+from doxa.logic.syntax._binders import Group, Let, Quantifier, free_variables
 from doxa.logic.syntax._diagnostics import nearest
-from doxa.logic.syntax._symbols import Signature, Sort, size_of
-from doxa.logic.syntax._tree import Name
+from doxa.logic.syntax._symbols import Signature, Sort
+from doxa.logic.syntax._tree import Expr, Name, postorder
 
 Domains = Mapping[str, "int | Sequence[Any]"]
 """By name of an open sort: how many objects, or their names. By name of data rows: a sequence of mappings by field."""
 
 Value = Any
 """What a term can be: a name of an object (str), a number, a `Row`, or a tuple of values."""
+
+
+ENTRIES = 2_000_000
+LITERALS = 8
+"""How many literals of clauses are one entry."""
+
+
+def check_entries(wanted: int, entries: int, what: str, remedy: str) -> None:
+    """Refuse what would take more entries than the limit."""
+    if wanted > entries:
+        shown = f"{wanted:,}" if wanted < 10**15 else f"more than 10^{int(math.log10(wanted))}"
+        raise BudgetError("entries", f"{what} takes {shown} entries, more than entries={entries:,}; {remedy}")
+
+
+class Clock:
+    """Stops work that takes too long; it decides nothing else."""
+
+    def __init__(self, seconds: float | None) -> None:
+        if seconds is not None and not seconds > 0:
+            raise ConfigError(f"seconds={seconds!r} must be a positive number, or None for no limit")
+        self._seconds = seconds
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
+
+    def check(self) -> None:
+        if self._end < math.inf and time.monotonic() > self._end:
+            remedy = "raise seconds, or ask about fewer objects"
+            raise BudgetError("seconds", f"could not decide within {self._seconds:g} seconds; {remedy}")
 
 
 class Row:
@@ -64,8 +97,8 @@ class Universe:
             if len(set(listed)) != len(listed):
                 raise BindingError(f"domains: {name} lists an object twice")
             self._given[name] = listed
-            rows = [o for o in listed if isinstance(o, Row)]
-            self._longest = max([self._longest, *[len(v) for r in rows for v in r.fields.values() if _is_many(v)]])
+            fields = [value for o in listed if isinstance(o, Row) for value in o.fields.values()]
+            self._longest = max([self._longest, *[len(v) for v in fields if isinstance(v, tuple)]])
 
     def _count(self, sort: Sort, size: int) -> tuple[Value, ...]:
         names = self._constants.get(sort.name, [])
@@ -79,7 +112,7 @@ class Universe:
     def sort(self, sort: Sort) -> tuple[Value, ...] | None:
         """The objects of a sort, or None when nothing says which there are."""
         if sort.values is not None:
-            self._check_size(sort.name, size_of(sort) or 0)
+            self._check_size(sort.name, sort.size or 0)
             return tuple(sort.values)
         if sort.name not in self._given and sort.name in self._constants:
             self._given[sort.name] = tuple(self._constants[sort.name])
@@ -102,7 +135,7 @@ class Universe:
         """How many objects the variables of a group range over; of fields the most that there are, 0 if unknown."""
         if group.sort is not None:
             sort = self._signature.sorts.get(group.sort)
-            size = None if sort is None else size_of(sort)
+            size = None if sort is None else sort.size
             return len((sort and self.sort(sort)) or ()) if size is None else size
         if isinstance(group.domain, Name) and group.domain.name in self._given:
             return len(self._given[group.domain.name])
@@ -132,6 +165,42 @@ class Universe:
         return value in self._sets[sort.name]
 
 
+def check_grounding(formulas: Iterable[Expr], universe: Universe, entries: int) -> None:
+    """Refuse formulas that would be too large without their variables, before anything is built.
+
+    A subformula is built once for each choice of the variables that it mentions; guards are not counted on to exclude
+    any, and what arithmetic takes is counted while it is done.
+    """
+    total = 0
+    for formula in formulas:
+        order, free = list(postorder(formula)), free_variables(formula)
+        sizes: dict[str, int] = {}  # how many objects each variable has; the most, where several have its name
+        for group in [g for node in order if isinstance(node, Quantifier) for g in node.groups]:
+            size = universe.size(group)
+            sizes.update({name: max(size, sizes.get(name, 0)) for name in group.names})
+        drawn = _drawn_from(order, free)
+        for node in order:
+            if not node.children:
+                continue
+            mentioned = free[id(node)].union(node.names) if isinstance(node, Quantifier) else free[id(node)]
+            over: set[str] = set().union(*[drawn.get(name, {name}) for name in mentioned])
+            total += math.prod([sizes.get(name, 1) for name in over])
+            if total > entries:
+                shown = str(node if isinstance(node, Quantifier) else formula)
+                shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+                remedy = "give its sorts fewer objects, nest fewer variables, or raise entries"
+                check_entries(total, entries, f"grounding {shown}", remedy)
+
+
+def _drawn_from(order: list[Expr], free: Mapping[int, Iterable[str]]) -> dict[str, set[str]]:
+    """The variables of quantifiers that each ``x := f(t)`` depends on."""
+    found: dict[str, set[str]] = {}
+    for node in reversed(order):  # outer ones first
+        for name, value in zip(node.names, node.values, strict=True) if isinstance(node, Let) else ():
+            found[name] = found.get(name, set()).union(*[found.get(v, {v}) for v in free[id(value)]])
+    return found
+
+
 def parse_domain(text: str) -> tuple[str, int | list[str]]:
     """The objects of a sort as a user writes them: ``Person=3`` for a number, ``Person=ann,bob`` for names.
 
@@ -147,10 +216,6 @@ def parse_domain(text: str) -> tuple[str, int | list[str]]:
     if not re.fullmatch("[0-9]{1,18}", listed[0]):
         raise BindingError(f"{text!r}: a number of objects is written with the digits 0 to 9, such as Person=3")
     return name.strip(), int(listed[0])
-
-
-def _is_many(value: Value) -> bool:
-    return isinstance(value, tuple)
 
 
 def _row_list(name: str, objects: Any) -> tuple[Value, ...]:

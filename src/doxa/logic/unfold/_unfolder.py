@@ -15,8 +15,7 @@ from typing import Any, Protocol
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Group, Let, Quantifier, free_variables
 from doxa.logic.syntax._simplify import Builder
-from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or
-from doxa.logic.syntax._walk import postorder
+from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, postorder
 
 Scope = dict[str, Any]
 """The values of variables."""
@@ -70,32 +69,9 @@ class Formulas(Protocol):
         """Called before each instance of a quantifier: the place to stop what takes too long."""
         return
 
-    def connective(self, node: Expr, args: list[Any]) -> Expr:
-        """A connective, or true or false, over truths."""
-        return self._build.rebuild(node, args)
-
-    def excluded(self, condition: Expr) -> bool:
-        """Is a guard certainly false?"""
-        return condition is self._build.false
-
-    def quantified(self, node: Quantifier, cases: list[tuple[Any, Any]]) -> Expr:
-        """All, some or so many of the cases, each with its guard (None where there is none) and its truth."""
-        build, universal = self._build, node.kind == "forall"
-        truths = [
-            case if guard is None else build.implies(guard, case) if universal else build.join(And, (guard, case))
-            for guard, case in cases
-        ]
-        if node.count is not None:
-            return build.count(node.kind, node.count, truths)
-        return build.join(And if universal else Or, truths)
-
     def conjunction(self, truths: list[Expr]) -> Expr:
         """All of some formulas, in their final form."""
-        return self.flatten(self._build.join(And, truths))
-
-    def flatten(self, formula: Expr) -> Expr:
-        """The formula with conjunctions below conjunctions, and disjunctions below disjunctions, merged."""
-        return self._build.flatten(formula)
+        return self._build.flatten(self._build.join(And, truths))
 
 
 class _Code:
@@ -110,15 +86,11 @@ class _Code:
 
 
 class Unfolder:
-    """Evaluates formulas over the same values; equal subformulas are evaluated once.
-
-    Args:
-        values: what terms and formulas become.
-        outer: the values of variables that no formula binds, the same for all of them.
-    """
+    """Evaluates formulas over the same values and ``outer`` variables; equal subformulas are evaluated once."""
 
     def __init__(self, values: Formulas, outer: Scope | None = None) -> None:
         self.values = values
+        self._build = values._build
         self._outer = outer or {}
         self._free: dict[int, frozenset[str]] = {}
         self._redrawn: set[int] = set()
@@ -238,11 +210,22 @@ class Unfolder:
                 condition = None
                 if guard is not None:
                     condition = values.truth(guard.root, (yield guard, inner))
-                    if values.excluded(condition):
+                    if condition is self._build.false:
                         continue
                 case = (yield from self._once(body, inner)) if again else (yield body, inner)
                 cases.append((condition, values.truth(body.root, case)))
-        return values.quantified(node, cases)
+        return self._quantified(node, cases)
+
+    def _quantified(self, node: Quantifier, cases: list[tuple[Any, Any]]) -> Expr:
+        """All, some or so many of the cases, each with its guard (None where there is none) and its truth."""
+        build, universal = self._build, node.kind == "forall"
+        truths = [
+            case if guard is None else build.implies(guard, case) if universal else build.join(And, (guard, case))
+            for guard, case in cases
+        ]
+        if node.count is not None:
+            return build.count(node.kind, node.count, truths)
+        return build.join(And if universal else Or, truths)
 
     def _members(self, group: Group, scope: Scope) -> _Run:
         if group.sample is not None:
@@ -274,7 +257,7 @@ class Unfolder:
                 return values.field(node, args[0])
             case Index():
                 return values.element(node, args[0], args[1])
-        return values.connective(node, [values.truth(c, a) for c, a in zip(node.children, args, strict=True)])
+        return self._build.rebuild(node, [values.truth(c, a) for c, a in zip(node.children, args, strict=True)])
 
 
 def _extended(scope: Scope, names: tuple[str, ...], members: Sequence[Any]) -> Iterator[Scope]:
