@@ -140,20 +140,7 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "amortized",
-    "data",
-    "doctor",
-    "errors",
-    "exact",
-    "fuzzy",
-    "logic",
-    "pose",
-    "problem",
-    "refine",
-    "reproduce",
-    "semantics",
-    "stochastic",
-    "train",
+    "amortized data doctor errors exact fuzzy logic pose problem refine reproduce semantics stochastic train".split()
 )
 _HOMES = ("errors", "semantics", "logic", "problem", "train")
 """The rooms of the public names, each after those that it needs."""

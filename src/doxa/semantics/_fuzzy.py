@@ -18,8 +18,6 @@ from doxa.problem._logspace import is_traced
 from doxa.semantics._classical import outermost
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
 
-__all__ = ["Fuzzy"]
-
 CHUNK = 2**22
 """Elements of an intermediate tensor, unless the budget says less."""
 _SUSPECT = 1e-6
