@@ -140,7 +140,20 @@ __all__ = [
 ]
 
 _ROOMS = (
-    "amortized data doctor errors exact fuzzy logic pose problem refine reproduce semantics stochastic train".split()
+    "amortized",
+    "data",
+    "doctor",
+    "errors",
+    "exact",
+    "fuzzy",
+    "logic",
+    "pose",
+    "problem",
+    "refine",
+    "reproduce",
+    "semantics",
+    "stochastic",
+    "train",
 )
 _HOMES = ("errors", "semantics", "logic", "problem", "train")
 """The rooms of the public names, each after those that it needs."""
