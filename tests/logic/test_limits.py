@@ -34,7 +34,7 @@ from doxa.logic import (
     to_cnf,
 )
 from doxa.logic.sat._nnf import to_nnf
-from doxa.logic.unfold._domains import Universe, check_grounding, parse_domain
+from doxa.logic.unfold._domains import Universe, check_grounding
 
 
 def pigeonhole(pigeons: int, holes: int) -> Expr:
@@ -135,17 +135,6 @@ def test_sorts_of_a_thousand_million_objects() -> None:
 def test_a_number_of_objects_is_a_number(size: int) -> None:
     with pytest.raises(BindingError, match="not negative, got"):
         ground(parse("sort N; pred p(N); forall x: N. p(x)", warn=False), domains={"N": size})
-
-
-def test_domains_as_users_write_them() -> None:
-    assert parse_domain("Image=12") == ("Image", 12)
-    assert parse_domain(" Image = ann,bob ") == ("Image", ["ann", "bob"])
-    for text in ("Image=\u00b3", "Image=-1", "Image=\u0663", "Image=1e9", "Image=" + "9" * 5000):
-        with pytest.raises(BindingError, match="the digits 0 to 9"):
-            parse_domain(text)
-    for text in ("Image", "=3", "Image=", "Image=a,,b"):
-        with pytest.raises(BindingError, match="write Person=3"):
-            parse_domain(text)
 
 
 def test_a_hard_question_is_given_up_in_time() -> None:

@@ -7,7 +7,6 @@ clauses. With the default limit, grounding, clauses and solver together stay bel
 from __future__ import annotations
 
 import math
-import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -199,23 +198,6 @@ def _drawn_from(order: list[Expr], free: Mapping[int, Iterable[str]]) -> dict[st
         for name, value in zip(node.names, node.values, strict=True) if isinstance(node, Let) else ():
             found[name] = found.get(name, set()).union(*[found.get(v, {v}) for v in free[id(value)]])
     return found
-
-
-def parse_domain(text: str) -> tuple[str, int | list[str]]:
-    """The objects of a sort as a user writes them: ``Person=3`` for a number, ``Person=ann,bob`` for names.
-
-    >>> parse_domain("Person=3"), parse_domain("Person=ann, bob")
-    (('Person', 3), ('Person', ['ann', 'bob']))
-    """
-    name, found, objects = text.partition("=")
-    listed = [o.strip() for o in objects.split(",")]
-    if not (name.strip() and found and all(listed)):
-        raise BindingError(f"{text!r} says nothing of a sort; write Person=3, or name the objects: Person=ann,bob")
-    if len(listed) > 1 or not (listed[0][0].isnumeric() or listed[0][0] in "+-"):
-        return name.strip(), listed
-    if not re.fullmatch("[0-9]{1,18}", listed[0]):
-        raise BindingError(f"{text!r}: a number of objects is written with the digits 0 to 9, such as Person=3")
-    return name.strip(), int(listed[0])
 
 
 def _row_list(name: str, objects: Any) -> tuple[Value, ...]:
