@@ -150,9 +150,12 @@ class FuzzyPlan:
         >>> bool((value < 1) == drawn)
         True
         """
-        batch, samples = self.plan.interpretation.read(data, self.plan.rows), dict[Any, Tensor]()
+        if self._guards is None:
+            return self.plan(generator=generator, **data), None
+        samples: dict[Any, Tensor] = {}
+        batch = self.plan.interpretation.read(data, self.plan.rows)
         value = self.plan.run(batch, generator, samples=samples)
-        return value, None if self._guards is None else self._guards.run(batch, generator, samples=samples)
+        return value, self._guards.run(batch, generator, samples=samples)
 
     @cached_property
     def _guards(self) -> TensorPlan | None:
