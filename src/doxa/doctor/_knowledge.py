@@ -86,6 +86,8 @@ def knowledge_shortcuts(
     search = Search(show, limit, joint, budget, seconds)
     if length < 0:
         raise ConfigError(f"length is {length}, expected at least 0")
+    if not kb.axioms:
+        raise KnowledgeError("there are no axioms, so nothing is said about any concept, and shortcuts cannot be found")
     bound = dict(symbols or {})
     columns = {name.replace(" ", ""): list(values) for name, values in (data or {}).items()}
     rows = sorted(ranged_rows(*[axiom.formula for axiom in kb.axioms]))
