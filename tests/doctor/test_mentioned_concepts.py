@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from doxa.cli import main
 from doxa.doctor import knowledge_shortcuts
+from doxa.errors import KnowledgeError
 from doxa.logic import parse
 
 Object = tuple[int, int]  # a and b, or a and f
@@ -136,3 +137,17 @@ def test_no_axioms_is_said(text: str, tmp_path: Path, capsys: pytest.CaptureFixt
     file.write_text(text)
     assert main(["shortcuts", str(file)]) == 1
     assert "there are no axioms, so nothing is said about any concept" in capsys.readouterr().err
+
+
+def test_a_function_that_is_not_learned_is_to_be_bound() -> None:
+    text = "sort I; sort D = 0..2; data rows(x: I, y: I, k: Int); func d(I) -> D; sort K = 0..4; func f(D, D) -> {}\n"
+    text += "[q] forall r in rows. f(d(r.x), d(r.y)) = r.k"
+    with pytest.raises(KnowledgeError, match="if f is not learned, let it yield a finite sort, and bind it: symbols="):
+        knowledge_shortcuts(parse(text.format("Int"), warn=False))
+    found = knowledge_shortcuts(parse(text.format("K"), warn=False), symbols={"f": lambda a, b: a + b})
+    assert found.free and found.worlds == 9  # as the message says
+
+
+def test_a_guard_that_keeps_a_term_defined_stays() -> None:
+    text = "sort D = 0..2\npred p(D)\n[q] forall d, e: D where e != 0. p(d // e) | !p(d // e)"
+    assert knowledge_shortcuts(parse(text, warn=False), show=0).count == 8**8  # any set of values for any other

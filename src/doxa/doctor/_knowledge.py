@@ -215,9 +215,8 @@ class _Unit:
                 every, which = posed.all(budget.worlds, self.clock)
                 occurs = torch.isin(which, numbers)
                 right = by_number(every[occurs], which[occurs])
-        if not variables:
-            return None
-        return Scene(variables, worlds, lambda taken, rows: posed.right(taken, numbers[rows]), right)
+        found = Scene(variables, worlds, lambda taken, rows: posed.right(taken, numbers[rows]), right)
+        return found if variables else None
 
     def observed(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         """The values of observed fields in the data, by the name of the field."""
@@ -280,9 +279,13 @@ class _Unit:
         name = field.capitalize()
         such = f"such as sort {name} = 0..9" if self.signature.describe(name) is None else "such as 0..9"
         finite = f"declare a finite sort for it, {such}, or " if sort == INT else ""
+        unlisted = [f.name for f in self.signature.functions.values() if f.result == INT and f"{f.name}(" in where]
+        known = [
+            f"; if {f} is not learned, let it yield a finite sort, and bind it: symbols={{{f!r}: …}}" for f in unlisted
+        ]
         return (
             f"{rows}.{field} is {sort.name}, and which of its numbers `{where}` tells apart cannot be listed; {finite}"
-            f"give data with a column {field}"
+            f"give data with a column {field}{''.join(known[:1])}"
         )
 
 

@@ -10,30 +10,10 @@ import torch
 
 from doxa.doctor._observed import Place
 from doxa.errors import KnowledgeError
-from doxa.logic import (
-    INT,
-    REAL,
-    And,
-    Arith,
-    Call,
-    Compare,
-    Expr,
-    Function,
-    Index,
-    KnowledgeBase,
-    Let,
-    Name,
-    Not,
-    Number,
-    Predicate,
-    Quantifier,
-    Ragged,
-    Sort,
-    postorder,
-)
-from doxa.logic.syntax._binders import Group
+from doxa.logic import INT, REAL, Expr, Function, KnowledgeBase, Name, Predicate, Quantifier, Ragged, Sort, postorder
+from doxa.logic.syntax._binders import Group, Let
 from doxa.logic.syntax._symbols import Signature
-from doxa.logic.syntax._tree import fold
+from doxa.logic.syntax._tree import And, Arith, Call, Compare, Index, Not, Number, fold
 
 
 def ranges(*formulas: Expr) -> Iterator[Group]:
@@ -102,9 +82,8 @@ def _said(call: Call, symbol: Predicate | Function, binders: Sequence[Quantifier
 
 def _below(binders: Sequence[Quantifier | Let], said: Expr) -> Expr:
     """For all that the variables can be. Guards stay only where something might have no value without them."""
-    partial = any(
-        isinstance(node, Arith | Index) for node in postorder(said, *[v for b in binders for v in _values(b)])
-    )
+    terms = postorder(*[child for call in postorder(said) if isinstance(call, Call) for child in call.children])
+    partial = any(isinstance(node, Arith | Index | Call | Let) for node in (*terms, *binders))
     for depth, binder in reversed(list(enumerate(binders))):
         if isinstance(binder, Let):
             said = Let(zip(binder.names, binder.values, strict=True), said)
@@ -113,10 +92,6 @@ def _below(binders: Sequence[Quantifier | Let], said: Expr) -> Expr:
             said = Quantifier("forall", groups, said, guard=binder.guard if partial else None)
         said = Not(Not(said)) if depth else said  # the outermost has an instance for each choice, as in the axiom
     return said
-
-
-def _values(binder: Quantifier | Let) -> Sequence[Expr]:
-    return binder.values if isinstance(binder, Let) else [g.domain for g in binder.groups if g.domain is not None]
 
 
 class Layout:

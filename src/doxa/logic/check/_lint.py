@@ -164,8 +164,7 @@ class Ledger:
 
     judge: Judge = field(default_factory=Judge)
     mentioned: set[str] = field(default_factory=set)
-    bound: set[str] = field(default_factory=set)
-    """Names of variables."""
+    bound: set[str] = field(default_factory=set)  # names of variables
     ranged: set[str] = field(default_factory=set)
     """Sorts that variables range over: their constants are used, even when none is named."""
 
