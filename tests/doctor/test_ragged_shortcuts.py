@@ -87,7 +87,7 @@ def test_every_length_against_every_map(drawn: tuple[str, Holds, int], length: i
     found = judged(text, holds, size, scenes, length=length)
     if found is None:
         return
-    assert found.assumption == f"rows of every length up to {length} occur in scenes.images, and none longer"
+    assert found.assumption == f"rows of every length from 0 to {length} occur in scenes.images, and none longer"
     assert str(found).startswith(f"under the assumption that {found.assumption}: ")
 
 
@@ -107,6 +107,18 @@ def test_several_concepts_of_an_element_are_mapped_together() -> None:
     assert knowledge_shortcuts(kb, length=2).count == 27  # by hand: what is not both stays so, in any way
     apart = knowledge_shortcuts(kb, length=2, joint=1)
     assert "a and b are mapped one by one" in apart.assumption and apart.count <= 27
+
+
+def test_worlds_of_every_length_are_counted() -> None:
+    head = "sort O\nsort Bit = 0..1\ndata s(o: O*, u: Bit)\npred b(O)\n[it] forall r in s. "
+    every = parse(head + "(exists x in r.o. b(x)) <-> r.u = 1", warn=False)
+    pairs = parse(head + "forall x, y in r.o where x != y. b(x) | b(y)", warn=False)
+    assert [knowledge_shortcuts(every, length=n).worlds for n in (1, 2, 3)] == [2, 2 + 4, 2 + 4 + 8]
+    assert [knowledge_shortcuts(pairs, length=n).worlds for n in (1, 2, 3)] == [2, 2 + 3, 2 + 3 + 4]
+    with pytest.raises(KnowledgeError, match="all rows are empty"):
+        knowledge_shortcuts(every, length=0)
+    with pytest.raises(DataError, match="row 2 contradicts the knowledge"):  # nothing is read there, and it is wrong
+        knowledge_shortcuts(every, data={"o": [["true"], []], "u": [1, 1]})
 
 
 def test_mistakes_in_ragged_data() -> None:

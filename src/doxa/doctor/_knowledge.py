@@ -48,8 +48,9 @@ def knowledge_shortcuts(
 
         φ(w, y)  ⟹  φ(α(w), y)    for all worlds w and observations y, or for those in the data.
 
-    Where a field is a sequence, rows of every length up to ``length`` are looked at, each with its own objects, and the
-    answer says so; with data, rows as long as those. Longer rows can rule out more maps, and never allow more.
+    Where a field is a sequence, rows of every length from 0 to ``length`` are looked at, each with its own objects, and
+    the answer says so; with data, rows as long as those. Longer rows can rule out more maps, and never allow more. In a
+    row without objects nothing can be mistaken, so it is not among the worlds that are counted.
 
     Args:
         kb: the knowledge, about single rows of data, objects of open sorts, or finite sorts.
@@ -86,6 +87,8 @@ def knowledge_shortcuts(
     search = Search(show, limit, joint, budget, seconds)
     if length < 0:
         raise ConfigError(f"length is {length}, expected at least 0")
+    if not kb.axioms:
+        raise KnowledgeError("there are no axioms, so nothing is said about any concept, and shortcuts cannot be found")
     bound = dict(symbols or {})
     columns = {name.replace(" ", ""): list(values) for name, values in (data or {}).items()}
     rows = sorted(ranged_rows(*[axiom.formula for axiom in kb.axioms]))
@@ -98,24 +101,16 @@ def knowledge_shortcuts(
         parts = [(dict(zip(sequences, sizes, strict=True)), {}, []) for sizes in choices]
         if sequences:
             where = " and ".join(f"{name}.{field}" for name, field in sequences)
-            assumption = f"rows of every length up to {length} occur in {where}, and none longer"
-    scenes: list[Scene] = []
-    unasked: list[_Part] = []
-    for found in parts:
-        unit = _Unit(kb, bound, found[0], search.meter)
-        if (scene := unit.scene(None if data is None else found, budget)) is not None:
-            scenes.append(scene)
-        else:
-            unasked.append(found)
+            assumption = f"rows of every length from 0 to {length} occur in {where}, and none longer"
+    units = [(_Unit(kb, bound, found[0], search.meter), found) for found in parts]
+    asked = [unit.scene(None if data is None else found, budget) for unit, found in units]
+    scenes = [scene for scene in asked if scene is not None]
     if not scenes:
         raise KnowledgeError(
-            "nothing here is learned: every predicate is closed and there is no function into a finite sort, or the "
-            "knowledge is always true, or never; shortcuts are about what networks say"
+            "nothing here is learned: every predicate is closed and there is no function into a finite sort, or all "
+            "rows are empty, or the knowledge never holds; shortcuts are about what networks say"
         )
-    if data is not None:
-        variables = [v for scene in scenes for v in scene.variables]
-        scenes += [scene for found in unasked for scene in _seen(rows[0], variables, found)]
-    facts = [about.scene(None, budget) for about in unit.fact_scenes()]
+    facts = [about.scene(None, budget) for about in units[0][0].fact_scenes()]
     return search([*scenes, *[scene._replace(right=()) for scene in facts if scene is not None]], assumption)
 
 
@@ -207,7 +202,7 @@ class _Unit:
     def scene(self, data: _Part | None, budget: Budget) -> Scene | None:
         """What has to be explained: the worlds in the data, or all in which the knowledge holds; None if nothing."""
         posed = self.posed({} if data is None else self.observed(data[1]), budget)
-        if not posed.sizes:
+        if not posed.sizes and data is None:
             return None
         variables = _variables(self.kb, list(posed.sizes))
         right: list[Tensor] = []
@@ -220,7 +215,8 @@ class _Unit:
                 every, which = posed.all(budget.worlds, self.clock)
                 occurs = torch.isin(which, numbers)
                 right = by_number(every[occurs], which[occurs])
-        return Scene(variables, worlds, lambda taken, rows: posed.right(taken, numbers[rows]), right)
+        found = Scene(variables, worlds, lambda taken, rows: posed.right(taken, numbers[rows]), right)
+        return found if variables else None
 
     def observed(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         """The values of observed fields in the data, by the name of the field."""
@@ -283,9 +279,13 @@ class _Unit:
         name = field.capitalize()
         such = f"such as sort {name} = 0..9" if self.signature.describe(name) is None else "such as 0..9"
         finite = f"declare a finite sort for it, {such}, or " if sort == INT else ""
+        unlisted = [f.name for f in self.signature.functions.values() if f.result == INT and f"{f.name}(" in where]
+        known = [
+            f"; if {f} is not learned, let it yield a finite sort, and bind it: symbols={{{f!r}: …}}" for f in unlisted
+        ]
         return (
             f"{rows}.{field} is {sort.name}, and which of its numbers `{where}` tells apart cannot be listed; {finite}"
-            f"give data with a column {field}"
+            f"give data with a column {field}{''.join(known[:1])}"
         )
 
 
@@ -321,9 +321,9 @@ def _occurring(posed: RightWorlds, rows: str, variables: Sequence[Variable], dat
         used.add(name)
         cells = columns[name] if element is None else [cell[element] for cell in columns[name]]
         read.append([_place(variable, name, line, cell) for line, cell in zip(lines, cells, strict=True)])
-    if unknown := sorted(set(columns) - used):
+    if variables and (unknown := sorted(set(columns) - used)):
         raise DataError(f"the data have a column {unknown[0]}, which is no concept and is not observed")
-    worlds = torch.tensor(read).T
+    worlds = torch.tensor(read).T if read else torch.zeros(len(lines), 0, dtype=torch.int64)
     given = [field for field in fields if field in columns]
     fitting: dict[tuple[Any, ...], list[int]] = {}
     for k, observation in enumerate(posed.observations):
@@ -340,24 +340,6 @@ def _occurring(posed: RightWorlds, rows: str, variables: Sequence[Variable], dat
         raise DataError(f"row {lines[line] + 1} contradicts the knowledge: {shown}")
     occurring = torch.unique(torch.cat([worlds[row], number.unsqueeze(-1)], -1)[right], dim=0)
     return occurring[:, :-1], occurring[:, -1]
-
-
-def _seen(rows: str, variables: Sequence[Variable], data: _Part) -> Iterator[Scene]:
-    """Values that occur where the knowledge asks for nothing: anything may be taken for them."""
-    _, columns, lines = data
-    by_field: dict[str, dict[str, tuple[Variable, str]]] = {}
-    for v in variables:
-        name, _ = _column(rows, v, variables, columns)
-        by_field.setdefault(_read_off(rows, v)[2], {})[v.output] = (v, name)
-    for field, outputs in by_field.items():
-        read = [
-            [_place(v, name, i, x) for i, cell in zip(lines, columns[name], strict=True) for x in _cells(cell)]
-            for v, name in outputs.values()
-        ]
-        worlds = torch.unique(torch.tensor(read, dtype=torch.int64).T, dim=0)
-        if len(worlds):
-            here = [v._replace(object=("seen", field)) for v, _ in outputs.values()]
-            yield Scene(here, worlds, lambda taken_for, _: torch.ones(len(taken_for), dtype=torch.bool))
 
 
 def _place(variable: Variable, column: str, line: int, value: Any) -> int:

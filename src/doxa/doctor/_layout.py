@@ -11,9 +11,9 @@ import torch
 from doxa.doctor._observed import Place
 from doxa.errors import KnowledgeError
 from doxa.logic import INT, REAL, Expr, Function, KnowledgeBase, Name, Predicate, Quantifier, Ragged, Sort, postorder
-from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._binders import Group, Let
 from doxa.logic.syntax._symbols import Signature
-from doxa.logic.syntax._tree import fold
+from doxa.logic.syntax._tree import And, Arith, Call, Compare, Index, Not, Number, fold
 
 
 def ranges(*formulas: Expr) -> Iterator[Group]:
@@ -36,6 +36,62 @@ def has_objects(sort: Sort) -> bool:
 def symbols(kb: KnowledgeBase) -> list[Predicate | Function]:
     """Predicates and functions."""
     return [*kb.signature.predicates.values(), *kb.signature.functions.values()]
+
+
+def mentions(formula: Expr, symbols: Sequence[Predicate | Function]) -> list[Expr]:
+    """Formulas that need all that a formula reads of these symbols, also what does not matter for its truth.
+
+    Each is what is read, below the variables that it speaks of: ``forall x. a(x)`` for ``forall x. a(x) | !a(x)``.
+    """
+    by_name = {symbol.name: symbol for symbol in symbols}
+    found: dict[tuple[Any, ...], list[Expr]] = {}
+    stack: list[tuple[Expr, tuple[Quantifier | Let, ...]]] = [(formula, ())]
+    seen = set(stack)
+    while stack:
+        node, binders = stack.pop()
+        below = [(child, binders) for child in node.children]
+        match node:
+            case Quantifier():
+                below = [(child, (*binders, node)) for child in node.children]
+            case Let():
+                pairs = list(zip(node.names, node.values, strict=True))
+                lets = [(*binders, Let(pairs[:i], node.body)) if i else binders for i in range(len(pairs) + 1)]
+                below = list(zip(node.children, lets, strict=True))
+            case Call() if node.name in by_name and not node.fresh:
+                drawn = [n.name for n in postorder(*node.children) if isinstance(n, Call)]
+                alone = drawn or any(
+                    isinstance(binder, Let) for binder in binders
+                )  # what it reads can depend on others
+                if (said := _said(node, by_name[node.name], binders)) is not None:
+                    found.setdefault((binders, node if alone else None), []).append(said)
+        stack += [item for item in below if item not in seen]
+        seen.update(below)
+    return [_below(binders, And(*said) if len(said) > 1 else said[0]) for (binders, _), said in found.items()]
+
+
+def _said(call: Call, symbol: Predicate | Function, binders: Sequence[Quantifier | Let]) -> Expr | None:
+    """A formula about a call that is neither true nor false for sure."""
+    if isinstance(symbol, Predicate):
+        return call
+    hidden = {name for binder in binders for name in binder.names}
+    value = next((v for v in symbol.result.values or () if v not in hidden), None)
+    if value is None or symbol.result.size == 1:
+        return None
+    return Compare("=", call, Name(value) if isinstance(value, str) else Number(value))
+
+
+def _below(binders: Sequence[Quantifier | Let], said: Expr) -> Expr:
+    """For all that the variables can be. Guards stay only where something might have no value without them."""
+    terms = postorder(*[child for call in postorder(said) if isinstance(call, Call) for child in call.children])
+    partial = any(isinstance(node, Arith | Index | Call | Let) for node in (*terms, *binders))
+    for depth, binder in reversed(list(enumerate(binders))):
+        if isinstance(binder, Let):
+            said = Let(zip(binder.names, binder.values, strict=True), said)
+        else:
+            groups = [Group(g.names, sort=g.sort, domain=g.domain) for g in binder.groups]
+            said = Quantifier("forall", groups, said, guard=binder.guard if partial else None)
+        said = Not(Not(said)) if depth else said  # the outermost has an instance for each choice, as in the axiom
+    return said
 
 
 class Layout:

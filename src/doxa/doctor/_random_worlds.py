@@ -14,26 +14,9 @@ from doxa.doctor._layout import Layout, has_objects, ranged_rows, symbols
 from doxa.doctor._observed import Compared, compared_values
 from doxa.errors import BudgetError, KnowledgeError
 from doxa.fuzzy import Logic, nonvanishing_fraction
-from doxa.logic import (
-    INT,
-    REAL,
-    And,
-    Call,
-    Expr,
-    Function,
-    Iff,
-    Implies,
-    Interpretation,
-    KnowledgeBase,
-    Let,
-    Not,
-    Or,
-    Predicate,
-    Quantifier,
-    Xor,
-    postorder,
-    probs,
-)
+from doxa.logic import INT, REAL, Expr, Function, Interpretation, KnowledgeBase, Predicate, postorder, probs
+from doxa.logic.syntax._binders import Let, Quantifier
+from doxa.logic.syntax._tree import And, Call, Iff, Implies, Not, Or, Xor
 
 ENTRIES = 1 << 22  # numbers in a tensor: with what is kept for derivatives, this fits 4 GB
 LENGTH = 3  # of a field that is a sequence

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.doctor._layout import Layout, ranged_rows
+from doxa.doctor._layout import Layout, mentions, ranged_rows
 from doxa.doctor._layout import symbols as symbols_of
 from doxa.doctor._scenes import too_many
 from doxa.errors import BudgetError, KnowledgeError
@@ -20,6 +20,7 @@ from doxa.pose import PosedAxiom, pose
 from doxa.problem import Problem
 from doxa.problem._budget import Meter
 
+_Instances = Sequence[tuple[PosedAxiom, Tensor]]
 Observation = dict[tuple[str, str, int], Any]  # what is observed, by rows, field and the number of the row
 CHUNK = 1 << 18  # worlds at a time
 TABLE = 1 << 20  # worlds whose outputs are kept
@@ -65,9 +66,12 @@ class _Posed:
 
 
 class RightWorlds:
-    """Which worlds are right under which observation; axioms come with each observation's instance, or -1."""
+    """Which worlds are right under which observation; axioms come with each observation's instance, or -1.
 
-    def __init__(self, posed: Sequence[tuple[PosedAxiom, Tensor]], observations: Sequence[Observation]) -> None:
+    Of what is ``mentioned``, the variables count, and not whether it holds.
+    """
+
+    def __init__(self, posed: _Instances, mentioned: _Instances, observations: Sequence[Observation]) -> None:
         self.observations = observations
         self.possible = torch.ones(len(observations), dtype=torch.bool)
         self.sizes: dict[str, int] = {}  # of variables
@@ -77,7 +81,7 @@ class RightWorlds:
             for batch in axiom.batches:
                 never[batch.instances] = False
             self.possible &= ~never[instances] | (instances < 0)
-        for axiom, instances in posed:
+        for number, (axiom, instances) in enumerate([*posed, *mentioned]):
             for batch in axiom.batches:
                 rows = torch.full((len(axiom.holds),), -1)
                 rows[batch.instances] = torch.arange(len(batch.instances))
@@ -87,6 +91,8 @@ class RightWorlds:
                 problem = batch.problem
                 names = problem.names[: len(problem.world)]
                 self.sizes |= dict(zip(names, problem.world, strict=True))
+                if number >= len(posed):
+                    continue
                 table = None
                 if batch.given is None and problem.num_worlds <= TABLE:
                     table = torch.cat([problem(part) for part in _parts(problem.world)])
@@ -173,19 +179,24 @@ def pose_observations(
             columns[place] = [sort.values.index(v) for v in column] if isinstance(sort.values, tuple) else column
         return layout.data(columns, len(some))
 
-    by_row = [_by_row(axiom) for axiom in axioms]
-    if one_row and all(each or not ranged_rows(a.formula) for a, each in zip(axioms, by_row, strict=True)):
+    learned = [s for s in symbols_of(kb) if s.name not in symbols and s.name in bound]
+    parts = [(a, _by_row(a), mentions(a.formula, learned)) for a in axioms]
+    if one_row and all(each or not ranged_rows(a.formula) for a, each, _ in parts):
         everyone = torch.arange(len(observations))
-        events = [a if each else _one_event([a]) for a, each in zip(axioms, by_row, strict=True)]
-        posed = pose(events, interpretation, data(observations))
-        instances = [everyone if each else torch.zeros_like(everyone) for each in by_row]
-        return RightWorlds(list(zip(posed, instances, strict=True)), observations)
-    posed_apart = []
+        events = [(a, each) for a, each, _ in parts] + [(Axiom("", f), each) for _, each, own in parts for f in own]
+        found = pose([a if each else _one_event([a]) for a, each in events], interpretation, data(observations))
+        instances = [everyone if each else torch.zeros_like(everyone) for _, each in events]
+        pairs = list(zip(found, instances, strict=True))
+        return RightWorlds(pairs[: len(axioms)], pairs[len(axioms) :], observations)
+    wholes = [_one_event(axioms), *[_one_event([Axiom("", f)]) for _, _, own in parts for f in own]]
+    first, others = [], []
     for k, seen in enumerate(observations):
         clock.check_clock()
-        (found,) = pose([_one_event(axioms)], interpretation, data([seen]), whole=True)
-        posed_apart.append((found, torch.full((len(observations),), -1).index_fill(0, torch.tensor(k), 0)))
-    return RightWorlds(posed_apart, observations)
+        here = torch.full((len(observations),), -1).index_fill(0, torch.tensor(k), 0)
+        whole, *rest = [(found, here) for found in pose(wholes, interpretation, data([seen]), whole=True)]
+        first.append(whole)
+        others += rest
+    return RightWorlds(first, others, observations)
 
 
 def _one_event(axioms: Sequence[Axiom]) -> Axiom:

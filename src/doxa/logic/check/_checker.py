@@ -28,8 +28,7 @@ from doxa.logic.syntax._node import below
 from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, Rows, Signature, Sort, literal
 from doxa.logic.syntax._tree import CONNECTIVES, Arith, Call, Compare, Expr, Field, Index, Name, Number, Truth
 
-Report = Callable[[Expr, str, "str | None"], None]
-"""Called with the node at fault, what is wrong, and how to mend it."""
+Report = Callable[[Expr, str, "str | None"], None]  # called with the node at fault, what is wrong, and how to mend it
 
 LEAVES: tuple[type[Expr], ...] = (Name, Number, Truth)
 

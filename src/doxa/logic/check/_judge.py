@@ -23,19 +23,14 @@ from doxa.logic.sat._solve import satisfiable
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, Sort, literal
 from doxa.logic.syntax._tree import CONNECTIVES, And, Arith, Call, Compare, Expr, Not, Number, Or, Truth
 
-NODES = 200
-"""Larger formulas are not judged."""
-GRID = 2**16
-"""Joint values of terms that are compared with each other; more are not looked at."""
-EXACT = 2**50
-"""Larger numbers are not calculated with."""
+NODES = 200  # larger formulas are not judged
+GRID = 2**16  # joint values of terms that are compared with each other; more are not looked at
+EXACT = 2**50  # larger numbers are not calculated with
 
 Meaning = Callable[[Expr], "Kind | int"]
 """What a term is: its kind, or its place in an enumerated sort when it is one of the values."""
-Axes = dict[Hashable, npt.NDArray[Any]]
-"""The terms a comparison depends on, and what each can be."""
-Side = Callable[[Axes], "npt.NDArray[Any] | None"]
-"""One side of a comparison, calculated from its terms."""
+Axes = dict[Hashable, npt.NDArray[Any]]  # the terms a comparison depends on, and what each can be
+Side = Callable[[Axes], "npt.NDArray[Any] | None"]  # one side of a comparison, calculated from its terms
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from doxa.logic.check._sorts import Kind, Many, shape, show
 from doxa.logic.syntax._binders import Let, Quantifier
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span, describe, difference, lookalikes, mixed, nearest
 from doxa.logic.syntax._kb import KnowledgeBase
-from doxa.logic.syntax._symbols import Rows, Signature, Sort, sorts_of
+from doxa.logic.syntax._symbols import REAL, Rows, Signature, Sort, sorts_of
 from doxa.logic.syntax._tree import CONNECTIVES, And, Call, Compare, Expr, Field, Implies, Index, Name
 
 _doubt = partial(Diagnostic, "warning")
@@ -164,8 +164,7 @@ class Ledger:
 
     judge: Judge = field(default_factory=Judge)
     mentioned: set[str] = field(default_factory=set)
-    bound: set[str] = field(default_factory=set)
-    """Names of variables."""
+    bound: set[str] = field(default_factory=set)  # names of variables
     ranged: set[str] = field(default_factory=set)
     """Sorts that variables range over: their constants are used, even when none is named."""
 
@@ -274,11 +273,21 @@ class Linter(Checker):
         for binder in reversed(self.prefix):
             if isinstance(binder, Quantifier) and binder.guard is not None:
                 matrix = (Implies if binder.kind == "forall" else And)(binder.guard, matrix)
-        if (verdict := self.verdict(matrix)) is not None:
-            self.judged = True
-            message = f"this axiom {VERDICT[verdict]}, whatever the data are"
-            remedy = "it teaches nothing: leave it out, or" if verdict else "it contradicts itself:"
-            self.warn(self.root, message, f"{remedy} say what was meant")
+        if (verdict := self.verdict(matrix)) is None:
+            return
+        empty = self.may_be_empty("exists" if verdict else "forall")
+        if verdict and empty:
+            return  # it says that there is something
+        self.judged = True
+        message = f"this axiom {VERDICT[verdict]}, {f'unless {empty} is empty' if empty else 'whatever the data are'}"
+        remedy = "it teaches nothing: leave it out, or" if verdict else "it contradicts itself:"
+        self.warn(self.root, message, f"{remedy} say what was meant")
+
+    def may_be_empty(self, kind: str) -> str:
+        """What the outermost quantifiers of a kind range over, apart from finite sorts; in words."""
+        groups = [g for b in self.prefix if isinstance(b, Quantifier) and b.kind == kind for g in b.groups]
+        ranges = [show(g.domain) if g.domain is not None else g.sort for g in groups]
+        return " or ".join([r for r in dict.fromkeys(ranges) if r and not self.signature.sorts.get(r, REAL).size])
 
     # -- names -------------------------------------------------------------------------------------------------------
 

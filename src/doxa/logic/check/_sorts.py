@@ -18,8 +18,7 @@ FORMULA = Sort("formula")
 NUMBER = Sort("number")
 """Arithmetic over unknown terms: some number, integer or real. Both marks are compared by identity."""
 
-LARGE = 24
-"""Expressions of more nodes are not quoted in messages."""
+LARGE = 24  # expressions of more nodes are not quoted in messages
 
 
 @dataclass(frozen=True)
