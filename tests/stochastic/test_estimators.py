@@ -74,7 +74,7 @@ def test_unbiased_at_every_declared_order(
     cost: Callable[[Tensor, Tensor], Tensor],
 ) -> None:
     torch.manual_seed(0)
-    report = check_unbiased(example, make, cost, at=THETA, replicates=4000)
+    report = check_unbiased(example, make, cost, at=THETA, replicates=20_000)
     assert report.ok, str(report)
     assert all(report.conditions[c] <= 1 for c in (1, 2, 4) if c in report.conditions)
 
