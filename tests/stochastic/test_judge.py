@@ -151,7 +151,7 @@ def test_unbiased_on_finite_distributions(distribution: str, name: str, cost: st
     torch.manual_seed(0)
     d, estimator = FINITE[distribution], ON_FINITE[name]()
     verdict = check_unbiased(estimator, d, COSTS[cost], order=min(2, int(min(estimator.order_for(d), 2))))
-    # Derivatives of 1e-20 beside a cost of 1e6, or the noise of a cost whose offset is all there is: no judge sees them.
+    # Derivatives of 1e-20 beside a cost of 1e6, or the noise of a cost whose offset is all there is: lost to any judge.
     sampled = name == "without replacement"
     lost = (distribution in SATURATED or sampled) and ("large" in cost or (sampled and cost == "constant"))
     lost = lost or (distribution in SATURATED and sampled)

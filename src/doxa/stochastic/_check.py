@@ -45,7 +45,7 @@ class Verdict:
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import LeaveOneOut
     >>> print(check_unbiased(LeaveOneOut(2), Bernoulli(torch.tensor(0.3)), lambda z: z * 2.0, order=1))
-    LeaveOneOut@2: unbiased to 3e-05 up to order 1 (enumerated)
+    LeaveOneOut@2: unbiased to 2e-05 up to order 1 (enumerated)
     """
 
     name: str
