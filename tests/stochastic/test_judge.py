@@ -141,6 +141,7 @@ ON_FINITE: dict[str, Callable[[], Estimator]] = {
 }
 
 
+SATURATED = ("sure coin", "impossible coin", "loaded die")
 FITTING = [(d, name) for d in FINITE for name, make in ON_FINITE.items() if make().fits(FINITE[d])]
 
 
@@ -150,7 +151,11 @@ def test_unbiased_on_finite_distributions(distribution: str, name: str, cost: st
     torch.manual_seed(0)
     d, estimator = FINITE[distribution], ON_FINITE[name]()
     verdict = check_unbiased(estimator, d, COSTS[cost], order=min(2, int(min(estimator.order_for(d), 2))))
-    assert verdict.ok, str(verdict)
+    # Derivatives of 1e-20 beside a cost of 1e6, or the noise of a cost whose offset is all there is: lost to any judge.
+    sampled = name == "without replacement"
+    lost = (distribution in SATURATED or sampled) and ("large" in cost or (sampled and cost == "constant"))
+    lost = lost or (distribution in SATURATED and sampled)
+    assert verdict.ok or (lost and verdict.kind == "undecided"), str(verdict)
 
 
 COIN: dict[str, Callable[[], Estimator]] = {
@@ -167,8 +172,9 @@ COIN: dict[str, Callable[[], Estimator]] = {
 @pytest.mark.parametrize("name", COIN)
 def test_unbiased_on_coins(name: str, logit: float) -> None:
     torch.manual_seed(0)
-    verdict = check_unbiased(COIN[name](), Bernoulli(logits=t(logit)), square, replicates=4000)
-    assert verdict.ok, str(verdict)
+    verdict = check_unbiased(COIN[name](), Bernoulli(logits=t(logit)), square, replicates=20_000)
+    noisy = name in ("rebar, cold", "relax")  # third derivatives, or draws of probability 1e-13
+    assert verdict.ok or (noisy and verdict.kind == "undecided"), str(verdict)
 
 
 REAL: dict[str, tuple[Callable[[], Estimator], Distribution, Cost]] = {
@@ -203,7 +209,8 @@ REAL: dict[str, tuple[Callable[[], Estimator], Distribution, Cost]] = {
 def test_unbiased_on_numbers(name: str) -> None:
     torch.manual_seed(0)
     make, distribution, cost = REAL[name]
-    verdict = check_unbiased(make(), distribution, cost, order=1)
+    replicates = 200_000 if "far" in name else 20_000
+    verdict = check_unbiased(make(), distribution, cost, order=1, replicates=replicates)
     assert verdict.kind == "no bias found", str(verdict)
 
 
@@ -284,8 +291,8 @@ def test_a_proposal_that_draws_other_values_than_it_lists_is_no_proof() -> None:
 
 def test_the_word_enumerated_is_for_enumeration() -> None:
     assert "(enumerated)" in str(check_unbiased(LeaveOneOut(2), FINITE["die"], square, order=1))
-    sampled = check_unbiased(LeaveOneOut(2), Normal(t(0.25), t(1.0)), square, order=1, replicates=2000)
-    assert "2,000 samples" in str(sampled) and "enumerated" not in str(sampled) and not sampled.enumerated
+    sampled = check_unbiased(LeaveOneOut(2), Normal(t(0.25), t(1.0)), square, order=1)
+    assert "20,000 samples" in str(sampled) and "enumerated" not in str(sampled) and not sampled.enumerated
 
 
 @pytest.mark.parametrize("wrong", [False, True])
@@ -311,3 +318,65 @@ def test_parameters_near_the_end_of_their_range(
     monkeypatch.setattr(Distribution, "_validate_args", validated)
     verdict = check_unbiased(Score(1), make, torch.cos, order=1, at=t(0.02))
     assert verdict.ok, str(verdict)
+
+
+# What is judged does not change with the unit of the cost; an offset may hide it in noise, and then nothing is decided.
+
+DIE = Categorical(logits=t(0.3, -0.2, 1.0))
+BELL = Normal(t(0.25), t(1.0))
+SCALED: dict[str, tuple[Callable[[], Estimator], Distribution, Cost, str]] = {
+    "score": (lambda: Score(2), DIE, square, "unbiased"),
+    "leave one out": (lambda: LeaveOneOut(2), DIE, square, "unbiased"),
+    "enumerate": (Enumerate, DIE, square, "unbiased"),
+    "cut": (lambda: Cut(2), DIE, square, "biased"),
+    "cut, rare": (lambda: Cut(1), Bernoulli(logits=t(-14.0)), square, "biased"),
+    "own baseline": (lambda: OwnBaseline(2), DIE, square, "biased"),
+    "leave one out, numbers": (lambda: LeaveOneOut(2), BELL, square, "no bias found"),
+    "pathwise, numbers": (lambda: Reparameterise(2), BELL, square, "no bias found"),
+    "pathwise over a jump": (lambda: Reparameterise(2), BELL, lambda x: jump(x) + 0 * x, "biased"),
+    "cut, numbers": (lambda: Cut(2), BELL, square, "biased"),
+}
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e-5, 1.0, 1e8])
+@pytest.mark.parametrize("name", SCALED)
+def test_the_verdict_does_not_depend_on_the_unit_of_the_cost(name: str, scale: float) -> None:
+    make, distribution, cost, kind = SCALED[name]
+    torch.manual_seed(0)
+    verdict = check_unbiased(make(), distribution, lambda x: scale * cost(x.double()), order=1)
+    assert verdict.kind == kind, str(verdict)
+    for offset in (-1.0, 1e3, 1e5, 1e10):
+        moved = check_unbiased(make(), distribution, lambda x, o=offset: scale * (cost(x.double()) + o), order=1)  # type: ignore[misc]
+        assert moved.kind in (kind, "undecided"), f"{offset}: {moved}"
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e5])
+@pytest.mark.parametrize("name", [name for name, case in SCALED.items() if case[3] == "biased" and case[1] is BELL])
+def test_an_offset_does_not_hide_a_missing_gradient(name: str, offset: float) -> None:
+    make, distribution, cost, _ = SCALED[name]
+    torch.manual_seed(0)
+    verdict = check_unbiased(make(), distribution, lambda x: cost(x) + offset, order=1)
+    assert verdict.kind == "biased" and "inf" in str(verdict), str(verdict)
+
+
+def test_a_cost_in_float32_with_an_offset() -> None:
+    def cost(x: Tensor) -> Tensor:
+        return x.float() + 1e5
+
+    assert check_unbiased(Cut(2), DIE, cost, order=1).kind == "biased"
+    assert check_unbiased(Score(2), DIE, cost, order=1).tolerance[1] < 1e-3
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+@pytest.mark.parametrize("width", [0.3, 0.45])
+@pytest.mark.parametrize("replicates", [8_000, 20_000])
+def test_weights_with_heavy_tails_are_not_misjudged(factor: float, width: float, replicates: int) -> None:
+    class Heavy(ImportanceSampling):
+        def weight(self, draw: Draw) -> Tensor:
+            return factor * super().weight(draw)
+
+    torch.manual_seed(0)
+    estimator = Heavy(Normal(t(0.0), t(width)), n=4)
+    verdict = check_unbiased(estimator, BELL, torch.cos, order=1, replicates=replicates)
+    assert verdict.kind == "undecided" or (verdict.ok and factor == 1), str(verdict)
+    assert not verdict.ok or all(verdict.deviation(n) <= 1 for n in (0, 1))

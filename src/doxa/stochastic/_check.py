@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import copysign, inf, isfinite
 from typing import Literal
 
 import torch
@@ -17,13 +17,16 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic._truth import TooMany, Unknown, WorldTape, derivatives, expectation, graph_derivatives
+from doxa.stochastic._truth import TooMany, Truth, Unknown, WorldTape, derivatives, expectation, graph_derivatives
 from doxa.stochastic.estimators._estimator import Estimator
 from doxa.stochastic.estimators._factors import broadcast, parameters_of, rebuilt
 from doxa.stochastic.tape._magic import magic_box
+from doxa.stochastic.tape._surrogate import DependencySet
 from doxa.stochastic.tape._tape import Tape
 
-TOLERANCE = 2e-5  # relative to 1 + |truth|
+TOLERANCE = 2e-5  # relative to the mean absolute deviation of the cost
+SMALL = 0.1  # what is tolerated if enumerated must be so small beside the truth or the variation of the cost
+ROUNDING = 1e-12  # or so small beside the range of the cost, where nearly everything has one value
 CLEARLY = 10.0  # a deviation is a bias if it is so many times what is tolerated
 Z = 5.0
 HEAVY = 0.25  # share of one replicate in the sum of squares, from which on a standard error means nothing
@@ -42,7 +45,7 @@ class Verdict:
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import LeaveOneOut
     >>> print(check_unbiased(LeaveOneOut(2), Bernoulli(torch.tensor(0.3)), lambda z: z * 2.0, order=1))
-    LeaveOneOut@2: unbiased to 3e-05 up to order 1 (enumerated)
+    LeaveOneOut@2: unbiased to 2e-05 up to order 1 (enumerated)
     """
 
     name: str
@@ -82,13 +85,13 @@ class Verdict:
         if self.kind == "unbiased":
             return f"{self.name}: unbiased to {max(self.tolerance):.0e} up to order {self.order} (enumerated)"
         if self.kind == "no bias found":
-            z = max(abs(e - t) / s if s else 0.0 for e, t, s in zip(self.estimate, self.truth, self.error, strict=True))
+            z = Z * max(self.deviation(n) for n in range(len(self.truth)))
             return f"{self.name}: no bias found up to order {self.order} (|z| up to {z:.1f}, {count})"
         n = self.order + 1
         if n == len(self.truth):
             return f"{self.name}: BIASED in a graph, though not alone: {self.reason}"
         gap = self.estimate[n] - self.truth[n]
-        times = gap / self.error[n] if self.error[n] else float("inf")
+        times = gap / self.error[n] if self.error[n] else copysign(inf, gap)
         how = f"± {self.error[n]:.1g}, z = {times:.0f}, {count}" if self.samples else "enumerated"
         return (
             f"{self.name}: BIASED at order {n} by {gap:.3g} ({how}): "
@@ -145,7 +148,7 @@ def check_unbiased(
     def model(tape: Tape, theta: Tensor) -> None:
         z = tape.sample(make(theta), used)
         found = with_theta(z, theta)
-        tape.cost(found if found.is_floating_point() else found.double())
+        tape.cost(found.double())  # so that no digit is lost besides those of the cost itself
 
     joins = getattr(used, "joins", False)
 
@@ -201,20 +204,11 @@ class _Case:
                 truth = derivatives(expected, self.at, _direction(self.at), self.order)
         except Unknown as why:
             return Verdict(self.name, "undecided", reason=f"{why}; pass expected=, a function that computes it")
-        values = tuple(t.value for t in truth)
-        for n, t in enumerate(truth):
-            if not t.known:
-                reason = (
-                    f"the derivative of order {n} of the expected cost is known to ± {t.error:.1g} only; "
-                    "compute the cost in float64, or pass expected="
-                )
-                return Verdict(self.name, "undecided", values, reason=reason)
-        floors = [TOLERANCE * (1 + abs(t.value)) + t.error for t in truth]
         try:
-            rows, noise = self._by_worlds()
+            rows, scale = self._by_worlds()
         except TooMany:
-            return self._sampled(values, floors, replicates)
-        limits = tuple(floor + noise for floor in floors)
+            return self._sampled(truth, replicates)
+        values, limits = tuple(t.value for t in truth), scale.limits(truth)
         found = self._deviations(rows, values, lambda n, c: limits[n])
         if self.conditions:
             found[4] = self._condition_4()
@@ -231,6 +225,8 @@ class _Case:
         elif max([off, *(v for c, v in found.items() if c != 3)]) > 1:
             kind = "undecided"
             reason = f"the difference is {off:.1f} times what is tolerated, too little to call a bias"
+        elif reason := scale.too_coarse(truth, limits):
+            kind = "undecided"
         estimate = tuple(row[0] for row in rows)
         return Verdict(self.name, kind, values, estimate, (0.0,) * len(values), limits, 0, reason, found)
 
@@ -241,38 +237,43 @@ class _Case:
         found = {}
         for c in range(len(rows[0])):
             wanted = values if c < 2 else (0.0,) * len(values)
-            off = [_units(rows[n][c], wanted[n], limit(n, c)) for n in range(c == 3, self.order + 1)]
+            size = [limit(n, c) if c < 3 else TOLERANCE for n in range(self.order + 1)]  # weights have no unit
+            off = [_units(rows[n][c], wanted[n], size[n]) for n in range(c == 3, self.order + 1)]
             found[c] = max(off, default=0.0)
         return found
 
-    def _sampled(self, values: tuple[float, ...], floors: list[float], replicates: int) -> Verdict:
+    def _sampled(self, truth: list[Truth], replicates: int) -> Verdict:
         """The test on replicates; what looks like a bias must be one again, on more of them."""
+        values = tuple(t.value for t in truth)
         verdict = Verdict(self.name, "undecided", values)
         for samples in (replicates, AGAIN * replicates):
-            means, errors, reach, heavy = self._by_replicates(samples)
-            limits = tuple(
-                max(Z * row[0] + UNSEEN / samples * largest, floor)
-                for row, largest, floor in zip(errors, reach, floors, strict=True)
-            )
-            found = self._deviations(means, values, lambda n, c, e=errors: max(Z * e[n][c], floors[n]))  # type: ignore[misc]
+            means, errors, reach, heavy, scale = self._by_replicates(samples)
+            floors = scale.limits(truth)
+            found = self._deviations(means, values, lambda n, c, e=errors, f=floors: Z * e[n][c] + f[n])  # type: ignore[misc]
             del found[0]
             estimate, again = tuple(row[0] for row in means), verdict.estimate
-            off = [_units(e, t, limit) for e, t, limit in zip(estimate, values, limits, strict=True)]
             error = tuple(row[0] for row in errors)
+            limits = tuple(Z * e + floor for e, floor in zip(error, floors, strict=True))
             verdict = Verdict(self.name, "no bias found", values, estimate, error, limits, samples, "", found)
-            if not all(isfinite(x) for x in off):
+            gaps = [abs(e - t) for e, t in zip(estimate, values, strict=True)]
+            if not all(isfinite(gap) for gap in gaps):
                 return replace(verdict, kind="undecided", reason="the estimate is not finite")
-            if max(off) <= 1:
-                return verdict
-        n = next(n for n, x in enumerate(off) if x > 1)
-        why = ""
-        if heavy[n] > HEAVY:
-            why = f"{heavy[n]:.0%} of the variance at order {n} comes from one replicate, so its standard error means "
-            why += "nothing; take more replicates"
-        elif verdict.error[0] == 0:
-            why = "all replicates have the same value; what differs may be too rare to be drawn"
-        elif (again[n] > values[n]) != (estimate[n] > values[n]):
-            why = f"two tests contradict each other at order {n}"
+            off = [n for n in range(self.order + 1) if gaps[n] > limits[n]]
+            if not off:
+                why = scale.too_coarse(truth, limits, share=1.0)
+                if not why:
+                    return verdict
+            elif heavy[off[0]] > HEAVY:
+                why = f"{heavy[off[0]]:.0%} of the variance at order {off[0]} comes from one replicate, so its "
+                why += "standard error means nothing; take more replicates"
+            elif error[0] == 0:
+                why = "all replicates have the same value; what differs may be too rare to be drawn"
+            elif gaps[off[0]] <= limits[off[0]] + UNSEEN / samples * reach[off[0]]:
+                why = f"the difference at order {off[0]} may come from draws too rare to be drawn; take more replicates"
+            else:
+                n = off[0]
+                opposite = again and (again[n] > values[n]) != (estimate[n] > values[n])
+                why = f"two tests contradict each other at order {n}" if opposite else ""
         return replace(verdict, kind="undecided" if why else "biased", reason=why)
 
     def _sums(self, tape: Tape) -> Tensor:
@@ -291,8 +292,8 @@ class _Case:
         shape = broadcast(*(p.shape for p in parts))
         return torch.stack([p.expand(shape) for p in parts])
 
-    def _by_worlds(self) -> tuple[list[list[float]], float]:
-        """For each order the expectation of the whole and of the sums in conditions 1, 2, 3; what rounding may do."""
+    def _by_worlds(self) -> tuple[list[list[float]], _Scale]:
+        """For each order the expectation of the whole and of the sums in conditions 1, 2, 3; the scale of the cost."""
         dry = Tape()
         with torch.no_grad():
             self.model(dry, self.at)
@@ -306,12 +307,12 @@ class _Case:
         # A world that never happens counts nothing, whatever its estimate is.
         means = torch.where(weights > 0, sums.expand(len(sums), *shape) * weights, 0.0).flatten(1).sum(1)
         columns = [[float(x) for x in self._derivatives(value, s)] for value in means]
-        costs = [c for _, c, _ in tape._costs]
-        noise = max(100 * torch.finfo(c.dtype).eps * float(c.detach().abs().max()) for c in costs)
-        return [list(row) for row in zip(*columns, strict=True)], noise
+        return [list(row) for row in zip(*columns, strict=True)], _Scale.of(tape, tape.probability.detach())
 
-    def _by_replicates(self, replicates: int) -> tuple[list[list[float]], list[list[float]], list[float], list[float]]:
-        """The same with standard errors; for each order the largest number up to it, and its share in the variance."""
+    def _by_replicates(
+        self, replicates: int
+    ) -> tuple[list[list[float]], list[list[float]], list[float], list[float], _Scale]:
+        """The same with standard errors; the largest deviation up to each order, its share in the variance."""
         s = torch.zeros(replicates, dtype=torch.float64, requires_grad=True)
         tape = Tape(batch_dims=1)
         self.model(tape, self.at + s.reshape(-1, *(1,) * self.at.dim()) * _direction(self.at))
@@ -322,10 +323,11 @@ class _Case:
         reach: list[float] = []
         heavy: list[float] = []
         for x in columns[0]:
-            squares = (x - x.mean()).square()
+            size = (x - x.mean()).abs()
+            reach.append(max(float(size.max()), *reach[-1:], 0.0))
+            squares = (size / (reach[-1] or 1.0)).square()
             heavy.append(float(squares.max() / squares.sum().clamp_min(1e-300)))
-            reach.append(max(float(x.abs().max()), *reach[-1:], 0.0))
-        return means, errors, reach, heavy
+        return means, errors, reach, heavy, _Scale.of(tape, torch.full((replicates,), 1 / replicates))
 
     def _derivatives(self, value: Tensor, s: Tensor) -> list[Tensor]:
         """A value and its derivatives with respect to s, up to the order."""
@@ -352,6 +354,51 @@ class _Case:
             error = float(drawn.std()) / replicates**0.5
             off = _units(float(drawn.mean()), mean, Z * error + 5 * reach + 1e-9)
             return max(off, _units(total, 1.0, TOLERANCE))
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """How much the cost varies: its mean absolute deviation, its range, and how large it is with any offset."""
+
+    deviation: float
+    range: float
+    largest: float
+    eps: float
+
+    @classmethod
+    def of(cls, tape: Tape, probability: Tensor) -> _Scale:
+        """Of all costs on a tape whose batch has these probabilities."""
+        assembly = tape._assembly()
+        assembly.total()
+        deviation = width = largest = 0.0
+        costs = [(c.detach().double(), s) for s in assembly.sets for c in s.costs]
+
+        def mean(cost: Tensor, s: DependencySet) -> float:
+            each = assembly.average(cost, s).detach()
+            return float(torch.where(probability > 0, each * probability, 0.0).sum())
+
+        for cost, s in costs:
+            deviation += abs(mean((cost - mean(cost, s)).abs(), s))
+            width += float(cost.max() - cost.min())
+            largest += float(cost.abs().max())
+        free = [c.detach() for c in assembly.free]
+        largest += sum(float(c.abs().max()) for c in free)
+        return cls(deviation, width, largest, max(torch.finfo(c.dtype).eps for _, c, _ in tape._costs))
+
+    def limits(self, truth: list[Truth]) -> tuple[float, ...]:
+        """What is tolerated at each order if nothing is sampled."""
+        noise = [100 * self.eps * (self.largest + abs(t.value)) + 1e-300 for t in truth]
+        return tuple(TOLERANCE * self.deviation + x + t.error for x, t in zip(noise, truth, strict=True))
+
+    def too_coarse(self, truth: list[Truth], limits: tuple[float, ...], share: float = SMALL) -> str:
+        """Why nothing was shown: so much is tolerated that a large bias would be, too."""
+        for n, (t, limit) in enumerate(zip(truth, limits, strict=True)):
+            if limit > max(share * max(abs(t.value), self.deviation), ROUNDING * (self.range or self.largest)):
+                why = "take more replicates, or subtract a constant from the cost"
+                if t.error > limit / 2:
+                    why = "compute the cost in float64, or pass expected="
+                return f"at order {n} a difference of {limit:.1g} is tolerated, too much beside {t.value:.1g}; {why}"
+        return ""
 
 
 def _units(estimate: float, truth: float, limit: float) -> float:

@@ -8,7 +8,7 @@ coefficients, which should vanish, say how accurate everything was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import isfinite, prod
+from math import prod
 from types import EllipsisType
 from typing import NamedTuple
 
@@ -45,10 +45,6 @@ class Truth(NamedTuple):
 
     value: float
     error: float
-
-    @property
-    def known(self) -> bool:
-        return isfinite(self.value) and self.error < 1e-2 * (1 + abs(self.value))
 
 
 def derivatives(expected: Callable[[Tensor], Tensor], at: Tensor, direction: Tensor, order: int) -> list[Truth]:
