@@ -118,6 +118,25 @@ class Task:
             if word not in WORDS:
                 raise ConfigError(f"semantics names {word!r}; {nearest(word, WORDS, 'the words')}")
 
+    def check_values(self) -> None:
+        """Refuse data with something in a field of a finite sort that is none of its values; tell in which row.
+
+        Raises:
+            DataError: there is such a row.
+        """
+        for split, data in (("train", self.train), ("test", self.test)):
+            for rows in self.kb.signature.rows.values():
+                given = data.get(rows.name)
+                for name, sort, _ in rows.fields if isinstance(given, Mapping) else ():
+                    if sort.values is None or (wrong := _wrong(given.get(name), sort.values)) is None:
+                        continue
+                    known = f"{sort.values[0]}..{sort.values[-1]}"
+                    known = known if isinstance(sort.values, range) else ", ".join(map(str, sort.values))
+                    raise DataError(
+                        f"{split}[{rows.name!r}], row {wrong[0]} (counted from 0): {name} is {wrong[1]}, "
+                        f"which is no value of {sort.name} ({known})"
+                    )
+
     @cached_property
     def kb(self) -> KnowledgeBase:
         """The knowledge, parsed."""
@@ -206,6 +225,25 @@ def columns(data: Data, rows: str, split: str) -> dict[str, Any]:
     if not count_rows(fields, f"{split}[{rows!r}]"):
         raise DataError(f"{split}[{rows!r}] has no rows")
     return dict(fields)
+
+
+def _wrong(column: Any, values: Sequence[Any]) -> tuple[int, Any] | None:
+    """The first row of a field in which there is something else than these values, and what."""
+    if isinstance(column, list | tuple):
+        wrong = (i for i, value in enumerate(column) if isinstance(value, str) and value not in values)
+        return None if (row := next(wrong, None)) is None else (row, repr(column[row]))
+    numbers = column.values if isinstance(column, Ragged) else column
+    if not isinstance(numbers, Tensor) or numbers.dtype.is_floating_point or not numbers.numel():
+        return None  # of another kind, which is told when it is used
+    low, high = (values[0], values[-1]) if isinstance(values, range) else (0, len(values) - 1)
+    outside = ((numbers < low) | (numbers > high)).flatten()
+    if not bool(outside.any()):
+        return None
+    at = int(outside.long().argmax())
+    row = at // (numbers.numel() // len(numbers))
+    if isinstance(column, Ragged):
+        row = int((column.lengths.cumsum(0) <= row).sum())
+    return row, numbers.flatten()[at].item()
 
 
 def flat_labels(labels: Any) -> Tensor:
