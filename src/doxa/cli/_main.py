@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import sysconfig
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Union
 
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
+import doxa
 from doxa.cli._knowledge import Check, Doctor, Shortcuts, Show, Solve
 from doxa.cli._operators import Estimators, Operators
 from doxa.cli._output import say
 from doxa.cli._reproduce import Addition, All, Everything, Figures, Paths, Same, Sat, Sudoku, Sum9, Vae
 from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
-from doxa.errors import BudgetError, ConfigError, DoxaError
+from doxa.errors import BudgetError, ConfigError, DoxaError, visible
 
 
 @dataclass(frozen=True)
@@ -122,13 +127,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; errors that are expected become one line and an exit code."""
     try:
         commands: Any = Union[tuple(map(_subcommand, COMMANDS))]  # noqa: UP007
-        command: Any = tyro.cli(
-            commands,
-            prog="doxa",
-            description="Background knowledge for neural networks.",
-            args=arguments,
-            config=(tyro.conf.FlagCreatePairsOff,),
-        )
+        about = "Background knowledge for neural networks."
+        parse = partial(tyro.cli, commands, prog="doxa", description=about, config=(tyro.conf.FlagCreatePairsOff,))
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        if (shown := [*map(visible, given)]) != given:
+            parse(args=shown)  # first, for what is wrong is repeated on the terminal
+        command: Any = parse(args=given)
         with warnings.catch_warnings(), time_limit(getattr(command, "limit", None)):
             warnings.showwarning = lambda message, *_: say(f"warning: {message}", "yellow", stream=sys.stderr)
             return _run(command)
@@ -152,10 +156,23 @@ def _run(command: Any) -> int:
         if error.__cause__ is not None:  # it has said why
             raise
         raise ConfigError(f"the program of a task ended this command: sys.exit({error.code!r})") from error
-    except RuntimeError as error:
-        if "allocate memory" not in str(error):
+    except (DoxaError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, RuntimeError) and "allocate memory" in str(error):
+            raise MemoryError from error
+        where, notes = _users_lines(error), getattr(error, "__notes__", [])
+        if not where and not notes:  # the mistake is ours, and its place is worth a traceback
             raise
-        raise MemoryError from error
+        raise ConfigError("\n".join([*where, f"{type(error).__name__}: {error}", *notes])) from error
+
+
+def _users_lines(error: Exception) -> list[str]:
+    """Where an error came from, in files that are neither of doxa nor of a library; the last few."""
+    libraries = (str(Path(doxa.__file__).parent), *sysconfig.get_paths().values(), "<")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(libraries)]
+    here = f"{Path.cwd()}{os.sep}"
+    return [f"{frame.filename.removeprefix(here)}:{frame.lineno}: in {frame.name}" for frame in frames[-5:]]
 
 
 @contextmanager
