@@ -127,15 +127,14 @@ class Task:
         for split, data in (("train", self.train), ("test", self.test)):
             for rows in self.kb.signature.rows.values():
                 given = data.get(rows.name)
-                for name, sort, _ in rows.fields if isinstance(given, Mapping) else ():
-                    if sort.values is None or (wrong := _wrong(given.get(name), sort.values)) is None:
-                        continue
-                    known = f"{sort.values[0]}..{sort.values[-1]}"
-                    known = known if isinstance(sort.values, range) else ", ".join(map(str, sort.values))
-                    raise DataError(
-                        f"{split}[{rows.name!r}], row {wrong[0]} (counted from 0): {name} is {wrong[1]}, "
-                        f"which is no value of {sort.name} ({known})"
-                    )
+                fields = given if isinstance(given, Mapping) else {}
+                for name, sort, _ in rows.fields:
+                    if sort.values is not None and (wrong := _wrong(fields.get(name), sort.values)):
+                        ends = f"from {sort.values[0]} to {sort.values[-1]}"
+                        raise DataError(
+                            f"{split}[{rows.name!r}], row {wrong[0]} (counted from 0): {name} is {wrong[1]}, "
+                            f"which is no value of {sort.name} ({ends})"
+                        )
 
     @cached_property
     def kb(self) -> KnowledgeBase:
