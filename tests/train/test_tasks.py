@@ -681,8 +681,6 @@ def test_fields_of_several_values_in_a_row(tmp_path: Path) -> None:
     task = coins()
     knowledge = "sort Bit = 0..1; data pairs(bits: Bit*); pred p(Bit)\n[x] forall t in pairs, b in t.bits. p(b)"
     made = Task("pairs", "Pairs.", knowledge, dict, {"pairs": {"bits": labels}}, {"pairs": {"bits": labels[:2]}})
-    with pytest.raises(
-        DataError, match=r"row 2 \(counted from 0\): bits is 3, which is no value of Bit \(from 0 to 1\)"
-    ):
+    with pytest.raises(DataError, match=r"row 2 \(counted from 0\): bits is 3, which is no value of Bit"):
         made.check_values()
     task.check_values()

@@ -43,10 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _insisting(seen: list[int], alone: bool) -> Iterator[None]:
-    """Raise KeyboardInterrupt at Ctrl-C, and again each half second: libraries that are being loaded swallow it.
-
-    Where this is ``alone`` in the process, one more Ctrl-C changes nothing while Python ends.
-    """
+    """Raise KeyboardInterrupt at Ctrl-C, and again each half second: libraries that are being loaded swallow it."""
 
     def interrupt(number: int, frame: object) -> None:
         seen.append(number)
@@ -63,6 +60,6 @@ def _insisting(seen: list[int], alone: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN if seen and alone else before)
+        signal.signal(signal.SIGINT, signal.SIG_IGN if seen and alone else before)  # Python takes a while to end
         if seen and hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)

@@ -18,7 +18,6 @@ from typing import Annotated, Any, Union
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
-import doxa
 from doxa.cli._knowledge import Check, Doctor, Shortcuts, Show, Solve
 from doxa.cli._operators import Estimators, Operators
 from doxa.cli._output import say
@@ -70,27 +69,21 @@ COMMANDS = (
 )
 EXAMPLES = """
 doxa check rules.doxa
-doxa check people.doxa rules.doxa --json
 doxa show rules.doxa --as unicode
 doxa show sudoku.doxa --as dimacs > sudoku.cnf
 doxa solve lights.doxa --given "shows(north, green)"
 doxa solve sudoku4.doxa --count
 doxa solve lights.doxa --entails "drive(north) -> !drive(west)"
 doxa tasks
-doxa tasks --json
 doxa train addition --semantics exact
 doxa train my_task.py --semantics fuzzy:godel --steps 500 --set learning_rate=0.01
 doxa evaluate runs/addition/exact/2000-steps/seed-0
 doxa compare addition --semantics exact,fuzzy,refined,sampled,amortized
-doxa compare my_task.py --semantics exact,fuzzy --steps 200
 doxa report runs/addition/exact/2000-steps/seed-0
 doxa report runs/addition/*/2000-steps/seed-0
 doxa reproduce --list
 doxa reproduce all --jobs 2 --budget 5h
-doxa reproduce all --dry-run
-doxa reproduce same --list
 doxa reproduce same --table implications --steps 14000 --seeds 0 1
-doxa reproduce same --show
 doxa reproduce vae --estimator loo@5 --steps 4690
 doxa reproduce sat --table 91-clauses --data uf20-91
 doxa reproduce addition --reasoner refine --seeds 0 1 2
@@ -99,18 +92,14 @@ doxa reproduce addition --reasoner amortized --variant predict --model scan -N 1
 doxa reproduce sudoku --reasoner exact amortized --seeds 0 1 2
 doxa operators --kind implications
 doxa operators goguen --plot goguen.png
-doxa operators --json > operators.json
-doxa figures fuzzy --out figures
 doxa figures fuzzy --only success_rates reichenbach_path
 doxa figures explanations --run runs/addition/amortized/scan-prune-n-1/5000-steps/seed-0
 doxa estimators
 doxa estimators LeaveOneOut
-doxa estimators --json
 doxa shortcuts addition.doxa
 doxa shortcuts addition.doxa --data digits.csv --show 20
 doxa shortcuts my_task.py
 doxa doctor rules.doxa --logic godel
-doxa doctor my_task.py
 doxa doctor runs/addition/fuzzy/2000-steps/seed-0
 doxa version
 """
@@ -169,7 +158,7 @@ def _run(command: Any) -> int:
 
 def _users_lines(error: Exception) -> list[str]:
     """Where an error came from, in files that are neither of doxa nor of a library; the last few."""
-    libraries = (str(Path(doxa.__file__).parent), *sysconfig.get_paths().values(), "<")
+    libraries = (str(Path(__file__).parents[1]), *sysconfig.get_paths().values(), "<")
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(libraries)]
     here = f"{Path.cwd()}{os.sep}"
     return [f"{frame.filename.removeprefix(here)}:{frame.lineno}: in {frame.name}" for frame in frames[-5:]]

@@ -394,10 +394,7 @@ def _held_back() -> Iterator[None]:
 
 
 def _obey_parent() -> None:
-    """Let SIGTERM, which the process that started this one sends, mean what Ctrl-C does; the terminal's do not count.
-
-    While modules are loaded, before this is called, SIGTERM just ends the process.
-    """
+    """Let SIGTERM, which the parent sends, mean what Ctrl-C does; what the terminal sends does not count."""
     if hasattr(signal, "pthread_sigmask"):
         os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that has been waiting is forgotten

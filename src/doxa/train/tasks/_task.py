@@ -119,22 +119,15 @@ class Task:
                 raise ConfigError(f"semantics names {word!r}; {nearest(word, WORDS, 'the words')}")
 
     def check_values(self) -> None:
-        """Refuse data with something in a field of a finite sort that is none of its values; tell in which row.
-
-        Raises:
-            DataError: there is such a row.
-        """
+        """Raise a DataError that names the first row with something in a field of a finite sort that is no value."""
         for split, data in (("train", self.train), ("test", self.test)):
             for rows in self.kb.signature.rows.values():
                 given = data.get(rows.name)
                 fields = given if isinstance(given, Mapping) else {}
                 for name, sort, _ in rows.fields:
                     if sort.values is not None and (wrong := _wrong(fields.get(name), sort.values)):
-                        ends = f"from {sort.values[0]} to {sort.values[-1]}"
-                        raise DataError(
-                            f"{split}[{rows.name!r}], row {wrong[0]} (counted from 0): {name} is {wrong[1]}, "
-                            f"which is no value of {sort.name} ({ends})"
-                        )
+                        where = f"{split}[{rows.name!r}], row {wrong[0]} (counted from 0)"
+                        raise DataError(f"{where}: {name} is {wrong[1]}, which is no value of {sort.name}")
 
     @cached_property
     def kb(self) -> KnowledgeBase:
