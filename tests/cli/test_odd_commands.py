@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 from doxa.cli import main
+from doxa.cli._knowledge import Show, Solve
+from doxa.logic.unfold._domains import ENTRIES
 
 RULES = """
 sort Item
@@ -39,7 +42,13 @@ ODD = (
 EASY = ("--domain", "Item=2", "--limit", "20")
 OPTIONS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("check",): ("{}", "rules.doxa {}"),
-    ("show", "rules.doxa"): ("--as {}", "--as nnf --domain {}", "--as cnf --domain Item={}", "--limit {}"),
+    ("show", "rules.doxa"): (
+        "--as {}",
+        "--as nnf --domain {}",
+        "--as cnf --domain Item={}",
+        "--limit {}",
+        "--as nnf --entries {}",
+    ),
     ("solve", "rules.doxa", *EASY): ("--given {}", "--models {} --count", "--entails {}", "--domain Item={}"),
     ("solve", "rules.doxa", "--domain", "Item=2"): ("--limit {}",),
     ("shortcuts", "rules.doxa", "--limit", "20"): ("--data {}", "--show {}", "--maps {}", "--joint {}", "--worlds {}"),
@@ -167,7 +176,141 @@ def test_ctrl_c(command: str, tmp_path: Path) -> None:
         assert "Traceback" not in said
         ended = process.returncode in (0, 1)  # by itself, before it was interrupted
         assert (ended and not (command == "train" and seconds > 1)) or process.returncode == 130, (seconds, said)
-        assert said.count("\n") == bool(process.returncode), said
+        lines = (1, 2) if command == "compare" else (1,)  # one at once, and one when its processes have saved
+        assert said.count("\n") in (lines if process.returncode else (0,)), said
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit(130) from KeyboardInterrupt()"])
+def test_a_second_ctrl_c_changes_nothing(raised: str) -> None:
+    """Neither the exit code nor what is said, though it comes when all is done: Python needs a while to end."""
+    program = f"""
+import os, signal, sys
+import doxa.cli, doxa.cli._main
+def run(arguments):
+    raise {raised}
+doxa.cli._main.run = run
+signal.signal(signal.SIGINT, signal.default_int_handler)
+code = doxa.cli.main()
+os.kill(os.getpid(), signal.SIGINT)
+sys.exit(code)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "" if "from" in raised else "interrupted\n")
+
+
+def test_called_from_python_ctrl_c_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("doxa.cli._main.run", run)
+    handler = signal.getsignal(signal.SIGINT)
+    assert main([]) == 130
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def lines_of(file: Path, process: subprocess.Popen[str], count: int) -> None:
+    """Wait until a file has so many lines."""
+    while not file.exists() or len(file.read_bytes().splitlines()) < count:
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    (folder / "task.py").write_text(TASK.replace("steps=2", "log_every=1, evaluate_every=10**6"), encoding="utf-8")
+    return subprocess.Popen(
+        [sys.executable, "-m", "doxa.cli", *arguments, "task.py", "--steps", "10000000", "--quiet"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # even if it is ignored here
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lists processes as Linux does")
+@pytest.mark.parametrize("to_all", [False, True], ids=["to the parent", "to the group, as a terminal does"])
+def test_compare_saves_when_it_is_interrupted(to_all: bool, tmp_path: Path) -> None:
+    process = started(tmp_path, "compare", "--semantics", "exact,fuzzy", "--jobs", "2")
+    runs = [tmp_path / "runs" / "signs" / word / "10000000-steps" / "seed-0" for word in ("exact", "fuzzy")]
+    for run in runs:
+        lines_of(run / "metrics.jsonl", process, 3)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8")
+    groups = {int(pid): os.getpgid(int(pid)) for pid in children.split()}
+    others = [pid for pid, group in groups.items() if group != os.getpgid(process.pid)]
+    assert len(others) == 2
+    for pid in [process.pid, *(pid for pid in groups if to_all and pid not in others)]:
+        os.kill(pid, signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert said == "interrupted; what is under way is being saved\nstopped; start it again to continue\n"
+    for run in runs:
+        assert any((run / "checkpoints").iterdir())  # though none was due
+    assert not any(Path(f"/proc/{pid}").exists() for pid in others)
+
+
+def test_a_second_process_in_a_run_folder_is_told_so(tmp_path: Path) -> None:
+    first = started(tmp_path, "train", "--semantics", "exact")
+    metrics = tmp_path / "runs" / "signs" / "exact" / "10000000-steps" / "seed-0" / "metrics.jsonl"
+    lines_of(metrics, first, 3)
+    second = started(tmp_path, "train", "--semantics", "exact")
+    _, said = second.communicate(timeout=120)
+    folder = "runs/signs/exact/10000000-steps/seed-0"
+    message = f"another process is training in {folder}; wait for it, or choose another folder (--out)\n"
+    assert (second.returncode, said) == (1, message)
+    lines_of(metrics, first, len(metrics.read_bytes().splitlines()) + 3)  # the first goes on
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=120)
+    assert first.returncode == 130 and said.startswith("stopped at step ")
+    steps = [json.loads(line)["step"] for line in metrics.read_text(encoding="utf-8").splitlines()]
+    assert steps == sorted(set(steps))  # nothing was written twice
+
+
+def test_a_network_that_raises(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The user's own lines, the error, the symbol and the shape: no traceback through libraries."""
+    own = (
+        TASK.replace("torch.nn.Linear(1, 2)", "Net()")
+        + """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(3, 2)
+    def forward(self, x):
+        return self.line(x)
+"""
+    )
+    (tmp_path / "own.py").write_text(own, encoding="utf-8")
+    (tmp_path / "plain.py").write_text(TASK.replace("Linear(1, 2)", "Linear(3, 2)"), encoding="utf-8")
+    line = own.splitlines().index("        return self.line(x)") + 1
+    with chdir(tmp_path):
+        for file in ("own.py", "plain.py"):
+            assert main(["train", file, "--quiet", "--out", file.removesuffix(".py")]) == 1
+            said = capsys.readouterr().err.splitlines()
+            where = [f"own.py:{line}: in forward"] if file == "own.py" else []
+            error = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (24x1 and 3x2)"
+            assert said[:-1] == [*where, error]
+            assert said[-1].startswith("in what sign(Point) -> Bit is bound to") and "shape (24, 1)" in said[-1]
+
+
+def test_a_task_that_raises_tells_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "raises.py").write_text("import doxa\n\ndef task():\n    return 1 / 0\n", encoding="utf-8")
+    with chdir(tmp_path):
+        for file in ("raises.py", "./raises.py", str(tmp_path / "raises.py")):
+            assert main(["train", file]) == 1
+            assert capsys.readouterr().err == f"{Path(file)}:4: ZeroDivisionError: division by zero\n"
+
+
+@pytest.mark.parametrize("command", ["show {} --as nnf", "show {} --as dimacs", "solve {}", "solve {} --count"])
+def test_entries(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Messages advise to raise them, so one can."""
+    words = [*command.format(pigeons(tmp_path, 4)).split(), "--limit", "20"]
+    assert main([*words, "--entries", "10"]) == 1
+    assert "more than entries=10; " in (said := capsys.readouterr().err) and said.endswith("or raise entries\n")
+    assert main([*words, "--entries", "100000"]) == 0
+
+
+def test_entries_are_as_many_as_in_python() -> None:
+    assert Solve.entries == Show.entries == ENTRIES
 
 
 @pytest.mark.slow
@@ -217,6 +360,10 @@ def test_control_characters_are_made_visible(tmp_path: Path, capsys: pytest.Capt
                 if "--json" in options and out:
                     json.loads(out)
                 assert out + err and not set(bad[:1] + "\x07\x9b\u202e") & set(out + err), (command, file)
+    with pytest.raises(SystemExit):  # a choice that there is not
+        main(["operators", "Score", "--kind", bad])
+    out, err = capsys.readouterr()
+    assert r"\x1b]0;owned\x07" in out + err and not set(bad[:1] + "\x07\x9b\u202e") & set(out + err)
 
 
 @pytest.mark.parametrize(("every", "when"), [(5, "step 2"), (1, "evaluation after step 1")])

@@ -641,3 +641,46 @@ def test_the_demo_on_digits_of_ones_own(mnist: MNIST, tmp_path: Path) -> None:
     assert len(runs) == 5 and len({run.config["knowledge"] for run in runs}) == 1
     wrong = subprocess.run([*command, "step=4"], capture_output=True, text=True)
     assert wrong.returncode == 1 and wrong.stderr.startswith("unknown key 'step'; did you mean 'steps'?")
+
+
+@pytest.mark.parametrize(
+    ("split", "bright", "answers", "said"),
+    [
+        ("train", [0, 1, 2, 2, 9, 2], ["yes", "no", "no"], "train['scenes'], row 2 (counted from 0): bright is 9"),
+        ("test", [0, 1, 2, 2, 2, -1], ["yes", "no", "no"], "test['scenes'], row 2 (counted from 0): bright is -1"),
+        ("train", [0, 1, 2, 2, 2, 2], ["yes", "maybe", "no"], "row 1 (counted from 0): seen is 'maybe', which is no"),
+        ("test", [0, 1, 2, 2, 2, 2], torch.tensor([0, 1, 2]), "row 2 (counted from 0): seen is 2, which is no value"),
+    ],
+)
+def test_a_label_that_is_no_value_is_told_with_its_row(
+    split: str, bright: list[int], answers: Any, said: str, tmp_path: Path
+) -> None:
+    """Before anything is trained, and by its place in the data, not in a batch that was shuffled."""
+
+    def scenes(bright: list[int], answers: Any) -> dict[str, Any]:
+        objects, shades = torch.rand(6, 2), torch.tensor(bright)
+        lengths = torch.tensor([3, 0, 3])
+        fields = {"objects": doxa.Ragged(objects, lengths), "bright": doxa.Ragged(shades, lengths), "seen": answers}
+        return {"scenes": fields}
+
+    fine = scenes([0, 1, 2, 2, 2, 2], ["yes", "no", "no"])
+    data = {"train": fine, "test": fine} | {split: scenes(bright, answers)}
+    knowledge = """sort Object; sort Shade = 0..2; sort Answer = {yes, no}
+        data scenes(objects: Object*, bright: Shade*, seen: Answer)
+        func shade(Object) -> Shade
+        [any] forall s in scenes. s.seen = yes -> exists o in s.objects. shade(o) = 0"""
+    symbols = {"shade": doxa.logits(nn.Linear(2, 3))}
+    task = Task("scenes", "Scenes.", knowledge, lambda: symbols, data["train"], data["test"])
+    with pytest.raises(DataError) as caught:
+        train_task(task, "exact", tmp_path / "run", settings=["steps=1"], progress=False)
+    assert said in str(caught.value) and not (tmp_path / "run").exists()
+
+
+def test_fields_of_several_values_in_a_row(tmp_path: Path) -> None:
+    labels = torch.tensor([[0, 1], [1, 0], [0, 3]])
+    task = coins()
+    knowledge = "sort Bit = 0..1; data pairs(bits: Bit*); pred p(Bit)\n[x] forall t in pairs, b in t.bits. p(b)"
+    made = Task("pairs", "Pairs.", knowledge, dict, {"pairs": {"bits": labels}}, {"pairs": {"bits": labels[:2]}})
+    with pytest.raises(DataError, match=r"row 2 \(counted from 0\): bits is 3, which is no value of Bit"):
+        made.check_values()
+    task.check_values()

@@ -24,21 +24,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     True
     """
     seen: list[int] = []
-    with _insisting(seen):
+    with _insisting(seen, alone=arguments is None):
         try:
             from doxa.cli._main import run  # here, so that Ctrl-C has its answer while this is loaded too
 
             return run(arguments)
         except BaseException as error:
-            if not seen and not isinstance(error, KeyboardInterrupt):
+            told = isinstance(error.__cause__, KeyboardInterrupt)  # by clean_exit
+            if not (seen or told or isinstance(error, KeyboardInterrupt)):
                 raise
-            said = isinstance(error, KeyboardInterrupt) and str(error)
+            seen.append(signal.SIGINT)
+            if told:
+                return 130
+            said = str(error) if isinstance(error, KeyboardInterrupt) else ""
     print(said or "interrupted", file=sys.stderr)
     return 130
 
 
 @contextmanager
-def _insisting(seen: list[int]) -> Iterator[None]:
+def _insisting(seen: list[int], alone: bool) -> Iterator[None]:
     """Raise KeyboardInterrupt at Ctrl-C, and again each half second: libraries that are being loaded swallow it."""
 
     def interrupt(number: int, frame: object) -> None:
@@ -56,6 +60,6 @@ def _insisting(seen: list[int]) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.SIG_IGN if seen and alone else before)  # Python takes a while to end
         if seen and hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from doxa.logic.syntax._diagnostics import Diagnostic
 
 
-Domain = Annotated[tuple[str, ...], arg(metavar="SORT=N [SORT=N ...]")]
 Form = Literal["text", "unicode", "latex", "nnf", "cnf", "dimacs"]
 MOST_OBJECTS = 1_000_000
 
@@ -53,22 +52,30 @@ class Check(AboutFiles):
 
 
 @dataclass(frozen=True)
-class Show(AboutFiles, Limited):
+class Grounding(AboutFiles, Limited):
+    """A command that puts objects in the place of variables."""
+
+    domain: Annotated[tuple[str, ...], arg(metavar="SORT=N [SORT=N ...]")] = ()
+    """How many objects an open sort has, such as Image=3."""
+    entries: int = 2_000_000
+    """Give up before more than so many entries are made; the default fits into 4 GB of memory."""
+
+
+@dataclass(frozen=True)
+class Show(Grounding):
     """Print knowledge in another form."""
 
     form: Annotated[Form, arg(name="as")] = "text"
     """text, unicode and latex print it as written; nnf, cnf and dimacs ground it over its finite sorts first."""
-    domain: Domain = ()
-    """How many objects an open sort has, such as Image=3."""
 
     def run(self) -> int:
         kb = load_files(self.files)
-        text = _shown(kb, self.form, _domains(self.domain, kb))
+        text = _shown(kb, self.form, _domains(self.domain, kb), self.entries)
         return self.answer({"form": self.form, "text": text}, text)
 
 
 @dataclass(frozen=True)
-class Solve(AboutFiles, Limited):
+class Solve(Grounding):
     """Find a world in which all axioms and facts hold, count such worlds, or ask whether something follows."""
 
     given: Annotated[tuple[str, ...], arg(metavar="FORMULA [FORMULA ...]")] = ()
@@ -79,20 +86,18 @@ class Solve(AboutFiles, Limited):
     """Count at most this many."""
     entails: Annotated[str | None, arg(metavar="FORMULA")] = None
     """A formula: does it hold in every model?"""
-    domain: Domain = ()
-    """How many objects an open sort has, such as Image=3."""
 
     def run(self) -> int:
         from doxa.logic import count, entails, parse_formula, satisfiable
 
         kb = load_files(self.files)
         given = [parse_formula(text, kb) for text in self.given]
-        domains = _domains(self.domain, kb)
+        over: Any = {"given": given, "domains": _domains(self.domain, kb), "entries": self.entries}
         if self.count:
-            found = count(kb, given=given, domains=domains, limit=self.models)
+            found = count(kb, limit=self.models, **over)
             return self.answer({"models": found}, plural(found, "model"))
         if self.entails is not None:
-            answer = entails(kb, parse_formula(self.entails, kb), given=given, domains=domains)
+            answer = entails(kb, parse_formula(self.entails, kb), **over)
             document = {
                 "entailed": answer.holds,
                 "vacuous": answer.vacuous,
@@ -101,7 +106,7 @@ class Solve(AboutFiles, Limited):
             if answer.counter_model is None:
                 return self.answer(document, str(answer), "bold green")
             return self._answer(document, "does not follow; a counter-model:", "bold red", answer.counter_model)
-        model = satisfiable(kb, given=given, domains=domains)
+        model = satisfiable(kb, **over)
         document = {"satisfiable": model is not None, "model": _by_name(model)}
         if model is None:
             return self.answer(document, "unsatisfiable: no world makes all of this true", "bold red")
@@ -192,17 +197,17 @@ def _domains(options: tuple[str, ...], kb: KnowledgeBase) -> dict[str, int]:
     return sizes
 
 
-def _shown(kb: KnowledgeBase, form: Form, domains: dict[str, int]) -> str:
+def _shown(kb: KnowledgeBase, form: Form, domains: dict[str, int], entries: int) -> str:
     from doxa.logic import ground, to_cnf, write_dimacs
     from doxa.logic.sat._nnf import to_nnf
 
     written = {"text": kb.__str__, "unicode": kb.unicode, "latex": kb.latex}
     if form in written:
         return written[form]()
-    propositional = ground(kb, domains=domains)
+    propositional = ground(kb, domains=domains, entries=entries)
     if form == "nnf":
-        return str(to_nnf(propositional.theory))
-    cnf = to_cnf(propositional.theory, atoms=propositional.atoms)
+        return str(to_nnf(propositional.theory, entries=entries))
+    cnf = to_cnf(propositional.theory, atoms=propositional.atoms, entries=entries)
     if form == "dimacs":
         return write_dimacs(cnf).rstrip("\n")
     return "\n".join(_clause(clause, cnf.atoms) for clause in cnf.clauses)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import sysconfig
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Union
 
 import tyro
@@ -19,7 +23,7 @@ from doxa.cli._operators import Estimators, Operators
 from doxa.cli._output import say
 from doxa.cli._reproduce import Addition, All, Everything, Figures, Paths, Same, Sat, Sudoku, Sum9, Vae
 from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
-from doxa.errors import BudgetError, ConfigError, DoxaError
+from doxa.errors import BudgetError, ConfigError, DoxaError, visible
 
 
 @dataclass(frozen=True)
@@ -65,27 +69,21 @@ COMMANDS = (
 )
 EXAMPLES = """
 doxa check rules.doxa
-doxa check people.doxa rules.doxa --json
 doxa show rules.doxa --as unicode
 doxa show sudoku.doxa --as dimacs > sudoku.cnf
 doxa solve lights.doxa --given "shows(north, green)"
 doxa solve sudoku4.doxa --count
 doxa solve lights.doxa --entails "drive(north) -> !drive(west)"
 doxa tasks
-doxa tasks --json
 doxa train addition --semantics exact
 doxa train my_task.py --semantics fuzzy:godel --steps 500 --set learning_rate=0.01
 doxa evaluate runs/addition/exact/2000-steps/seed-0
 doxa compare addition --semantics exact,fuzzy,refined,sampled,amortized
-doxa compare my_task.py --semantics exact,fuzzy --steps 200
 doxa report runs/addition/exact/2000-steps/seed-0
 doxa report runs/addition/*/2000-steps/seed-0
 doxa reproduce --list
 doxa reproduce all --jobs 2 --budget 5h
-doxa reproduce all --dry-run
-doxa reproduce same --list
 doxa reproduce same --table implications --steps 14000 --seeds 0 1
-doxa reproduce same --show
 doxa reproduce vae --estimator loo@5 --steps 4690
 doxa reproduce sat --table 91-clauses --data uf20-91
 doxa reproduce addition --reasoner refine --seeds 0 1 2
@@ -94,18 +92,14 @@ doxa reproduce addition --reasoner amortized --variant predict --model scan -N 1
 doxa reproduce sudoku --reasoner exact amortized --seeds 0 1 2
 doxa operators --kind implications
 doxa operators goguen --plot goguen.png
-doxa operators --json > operators.json
-doxa figures fuzzy --out figures
 doxa figures fuzzy --only success_rates reichenbach_path
 doxa figures explanations --run runs/addition/amortized/scan-prune-n-1/5000-steps/seed-0
 doxa estimators
 doxa estimators LeaveOneOut
-doxa estimators --json
 doxa shortcuts addition.doxa
 doxa shortcuts addition.doxa --data digits.csv --show 20
 doxa shortcuts my_task.py
 doxa doctor rules.doxa --logic godel
-doxa doctor my_task.py
 doxa doctor runs/addition/fuzzy/2000-steps/seed-0
 doxa version
 """
@@ -122,13 +116,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; errors that are expected become one line and an exit code."""
     try:
         commands: Any = Union[tuple(map(_subcommand, COMMANDS))]  # noqa: UP007
-        command: Any = tyro.cli(
-            commands,
-            prog="doxa",
-            description="Background knowledge for neural networks.",
-            args=arguments,
-            config=(tyro.conf.FlagCreatePairsOff,),
-        )
+        about = "Background knowledge for neural networks."
+        parse = partial(tyro.cli, commands, prog="doxa", description=about, config=(tyro.conf.FlagCreatePairsOff,))
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        if (shown := [*map(visible, given)]) != given:
+            parse(args=shown)  # first, for what is wrong is repeated on the terminal
+        command: Any = parse(args=given)
         with warnings.catch_warnings(), time_limit(getattr(command, "limit", None)):
             warnings.showwarning = lambda message, *_: say(f"warning: {message}", "yellow", stream=sys.stderr)
             return _run(command)
@@ -152,10 +145,23 @@ def _run(command: Any) -> int:
         if error.__cause__ is not None:  # it has said why
             raise
         raise ConfigError(f"the program of a task ended this command: sys.exit({error.code!r})") from error
-    except RuntimeError as error:
-        if "allocate memory" not in str(error):
+    except (DoxaError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, RuntimeError) and "allocate memory" in str(error):
+            raise MemoryError from error
+        where, notes = _users_lines(error), getattr(error, "__notes__", [])
+        if not where and not notes:  # the mistake is ours, and its place is worth a traceback
             raise
-        raise MemoryError from error
+        raise ConfigError("\n".join([*where, f"{type(error).__name__}: {error}", *notes])) from error
+
+
+def _users_lines(error: Exception) -> list[str]:
+    """Where an error came from, in files that are neither of doxa nor of a library; the last few."""
+    libraries = (str(Path(__file__).parents[1]), *sysconfig.get_paths().values(), "<")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(libraries)]
+    here = f"{Path.cwd()}{os.sep}"
+    return [f"{frame.filename.removeprefix(here)}:{frame.lineno}: in {frame.name}" for frame in frames[-5:]]
 
 
 @contextmanager

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import multiprocessing
 import os
+import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from multiprocessing import connection
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,6 +39,8 @@ from doxa.train.tasks._train import (
 )
 
 FILE = "evaluation.json"
+PATIENCE = 10.0
+"""So many seconds a process has to save what it has done when it is stopped."""
 EXAMPLES = 3
 """So many test rows are shown, and as many of the surest mistakes."""
 
@@ -337,7 +342,8 @@ def compare_task(
                 ours, theirs = context.Pipe(duplex=False)
                 arguments = (theirs, str(source), word, paths[list(semantics).index(word)], *more)
                 process = context.Process(target=_one, args=arguments)
-                process.start()
+                with _held_back():
+                    process.start()
                 theirs.close()
                 running[ours] = word, process
             finished: list[Any] = connection.wait(list(running), timeout=1.0)
@@ -356,9 +362,15 @@ def compare_task(
                 going = {word for word, _ in running.values()}
                 shown = [_status(*place) for place in places if place[0] in going]
                 print(f"\r\x1b[K{'   '.join(shown)}"[:160], end="", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted; what is under way is being saved", file=sys.stderr, flush=True)
+        raise KeyboardInterrupt("stopped; start it again to continue") from None
     finally:
-        for _, process in running.values():  # we were interrupted, and so are they: they save where they are
-            process.join(5)
+        for _, process in running.values():
+            process.terminate()
+        end = time.monotonic() + PATIENCE
+        for _, process in running.values():
+            process.join(max(0.0, end - time.monotonic()))
             process.kill()
     reasons = {word: failed[word] for word in semantics if word in failed}
     if not found:
@@ -367,9 +379,34 @@ def compare_task(
     return Comparison(tuple(evaluation for evaluation, _ in worked), reasons), [path for _, path in worked]
 
 
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Keep Ctrl-C waiting, also in a process that is started meanwhile: it has that from us."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # or the first process would start it, which lets Ctrl-C through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _obey_parent() -> None:
+    """Let SIGTERM, which the parent sends, mean what Ctrl-C does; what the terminal sends does not count."""
+    if hasattr(signal, "pthread_sigmask"):
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that has been waiting is forgotten
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+
+
 def _one(sender: Any, source: str, word: str, path: Path, seed: int, settings: list[str], data: str | None) -> None:
     """Train and evaluate one run, in a process of its own; send the evaluation, or why there is none."""
     try:
+        _obey_parent()
         torch.set_num_threads(1)
         task = find_task(source, data=data, progress=False)
         train_task(task, word, path, seed=seed, settings=settings, source=source, data=data or "", progress=False)

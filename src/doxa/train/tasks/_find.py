@@ -87,7 +87,7 @@ def _defined(file: Path) -> Task:
 def _run(file: Path) -> ModuleType:
     """The file as a module, under a name of its own, so that two files with one name do not meet."""
     name = f"_doxa_task_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
-    spec = spec_from_file_location(name, file)
+    spec = spec_from_file_location(name, file.absolute())
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickles in it look it up
@@ -152,9 +152,10 @@ def _explained(file: Path) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        own = str(file.absolute())  # as Python calls it
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own]
         what = str(error) if isinstance(error, DoxaError) else f"{type(error).__name__}: {error}"
-        if isinstance(error, SyntaxError) and error.filename == str(file):
+        if isinstance(error, SyntaxError) and error.filename == own:
             lines, what = [error.lineno], error.msg
         if isinstance(error, TypeError) and "Task.__init__()" in str(error):
             what += f"; the fields of a task are {', '.join(f.name for f in fields(Task))}"

@@ -118,6 +118,17 @@ class Task:
             if word not in WORDS:
                 raise ConfigError(f"semantics names {word!r}; {nearest(word, WORDS, 'the words')}")
 
+    def check_values(self) -> None:
+        """Raise a DataError that names the first row with something in a field of a finite sort that is no value."""
+        for split, data in (("train", self.train), ("test", self.test)):
+            for rows in self.kb.signature.rows.values():
+                given = data.get(rows.name)
+                fields = given if isinstance(given, Mapping) else {}
+                for name, sort, _ in rows.fields:
+                    if sort.values is not None and (wrong := _wrong(fields.get(name), sort.values)):
+                        where = f"{split}[{rows.name!r}], row {wrong[0]} (counted from 0)"
+                        raise DataError(f"{where}: {name} is {wrong[1]}, which is no value of {sort.name}")
+
     @cached_property
     def kb(self) -> KnowledgeBase:
         """The knowledge, parsed."""
@@ -206,6 +217,25 @@ def columns(data: Data, rows: str, split: str) -> dict[str, Any]:
     if not count_rows(fields, f"{split}[{rows!r}]"):
         raise DataError(f"{split}[{rows!r}] has no rows")
     return dict(fields)
+
+
+def _wrong(column: Any, values: Sequence[Any]) -> tuple[int, Any] | None:
+    """The first row of a field in which there is something else than these values, and what."""
+    if isinstance(column, list | tuple):
+        wrong = (i for i, value in enumerate(column) if isinstance(value, str) and value not in values)
+        return None if (row := next(wrong, None)) is None else (row, repr(column[row]))
+    numbers = column.values if isinstance(column, Ragged) else column
+    if not isinstance(numbers, Tensor) or numbers.dtype.is_floating_point or not numbers.numel():
+        return None  # of another kind, which is told when it is used
+    low, high = (values[0], values[-1]) if isinstance(values, range) else (0, len(values) - 1)
+    outside = ((numbers < low) | (numbers > high)).flatten()
+    if not bool(outside.any()):
+        return None
+    at = int(outside.long().argmax())
+    row = at // (numbers.numel() // len(numbers))
+    if isinstance(column, Ragged):
+        row = int((column.lengths.cumsum(0) <= row).sum())
+    return row, numbers.flatten()[at].item()
 
 
 def flat_labels(labels: Any) -> Tensor:

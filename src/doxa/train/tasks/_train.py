@@ -174,6 +174,7 @@ def train_task(
     """
     chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
     config = configured(task, semantics, settings, source=source, data=data)
+    task.check_values()
     learnt, looked_at = task.held_out(config.validation, seed=seed) if config.validation else (task, task)
     rows = columns(learnt.train, task.rows, "train")
     size = min(config.batch_size, learnt.size("train"))
