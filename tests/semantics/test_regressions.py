@@ -291,3 +291,21 @@ def test_a_guard_about_objects_of_a_row_excludes_no_row(word: str) -> None:
         scenes = {"o": doxa.Ragged.cat([torch.tensor([[0.9], [0.2]]), torch.tensor([[0.5]]), torch.zeros(0, 1)])}
         each = model.loss(scenes=scenes, reduction="none")
         torch.testing.assert_close(model.loss(scenes=scenes), each.sum() / 3)
+
+
+@pytest.mark.parametrize("word", LEARN)
+@pytest.mark.parametrize("rule", ["forall x: I. at least 2 d: D. t(x, d)", "forall x: I, d: D where d < 2. t(x, d)"])
+@pytest.mark.filterwarnings("ignore::doxa.errors.DoxaWarning")
+def test_a_model_can_learn_after_inference_mode(word: str, rule: str) -> None:
+    slopes = []
+    for first in (False, True):
+        torch.manual_seed(0)
+        net, x = nn.Linear(4, 8), torch.randn(3, 4)
+        model = doxa.Model(f"sort I; sort D = 1..8; pred t(I, D); [r] {rule}", word, t=doxa.logits(net))
+        if first:
+            with torch.inference_mode():
+                model.loss(I=x, generator=torch.Generator().manual_seed(1))
+        model.loss(I=x, generator=torch.Generator().manual_seed(1)).backward()
+        assert net.weight.grad is not None
+        slopes.append(net.weight.grad)
+    assert torch.equal(*slopes)
