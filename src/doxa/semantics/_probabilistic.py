@@ -150,5 +150,5 @@ def impossible(posed: PosedAxiom, dead: Tensor) -> ProblemError:
         where = f" in rows {', '.join(map(str, places))}"
     return ProblemError(
         f"axiom {posed.axiom.name!r} cannot hold{where}: every world in which it does has probability 0; correct the "
-        "data, or for a loss that passes over them say impossible='finite'"
+        "data, or for a loss that passes over them say so to the semantics, as in Exact(impossible='finite')"
     )
