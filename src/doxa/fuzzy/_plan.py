@@ -150,7 +150,8 @@ class FuzzyPlan:
         >>> bool((value < 1) == drawn)
         True
         """
-        batch, samples = self.plan.interpretation.read(data, self.plan.rows), dict[Any, Tensor]()
+        batch = self.plan.interpretation.read(data, self.plan.rows)
+        samples: dict[Any, Tensor] = {}  # torch.compile cannot trace dict[...]()
         value = self.plan.run(batch, generator, samples=samples)
         return value, None if self._guards is None else self._guards.run(batch, generator, samples=samples)
 
