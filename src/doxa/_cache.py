@@ -1,12 +1,15 @@
-"""A dictionary that forgets, a key for what cannot be hashed, and a lock: safe to use from several threads."""
+"""What is kept from call to call: a dictionary that forgets, a key for what cannot be hashed, and a lock."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
-__all__ = ["Cache", "Lock", "Same"]
+import torch
+
+__all__ = ["Cache", "Lock", "Same", "for_later"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -34,6 +37,20 @@ class Lock:
         return Lock, ()
 
 
+def for_later(make: Callable[[], V]) -> V:
+    """What is made, such that later calls may differentiate with it: without inference mode, whose tensors forbid that.
+
+    >>> with torch.inference_mode():
+    ...     for_later(lambda: torch.ones(2)).is_inference()
+    False
+    """
+    with ExitStack() as modes:
+        if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
+            modes.enter_context(torch.inference_mode(False))
+            modes.enter_context(torch.no_grad())
+        return make()
+
+
 class Cache(dict[K, V]):
     """A dictionary of at most ``size`` entries: the oldest goes when one too many comes. A copy starts empty.
 
@@ -59,7 +76,7 @@ class Cache(dict[K, V]):
             return self[key]
         except KeyError:
             pass
-        self[key] = value = make()  # another thread may do the same, or push it out again
+        self[key] = value = for_later(make)  # another thread may do the same, or push it out again
         return value
 
     def __reduce__(self) -> tuple[Any, ...]:

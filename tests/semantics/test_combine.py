@@ -15,7 +15,7 @@ from doxa.errors import ConfigError
 from doxa.exact import Constraint
 from doxa.fuzzy import GeneralizedMeanError
 from doxa.logic import Call, Name, parse
-from doxa.stochastic import Enumerate
+from doxa.stochastic import Enumerate, LeaveOneOut
 
 LABELS = [f"a{i}" for i in range(6)]
 LEARNS = [doxa.Exact(), doxa.Refined(), doxa.Fuzzy(), doxa.Fuzzy("product"), doxa.Sampled(), doxa.Auto()]
@@ -91,6 +91,48 @@ def test_joint_axioms_about_different_things_are_one_event() -> None:
     assert model.loss(semantics="exact", combine="joint", Day=2).item() == pytest.approx(-total.log().item())
     every = doxa.Sampled(Enumerate())  # lists all worlds
     assert model.loss(semantics=every, combine="joint", Day=2) > 0
+
+
+@pytest.mark.filterwarnings("ignore::doxa.errors.KnowledgeWarning")
+@pytest.mark.parametrize("axioms", [
+    ["forall r in rows where r.n = 1. p(r.x)"],
+    ["forall r in rows where r.n = 1. p(r.x)", "forall s in rows where s.n > 0. p(s.x) -> q(s.x)"],
+    ["forall r in rows where r.n = 1. p(r.x)", "forall s in rows. q(s.x)"],
+    ["forall r in rows, d: D where r.n = d. p(r.x)"],
+    ["forall r in rows where r.n = 2. p(r.x)", "forall r in rows, d: D where r.n = d. q(r.x) | d = 2"],
+])  # fmt: skip
+def test_joint_leaves_out_what_all_guards_exclude(axioms: list[str]) -> None:
+    """Against a list of the worlds of each row."""
+    says: dict[str, Any] = {
+        "forall r in rows where r.n = 1. p(r.x)": (lambda n, d: n == 1, lambda p, q, d: p),
+        "forall r in rows where r.n = 2. p(r.x)": (lambda n, d: n == 2, lambda p, q, d: p),
+        "forall s in rows where s.n > 0. p(s.x) -> q(s.x)": (lambda n, d: n > 0, lambda p, q, d: q or not p),
+        "forall s in rows. q(s.x)": (lambda n, d: True, lambda p, q, d: q),
+        "forall r in rows, d: D where r.n = d. p(r.x)": (lambda n, d: n == d, lambda p, q, d: p),
+        "forall r in rows, d: D where r.n = d. q(r.x) | d = 2": (lambda n, d: n == d, lambda p, q, d: q or d == 2),
+    }
+    x = torch.tensor([[0.5, 0.7], [0.6, 0.2], [0.3, 0.9], [0.8, 0.4], [0.1, 0.3]], dtype=torch.float64)
+    n = torch.tensor([1, 0, 2, 0, 5])
+    text = "sort I; sort D = 1..2; data rows(x: I, n: Int); pred p(I); pred q(I); "
+    bound = {"p": doxa.probs(lambda x: x[:, 0]), "q": doxa.probs(lambda x: x[:, 1])}
+    model = doxa.Model(text + "; ".join([f"[a{i}] {a}" for i, a in enumerate(axioms)]), **bound)
+    losses = []
+    for (p, q), number in zip(x.tolist(), n.tolist(), strict=True):
+        said = [(says[a][1], d) for a in axioms for d in (1, 2) if says[a][0](number, d)]
+        chance = 0.0
+        for a, b in product([False, True], repeat=2):
+            if all(judge(a, b, d) for judge, d in said):
+                chance += (p if a else 1 - p) * (q if b else 1 - q)
+        losses += [-torch.tensor(chance).log().item()] if said else []
+    rows = {"x": x, "n": n}
+    for how, slack in (("exact", 1e-6), (doxa.Sampled(LeaveOneOut(20_000)), 0.02)):
+        found = model.loss(semantics=how, combine="joint", rows=rows, generator=torch.Generator().manual_seed(0))
+        assert found.item() == pytest.approx(sum(losses) / len(losses), abs=slack)
+    if len(axioms) == 1:
+        for word in ("exact", "refined", "refined:product"):
+            torch.testing.assert_close(
+                model.loss(semantics=word, combine="joint", rows=rows), model.loss(semantics=word, rows=rows)
+            )
 
 
 def test_an_axiom_and_its_instances_that_share_variables() -> None:

@@ -9,6 +9,7 @@ import copy
 import itertools
 import math
 import pickle
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -448,6 +449,33 @@ def test_torch_func_takes_the_gradient_of_the_loss(name: str) -> None:
     expected = torch.autograd.grad(model.loss(semantics=how, **batch), list(parameters.values()))
     for slope, plain in zip(slopes.values(), expected, strict=True):
         torch.testing.assert_close(slope, plain, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "case"), LEARNING)
+def test_what_was_asked_in_inference_mode_first_makes_no_difference_to_derivatives(name: str, case: str) -> None:
+    how, knowledge = LEARN[name], CASES[case]
+    if name == "amortized":
+        how = replace(how, pretrain=0, steps=1)  # type: ignore[type-var, call-arg]
+    slopes = []
+    for inference in (False, True):
+        model, scores = uncertain(knowledge)
+        if inference:
+            with torch.inference_mode(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an inference model that has learnt nothing
+                model.loss(semantics=how, generator=seeded(), **knowledge.data)
+                model.truth(semantics=how, generator=seeded(), per_row=True, **knowledge.data)
+                if case in ("sums", "python function"):
+                    model.predict("pairs.sum" if case == "sums" else "pairs.n", semantics=how, **knowledge.data)
+                if case == "propositions":
+                    model.layer()(**knowledge.data)
+        trained(model, how, knowledge.data)
+        loss = model.loss(semantics=how, generator=seeded(), **knowledge.data)
+        slopes.append(torch.autograd.grad(loss, scores, allow_unused=True))
+        if case == "propositions":
+            found = model.layer()(**knowledge.data)
+            slopes[-1] += torch.autograd.grad(found.log_prob.sum(), scores, allow_unused=True)
+    for fresh, used in zip(*slopes, strict=True):
+        assert fresh is used is None or torch.equal(fresh, used)
 
 
 @pytest.mark.parametrize("name", LEARN)

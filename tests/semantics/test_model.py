@@ -371,7 +371,7 @@ def test_numbers_that_cannot_hold_are_named() -> None:
     model = doxa.Model(SEEN, digit=doxa.logits(nn.Linear(4, 3)))
     data = seen([0, 1, 2], [2, 9, 5])
     with pytest.raises(
-        ProblemError, match=r"axiom 'number' cannot hold in rows \(1,\), \(2,\): .*say impossible='finite'"
+        ProblemError, match=r"axiom 'number' cannot hold in rows \(1,\), \(2,\): .*as in Exact\(impossible='finite'\)"
     ):
         model.loss(semantics=doxa.Exact(), seen=data)
     assert model.loss(semantics=doxa.Exact(impossible="inf"), seen=data) == torch.inf

@@ -291,3 +291,97 @@ def test_a_guard_about_objects_of_a_row_excludes_no_row(word: str) -> None:
         scenes = {"o": doxa.Ragged.cat([torch.tensor([[0.9], [0.2]]), torch.tensor([[0.5]]), torch.zeros(0, 1)])}
         each = model.loss(scenes=scenes, reduction="none")
         torch.testing.assert_close(model.loss(scenes=scenes), each.sum() / 3)
+
+
+@pytest.mark.parametrize("word", LEARN)
+@pytest.mark.parametrize("rule", ["forall x: I. at least 2 d: D. t(x, d)", "forall x: I, d: D where d < 2. t(x, d)"])
+@pytest.mark.filterwarnings("ignore::doxa.errors.DoxaWarning")
+def test_a_model_can_learn_after_inference_mode(word: str, rule: str) -> None:
+    slopes = []
+    for first in (False, True):
+        torch.manual_seed(0)
+        net, x = nn.Linear(4, 8), torch.randn(3, 4)
+        model = doxa.Model(f"sort I; sort D = 1..8; pred t(I, D); [r] {rule}", word, t=doxa.logits(net))
+        if first:
+            with torch.inference_mode():
+                model.loss(I=x, generator=torch.Generator().manual_seed(1))
+        model.loss(I=x, generator=torch.Generator().manual_seed(1)).backward()
+        assert net.weight.grad is not None
+        slopes.append(net.weight.grad)
+    assert torch.equal(*slopes)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "scan", "transformer"])
+def test_inference_models_learn_and_answer_alike_under_autocast(kind: Any) -> None:
+    truths = []
+    for lower in (False, True):
+        model = doxa.Model(
+            "pred a; pred b; [x] a | b",
+            doxa.Amortized(kind, hidden=32, pretrain=20),
+            a=doxa.probs(torch.tensor(0.5)),
+            b=doxa.probs(torch.tensor(0.4)),
+        )
+        with torch.autocast("cpu", torch.bfloat16, enabled=lower):
+            for _ in range(3):
+                model.inference_step(generator=torch.Generator().manual_seed(0))
+            truths.append(model.truth()["x"])
+    assert torch.equal(*truths)
+
+
+@pytest.mark.parametrize("logic", ["log_product", "product", "godel", "lukasiewicz"])
+def test_no_fuzzy_loss_is_minus_zero(logic: str) -> None:
+    model = doxa.Model("pred a; [x] a", doxa.Fuzzy(logic), a=doxa.probs(torch.tensor(1.0)))
+    assert str(model.loss().item()) == "0.0"
+
+
+def test_an_aggregator_names_itself_where_weights_make_no_sense() -> None:
+    model = doxa.Model("pred a; [x, weight 2] a", "fuzzy", a=doxa.probs(torch.tensor(1.0)))
+    with pytest.raises(ConfigError, match="but an aggregator of truths takes all axioms alike"):
+        model.loss(combine=doxa.fuzzy.GeneralizedMeanError(2))
+    with pytest.raises(ConfigError, match="but combine='joint' takes all axioms alike"):
+        model.loss(combine="joint", semantics="exact")
+    with pytest.raises(ConfigError, match=r"use Exact\(\), Refined\(\), Sampled"):
+        doxa.Model("pred a; [x] a", "fuzzy", a=doxa.probs(torch.tensor(1.0))).loss(combine="joint")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("word", ["exact", "fuzzy"])
+@pytest.mark.parametrize("kind", [doxa.logits, doxa.probs])
+@pytest.mark.parametrize("nested", [False, True])
+def test_tensors_that_torch_can_do_little_with_are_refused_by_symbol(word: str, kind: Any, nested: bool) -> None:
+    def made(x: torch.Tensor) -> torch.Tensor:
+        return torch.nested.nested_tensor([x[0, :2], x[1, :3]]) if nested else x[:, 0].to(torch.float8_e4m3fn)
+
+    message = r"p: wanted float32 or float64.* got .* dtype float8_e4m3fn; call \.float\(\)"
+    if nested:
+        message = r"p: wanted a dense tensor.* got a nested tensor of dtype float32; call \.to_padded_tensor"
+    text = "sort I; pred p(I); [a] forall x: I. p(x)"
+    with pytest.raises(BindingError, match=message):
+        doxa.Model(text, word, p=kind(made)).loss(I=torch.rand(3, 4))
+    with pytest.raises(BindingError, match=message):
+        doxa.Model(text, word, p=kind(made(torch.rand(3, 4))))
+
+
+@pytest.mark.parametrize("word", ["exact", "fuzzy", "refined"])
+def test_derivatives_row_by_row(word: str) -> None:
+    """Objects may be mapped over; numbers of the data, which posing looks at, only where nothing is posed."""
+    net, x = nn.Linear(6, 4), torch.randn(5, 6)
+    text = "sort I; sort D = 0..3; data t(a: I, n: Int); func d(I) -> D; "
+    for rule, looked in (("[a] forall x: I. d(x) > 1", False), ("[a] forall r in t. d(r.a) = r.n", True)):
+        model = doxa.Model(text + rule, word, d=doxa.logits(net))
+
+        def loss(values: Any, x: torch.Tensor, n: torch.Tensor, model: Any = model, looked: bool = looked) -> Any:
+            data = {"t": {"a": x.unsqueeze(0), "n": n.unsqueeze(0)}} if looked else {"I": x.unsqueeze(0)}
+            return torch.func.functional_call(model, values, (), data)
+
+        mapped = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))
+        values, n = dict(model.named_parameters()), torch.arange(5) % 4
+        if looked and word != "fuzzy":
+            with pytest.raises(ConfigError, match="posing looks at numbers and indices of the data"):
+                mapped(values, x, n)
+            continue
+        found = mapped(values, x, n)
+        for i in range(5):
+            own = torch.func.grad(loss)(values, x[i], n[i])
+            for name, slope in own.items():
+                torch.testing.assert_close(found[name][i], slope)

@@ -27,7 +27,7 @@ from doxa.amortized.training._processes import average, gathered, start_equal
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Explanations, Impossible, Problem
 from doxa.problem._definition import random_values, values_of
-from doxa.problem._logspace import NEG_INF, logsumexp
+from doxa.problem._logspace import NEG_INF, logsumexp, without_autocast
 from doxa.problem._reasoner import Probabilistic
 
 
@@ -420,8 +420,9 @@ class AmortizedReasoner(Probabilistic):
         for _ in range(steps):
             self.start_equal()
             optimizer.zero_grad()
-            loss = self.inference_loss(samples, generator=generator)
-            torch.autograd.backward(loss)
+            with without_autocast(self.updates):
+                loss = self.inference_loss(samples, generator=generator)
+                torch.autograd.backward(loss)
             losses.append(average(parameters, loss).item())
             optimizer.step()
             self.updates += 1

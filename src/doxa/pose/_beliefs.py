@@ -14,7 +14,7 @@ from doxa._numerics import log1mexp
 from doxa.errors import KnowledgeError
 from doxa.logic import Function
 from doxa.logic.tensor._readings import Reading
-from doxa.pose._data import CallData, Lookup
+from doxa.pose._data import CallData, Lookup, require_unmapped
 from doxa.pose._references import Instances, Question, Reference, Symbol
 from doxa.pose._variables import NUMBERS, UNDEFINED, Variable
 from doxa.problem import Belief
@@ -100,6 +100,7 @@ def given_values(
 def _position(data: CallData, variable: Variable, instances: Instances, names: Sequence[Reference]) -> Tensor:
     kind, known = variable.key[:2]
     value, fine = data.known(known, instances, names)
+    require_unmapped(value)
     value = value.long() if value.dtype == torch.bool else value
     if kind in ("below", "up to"):
         sorted_values, asked = _comparable(variable.key[2], value)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from doxa.errors import BindingError, KnowledgeError
+from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic import INT, REAL, Interpretation, Predicate
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Network
@@ -34,6 +34,17 @@ class Lookup(NamedTuple):
     """Where each question's answers are among the entries of all symbols, one after the other: ``(instances,)``."""
     blocks: tuple[Block, ...]
     """Where the objects come from that have no index."""
+
+
+def require_unmapped(tensor: Tensor) -> None:
+    """Refuse numbers of the data that ``torch.func.vmap`` maps over."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        if torch._C._functorch.is_batchedtensor(tensor):
+            raise ConfigError(
+                "posing looks at numbers and indices of the data, which torch.func.vmap hides; map over the parameters "
+                "or objects alone, ask for loss(reduction='none'), or use Fuzzy(...)"
+            )
+        tensor = torch._C._functorch.get_unwrapped(tensor)
 
 
 class CallData:

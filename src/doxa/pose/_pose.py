@@ -12,7 +12,7 @@ from torch import Tensor
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose._beliefs import BeliefPlan, believed, plan_beliefs
-from doxa.pose._data import CallData
+from doxa.pose._data import CallData, require_unmapped
 from doxa.pose._poser import AxiomInstances, Decided, OpenInstances, Poser, decide
 from doxa.pose._references import Instances
 from doxa.pose._variables import UNDEFINED
@@ -199,6 +199,8 @@ def _shapes(interpretation: Interpretation, data: Mapping[str, Any]) -> Any:
         for part, column in value.items() if isinstance(value, Mapping) else [(None, value)]:
             if isinstance(column, Tensor):
                 _require_values(column)
+                if part is not None and column.ndim == 1 and not column.is_floating_point():
+                    require_unmapped(column)
                 where = column.device
                 found.append((name, part, column.shape, column.dtype, where))
             else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from doxa._cache import for_later
 from doxa.errors import KnowledgeError
 from doxa.logic import Axiom, Call, Expr, Field, Implies, Name, Quantifier, postorder
 from doxa.logic.bind._interpretation import row_names
@@ -133,7 +135,7 @@ class Poser:
             if made := not earlier:
                 first = instances.select(torch.zeros(1, dtype=torch.int64))
                 values = InstanceValues(read, first, everyone, rows_of, self._seen, self.limit)
-                known.append(values.unfold(formula, scope))
+                known.append(for_later(partial(values.unfold, formula, scope)))
                 if len(known) > TEMPLATES:
                     del known[0]
             template = known[-1] if made else earlier.pop(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import zip_longest
 
 import torch
@@ -76,3 +78,11 @@ def shown(x: object) -> str:
 def is_traced(x: Tensor) -> bool:
     """Whether values cannot be looked at: under ``torch.compile`` or inside a ``torch.func`` transformation."""
     return torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
+@contextmanager
+def without_autocast(x: Tensor) -> Iterator[None]:
+    """Inside the block numbers on the device of ``x`` keep their precision."""
+    device = x.device.type
+    with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
+        yield

@@ -11,7 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError
-from doxa.logic import And, Axiom, Call, Expr, Fact, Field, Implies, Interpretation, KnowledgeBase, Name, Number, Sort
+from doxa.logic import (
+    And,
+    Axiom,
+    Call,
+    Expr,
+    Fact,
+    Field,
+    Implies,
+    Interpretation,
+    KnowledgeBase,
+    Name,
+    Number,
+    Or,
+    Sort,
+)
 from doxa.logic.syntax._binders import Group, Let, Quantifier, first_forall
 from doxa.logic.syntax._tree import fold, postorder
 
@@ -54,29 +68,41 @@ class AxiomLosses:
         return dict(zip(self.names, self.values, strict=True))
 
 
-def joint_axiom(axioms: Sequence[Axiom]) -> Axiom:
+def joint_axiom(axioms: Sequence[Axiom], *, guarded: bool = True) -> Axiom:
     """One axiom that says all of them.
 
     Where all begin with ``forall`` over the same rows or objects, it is the conjunction for each of these: its
-    instances are theirs. Elsewhere it is one event.
+    instances are theirs, those that all guards exclude left out if it is ``guarded``. Elsewhere it is one event.
     """
-    _require_unweighted(axioms, "joint")
-    found = [first_forall(row_by_row(axiom).formula) for axiom in axioms]
-    firsts = [q for q in found if q is not None]
+    _require_unweighted(axioms, "combine='joint'")
+    firsts = [q for q in [first_forall(row_by_row(axiom).formula) for axiom in axioms] if q is not None]
     over = {tuple([(g.sort, g.domain, len(g.names), g.sample) for g in q.groups]) for q in firsts}
-    if len(over) > 1 or any(q.guard is not None for q in firsts):  # perhaps the first variable is over the same
+    guards = [q.guard for q in firsts]
+    unsaid = not guarded and any(guard is not None for guard in guards)
+    if len(over) > 1 or unsaid:  # perhaps the first variable is over the same
         over = {tuple([(g.sort, g.domain, 1, g.sample) for g in q.groups[:1]]) for q in firsts}
-        firsts = [_first_variable(q) for q in firsts if q.groups[0].sample is None]
+        split = [_first_variable(q) for q in firsts if q.groups[0].sample is None]
+        firsts, guards = [q for q, _ in split], [guard for _, guard in split]
+    elif len(firsts) > 1:
+        firsts = [q if q.guard is None else Quantifier("forall", q.groups, Implies(q.guard, q.body)) for q in firsts]
     if len(over) != 1 or len(firsts) < len(axioms):
         return Axiom("joint", axioms[0].formula if len(axioms) == 1 else And(*[a.formula for a in axioms]))
     first = firsts[0]
     names = [f"{name}'" for name in first.names]  # no name of the language ends so
-    bodies = [_renamed(q.body, dict(zip(q.names, names, strict=True))) for q in firsts]
+
+    def all_renamed(parts: Sequence[Expr | None]) -> list[Expr]:
+        pairs = zip(firsts, parts, strict=True)
+        return [_renamed(part, dict(zip(q.names, names, strict=True))) for q, part in pairs if part is not None]
+
+    bodies, spoken = all_renamed([q.body for q in firsts]), all_renamed(guards)
+    guard = None
+    if guarded and len(spoken) == len(firsts):  # of what all guards exclude, no axiom speaks
+        guard = Or(*spoken) if len(spoken) > 1 else spoken[0]
     fresh = iter(names)
     groups = [
         Group([next(fresh) for _ in g.names], sort=g.sort, domain=g.domain, sample=g.sample) for g in first.groups
     ]
-    return Axiom("joint", Quantifier("forall", groups, And(*bodies) if len(bodies) > 1 else bodies[0]))
+    return Axiom("joint", Quantifier("forall", groups, And(*bodies) if len(bodies) > 1 else bodies[0], guard=guard))
 
 
 def row_by_row(axiom: Axiom) -> Axiom:
@@ -93,17 +119,21 @@ def row_by_row(axiom: Axiom) -> Axiom:
     return replace(axiom, formula=Quantifier("forall", groups[: inside[0]], body))
 
 
-def _first_variable(quantifier: Quantifier) -> Quantifier:
-    """The same formula with one quantifier for the first variable, and one inside for the others."""
+def _first_variable(quantifier: Quantifier) -> tuple[Quantifier, Expr | None]:
+    """The same formula with one quantifier for the first variable, and one inside for the others.
+
+    And what the guard says of the first variable alone.
+    """
     first, *rest = quantifier.groups
     if first.names[1:]:
         rest = [Group(first.names[1:], sort=first.sort, domain=first.domain), *rest]
-    body = quantifier.body
+    body, guard = quantifier.body, quantifier.guard
     if rest:
-        body = Quantifier("forall", rest, body, guard=quantifier.guard)
-    elif quantifier.guard is not None:
-        body = Implies(quantifier.guard, body)
-    return Quantifier("forall", [Group(first.names[:1], sort=first.sort, domain=first.domain)], body)
+        body = Quantifier("forall", rest, body, guard=guard)
+        guard = None if guard is None else Quantifier("exists", rest, guard)
+    elif guard is not None:
+        body = Implies(guard, body)
+    return Quantifier("forall", [Group(first.names[:1], sort=first.sort, domain=first.domain)], body), guard
 
 
 def _renamed(root: Expr, names: dict[str, str]) -> Expr:
@@ -129,7 +159,7 @@ def _require_unweighted(axioms: Sequence[Axiom], how: str) -> None:
         if axiom.learnable or axiom.weight != 1:
             weight = "?" if axiom.learnable else f"{axiom.weight:g}"
             raise ConfigError(
-                f"axiom {axiom.name!r} has weight {weight}, but combine={how!r} takes all axioms alike; leave the "
+                f"axiom {axiom.name!r} has weight {weight}, but {how} takes all axioms alike; leave the "
                 "weight out, or combine them by their weighted 'sum'"
             )
 
@@ -138,7 +168,7 @@ def together(
     axioms: Sequence[Axiom], losses: Sequence[tuple[Tensor, bool]], aggregate: Callable[[Tensor], Tensor]
 ) -> Tensor:
     """1 - A(truths), for an aggregator A such as LTN's p-mean error; each loss with whether it is a logarithm."""
-    _require_unweighted(axioms, "an aggregator")
+    _require_unweighted(axioms, "an aggregator of truths")
     return 1 - aggregate(torch.stack([(-loss).exp() if is_log else 1 - loss for loss, is_log in losses]))
 
 

@@ -93,10 +93,10 @@ class _Compiled(Compiled):
 
     def _losses(self, plan: FuzzyPlan, values: Tensor) -> Tensor:
         if plan.is_log:
-            return -values
+            return 0.0 - values  # not -0.0
         if not self.is_log:
             return 1 - values
-        return -values.clamp(min=torch.finfo(values.dtype).eps).log()
+        return 0.0 - values.clamp(min=torch.finfo(values.dtype).eps).log()
 
     def _possible(self, axiom: Axiom, each: Tensor, data: Data) -> Tensor:
         """What the option ``impossible`` makes of rows that cannot hold, whatever the networks say."""

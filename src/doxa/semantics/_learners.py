@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from doxa._cache import for_later
 from doxa.problem import Problem
 
 
@@ -34,11 +36,10 @@ class Learners(nn.Module):
         if name not in self._live:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(hashlib.sha256(name.encode()).hexdigest()[:12], 16))
-                made = make()
+                made = self._live[name] = for_later(make)
             state = self._stored.pop(name, None)
             if state is not None:
-                made.load(state)
-            self._live[name] = made
+                for_later(partial(made.load, state))
         return self._live[name]
 
     def known(self, start: str) -> dict[str, int]:

@@ -390,8 +390,8 @@ class Model(nn.Module):
         ready = self._ready(how, numbers, [self._joint_axiom], "joint")
         if not isinstance(ready, Probabilistic):
             raise ConfigError(
-                f"combine='joint' is a probability, which {type(how).__name__} has not; use Exact(), Sampled(), "
-                "Amortized() or Auto(), or combine='sum'"
+                f"combine='joint' is a probability, which {type(how).__name__} has not; use Exact(), Refined(), "
+                "Sampled(), Amortized() or Auto(), or combine='sum'"
             )
         return [(("joint",), how, ready)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch import Tensor
 from doxa.errors import ProblemError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch, pose
-from doxa.problem._logspace import is_traced
+from doxa.problem._logspace import is_traced, without_autocast
 from doxa.semantics._learners import Learners, digest
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
 
@@ -107,9 +106,8 @@ class Probabilistic(Compiled):
         """What is computed for each batch; under autocast the logic stays in the precision of the belief."""
         found = []
         for batch in posed.batches:
-            compute, device = getattr(self.engine(batch), what), batch.belief.log_probs.device.type
-            with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
-                found.append(compute(posed, batch, generator))
+            with without_autocast(batch.belief.log_probs):
+                found.append(getattr(self.engine(batch), what)(posed, batch, generator))
         return found
 
     def learn(self, data: Data, generator: Generator) -> int:
@@ -150,5 +148,5 @@ def impossible(posed: PosedAxiom, dead: Tensor) -> ProblemError:
         where = f" in rows {', '.join(map(str, places))}"
     return ProblemError(
         f"axiom {posed.axiom.name!r} cannot hold{where}: every world in which it does has probability 0; correct the "
-        "data, or for a loss that passes over them say impossible='finite'"
+        "data, or for a loss that passes over them say so to the semantics, as in Exact(impossible='finite')"
     )

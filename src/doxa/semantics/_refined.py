@@ -98,12 +98,12 @@ class _Compiled(Probabilistic):
 
     def _worlds(self, problem: Problem) -> tuple[Tensor, Tensor]:
         """All worlds, and their outputs where nothing is given, once for each problem."""
-        plans, key = self.interpretation.plans, ("worlds", problem)
-        found: tuple[Tensor, Tensor] | None = plans.get(key)
-        if found is None:
-            with torch.inference_mode(False):  # so that others may differentiate
-                worlds = problem.worlds()
-                found = plans[key] = worlds, worlds if problem.given else problem(worlds)
+
+        def make() -> tuple[Tensor, Tensor]:
+            worlds = problem.worlds()
+            return worlds, worlds if problem.given else problem(worlds)
+
+        found: tuple[Tensor, Tensor] = self.interpretation.plans.find(("worlds", problem), make)
         return found
 
     def together(self, truths: Tensor) -> Tensor:

@@ -203,7 +203,7 @@ class KnowledgeLayer(nn.Module):
         if not kb.axioms:
             raise KnowledgeError("the knowledge base has no axioms to condition on")
         self.interpretation, self.target, self.budget = interpretation, target, budget or Budget()
-        self.axiom, self.lock = joint_axiom(kb.axioms), Lock()
+        self.axiom, self.lock = joint_axiom(kb.axioms, guarded=False), Lock()
 
     @locked
     def forward(self, **data: Any) -> ConditionedBeliefs:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from doxa.amortized.pruners._pruner import Pruner
 from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, Problem
-from doxa.problem._logspace import NEG_INF, shown
+from doxa.problem._logspace import NEG_INF, shown, without_autocast
 
 
 def value_mask(sizes: Sequence[int], width: int | None = None) -> Tensor:
@@ -146,13 +146,15 @@ class InferenceModel(nn.Module, ABC):
 
     def init(self, belief: Belief, given: Tensor | None = None) -> Carry:
         """The carry from which decoding starts; the batch of the belief is flattened to rows."""
-        return Carry(0, *self.start(self.probs(belief, given)))
+        with without_autocast(belief.log_probs):
+            return Carry(0, *self.start(self.probs(belief, given)))
 
     def step(self, carry: Carry, token: Tensor | None = None) -> tuple[Tensor, Carry]:
         """log q(next value | tokens so far, P), ``(R, D)``, given the token ``(R,)`` that was chosen last."""
         if carry.position >= len(self.sizes):
             raise ProblemError(f"the sequence has {len(self.sizes)} tokens, there is no step after the last")
-        logits, carry = self._current().advance(carry, token)
+        with without_autocast(self.values):
+            logits, carry = self._current().advance(carry, token)
         return log_softmax(logits, self.values[carry.position - 1] if self._ragged else None), carry
 
     def log_probs(
@@ -161,7 +163,8 @@ class InferenceModel(nn.Module, ABC):
         """log q(v | tokens before, P) of every value at every position: ``(*batch, L, D)``, for ``(*batch, L)``."""
         tokens = self._checked(belief, tokens)
         flat = tokens.reshape(-1, tokens.shape[-1])
-        logits = self._current().scores(self.probs(belief, given), flat)
+        with without_autocast(tokens):
+            logits = self._current().scores(self.probs(belief, given), flat)
         allowed = self.values[: flat.shape[-1]].expand(logits.shape) if self._ragged else None
         if pruner is not None:
             known = pruner.masks(flat, self.width)

@@ -152,6 +152,8 @@ def dtype_of(tensor: Tensor) -> str:
 
 def describe(value: Any) -> str:
     if isinstance(value, Tensor):
+        if value.is_nested:
+            return f"a nested tensor of dtype {dtype_of(value)}"
         kind = "a tensor" if value.layout == torch.strided else f"a {str(value.layout).removeprefix('torch.')} tensor"
         return f"{kind} of shape {shape_of(value)} and dtype {dtype_of(value)}"
     text = repr(value)

@@ -41,8 +41,10 @@ class Network(nn.Module):
 
     def check_tensor(self, output: Tensor, device: torch.device) -> None:
         """Refuse tensors that nothing can be done with: sparse, complex, without content, half where none is wanted."""
-        wanted = ""
-        if output.layout != torch.strided:
+        wanted, remedy = _unusable(output)
+        if wanted:
+            pass
+        elif output.layout != torch.strided:
             wanted, remedy = "a dense tensor", "call .to_dense()"
         elif output.is_complex():
             wanted, remedy = "real numbers", "take .real or .abs()"
@@ -273,8 +275,20 @@ def _check_returns(symbol: Symbol, value: Declared) -> None:
         )
 
 
+def _unusable(tensor: Tensor) -> tuple[str, str]:
+    """What is wanted instead of tensors that torch itself can do little with, and how to get it; empty for others."""
+    if tensor.is_nested:
+        return "a dense tensor", "call .to_padded_tensor(...)"
+    if tensor.dtype.is_floating_point and tensor.itemsize < 2:
+        return "float32 or float64", "call .float()"
+    return "", ""
+
+
 def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -> Table:
     name = symbol.name
+    wanted, remedy = _unusable(tensor)
+    if wanted:
+        raise BindingError(f"{name}: wanted {wanted}, got {describe(tensor)}; {remedy}")
     for sort in symbol.sorts:
         if sort in (INT, REAL):
             raise BindingError(

@@ -290,7 +290,8 @@ class Last:
         return made[2] if all(same) else None
 
     def keep(self, fixed: Any, tensors: Sequence[Tensor], value: Any) -> None:
-        self._made = (fixed, [(weakref.ref(t, self._forget), _version(t)) for t in tensors], value)
+        if not torch.is_inference_mode_enabled():  # whose tensors are of no use to a call that differentiates
+            self._made = (fixed, [(weakref.ref(t, self._forget), _version(t)) for t in tensors], value)
 
     def _forget(self, gone: object) -> None:
         self._made = None
