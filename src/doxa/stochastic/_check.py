@@ -327,7 +327,7 @@ class _Case:
             reach.append(max(float(size.max()), *reach[-1:], 0.0))
             squares = (size / (reach[-1] or 1.0)).square()
             heavy.append(float(squares.max() / squares.sum().clamp_min(1e-300)))
-        return means, errors, reach, heavy, _Scale.of(tape, torch.full((replicates,), 1 / replicates))
+        return means, errors, reach, heavy, _Scale.of(tape, torch.full_like(s, 1 / replicates).detach())
 
     def _derivatives(self, value: Tensor, s: Tensor) -> list[Tensor]:
         """A value and its derivatives with respect to s, up to the order."""
