@@ -173,7 +173,7 @@ COIN: dict[str, Callable[[], Estimator]] = {
 def test_unbiased_on_coins(name: str, logit: float) -> None:
     torch.manual_seed(0)
     verdict = check_unbiased(COIN[name](), Bernoulli(logits=t(logit)), square, replicates=20_000)
-    noisy = name in ("rebar, cold", "relax")  # third derivatives, or draws of probability 1e-13
+    noisy = name in ("rebar, cold", "relax") or abs(logit) >= 30  # third derivatives, or draws of probability 1e-13
     assert verdict.ok or (noisy and verdict.kind == "undecided"), str(verdict)
 
 
