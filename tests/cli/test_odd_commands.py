@@ -125,7 +125,7 @@ def test_a_task_that_ends_the_program(
     elif place == "symbols" and ends in (
         "1 / 0",
         "raise RecursionError",
-    ):  # a mistake in a network: the user's own lines
+    ):  # the user's own lines
         assert code == 1 and "task.py:" in said and "Traceback" not in said and "site-packages" not in said, said
     else:
         assert code == ENDS[ends] and len([line for line in said.splitlines() if line[:1] != " "]) == 1, said
