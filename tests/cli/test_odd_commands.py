@@ -150,7 +150,8 @@ def pigeons(folder: Path, n: int) -> str:
 def test_the_time_limit(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = pigeons(tmp_path, 30)
     assert main([*command.format(file).split(), "--limit", "0.2"]) == 1
-    assert capsys.readouterr().err == "could not decide within 0.2 seconds; allow more with --limit\n"
+    said = capsys.readouterr().err
+    assert said.startswith("could not decide within 0.2 seconds; ") and "--limit" in said and said.count("\n") == 1
 
 
 @pytest.mark.slow

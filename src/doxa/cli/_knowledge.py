@@ -93,6 +93,7 @@ class Solve(Grounding):
         kb = load_files(self.files)
         given = [parse_formula(text, kb) for text in self.given]
         over: Any = {"given": given, "domains": _domains(self.domain, kb), "entries": self.entries}
+        over["seconds"] = self.limit
         if self.count:
             found = count(kb, limit=self.models, **over)
             return self.answer({"models": found}, plural(found, "model"))

@@ -126,7 +126,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = lambda message, *_: say(f"warning: {message}", "yellow", stream=sys.stderr)
             return _run(command)
     except DoxaError as error:
-        message = str(error)
+        message = str(error).replace("raise seconds", "raise --limit")
     except BrokenPipeError:  # the reader of a pipe went away: not our mistake
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
