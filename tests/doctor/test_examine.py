@@ -117,6 +117,17 @@ def seen(raven: Any, black: Any, chosen: str = "product") -> Examination:
     return examine(kb, chosen, interpretation=interpretation, data={"Bird": 4})
 
 
+def test_what_ranges_over_nothing_is_not_vacuous() -> None:
+    """An empty row violates ``some``, and a sort without objects ``one``; ``all`` holds there too."""
+    text = """
+        sort Bird; data nests(birds: Bird*); pred raven(Bird)
+        [some] forall n in nests. exists x in n.birds. raven(x) | !raven(x)
+        [one] exists x: Bird. raven(x) | !raven(x)
+        [all] forall n in nests. forall x in n.birds. raven(x) | !raven(x)
+    """
+    assert examine(parse(text, warn=False)).of("vacuous") == ["all"]
+
+
 def test_vacuous_on_data() -> None:
     half = torch.full((4,), 0.5)
     assert seen(probs(half * 0.2), probs(half)).of("vacuous") == ["rule"]

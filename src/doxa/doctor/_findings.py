@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -68,9 +68,11 @@ def empty_axioms(kb: KnowledgeBase, clock: Meter) -> tuple[list[Finding], str]:
         if (count := layout.instances(axiom.formula)) > INSTANCES:
             return [], f"{undecided}: {axiom.name!r} has {count:,} instances"
 
-    def possible(axioms: list[Axiom], facts: bool = True) -> bool:
+    nothing = Layout(signature, dict.fromkeys(rows, 1), {name: constants.count(name) for name in objects}, 0)
+
+    def possible(axioms: list[Axiom], facts: bool = True, over: Sequence[dict[str, Any]] = domains) -> bool:
         part = KnowledgeBase.from_parts(signature, axioms, kb.facts if facts else ())
-        return any(satisfiable(part, domains=domain, seconds=seconds_left(clock)) is not None for domain in domains)
+        return any(satisfiable(part, domains=domain, seconds=seconds_left(clock)) is not None for domain in over)
 
     looked = f"vacuous axioms were looked for with {_OBJECTS} objects of each open sort and one row of each kind"
     try:
@@ -80,7 +82,7 @@ def empty_axioms(kb: KnowledgeBase, clock: Meter) -> tuple[list[Finding], str]:
         found = []
         for axiom in kb.axioms:
             says = ""
-            if not possible([Axiom("not", Not(axiom.formula))], facts=False):
+            if not possible([Axiom("not", Not(axiom.formula))], False, [*domains, *_domains(nothing, compared)]):
                 says = "holds in every world, so that it teaches nothing"
             elif (active := _active(axiom)) and not possible([*[a for a in kb.axioms if a is not axiom], active]):
                 says = "its antecedent is true in no world in which the other axioms hold"
