@@ -46,12 +46,12 @@ from doxa.reproduce._experiment import (
     Settings,
     Training,
     descend,
-    moving_average,
     saved,
     train,
 )
 from doxa.train import Result
 from doxa.train.report._report import draw_confusion, figure
+from doxa.train.tasks._fit import moving_average
 
 LOCAL_MINIMUM = 60.0
 """Below this accuracy of sums, in percent, a run has ended in the local minimum where most digits are off by one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,9 @@ from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Problem, addition
 from doxa.reproduce._digits import believe, held_out, pairings, percent, perception, read, reference, shifted
-from doxa.reproduce._experiment import Entry, Given, Settings, Training, moving_average
+from doxa.reproduce._experiment import Entry, Given, Settings, Training
 from doxa.train import Run, load_config
+from doxa.train.tasks._fit import moving_average
 
 Variant = Literal["predict", "explain", "prune", "no-prior"]
 ModelName = Literal["mlp", "scan"]
@@ -194,8 +195,7 @@ def load_learner(path: Path) -> tuple[AmortizedAdditionConfig, Learner]:
         raise RunError(f"{path} is no run of addition by amortised inference ({error})") from error
     average = moving_average(Learner(make_engine(config, addition(config.digits))), config.average)
     average.load_state_dict(run.load().state["average"])
-    learnt: Any = average.module
-    return config, learnt
+    return config, average.module
 
 
 def _predicted(engine: AmortizedReasoner, belief: Belief) -> Tensor:

@@ -125,7 +125,7 @@ def _tseitin(root: Expr, index: dict[Expr, int], clauses: Clauses, *, unique: bo
     literal: dict[int, int] = {}
     for node in order:
         args = [] if node in index else [literal[id(c)] for c in node.children]
-        literal[id(node)] = _name(node, args, index, clauses, forward=True, backward=unique or id(node) in both)
+        literal[id(node)] = _name(node, args, index, clauses, unique or id(node) in both)
     for node in asserted:
         if node in index:
             clauses.add(index[node])
@@ -144,22 +144,21 @@ def _used_both_ways(order: list[Expr], asserted: Sequence[Expr]) -> set[int]:
     return both
 
 
-def _name(node: Expr, args: list[int], index: dict[Expr, int], clauses: Clauses, forward: bool, backward: bool) -> int:
-    """A literal for the node, with the clauses literal -> definition (forward) and definition -> literal (backward)."""
+def _name(node: Expr, args: list[int], index: dict[Expr, int], clauses: Clauses, backward: bool) -> int:
+    """A literal for the node, with the clauses literal -> definition and, ``backward``, definition -> literal."""
     if node in index:
         return index[node]
     if isinstance(node, Not):
         return -args[0]
     if isinstance(node, Count):
-        return _name_count(node, args, clauses, forward, backward)
+        return _name_count(node, args, clauses, backward)
     if isinstance(node, And):
-        return _name_and(args, clauses, forward, backward)
+        return _name_and(args, clauses, True, backward)
     if isinstance(node, Or):
-        return -_name_and([-x for x in args], clauses, backward, forward)
+        return -_name_and([-x for x in args], clauses, backward, True)
     g = clauses.fresh()
     a, b = args[0], args[1] if isinstance(node, Iff) else -args[1]
-    if forward:
-        clauses.lists += [[-g, -a, b], [-g, a, -b]]
+    clauses.lists += [[-g, -a, b], [-g, a, -b]]
     if backward:
         clauses.lists += [[g, a, b], [g, -a, -b]]
     return g
@@ -174,14 +173,14 @@ def _name_and(args: list[int], clauses: Clauses, forward: bool, backward: bool) 
     return g
 
 
-def _name_count(node: Count, args: list[int], clauses: Clauses, forward: bool, backward: bool) -> int:
+def _name_count(node: Count, args: list[int], clauses: Clauses, backward: bool) -> int:
     kind, k = node.kind, node.count
     if kind == "at least":
-        return outputs(clauses, args, k, up=backward, down=forward)[k - 1]
+        return outputs(clauses, args, k, up=backward)[k - 1]
     if kind == "at most":
-        return -outputs(clauses, args, k + 1, up=forward, down=backward)[k]
+        return -outputs(clauses, args, k + 1, down=backward)[k]
     s = outputs(clauses, args, k + 1)
-    return _name_and([s[k - 1], -s[k]], clauses, forward, backward)
+    return _name_and([s[k - 1], -s[k]], clauses, True, backward)
 
 
 def _assert(node: Expr, args: list[int], clauses: Clauses, unique: bool) -> None:

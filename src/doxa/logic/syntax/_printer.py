@@ -16,19 +16,8 @@ from doxa.logic.syntax._node import Node
 from doxa.logic.syntax._words import quote
 
 # How tightly each node holds together; an operand that holds less tightly than its place needs gets parentheses.
-_RANKS = {
-    "Quantifier": 0,
-    "Let": 0,
-    "Iff": 1,
-    "Implies": 2,
-    "Xor": 3,
-    "Or": 4,
-    "And": 5,
-    "Not": 6,
-    "Compare": 7,
-    "Field": 11,
-    "Index": 11,
-}
+_RANKS = {kind: rank for rank, kind in enumerate(("Let", "Iff", "Implies", "Xor", "Or", "And", "Not", "Compare"))}
+_RANKS |= {"Quantifier": 0, "Field": 11, "Index": 11}
 _NOT, _SUM, _PRODUCT, _MINUS, _POSTFIX, _ATOM = 6, 8, 9, 10, 11, 12
 
 

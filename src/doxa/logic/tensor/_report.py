@@ -11,12 +11,13 @@ from torch import Tensor
 
 from doxa.logic.bind._interpretation import Batch, Interpretation
 from doxa.logic.syntax._kb import KnowledgeBase
+from doxa.logic.syntax._node import Task, drive
 from doxa.logic.syntax._tree import Expr, Implies
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL
 from doxa.logic.tensor._block import Block, Frame, Reducer, Scope
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._execute import Task, drive, run_block
+from doxa.logic.tensor._execute import run_block
 from doxa.logic.tensor._frame import frame
 from doxa.logic.tensor._plan import CHUNK, TensorPlan, fact_formulas, located, outermost
 from doxa.logic.tensor._pools import Axis, Ref, spread, union

@@ -356,7 +356,8 @@ def compare_task(
                 process.join()
                 (failed if isinstance(outcome, str) else found)[word] = outcome
                 if progress:
-                    _tell(f"{word}: {_outcome(found[word]) if word in found else f'failed: {failed[word]}'}")
+                    line = f"{word}: {_outcome(found[word]) if word in found else f'failed: {failed[word]}'}"
+                    print(f"\r\x1b[K{line}" if sys.stdout.isatty() else line, flush=True)
             if progress and sys.stdout.isatty():
                 places = zip(semantics, paths, steps, strict=True)
                 going = {word for word, _ in running.values()}
@@ -415,10 +416,6 @@ def _one(sender: Any, source: str, word: str, path: Path, seed: int, settings: l
         sender.send(str(error))
     except BaseException as error:  # its kind is named, for the words of others than doxa often say little
         sender.send(f"{type(error).__name__}: {error}; doxa train shows where")
-
-
-def _tell(line: str) -> None:
-    print(f"\r\x1b[K{line}" if sys.stdout.isatty() else line, flush=True)
 
 
 def _outcome(found: Evaluation) -> str:
