@@ -10,16 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from doxa.amortized import (
-    AdditionPruner,
-    AmortizedReasoner,
-    FactorMLPs,
-    FittedDirichlet,
-    MixtureDirichlet,
-    Prior,
-    Replay,
-    ScanModel,
-)
+from doxa import amortized
+from doxa.amortized import AdditionPruner, AmortizedReasoner
 from doxa.data import MNIST, Batches, digits_task
 from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
@@ -124,12 +116,12 @@ class AmortizedAdditionConfig(Settings):
 
 def make_engine(config: AmortizedAdditionConfig, problem: Problem) -> AmortizedReasoner:
     """The inference model of a configuration with its prior and its pruner."""
-    model = FactorMLPs if config.model == "mlp" else ScanModel
-    prior: Prior
+    model = amortized.FactorMLPs if config.model == "mlp" else amortized.ScanModel
+    prior: amortized.Prior
     if config.variant == "no-prior":
-        prior = Replay(problem.world)
+        prior = amortized.Replay(problem.world)
     else:
-        prior = (FittedDirichlet if config.model == "mlp" else MixtureDirichlet)(problem.world)
+        prior = (amortized.FittedDirichlet if config.model == "mlp" else amortized.MixtureDirichlet)(problem.world)
     inference = model(problem, hidden=config.hidden, explain=config.variant in ("explain", "prune"))
     return AmortizedReasoner(problem, inference, prior, _pruner(config), beams=config.beams)
 

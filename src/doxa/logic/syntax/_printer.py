@@ -34,8 +34,8 @@ class Style:
     """By kind; ``{}`` is the count."""
     words: dict[str, str]
     """The rest, with their spaces."""
-    variable: Callable[[str], str]
-    symbol: Callable[[str], str]
+    variable: Callable[[str], str] = quote
+    symbol: Callable[[str], str] = quote
     number: Callable[[float], str] = repr
 
 
@@ -48,8 +48,6 @@ TEXT = Style(
     | {kind: f"{kind} {{}} " for kind in ("exactly", "at most", "at least")},
     words={word: f" {word} " for word in ("where", "in", "sample", ":=")}
     | {"fresh": "fresh ", "dot": ". ", ":": ": ", "body": " (", "of": "of "},
-    variable=quote,
-    symbol=quote,
 )
 
 UNICODE = Style(
@@ -60,8 +58,6 @@ UNICODE = Style(
     truth=("⊥", "⊤"),
     quantifier={"forall": "∀", "exists": "∃", "exactly": "∃={} ", "at most": "∃≤{} ", "at least": "∃≥{} "},
     words=TEXT.words | {"in": " ∈ "},
-    variable=quote,
-    symbol=quote,
 )
 
 

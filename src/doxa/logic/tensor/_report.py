@@ -79,10 +79,7 @@ class SatisfactionReport:
         return all(a.satisfied for a in self.axioms)
 
     def __getitem__(self, name: str) -> AxiomReport:
-        for axiom in self.axioms:
-            if axiom.name == name:
-                return axiom
-        raise KeyError(name)
+        return {axiom.name: axiom for axiom in reversed(self.axioms)}[name]
 
     def __str__(self) -> str:
         rows = [("axiom", "holds", "antecedent true", "violated by")]
