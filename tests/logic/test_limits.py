@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
@@ -34,7 +34,7 @@ from doxa.logic import (
     to_cnf,
 )
 from doxa.logic.sat._nnf import to_nnf
-from doxa.logic.unfold._domains import Universe, check_grounding
+from doxa.logic.unfold._domains import Clock, Universe, check_grounding
 
 
 def pigeonhole(pigeons: int, holes: int) -> Expr:
@@ -157,6 +157,44 @@ def test_grounding_and_enumeration_are_given_up_in_time() -> None:
         count(Or(*propositions(" ".join(f"x{i}" for i in range(40)))), limit=10**9, seconds=0.1)
 
 
+class Stopping(Clock):
+    """A clock that counts how often it is looked at, and has run out at the last of so many looks."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__(None)
+        self.looks, self.last = 0, last
+
+    def check(self) -> None:
+        self.looks += 1
+        if self.looks == self.last:
+            raise BudgetError("seconds", "could not decide in time")
+
+
+@pytest.mark.parametrize("method", ["tseitin", "polarity", "plain"])
+@pytest.mark.parametrize("shape", ["clauses", "count"])
+def test_the_clock_is_looked_at_while_clauses_are_written(method: str, shape: str) -> None:
+    atoms = propositions(" ".join(f"x{i}" for i in range(400 if shape == "clauses" else 40)))
+    formula = Count("at most", 2, atoms) if shape == "count" else And(*[a & b | ~a & ~b for a, b in pairwise(atoms)])
+    watched = Stopping(-1)
+    assert to_cnf(formula, method=method, clock=watched).clauses == to_cnf(formula, method=method).clauses
+    assert watched.looks > len(atoms)
+    for last in (1, watched.looks // 2, watched.looks):
+        with over_budget("seconds", "could not decide in time"):
+            to_cnf(formula, method=method, clock=Stopping(last))
+
+
+def test_clauses_are_written_within_the_seconds() -> None:
+    cnf, more = to_cnf(Or(*propositions("a b c"))), pigeonhole(8, 8)
+    for ask in (
+        lambda: satisfiable(cnf, given=[more], seconds=1e-6),
+        lambda: list(all_models(cnf, given=[more], seconds=1e-6)),
+        lambda: count(cnf, given=[more], seconds=1e-6),
+        lambda: entails(cnf, more, seconds=1e-6),
+    ):
+        with over_budget("seconds", "could not decide within 1e-06 seconds"):
+            ask()
+
+
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
 def test_seconds_are_positive(seconds: float) -> None:
     with pytest.raises(ConfigError, match="must be a positive number"):
@@ -188,7 +226,7 @@ def test_counting_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_interrupt_is_heard_while_the_solver_works() -> None:
     script = """
-        from itertools import combinations
+        from itertools import combinations, pairwise
         from doxa.logic import And, Call, Not, Or, satisfiable
         sits = [[Call(f"p{i}_{j}") for j in range(10)] for i in range(11)]
         apart = [Not(a & b) for hole in zip(*sits) for a, b in combinations(hole, 2)]

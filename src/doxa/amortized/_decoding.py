@@ -65,14 +65,13 @@ def draw(
     temperature: float = 1.0,
     prefix: Tensor | None = None,
     given: Tensor | None = None,
-    length: int | None = None,
     pruner: Pruner | None = None,
     generator: torch.Generator | None = None,
 ) -> Decoded:
     """Sequences drawn from the model, ``count`` for each row, in no order; -1 and -inf in a dead end of the pruner."""
     if count < 1 or not temperature > 0:
         raise ConfigError(f"count is {count} and temperature {temperature}, expected at least 1 and above 0")
-    search = _Search(model, belief, prefix, given, length, pruner)
+    search = _Search(model, belief, prefix, given, None, pruner)
     logits = search.begin()
     rows = torch.arange(search.rows, device=logits.device).repeat_interleave(count)
     total = logits.new_zeros(len(rows))

@@ -10,25 +10,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from doxa import logic
 from doxa.amortized.pruners._derived import SatPruner
 from doxa.errors import ConfigError, KnowledgeError
 from doxa.exact.circuits._encoding import Booleans
-from doxa.logic import (
-    And,
-    Call,
-    Compare,
-    Constant,
-    Expr,
-    Iff,
-    KnowledgeBase,
-    Name,
-    Not,
-    Number,
-    Or,
-    Quantifier,
-    ground,
-    to_cnf,
-)
+from doxa.logic import And, Call, Compare, Expr, Iff, KnowledgeBase, Name, Not, Or, Quantifier, ground, to_cnf
 from doxa.logic.syntax._simplify import evaluate
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.unfold._domains import Universe
@@ -197,8 +183,8 @@ def _objects(name: str, formula: Expr, signature: Signature | None, domains: Map
         known.declare_used(formula)
     sort, objects = known.sorts[name], Universe(known, domains).objects(name)
     if sort.values is not None:
-        return [Name(v, hint=sort) if isinstance(v, str) else Number(v) for v in objects]
-    constants = [Constant(str(own), sort) for own in objects]
+        return [Name(v, hint=sort) if isinstance(v, str) else logic.Number(v) for v in objects]
+    constants = [logic.Constant(str(own), sort) for own in objects]
     for constant in constants if signature is not None else ():
         if constant.name not in known.constants:
             known.add(constant)

@@ -12,20 +12,12 @@ from doxa.amortized._decoding import Decoded, beam_search, draw
 from doxa.amortized.models._model import InferenceModel, frozen, pick
 from doxa.amortized.models._scan import ScanModel
 from doxa.amortized.pruners._pruner import FunctionPruner, Pruner
-from doxa.amortized.training._losses import (
-    Calibration,
-    Divergence,
-    HasLogProb,
-    calibrate,
-    joint_matching_loss,
-    on_policy_loss,
-    prediction_loss,
-    supervised_loss,
-)
+from doxa.amortized.training import _losses
+from doxa.amortized.training._losses import Calibration, Divergence, HasLogProb, joint_matching_loss
 from doxa.amortized.training._priors import MixtureDirichlet, Prior, Ring
 from doxa.amortized.training._processes import average, gathered, start_equal
 from doxa.errors import ConfigError, ProblemError
-from doxa.problem import Belief, Explanations, Impossible, Problem
+from doxa.problem import Belief, BruteForce, Explanations, Impossible, Problem
 from doxa.problem._definition import random_values, values_of
 from doxa.problem._logspace import NEG_INF, logsumexp, without_autocast
 from doxa.problem._reasoner import Probabilistic
@@ -185,6 +177,7 @@ class AmortizedReasoner(Probabilistic):
         with frozen(self.model):
             return self.model.log_probs(belief, tokens, self.pruner, given=given).to(belief.log_probs.dtype)
 
+    @torch.no_grad()
     def divergence(
         self,
         belief: Belief,
@@ -208,7 +201,34 @@ class AmortizedReasoner(Probabilistic):
         >>> found.kl.shape, bool((found.kl >= 0).all()), found.largest >= found.mean
         (torch.Size([5]), True, True)
         """
-        return calibrate(self, belief, exact, samples, given, generator)
+        self.problem.require(belief, given=given)
+        if samples < 2:
+            raise ConfigError(f"samples is {samples}, expected at least 2")
+        batch = belief.batch_shape
+        if exact is None and math.prod(self.problem.world + self.problem.given) <= _losses.MOST_WORLDS:
+            exact = BruteForce(self.problem)
+        if isinstance(exact, BruteForce):
+            outputs = exact.outputs
+            many = belief.log_probs.unsqueeze(-3).expand(*batch, len(outputs), *belief.log_probs.shape[-2:])
+            repeated = Belief(many, belief.sizes, validate=False)
+            seen = None if given is None else given.expand(*batch, -1).unsqueeze(-2).expand(*batch, len(outputs), -1)
+            log_q = self.log_prob(repeated, outputs.expand(*batch, *outputs.shape), given=seen)
+            kl = _losses.divergence(exact.joint(belief, given=given), log_q.to(belief.log_probs))
+            return Calibration(kl, torch.zeros_like(kl))
+        rows = belief.log_probs.reshape(-1, *belief.log_probs.shape[-2:])
+        seen_rows = [None] * len(rows) if given is None else list(given.expand(*batch, -1).reshape(len(rows), -1))
+        found = []
+        for row, seen in zip(rows, seen_rows, strict=True):
+            one = Belief(row, belief.sizes, validate=False)
+            drawn = self.problem(one.sample(samples, generator=generator), seen)
+            outputs, number, count = torch.unique(drawn, dim=0, return_inverse=True, return_counts=True)
+            repeated = Belief(row.expand(len(outputs), *row.shape), belief.sizes, validate=False)
+            log_q = self.log_prob(repeated, outputs, given=seen)
+            log_p = (count / samples).log() if exact is None else exact.log_prob(repeated, outputs, given=seen)
+            gap = (log_p.to(row) - log_q.to(row))[number]
+            found.append(torch.stack([gap.mean(), gap.std() / samples**0.5]))
+        kl, error = torch.stack(found).unbind(-1) if found else rows.new_zeros(2, 0)
+        return Calibration(kl.reshape(batch), error.reshape(batch))
 
     def semantic_loss(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
         """-log q(all outputs are 1 | P), ``(*batch,)``: the approximation of the semantic loss, for constraints.
@@ -231,7 +251,7 @@ class AmortizedReasoner(Probabilistic):
         >>> AmortizedReasoner(exactly_k(1, 3)).supervised_loss(Belief.uniform((2, 2, 2)), torch.tensor([0, 1, 0])).shape
         torch.Size([])
         """
-        return supervised_loss(self.model, belief, worlds, self.pruner, given=given)
+        return _losses.supervised_loss(self.model, belief, worlds, self.pruner, given=given)
 
     def predict(
         self,
@@ -380,13 +400,13 @@ class AmortizedReasoner(Probabilistic):
         torch.Size([5])
         """
         if not self.model.explains:
-            return prediction_loss(self.model, belief, worlds, self.pruner, given=given)
+            return _losses.prediction_loss(self.model, belief, worlds, self.pruner, given=given)
         kind, share = self.objective, self.on_policy
         loss = belief.log_probs.new_zeros(())
         if share < 1:
             loss = (1 - share) * joint_matching_loss(self.model, belief, worlds, self.pruner, kind=kind, given=given)
         if share > 0:
-            drawn = on_policy_loss(self.model, belief, self.pruner, kind=kind, given=given, generator=generator)
+            drawn = _losses.on_policy_loss(self.model, belief, self.pruner, kind=kind, given=given, generator=generator)
             loss = loss + share * drawn
         return loss
 

@@ -86,7 +86,11 @@ class Operators(Command):
         if self.json:
             say_json(rows)
         elif self.name is None:
-            _show_tables(rows)
+            for number, (kind, found) in enumerate(rows.items()):
+                say(f"{chr(10) * bool(number)}{TITLES[kind][0]}", "bold")
+                cells = [_cells(row) for row in found]
+                say_table([list(cells[0]), *(list(row.values()) for row in cells)])
+                say(NOTES.get(kind, NOTE), "dim")
         else:
             for kind, found in rows.items():
                 for row in found:
@@ -197,14 +201,6 @@ def _example(operator: Operator) -> dict[str, Any]:
     value = operator(at) if isinstance(operator, Aggregator) else operator(*at)
     derivatives = torch.autograd.grad(value, at)[0] if value.requires_grad else torch.zeros_like(at)
     return {"at": at.tolist(), "value": value.item(), "derivatives": derivatives.tolist()}
-
-
-def _show_tables(rows: dict[Kind, list[dict[str, Any]]]) -> None:
-    for number, (kind, found) in enumerate(rows.items()):
-        say(f"{chr(10) * bool(number)}{TITLES[kind][0]}", "bold")
-        cells = [_cells(row) for row in found]
-        say_table([list(cells[0]), *(list(row.values()) for row in cells)])
-        say(NOTES.get(kind, NOTE), "dim")
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -28,9 +28,8 @@ Settings = Annotated[tuple[str, ...], arg(name="set", metavar="KEY=VALUE [KEY=VA
 
 @dataclass(frozen=True, kw_only=True)
 class Rerun(Command):
-    """What the commands of all experiments have in common; each names its experiment, and may add ways to select."""
+    """What the commands of all experiments have in common; each is named as its experiment, and may select more."""
 
-    name: ClassVar[str]
     table: tuple[str, ...] = ()
     """Only the configurations of these tables."""
     only: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
@@ -63,13 +62,11 @@ class Rerun(Command):
         return (*(f"{table}/*" for table in self.table), *self.only)
 
     def run(self) -> int:
-        from dataclasses import replace
-
         from doxa.reproduce import collect, reproduce
         from doxa.reproduce._queue import EXPERIMENTS
         from doxa.train import clean_exit, config_values, load_config
 
-        (experiment,) = [e for e in EXPERIMENTS if e.name == self.name]
+        (experiment,) = [e for e in EXPERIMENTS if e.name == type(self).__name__.lower()]
         changes = [*self.settings, *([] if self.steps is None else [f"steps={self.steps}"])]
         # A changed configuration is another one, and says so by its name; a budget of its own is not.
         chosen = [
@@ -181,26 +178,19 @@ class All(Command):
         jobs = plan(out=self.out, save=self.save, only=self.only, steps=self.steps, data=self.data)
         if self.dry_run:
             queue = [{"name": j.name, "done": j.done, "cpu_seconds": j.seconds} for j in jobs]
-            if self.json:
-                say_json(queue)
-                return 0
-            for job in jobs:
-                say(f"{job.name}: {'done' if job.done else cpu_time(job.seconds)}")
+            lines = [f"{job.name}: {'done' if job.done else cpu_time(job.seconds)}" for job in jobs]
             left = [job for job in jobs if not job.done]
             unknown = sum(job.seconds is None for job in left)
             known = cpu_time(sum(job.seconds or 0 for job in left))
-            say(f"{len(jobs)} jobs, {len(left)} not done: {known}, and {unknown} of which it is unknown")
-            return 0
+            lines.append(f"{len(jobs)} jobs, {len(left)} not done: {known}, and {unknown} of which it is unknown")
+            return self.answer(queue, "\n".join(lines))
         with clean_exit(), _screen(self.json) as show:
             try:
                 standing = work(jobs, at_once=self.jobs, budget=budget, logs=self.out / "logs", show=show)
             finally:
                 page = write_results_page(self.save)
-        if self.json:
-            counts = {"done": len(standing.done), "waiting": len(standing.waiting)}
-            say_json({**counts, "failed": standing.failed, "page": str(page)})
-        else:
-            say(f"page: {page}")
+        counts = {"done": len(standing.done), "waiting": len(standing.waiting)}
+        self.answer({**counts, "failed": standing.failed, "page": str(page)}, f"page: {page}")
         return 1 if standing.failed else 0
 
 
@@ -228,8 +218,6 @@ def _screen(quiet: bool) -> Iterator[Callable[[Standing], None]]:
 
 def _seconds(text: str) -> float:
     """A time such as 90s, 5h or 1.5h in seconds."""
-    from doxa.errors import ConfigError
-
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
     try:
         seconds = float(text[:-1]) * units[text[-1:]]
@@ -244,21 +232,16 @@ def _seconds(text: str) -> float:
 class Same(Rerun):
     """Digits of which 1 % are labelled, with the knowledge of which pairs are the same (Chapter 3)."""
 
-    name = "same"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sum9(Rerun):
     """Digits of which 1 % are labelled, with the knowledge of which pairs add up to nine (Chapter 3)."""
-
-    name = "sum9"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vae(Rerun):
     """Discrete VAEs on MNIST, one row for each gradient estimator (Chapter 5)."""
 
-    name = "vae"
     estimator: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
     """Only these estimators, with both kinds of variables unless --table chooses one; loo@5 or just loo."""
 
@@ -270,8 +253,6 @@ class Vae(Rerun):
 @dataclass(frozen=True, kw_only=True)
 class Sat(Rerun):
     """Random vectors refined towards 3-SAT formulas: SATLIB's, in the folder --data, or generated ones (Chapter 4)."""
-
-    name = "sat"
 
     def entries(self, experiment: Experiment) -> list[Entry]:
         patterns = self.patterns()
@@ -286,8 +267,6 @@ class Sat(Rerun):
 class Paths(Rerun):
     """Cheapest paths across maps: the Warcraft maps, in the folder --data, or generated terrain (Chapter 6)."""
 
-    name = "paths"
-
     def entries(self, experiment: Experiment) -> list[Entry]:
         patterns = self.patterns()
         if not patterns and not self.list and not self.show:
@@ -299,7 +278,6 @@ class Paths(Rerun):
 class Sudoku(Rerun):
     """Visual Sudoku: telling correct grids of digits from incorrect ones (Chapter 6). Each seed is a split."""
 
-    name = "sudoku"
     reasoner: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
     """Only these ways of reasoning: exact, amortized, pairs (the closed form for pairs of cells), neural."""
 
@@ -311,7 +289,6 @@ class Sudoku(Rerun):
 class Addition(Rerun):
     """Digits learnt from sums of MNIST digits alone (Chapters 4 and 6)."""
 
-    name = "addition"
     reasoner: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
     """Only these ways of reasoning: refine, exact, amortized, or none: neural."""
     digits: Annotated[tuple[int, ...], arg(aliases=("-N",))] = ()

@@ -22,8 +22,6 @@ torch.Size([64, 1, 28, 28]) torch.Size([64])
 torch.Size([16, 1, 28, 28]) torch.Size([16])
 """
 
-from __future__ import annotations
-
 from doxa.data._batches import Batches, split_indices
 from doxa.data._digits import DigitsTask, SudokuPuzzles, digits_task, is_sudoku, sudoku_problem, visual_sudoku
 from doxa.data._ksat import ksat_instances, random_ksat

@@ -214,15 +214,8 @@ class Batches(Generic[Batch]):
         >>> bool((again.next()[0] == expected[0]).all())
         True
         """
-        return {
-            "seed": self._seed,
-            "epoch": self._epoch,
-            "batch": self._batch,
-            "rows": self._rows,
-            "batch_size": self._batch_size,
-            "shuffle": self._shuffle,
-            "drop_last": self._drop_last,
-        }
+        names = ("seed", "epoch", "batch", "rows", "batch_size", "shuffle", "drop_last")
+        return {name: getattr(self, f"_{name}") for name in names}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where ``state`` was taken, its seed included, with the same rows, batch size and other settings.

@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import combinations
 from typing import Any, Literal
 
@@ -231,8 +231,7 @@ def is_sudoku(digits: Tensor) -> Tensor:
     >>> is_sudoku(torch.tensor([0, 1, 2, 3, 2, 3, 0, 1, 1, 0, 3, 2, 3, 2, 1, 0]))
     tensor(True)
     """
-    pairs = sudoku_pairs(math.isqrt(digits.shape[-1])).to(digits.device)
-    return (digits[..., pairs[:, 0]] != digits[..., pairs[:, 1]]).all(-1)
+    return _differing(digits, sudoku_pairs(math.isqrt(digits.shape[-1]))).all(-1)
 
 
 def sudoku_problem(size: int = 4, *, by_pairs: bool = False) -> Problem:
@@ -254,7 +253,11 @@ def sudoku_problem(size: int = 4, *, by_pairs: bool = False) -> Problem:
         factors = [Factor(_cells(pair, Variable.output(i)), differ) for i, pair in enumerate(pairs.tolist())]
         parts = [*names, *[f"pair {i}" for i in range(len(pairs))]]
         return Problem(
-            tuple(world), (2,) * len(pairs), partial(_differing, pairs=pairs), tuple(factors), names=tuple(parts)
+            tuple(world),
+            (2,) * len(pairs),
+            lambda worlds: _differing(worlds, pairs).long(),
+            tuple(factors),
+            names=tuple(parts),
         )
     # Auxiliary variable 2i says whether pair i differs, 2i + 1 whether all pairs so far do.
     both = tabulate((2, 2, 2), lambda a, b, y: y == a * b)
@@ -283,7 +286,7 @@ def _cells(pair: Sequence[int], target: Variable) -> tuple[Variable, Variable, V
 
 def _differing(worlds: Tensor, pairs: Tensor) -> Tensor:
     pairs = pairs.to(worlds.device)
-    return (worlds[..., pairs[:, 0]] != worlds[..., pairs[:, 1]]).long()
+    return worlds[..., pairs[:, 0]] != worlds[..., pairs[:, 1]]
 
 
 def _filled(size: int, draw: random.Random) -> np.ndarray:

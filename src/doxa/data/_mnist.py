@@ -18,14 +18,7 @@ from doxa.data._sources import Source, find, gunzip
 from doxa.errors import ConfigError, DataError
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-_CODES = {
-    torch.uint8: 0x08,
-    torch.int8: 0x09,
-    torch.int16: 0x0B,
-    torch.int32: 0x0C,
-    torch.float32: 0x0D,
-    torch.float64: 0x0E,
-}
+_CODES = {torch.from_numpy(np.zeros(0, kind.strip(">"))).dtype: code for code, kind in _TYPES.items()}
 _MAX_RANK = 32  # of a NumPy 1 array; NumPy 2 allows 64
 
 

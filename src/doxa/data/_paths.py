@@ -53,11 +53,8 @@ class PathMaps:
 
     def __post_init__(self) -> None:
         n, height, width = self.kinds.shape if self.kinds.ndim == 3 else (0, 0, 0)
-        wanted = {
-            "images": (n, TILE * height, TILE * width, 3),
-            "kinds": (n, height, width),
-            "paths": (n, height, width),
-        }
+        tiles = (n, height, width)
+        wanted = {"images": (n, TILE * height, TILE * width, 3), "kinds": tiles, "paths": tiles}
         for name, shape in wanted.items():
             tensor = getattr(self, name)
             if tensor.dtype != torch.uint8 or tuple(tensor.shape) != shape or 0 in shape[1:]:

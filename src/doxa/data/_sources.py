@@ -162,9 +162,8 @@ def _find_elsewhere(
 
 
 def _checked(source: Source, name: str, data: bytes, where: str) -> bytes:
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != source.digests[name]:
-        wanted = source.digests[name]
+    digest, wanted = hashlib.sha256(data).hexdigest(), source.digests[name]
+    if digest != wanted:
         raise DataError(f"{where}: altered or damaged: SHA-256 is {digest[:12]}..., expected {wanted[:12]}...")
     return data
 

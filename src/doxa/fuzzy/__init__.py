@@ -34,8 +34,6 @@ Parameters (p, λ, s, b₀) are floats, or :class:`Learnable` and then trained w
 (tensor(0.3256, ...), (tensor([-0.6160, -0.2220]),))
 """
 
-from __future__ import annotations
-
 from doxa.fuzzy._heads import Bilinear, NeuralTensorNetwork, SquaredDistance
 from doxa.fuzzy._logic import (
     AGGREGATORS,

@@ -28,14 +28,14 @@ from doxa.fuzzy.operators._wrapped import SigmoidalAggregator
 from doxa.fuzzy.quantifiers._aggregators import Aggregator, LogProduct, PowerAggregator
 from doxa.fuzzy.quantifiers._folds import Counting, Wrapped, connective_fold, quantifier_fold
 from doxa.logic import And, Expr, Implies, Not, Or
-from doxa.logic.tensor._algebra import Accumulator, Kind, Monoid, OuterFold
+from doxa.logic.tensor._algebra import Accumulator, Algebra, Kind, Monoid, OuterFold
 
 LARGEST = 16.0
 """The largest p whose powers double precision can carry: a factor of ε below the largest one is still there."""
 
 
 @dataclass(frozen=True)
-class FuzzyAlgebra:
+class FuzzyAlgebra(Algebra):
     r"""The operators of a :class:`Logic`, as :class:`doxa.logic.TensorPlan` wants them.
 
     * A statement ``x := f(t) (φ)`` is :math:`∃_d\, T(p(d), φ(d))`, with the logic's ∃ over all values at once.
@@ -147,9 +147,6 @@ class FuzzyAlgebra:
                     premise, conclusion = node.children
                     return [(premise, True), (conclusion, False)]
         return None
-
-    def draw(self) -> Accumulator:
-        return self.quantifier("exists", None)
 
     def powers(self, kind: str, count: int | None) -> PowerSum | None:
         if not self.rewrite or count is not None:

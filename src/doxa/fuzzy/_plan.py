@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, overload
 
@@ -234,11 +234,6 @@ def _guard_formula(formula: Expr, keep: tuple[str, ...], *, alone: bool) -> Expr
         guards += [] if guard is None else [guard]
     if not guards:
         return None
-    kept = [g for groups, _ in levels for g in [_only(g, lambda n: n in keep) for g in groups] if g is not None]
-    return Quantifier("forall", kept, And(*guards))
-
-
-def _only(group: Group, wanted: Callable[[str], bool]) -> Group | None:
-    """A group without some of its variables; None if no variable is left."""
-    names = [n for n in group.names if wanted(n)]
-    return Group(names, sort=group.sort, domain=group.domain, sample=group.sample) if names else None
+    kept = [(g, [n for n in g.names if n in keep]) for groups, _ in levels for g in groups]
+    over = [Group(names, sort=g.sort, domain=g.domain, sample=g.sample) for g, names in kept if names]
+    return Quantifier("forall", over, And(*guards))

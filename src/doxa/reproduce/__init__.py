@@ -15,8 +15,6 @@ A gallery is a set of named figures that `write_gallery` draws into a folder wit
 are those of Chapter 3, `refine_figures` those of Chapter 4, and ``doxa figures`` is the command.
 """
 
-from __future__ import annotations
-
 from doxa.reproduce._addition import ADDITION
 from doxa.reproduce._digits import train_digits
 from doxa.reproduce._experiment import Experiment, collect, reproduce

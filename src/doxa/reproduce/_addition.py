@@ -27,31 +27,13 @@ from doxa.exact import Elimination
 from doxa.logic import propositions
 from doxa.problem import Belief, addition
 from doxa.refine import Refine
+from doxa.reproduce import _digits
 from doxa.reproduce._amortized import AMORTIZED_ENTRIES
-from doxa.reproduce._digits import (
-    NEURAL_ADDITION,
-    believe,
-    held_out,
-    pairings,
-    percent,
-    perception,
-    read,
-    reference,
-    shifted,
-)
-from doxa.reproduce._experiment import (
-    Entry,
-    Experiment,
-    Given,
-    Settings,
-    Training,
-    descend,
-    moving_average,
-    saved,
-    train,
-)
+from doxa.reproduce._digits import believe, held_out, pairings, percent, perception, read, reference, shifted
+from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, descend, saved, train
 from doxa.train import Result
 from doxa.train.report._report import draw_confusion, figure
+from doxa.train.tasks._fit import moving_average
 
 LOCAL_MINIMUM = 60.0
 """Below this accuracy of sums, in percent, a run has ended in the local minimum where most digits are off by one."""
@@ -237,7 +219,7 @@ def _draw(results: Sequence[Result], folder: Path) -> list[Path]:
 ADDITION = Experiment(
     name="addition",
     about="Digits learnt from sums of MNIST digits",
-    entries=(*REFINE_ENTRIES, *EXACT_ENTRIES, *AMORTIZED_ENTRIES, *NEURAL_ADDITION),
+    entries=(*REFINE_ENTRIES, *EXACT_ENTRIES, *AMORTIZED_ENTRIES, *_digits.NEURAL_ADDITION),
     train=train,
     metrics=("accuracy", "neural", "digit_accuracy", "most_probable", "off_by_one", "local_minimum"),
     draw=_draw,

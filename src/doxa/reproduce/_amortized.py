@@ -5,28 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from doxa.amortized import (
-    AdditionPruner,
-    AmortizedReasoner,
-    FactorMLPs,
-    FittedDirichlet,
-    MixtureDirichlet,
-    Prior,
-    Replay,
-    ScanModel,
-)
+from doxa import amortized
+from doxa.amortized import AdditionPruner, AmortizedReasoner
 from doxa.data import MNIST, Batches, digits_task
 from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Problem, addition
 from doxa.reproduce._digits import believe, held_out, pairings, percent, perception, read, reference, shifted
-from doxa.reproduce._experiment import Entry, Given, Settings, Training, moving_average
+from doxa.reproduce._experiment import Entry, Given, Settings, Training
 from doxa.train import Run, load_config
+from doxa.train.tasks._fit import moving_average
 
 Variant = Literal["predict", "explain", "prune", "no-prior"]
 ModelName = Literal["mlp", "scan"]
@@ -123,12 +116,12 @@ class AmortizedAdditionConfig(Settings):
 
 def make_engine(config: AmortizedAdditionConfig, problem: Problem) -> AmortizedReasoner:
     """The inference model of a configuration with its prior and its pruner."""
-    model = FactorMLPs if config.model == "mlp" else ScanModel
-    prior: Prior
+    model = amortized.FactorMLPs if config.model == "mlp" else amortized.ScanModel
+    prior: amortized.Prior
     if config.variant == "no-prior":
-        prior = Replay(problem.world)
+        prior = amortized.Replay(problem.world)
     else:
-        prior = (FittedDirichlet if config.model == "mlp" else MixtureDirichlet)(problem.world)
+        prior = (amortized.FittedDirichlet if config.model == "mlp" else amortized.MixtureDirichlet)(problem.world)
     inference = model(problem, hidden=config.hidden, explain=config.variant in ("explain", "prune"))
     return AmortizedReasoner(problem, inference, prior, _pruner(config), beams=config.beams)
 
@@ -194,8 +187,7 @@ def load_learner(path: Path) -> tuple[AmortizedAdditionConfig, Learner]:
         raise RunError(f"{path} is no run of addition by amortised inference ({error})") from error
     average = moving_average(Learner(make_engine(config, addition(config.digits))), config.average)
     average.load_state_dict(run.load().state["average"])
-    learnt: Any = average.module
-    return config, learnt
+    return config, average.module
 
 
 def _predicted(engine: AmortizedReasoner, belief: Belief) -> Tensor:

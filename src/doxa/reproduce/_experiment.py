@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Literal, cast, get_args, get_origin, get_type_
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa.data import MNIST
 from doxa.errors import ConfigError
@@ -149,11 +148,6 @@ def descend(loss: Tensor, optimizer: torch.optim.Optimizer, *, rate: float | Non
     torch.autograd.backward(loss)
     optimizer.step()
     return loss.detach()
-
-
-def moving_average(module: nn.Module, decay: float) -> Any:
-    """The moving average of a module's parameters, as a module."""
-    return AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
 
 
 def saved(drawing: Any, path: Path) -> Path:

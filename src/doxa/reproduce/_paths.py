@@ -269,8 +269,7 @@ def load_maps(config: PathsConfig, data: Path | None) -> tuple[PathMaps, PathMap
                 f"{data} has {len(found)} {split} maps, expected {n}; set maps, of which a tenth is for testing"
             )
         maps.append(PathMaps(found.images[:n], found.kinds[:n], found.paths[:n]))
-    training, validation, test = maps
-    return training, validation, test
+    return maps[0], maps[1], maps[2]
 
 
 @torch.no_grad()

@@ -22,7 +22,8 @@ from doxa.logic import And, Constant, Function, Sort, ground
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Problem
 from doxa.reproduce._digits import NEURAL_SUDOKU, believe, percent, perception
-from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, descend, moving_average, train
+from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, descend, train
+from doxa.train.tasks._fit import moving_average
 
 ALMOST = 1e-6
 """-log q counts as no less than this where a grid is told to be incorrect, so that its loss is finite."""

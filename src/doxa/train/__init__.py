@@ -20,8 +20,6 @@ noticed by its SHA-256 and passed over.
 measured and `results_table` sets it beside what others published.
 """
 
-from __future__ import annotations
-
 from doxa.train.report._report import write_task_report
 from doxa.train.runs._config import config_values, load_config, read_config
 from doxa.train.runs._results import Result, Row, check_prefix, results_table

@@ -18,10 +18,9 @@ from doxa.problem import Belief, Problem
 from doxa.problem._logspace import NEG_INF, shown, without_autocast
 
 
-def value_mask(sizes: Sequence[int], width: int | None = None) -> Tensor:
+def value_mask(sizes: Sequence[int]) -> Tensor:
     """Bool ``(T, D)``: which values each variable has."""
-    widest = max(sizes) if width is None else width
-    return torch.arange(widest) < torch.tensor(sizes).unsqueeze(-1)
+    return torch.arange(max(sizes)) < torch.tensor(sizes).unsqueeze(-1)
 
 
 def log_softmax(logits: Tensor, allowed: Tensor | None = None) -> Tensor:

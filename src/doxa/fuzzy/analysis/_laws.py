@@ -103,19 +103,17 @@ def _properties(norm: TNorm | TConorm, annihilator: float) -> tuple[bool, bool, 
     value = norm(a, b)
     step = (value - norm(torch.nextafter(a, torch.full_like(a, annihilator)), b)).abs()
     continuous = connectives.largest_jump(lambda x: norm(x, b[:-1]), a[:-1], a[1:]) < _JUMP
+    # Not by differences of values: b may change T(a, b) by less than rounding and still strictly.
+    slopes = gradients(norm, torch.cartesian_prod(grid[1:-1], grid[1:-1]))
+    gains = [norm(a + t, b - t) - value for t in [(b - a) * share for share in (1 / 64, 1 / 8, 1 / 4, 1 / 2)]]
     return (
         continuous,
         continuous or bool((step < _JUMP).all()),
         bool(torch.allclose(norm(grid, grid), grid, atol=1e-9)),
-        continuous and _strictly_monotone(norm, grid[1:-1]),
+        continuous and bool((slopes > 0).all()),
         _archimedean(norm, grid[1:-1], annihilator),
-        _schur(norm, a, b, value, 1 - 2 * annihilator),
+        all(bool(((1 - 2 * annihilator) * gain >= -1e-9).all()) for gain in gains),
     )
-
-
-def _strictly_monotone(norm: TNorm | TConorm, grid: Tensor) -> bool:
-    # Not by differences of values: b may change T(a, b) by less than rounding and still strictly.
-    return bool((gradients(norm, torch.cartesian_prod(grid, grid)) > 0).all())
 
 
 def _archimedean(norm: TNorm | TConorm, grid: Tensor, annihilator: float) -> bool:
@@ -127,11 +125,6 @@ def _archimedean(norm: TNorm | TConorm, grid: Tensor, annihilator: float) -> boo
         if bool(((x - annihilator).abs() < near).all()):
             return True
     return False
-
-
-def _schur(norm: TNorm | TConorm, a: Tensor, b: Tensor, value: Tensor, sign: float) -> bool:
-    transfers = ((b - a) * share for share in (1 / 64, 1 / 8, 1 / 4, 1 / 2))
-    return all(bool((sign * (norm(a + t, b - t) - value) >= -1e-9).all()) for t in transfers)
 
 
 @dataclass(frozen=True)

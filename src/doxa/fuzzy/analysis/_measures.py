@@ -135,7 +135,17 @@ def measure(
         raise KnowledgeError("no axiom is an implication 'forall ... (a -> b)', so there is nothing to measure")
     chosen = as_logic(logic)
     seed = int(torch.randint(2**62, (), generator=generator))
-    found = _instances(kb, rules, interpretation, chosen, chunk, seed, data)
+
+    def instances(of: Interpretation, logic: Logic) -> list[_Instances]:
+        def make() -> _TappedPlan:
+            # Not stacked: each axiom has derivatives of its own.
+            rulebook = KnowledgeBase.from_parts(kb.signature, rules)
+            return _TappedPlan(rulebook, of, logic, chunk=chunk, stack=2**62, checkpoint=False)
+
+        tapped: _TappedPlan = of.plans.find(("measure", Same(kb), logic, chunk), make)
+        return tapped.instances(data, seed)  # the labels are drawn for the same sample
+
+    found = instances(interpretation, chosen)
     if labels is None:
         measured = [_measures(rule, instances, None) for rule, instances in zip(rules, found, strict=True)]
     else:
@@ -143,7 +153,7 @@ def measure(
             data = {**data, **labels}
             known: Interpretation = interpretation.plans.find(("labels", Same(kb)), lambda: Interpretation(kb))
             labels = known
-        true = _instances(kb, rules, labels, _CRISP, chunk, seed, data)
+        true = instances(labels, _CRISP)
         measured = [_measures(*both) for both in zip(rules, found, true, strict=True)]
     return MeasuredAxioms(
         sum(measured, GradientMeasures(labelled=labels is not None)),
@@ -185,44 +195,28 @@ class _TappedPlan(FuzzyPlan):
     def algebra(self) -> FuzzyAlgebra:
         return _Tapped(self.logic)
 
-
-def _instances(
-    kb: KnowledgeBase,
-    rules: list[Axiom],
-    interpretation: Interpretation,
-    logic: Logic,
-    chunk: int,
-    seed: int,
-    data: Mapping[str, Any],
-) -> list[_Instances]:
-
-    def make() -> _TappedPlan:
-        # Not stacked: each axiom has derivatives of its own.
-        rulebook = KnowledgeBase.from_parts(kb.signature, rules)
-        return _TappedPlan(rulebook, interpretation, logic, chunk=chunk, stack=2**62, checkpoint=False)
-
-    tapped: _TappedPlan = interpretation.plans.find(("measure", Same(kb), logic, chunk), make)
-    algebra = tapped.plan.algebra
-    assert isinstance(algebra, _Tapped)
-    batch = interpretation.read(data, tapped.plan.rows)
-    again = torch.Generator(batch.device).manual_seed(seed)  # the labels are drawn for the same sample
-    found = []
-    try:
-        with torch.enable_grad():
-            values = tapped.plan.values(batch, again)
-            cuts = [t for pair in algebra.cuts for t in pair]
-            for value in values:
-                slopes: tuple[Tensor | None, ...] = torch.autograd.grad(value, cuts, allow_unused=True)
-                parts = [
-                    [a, b, *[torch.zeros_like(a) if slope is None else slope for slope in (da, db)]]
-                    for (a, b), da, db in zip(algebra.cuts, slopes[::2], slopes[1::2], strict=True)
-                    if da is not None or db is not None
-                ]
-                columns = zip(*parts, strict=True) if parts else [[torch.zeros(0)]] * 4
-                found.append(_Instances(*[torch.cat([t.detach().reshape(-1) for t in column]) for column in columns]))
-    finally:
-        algebra.cuts.clear()
-    return found
+    def instances(self, data: Mapping[str, Any], seed: int) -> list[_Instances]:
+        algebra = self.plan.algebra
+        assert isinstance(algebra, _Tapped)
+        batch = self.plan.interpretation.read(data, self.plan.rows)
+        found = []
+        try:
+            with torch.enable_grad():
+                values = self.plan.values(batch, torch.Generator(batch.device).manual_seed(seed))
+                cuts = [t for pair in algebra.cuts for t in pair]
+                for value in values:
+                    slopes: tuple[Tensor | None, ...] = torch.autograd.grad(value, cuts, allow_unused=True)
+                    parts = [
+                        [a, b, *[torch.zeros_like(a) if slope is None else slope for slope in (da, db)]]
+                        for (a, b), da, db in zip(algebra.cuts, slopes[::2], slopes[1::2], strict=True)
+                        if da is not None or db is not None
+                    ]
+                    columns = zip(*parts, strict=True) if parts else [[torch.zeros(0)]] * 4
+                    flat = [torch.cat([t.detach().reshape(-1) for t in column]) for column in columns]
+                    found.append(_Instances(*flat))
+        finally:
+            algebra.cuts.clear()
+        return found
 
 
 def _measures(rule: Axiom, found: _Instances, true: _Instances | None) -> GradientMeasures:

@@ -8,20 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from doxa.logic.check._sorts import (
-    FORMULA,
-    Kind,
-    Many,
-    calculated,
-    comparable,
-    describe,
-    fits,
-    is_number,
-    listing,
-    plain,
-    shape,
-    show,
-)
+from doxa.logic.check import _sorts
+from doxa.logic.check._sorts import FORMULA, Kind, Many, describe, is_number, listing, plain, shape, show
 from doxa.logic.syntax._binders import Let, Quantifier, free_variables
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._node import below
@@ -171,7 +159,7 @@ class Checker:
 
     def misfit(self, arg: Expr, kind: Kind, wanted: Sort) -> str | None:
         """Why a term is no argument of a sort."""
-        if kind is FORMULA or not fits(kind, wanted):
+        if kind is FORMULA or not _sorts.fits(kind, wanted):
             return f"is {describe(kind)}"
         value = literal(arg) if isinstance(wanted.values, range) else None
         if value is not None and isinstance(wanted.values, range) and value not in wanted.values:
@@ -243,7 +231,7 @@ class Checker:
             kinds.append(kind)
         if node.label in ("//", "mod") and literal(node.children[1]) == 0:
             self.say(node, f"{show(node)} divides by zero", "divide by another number")
-        return calculated(kinds)
+        return _sorts.calculated(kinds)
 
     def compare(self, node: Expr) -> Kind:
         op, sides = node.label, node.children
@@ -254,7 +242,7 @@ class Checker:
             message = f"'{op}' compares terms, but {show(side)} is a formula"
             self.say(side, message, remedy or "formulas have no order; compare terms")
         elif op in ("=", "!="):
-            if not comparable(*kinds):
+            if not _sorts.comparable(*kinds):
                 each = " and ".join([f"{show(s)} is {describe(k)}" for s, k in zip(sides, kinds, strict=True)])
                 self.say(node, f"'{op}' cannot compare: {each}", "compare objects of one sort, or numbers")
         else:

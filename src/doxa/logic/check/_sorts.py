@@ -73,12 +73,8 @@ def describe(kind: Kind) -> str:
         case Many(sort=sort):
             return f"several objects of sort {sort.name}"
         case Sort(name=name):
-            return with_article(name)
+            return f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}"
     return "something unknown"
-
-
-def with_article(name: str) -> str:
-    return f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}"
 
 
 def listing(symbol: Predicate | Function) -> str:

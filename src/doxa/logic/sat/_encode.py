@@ -24,14 +24,15 @@ from doxa.logic.sat._nnf import normalise
 from doxa.logic.syntax._binders import Count
 from doxa.logic.syntax._simplify import Builder, atoms_of, formulas
 from doxa.logic.syntax._tree import And, Expr, Iff, Not, Or, Truth, Xor
-from doxa.logic.unfold._domains import ENTRIES, LITERALS, check_entries
+from doxa.logic.unfold._domains import ENDLESS, ENTRIES, LITERALS, Clock, check_entries
 
 
 class Clauses:
-    """Clauses that grow, with new variables on demand."""
+    """Clauses that grow, with new variables on demand, until the clock stops them."""
 
-    def __init__(self, variables: int) -> None:
+    def __init__(self, variables: int, clock: Clock = ENDLESS) -> None:
         self.variables = variables
+        self.clock = clock
         self.lists: list[list[int]] = []
 
     def add(self, *literals: int) -> None:
@@ -39,6 +40,7 @@ class Clauses:
 
     def fresh(self) -> int:
         """A new variable."""
+        self.clock.check()
         self.variables += 1
         return self.variables
 
@@ -53,6 +55,7 @@ def to_cnf(
     atoms: Sequence[Expr] | None = None,
     limit: int = 100_000,
     entries: int = ENTRIES,
+    clock: Clock = ENDLESS,
 ) -> CNF:
     """The formula as clauses over its atoms, in time proportional to its size except for ``"plain"``.
 
@@ -66,9 +69,10 @@ def to_cnf(
         atoms: the variables in order; by default in the order in which they appear. More than appear is fine.
         limit: the most clauses that ``"plain"`` may write while it distributes.
         entries: the most that may be built, of eight literals each; the others estimate it first.
+        clock: stops it when it takes too long; by default nothing does.
 
     Raises:
-        BudgetError: the clauses would take more entries.
+        BudgetError: the clauses would take more entries, or it could not be done in time.
 
     >>> from doxa.logic import propositions
     >>> a, b, c, d = propositions("a b c d")
@@ -84,9 +88,9 @@ def to_cnf(
     names = tuple(dict.fromkeys((*(atoms or ()), *atoms_of(formula))))
     index = {atom: v for v, atom in enumerate(names, 1)}
     if method == "plain":
-        return CNF.from_clauses(_distribute(formula, index, limit), names)
-    clauses = Clauses(len(names))
-    root = normalise(formula, None, keep_equivalences=True)
+        return CNF.from_clauses(_distribute(formula, index, limit, clock), names)
+    clauses = Clauses(len(names), clock)
+    root = normalise(formula, None, keep_equivalences=True, clock=clock)
     literals = sum([_literals_of(node) for node in formulas(root) if node not in index])
     remedy = "count up to smaller numbers, ground over fewer objects, or raise entries"
     check_entries(literals // LITERALS, entries, "writing this formula as clauses", remedy)
@@ -121,7 +125,7 @@ def _tseitin(root: Expr, index: dict[Expr, int], clauses: Clauses, *, unique: bo
     literal: dict[int, int] = {}
     for node in order:
         args = [] if node in index else [literal[id(c)] for c in node.children]
-        literal[id(node)] = _name(node, args, index, clauses, forward=True, backward=unique or id(node) in both)
+        literal[id(node)] = _name(node, args, index, clauses, unique or id(node) in both)
     for node in asserted:
         if node in index:
             clauses.add(index[node])
@@ -140,22 +144,21 @@ def _used_both_ways(order: list[Expr], asserted: Sequence[Expr]) -> set[int]:
     return both
 
 
-def _name(node: Expr, args: list[int], index: dict[Expr, int], clauses: Clauses, forward: bool, backward: bool) -> int:
-    """A literal for the node, with the clauses literal -> definition (forward) and definition -> literal (backward)."""
+def _name(node: Expr, args: list[int], index: dict[Expr, int], clauses: Clauses, backward: bool) -> int:
+    """A literal for the node, with the clauses literal -> definition and, ``backward``, definition -> literal."""
     if node in index:
         return index[node]
     if isinstance(node, Not):
         return -args[0]
     if isinstance(node, Count):
-        return _name_count(node, args, clauses, forward, backward)
+        return _name_count(node, args, clauses, backward)
     if isinstance(node, And):
-        return _name_and(args, clauses, forward, backward)
+        return _name_and(args, clauses, True, backward)
     if isinstance(node, Or):
-        return -_name_and([-x for x in args], clauses, backward, forward)
+        return -_name_and([-x for x in args], clauses, backward, True)
     g = clauses.fresh()
     a, b = args[0], args[1] if isinstance(node, Iff) else -args[1]
-    if forward:
-        clauses.lists += [[-g, -a, b], [-g, a, -b]]
+    clauses.lists += [[-g, -a, b], [-g, a, -b]]
     if backward:
         clauses.lists += [[g, a, b], [g, -a, -b]]
     return g
@@ -170,14 +173,14 @@ def _name_and(args: list[int], clauses: Clauses, forward: bool, backward: bool) 
     return g
 
 
-def _name_count(node: Count, args: list[int], clauses: Clauses, forward: bool, backward: bool) -> int:
+def _name_count(node: Count, args: list[int], clauses: Clauses, backward: bool) -> int:
     kind, k = node.kind, node.count
     if kind == "at least":
-        return outputs(clauses, args, k, up=backward, down=forward)[k - 1]
+        return outputs(clauses, args, k, up=backward)[k - 1]
     if kind == "at most":
-        return -outputs(clauses, args, k + 1, up=forward, down=backward)[k]
+        return -outputs(clauses, args, k + 1, down=backward)[k]
     s = outputs(clauses, args, k + 1)
-    return _name_and([s[k - 1], -s[k]], clauses, forward, backward)
+    return _name_and([s[k - 1], -s[k]], clauses, True, backward)
 
 
 def _assert(node: Expr, args: list[int], clauses: Clauses, unique: bool) -> None:
@@ -194,7 +197,7 @@ def _assert(node: Expr, args: list[int], clauses: Clauses, unique: bool) -> None
 # --- plain --------------------------------------------------------------------------------------------------------
 
 
-def _distribute(formula: Expr, index: dict[Expr, int], limit: int) -> list[Sequence[int]]:
+def _distribute(formula: Expr, index: dict[Expr, int], limit: int, clock: Clock) -> list[Sequence[int]]:
     def too_many() -> KnowledgeError:
         return KnowledgeError(
             f"the plain clauses of this formula are too many: more than {limit} while distributing. "
@@ -209,7 +212,7 @@ def _distribute(formula: Expr, index: dict[Expr, int], limit: int) -> list[Seque
             return build.truth(k <= 0)
         return build.join(And, [build.join(Or, chosen) for chosen in combinations(args, len(args) - k + 1)])
 
-    root = normalise(formula, at_least_subsets)
+    root = normalise(formula, at_least_subsets, clock=clock)
     if isinstance(root, Truth):
         return [] if root.value else [()]
     written = 0
@@ -232,6 +235,7 @@ def _distribute(formula: Expr, index: dict[Expr, int], limit: int) -> list[Seque
                     continue
                 longer: dict[frozenset[int], None] = {}
                 for left in product:
+                    clock.check()
                     for right in b:
                         clause = left | right
                         written += len(clause)

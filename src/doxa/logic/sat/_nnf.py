@@ -9,7 +9,7 @@ from doxa.errors import ConfigError
 from doxa.logic.syntax._binders import Count, Quantifier
 from doxa.logic.syntax._simplify import Builder, formulas, parts
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
-from doxa.logic.unfold._domains import ENTRIES, check_entries
+from doxa.logic.unfold._domains import ENDLESS, ENTRIES, Clock, check_entries
 
 Key = tuple[Expr, bool]
 """A subformula and whether it is wanted as it is (True) or negated."""
@@ -35,17 +35,19 @@ def to_nnf(formula: Expr, *, counting: str = "keep", entries: int = ENTRIES) -> 
     return normalise(formula, at_least_grid)
 
 
-def normalise(formula: Expr, expansion: Expansion | None, *, keep_equivalences: bool = False) -> Expr:
+def normalise(
+    formula: Expr, expansion: Expansion | None, *, keep_equivalences: bool = False, clock: Clock = ENDLESS
+) -> Expr:
     """`to_nnf`, which may also leave equivalences (as ``<->`` and ``xor`` over formulas in normal form)."""
     while True:
         build = Builder()
-        formula = _pushed(build, formula, expansion, keep_equivalences)
+        formula = _pushed(build, formula, expansion, keep_equivalences, clock)
         # What folds into a negation only on the way up ("at most 0 of" a conjunction) is pushed down in another round.
         if not build.negated:
             return formula
 
 
-def _pushed(build: Builder, formula: Expr, expansion: Expansion | None, keep_equivalences: bool) -> Expr:
+def _pushed(build: Builder, formula: Expr, expansion: Expansion | None, keep_equivalences: bool, clock: Clock) -> Expr:
     value: dict[tuple[int, bool], Expr] = {}
 
     def wanted(node: Expr, positive: bool) -> list[Key]:
@@ -70,6 +72,7 @@ def _pushed(build: Builder, formula: Expr, expansion: Expansion | None, keep_equ
 
     stack: list[tuple[Expr, bool, list[Key] | None]] = [(formula, True, None)]
     while stack:
+        clock.check()
         node, positive, keys = stack.pop()
         if (id(node), positive) in value:
             continue

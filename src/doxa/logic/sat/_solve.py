@@ -124,7 +124,7 @@ def count(
         atoms = dict.fromkeys((*theory.atoms, *atoms_of(*extra)))
         if len(atoms) <= 16:
             return _count_all(formula, tuple(atoms), clock)
-        cnf = to_cnf(formula, method="polarity", atoms=tuple(atoms), entries=entries)
+        cnf = _clauses(formula, entries, clock, tuple(atoms))
     found = 0
     for found, _ in enumerate(_models(cnf, clock), 1):
         if found > limit:
@@ -201,8 +201,8 @@ def entails(
         premise, goal = _load(knowledge, given, domains, entries, clock), formula
     else:
         theory, (goal, *extra) = _ground(knowledge, [formula, *_listed(given)], domains, entries, clock)
-        premise = to_cnf(And(theory.theory, *extra), method="polarity", atoms=theory.atoms, entries=entries)
-    with Solver(premise & to_cnf(Not(goal), method="polarity", entries=entries)) as solver:
+        premise = _clauses(And(theory.theory, *extra), entries, clock, theory.atoms)
+    with Solver(premise & _clauses(Not(goal), entries, clock)) as solver:
         counter = solver.solve(clock=clock)
     if counter is not None:
         return Entailment(False, counter)
@@ -298,10 +298,13 @@ def _load(knowledge: Knowledge, given: Given, domains: Domains | None, entries: 
     if isinstance(knowledge, CNF):
         _no_domains(domains)
         extra = _listed(given)
-        return knowledge & to_cnf(And(*extra), method="polarity", entries=entries) if extra else knowledge
+        return knowledge & _clauses(And(*extra), entries, clock) if extra else knowledge
     theory, extra = _ground(knowledge, _listed(given), domains, entries, clock)
-    clock.check()
-    return to_cnf(And(theory.theory, *extra), method="polarity", atoms=theory.atoms, entries=entries)
+    return _clauses(And(theory.theory, *extra), entries, clock, theory.atoms)
+
+
+def _clauses(formula: Expr, entries: int, clock: Clock, atoms: Sequence[Expr] = ()) -> CNF:
+    return to_cnf(formula, method="polarity", atoms=atoms, entries=entries, clock=clock)
 
 
 def _no_domains(domains: Domains | None) -> None:

@@ -6,13 +6,15 @@ walks a stack of its own, and a pickle is a flat list of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 N = TypeVar("N", bound="Node")
 Flat = list[tuple[type["Node"], Any, tuple[int, ...]]]
 """Trees as a list of (class, label, places of the children in the list), children first."""
+Task = Generator["Task", Any, Any]
+"""Work that may wait for other work: it yields tasks and is sent what they return."""
 
 
 class Node:
@@ -92,6 +94,22 @@ def below(roots: Iterable[N], parts: Callable[[N], Sequence[N]] = attrgetter("ch
             continue
         done.add(id(node))
         yield node
+
+
+def drive(task: Task) -> Any:
+    """Run a generator that yields generators, sending each what the one it yielded returned."""
+    stack: list[Task] = [task]
+    value: Any = None
+    while stack:
+        try:
+            inner = stack[-1].send(value)
+        except StopIteration as end:
+            stack.pop()
+            value = end.value
+        else:
+            stack.append(inner)
+            value = None
+    return value
 
 
 def same(a: tuple[Node, ...], b: tuple[Node, ...]) -> bool:

@@ -16,19 +16,8 @@ from doxa.logic.syntax._node import Node
 from doxa.logic.syntax._words import quote
 
 # How tightly each node holds together; an operand that holds less tightly than its place needs gets parentheses.
-_RANKS = {
-    "Quantifier": 0,
-    "Let": 0,
-    "Iff": 1,
-    "Implies": 2,
-    "Xor": 3,
-    "Or": 4,
-    "And": 5,
-    "Not": 6,
-    "Compare": 7,
-    "Field": 11,
-    "Index": 11,
-}
+_RANKS = {kind: rank for rank, kind in enumerate(("Let", "Iff", "Implies", "Xor", "Or", "And", "Not", "Compare"))}
+_RANKS |= {"Quantifier": 0, "Field": 11, "Index": 11}
 _NOT, _SUM, _PRODUCT, _MINUS, _POSTFIX, _ATOM = 6, 8, 9, 10, 11, 12
 
 
@@ -45,8 +34,8 @@ class Style:
     """By kind; ``{}`` is the count."""
     words: dict[str, str]
     """The rest, with their spaces."""
-    variable: Callable[[str], str]
-    symbol: Callable[[str], str]
+    variable: Callable[[str], str] = quote
+    symbol: Callable[[str], str] = quote
     number: Callable[[float], str] = repr
 
 
@@ -59,8 +48,6 @@ TEXT = Style(
     | {kind: f"{kind} {{}} " for kind in ("exactly", "at most", "at least")},
     words={word: f" {word} " for word in ("where", "in", "sample", ":=")}
     | {"fresh": "fresh ", "dot": ". ", ":": ": ", "body": " (", "of": "of "},
-    variable=quote,
-    symbol=quote,
 )
 
 UNICODE = Style(
@@ -71,8 +58,6 @@ UNICODE = Style(
     truth=("⊥", "⊤"),
     quantifier={"forall": "∀", "exists": "∃", "exactly": "∃={} ", "at most": "∃≤{} ", "at least": "∃≥{} "},
     words=TEXT.words | {"in": " ∈ "},
-    variable=quote,
-    symbol=quote,
 )
 
 

@@ -20,21 +20,7 @@ from doxa.logic.syntax._tree import Call
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
-from doxa.logic.tensor._pools import (
-    NUMBER,
-    TRUTH,
-    Pool,
-    Ref,
-    Sparse,
-    Type,
-    align,
-    cut,
-    entries,
-    inserted,
-    ravel,
-    take,
-    union,
-)
+from doxa.logic.tensor._pools import NUMBER, TRUTH, Pool, Ref, Sparse, Type, align, inserted, ravel, take, union
 from doxa.logic.tensor._run import Run, Source, View
 from doxa.logic.tensor._run_data import NO_INT, Needs
 from doxa.logic.tensor._terms import as_finite, as_number, as_object, in_sort
@@ -338,7 +324,7 @@ def lookup(block: Block, table: Source | Ref, args: Sequence[Ref], algebra: Alge
         for const in consts:
             found = found.select(0, const)
         for dim, run in enumerate(runs, len(places)):
-            found = cut(found, run, dim)
+            found = _pools.cut(found, run, dim)
         if len(places) == 1 and places[0].ndim == 1:
             # In the order of the frame at once, so that all values lie in memory alike.
             found = found if order is None else found.permute(order)
@@ -396,7 +382,7 @@ def _gather(
         table = get(frame, values)
         if isinstance(table, Sparse):
             return algebra.atom(table.at(values[-1]), "bool", frame.run.dtype(algebra))
-        return entries(table if table.ndim == 1 else table.reshape(-1), values[-1])
+        return _pools.entries(table if table.ndim == 1 else table.reshape(-1), values[-1])
 
     flat = moving[0]
     if len(args) > 1:  # the numbers are the same for all tables over the same pools

@@ -14,13 +14,14 @@ from doxa.errors import KnowledgeError
 from doxa.logic.bind._meanings import is_draw
 from doxa.logic.syntax import _tree
 from doxa.logic.syntax._binders import Count, Let, Quantifier
+from doxa.logic.syntax._node import Task
 from doxa.logic.syntax._symbols import Function
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or, fold, postorder
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra, OuterFold
 from doxa.logic.tensor._atoms import Application, lookup, symbol_of
 from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Scope
-from doxa.logic.tensor._execute import Task, run_block
+from doxa.logic.tensor._execute import run_block
 from doxa.logic.tensor._fold import Contract, Factors, Fold, factorize, multiplied
 from doxa.logic.tensor._frame import Names, Parts, frame
 from doxa.logic.tensor._pools import NUMBER, TRUTH, Axis, Ref, cut

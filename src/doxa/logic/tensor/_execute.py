@@ -6,7 +6,7 @@ Nothing here recurses: a block is a generator that yields those of the blocks in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -17,30 +17,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ConfigError
+from doxa.logic.syntax._node import Task, drive
 from doxa.logic.tensor._block import Block, Frame, Own, Step
 from doxa.logic.tensor._pools import Axis, Pool, Ref, Type, spread
 from doxa.logic.tensor._run import Run
 
 MOST_RECOMPUTED = 16
 """At most this many nested blocks are computed again in the backward pass; each takes a part of Python's stack."""
-Task = Generator["Task", Any, Any]
-"""Work that may wait for other work: it yields tasks and is sent what they return."""
-
-
-def drive(task: Task) -> Any:
-    """Run a generator that yields generators, sending each what the one it yielded returned."""
-    stack: list[Task] = [task]
-    value: Any = None
-    while stack:
-        try:
-            inner = stack[-1].send(value)
-        except StopIteration as end:
-            stack.pop()
-            value = end.value
-        else:
-            stack.append(inner)
-            value = None
-    return value
 
 
 def _recomputed(run: Run, make: Callable[[], Task]) -> Task:
@@ -75,7 +58,15 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
         outside = factor * prod([_total(weights.get(a, sizes[a])) for a in block.outer])
         cuttable = [a for a in block.outer if a in block.reducer.axes and sizes[a] > 1]
         if outside > run.chunk and cuttable:
-            return (yield from _run_pieces(block, run, values, sizes, cuttable, weights, outside))
+            # Cut the longest outer axis into pieces and put their results side by side.
+            longest = max(cuttable, key=lambda a: sizes[a])
+            count = weights.get(longest, sizes[longest])
+            pieces = []
+            for piece in cuts(count, max(1, run.chunk * _total(count) // max(1, outside))):
+                inside = {**sizes, longest: piece.stop - piece.start}
+                cut = [_cut(value, ref, longest, piece) for value, (ref, _) in zip(values, block.inputs, strict=True)]
+                pieces.append((yield _recomputed(run, partial(run_block, block, run, cut, inside))))
+            return torch.cat(pieces, block.reducer.axes.index(longest))
         if block.reducer.cuts and not block.lists:
             tiles = block.reducer.tiles(block, sizes, run.chunk)
         else:
@@ -166,29 +157,6 @@ def _fill_positions(block: Block, frame: Frame) -> None:
 
 def _total(count: int | Tensor) -> int:
     return count if isinstance(count, int) else int(count.sum())
-
-
-def _run_pieces(
-    block: Block,
-    run: Run,
-    values: Sequence[Any],
-    sizes: dict[Axis, int],
-    cuttable: list[Axis],
-    weights: dict[Axis, Tensor],
-    outside: int,
-) -> Task:
-    """Cut the longest outer axis into pieces and put their results side by side."""
-    longest = max(cuttable, key=lambda a: sizes[a])
-    weight = weights.get(longest)
-    length = _total(sizes[longest] if weight is None else weight)
-    budget = max(1, run.chunk * length // max(1, outside))
-    pieces = []
-    for piece in cuts(weight if weight is not None else sizes[longest], budget):
-        inside = dict(sizes)
-        inside[longest] = piece.stop - piece.start
-        cut = [_cut(value, ref, longest, piece) for value, (ref, _) in zip(values, block.inputs, strict=True)]
-        pieces.append((yield _recomputed(run, partial(run_block, block, run, cut, inside))))
-    return torch.cat(pieces, block.reducer.axes.index(longest))
 
 
 def _cut(value: Any, ref: Ref, axis: Axis, piece: slice) -> Any:

@@ -17,12 +17,13 @@ from doxa.errors import KnowledgeError
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Named, Table
 from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._node import Task
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Name, Not, Number, Or, Truth, Xor, postorder
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra
 from doxa.logic.tensor._atoms import Last
 from doxa.logic.tensor._block import Absorbed, Block, Frame, Result, Scope
-from doxa.logic.tensor._execute import Task, run_block
+from doxa.logic.tensor._execute import run_block
 from doxa.logic.tensor._pools import NUMBER, Axis, Pool, Ref, Sparse, Type, unravel
 from doxa.logic.tensor._run import Source
 from doxa.logic.tensor._run_data import Needs

@@ -15,12 +15,13 @@ from doxa.logic.bind._interpretation import Batch, Interpretation, row_names
 from doxa.logic.syntax._binders import Group, Quantifier
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._kb import Axiom, KnowledgeBase
+from doxa.logic.syntax._node import Task, drive
 from doxa.logic.syntax._tree import Expr, Name, Not, as_formula
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Classical, OuterFold
 from doxa.logic.tensor._block import Result, Scope
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._execute import Root, Task, drive
+from doxa.logic.tensor._execute import Root
 from doxa.logic.tensor._frame import pool_of, pool_of_sort
 from doxa.logic.tensor._pools import NUMBER
 from doxa.logic.tensor._run import Run

@@ -13,6 +13,7 @@ from doxa.logic.bind._bindings import Returns
 from doxa.logic.bind._interpretation import Batch, Interpretation
 from doxa.logic.bind._meanings import is_draw, is_exclusive
 from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._node import Task, drive
 from doxa.logic.syntax._symbols import INT, Function, Sort
 from doxa.logic.syntax._tree import Call, Expr, Field, Name
 from doxa.logic.tensor import _pools
@@ -20,7 +21,7 @@ from doxa.logic.tensor._algebra import Classical, Kind
 from doxa.logic.tensor._atoms import Application, symbol_of
 from doxa.logic.tensor._block import Frame, Result, Scope
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._execute import Root, Task, drive
+from doxa.logic.tensor._execute import Root
 from doxa.logic.tensor._frame import pool_of
 from doxa.logic.tensor._plan import CHUNK
 from doxa.logic.tensor._pools import take

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from doxa.logic.bind._interpretation import Batch, Interpretation
 from doxa.logic.syntax._kb import KnowledgeBase
+from doxa.logic.syntax._node import Task, drive
 from doxa.logic.syntax._tree import Expr, Implies
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL
 from doxa.logic.tensor._block import Block, Frame, Reducer, Scope
 from doxa.logic.tensor._compile import Compiler
-from doxa.logic.tensor._execute import Task, drive, run_block
+from doxa.logic.tensor._execute import run_block
 from doxa.logic.tensor._frame import frame
 from doxa.logic.tensor._plan import CHUNK, TensorPlan, fact_formulas, located, outermost
 from doxa.logic.tensor._pools import Axis, Ref, spread, union
@@ -78,10 +79,7 @@ class SatisfactionReport:
         return all(a.satisfied for a in self.axioms)
 
     def __getitem__(self, name: str) -> AxiomReport:
-        for axiom in self.axioms:
-            if axiom.name == name:
-                return axiom
-        raise KeyError(name)
+        return {axiom.name: axiom for axiom in reversed(self.axioms)}[name]
 
     def __str__(self) -> str:
         rows = [("axiom", "holds", "antecedent true", "violated by")]

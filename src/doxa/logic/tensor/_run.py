@@ -53,8 +53,10 @@ class Run(RunData):
         return found
 
     def _presented(self, source: Source, algebra: Algebra) -> Tensor | Sparse:
-        if source.pools and isinstance(source.pools[0], _pools.Propositions):
-            return self._propositions(source.pools[0], algebra)
+        if source.pools and isinstance(pool := source.pools[0], _pools.Propositions):
+            meanings = [self.batch.meaning(name) for name in pool.names]
+            tensors = [m.tensor for m in meanings if isinstance(m, Table)]
+            return self.present(meanings[0], torch.stack(tensors), "truth", algebra)
         raw = self.raw(source.name, source.pools)
         meaning = self.batch.meaning(source.name)
         return raw if isinstance(raw, Sparse) else self.present(meaning, raw, source.view, algebra)
@@ -102,11 +104,6 @@ class Run(RunData):
         raw = self.raw(name, pools)
         assert isinstance(raw, Tensor)
         return raw.flatten(0, len(pools) - 1) if len(pools) > 1 else raw
-
-    def _propositions(self, pool: _pools.Propositions, algebra: Algebra) -> Tensor:
-        meanings = [self.batch.meaning(name) for name in pool.names]
-        tensors = [m.tensor for m in meanings if isinstance(m, Table)]
-        return self.present(meanings[0], torch.stack(tensors), "truth", algebra)
 
     def present(self, meaning: Meaning, raw: Tensor, view: View, algebra: Algebra) -> Tensor:
         """What was bound, read as it is wanted: truth values, weights of values, the most probable value, the value."""

@@ -117,7 +117,7 @@ class RunData:
 
     def kept_for_backward(self) -> AbstractContextManager[Any]:
         """Inside work that is computed again: what is made here is made once, and keeps what its derivative needs."""
-        return saved_tensors_hooks(_same, _same) if self.recomputing else nullcontext()
+        return saved_tensors_hooks(lambda t: t, lambda t: t) if self.recomputing else nullcontext()
 
     # -- pools ------------------------------------------------------------------------------------------------------
 
@@ -273,10 +273,6 @@ class RunData:
             return at
 
         return place
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 def _identity(inputs: tuple[Any, ...]) -> tuple[Any, ...]:

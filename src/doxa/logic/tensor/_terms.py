@@ -135,8 +135,7 @@ def _comparable(node: Expr, block: Block, left: Ref, right: Ref, batch: Batch) -
     opened = next((s for s in sorts if s is not None and s.values is None and not s.is_integer), None)
     if opened is not None:
         objects = [as_object(block, r, opened, batch, node) for r in (left, right)]
-        kinds = {r.type for r in objects}
-        if len(kinds) > 1:
+        if len({r.type for r in objects}) > 1:
             objects = [in_sort(block, r, node, "equality of objects from different places") for r in objects]
         return [block.positions(r) for r in objects]
     return [as_number(block, r, batch) for r in (left, right)]

@@ -215,13 +215,11 @@ class Builder:
         guard = self.formula(rest[1]) if len(rest) == 4 else None
         return self.share(Quantifier(kind, groups, self.formula(rest[-1]), count=count, guard=guard))
 
-    def exactly(self, _word: str, _eq: str) -> str:
-        return "exactly"
-
     def bounded(self, _word: str, op: str) -> str:
-        if op not in ("<=", ">="):
+        kinds = {"=": "exactly", "<=": "at most", ">=": "at least"}
+        if op not in kinds:
             raise KnowledgeError(f"'exists {op}' means nothing; count with exists = 1, exists <= 1 or exists >= 1")
-        return "at most" if op == "<=" else "at least"
+        return kinds[op]
 
     def sort_group(self, names: list[Name], _colon: str, sort: Name, *sample: Any) -> Group:
         return Group([n.name for n in names], sort=sort.name, sample=_sample(sample))

@@ -10,6 +10,7 @@ import io
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import cast
 
 from doxa.errors import KnowledgeError
@@ -22,30 +23,23 @@ from doxa.logic.syntax._tree import Call, Expr, Name, Number
 _LABELS = {"true": True, "1": True, "false": False, "0": False}
 
 
+@dataclass
 class CsvFacts:
     """Reads the facts of one predicate; names of open sorts that are not known yet are declared as constants.
 
     What is wrong in the file is collected in ``diagnostics``.
     """
 
-    def __init__(
-        self,
-        predicate: Predicate,
-        signature: Signature,
-        file: str,
-        share: Callable[[Expr], Expr] = lambda node: node,
-    ) -> None:
-        self.predicate = predicate
-        self.signature = signature
-        self.file = file
-        self.diagnostics: list[Diagnostic] = []
-        self._share = share
-        self._lines: list[str] = []
-        self._terms: list[dict[str, Expr]] = [{} for _ in predicate.sorts]
+    predicate: Predicate
+    signature: Signature
+    file: str
+    share: Callable[[Expr], Expr]
+    diagnostics: list[Diagnostic] = field(default_factory=list)
 
     def read(self, text: str, header: bool = False) -> list[Fact]:
         """The facts of the text of a file."""
         self._lines = text.split("\n")
+        self._terms: list[dict[str, Expr]] = [{} for _ in self.predicate.sorts]
         facts: list[Fact] = []
         reader = csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
         first, weighted = True, False
@@ -83,14 +77,14 @@ class CsvFacts:
         for cell, sort, known in zip(cells, self.predicate.sorts, self._terms, strict=True):
             try:
                 if cell not in known:
-                    known[cell] = self._share(self._term(cell, sort))
+                    known[cell] = self.share(self._term(cell, sort))
                 arguments.append(known[cell])
             except KnowledgeError as error:
                 hint = "; or end the statement with 'header', if the first line names the columns" if first else ""
                 self._complain(line, cell, f"{error}{hint}")
         if len(arguments) != arity:
             return None
-        atom = self._share(make(Call, (self.predicate.name, False), tuple(arguments)))
+        atom = self.share(make(Call, (self.predicate.name, False), tuple(arguments)))
         return Fact(cast(Call, atom), label, weight)
 
     def _term(self, cell: str, sort: Sort) -> Expr:

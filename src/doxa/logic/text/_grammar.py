@@ -76,7 +76,7 @@ quantifier: FORALL groups DOT expr -> quantified
     | EXISTS groups WHERE expr DOT expr -> quantified
     | counting NUMBER groups DOT expr -> counted
     | counting NUMBER groups WHERE expr DOT expr -> counted
-?counting: EXACTLY | ATMOST | ATLEAST | EXISTS EQ -> exactly | EXISTS COMPARE -> bounded
+?counting: EXACTLY | ATMOST | ATLEAST | EXISTS EQ -> bounded | EXISTS COMPARE -> bounded
 groups: group -> first | groups COMMA group -> further
 group: names COLON NAME -> sort_group
     | names COLON NAME SAMPLE NUMBER -> sort_group

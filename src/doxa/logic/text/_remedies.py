@@ -28,8 +28,6 @@ _FOREIGN = {
     "^": "'and' is written &, exclusive or is written xor; there are no powers",
     "'": 'names in quotation marks have double ones: "New York"',
     '"': 'the quotation mark is not closed on this line: "New York"',
-    "@": "names are made of letters, digits and _; other names stand in quotation marks",
-    "$": "names are made of letters, digits and _; other names stand in quotation marks",
     "\\": "symbols are written as such (∀, ∧, →) or in ASCII (forall, &, ->)",
 }
 """Operators and characters of other languages."""

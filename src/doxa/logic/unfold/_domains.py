@@ -52,6 +52,9 @@ class Clock:
             raise BudgetError("seconds", f"could not decide within {self._seconds:g} seconds; {remedy}")
 
 
+ENDLESS = Clock(None)
+
+
 class Row:
     """One data row. Rows are compared by identity: two rows with equal fields are two rows."""
 

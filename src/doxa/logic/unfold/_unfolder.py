@@ -8,19 +8,18 @@ depth of a formula.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, Protocol
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Group, Let, Quantifier, free_variables
+from doxa.logic.syntax._node import Task, drive
 from doxa.logic.syntax._simplify import Builder
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, postorder
 
 Scope = dict[str, Any]
 """The values of variables."""
-_Run = Generator[tuple["_Code", Scope], Any, Any]
-"""A subformula under evaluation: it asks for others, is sent their values, and returns its own."""
 
 
 class Formulas(Protocol):
@@ -108,18 +107,7 @@ class Unfolder:
         for node in postorder(root):  # what draws anew is evaluated anew wherever it stands
             if getattr(node, "fresh", False) or any(id(c) in self._redrawn for c in node.children):
                 self._redrawn.add(id(node))
-        stack = [self._run(self._code(root), {})]
-        answer: Any = None
-        while stack:
-            try:
-                code, scope = stack[-1].send(answer)
-            except StopIteration as stop:
-                stack.pop()
-                answer = stop.value
-            else:
-                stack.append(self._run(code, scope))
-                answer = None
-        return answer
+        return drive(self._run(self._code(root), {}))
 
     def _code(self, node: Expr) -> _Code:
         # A name that is a constant here may be a variable in another formula that shares the node.
@@ -153,14 +141,14 @@ class Unfolder:
                 stack.append((child, iter(child.children), []))
         return steps
 
-    def _run(self, code: _Code, scope: Scope) -> _Run:
+    def _run(self, code: _Code, scope: Scope) -> Task:
         if isinstance(code.root, Quantifier):
             return (yield from self._quantifier(code, code.root, scope))
         if isinstance(code.root, Let):
             inner = dict(scope)
             for name, value in zip(code.root.names, code.root.values, strict=True):
-                inner[name] = yield self._code(value), inner
-            return (yield self._code(code.root.body), inner)
+                inner[name] = yield self._run(self._code(value), inner)
+            return (yield self._run(self._code(code.root.body), inner))
         if code.steps is None:
             code.steps = self._steps(code)
         results: list[Any] = []
@@ -179,17 +167,17 @@ class Unfolder:
                 return known[name]
         return self.values.name(name)
 
-    def _once(self, code: _Code, scope: Scope) -> _Run:
+    def _once(self, code: _Code, scope: Scope) -> Task:
         """The value of a subformula, from the last time its variables had these values if there was one."""
         inner = {name: scope[name] for name in code.free if name in scope}
         if id(code.root) in self._redrawn:
-            return (yield code, inner)
+            return (yield self._run(code, inner))
         key = tuple([scope.get(name) for name in code.free])
         if key not in code.results:
-            code.results[key] = yield code, inner
+            code.results[key] = yield self._run(code, inner)
         return code.results[key]
 
-    def _quantifier(self, code: _Code, node: Quantifier, scope: Scope) -> _Run:
+    def _quantifier(self, code: _Code, node: Quantifier, scope: Scope) -> Task:
         values = self.values
         groups = node.groups
         body, guard = self._code(node.body), self._code(node.guard) if node.guard is not None else None
@@ -209,10 +197,10 @@ class Unfolder:
                 values.step()
                 condition = None
                 if guard is not None:
-                    condition = values.truth(guard.root, (yield guard, inner))
+                    condition = values.truth(guard.root, (yield self._run(guard, inner)))
                     if condition is self._build.false:
                         continue
-                case = (yield from self._once(body, inner)) if again else (yield body, inner)
+                case = (yield from self._once(body, inner)) if again else (yield self._run(body, inner))
                 cases.append((condition, values.truth(body.root, case)))
         return self._quantified(node, cases)
 
@@ -227,7 +215,7 @@ class Unfolder:
             return build.count(node.kind, node.count, truths)
         return build.join(And if universal else Or, truths)
 
-    def _members(self, group: Group, scope: Scope) -> _Run:
+    def _members(self, group: Group, scope: Scope) -> Task:
         if group.sample is not None:
             raise KnowledgeError(
                 f"{', '.join(group.names)} range over a random sample, so there is no one formula without variables; "

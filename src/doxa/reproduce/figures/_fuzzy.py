@@ -14,18 +14,8 @@ import torch
 from torch import Tensor
 
 from doxa import fuzzy
-from doxa.reproduce.figures._ascent import (
-    CHOICE,
-    CLAUSES,
-    FORMULAS,
-    Attempt,
-    attempt,
-    draw_tree,
-    godel_tree,
-    leaves,
-    reichenbach_end,
-    reichenbach_path,
-)
+from doxa.reproduce.figures import _ascent as ascent
+from doxa.reproduce.figures._ascent import CHOICE, CLAUSES
 from doxa.reproduce.figures._gallery import Gallery, Illustration
 from doxa.reproduce.figures._surfaces import Function, Panel, derivative_panel, surfaces
 from doxa.train.report._report import figure
@@ -224,20 +214,20 @@ def _fractions(seed: int) -> Illustration:
 
 
 def _tree(seed: int) -> Illustration:
-    tree = godel_tree(seed=seed)
+    tree = ascent.godel_tree(seed=seed)
     shares = {
-        f"share of {name}": sum(leaf.share for leaf in leaves(tree) if leaf.value == value)
+        f"share of {name}": sum(leaf.share for leaf in ascent.leaves(tree) if leaf.value == value)
         for name, value in (("+1", 1.0), ("0", 0.0), ("−1", -1.0))
     }
     caption = (
         "The derivative of max(min(a, b), min(1 - a, c)) to a, as the questions that decide it. The leaves are what "
         "autograd finds at 20,000 random points; below each, its share of the points."
     )
-    return Illustration(caption, draw_tree(tree), shares)
+    return Illustration(caption, ascent.draw_tree(tree), shares)
 
 
 def _success(seed: int) -> Illustration:
-    attempts = {(f, t): attempt(f, t, seed=seed) for f in FORMULAS for t in ("godel", "lukasiewicz")}
+    attempts = {(f, t): ascent.attempt(f, t, seed=seed) for f in ascent.FORMULAS for t in ("godel", "lukasiewicz")}
     drawing, (bars, godel, lukasiewicz) = figure(1, 3, size=(13.5, 4.4))
     names = {"godel": "Gödel", "lukasiewicz": "Łukasiewicz"}
     ticks = [f"{formula}\n{names[tnorm]}" for formula, tnorm in attempts]
@@ -266,7 +256,7 @@ def _success(seed: int) -> Illustration:
     return Illustration(caption, drawing, numbers)
 
 
-def _map(drawing: Any, ax: Any, tried: Attempt, title: str, cells: int = 20) -> None:
+def _map(drawing: Any, ax: Any, tried: ascent.Attempt, title: str, cells: int = 20) -> None:
     """The share of successes in each cell of the (a, b) plane."""
     cell = (tried.starts[:, :2] * cells).long().clamp_max(cells - 1) @ torch.tensor([cells, 1])
     total, good = (torch.bincount(cell, w, cells**2).view(cells, cells) for w in (None, tried.found.double()))
@@ -285,12 +275,12 @@ def _path() -> Illustration:
     drawing.colorbar(levels, ax=ax, label="a → c, Reichenbach")
     numbers = {}
     for number, (x, y) in enumerate(STARTS):
-        path = reichenbach_path(x, y).numpy()
+        path = ascent.reichenbach_path(x, y).numpy()
         colour, width = ("#d62728", 2.6) if not number else ("white", 1.3)
         ax.plot(path[:, 0], path[:, 1], color=colour, linewidth=width)
         ax.plot(x, y, "o", color=colour, markersize=5)
         ax.plot(*path[-1], "s", color=colour, markersize=5, clip_on=False)
-        end, exact = path[-1].tolist(), reichenbach_end(x, y)
+        end, exact = path[-1].tolist(), ascent.reichenbach_end(x, y)
         numbers[f"from ({x:g}, {y:g})"] = f"({end[0]:.4f}, {end[1]:.4f}), exact ({exact[0]:.6f}, {exact[1]:.6f})"
     ax.text(0.58, 0.49, "(0.6, 0.5)", color="#d62728", fontweight="bold", ha="right")
     ax.text(0.31, 0.95, "(0.332, 1)", color="#d62728", fontweight="bold", ha="right")

@@ -60,10 +60,8 @@ def write_gallery(folder: Path, title: str, gallery: Gallery, only: Sequence[str
             raise ConfigError(f"there is no figure {name!r}; {hint}")
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
-    for name, draw in gallery.items():
-        if only and name not in only:
-            continue
-        shown = draw()
+    for name in [name for name in gallery if not only or name in only]:
+        shown = gallery[name]()
         path = folder / f"{name}.png"
         picture(shown.drawing, path)
         parts.append(_html(name, path.name, shown))

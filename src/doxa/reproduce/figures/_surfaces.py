@@ -194,7 +194,7 @@ def operator_panels(title: str, operator: TNorm | TConorm | Implication | Aggreg
     """The value of an operator and its two derivatives, as surfaces."""
     f: Function
     if isinstance(operator, Aggregator):
-        f, (x, y) = _of_two(operator), ("x₁", "x₂")
+        f, (x, y) = (lambda a, b: operator(torch.stack((a, b)), 0)), ("x₁", "x₂")
     else:
         f, (x, y) = operator, ("a", "c" if isinstance(operator, Implication) else "b")
     front = "antecedent" if isinstance(operator, Implication) else "origin"
@@ -205,10 +205,6 @@ def operator_panels(title: str, operator: TNorm | TConorm | Implication | Aggreg
         derivative_panel(f"∂/∂{y}", f, 1, **options),
     ]
     return [_limited(panel) for panel in panels]
-
-
-def _of_two(aggregator: Aggregator) -> Function:
-    return lambda a, b: aggregator(torch.stack((a, b)), 0)
 
 
 def _limited(panel: Panel) -> Panel:

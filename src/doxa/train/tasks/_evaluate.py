@@ -25,18 +25,11 @@ from doxa.train.runs._config import config_values
 from doxa.train.runs._files import to_json, write_file
 from doxa.train.runs._results import markdown_table, show_table
 from doxa.train.runs._run import Run
+from doxa.train.tasks import _train
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._measure import Measured, Scores, concept_labels, measure
 from doxa.train.tasks._task import Task
-from doxa.train.tasks._train import (
-    checkpoint_that_counts,
-    configured,
-    noted_memory,
-    open_run,
-    run_folder,
-    task_config,
-    train_task,
-)
+from doxa.train.tasks._train import configured, run_folder, task_config, train_task
 
 FILE = "evaluation.json"
 PATIENCE = 10.0
@@ -120,7 +113,7 @@ def evaluate_run(path: str | Path, task: Task | None = None, semantics: Semantic
     Traceback (most recent call last):
     doxa.errors.RunError: runs/none is not a run: it has no run.json; train one with doxa train
     """
-    run, task, model = open_run(path, task, semantics)
+    run, task, model = _train.open_run(path, task, semantics)
     measured = measure(task, model, seed=run.seed)
     evaluation = Evaluation(
         task=task.name,
@@ -131,9 +124,9 @@ def evaluate_run(path: str | Path, task: Task | None = None, semantics: Semantic
         concepts=measured.concepts,
         axioms=measured.axioms,
         cpu_seconds=round(run.load().cpu_seconds, 1),
-        peak_megabytes=noted_memory(run),
+        peak_megabytes=_train.noted_memory(run),
         examples=_examples(task, model, measured),
-        checkpoint=checkpoint_that_counts(run).step,
+        checkpoint=_train.checkpoint_that_counts(run).step,
         held_out=task_config(run).validation,
     )
     write_file(run.path / FILE, to_json(config_values(evaluation)))
@@ -356,7 +349,8 @@ def compare_task(
                 process.join()
                 (failed if isinstance(outcome, str) else found)[word] = outcome
                 if progress:
-                    _tell(f"{word}: {_outcome(found[word]) if word in found else f'failed: {failed[word]}'}")
+                    line = f"{word}: {_outcome(found[word]) if word in found else f'failed: {failed[word]}'}"
+                    print(f"\r\x1b[K{line}" if sys.stdout.isatty() else line, flush=True)
             if progress and sys.stdout.isatty():
                 places = zip(semantics, paths, steps, strict=True)
                 going = {word for word, _ in running.values()}
@@ -415,10 +409,6 @@ def _one(sender: Any, source: str, word: str, path: Path, seed: int, settings: l
         sender.send(str(error))
     except BaseException as error:  # its kind is named, for the words of others than doxa often say little
         sender.send(f"{type(error).__name__}: {error}; doxa train shows where")
-
-
-def _tell(line: str) -> None:
-    print(f"\r\x1b[K{line}" if sys.stdout.isatty() else line, flush=True)
 
 
 def _outcome(found: Evaluation) -> str:

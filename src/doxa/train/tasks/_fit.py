@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa.data._batches import count_rows, move_columns, take_rows
@@ -115,6 +115,11 @@ class Fitting:
         return made[self.optimizer](module.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
 
 
+def moving_average(module: nn.Module, decay: float) -> Any:
+    """The moving average of a module's parameters, as a module."""
+    return AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+
+
 class Source(HasState, Protocol):
     """Batches that know where they stand, such as `doxa.data.Batches`."""
 
@@ -182,8 +187,7 @@ def fit(
             module, optimizer = fabric.setup(objective, optimizer)
             plain = optimizer.optimizer
         schedule = torch.optim.lr_scheduler.LambdaLR(plain, fitting.rate)
-        ema: Any = get_ema_multi_avg_fn
-        average = AveragedModel(objective, multi_avg_fn=ema(fitting.average)) if fitting.average else None
+        average = moving_average(objective, fitting.average) if fitting.average else None
 
         prepare = getattr(objective, "prepare", None) or (lambda batch: None)
 
@@ -194,7 +198,9 @@ def fit(
                 metrics = _called(module, batch)
             loss = metrics["loss"]
             if not bool(torch.isfinite(loss)):
-                raise RunError(_blamed(objective, batch, loss, number + 1))
+                where = f": {_call(objective.blame, batch)}" if hasattr(objective, "blame") else ""
+                hint = "A lower learning rate or clipped gradients often help"
+                raise RunError(f"the loss is {loss.item()} after step {number + 1}{where}. {hint}")
             optimizer.zero_grad()
             if fabric is None:
                 torch.autograd.backward(loss)
@@ -260,8 +266,9 @@ def fit(
 
 def _fabric(fitting: Fitting) -> Any:
     """Fabric, launched; None where plain PyTorch does the same, which spares a slow import."""
-    plain = (fitting.accelerator, fitting.devices, fitting.nodes, fitting.strategy, fitting.precision)
-    if plain == ("cpu", 1, 1, "auto", "32-true"):
+    names = ("accelerator", "devices", "nodes", "strategy", "precision")
+    chosen = {name: getattr(fitting, name) for name in names}
+    if [*chosen.values()] == ["cpu", 1, 1, "auto", "32-true"]:
         return None
     try:
         lightning: Any = import_module("lightning_fabric")
@@ -270,20 +277,11 @@ def _fabric(fitting: Fitting) -> Any:
             "several devices or another precision need Lightning Fabric: pip install 'doxa[fabric]', then start again"
         ) from error
     try:
-        fabric = lightning.Fabric(
-            accelerator=fitting.accelerator,
-            devices=fitting.devices,
-            num_nodes=fitting.nodes,
-            strategy=fitting.strategy,
-            precision=fitting.precision,
-        )
+        fabric = lightning.Fabric(**{name.replace("nodes", "num_nodes"): value for name, value in chosen.items()})
         fabric.launch()
     except Exception as error:
-        how = f"accelerator={fitting.accelerator} devices={fitting.devices} nodes={fitting.nodes}"
-        reason = " ".join(str(error).split())
-        raise ConfigError(
-            f"{how} strategy={fitting.strategy} precision={fitting.precision} cannot be used here: {reason}"
-        ) from error
+        how = " ".join(f"{name}={value}" for name, value in chosen.items())
+        raise ConfigError(f"{how} cannot be used here: {' '.join(str(error).split())}") from error
     return fabric
 
 
@@ -331,12 +329,6 @@ def _called(module: Any, batch: Any) -> dict[str, Any]:
     if "loss" not in metrics:
         raise ConfigError(f"the objective returned the metrics {sorted(metrics)}, wanted 'loss' among them")
     return metrics
-
-
-def _blamed(objective: nn.Module, batch: Any, loss: Tensor, step: int) -> str:
-    blame = getattr(objective, "blame", None)
-    where = "" if blame is None else f": {_call(blame, batch)}"
-    return f"the loss is {loss.item()} after step {step}{where}. A lower learning rate or clipped gradients often help"
 
 
 class _EveryRandom:
