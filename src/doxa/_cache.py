@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import RLock
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Lock:
+class Lock(RLock):  # type: ignore[misc]
     """A lock that its thread may take again; a copy is a lock of its own, so that what has one can be copied.
 
     >>> lock = Lock()
@@ -23,15 +23,6 @@ class Lock:
     ...     print("inside")
     inside
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Lock, ()
