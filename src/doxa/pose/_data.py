@@ -12,12 +12,13 @@ from torch import Tensor
 
 from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic import INT, REAL, Interpretation, Predicate
+from doxa.logic.bind._bindings import Returns
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Meaning, Network, is_exclusive
 from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
 from doxa.logic.tensor._plan import CHUNK
-from doxa.logic.tensor._readings import Reading, readings
+from doxa.logic.tensor._readings import readings
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._run_data import Needs
 from doxa.pose._references import Block, Cell, Indexed, Instances, Known, Object, Question, Reference, Row, Symbol
@@ -208,7 +209,7 @@ class CallData:
             symbol, args = known.args
             self.looked = True
             lookup = self.locate({symbol: [(args, instances, names)]})
-            found = self.read(lookup)[symbol].values.detach().cpu()[lookup.places[symbol][0]]
+            found = self.read(lookup)[symbol][0].detach().cpu()[lookup.places[symbol][0]]
             if found.is_floating_point():
                 return found, ~found.isnan()
             if found.dtype == torch.bool:
@@ -336,19 +337,18 @@ class CallData:
         at = None if torch.equal(ids, numbers) else (ids - numbers[0]).to(self.batch.device)
         return tuple(needed), at
 
-    def read(self, lookup: Lookup) -> dict[Symbol, Reading]:
-        """What symbols say, ``(entries, ...)``; every network runs once."""
+    def read(self, lookup: Lookup) -> dict[Symbol, tuple[Tensor, Returns]]:
+        """What symbols say, ``(entries, ...)``, and what kind of numbers these are; every network runs once."""
         asked = {s: {i: self._told(told) for i, told in own.items()} for s, own in lookup.columns.items()}
-        found: dict[str, Reading] = {}
-        if lookup.direct:
-            run = Run(self.batch, Needs(), CHUNK)
-            found = {s.name: _direct(run, self.batch.meaning(s.name), *asked.pop(s).values()) for s in lookup.direct}
+        run = Run(self.batch, Needs(), CHUNK)
+        found = {s.name: _direct(run, self.batch.meaning(s.name), *asked.pop(s).values()) for s in lookup.direct}
         if asked:
-            found |= readings(self.interpretation, {s.name: columns for s, columns in asked.items()}, self.given)
-        flat = {}
+            others = readings(self.interpretation, {s.name: columns for s, columns in asked.items()}, self.given)
+            found |= {name: (reading.values, reading.returns) for name, reading in others.items()}
+        flat: dict[Symbol, tuple[Tensor, Returns]] = {}
         for symbol, axes in lookup.axes.items():
-            values, returns = found[symbol.name].values, found[symbol.name].returns
-            flat[symbol] = Reading(values.flatten(0, axes - 1) if axes else values.unsqueeze(0), returns)
+            values, returns = found[symbol.name]
+            flat[symbol] = (values.flatten(0, axes - 1) if axes else values.unsqueeze(0), returns)
         return flat
 
     def _told(self, told: Told) -> Tensor:
@@ -376,7 +376,7 @@ class CallData:
         for domain, listed in finite:
             at = at * len(domain) + torch.tensor([domain.index(v) for v in listed])
         lookup = Lookup({symbol: columns}, {symbol: len(finite) + bool(columns)}, {}, [])
-        values = self.read(lookup)[symbol].values.detach().cpu()[at].tolist()
+        values = self.read(lookup)[symbol][0].detach().cpu()[at].tolist()
         if isinstance(symbol, Predicate):
             values = [bool(v) for v in values]
         elif symbol.result.values is not None:
@@ -387,13 +387,13 @@ class CallData:
         return [UNDEFINED if UNDEFINED in t else next(answers) for t in tuples]
 
 
-def _direct(run: Run, meaning: Meaning, features: Tensor) -> Reading:
+def _direct(run: Run, meaning: Meaning, features: Tensor) -> tuple[Tensor, Returns]:
     """What a network says of the features of objects; logits of values that exclude each other as log-probabilities."""
     values = run.direct(meaning.symbol.name, [features])
     values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values  # under autocast
     if meaning.returns == "logit" and is_exclusive(meaning):
-        return Reading(values.log_softmax(-1), "log_prob")
-    return Reading(values, meaning.returns)
+        return values.log_softmax(-1), "log_prob"
+    return values, meaning.returns
 
 
 def _entries(column: Column, depth: int) -> Tensor:
