@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _thread import RLock
+import threading
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Lock(RLock):  # type: ignore[misc]
+class Lock:
     """A lock that its thread may take again; a copy is a lock of its own, so that what has one can be copied.
 
     >>> lock = Lock()
@@ -23,6 +23,15 @@ class Lock(RLock):  # type: ignore[misc]
     ...     print("inside")
     inside
     """
+
+    def __init__(self) -> None:
+        self.held = threading.RLock()
+
+    def __enter__(self) -> None:
+        self.held.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.held.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Lock, ()

@@ -14,7 +14,7 @@ from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic import INT, REAL, Interpretation, Predicate
 from doxa.logic.bind._bindings import Returns
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.bind._meanings import Meaning, Network, is_exclusive
+from doxa.logic.bind._meanings import Network, is_exclusive
 from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
 from doxa.logic.tensor._plan import CHUNK
@@ -340,8 +340,7 @@ class CallData:
     def read(self, lookup: Lookup) -> dict[Symbol, tuple[Tensor, Returns]]:
         """What symbols say, ``(entries, ...)``, and what kind of numbers these are; every network runs once."""
         asked = {s: {i: self._told(told) for i, told in own.items()} for s, own in lookup.columns.items()}
-        run = Run(self.batch, Needs(), CHUNK)
-        found = {s.name: _direct(run, self.batch.meaning(s.name), *asked.pop(s).values()) for s in lookup.direct}
+        found = {s.name: _direct(self.batch, s.name, *asked.pop(s).values()) for s in lookup.direct}
         if asked:
             others = readings(self.interpretation, {s.name: columns for s, columns in asked.items()}, self.given)
             found |= {name: (reading.values, reading.returns) for name, reading in others.items()}
@@ -387,9 +386,9 @@ class CallData:
         return [UNDEFINED if UNDEFINED in t else next(answers) for t in tuples]
 
 
-def _direct(run: Run, meaning: Meaning, features: Tensor) -> tuple[Tensor, Returns]:
+def _direct(batch: Batch, name: str, features: Tensor) -> tuple[Tensor, Returns]:
     """What a network says of the features of objects; logits of values that exclude each other as log-probabilities."""
-    values = run.direct(meaning.symbol.name, [features])
+    values, meaning = Run(batch, Needs(), CHUNK).direct(name, [features]), batch.meaning(name)
     values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values  # under autocast
     if meaning.returns == "logit" and is_exclusive(meaning):
         return values.log_softmax(-1), "log_prob"

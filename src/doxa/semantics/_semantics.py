@@ -138,7 +138,7 @@ def locked(method: F) -> F:
     def guarded(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return method(self, *args, **kwargs)
-        with self.lock:
+        with self.lock.held:
             return method(self, *args, **kwargs)
 
     return cast(F, guarded)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -165,11 +164,7 @@ class Batch:
             else:
                 raise BindingError(_unknown_data(name, signature, rows))
         self.device = self._device()
-
-    @cached_property
-    def schema(self) -> tuple[Any, ...]:
-        """What a plan for such data depends on."""
-        return (
+        self.schema = (
             tuple([(name, o.features is None) for name, o in self.given.items()]),
             tuple([(name, tuple([(f, c.schema) for f, c in r.columns.items()])) for name, r in self.rows.items()]),
             tuple([(name, *_kind(m)) for name, m in self.symbols.items()]),
