@@ -51,8 +51,8 @@ class Explanation:
         row: which instance of the axiom it is, counted over all variables of its first ``forall``.
         worlds: best first; none if it cannot hold.
         how: how they were found.
-        instance: what each variable of that ``forall`` stands for: the name of an object, or the number of one without a
-            name or of a row.
+        instance: what each variable of that ``forall`` stands for: the name of an object, or the number of one
+            without a name or of a row.
 
     >>> print(Explanation(2, [World({"digit(p.left)": 3}, 1.0)], "exact", {"p": 2}))
     p = 2: 1 world (exact)
@@ -107,7 +107,7 @@ def explain(
 
 
 def _names(interpretation: Interpretation, axiom: Axiom, data: Data) -> dict[str, tuple[str, ...]]:
-    """By variable of the outermost ``forall``, the names of what it ranges over: values, or constants of an open sort."""
+    """By variable of the outermost ``forall``, the names of what it ranges over: values, or constants of a sort."""
     groups = axiom.formula.groups if isinstance(axiom.formula, Quantifier) else ()
     found: dict[str, tuple[str, ...]] = {}
     for group in [g for g in groups if g.sort is not None and g.sample is None]:

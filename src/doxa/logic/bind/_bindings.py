@@ -142,8 +142,8 @@ def _declarable(thing: Computation, word: str) -> Computation:
     if callable(thing):
         for network in _networks_within(thing):
             warnings.warn(
-                f"{word}(...) is given a function that calls the network {type(network).__name__}, whose parameters will "
-                f"not be among those of the model; give the nn.Module itself, as in {word}(network), or one that wraps it",
+                f"{word}(...) is given a function that calls the network {type(network).__name__}, whose parameters "
+                f"will not be among those of the model; give the nn.Module itself: {word}(network), or one around it",
                 stacklevel=3,
             )
         return thing
@@ -155,6 +155,8 @@ def _networks_within(call: Callable[..., Any]) -> list[nn.Module]:
     if isinstance(call, partial):
         return [n for part in (call.func, *call.args, *call.keywords.values()) for n in _networks_within(part)]
     code, own = getattr(call, "__code__", None), getattr(call, "__globals__", {})
+    if code is not None and "functional_call" in code.co_names:  # with parameters that it is given
+        return []
     cells = [cell.cell_contents for cell in getattr(call, "__closure__", None) or () if cell != CellType()]
     named = [own.get(name) for name in code.co_names] if code is not None else []
     held = [call, getattr(call, "__self__", None), *cells, *named]
