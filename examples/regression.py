@@ -8,6 +8,7 @@ python examples/regression.py [--smoke]
 """
 
 import sys
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,17 @@ def effect(dose: Tensor) -> Tensor:
     return torch.sigmoid(10 * (dose - 0.5))
 
 
+class Compared(nn.Module):
+    """How far what a curve says is above 0, as a logit."""
+
+    def __init__(self, curve: nn.Module, margin: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.curve, self.margin = curve, margin
+
+    def forward(self, *doses: Tensor) -> Tensor:
+        return SHARP * self.margin(*map(self.curve, doses)) + 2
+
+
 def train(dose: Tensor, seen: Tensor, weight: float, steps: int) -> nn.Module:
     torch.manual_seed(0)
     curve = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1), nn.Flatten(0))
@@ -38,11 +50,11 @@ def train(dose: Tensor, seen: Tensor, weight: float, steps: int) -> nn.Module:
     model = doxa.Model(
         KNOWLEDGE,
         doxa.Fuzzy("log_product"),
-        rises=doxa.logits(lambda less, more: SHARP * (curve(more) - curve(less)) + 2),
-        positive=doxa.logits(lambda x: SHARP * curve(x) + 2),
-        below_one=doxa.logits(lambda x: SHARP * (1 - curve(x)) + 2),
+        rises=doxa.logits(Compared(curve, lambda less, more: more - less)),
+        positive=doxa.logits(Compared(curve, lambda y: y)),
+        below_one=doxa.logits(Compared(curve, lambda y: 1 - y)),
     )
-    optimizer = torch.optim.Adam(curve.parameters(), 5e-3)
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     for _ in range(steps):
         loss = (curve(dose) - seen).square().mean()
         if weight:

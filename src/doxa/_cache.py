@@ -25,13 +25,13 @@ class Lock:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.held = threading.RLock()
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self.held.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.held.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Lock, ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -474,3 +476,12 @@ def test_sorts_may_be_asked_for_before_they_are_declared_open() -> None:
         truth(kb, Interpretation(kb, q=torch.ones(3)))
     assert truth(kb, Interpretation(kb, q=torch.ones(3)), P=3)
     assert Sort("P").is_open
+
+
+@pytest.mark.parametrize("hide", [lambda n: lambda x: n(x), lambda n: n.forward, lambda n: partial(n.__call__)])
+def test_a_network_inside_a_function_is_pointed_out(hide: Callable[[nn.Module], Callable[..., Tensor]]) -> None:
+    with pytest.warns(UserWarning, match="will not be among those of the model; give the nn.Module itself"):
+        probs(hide(nn.Linear(3, 1)))
+    frozen = nn.Linear(3, 1).requires_grad_(False)  # it has nothing to learn
+    for harmless in (hide(frozen), torch.sigmoid, lambda x: x.sum(-1), nn.Linear(3, 1)):
+        logits(harmless)

@@ -99,3 +99,23 @@ def test_mistakes() -> None:
     for given, options, message in wrong:
         with pytest.raises(ConfigError, match=message):
             model.explain(*given, **options)
+
+
+def test_objects_are_called_by_their_names() -> None:
+    text = """
+        sort Person = {anna, bob}
+        sort Level = 3..4
+        sort Animal
+        const rex: Animal
+        pred smokes(Person)
+        pred fits(Level)
+        pred cat(Animal)
+        [all] forall x: Person, n: Level, a: Animal. smokes(x) | fits(n) | cat(a)
+    """
+    half = torch.full((2,), 0.5)
+    model = doxa.Model(text, "exact", smokes=doxa.probs(half), fits=doxa.probs(half), cat=doxa.probs(half[:1]))
+    found = [tuple(e.instance.values()) for e in model.explain("all")]
+    assert found == [(x, n, "rex") for x in ("anna", "bob") for n in ("3", "4")]
+    numbered = model.explain("all", Animal=1)  # these come with the data, and have no names
+    assert [e.instance["a"] for e in numbered] == [0] * 4
+    assert str(numbered[3]).startswith("x = bob, n = 4, a = 0: ")

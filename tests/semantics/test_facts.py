@@ -93,7 +93,7 @@ def test_labels_alone_are_a_cross_entropy_that_networks_learn(semantics: Any) ->
     features = torch.randn(3, 2)
     kb = "sort P; const a: P; const b: P; const c: P; pred s(P); fact s(a); fact !s(b); fact [weight 3] s(c)"
     constants = dict(zip("abc", features, strict=True))
-    model = doxa.Model(kb, s=doxa.logits(lambda x: net(x).squeeze(-1)), **constants)
+    model = doxa.Model(kb, s=doxa.logits(net), **constants)
     loss = model.loss(semantics=semantics)
     labels, weights = torch.tensor([1.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 3.0])
     wanted = nn.functional.binary_cross_entropy_with_logits(net(features).squeeze(-1), labels, weights, reduction="sum")

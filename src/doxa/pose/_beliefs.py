@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid, pad
 from doxa._numerics import log1mexp
 from doxa.errors import KnowledgeError
 from doxa.logic import Function
-from doxa.logic.tensor._readings import Reading
+from doxa.logic.bind._bindings import Returns
 from doxa.pose._data import CallData, Lookup, require_unmapped
 from doxa.pose._references import Instances, Question, Reference, Symbol
 from doxa.pose._variables import NUMBERS, UNDEFINED, Variable
@@ -57,23 +57,25 @@ def believed(data: CallData, plan: BeliefPlan) -> list[Belief]:
     """What the networks believe about world variables; every network runs once."""
     if not plan.groups:
         return []
-    tables = [_log_probs(symbol, reading) for symbol, reading in data.read(plan.lookup).items()]
-    table, width = tables[0], max([table.shape[-1] for table in tables])
-    if len(tables) > 1:
+    said = data.read(plan.lookup)
+    symbol, (table, returns) = next(iter(said.items()))
+    if len(said) > 1:
+        tables = [_log_probs(symbol, *reading) for symbol, reading in said.items()]
         dtype = reduce(torch.promote_types, [table.dtype for table in tables])
+        width = max([table.shape[-1] for table in tables])
         table = torch.cat([pad(t.to(dtype), (0, width - t.shape[-1]), value=NEG_INF) for t in tables])
     beliefs = []
     for count, sizes, entries in plan.groups:
         picked = table[: count * len(sizes)] if entries is None else table.index_select(0, entries.to(table.device))
-        log_probs = picked.view(count, len(sizes), width)
-        values = max(sizes)
-        beliefs.append(Belief(log_probs if values == width else log_probs[..., :values], sizes, validate=False))
+        picked = picked if len(said) > 1 else _log_probs(symbol, picked, returns)
+        log_probs, values = picked.view(count, len(sizes), picked.shape[-1]), max(sizes)
+        narrow = log_probs if values == picked.shape[-1] else log_probs[..., :values]
+        beliefs.append(Belief(narrow, sizes, validate=False))
     return beliefs
 
 
-def _log_probs(symbol: Symbol, reading: Reading) -> Tensor:
+def _log_probs(symbol: Symbol, values: Tensor, returns: Returns) -> Tensor:
     """Log-probabilities over the values of a symbol, ``(entries, values)``; under autocast in float32."""
-    values, returns = reading.values, reading.returns
     if not values.is_floating_point():
         raise KnowledgeError(f"{symbol.name} is certain, yet it was taken for uncertain; bind it to probabilities")
     if values.dtype in (torch.float16, torch.bfloat16):

@@ -12,16 +12,22 @@ from torch import Tensor
 
 from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic import INT, REAL, Interpretation, Predicate
+from doxa.logic.bind._bindings import Returns
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.bind._meanings import Network
+from doxa.logic.bind._meanings import Network, is_exclusive
 from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
-from doxa.logic.tensor._readings import Reading, readings
+from doxa.logic.tensor._plan import CHUNK
+from doxa.logic.tensor._readings import readings
+from doxa.logic.tensor._run import Run
+from doxa.logic.tensor._run_data import Needs
 from doxa.pose._references import Block, Cell, Indexed, Instances, Known, Object, Question, Reference, Row, Symbol
 from doxa.pose._variables import UNDEFINED
 
-Told = Tensor | tuple[str, Tensor | None]
-"""What a symbol is told of an argument: numbers, indices, or the objects of a sort by number; None for all of them."""
+Told = Tensor | tuple[tuple[Block, ...], Tensor | None]
+"""What a symbol is told of an argument: numbers, indices, or the features of objects: where these are, and which of
+them, one after the other; None for all.
+"""
 
 
 class Lookup(NamedTuple):
@@ -32,8 +38,8 @@ class Lookup(NamedTuple):
     """How many axes of what a symbol says are arguments; they are flattened into one, its entries."""
     places: dict[Symbol, list[Tensor]]
     """Where each question's answers are among the entries of all symbols, one after the other: ``(instances,)``."""
-    blocks: tuple[Block, ...]
-    """Where the objects come from that have no index."""
+    direct: list[Symbol]
+    """Networks that look at the features of objects, and at nothing else."""
 
 
 def require_unmapped(tensor: Tensor) -> None:
@@ -54,7 +60,7 @@ class CallData:
         self.interpretation, self._data, self._rows_named = interpretation, data, rows
         self.looked = False
         """Was anything looked at besides shapes? Then other data of these shapes may be posed in another way."""
-        self._blocks: dict[Block, tuple[int, Tensor]] = {}
+        self._blocks: dict[Block, range] = {}
         self._checked: set[Cell] = set()
 
     @cached_property
@@ -151,17 +157,25 @@ class CallData:
     def _block(self, block: Block) -> int:
         """The number of the first of some objects that come with features."""
         if block not in self._blocks:
-            sort, where = block
-            if isinstance(where, tuple):
-                rows, field, depth = where
-                values = _entries(self.batch.column(rows, field), depth)
-            else:
-                fixed = self.interpretation.constant(where)
-                assert fixed is not None and fixed.tensor is not None
-                values = fixed.tensor.unsqueeze(0)
-            others = [len(some) for (of, _), (_, some) in self._blocks.items() if of == sort]
-            self._blocks[block] = (self.object_count(sort) + sum(others), values)
-        return self._blocks[block][0]
+            others = [len(numbers) for (sort, _), numbers in self._blocks.items() if sort == block[0]]
+            first = self.object_count(block[0]) + sum(others)
+            self._blocks[block] = range(first, first + len(self._features(block)))
+        return self._blocks[block].start
+
+    def _features(self, block: Block) -> Tensor:
+        """What networks see of some objects; without a place, of those that have an index."""
+        sort, where = block
+        if isinstance(where, tuple):
+            rows, field, depth = where
+            return _entries(self.batch.rows[rows].columns[field], depth)
+        if where is None:
+            features = self.batch.objects(sort).features
+        else:
+            fixed = self.interpretation.constant(where)
+            features = None if fixed is None or fixed.tensor is None else fixed.tensor.unsqueeze(0)
+        if features is None:
+            raise BindingError(f"{sort}: some of its objects have features and some have none")
+        return features
 
     def own_constant(self, name: str) -> Reference:
         """A constant of an open sort."""
@@ -195,7 +209,7 @@ class CallData:
             symbol, args = known.args
             self.looked = True
             lookup = self.locate({symbol: [(args, instances, names)]})
-            found = self.read(lookup)[symbol].values.detach().cpu()[lookup.places[symbol][0]]
+            found = self.read(lookup)[symbol][0].detach().cpu()[lookup.places[symbol][0]]
             if found.is_floating_point():
                 return found, ~found.isnan()
             if found.dtype == torch.bool:
@@ -220,13 +234,20 @@ class CallData:
 
         An argument that is None is left open: its values are on the last axis.
         """
-        found = Lookup({}, {}, {}, ())
+        found = Lookup({}, {}, {}, [])
         networks = [self._network(symbol) for symbol in asked]
         first = 0
         for (symbol, questions), network in zip(asked.items(), networks, strict=True):
             alone = networks.count(network) == 1  # a network that two symbols share runs once for both
-            features = alone and self._sees_features(symbol)
-            found.columns[symbol], count, tuples = self._tuples(symbol, questions, features)
+            seen = self._seen(symbol) if alone else None
+            objects = None if seen is None else self.batch.given.get(seen)
+            features = None if objects is None else objects.features
+            every = features is not None and features.is_floating_point() and features.ndim > 1
+            columns, count, tuples = self._tuples(symbol, questions, every)
+            told = [self._features(block) for at in columns.values() if isinstance(at, tuple) for block in at[0]]
+            if seen is not None and told and all(some.is_floating_point() for some in told):
+                found.direct.append(symbol)
+            found.columns[symbol] = columns
             pairs = list(zip(symbol.sorts, questions[0][0], strict=True))
             finite = [len(sort.values) for sort, arg in pairs if sort.values is not None and arg is not None]
             found.axes[symbol] = len(finite) + any(sort.values is None for sort in symbol.sorts)
@@ -234,19 +255,18 @@ class CallData:
                 first + self._entry(symbol, question, at) for question, at in zip(questions, tuples, strict=True)
             ]
             first += count * prod(finite)
-        return found._replace(blocks=tuple(self._blocks))
+        return found
 
     def _network(self, symbol: Symbol) -> Any:
         meaning = self.batch.meaning(symbol.name)
         return self.batch.identity(meaning) if isinstance(meaning, Network) else None
 
-    def _sees_features(self, symbol: Symbol) -> bool:
-        """Is a symbol bound to a network that looks at one object, whose features come with the data?"""
-        meaning = self.batch.meaning(symbol.name)
-        opened = [self.batch.given.get(sort.name) for sort in symbol.sorts if sort.values is None]
-        features = opened[0].features if len(opened) == 1 and opened[0] is not None else None
-        plain = isinstance(meaning, Network) and not meaning.bare and not meaning.per_object
-        return plain and features is not None and features.is_floating_point() and features.ndim > 1
+    def _seen(self, symbol: Symbol) -> str | None:
+        """The sort whose objects, one at a time, a symbol is a network's belief about."""
+        meaning, opened = self.batch.meaning(symbol.name), [sort for sort in symbol.sorts if sort.values is None]
+        if not isinstance(meaning, Network) or meaning.bare or meaning.per_object or meaning.returns == "value":
+            return None
+        return opened[0].name if len(opened) == 1 and not opened[0].is_integer else None
 
     def _entry(self, symbol: Symbol, question: Question, place: Tensor) -> Tensor:
         """Where the answers to a question are among the entries of a symbol, from where its tuples are."""
@@ -290,9 +310,10 @@ class CallData:
                 continue
             ids, count = values.long(), self.object_count(sort.name)
             if len(ids) and int(ids.max()) >= count:
-                columns[place] = (sort.name, ids)
+                columns[place] = self._sources(sort.name, ids)
             else:
-                columns[place] = (sort.name, None) if features and len(ids) == count else ids.to(self.batch.device)
+                every = features and len(ids) == count
+                columns[place] = (((sort.name, None),), None) if every else ids.to(self.batch.device)
         found = dict(zip(parts, torch.split(index, [len(p) for p in parts.values()]), strict=True))
         return columns, len(distinct), [found[key] for key in keys]
 
@@ -306,41 +327,36 @@ class CallData:
             return found
         return value if isinstance(value, Tensor) else torch.full((instances.count,), float(value), dtype=torch.float64)
 
-    def read(self, lookup: Lookup) -> dict[Symbol, Reading]:
-        """What symbols say, ``(entries, ...)``; every network runs once."""
-        for block in lookup.blocks:  # number objects as when they were located
-            self._block(block)
-        columns = {
-            symbol.name: {i: self._told(told) for i, told in own.items()} for symbol, own in lookup.columns.items()
-        }
-        found = readings(self.interpretation, columns, self.given) if columns else {}
-        flat = {}
+    def _sources(self, sort: str, ids: Tensor) -> Told:
+        """The objects with these numbers by their features; they are numbered one block after the other."""
+        own = [(block, numbers) for block, numbers in self._blocks.items() if block[0] == sort]
+        blocks = [((sort, None), range(self.object_count(sort))), *own]
+        low, high = int(ids.min()), int(ids.max())
+        needed = {block: numbers for block, numbers in blocks if low < numbers.stop and numbers.start <= high}
+        numbers = torch.cat([torch.arange(some.start, some.stop) for some in needed.values()])
+        at = None if torch.equal(ids, numbers) else (ids - numbers[0]).to(self.batch.device)
+        return tuple(needed), at
+
+    def read(self, lookup: Lookup) -> dict[Symbol, tuple[Tensor, Returns]]:
+        """What symbols say, ``(entries, ...)``, and what kind of numbers these are; every network runs once."""
+        asked = {s: {i: self._told(told) for i, told in own.items()} for s, own in lookup.columns.items()}
+        found = {s.name: _direct(self.batch, s.name, *asked.pop(s).values()) for s in lookup.direct}
+        if asked:
+            others = readings(self.interpretation, {s.name: columns for s, columns in asked.items()}, self.given)
+            found |= {name: (reading.values, reading.returns) for name, reading in others.items()}
+        flat: dict[Symbol, tuple[Tensor, Returns]] = {}
         for symbol, axes in lookup.axes.items():
-            reading = found[symbol.name]
-            values = reading.values.flatten(0, axes - 1) if axes else reading.values.unsqueeze(0)
-            flat[symbol] = Reading(values, reading.returns)
+            values, returns = found[symbol.name]
+            flat[symbol] = (values.flatten(0, axes - 1) if axes else values.unsqueeze(0), returns)
         return flat
 
     def _told(self, told: Told) -> Tensor:
-        """Numbers and indices as they are; of objects some of which have no index, the features."""
+        """Numbers and indices as they are; of other objects the features."""
         if isinstance(told, Tensor):
             return told
-        sort, ids = told
-        if ids is None:
-            every: Tensor = self._data[sort]
-            return every
-        low, high, count = int(ids.min()), int(ids.max()), self.object_count(sort)
-        features = self.batch.objects(sort).features if low < count else None
-        if low < count and features is None:
-            raise BindingError(f"{sort}: some of its objects have features and some have none")
-        blocks = [] if features is None else [(0, features)]
-        blocks += [found for (of, _), found in self._blocks.items() if of == sort]
-        needed = [(first, values) for first, values in blocks if low < first + len(values) and first <= high]
-        together = needed[0][1] if len(needed) == 1 else torch.cat([values for _, values in needed])
-        at = ids - needed[0][0]  # they are numbered one after the other
-        if torch.equal(at, torch.arange(len(together))):
-            return together
-        return together.index_select(0, at.to(together.device))
+        parts = [self._features(block) for block in told[0]]
+        together = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return together if told[1] is None else together.index_select(0, told[1].to(together.device))
 
     def tabulated(self, symbol: Symbol, tuples: Sequence[tuple[Any, ...]]) -> list[Any]:
         """What a crisp symbol says of values and numbers: true and false, numbers, names of values; or undefined."""
@@ -358,8 +374,8 @@ class CallData:
         at = torch.arange(len(defined)) if columns else torch.zeros(len(defined), dtype=torch.int64)
         for domain, listed in finite:
             at = at * len(domain) + torch.tensor([domain.index(v) for v in listed])
-        lookup = Lookup({symbol: columns}, {symbol: len(finite) + bool(columns)}, {}, ())
-        values = self.read(lookup)[symbol].values.detach().cpu()[at].tolist()
+        lookup = Lookup({symbol: columns}, {symbol: len(finite) + bool(columns)}, {}, [])
+        values = self.read(lookup)[symbol][0].detach().cpu()[at].tolist()
         if isinstance(symbol, Predicate):
             values = [bool(v) for v in values]
         elif symbol.result.values is not None:
@@ -368,6 +384,15 @@ class CallData:
             values = [UNDEFINED if v != v or v == torch.iinfo(torch.int64).min else v for v in values]
         answers = iter(values)
         return [UNDEFINED if UNDEFINED in t else next(answers) for t in tuples]
+
+
+def _direct(batch: Batch, name: str, features: Tensor) -> tuple[Tensor, Returns]:
+    """What a network says of the features of objects; logits of values that exclude each other as log-probabilities."""
+    values, meaning = Run(batch, Needs(), CHUNK).direct(name, [features]), batch.meaning(name)
+    values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values  # under autocast
+    if meaning.returns == "logit" and is_exclusive(meaning):
+        return values.log_softmax(-1), "log_prob"
+    return values, meaning.returns
 
 
 def _entries(column: Column, depth: int) -> Tensor:

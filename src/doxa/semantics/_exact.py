@@ -48,13 +48,13 @@ class ExactCompiled(Probabilistic):
             asked[:, output] = len(batch.outputs[output]) - 1
             if bool((reasoner.log_prob(batch.belief.detach(), asked, given=batch.given) > -torch.inf).any()):
                 raise undefined(posed.axiom)
-        return reasoner.log_prob(batch.belief, batch.observed, given=batch.given).clamp(max=0.0)  # but for rounding
+        return reasoner.log_prob(batch.belief, batch.observed, given=batch.given)
 
     def truths(self, data: Data, generator: Generator) -> Tensor:
         found = []
         for posed in self.posed(data, generator, whole=True):
             parts = [self.log_truths(posed, batch, generator) for batch in posed.batches]
-            found.append(posed.gather(parts, true=0.0, false=-torch.inf).sum().exp())
+            found.append(posed.gather(parts, true=0.0, false=-torch.inf).clamp(max=0.0).sum().exp())
         return torch.stack(found) if found else torch.zeros(0)
 
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:

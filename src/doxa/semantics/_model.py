@@ -74,6 +74,7 @@ class Model(nn.Module):
         self.lock = Lock()
         self._compiled: Cache[Any, Compiled] = Cache(COMPILED)
         self._facts = fact_rows(self.kb)
+        self._names = frozenset(self.kb.signature.names())
         self._words: dict[str, Semantics] = {}
         if semantics is not None:
             self._groups(semantics)  # complains about names that are not axioms
@@ -100,7 +101,7 @@ class Model(nn.Module):
                 aggregator of truths such as ``doxa.fuzzy.GeneralizedMeanError(2)``, as Logic Tensor Networks do: the
                 loss is then 1 minus the aggregate. Facts are added to the first two.
         """
-        check_options(self.kb, reduction, combine, data)
+        check_options(self._names, reduction, combine, data)
         found: dict[str, tuple[Tensor, bool]] = {}  # the loss of each axiom, and whether it is a logarithm
         for names, _, ready in self._parts(semantics, combine):
             for name, loss in zip(names, ready.losses(data, generator, reduction), strict=True):
@@ -163,7 +164,7 @@ class Model(nn.Module):
         >>> model.inference_step(semantics=doxa.Amortized(pretrain=10)), model.inference_step(semantics="exact")
         (11, 0)
         """
-        check_options(self.kb, "mean", combine, data)
+        check_options(self._names, "mean", combine, data)
         return sum([ready.learn(data, generator) for _, _, ready in self._parts(semantics, combine)])
 
     @locked
@@ -180,7 +181,7 @@ class Model(nn.Module):
         >>> model.truth(semantics="exact"), model.truth(semantics="classical")
         ({'wet': tensor(0.3000)}, {'wet': tensor(0.)})
         """
-        check_options(self.kb, "mean", "sum", data)
+        check_options(self._names, "mean", "sum", data)
         found: dict[str, Tensor] = {}
         for names, _, ready in self._parts(semantics):
             truths = ready.rows(data, generator) if per_row else ready.truths(data, generator).unbind()

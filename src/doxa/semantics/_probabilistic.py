@@ -43,11 +43,15 @@ class Probabilistic(Compiled):
 
     @abstractmethod
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
-        """The logarithm of how true each instance of a batch is, ``(instances,)``; -inf where it cannot be true."""
+        """The logarithm of how true each instance of a batch is, ``(instances,)``; -inf where it cannot be true.
+
+        By rounding it may be above 0.
+        """
 
     def batch_losses(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
         """The loss of each instance of a batch, ``(instances,)``; infinite where it cannot be true."""
-        return 0.0 - self.log_truths(posed, batch, generator)  # not -0.0
+        found = self.log_truths(posed, batch, generator)
+        return found.detach().clamp(min=0.0) - found  # not -0.0, nor less by rounding
 
     def together(self, truths: Tensor) -> Tensor:
         """The truth of an axiom, from those of its instances: as if they were independent."""
@@ -123,7 +127,7 @@ class Probabilistic(Compiled):
 
     def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
         """How true each instance of a batch is, ``(instances,)``."""
-        return self.log_truths(posed, batch, generator).exp()
+        return self.log_truths(posed, batch, generator).clamp(max=0.0).exp()
 
     def explain(self, data: Data) -> str:
         lines = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from importlib import import_module
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.logic import Axiom, Interpretation, KnowledgeBase
+from doxa.logic import Axiom, Interpretation
 from doxa.problem import Budget, Impossible
 
 Reduction = Literal["mean", "sum", "none"]
@@ -138,7 +138,7 @@ def locked(method: F) -> F:
     def guarded(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return method(self, *args, **kwargs)
-        with self.lock:
+        with self.lock.held:
             return method(self, *args, **kwargs)
 
     return cast(F, guarded)
@@ -170,13 +170,13 @@ def semantics(word: str | Semantics) -> Semantics:
     return made
 
 
-def check_options(kb: KnowledgeBase, reduction: Any, combine: Any, data: Mapping[str, Any]) -> None:
+def check_options(known: Collection[str], reduction: Any, combine: Any, data: Mapping[str, Any]) -> None:
     """Refuse what is no option, and options that are misspelt and would pass for data."""
     if reduction not in ("mean", "sum", "none"):
         raise ConfigError(f"reduction is {reduction!r}, expected 'mean', 'sum' or 'none'")
     if not callable(combine) and combine not in ("sum", "joint"):
         raise ConfigError(f"combine is {combine!r}, expected 'sum', 'joint' or an aggregator of doxa.fuzzy")
-    for name in [n for n in data if kb.signature.describe(n) is None]:  # misspelt, it would pass for data
+    for name in [n for n in data if n not in known]:  # misspelt, it would pass for data
         if name in ("quantifier", "impossible", "budget"):
             raise ConfigError(f"{name} is an option of the semantics: semantics=doxa.Exact({name}=...)")
         if near := difflib.get_close_matches(name, OPTIONS, n=1, cutoff=0.75):

@@ -51,7 +51,8 @@ class Explanation:
         row: which instance of the axiom it is, counted over all variables of its first ``forall``.
         worlds: best first; none if it cannot hold.
         how: how they were found.
-        instance: the row or object that each variable of that ``forall`` stands for.
+        instance: what each variable of that ``forall`` stands for: the name of an object, or the number of one
+            without a name or of a row.
 
     >>> print(Explanation(2, [World({"digit(p.left)": 3}, 1.0)], "exact", {"p": 2}))
     p = 2: 1 world (exact)
@@ -61,7 +62,7 @@ class Explanation:
     row: int
     worlds: list[World]
     how: str
-    instance: dict[str, int]
+    instance: dict[str, int | str]
 
     def __str__(self) -> str:
         place = ", ".join([f"{name} = {at}" for name, at in self.instance.items()]) or "the axiom"
@@ -91,14 +92,29 @@ def explain(
                     if chance > 0
                 ]
                 found[at] = (listed, said)
+    names_of = _names(interpretation, asked, data)
     explained = []
     for i, (passes, holds) in enumerate(zip(posed.passes.tolist(), posed.holds.tolist(), strict=True)):
         certain = ([World({}, 1.0)], "nothing is uncertain" if passes else "its guard excludes it")
         told = found.get(i, certain if holds else ([], "it cannot hold"))
         places = torch.unravel_index(torch.tensor(i), posed.shape) if posed.shape else ()
-        instance = {name: int(at) for name, at in zip(posed.variables, places, strict=True)}
+        instance = {
+            name: names_of[name][at] if name in names_of else int(at)
+            for name, at in zip(posed.variables, places, strict=True)
+        }
         explained.append(Explanation(i, *told, instance))
     return explained
+
+
+def _names(interpretation: Interpretation, axiom: Axiom, data: Data) -> dict[str, tuple[str, ...]]:
+    """By variable of the outermost ``forall``, the names of what it ranges over: values, or constants of a sort."""
+    groups = axiom.formula.groups if isinstance(axiom.formula, Quantifier) else ()
+    found: dict[str, tuple[str, ...]] = {}
+    for group in [g for g in groups if g.sort is not None and g.sample is None]:
+        sort = interpretation.kb.signature.sorts[str(group.sort)]
+        values = sort.values or (() if sort.name in data else interpretation.constants_of.get(sort.name, ()))
+        found |= {name: tuple(map(str, values)) for name in group.names if values}
+    return found
 
 
 def _chosen(kb: KnowledgeBase, axiom: str | None) -> Axiom:

@@ -6,8 +6,11 @@ A network takes arguments of open sorts and numbers as inputs; those of finite s
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import CellType
 from typing import Any, Literal
 
 import torch
@@ -134,9 +137,30 @@ def trainable(*shape: int, generator: torch.Generator | None = None, dtype: torc
 
 
 def _declarable(thing: Computation, word: str) -> Computation:
-    if isinstance(thing, nn.Module | Tensor) or callable(thing):
+    if isinstance(thing, nn.Module | Tensor):
+        return thing
+    if callable(thing):
+        for network in _networks_within(thing):
+            warnings.warn(
+                f"{word}(...) is given a function that calls the network {type(network).__name__}, whose parameters "
+                f"will not be among those of the model; give the nn.Module itself: {word}(network), or one around it",
+                stacklevel=3,
+            )
         return thing
     raise BindingError(f"{word}(...) needs a network, a function or a tensor, got {thing!r} of {type(thing).__name__}")
+
+
+def _networks_within(call: Callable[..., Any]) -> list[nn.Module]:
+    """The networks with something to learn that a plain function holds: as the owner of a method, or by name."""
+    if isinstance(call, partial):
+        return [n for part in (call.func, *call.args, *call.keywords.values()) for n in _networks_within(part)]
+    code, own = getattr(call, "__code__", None), getattr(call, "__globals__", {})
+    if code is not None and "functional_call" in code.co_names:  # with parameters that it is given
+        return []
+    cells = [cell.cell_contents for cell in getattr(call, "__closure__", None) or () if cell != CellType()]
+    named = [own.get(name) for name in code.co_names] if code is not None else []
+    held = [call, getattr(call, "__self__", None), *cells, *named]
+    return [n for n in held if isinstance(n, nn.Module) and any(p.requires_grad for p in n.parameters())][:1]
 
 
 # --- what can be said of a tensor before it is used: how messages show it, and whether its numbers are good ones ---
