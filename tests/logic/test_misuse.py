@@ -14,7 +14,7 @@ from doxa.errors import BindingError, KnowledgeError
 from doxa.fuzzy import FuzzyPlan
 from doxa.logic import Interpretation, Ragged, logits, parse, probs, truth, values
 from doxa.logic.tensor._plan import TensorPlan
-from doxa.logic.tensor._readings import readings
+from doxa.logic.tensor._symbol_values import symbol_values
 
 KB = parse("""
     sort Image; sort Digit = 0..2
@@ -43,10 +43,10 @@ def ask(semantics: str, bound: Interpretation, axiom: str, data: dict[str, Any])
     elif semantics == "fuzzy":
         FuzzyPlan(KB[axiom], bound, "product")(**data)
     else:
-        readings(bound, {"digit": {0: data["pairs"]["left"]}}, {})
+        symbol_values(bound, {"digit": {0: data["pairs"]["left"]}}, {})
 
 
-@pytest.mark.parametrize("semantics", ["classical", "fuzzy", "readings"])
+@pytest.mark.parametrize("semantics", ["classical", "fuzzy", "symbol_values"])
 @pytest.mark.parametrize(
     ("net", "message"),
     [
@@ -86,7 +86,7 @@ def test_large_finite_numbers_pass() -> None:
     ask("fuzzy", bound, "digit", {"pairs": PAIRS})
 
 
-@pytest.mark.parametrize("semantics", ["fuzzy", "readings"])
+@pytest.mark.parametrize("semantics", ["fuzzy", "symbol_values"])
 def test_the_check_can_be_turned_off(semantics: str) -> None:
     bound = Interpretation(KB, check_finite=False, digit=logits(first_row(NAN)))
     ask(semantics, bound, "digit", {"pairs": PAIRS})

@@ -18,9 +18,9 @@ from doxa.logic.bind._meanings import Network, is_exclusive
 from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
 from doxa.logic.tensor._plan import CHUNK
-from doxa.logic.tensor._readings import readings
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._run_data import Needs
+from doxa.logic.tensor._symbol_values import symbol_values
 from doxa.pose._references import Block, Cell, Indexed, Instances, Known, Object, Question, Reference, Row, Symbol
 from doxa.pose._variables import UNDEFINED
 
@@ -342,7 +342,7 @@ class CallData:
         asked = {s: {i: self._told(told) for i, told in own.items()} for s, own in lookup.columns.items()}
         found = {s.name: _direct(self.batch, s.name, *asked.pop(s).values()) for s in lookup.direct}
         if asked:
-            others = readings(self.interpretation, {s.name: columns for s, columns in asked.items()}, self.given)
+            others = symbol_values(self.interpretation, {s.name: columns for s, columns in asked.items()}, self.given)
             found |= {name: (reading.values, reading.returns) for name, reading in others.items()}
         flat: dict[Symbol, tuple[Tensor, Returns]] = {}
         for symbol, axes in lookup.axes.items():

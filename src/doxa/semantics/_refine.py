@@ -12,7 +12,7 @@ from torch import Tensor
 from doxa.errors import KnowledgeError
 from doxa.logic import INT, REAL, Call, Compare, Expr, Function, Interpretation, Predicate, Sort, ground
 from doxa.logic.bind._universe import Column
-from doxa.logic.tensor._readings import Reading, readings
+from doxa.logic.tensor._symbol_values import SymbolValues, symbol_values
 from doxa.logic.unfold._propositional import Propositional
 from doxa.refine import Refine
 from doxa.semantics._combine import plain
@@ -189,7 +189,7 @@ def _truths(
         opened = [i for i, sort in enumerate(symbol.sorts) if not sort.values]
         columns = zip(opened, zip(*tuples[name], strict=True), strict=True) if opened else ()
         asked[name] = {i: objects.column(symbol.sorts[i], names) for i, names in columns}
-    said = readings(interpretation, asked, {n: v for n, v in data.items() if n not in objects.batch.rows})
+    said = symbol_values(interpretation, asked, {n: v for n, v in data.items() if n not in objects.batch.rows})
     tables = {name: _probabilities(symbol, said[name]) for name, symbol in symbols.items()}
     dtype = next((t.dtype for t in tables.values() if t.requires_grad), torch.get_default_dtype())
     found = [tables[call.name][tuple(places)].to(dtype) for call, places in zip(calls, at, strict=True)]
@@ -197,7 +197,7 @@ def _truths(
     return torch.stack(found) if found else torch.zeros(0), crisp
 
 
-def _probabilities(symbol: Predicate | Function, reading: Reading) -> Tensor:
+def _probabilities(symbol: Predicate | Function, reading: SymbolValues) -> Tensor:
     """What a symbol says as probabilities; of a function, over its values on the last axis."""
     values = reading.values
     if reading.returns == "logit":

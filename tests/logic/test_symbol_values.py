@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from doxa.logic import Interpretation, logits, parse, probs, values
-from doxa.logic.tensor import _readings
-from doxa.logic.tensor._readings import readings
+from doxa.logic.tensor import _symbol_values
+from doxa.logic.tensor._symbol_values import symbol_values
 
 KB = parse("""
     sort Image; sort Digit = 1..4; sort Colour = {red, green}
@@ -35,7 +35,7 @@ DIGITS = range(1, 5)
 
 
 def read(name: str, columns: dict[int, Tensor] | None = None, data: dict[str, Any] | None = None, **bound: Any) -> Any:
-    return readings(Interpretation(KB, **bound), {name: columns or {}}, data or {})[name]
+    return symbol_values(Interpretation(KB, **bound), {name: columns or {}}, data or {})[name]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_functions_into_open_sorts() -> None:
 def test_a_second_call_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made, calls = [], []
 
-    class Counted(_readings.Compiler):
+    class Counted(_symbol_values.Compiler):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             made.append(1)
             super().__init__(*args, **kwargs)
@@ -150,16 +150,16 @@ def test_a_second_call_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None
             calls.append(len(x))
             return super().forward(x)
 
-    monkeypatch.setattr(_readings, "Compiler", Counted)
+    monkeypatch.setattr(_symbol_values, "Compiler", Counted)
     net = Net(2, 4)
     sees = Interpretation(KB, digit=logits(net), sum=lambda a, b: a + b)
     for size in (3, 3, 2, 1):
-        found = readings(sees, {"digit": {0: IMAGES[:size]}, "sum": {}}, {})
+        found = symbol_values(sees, {"digit": {0: IMAGES[:size]}, "sum": {}}, {})
         torch.testing.assert_close(
             found["digit"].values, nn.functional.linear(IMAGES[:size], net.weight, net.bias).log_softmax(-1)
         )
     assert len(made) == 1 and calls == [3, 3, 2, 1]
-    readings(sees, {"digit": {0: torch.arange(2)}}, {"Image": IMAGES})  # another schema
+    symbol_values(sees, {"digit": {0: torch.arange(2)}}, {"Image": IMAGES})  # another schema
     assert len(made) == 2
 
 
@@ -168,7 +168,7 @@ def test_no_data_stay_behind() -> None:
     images = torch.randn(3, 2)
     watch = weakref.ref(images)
     with torch.no_grad():
-        readings(sees, {"near": {0: images}}, {})
+        symbol_values(sees, {"near": {0: images}}, {})
     del images
     gc.collect()
     assert watch() is None

@@ -30,7 +30,7 @@ from doxa.logic.tensor._run_data import Needs
 
 
 @dataclass(frozen=True)
-class Reading:
+class SymbolValues:
     """What a symbol says: ``(objects, *finite arguments)``, and for a distribution ``(..., values)``.
 
     A "value" is a position in a finite sort, an index, a number or features; -1, the least int64 or NaN if it is none.
@@ -40,9 +40,9 @@ class Reading:
     returns: Returns
 
 
-def readings(
+def symbol_values(
     interpretation: Interpretation, asked: Mapping[str, Mapping[int, Tensor]], data: Mapping[str, Any]
-) -> dict[str, Reading]:
+) -> dict[str, SymbolValues]:
     """What predicates and functions say about many tuples of objects at once; every network runs once.
 
     ``asked`` has for each symbol one tensor per argument that is not of a finite sort, by its place: features, indices
@@ -51,7 +51,7 @@ def readings(
     >>> from doxa.logic import Function, KnowledgeBase, Sort, logits
     >>> digit = Function("digit", (Sort("Image"),), Sort.range("Digit", 0, 9))
     >>> sees = Interpretation(KnowledgeBase(digit), digit=logits(torch.nn.Linear(4, 10)))
-    >>> found = readings(sees, {"digit": {0: torch.zeros(3, 4)}}, {})["digit"]
+    >>> found = symbol_values(sees, {"digit": {0: torch.zeros(3, 4)}}, {})["digit"]
     >>> found.values.shape, found.returns
     (torch.Size([3, 10]), 'log_prob')
     """
@@ -63,7 +63,7 @@ def readings(
             rows[_rows(symbol)] = {_field(sorts[i], i): column for i, column in columns.items()}
     batch = interpretation.read({**data, **rows}, rows)
     needs, roots = interpretation.plans.find(
-        ("readings", tuple(asked), batch.schema), lambda: _compiled(batch, list(asked))
+        ("symbol_values", tuple(asked), batch.schema), lambda: _compiled(batch, list(asked))
     )
     run = Run(batch, needs, chunk=CHUNK, generator=None)
     return {symbol: _reading(batch, symbol, root.value(run)) for symbol, root in roots.items()}
@@ -77,12 +77,12 @@ def _field(sort: Sort, argument: int) -> str:
     return f"{sort.name}[{argument}]"
 
 
-def _reading(batch: Batch, symbol: str, value: Any) -> Reading:
+def _reading(batch: Batch, symbol: str, value: Any) -> SymbolValues:
     meaning = batch.meaning(symbol)
     values = torch.as_tensor(value)
     if isinstance(meaning.symbol, Function) and meaning.symbol.result == INT and not values.is_floating_point():
         values = values.long()
-    return Reading(values, "log_prob" if meaning.returns == "logit" and is_exclusive(meaning) else meaning.returns)
+    return SymbolValues(values, "log_prob" if meaning.returns == "logit" and is_exclusive(meaning) else meaning.returns)
 
 
 def _compiled(batch: Batch, symbols: list[str]) -> tuple[Needs, dict[str, Root]]:
