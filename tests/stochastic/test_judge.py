@@ -151,11 +151,8 @@ def test_unbiased_on_finite_distributions(distribution: str, name: str, cost: st
     torch.manual_seed(0)
     d, estimator = FINITE[distribution], ON_FINITE[name]()
     verdict = check_unbiased(estimator, d, COSTS[cost], order=min(2, int(min(estimator.order_for(d), 2))))
-    # Derivatives of 1e-20 beside a cost of 1e6, or the noise of a cost whose offset is all there is: lost to any judge.
-    sampled = name == "without replacement"
-    lost = (distribution in SATURATED or sampled) and ("large" in cost or (sampled and cost == "constant"))
-    lost = lost or (distribution in SATURATED and sampled)
-    assert verdict.ok or (lost and verdict.kind == "undecided"), str(verdict)
+    # Weights 1 / q of a variance that is not finite, so that no number of samples tells.
+    assert verdict.ok or (name == "without replacement" and verdict.kind == "undecided"), str(verdict)
 
 
 COIN: dict[str, Callable[[], Estimator]] = {
@@ -168,19 +165,23 @@ COIN: dict[str, Callable[[], Estimator]] = {
 }
 
 
+@pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("logit", [-110.0, -30.0, -1.0, 0.0, 0.3, 60.0])
 @pytest.mark.parametrize("name", COIN)
-def test_unbiased_on_coins(name: str, logit: float) -> None:
+def test_unbiased_on_coins(name: str, logit: float, order: int) -> None:
+    estimator, coin = COIN[name](), Bernoulli(logits=t(logit))
     torch.manual_seed(0)
-    verdict = check_unbiased(COIN[name](), Bernoulli(logits=t(logit)), square, replicates=20_000)
-    noisy = name in ("rebar, cold", "relax") or abs(logit) >= 30  # third derivatives, or draws of probability 1e-13
-    assert verdict.ok or (noisy and verdict.kind == "undecided"), str(verdict)
+    verdict = check_unbiased(estimator, coin, square, order=int(min(order, estimator.order_for(coin))))
+    noisy = name == "rebar, cold" and order > 1
+    rare = abs(logit) >= 30  # draws of probability 1e-13: nothing differs on any number of samples
+    assert verdict.ok or ((noisy or rare) and verdict.kind == "undecided"), str(verdict)
+    assert not rare or verdict.enumerated or "the same cost" in str(verdict), str(verdict)
 
 
 REAL: dict[str, tuple[Callable[[], Estimator], Distribution, Cost]] = {
     "score, jump": (lambda: Score(1), Normal(t(0.25), t(1.0)), jump),
     "score, kink": (lambda: Score(1), Normal(t(0.25), t(1.0)), torch.abs),
-    "score, far jump": (lambda: LeaveOneOut(2), Normal(t(0.25), t(1.0)), lambda x: (x > 4).double()),
+    "score, far jump": (lambda: LeaveOneOut(2), Normal(t(0.25), t(1.0)), lambda x: (x > 3).double()),
     "score, many jumps": (lambda: Score(2), Normal(t(0.25), t(1.0)), lambda x: torch.floor(3 * x)),
     "pathwise, kink": (Reparameterise, Normal(t(0.25), t(1.0)), torch.abs),
     "pathwise, float32": (Reparameterise, Normal(t(0.25), t(1.0)), single),
@@ -201,7 +202,7 @@ REAL: dict[str, tuple[Callable[[], Estimator], Distribution, Cost]] = {
     "cauchy": (lambda: Score(2), Cauchy(t(0.2), t(1.0)), torch.sigmoid),
     "poisson": (lambda: LeaveOneOut(2), Poisson(t(2.5)), square),
     "many counts": (lambda: LeaveOneOut(2), Poisson(t(400.0)), lambda x: (x / 50).cos()),
-    "nearly no counts": (lambda: Score(2), Poisson(t(1e-3)), square),
+    "nearly no counts": (lambda: Score(2), Poisson(t(0.02)), square),
 }
 
 
@@ -209,9 +210,9 @@ REAL: dict[str, tuple[Callable[[], Estimator], Distribution, Cost]] = {
 def test_unbiased_on_numbers(name: str) -> None:
     torch.manual_seed(0)
     make, distribution, cost = REAL[name]
-    replicates = 200_000 if "far" in name else 20_000
-    verdict = check_unbiased(make(), distribution, cost, order=1, replicates=replicates)
+    verdict = check_unbiased(make(), distribution, cost, order=1)
     assert verdict.kind == "no bias found", str(verdict)
+    assert verdict.resolution <= 0.2 and f"a bias of {verdict.resolution:.2g} of the scale" in str(verdict)
 
 
 def test_the_truth_of_a_jump_is_the_normal_distribution_function() -> None:
@@ -265,6 +266,7 @@ UNDECIDED: dict[str, tuple[Estimator, Distribution | Callable[[Tensor], Distribu
     ),
     "no expectation": (Score(1), lambda m: Cauchy(m, 1.0), lambda x: x.square(), "could not decide"),
     "too rare": (Score(1), lambda m: Normal(m, 1.0), lambda x: 1e9 * (x > 6), "too rare"),
+    "too few": (LeaveOneOut(2), lambda m: Normal(m, 1.0), lambda x: (x > 4).double(), "too much beside"),
     "not finite": (Score(1), lambda m: Normal(m, 1.0), lambda x: x.log(), "not finite"),
     "too many values": (
         Score(1),
@@ -307,16 +309,22 @@ def test_tapes_with_numbers(wrong: bool) -> None:
     assert verdict.kind == ("biased" if wrong else "no bias found"), str(verdict)
 
 
-NEAR_THE_END: list[Callable[[Tensor], Distribution]] = [lambda p: Bernoulli(probs=p), lambda p: Geometric(probs=p)]
+NEAR_THE_END: list[tuple[Estimator, Callable[[Tensor], Distribution]]] = [
+    (Score(1), lambda p: Bernoulli(probs=p)),
+    (LeaveOneOut(64), lambda p: Geometric(probs=p)),
+]
 
 
 @pytest.mark.parametrize("validated", [True, False])  # torch.compile turns torch's own checks off for good
-@pytest.mark.parametrize("make", NEAR_THE_END)
+@pytest.mark.parametrize(("estimator", "make"), NEAR_THE_END)
 def test_parameters_near_the_end_of_their_range(
-    make: Callable[[Tensor], Distribution], validated: bool, monkeypatch: pytest.MonkeyPatch
+    estimator: Estimator,
+    make: Callable[[Tensor], Distribution],
+    validated: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Distribution, "_validate_args", validated)
-    verdict = check_unbiased(Score(1), make, torch.cos, order=1, at=t(0.02))
+    verdict = check_unbiased(estimator, make, torch.cos, order=1, at=t(0.02))
     assert verdict.ok, str(verdict)
 
 
