@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from doxa.cli import main
 from doxa.doctor import knowledge_shortcuts
 from doxa.errors import BudgetError, DataError, DoxaError, KnowledgeError
 from doxa.logic import parse
@@ -252,3 +255,60 @@ def test_data_leave_more_shortcuts() -> None:
 def test_mistakes(text: str, arguments: dict, error: type[DoxaError], message: str) -> None:
     with pytest.raises(error, match=message):
         knowledge_shortcuts(parse(text, warn=False), **arguments)
+
+
+BOUND = """
+import torch
+import doxa
+from doxa.train import Task
+
+KNOWLEDGE = '''
+    sort Image
+    sort Digit = 0..3
+    sort Sum = 0..6
+    data pairs(left: Image, right: Image, sum: Sum)
+    func digit(Image) -> Digit
+    func both({argument}, Digit) -> Sum
+    [sum] forall p in pairs. both({left}, digit(p.right)) = p.sum
+'''
+
+
+def data():
+    images = torch.zeros(4, 2)
+    return {{"pairs": {{"left": images, "right": images, "sum": torch.zeros(4, dtype=torch.int64)}}}}
+
+
+def symbols():
+    return {{"digit": doxa.logits(torch.nn.Linear(2, 4)), "both": {function}}}
+
+
+task = Task("both", "two digits", KNOWLEDGE, symbols, data(), data(), target="pairs.sum")
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "python"),
+    [
+        ("lambda a, b: a + b", lambda a, b: a + b),
+        ("lambda a, b: a * b % 7", lambda a, b: a * b % 7),
+        ("lambda a, b: (a - b).abs()", lambda a, b: abs(a - b)),
+        ("doxa.function(lambda a, b: max(a, b), per_object=True)", max),
+    ],
+)
+def test_functions_of_a_task_are_used(
+    function: str, python: Callable[[int, int], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "task.py"
+    file.write_text(BOUND.format(argument="Digit", left="digit(p.left)", function=function))
+    assert main(["shortcuts", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    pairs = list(product(range(4), repeat=2))
+    maps = [m for m in product(range(4), repeat=4) if all(python(m[a], m[b]) == python(a, b) for a, b in pairs)]
+    assert found["complete"] and found["maps"] == len(maps) and list(found["concepts"]) == ["digit"]
+
+
+def test_functions_of_what_cannot_be_listed_are_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "task.py"
+    file.write_text(BOUND.format(argument="Image", left="p.left", function="lambda x, b: b"))
+    assert main(["shortcuts", str(file)]) != 0
+    assert "could not decide: both is a Python function of Image" in " ".join(capsys.readouterr().err.split())

@@ -114,3 +114,38 @@ def test_certainty_is_met_without_rounding(ordinary: fz.TNorm, dtype: torch.dtyp
     moving = t.clone().requires_grad_()
     refinement(ordinary)(moving, 1.0).sum().backward()
     assert moving.grad is not None and bool(moving.grad.isfinite().all())
+
+
+def near_corners(n: int, m: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """Truth values and constants, half of them at 0, 1/2 or 1, or one unit off, or as small as can be."""
+    generator = torch.Generator().manual_seed(10 * n + m)
+    eps, tiny = torch.finfo(dtype).eps, torch.finfo(dtype).tiny
+    corners = torch.tensor(
+        [0, 1, 1 - eps / 2, 1 - eps, eps / 2, eps, tiny, 0.5, 0.5 - eps / 4, 0.5 + eps / 2], dtype=dtype
+    )
+
+    def draw(count: int) -> Tensor:
+        x = torch.rand(4000, count, generator=generator, dtype=dtype)
+        which = torch.randint(2 * len(corners), x.shape, generator=generator)
+        return torch.where(which < len(corners), corners[which.clamp_max(len(corners) - 1)], x)
+
+    return draw(n), draw(m) if m else None
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("n", "m"), [(1, 0), (2, 0), (3, 0), (7, 0), (2, 1), (3, 2)])
+def test_false_and_true_are_met_or_missed_by_no_more_than_must_be(
+    ordinary: fz.TNorm, n: int, m: int, dtype: torch.dtype
+) -> None:
+    """Operators are monotone, so that what all 0 and all 1 cannot reach cannot be reached."""
+    t, c = near_corners(n, m, dtype)
+    rounding = 64 * torch.finfo(dtype).eps
+    for operator in (ordinary, ordinary.dual):
+        rho = refinement(operator)
+        for target in (0.0, 1.0):
+            best = rho.value(torch.full_like(t, target), c)
+            met = rho.value(rho(t, target, c), c)
+            can = best == target
+            assert torch.equal(met[can], best[can]), f"{operator} to {target}: {(met != best)[can].sum()} rows"
+            if not rho.turns:  # which jump at constants that sum to 1, but for rounding
+                torch.testing.assert_close(met, best, atol=rounding, rtol=0)

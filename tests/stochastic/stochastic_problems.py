@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, Normal, OneHotCategorical
 
-from doxa.stochastic import Draw, Estimator, Tape
+from doxa.stochastic import Draw, Estimator, Tape, Verdict
 
 THETA = torch.tensor(0.37, dtype=torch.float64)
 
@@ -112,3 +112,21 @@ def derivatives(loss: Tensor, theta: Tensor, order: int) -> list[float]:
         (loss,) = torch.autograd.grad(loss, theta, create_graph=True)
         found.append(loss)
     return [float(x.detach()) for x in found]
+
+
+def told(check: Callable[[int], Verdict], order: int) -> Verdict:
+    """The verdict up to the highest order that samples can tell about; no order may be found to be biased.
+
+    Third derivatives have heavy tails, and weights 1 / q of samples without replacement no variance at all.
+    """
+    verdict = check(order)
+    while verdict.kind == "undecided" and verdict.samples and order > 1:
+        order -= 1
+        verdict = check(order)
+    return verdict
+
+
+def no_variance(verdict: Verdict, *names: str) -> bool:
+    """Whether nothing can be told because samples are drawn without replacement."""
+    without = any("without" in name.lower() for name in names)
+    return without and verdict.kind == "undecided" and "carry all of the variance" in str(verdict)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from stochastic_problems import PROBLEMS, THETA, bell, coin, coin_cost, s1, s1_cost, tensor
+from stochastic_problems import PROBLEMS, THETA, bell, coin, coin_cost, no_variance, s1, s1_cost, tensor, told
 from torch import Tensor
 from torch.distributions import (
     Bernoulli,
@@ -74,8 +74,10 @@ def test_unbiased_at_every_declared_order(
     cost: Callable[[Tensor, Tensor], Tensor],
 ) -> None:
     torch.manual_seed(0)
-    report = check_unbiased(example, make, cost, at=THETA, replicates=20_000)
-    assert report.ok, str(report)
+    used = example(make(THETA))
+    order = int(min(used.order_for(make(THETA)), 3))
+    report = told(lambda n: check_unbiased(used, make, cost, n, at=THETA, replicates=20_000), order)
+    assert report.ok or no_variance(report, repr(used)), str(report)
     assert all(report.conditions[c] <= 1 for c in (1, 2, 4) if c in report.conditions)
 
 
@@ -144,7 +146,8 @@ B2 = tensor([-1.0, 1.0])
 def test_other_distributions(name: str) -> None:
     estimator, make, cost = CONTINUOUS[name]
     torch.manual_seed(0)
-    report = check_unbiased(estimator, make, cost, at=THETA, replicates=6_000)
+    order = int(min(estimator.order_for(make(THETA)), 3))
+    report = told(lambda n: check_unbiased(estimator, make, cost, n, at=THETA, replicates=6_000), order)
     assert report.ok, str(report)
 
 

@@ -12,18 +12,32 @@ from torch.distributions import (
     Beta,
     Categorical,
     Cauchy,
+    Chi2,
     Distribution,
     Exponential,
+    FisherSnedecor,
     Gamma,
     Geometric,
+    Gumbel,
+    HalfNormal,
     Independent,
+    InverseGamma,
+    Kumaraswamy,
     Laplace,
     LogNormal,
+    MixtureSameFamily,
     MultivariateNormal,
     Normal,
+    OneHotCategorical,
+    Pareto,
     Poisson,
+    StudentT,
+    Uniform,
+    VonMises,
+    Weibull,
 )
 
+from doxa.errors import ConfigError
 from doxa.stochastic import (
     ARM,
     ARMS,
@@ -115,6 +129,54 @@ class Listed(Score):
         return Draw(torch.zeros_like(distribution.sample(torch.Size([n]))), distribution)
 
 
+class Scaled(Score):
+    """The derivative times a factor."""
+
+    def __init__(self, n: int, factor: float) -> None:
+        super().__init__(n)
+        self.factor = factor
+
+    def gradient(self, draw: Draw) -> Tensor:
+        l = super().gradient(draw)
+        return l.detach() + self.factor * (l - l.detach())
+
+
+class Tails(Score):
+    """No derivative beyond 3."""
+
+    def gradient(self, draw: Draw) -> Tensor:
+        l = super().gradient(draw)
+        return torch.where(draw.value.abs() > 3, l.detach(), l)
+
+
+class Curved(Score):
+    """The right first derivative, but no right second."""
+
+    def __init__(self, n: int, factor: float = -0.5) -> None:
+        super().__init__(n)
+        self.factor = factor
+
+    def gradient(self, draw: Draw) -> Tensor:
+        l = super().gradient(draw)
+        return l + self.factor * (l - l.detach()) ** 2
+
+
+class Highest(Score):
+    """The baseline is the highest cost, a sample's own among them."""
+
+    def control(self, draw: Draw, box: Tensor | None, cost: Tensor) -> Tensor:
+        assert box is not None
+        return (1 - box) * cost.amax(0, keepdim=True)
+
+
+class SumToOne(ImportanceSampling):
+    """Weights that are divided by their sum."""
+
+    def weight(self, draw: Draw) -> Tensor:
+        w = super().weight(draw)
+        return w / w.sum(0, keepdim=True)
+
+
 FINITE: dict[str, Distribution] = {
     "coin": Bernoulli(t(0.3)),
     "fair coin": Bernoulli(t(0.5)),
@@ -151,11 +213,8 @@ def test_unbiased_on_finite_distributions(distribution: str, name: str, cost: st
     torch.manual_seed(0)
     d, estimator = FINITE[distribution], ON_FINITE[name]()
     verdict = check_unbiased(estimator, d, COSTS[cost], order=min(2, int(min(estimator.order_for(d), 2))))
-    # Derivatives of 1e-20 beside a cost of 1e6, or the noise of a cost whose offset is all there is: lost to any judge.
-    sampled = name == "without replacement"
-    lost = (distribution in SATURATED or sampled) and ("large" in cost or (sampled and cost == "constant"))
-    lost = lost or (distribution in SATURATED and sampled)
-    assert verdict.ok or (lost and verdict.kind == "undecided"), str(verdict)
+    # Weights 1 / q of a variance that is not finite, so that no number of samples tells.
+    assert verdict.ok or (name == "without replacement" and verdict.kind == "undecided"), str(verdict)
 
 
 COIN: dict[str, Callable[[], Estimator]] = {
@@ -168,19 +227,23 @@ COIN: dict[str, Callable[[], Estimator]] = {
 }
 
 
+@pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("logit", [-110.0, -30.0, -1.0, 0.0, 0.3, 60.0])
 @pytest.mark.parametrize("name", COIN)
-def test_unbiased_on_coins(name: str, logit: float) -> None:
+def test_unbiased_on_coins(name: str, logit: float, order: int) -> None:
+    estimator, coin = COIN[name](), Bernoulli(logits=t(logit))
     torch.manual_seed(0)
-    verdict = check_unbiased(COIN[name](), Bernoulli(logits=t(logit)), square, replicates=20_000)
-    noisy = name in ("rebar, cold", "relax") or abs(logit) >= 30  # third derivatives, or draws of probability 1e-13
-    assert verdict.ok or (noisy and verdict.kind == "undecided"), str(verdict)
+    verdict = check_unbiased(estimator, coin, square, order=int(min(order, estimator.order_for(coin))))
+    noisy = name == "rebar, cold" and order > 1
+    rare = abs(logit) >= 30  # draws of probability 1e-13: nothing differs on any number of samples
+    assert verdict.ok or ((noisy or rare) and verdict.kind == "undecided"), str(verdict)
+    assert not rare or verdict.enumerated or verdict.kind == "undecided", str(verdict)
 
 
 REAL: dict[str, tuple[Callable[[], Estimator], Distribution, Cost]] = {
     "score, jump": (lambda: Score(1), Normal(t(0.25), t(1.0)), jump),
     "score, kink": (lambda: Score(1), Normal(t(0.25), t(1.0)), torch.abs),
-    "score, far jump": (lambda: LeaveOneOut(2), Normal(t(0.25), t(1.0)), lambda x: (x > 4).double()),
+    "score, far jump": (lambda: LeaveOneOut(2), Normal(t(0.25), t(1.0)), lambda x: (x > 3).double()),
     "score, many jumps": (lambda: Score(2), Normal(t(0.25), t(1.0)), lambda x: torch.floor(3 * x)),
     "pathwise, kink": (Reparameterise, Normal(t(0.25), t(1.0)), torch.abs),
     "pathwise, float32": (Reparameterise, Normal(t(0.25), t(1.0)), single),
@@ -201,7 +264,18 @@ REAL: dict[str, tuple[Callable[[], Estimator], Distribution, Cost]] = {
     "cauchy": (lambda: Score(2), Cauchy(t(0.2), t(1.0)), torch.sigmoid),
     "poisson": (lambda: LeaveOneOut(2), Poisson(t(2.5)), square),
     "many counts": (lambda: LeaveOneOut(2), Poisson(t(400.0)), lambda x: (x / 50).cos()),
-    "nearly no counts": (lambda: Score(2), Poisson(t(1e-3)), square),
+    "nearly no counts": (lambda: Score(2), Poisson(t(0.02)), square),
+    "weibull": (lambda: LeaveOneOut(2), Weibull(t(1.5), t(2.0)), square),
+    "student": (lambda: LeaveOneOut(2), StudentT(t(5.0), t(0.2), t(1.0)), torch.tanh),
+    "gumbel, twice": (Reparameterise, Gumbel(t(0.2), t(1.0)), torch.tanh),
+    "half-normal": (lambda: LeaveOneOut(2), HalfNormal(t(1.0)), square),
+    "kumaraswamy": (Reparameterise, Kumaraswamy(t(2.0), t(3.0)), square),
+    "inverse gamma": (lambda: LeaveOneOut(2), InverseGamma(t(4.0), t(2.0)), torch.sqrt),
+    "chi-squared": (lambda: LeaveOneOut(2), Chi2(t(3.0)), square),
+    "fisher-snedecor": (lambda: LeaveOneOut(2), FisherSnedecor(t(5.0), t(8.0)), torch.log),
+    "von mises": (lambda: LeaveOneOut(2), VonMises(t(0.2), t(1.5)), torch.cos),
+    "pareto": (Reparameterise, Pareto(t(1.0), t(3.0)), torch.log),
+    "narrow proposal": (lambda: ImportanceSampling(Normal(t(0.0), t(0.8)), n=4), Normal(t(0.25), t(1.0)), torch.cos),
 }
 
 
@@ -209,9 +283,9 @@ REAL: dict[str, tuple[Callable[[], Estimator], Distribution, Cost]] = {
 def test_unbiased_on_numbers(name: str) -> None:
     torch.manual_seed(0)
     make, distribution, cost = REAL[name]
-    replicates = 200_000 if "far" in name else 20_000
-    verdict = check_unbiased(make(), distribution, cost, order=1, replicates=replicates)
+    verdict = check_unbiased(make(), distribution, cost, order=1)
     assert verdict.kind == "no bias found", str(verdict)
+    assert verdict.resolution <= 0.2 and f"to ± {100 * verdict.resolution:.2g} % of the scale" in str(verdict)
 
 
 def test_the_truth_of_a_jump_is_the_normal_distribution_function() -> None:
@@ -243,6 +317,20 @@ BIASED: dict[str, tuple[Callable[[], Estimator], Distribution, Cost, int]] = {
     "twice the score": (lambda: FromGradient(lambda d, x, f: 2 * d.log_prob(x) * f), FINITE["coin"], square, 1),
     "arm to second order": (ARM, FINITE["coin"], lambda x: x + 1, 2),
     "disarm to second order": (DisARM, FINITE["coin"], lambda x: x + 1, 2),
+    "no derivative in the tails": (lambda: Tails(1), Normal(t(0.25), t(1.0)), square, 1),
+    "half of the second derivative": (lambda: Curved(2), Normal(t(0.25), t(1.0)), square, 2),
+    "a little of the second derivative": (lambda: Curved(2, 0.02), FINITE["coin"], square, 2),
+    "own highest": (lambda: Highest(3), Laplace(t(0.2), t(0.7)), square, 1),
+    "weights that sum to 1": (lambda: SumToOne(Normal(t(0.0), t(2.0)), n=4), Normal(t(0.25), t(1.0)), square, 0),
+    "98 %": (lambda: Scaled(2, 0.98), FINITE["coin"], square, 1),
+    "pathwise over steps": (Reparameterise, Weibull(t(1.5), t(2.0)), lambda x: x.floor() + 0 * x, 1),
+    "straight-through, constant": (
+        StraightThrough,
+        OneHotCategorical(t(0.2, 0.3, 0.5)),
+        lambda x: x[..., 0] * x[..., 1],
+        1,
+    ),
+    "score where the support moves": (lambda: LeaveOneOut(2), Pareto(t(1.0), t(3.0)), torch.log, 1),
     "own baseline, counts": (lambda: OwnBaseline(2), Poisson(t(2.5)), square, 1),
 }
 
@@ -265,6 +353,7 @@ UNDECIDED: dict[str, tuple[Estimator, Distribution | Callable[[Tensor], Distribu
     ),
     "no expectation": (Score(1), lambda m: Cauchy(m, 1.0), lambda x: x.square(), "could not decide"),
     "too rare": (Score(1), lambda m: Normal(m, 1.0), lambda x: 1e9 * (x > 6), "too rare"),
+    "too few": (LeaveOneOut(2), lambda m: Normal(m, 1.0), lambda x: (x > 4).double(), "too much beside"),
     "not finite": (Score(1), lambda m: Normal(m, 1.0), lambda x: x.log(), "not finite"),
     "too many values": (
         Score(1),
@@ -307,16 +396,22 @@ def test_tapes_with_numbers(wrong: bool) -> None:
     assert verdict.kind == ("biased" if wrong else "no bias found"), str(verdict)
 
 
-NEAR_THE_END: list[Callable[[Tensor], Distribution]] = [lambda p: Bernoulli(probs=p), lambda p: Geometric(probs=p)]
+NEAR_THE_END: list[tuple[Estimator, Callable[[Tensor], Distribution]]] = [
+    (Score(1), lambda p: Bernoulli(probs=p)),
+    (LeaveOneOut(64), lambda p: Geometric(probs=p)),
+]
 
 
 @pytest.mark.parametrize("validated", [True, False])  # torch.compile turns torch's own checks off for good
-@pytest.mark.parametrize("make", NEAR_THE_END)
+@pytest.mark.parametrize(("estimator", "make"), NEAR_THE_END)
 def test_parameters_near_the_end_of_their_range(
-    make: Callable[[Tensor], Distribution], validated: bool, monkeypatch: pytest.MonkeyPatch
+    estimator: Estimator,
+    make: Callable[[Tensor], Distribution],
+    validated: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Distribution, "_validate_args", validated)
-    verdict = check_unbiased(Score(1), make, torch.cos, order=1, at=t(0.02))
+    verdict = check_unbiased(estimator, make, torch.cos, order=1, at=t(0.02))
     assert verdict.ok, str(verdict)
 
 
@@ -380,3 +475,36 @@ def test_weights_with_heavy_tails_are_not_misjudged(factor: float, width: float,
     verdict = check_unbiased(estimator, BELL, torch.cos, order=1, replicates=replicates)
     assert verdict.kind == "undecided" or (verdict.ok and factor == 1), str(verdict)
     assert not verdict.ok or all(verdict.deviation(n) <= 1 for n in (0, 1))
+
+
+@pytest.mark.parametrize("factor", [0.9, 0.98, 1.02, 1.1, 1.3])
+@pytest.mark.parametrize("distribution", [BELL, Poisson(t(2.5)), Gamma(t(2.0), t(3.0))])
+def test_a_bias_is_found_or_smaller_than_what_is_said(factor: float, distribution: Distribution) -> None:
+    torch.manual_seed(0)
+    verdict = check_unbiased(Scaled(2, factor), distribution, square, order=1)
+    bias = abs(factor - 1) * abs(verdict.truth[1])
+    assert verdict.kind == "biased" or (verdict.ok and bias <= 2 * verdict.resolution * verdict.scale[1]), str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "distribution", "cost", "why"),
+    [
+        (LeaveOneOut(2), LogNormal(t(0.0), t(2.0)), lambda x: x, "carry all of the variance"),
+        (ImportanceSampling(Normal(t(0.0), t(0.6)), n=4), BELL, torch.cos, "carry all of the variance"),
+        (ScoreWithoutReplacement(2), Categorical(torch.ones(4)), square, "carry all of the variance"),
+        (Reparameterise(), StudentT(t(5.0), t(0.2), t(1.0)), torch.tanh, "no derivatives up to order 2"),
+    ],
+)
+def test_heavy_tails_and_missing_derivatives_are_not_judged(
+    estimator: Estimator, distribution: Distribution, cost: Cost, why: str
+) -> None:
+    torch.manual_seed(1)
+    verdict = check_unbiased(estimator, distribution, cost, order=2)
+    assert verdict.kind == "undecided" and why in str(verdict), str(verdict)
+
+
+def test_distributions_that_cannot_be_moved_are_named() -> None:
+    mixture = MixtureSameFamily(Categorical(t(0.3, 0.7)), Normal(t(0.0, 1.0), t(1.0, 0.5)))
+    for distribution in (mixture, Uniform(t(0.0), t(1.5)), Geometric(t(0.3))):
+        with pytest.raises(ConfigError, match=r"no parameters that can be moved; pass a function .* at="):
+            check_unbiased(Score(1), distribution, square)

@@ -7,7 +7,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
+from doxa._cache import Lock
 from doxa.amortized._decoding import Decoded, beam_search, draw
 from doxa.amortized.models._model import InferenceModel, frozen, pick
 from doxa.amortized.models._scan import ScanModel
@@ -30,8 +32,9 @@ class AmortizedReasoner(Probabilistic):
 
     The reasoner then answers in time proportional to the length of outputs and worlds, however many worlds there are.
     Its loss trains a perception network through q, which is held fixed. Queries change nothing and draw nothing; q
-    learns in ``update`` only, and its prior in ``observe``. Processes that train together stay equal to the bit: both
-    calls exchange what they need, so all processes make them, with the same number of steps.
+    learns in ``update`` only, and its prior in ``observe``. Threads that call these take turns, but none may update
+    between another's loss and its derivatives: torch then refuses these. Processes that train together stay equal to
+    the bit: both calls exchange what they need, so all processes make them, with the same number of steps.
 
     Args:
         problem: what to reason about; any function will do.
@@ -85,6 +88,7 @@ class AmortizedReasoner(Probabilistic):
         if on_policy and not self.model.explains:
             raise ConfigError("on_policy needs worlds to sample; make the model with explain=True")
         self.beams, self.on_policy, self.objective = beams, on_policy, objective
+        self.lock = Lock()
         self.updates: Tensor
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
         if guarantee:
@@ -355,10 +359,11 @@ class AmortizedReasoner(Probabilistic):
         >>> AmortizedReasoner(parity(2)).observe(Belief.uniform((2, 2), batch=(16,)))
         """
         self.problem.require(belief, given=given)
-        if self.given_seen is not None and given is not None:
-            self.given_seen.add(gathered(given.expand(*belief.batch_shape, -1).reshape(-1, given.shape[-1])))
         rows = belief.log_probs.detach().reshape(-1, *belief.log_probs.shape[-2:])
-        self.prior.observe(Belief(gathered(rows), belief.sizes, validate=False))
+        with self.lock:
+            if self.given_seen is not None and given is not None:
+                self.given_seen.add(gathered(given.expand(*belief.batch_shape, -1).reshape(-1, given.shape[-1])))
+            self.prior.observe(Belief(gathered(rows), belief.sizes, validate=False))
 
     def inference_loss(self, samples: int = 600, *, generator: torch.Generator | None = None) -> Tensor:
         """The loss of the inference model on fresh data, a scalar (dissertation, Algorithm "inference model loss").
@@ -437,15 +442,17 @@ class AmortizedReasoner(Probabilistic):
         parameters = list(self.model.parameters())
         optimizer = torch.optim.Adam(parameters, lr, fused=True) if optimizer is None else optimizer
         losses = []
-        for _ in range(steps):
-            self.start_equal()
-            optimizer.zero_grad()
-            with without_autocast(self.updates):
-                loss = self.inference_loss(samples, generator=generator)
-                torch.autograd.backward(loss)
-            losses.append(average(parameters, loss).item())
-            optimizer.step()
-            self.updates += 1
+        with self.lock:
+            for _ in range(steps):
+                self.start_equal()
+                optimizer.zero_grad()
+                with without_autocast(self.updates):
+                    loss = self.inference_loss(samples, generator=generator)
+                    torch.autograd.backward(loss)
+                losses.append(average(parameters, loss).item())
+                optimizer.step()
+                increment_version(parameters)  # which a fused step forgets; losses of before cannot be differentiated
+                self.updates += 1
         return losses
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -324,12 +326,15 @@ class Shortcuts(AboutFiles, Limited):
 
     def run(self) -> int:
         from doxa.doctor import LIMITS, knowledge_shortcuts
+        from doxa.doctor._knowledge import known_symbols
 
         if self.worlds < 1:
             raise ConfigError(f"--worlds is {self.worlds}, expected at least 1")
+        kb = load_files(self.files)
         found = knowledge_shortcuts(
-            load_files(self.files),
+            kb,
             data=None if self.data is None else _columns(self.data),
+            symbols=known_symbols(kb, _bound(self.files[0])),
             show=self.show,
             limit=self.maps,
             joint=self.joint,
@@ -337,6 +342,19 @@ class Shortcuts(AboutFiles, Limited):
             seconds=self.limit,
         )
         return self.answer(_json(found), str(found))
+
+
+def _bound(source: Path) -> Mapping[str, Any]:
+    """What a task, or that of a run, binds; nothing for a knowledge file."""
+    from doxa.train import find_task, open_run
+
+    if source.suffix == ".py":
+        return find_task(source).symbols()
+    try:
+        return open_run(source)[1].symbols() if source.is_dir() else {}
+    except ConfigError as error:
+        say(f"all symbols are taken to be learned, for the task is not known: {error}", "yellow", stream=sys.stderr)
+        return {}
 
 
 def _columns(file: Path) -> dict[str, list[Any]]:

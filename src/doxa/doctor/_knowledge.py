@@ -18,7 +18,8 @@ from doxa.doctor._right_worlds import Observation, RightWorlds, pose_observation
 from doxa.doctor._scenes import Scene, Variable
 from doxa.doctor._shortcuts import LIMITS, Search, Shortcuts, by_number
 from doxa.errors import BudgetError, ConfigError, DataError, KnowledgeError
-from doxa.logic import INT, REAL, Axiom, Fact, Field, KnowledgeBase, Name, Not, Predicate, Sort, postorder
+from doxa.logic import INT, REAL, Axiom, Call, Fact, Field, KnowledgeBase, Name, Not, Predicate, Sort, postorder
+from doxa.logic.bind._bindings import Entries, PythonFunction
 from doxa.problem import Budget
 from doxa.problem._budget import Meter
 
@@ -115,6 +116,31 @@ def knowledge_shortcuts(
 
 
 # Lengths of sequences, the columns of data that have them, and the numbers of these rows.
+def known_symbols(kb: KnowledgeBase, symbols: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what a task binds, what is not learned: Python functions, tables and numbers; networks are left out.
+
+    >>> from doxa.logic import parse, logits
+    >>> kb = parse("sort Digit = 0..9; sort Image; func digit(Image) -> Digit; func next(Digit) -> Digit")
+    >>> list(known_symbols(kb, {"digit": logits(torch.nn.Linear(2, 10)), "next": lambda d: (d + 1) % 10}))
+    ['next']
+    """
+    used = {node.name for axiom in kb.axioms for node in postorder(axiom.formula) if isinstance(node, Call)}
+    found = {}
+    for name, value in symbols.items():
+        calls = isinstance(value, PythonFunction) or (callable(value) and not isinstance(value, torch.nn.Module))
+        crisp = isinstance(value, Tensor) and not value.is_floating_point()
+        if not (calls or crisp or isinstance(value, Entries | Mapping | set | frozenset | int | float | str)):
+            continue
+        symbol = kb.signature.predicates.get(name) or kb.signature.functions.get(name)
+        endless = [s.name for s in symbol.sorts if s.values is None] if symbol is not None and calls else []
+        if endless and name in used:
+            why = f"{name} is a Python function of {endless[0]}, which cannot be listed, so its values are not known"
+            raise KnowledgeError(f"could not decide: {why}; give it arguments of finite sorts")
+        if not endless:
+            found[name] = value
+    return found
+
+
 _Part = tuple[dict[Place, int], dict[str, list[Any]], list[int]]
 
 

@@ -153,7 +153,7 @@ class DrasticRefinement(_Lowest):
         return torch.ones_like(target)
 
     def _complement(self, x: Tensor) -> Tensor:
-        return lower(1 - x, torch.where(x > 0, 1 - torch.finfo(x.dtype).eps / 2, 1.0))
+        return lower(1 - x, torch.where(x > 0, torch.full_like(x, 1 - torch.finfo(x.dtype).eps / 2), 1.0))
 
     def _reachable(self, target: Tensor, low: Tensor) -> Tensor:
         return torch.where(low < 1, low, target)
@@ -205,15 +205,23 @@ class LukasiewiczRefinement(Junction):
         return fill(room, missing - (1 - case.target), case.dim)
 
     def down(self, case: Case) -> Tensor:
-        each = -torch.relu(case.value - case.target) / case.t.shape[case.dim]
+        fall = case.value - case.target
+        each = -torch.relu(fall + self._slack(case, (case.target <= 0) & (fall > 0))) / case.t.shape[case.dim]
         return each.unsqueeze(case.dim).expand_as(case.t)
+
+    def _slack(self, case: Case, ends: Tensor) -> Tensor:
+        """What rounding may take from the sum of all arguments; beyond 0 and 1 there is room for it."""
+        many = case.t.shape[case.dim] + (0 if case.c is None else case.c.shape[case.dim])
+        return ends * (2 * many * torch.finfo(case.t.dtype).eps)
 
     def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor:
         each = torch.relu(change) / t.shape[dim]
         return each.unsqueeze(dim).expand_as(t)
 
     def dual_up(self, case: Case) -> Tensor:
-        return self.dual_rise(case.t, case.aux, case.target - case.value, case.dim, case.pick)
+        rise = case.target - case.value
+        rise = rise + self._slack(case, (case.target >= 1) & (rise > 0))
+        return self.dual_rise(case.t, case.aux, rise, case.dim, case.pick)
 
     def dual_down(self, case: Case) -> Tensor:
         return -fill(case.t, case.aux - case.target, case.dim)
@@ -276,7 +284,7 @@ class ProductRefinement(Junction):
 
 def _all_of(step: Tensor, whole: Tensor, certain: Tensor) -> Tensor:
     """The step, in value the whole one where that is meant: a target of 0 or 1 is met without rounding."""
-    return step + torch.where(certain & (step > 0), whole - step, 0.0).detach()
+    return torch.where(certain & (step > 0), whole.detach() + (step - step.detach()), step)
 
 
 class GeneratorRefinement(Junction):
@@ -300,6 +308,8 @@ class GeneratorRefinement(Junction):
     def _budget(self, c: Tensor | None, target: Tensor, dim: int) -> Tensor:
         """B, with the dimension kept."""
         budget = self._level(target.double()).unsqueeze(dim)
+        if not self._g.strict:  # the level of 0 itself, not of the floor that keeps derivatives finite
+            budget = torch.where(target.unsqueeze(dim) > 0, budget, self._g.zero)
         return budget if c is None else budget - self._level(c.double()).sum(dim, keepdim=True)
 
     def _height(self, level: Tensor, c: Tensor | None, target: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
@@ -357,6 +367,8 @@ class GeneratorRefinement(Junction):
             slack = math.inf if self._g.strict else 16 * cap(t) * self._g.zero
             level = torch.where(target.unsqueeze(dim) > 0, level, level + slack)
             lam = self._height(level, c, target, dim, t.dtype)
+            beyond = torch.relu(lam - torch.finfo(t.dtype).eps * t.gather(dim, index))  # t + (λ - t) is rounded, too
+            lam = torch.where(target.unsqueeze(dim) > 0, lam, beyond)
             kept = torch.ones_like(t, dtype=torch.bool).scatter(dim, index, False)
         fall = self._attach(lam, t, kept, 1, c, target, dim) - t.gather(dim, index)
         return one_of(t, index, fall, dim)

@@ -317,6 +317,9 @@ class Model(nn.Module):
     def satisfaction(self, *, examples: int = 3, generator: Generator = None, **data: Any) -> SatisfactionReport:
         """How far each axiom holds classically, with instances that violate it.
 
+        It counts choices of the variables of all the ``forall`` that an axiom begins with; a loss counts rows of the
+        outermost one.
+
         >>> import doxa
         >>> model = Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
         >>> model.satisfaction().satisfied

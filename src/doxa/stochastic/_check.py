@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import copysign, inf, isfinite
 from typing import Literal
 
@@ -29,18 +29,22 @@ SMALL = 0.1  # what is tolerated if enumerated must be so small beside the truth
 ROUNDING = 1e-12  # or so small beside the range of the cost, where nearly everything has one value
 CLEARLY = 10.0  # a deviation is a bias if it is so many times what is tolerated
 Z = 5.0
-HEAVY = 0.25  # share of one replicate in the sum of squares, from which on a standard error means nothing
+RESOLUTION = 0.2  # what is tolerated if sampled must be so small beside the scale
+FEW = 30  # a standard error means nothing if fewer replicates than this carry the variance
 UNSEEN = 30  # a draw of probability below 1 / replicates may have been missed: so many times its size is tolerated
-AGAIN = 4  # a suspicion is tested once more, on so many times as many replicates
+ROUNDS = (1, 4, 16)  # so many times the replicates are drawn, until something can be said
+CHUNK = 50_000  # replicates at a time
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What a check found, one of four: unbiased (enumerated), no bias found (sampled), biased, or undecided.
 
-    For each order of differentiation there are the truth, the estimate with its standard error (0 if enumerated), and
-    what was tolerated. ``conditions`` has, for each condition of Theorem 1 that was looked at, the largest deviation in
-    units of what is tolerated; condition 3 is not needed for unbiasedness.
+    For each order of differentiation there are the truth, the estimate with its standard error (0 if enumerated), what
+    was tolerated, and the scale: the truth itself or, if larger, the mean absolute deviation of the cost. "No bias
+    found" says what it could not have seen: half the width of its interval (± 5 standard errors), beside the scale.
+    ``conditions`` has, for each condition of Theorem 1 that was looked at, the largest deviation in units of what is
+    tolerated; condition 3 is not needed for unbiasedness.
 
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import LeaveOneOut
@@ -57,6 +61,12 @@ class Verdict:
     samples: int = 0
     reason: str = ""
     conditions: dict[int, float] = field(default_factory=dict)
+    scale: tuple[float, ...] = ()
+
+    @property
+    def resolution(self) -> float:
+        """What is tolerated beside the scale, at the order where that is the most."""
+        return max([limit / s if s else inf for limit, s in zip(self.tolerance, self.scale, strict=True)], default=inf)
 
     @property
     def ok(self) -> bool:
@@ -86,7 +96,8 @@ class Verdict:
             return f"{self.name}: unbiased to {max(self.tolerance):.0e} up to order {self.order} (enumerated)"
         if self.kind == "no bias found":
             z = Z * max(self.deviation(n) for n in range(len(self.truth)))
-            return f"{self.name}: no bias found up to order {self.order} (|z| up to {z:.1f}, {count})"
+            seen = f"to ± {100 * self.resolution:.2g} % of the scale"
+            return f"{self.name}: no bias found up to order {self.order}, {seen} (|z| up to {z:.1f}, {count})"
         n = self.order + 1
         if n == len(self.truth):
             return f"{self.name}: BIASED in a graph, though not alone: {self.reason}"
@@ -161,7 +172,11 @@ def check_unbiased(
         joined: Tensor = used.joined(with_theta(found[0].value, theta).double())  # type: ignore[attr-defined]
         return (joined[0] * found[1]).sum()
 
-    return _Case(model, at, order, used.describe(), not joins).judge(expected or summed, replicates)
+    def without(offset: float) -> Verdict:
+        return check_unbiased(used, make, lambda z, theta: with_theta(z, theta).double() - offset, order, at=at)
+
+    case = _Case(model, at, order, used.describe(), not joins, None if expected or joins else without)
+    return case.judge(expected or summed, replicates)
 
 
 def check_tape(
@@ -188,13 +203,17 @@ def check_tape(
 
 @dataclass(frozen=True)
 class _Case:
-    """A graph to check at some parameters, along a direction in them; conditions of Theorem 1 need a single node."""
+    """A graph to check at some parameters, along a direction in them; conditions of Theorem 1 need a single node.
+
+    ``without`` judges the same without an offset of the cost, in whose rounding errors all else may be lost.
+    """
 
     model: Callable[[Tape, Tensor], None]
     at: Tensor
     order: int
     name: str
     conditions: bool
+    without: Callable[[float], Verdict] | None = None
 
     def judge(self, expected: Callable[[Tensor], Tensor] | None, replicates: int) -> Verdict:
         try:
@@ -205,9 +224,12 @@ class _Case:
         except Unknown as why:
             return Verdict(self.name, "undecided", reason=f"{why}; pass expected=, a function that computes it")
         try:
-            rows, scale = self._by_worlds()
-        except TooMany:
-            return self._sampled(truth, replicates)
+            try:
+                rows, scale = self._by_worlds()
+            except TooMany:
+                return self._sampled(truth, replicates)
+        except NotImplementedError as why:  # torch has no such derivative
+            return Verdict(self.name, "undecided", reason=f"no derivatives up to order {self.order}: {why}")
         values, limits = tuple(t.value for t in truth), scale.limits(truth)
         found = self._deviations(rows, values, lambda n, c: limits[n])
         if self.conditions:
@@ -227,6 +249,11 @@ class _Case:
             reason = f"the difference is {off:.1f} times what is tolerated, too little to call a bias"
         elif reason := scale.too_coarse(truth, limits):
             kind = "undecided"
+            if self.without is not None and scale.largest > CLEARLY * scale.range > 0:
+                apart = self.without(values[0])  # a constant, which agrees already, and the rest
+                if apart.kind == "biased":
+                    return apart
+                kind, reason = ("unbiased", "") if apart.ok else ("undecided", reason)
         estimate = tuple(row[0] for row in rows)
         return Verdict(self.name, kind, values, estimate, (0.0,) * len(values), limits, 0, reason, found)
 
@@ -243,38 +270,46 @@ class _Case:
         return found
 
     def _sampled(self, truth: list[Truth], replicates: int) -> Verdict:
-        """The test on replicates; what looks like a bias must be one again, on more of them."""
+        """The test on replicates, on more of them until it can tell; what looks like a bias must be one again."""
         values = tuple(t.value for t in truth)
-        verdict = Verdict(self.name, "undecided", values)
-        for samples in (replicates, AGAIN * replicates):
-            means, errors, reach, heavy, scale = self._by_replicates(samples)
-            floors = scale.limits(truth)
+        before: list[float] = [0.0] * len(truth)
+        for times in ROUNDS:
+            samples = times * replicates
+            means, errors, reach, carried, scale = self._by_replicates(samples)
+            floors, sizes = scale.limits(truth), tuple(max(abs(v), scale.deviation) for v in values)
             found = self._deviations(means, values, lambda n, c, e=errors, f=floors: Z * e[n][c] + f[n])  # type: ignore[misc]
             del found[0]
-            estimate, again = tuple(row[0] for row in means), verdict.estimate
-            error = tuple(row[0] for row in errors)
+            estimate, error = tuple(row[0] for row in means), tuple(row[0] for row in errors)
             limits = tuple(Z * e + floor for e, floor in zip(error, floors, strict=True))
-            verdict = Verdict(self.name, "no bias found", values, estimate, error, limits, samples, "", found)
-            gaps = [abs(e - t) for e, t in zip(estimate, values, strict=True)]
+            of = (values, estimate, error, limits, samples)
+            gaps = [e - v for e, v in zip(estimate, values, strict=True)]
+            off = [n for n, gap in enumerate(gaps) if not abs(gap) <= limits[n]]
+            few = [n for n in off or range(self.order + 1) if carried[n] < FEW][:1]
+            why = ""
             if not all(isfinite(gap) for gap in gaps):
-                return replace(verdict, kind="undecided", reason="the estimate is not finite")
-            off = [n for n in range(self.order + 1) if gaps[n] > limits[n]]
-            if not off:
-                why = scale.too_coarse(truth, limits, share=1.0)
-                if not why:
-                    return verdict
-            elif heavy[off[0]] > HEAVY:
-                why = f"{heavy[off[0]]:.0%} of the variance at order {off[0]} comes from one replicate, so its "
-                why += "standard error means nothing; take more replicates"
-            elif error[0] == 0:
-                why = "all replicates have the same value; what differs may be too rare to be drawn"
-            elif gaps[off[0]] <= limits[off[0]] + UNSEEN / samples * reach[off[0]]:
-                why = f"the difference at order {off[0]} may come from draws too rare to be drawn; take more replicates"
-            else:
+                return Verdict(self.name, "undecided", *of, "the estimate is not finite", found, sizes)
+            if scale.range == 0 and off[:1] in ([], [0]):
+                why = "all replicates have the same cost; what differs may be too rare to be drawn"
+                break
+            if few:
+                why = (
+                    f"about {carried[few[0]]:.0f} of {samples:,} replicates carry all of the variance at order {few[0]}"
+                )
+                why += ", so its standard error means nothing; take more replicates"
+            elif off:
                 n = off[0]
-                opposite = again and (again[n] > values[n]) != (estimate[n] > values[n])
-                why = f"two tests contradict each other at order {n}" if opposite else ""
-        return replace(verdict, kind="undecided" if why else "biased", reason=why)
+                if abs(gaps[n]) <= limits[n] + UNSEEN / samples * reach[n]:
+                    why = f"the difference at order {n} may come from draws too rare to be drawn; take more replicates"
+                elif before[n] * gaps[n] < 0:
+                    why = f"two tests contradict each other at order {n}"
+                elif before[n] or times == ROUNDS[-1]:
+                    return Verdict(self.name, "biased", *of, "", found, sizes)
+                before = [gap if n in off else 0.0 for n, gap in enumerate(gaps)]
+            elif not (why := scale.too_coarse(truth, limits, RESOLUTION, 0.0)):
+                return Verdict(self.name, "no bias found", *of, "", found, sizes)
+            elif max(x / y for x, y in zip(limits, sizes, strict=True)) > RESOLUTION * (ROUNDS[-1] / times) ** 0.5:
+                break  # no more than there are will do
+        return Verdict(self.name, "undecided", *of, why, found, sizes)
 
     def _sums(self, tape: Tape) -> Tensor:
         """The surrogate, and Σ w □(l) f, Σ w a, Σ w of the only node, stacked in front of the batch; in float64."""
@@ -312,22 +347,36 @@ class _Case:
     def _by_replicates(
         self, replicates: int
     ) -> tuple[list[list[float]], list[list[float]], list[float], list[float], _Scale]:
-        """The same with standard errors; the largest deviation up to each order, its share in the variance."""
-        s = torch.zeros(replicates, dtype=torch.float64, requires_grad=True)
-        tape = Tape(batch_dims=1)
-        self.model(tape, self.at + s.reshape(-1, *(1,) * self.at.dim()) * _direction(self.at))
-        columns = [self._derivatives(value.expand(replicates), s) for value in self._sums(tape)]
-        rows = list(zip(*columns, strict=True))
-        means = [[float(x.mean()) for x in row] for row in rows]
-        errors = [[float(x.std()) / replicates**0.5 for x in row] for row in rows]
-        reach: list[float] = []
-        heavy: list[float] = []
-        for x in columns[0]:
-            size = (x - x.mean()).abs()
-            reach.append(max(float(size.max()), *reach[-1:], 0.0))
-            squares = (size / (reach[-1] or 1.0)).square()
-            heavy.append(float(squares.max() / squares.sum().clamp_min(1e-300)))
-        return means, errors, reach, heavy, _Scale.of(tape, torch.full_like(s, 1 / replicates).detach())
+        """The same with standard errors; the largest deviation up to each order, how many carry the variance.
+
+        If k of n replicates deviate by as much, and all others not at all, (Σ d²)² / Σ d⁴ is k.
+        """
+        start: Tensor | None = None
+        largest: list[Tensor] = []
+        scales: list[tuple[int, _Scale]] = []
+        for done in range(0, replicates, CHUNK):
+            count = min(CHUNK, replicates - done)
+            s = torch.zeros(count, dtype=torch.float64, requires_grad=True)
+            tape = Tape(batch_dims=1)
+            self.model(tape, self.at + s.reshape(-1, *(1,) * self.at.dim()) * _direction(self.at))
+            columns = [torch.stack(self._derivatives(value.expand(count), s)) for value in self._sums(tape)]
+            x = torch.stack(columns, 1)  # (order, sum, replicate)
+            if start is None:
+                start = x.mean(-1)
+                unit = (x - start.unsqueeze(-1)).abs().amax(-1).clamp_min(1e-300)
+                powers = torch.zeros(4, *start.shape, dtype=torch.float64)
+            d = (x - start.unsqueeze(-1)) / unit.unsqueeze(-1)
+            powers += torch.stack([(d**k).sum(-1) for k in range(1, 5)])
+            largest.append(d.abs().amax(-1) * unit)
+            scales.append((count, _Scale.of(tape, torch.full_like(s, 1 / count).detach())))
+        assert start is not None
+        mean = powers[0] / replicates
+        second = powers[1] - replicates * mean**2
+        fourth = powers[3] - 4 * mean * powers[2] + 6 * mean**2 * powers[1] - 3 * replicates * mean**4
+        carried = torch.where(second > 0, second**2 / fourth.clamp_min(1e-300), inf)[:, 0]
+        errors = (second.clamp_min(0) / max(replicates - 1, 1) / replicates).sqrt() * unit
+        reach = torch.stack(largest).amax(0)[:, 0].cummax(0).values
+        return (start + mean * unit).tolist(), errors.tolist(), reach.tolist(), carried.tolist(), _Scale.joined(scales)
 
     def _derivatives(self, value: Tensor, s: Tensor) -> list[Tensor]:
         """A value and its derivatives with respect to s, up to the order."""
@@ -385,20 +434,32 @@ class _Scale:
         largest += sum(float(c.abs().max()) for c in free)
         return cls(deviation, width, largest, max(torch.finfo(c.dtype).eps for _, c, _ in tape._costs))
 
+    @classmethod
+    def joined(cls, parts: list[tuple[int, _Scale]]) -> _Scale:
+        """Of several tapes of so many replicates."""
+        total, every = sum(n for n, _ in parts), [s for _, s in parts]
+        deviation = sum(n * s.deviation for n, s in parts) / total
+        return cls(deviation, *(max(getattr(s, name) for s in every) for name in ("range", "largest", "eps")))
+
     def limits(self, truth: list[Truth]) -> tuple[float, ...]:
         """What is tolerated at each order if nothing is sampled."""
         noise = [100 * self.eps * (self.largest + abs(t.value)) + 1e-300 for t in truth]
         return tuple(TOLERANCE * self.deviation + x + t.error for x, t in zip(noise, truth, strict=True))
 
-    def too_coarse(self, truth: list[Truth], limits: tuple[float, ...], share: float = SMALL) -> str:
+    def too_coarse(
+        self, truth: list[Truth], limits: tuple[float, ...], share: float = SMALL, rounding: float = ROUNDING
+    ) -> str:
         """Why nothing was shown: so much is tolerated that a large bias would be, too."""
-        for n, (t, limit) in enumerate(zip(truth, limits, strict=True)):
-            if limit > max(share * max(abs(t.value), self.deviation), ROUNDING * (self.range or self.largest)):
-                why = "take more replicates, or subtract a constant from the cost"
-                if t.error > limit / 2:
-                    why = "compute the cost in float64, or pass expected="
-                return f"at order {n} a difference of {limit:.1g} is tolerated, too much beside {t.value:.1g}; {why}"
-        return ""
+        sizes = [max(abs(t.value), self.deviation, 1e-300) for t in truth]
+        least = rounding * (self.range or self.largest)
+        wide = {x / y: n for n, (x, y) in enumerate(zip(limits, sizes, strict=True)) if x > max(share * y, least)}
+        if not wide:
+            return ""
+        n = wide[max(wide)]
+        why = "take more replicates, or subtract a constant from the cost"
+        if truth[n].error > limits[n] / 2:
+            why = "compute the cost in float64, or pass expected="
+        return f"at order {n} a difference of {limits[n]:.1g} is tolerated, too much beside {sizes[n]:.1g}; {why}"
 
 
 def _units(estimate: float, truth: float, limit: float) -> float:
@@ -416,7 +477,12 @@ def _feature(value: Tensor) -> Tensor:
 
 def _line(distribution: Distribution) -> Callable[[Tensor], Distribution]:
     """The distribution as a function of one number, along a fixed direction in its unconstrained parameters."""
-    start = {name: value.detach().double() for name, value in parameters_of(distribution).items()}
+    try:
+        start = {name: value.detach().double() for name, value in parameters_of(distribution).items()}
+        rebuilt(distribution, start)
+    except (ConfigError, TypeError) as error:
+        how = "pass a function that makes it from its parameters, and these with at=torch.tensor(...)"
+        raise ConfigError(f"{type(distribution).__name__} has no parameters that can be moved; {how}") from error
     steps = {name: _direction(value) for name, value in start.items()}
 
     def make(s: Tensor) -> Distribution:

@@ -8,7 +8,7 @@ coefficients, which should vanish, say how accurate everything was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import prod
+from math import pi, prod
 from types import EllipsisType
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.polynomial import chebyshev
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution, VonMises, constraints
 
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._factors import (
@@ -144,6 +144,8 @@ def intervals(base: Distribution, t: Tensor) -> tuple[Tensor, Tensor]:
     """Where a point of (0, 1) lies in the support of a distribution, and the derivative of that."""
     low, high = (getattr(base.support, name, None) for name in ("lower_bound", "upper_bound"))
     centre, spread = (x.detach().nan_to_num(y, y, y) for x, y in ((base.mean, 0.0), (base.stddev, 1.0)))
+    if isinstance(base, VonMises):  # whose density goes on periodically
+        low, high = base.loc - pi, base.loc + pi
     if low is not None and high is not None:
         return low + (high - low) * t, (high - low) * torch.ones_like(t)
     edge, side = (low, 1.0) if low is not None else (high, -1.0)

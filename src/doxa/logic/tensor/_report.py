@@ -120,6 +120,9 @@ def satisfaction(
 ) -> SatisfactionReport:
     """How far each axiom holds on data, classically; facts come last, together.
 
+    Instances are choices of all variables of all the ``forall`` that an axiom begins with. Losses count differently:
+    they are a mean over the rows of the outermost one alone, and what it binds, further ``forall`` too, is one truth.
+
     Args:
         examples: how many violating instances to name per axiom.
         generator, chunk, data: as in :func:`truth`.
