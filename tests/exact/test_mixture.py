@@ -370,7 +370,7 @@ def test_what_has_no_answer_says_so() -> None:
         reasoner.kl(mixture.marginals(), output, mixture)  # type: ignore[arg-type]
     amortized = AmortizedReasoner(problem)
     for ask in (amortized.predict, lambda m: amortized.log_prob(m, output), lambda m: amortized.explain(m, output)):
-        with pytest.raises(ProblemError, match=r"takes one Belief.*BruteForce take it"):
+        with pytest.raises(ProblemError, match=r"one Belief is wanted here.*BruteForce take it"):
             ask(mixture)  # type: ignore[arg-type]
     with pytest.raises(ProblemError, match="a Mixture came"):
         counterfactual(reasoner, mixture.components.mode()[:, 0], belief=mixture)  # type: ignore[arg-type]

@@ -190,7 +190,12 @@ class Mixture:
         >>> uniform.log_prob(torch.tensor([0, 3])).exp() * 16
         tensor(1.)
         """
-        return logsumexp(self.joint(worlds), -1)
+        require_worlds(worlds, self.batch_shape, self.sizes)
+        return self._gather(worlds)
+
+    def _gather(self, worlds: Tensor) -> Tensor:
+        """``log_prob`` of worlds that are known to fit."""
+        return logsumexp(self._joint(worlds), -1)
 
     def joint(self, worlds: Tensor) -> Tensor:
         """log (π_k p_k(w)) of each component, ``(*sample, *batch, K)``; softmax over k makes it the responsibilities.
@@ -200,6 +205,9 @@ class Mixture:
         tensor([0.6667, 0.3333])
         """
         require_worlds(worlds, self.batch_shape, self.sizes)
+        return self._joint(worlds)
+
+    def _joint(self, worlds: Tensor) -> Tensor:
         every = worlds.unsqueeze(-2).expand(*worlds.shape[:-1], self.log_weights.shape[-1], -1)
         return self.log_weights + self.components._gather(every)
 
@@ -254,6 +262,13 @@ class Mixture:
 
 
 AnyBelief = Belief | Mixture
+
+
+def one_belief(belief: AnyBelief) -> Belief:
+    """The belief; an error for a mixture, from who cannot reason with it."""
+    if isinstance(belief, Mixture):
+        refuse("one Belief is wanted here, and a Mixture came")
+    return belief
 
 
 def entropy_between(
