@@ -136,7 +136,7 @@ def _inverse(belief: AnyBelief, noise: Tensor) -> Tensor:
 
 def _place(probs: Tensor, noise: Tensor) -> Tensor:
     reached = probs.cumsum(-1)
-    return torch.searchsorted(reached, noise.to(reached.dtype) * reached[..., -1:], right=True)
+    return torch.searchsorted(reached, (noise.to(reached.dtype) * reached[..., -1:]).contiguous(), right=True)
 
 
 def _drawn(belief: AnyBelief, estimator: Estimator, generator: Generator) -> tuple[Tape, Tensor]:
