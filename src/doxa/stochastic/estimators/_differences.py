@@ -41,7 +41,7 @@ from doxa.stochastic.estimators._factors import (
     total_size,
 )
 from doxa.stochastic.estimators._lifted import padded
-from doxa.stochastic.estimators._weak import FAMILIES, Mixture, Weak, density, flat, inside, weak_derivatives
+from doxa.stochastic.estimators._weak import FAMILIES, Mixture, Weak, flat, inside, log_density, weak_derivatives
 
 
 class MeasureValued(Estimator):
@@ -86,7 +86,8 @@ class MeasureValued(Estimator):
             x = inside(base, flat(sample, distribution, 1))
             value = [x]
             for part in weak_derivatives(base, distribution, x):
-                value += [each_alone(x, y).flatten(0, 1) for y in part.points()[: self._points(part)]]
+                points = part.points()[: self._points(part)]
+                value += [each_alone(x, inside(base, y)).flatten(0, 1) for y in points]
             shape = (-1, *distribution.batch_shape, *distribution.event_shape)
             return Draw(torch.cat([v.reshape(shape) for v in value]), distribution)
 
@@ -136,7 +137,7 @@ class MeasureValued(Estimator):
         if not has_factors(d):
             n, _ = self._parts(draw)
             base = plain(d)[0]
-            each = density(base).log_prob(draw.value[:n])
+            each = log_density(base, draw.value[:n])
             return padded(flat(each, d, 1).sum(-1), draw.m)
         pairs = self._pairs(d)
         n = draw.m // (2 * pairs)

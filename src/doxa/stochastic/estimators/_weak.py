@@ -58,23 +58,30 @@ def flat(x: Tensor, distribution: Distribution, leading: int) -> Tensor:
     return x.reshape((*x.shape[: leading + len(distribution.batch_shape)], -1))
 
 
-def density(base: Distribution) -> Distribution:
-    """The same distribution with parameters away from the ends where torch's log-probabilities have no derivative."""
+def log_density(base: Distribution, x: Tensor) -> Tensor:
+    """log p(x), at parameters away from the ends where torch's own has no derivative."""
+    if isinstance(base, Weibull):
+        shape = _positive(base.concentration)
+        t = shape * (x.log() - _positive(base.scale).log())
+        return shape.log() - x.log() + t - t.exp()
     if isinstance(base, Poisson):
-        return Poisson(base.rate + (_positive(base.rate) - base.rate).detach(), validate_args=False)
-    if isinstance(base, Binomial):
-        return Binomial(base.total_count, logits=clamped(base.logits), validate_args=False)
-    given = {name: getattr(base, name) for name in base.arg_constraints}
-    kind: Any = type(base)
-    found: Distribution = kind(**{k: v if k == "loc" else _positive(v) for k, v in given.items()}, validate_args=False)
+        kept: Distribution = Poisson(base.rate + (_positive(base.rate) - base.rate).detach(), validate_args=False)
+    elif isinstance(base, Binomial):
+        kept = Binomial(base.total_count, logits=clamped(base.logits), validate_args=False)
+    else:
+        given = {name: getattr(base, name) for name in base.arg_constraints}
+        kind: Any = type(base)
+        kept = kind(**{k: v if k == "loc" else _positive(v) for k, v in given.items()}, validate_args=False)
+    found: Tensor = kept.log_prob(x)
     return found
 
 
 def inside(base: Distribution, x: Tensor) -> Tensor:
-    """Samples away from the ends of the support, where a density may be infinite."""
+    """Points away from the ends of the support, where a density may be infinite, and small enough to compute with."""
     if isinstance(base, Beta):
         return _positive(x).clamp_max(1 - torch.finfo(x.dtype).eps)
-    return _positive(x) if isinstance(base, Exponential | Gamma | Weibull) else x
+    most = torch.finfo(x.dtype).max ** 0.5
+    return _positive(x).clamp_max(most) if isinstance(base, Exponential | Gamma | Weibull) else x
 
 
 def weak_derivatives(base: Distribution, distribution: Distribution, x: Tensor) -> list[Weak]:
