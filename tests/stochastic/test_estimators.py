@@ -123,8 +123,8 @@ def test_self_normalised_weights_are_biased_by_the_inverse_of_their_number() -> 
         assert report.enumerated and report.kind == "biased"
         return tensor(report.estimate) - tensor(report.truth)
 
-    two, ten = biases(2), biases(10)
-    assert (two / ten).tolist() == pytest.approx([5.0] * 3, rel=0.25)
+    four, eight = biases(4), biases(8)
+    assert (four / eight).tolist() == pytest.approx([2.0] * 3, rel=0.25)
     # Where p itself is drawn from, nothing is divided by anything but n, and only the derivatives are biased.
     own = check_unbiased(lambda d: SelfNormalised(s1(THETA), 2), s1, s1_cost, 1, at=THETA)
     assert own.order == 0 and own.kind == "biased"
@@ -143,9 +143,8 @@ def test_self_normalised_weights_need_no_constants() -> None:
         estimator = SelfNormalised(q(tensor([0.2, 0.5, 0.3])), 3)
         draw = estimator.complete(p(tensor([0.6, 0.3, 0.1])), torch.tensor([0, 2, 1]))
         weights.append(estimator.weight(draw))
-    assert weights[0].tolist() == pytest.approx(
-        [3 / (3 + 1 / 3 + 0.6), 1 / 3 / (3 + 1 / 3 + 0.6), 0.6 / (3 + 1 / 3 + 0.6)]
-    )
+    ratios = tensor([0.6 / 0.2, 0.1 / 0.3, 0.3 / 0.5])
+    torch.testing.assert_close(weights[0], ratios / ratios.sum())
     for other in weights[1:]:
         torch.testing.assert_close(other, weights[0])
     logits = tensor([0.0, -torch.inf, -torch.inf]).requires_grad_()
@@ -317,7 +316,7 @@ def _trained_memory() -> MAPO:
 
 def test_catalogue_lists_every_estimator() -> None:
     rows = {row["name"]: row for row in catalogue()}
-    assert len(rows) >= 34
+    assert len(rows) >= 33
     assert rows["SelfNormalised"]["biased"] == "yes" and rows["MeasureValued"]["order"] == "1 or any"
     assert (
         rows["ARM"]["order"] == "1" and rows["GumbelSoftmax"]["biased"] == "yes" and rows["RELAX"]["learnable"] == "yes"
