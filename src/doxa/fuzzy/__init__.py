@@ -61,6 +61,7 @@ from doxa.fuzzy._logic import (
 from doxa.fuzzy._plan import FuzzyPlan, valuation
 from doxa.fuzzy.analysis._laws import (
     Fraction,
+    cone_increasing,
     contrapositive_derivatives,
     implication_laws,
     irwin_hall_cdf,
@@ -184,6 +185,7 @@ __all__ = [
     "UnboundedYagerSum",
     "Yager",
     "YagerNegation",
+    "cone_increasing",
     "contrapositive_derivatives",
     "implication_laws",
     "irwin_hall_cdf",
