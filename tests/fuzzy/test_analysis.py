@@ -247,7 +247,7 @@ def test_irwin_hall_for_many_variables(n):
 
 @pytest.mark.parametrize("tnorm", TNORM_FAMILY, ids=repr)
 def test_where_operators_are_strictly_cone_increasing(tnorm):
-    """Chapter 4, appendix: below 1 for strict t-norms, Gödel's and all t-conorms; also not at 0 for the other t-norms."""
+    """Chapter 4, appendix: below 1 for strict t-norms, Gödel's and all t-conorms; other t-norms are flat at 0."""
     properties = fz.tnorm_properties(tnorm)
     expected = "[0, 1)" if properties.strict or properties.idempotent else "(0, 1)"
     assert str(fz.cone_increasing(tnorm)) == expected
