@@ -49,7 +49,8 @@ class MeasureValued(Estimator):
 
     For finite distributions by 2n evaluations for each parameter, to first order. For families over numbers the first
     derivative comes from such differences, higher ones from the score function, at any order; with ``second`` the
-    second derivatives of each parameter come from differences, too, where the table above has them.
+    second derivatives in one parameter come from differences, too (not for Beta and the shape of Weibull). The
+    concentration of a Gamma distribution is left to the score function.
 
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
@@ -62,7 +63,7 @@ class MeasureValued(Estimator):
     """
 
     distributions = "Bernoulli, categorical, Poisson, Binomial, Exponential, Gamma, Beta, Weibull, Normal"
-    evaluations = "2n × parameters"
+    evaluations = "about 2n × parameters"
     order = 1
 
     def __init__(self, n: int = 1, second: bool = False) -> None:

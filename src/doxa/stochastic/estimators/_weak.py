@@ -55,7 +55,7 @@ class Weak(NamedTuple):
 
 def flat(x: Tensor, distribution: Distribution, leading: int) -> Tensor:
     """(leading, *batch, *event) as (leading, *batch, R)."""
-    return x.reshape((*x.shape[: leading + len(distribution.batch_shape)], -1))
+    return x.reshape((*x.shape[: leading + len(distribution.batch_shape)], distribution.event_shape.numel()))
 
 
 def log_density(base: Distribution, x: Tensor) -> Tensor:
