@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from tests.fuzzy.conftest import TNORM_FAMILY
 
 from doxa import fuzzy as fz
 from doxa.errors import ConfigError
@@ -242,3 +243,44 @@ def test_irwin_hall_for_many_variables(n):
     if n >= 20:
         normal = NormalDist(n / 2, (n / 12) ** 0.5)
         assert values == pytest.approx([normal.cdf(y) for y in points], abs=0.1 / n)
+
+
+@pytest.mark.parametrize("tnorm", TNORM_FAMILY, ids=repr)
+def test_where_operators_are_strictly_cone_increasing(tnorm):
+    """Chapter 4, appendix: below 1 for strict t-norms, Gödel's and all t-conorms; other t-norms are flat at 0."""
+    properties = fz.tnorm_properties(tnorm)
+    expected = "[0, 1)" if properties.strict or properties.idempotent else "(0, 1)"
+    assert str(fz.cone_increasing(tnorm)) == expected
+    assert str(fz.cone_increasing(tnorm, 3, points=17)) == expected
+    assert str(fz.cone_increasing(tnorm.dual)) == "[0, 1)"
+    assert str(fz.cone_increasing(fz.SImplication(tnorm.dual))) == "[0, 1)"
+    assert str(fz.cone_increasing(tnorm.residuum)) == "[0, 1)"
+
+
+@pytest.mark.parametrize(
+    "operator", [fz.Godel(), fz.Lukasiewicz(), fz.Yager(2.0).dual, fz.NilpotentMinimum()], ids=repr
+)
+def test_cones_by_looking_in_all_directions(operator):
+    """The definition itself: at random points, is there a direction along which every step raises the value?"""
+    generator = torch.Generator().manual_seed(0)
+    at = torch.rand(300, 1, 2, dtype=torch.float64, generator=generator)
+    angle = torch.linspace(-torch.pi, torch.pi, 65, dtype=torch.float64)
+    steps = torch.tensor([1e-4, 1e-3, 1e-2], dtype=torch.float64).reshape(3, 1, 1, 1)
+    moved = (at + steps * torch.stack([angle.cos(), angle.sin()], -1)).clamp(0, 1)
+    value = operator(at[..., 0], at[..., 1])
+    some = (operator(moved[..., 0], moved[..., 1]) > value).all(0).any(-1)
+    value = value.squeeze(-1)
+    found = fz.cone_increasing(operator)
+    assert bool(some[(value > 0) & (value < 1)].all()) == found.between
+    if bool((value == 0).any()):
+        assert bool(some[value == 0].all()) == found.least
+    assert not bool(some[value == 1].any())
+
+
+def test_cones_of_other_operators():
+    assert str(fz.cone_increasing(fz.STANDARD)) == "[0, 1)"
+    assert str(fz.cone_increasing(fz.IntuitionisticNegation())) == "nowhere"
+    assert str(fz.cone_increasing(fz.AGGREGATORS["lukasiewicz"], 3)) == "(0, 1)"
+    assert str(fz.cone_increasing(fz.AGGREGATORS["mean"])) == "[0, 1)"
+    with pytest.raises(ConfigError, match="n is 0"):
+        fz.cone_increasing(fz.Product(), 0)

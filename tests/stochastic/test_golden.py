@@ -11,6 +11,7 @@ from torch.distributions import Bernoulli, Categorical, Distribution
 
 from doxa.stochastic import (
     ARM,
+    ARSM,
     GO,
     RELAX,
     SPSA,
@@ -126,6 +127,28 @@ def test_arm_and_disarm(estimator: ARM | DisARM, golden: float) -> None:
     assert b.tolist() == [1.0, 0.0]
     tape.cost(torch.where(b > 0, 2.0, -0.7).double())
     assert derivatives(tape.surrogate(), alpha, 1)[1] == pytest.approx(golden, **CLOSE)
+
+
+def test_arsm_with_two_values_is_arm() -> None:
+    alpha = tensor(0.5).requires_grad_()
+    tape = FixedTape(lambda d: ARSM()._complete(d, tensor([[[0.9, 0.1]]])))
+    b = tape.sample(Bernoulli(logits=alpha), ARSM())
+    assert b.tolist() == [1.0, 0.0]
+    tape.cost(torch.where(b > 0, 2.0, -0.7).double())
+    assert derivatives(tape.surrogate(), alpha, 1)[1] == pytest.approx(1.08, **CLOSE)
+
+
+def test_arsm_over_the_simplex() -> None:
+    """The average over all noise, by the midpoint rule on triangles, against the gradient of the expectation."""
+    i, j = (t.double() for t in torch.tril_indices(150, 150))
+    pi = torch.stack([j + 1 / 3, i - j + 1 / 3, 149 - i + 1 / 3], -1) / 150
+    logits, f = tensor([0.4, -0.3, 0.8]), tensor([1.0, -2.0, 3.5])
+    wide = logits.expand(len(pi), 3).clone().requires_grad_()
+    tape = FixedTape(lambda d: ARSM()._complete(d, pi.reshape(1, -1, 1, 3)), batch_dims=1)
+    tape.cost(f[tape.sample(Categorical(logits=wide), ARSM())])
+    (found,) = torch.autograd.grad(tape.surrogate(), wide)
+    p = logits.softmax(-1)
+    assert found.sum(0).tolist() == pytest.approx((p * (f - p @ f)).tolist(), abs=0.01)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from torch.distributions import Bernoulli, Categorical, Normal
 from doxa.errors import ConfigError
 from doxa.stochastic import (
     ARM,
+    ARSM,
     GO,
     LAX,
     MAPO,
@@ -35,6 +36,7 @@ from doxa.stochastic import (
     Score,
     ScoreWithoutReplacement,
     SelfCritical,
+    StochasticSumAndSample,
     SumAndSample,
     Tape,
     UnorderedSet,
@@ -57,6 +59,7 @@ ANY_ORDER: dict[str, Estimator] = {
     "importance": ImportanceSampling(Categorical(tensor([0.2, 0.5, 0.3]))),
     "sum A": SumAndSample(3, top=1, form="A"),
     "sum B": SumAndSample(3, top=1, form="B"),
+    "random sum": StochasticSumAndSample(2, top=1),
     "memory": MAPO(1, 2),
     "set": UnorderedSet(2),
     "go": GO(),
@@ -130,6 +133,7 @@ BINARY: dict[str, tuple[Estimator, int]] = {
     "rebar": (REBAR(lambda z: (z - 0.3) ** 2), 3),
     "loo": (LeaveOneOut(2), 3),
     "arm": (ARM(), 1),
+    "arsm": (ARSM(), 1),
     "disarm": (DisARM(), 1),
     "measure": (MeasureValued(), 1),
     "enumerate": (Enumerate(), 3),
@@ -142,7 +146,7 @@ def test_pairs_on_bernoullis(first: str, second: str) -> None:
     one, two = BINARY[first], BINARY[second]
     report = check_tape(two_coins(one[0], two[0]), THETA, order=min(one[1], two[1]), replicates=10_000)
     assert report.ok, str(report)
-    assert report.enumerated != bool({first, second} & {"relax", "rebar", "arm"})
+    assert report.enumerated != bool({first, second} & {"relax", "rebar", "arm", "arsm"})
 
 
 GAUSSIAN: dict[str, Estimator] = {"lax": LAX(smooth), "path": Reparameterise(), "score": Score()}

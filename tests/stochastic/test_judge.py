@@ -41,6 +41,7 @@ from doxa.errors import ConfigError
 from doxa.stochastic import (
     ARM,
     ARMS,
+    ARSM,
     GO,
     LAX,
     REBAR,
@@ -61,6 +62,8 @@ from doxa.stochastic import (
     Score,
     ScoreWithoutReplacement,
     SelfCritical,
+    SelfNormalised,
+    StochasticSumAndSample,
     StraightThrough,
     SumAndSample,
     Tape,
@@ -200,6 +203,7 @@ ON_FINITE: dict[str, Callable[[], Estimator]] = {
     "without replacement": lambda: ScoreWithoutReplacement(2),
     "sum and sample": lambda: SumAndSample(2, top=1),
     "sum and sample, live": lambda: SumAndSample(2, top=1, form="B"),
+    "sum and sample, random": lambda: StochasticSumAndSample(2, top=1),
 }
 
 
@@ -221,6 +225,7 @@ COIN: dict[str, Callable[[], Estimator]] = {
     "arm": ARM,
     "disarm": DisARM,
     "arms": lambda: ARMS(3),
+    "arsm": ARSM,
     "rebar": lambda: REBAR(square),
     "rebar, cold": lambda: REBAR(square, temperature=0.1),
     "relax": lambda: RELAX(torch.tanh),
@@ -255,6 +260,9 @@ REAL: dict[str, tuple[Callable[[], Estimator], Distribution, Cost]] = {
     "measure-valued, jump": (MeasureValued, Normal(t(0.25), t(1.0)), jump),
     "measure-valued counts": (MeasureValued, Poisson(t(2.5)), square),
     "measure-valued waits": (MeasureValued, Exponential(t(0.7)), torch.cos),
+    "measure-valued gamma": (MeasureValued, Gamma(t(2.0), t(3.0)), square),
+    "measure-valued beta, jump": (MeasureValued, Beta(t(2.0), t(3.0)), lambda x: (x > 0.4).double()),
+    "measure-valued weibull": (MeasureValued, Weibull(t(0.8), t(1.5)), square),
     "importance": (lambda: ImportanceSampling(Normal(t(0.0), t(2.0)), n=2), Normal(t(0.25), t(1.0)), square),
     "beta": (Reparameterise, Beta(t(2.0), t(3.0)), square),
     "beta, score": (lambda: LeaveOneOut(2), Beta(t(0.5), t(0.7)), square),
@@ -301,6 +309,10 @@ BIASED: dict[str, tuple[Callable[[], Estimator], Distribution, Cost, int]] = {
     "gumbel-softmax, cold": (lambda: GumbelSoftmax(0.3), FINITE["coin"], square, 0),
     "straight-through gumbel": (lambda: GumbelSoftmax(0.7, hard=True), FINITE["coin"], torch.exp, 1),
     "spsa with large steps": (lambda: SPSA(step=0.5), FINITE["die"], square, 1),
+    "spsa with large steps, second": (lambda: SPSA(step=0.5, order=2), FINITE["die"], square, 1),
+    "self-normalised": (lambda: SelfNormalised(Categorical(torch.ones(3)), 2), FINITE["die"], square, 0),
+    "self-normalised, numbers": (lambda: SelfNormalised(Normal(t(0.0), t(2.0)), 2), Normal(t(0.25), t(1.0)), square, 0),
+    "arsm to second order": (ARSM, FINITE["die"], lambda x: (x == 1).double() + 1, 2),
     "own baseline": (lambda: OwnBaseline(2), FINITE["die"], square, 1),
     "own baseline, numbers": (lambda: OwnBaseline(2), Normal(t(0.25), t(1.0)), square, 1),
     "heavy weights": (lambda: TooHeavy(Categorical(torch.ones(3)), n=2), FINITE["die"], lambda x: 2 + x.double(), 0),

@@ -19,6 +19,7 @@ from doxa.stochastic import (
     ScoreWithoutReplacement,
     SelfCritical,
     Sequences,
+    StochasticSumAndSample,
     SumAndSample,
     Tape,
     UnorderedSet,
@@ -87,6 +88,7 @@ def test_stochastic_beam_search_follows_the_probabilities() -> None:
         UnorderedSet(2),
         SumAndSample(3, top=1, form="B"),
         SumAndSample(3, top=2),
+        StochasticSumAndSample(3, top=2),
     ],
     ids=repr,
 )
@@ -111,7 +113,8 @@ def test_a_recurrent_network_over_long_sequences() -> None:
         return head(state), (state,)
 
     d: Distribution = Sequences(step, (torch.zeros(3, 6),), length=25, end=0)
-    for estimator in (UnorderedSet(6), LeaveOneOut(4), SumAndSample(4, top=2), ScoreWithoutReplacement(4)):
+    summed = SumAndSample(4, top=2), StochasticSumAndSample(4, top=2)
+    for estimator in (UnorderedSet(6), LeaveOneOut(4), *summed, ScoreWithoutReplacement(4)):
         tape = Tape(batch_dims=1)
         x = tape.sample(d, estimator)
         assert x.shape[1:] == (3, 25) and x.dtype == torch.long

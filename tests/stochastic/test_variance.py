@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from stochastic_problems import tensor
+from stochastic_problems import THETA, s2, tensor
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Independent
 
@@ -17,19 +17,23 @@ from doxa.stochastic import (
     GO,
     REBAR,
     DisARM,
+    Enumerate,
     Estimator,
     GumbelSoftmax,
     IndeCateR,
     LeaveOneOut,
     MeasureValued,
+    MovingAverage,
     RaoBlackwell,
     Reparameterise,
     Score,
+    SumAndSample,
     Tape,
     UnorderedSet,
     magic_box,
     profile_variance,
 )
+from doxa.stochastic._truth import WorldTape
 
 COUNT = 40_000
 
@@ -140,5 +144,90 @@ def test_profile_recommends_and_plots(tmp_path: object) -> None:
     assert len(figure.axes[0].texts) == 3
     with pytest.raises(ConfigError, match="at least 2"):
         profile_variance(model, candidates, [logits], batch_dims=1, replicates=1)
+    with pytest.raises(ConfigError, match="at least 3"):
+        profile_variance(model, candidates, [logits], batch_dims=1, replicates=2, by_node=True)
     with pytest.raises(ConfigError, match="no unbiased estimator"):
         _ = profile_variance(model, [GumbelSoftmax()], [logits], batch_dims=1, replicates=2).recommendation
+
+
+BATCH = 100
+
+
+def enumerated_shares(first: Estimator, second: Estimator) -> list[float]:
+    """E Var(E[g | z_1..z_i] | z_1..z_{i−1}) of both nodes of S2, over everything that they can draw."""
+    theta = THETA.clone().requires_grad_()
+    worlds = WorldTape(2)
+    s2(first, second)(worlds, theta)
+    total = worlds._assembly().total()
+    assert worlds.probability is not None
+    p = worlds.probability.detach()  # (draws of the second node, draws of the first)
+    total = total.expand(p.shape)
+    g = torch.stack([torch.autograd.grad(x, theta, retain_graph=True)[0] for x in total.reshape(-1)]).reshape(p.shape)
+    chance = p.sum(0)
+    given = (p * g).sum(0) / chance
+    mean = (chance * given).sum()
+    return [float((chance * (given - mean).square()).sum()), float((p * (g - given).square()).sum())]
+
+
+PAIRS: dict[str, tuple[Estimator, Estimator]] = {
+    "scores": (Score(), Score()),
+    "leave one out, then a score": (LeaveOneOut(2), Score()),
+    "a baseline, then two": (Score(baseline=0.7), LeaveOneOut(2)),
+    "sum and sample": (SumAndSample(2, top=1), Score()),
+    "nothing, then a score": (Enumerate(), Score()),
+    "a score, then nothing": (Score(), Enumerate()),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_shares_of_the_nodes_against_enumeration(name: str) -> None:
+    pair = PAIRS[name]
+    expected = enumerated_shares(*pair)
+    theta = THETA.expand(BATCH).clone().requires_grad_()  # the loss is a mean: each has 1/BATCH of the gradient
+    torch.manual_seed(0)
+    profile = profile_variance(
+        lambda tape, _: s2(*pair)(tape, theta), [Score()], [theta], batch_dims=1, replicates=25, by_node=True
+    )
+    (row,) = profile.rows
+    for share, truth in zip(row.nodes, expected, strict=True):
+        assert abs(BATCH * share.variance - truth) <= 5 * BATCH * share.error + 1e-12, f"{share}, expected {truth}"
+        assert BATCH * share.error <= 0.1 * sum(expected)
+    if name.startswith("nothing"):
+        assert abs(expected[0]) < 1e-20 and abs(row.nodes[0].variance) < 5 * row.nodes[0].error
+    if name.endswith("nothing"):
+        assert row.nodes[1].variance < 1e-20 and str(row.nodes[1]) in str(profile)
+    # All of the variance is somebody's.
+    assert BATCH * row.variance == pytest.approx(sum(expected), rel=0.15)
+
+
+def test_shares_of_three_coins_in_closed_form() -> None:
+    """Separate costs c_i z_i with one logit each: g_i = c_i z_i (z_i − p_i), whatever the others do."""
+    start, weights = tensor([0.3, -0.8, 1.2]), (1.0, 4.0, 2.0)
+    logits = start.unsqueeze(-1).expand(3, BATCH).clone().requires_grad_()
+
+    def model(tape: Tape, estimator: Estimator) -> None:
+        for i, c in enumerate(weights):
+            z = tape.sample(Bernoulli(logits=logits[i]), estimator, deps=[])
+            tape.cost(c * z, deps=[z])
+
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    (row,) = profile_variance(model, [Score()], [logits], batch_dims=1, replicates=20, by_node=True).rows
+    assert not torch.equal(state, torch.get_rng_state())  # other calls have other samples
+    for share, c, q in zip(row.nodes, weights, torch.sigmoid(start), strict=True):
+        truth = float(c**2 * (1 - q) ** 2 * q * (1 - q)) / BATCH
+        assert abs(share.variance - truth) <= 5 * share.error, f"{share}, expected {truth}"
+    average = MovingAverage()
+    profile_variance(model, [average], [logits], batch_dims=1, replicates=5, by_node=True)
+    assert int(average.steps) == 5 * 3  # what is drawn again is not learnt from
+
+
+def test_shares_need_the_same_graph_every_time() -> None:
+    logit, sizes = tensor(0.3).requires_grad_(), iter(range(1, 9))
+
+    def growing(tape: Tape, estimator: Estimator) -> None:
+        for _ in range(next(sizes)):
+            tape.cost(tape.sample(Bernoulli(logits=logit), estimator))
+
+    with pytest.raises(ConfigError, match="sampled 1 nodes and then 2"):
+        profile_variance(growing, [Score()], [logit], replicates=3, by_node=True)

@@ -59,6 +59,7 @@ from doxa.fuzzy._logic import (
 from doxa.fuzzy._plan import FuzzyPlan, valuation
 from doxa.fuzzy.analysis._laws import (
     Fraction,
+    cone_increasing,
     contrapositive_derivatives,
     implication_laws,
     irwin_hall_cdf,
@@ -182,6 +183,7 @@ __all__ = [
     "UnboundedYagerSum",
     "Yager",
     "YagerNegation",
+    "cone_increasing",
     "contrapositive_derivatives",
     "implication_laws",
     "irwin_hall_cdf",

@@ -31,7 +31,7 @@ from doxa.stochastic.estimators._catalogue import catalogue
 from doxa.stochastic.estimators._differences import SPSA, MeasureValued
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._lifted import GO, FromGradient, IndeCateR, RaoBlackwell
-from doxa.stochastic.estimators._noise import ARM, ARMS, LAX, REBAR, RELAX, DisARM
+from doxa.stochastic.estimators._noise import ARM, ARMS, ARSM, LAX, REBAR, RELAX, DisARM
 from doxa.stochastic.estimators._pathwise import IMLE, GumbelSoftmax, Implicit, Reparameterise, StraightThrough
 from doxa.stochastic.estimators._score import (
     VIMCO,
@@ -43,9 +43,10 @@ from doxa.stochastic.estimators._score import (
     PerturbAndMAP,
     Score,
     SelfCritical,
+    SelfNormalised,
 )
 from doxa.stochastic.estimators._sequences import Sequences
-from doxa.stochastic.estimators._sum_and_sample import MAPO, SumAndSample
+from doxa.stochastic.estimators._sum_and_sample import MAPO, StochasticSumAndSample, SumAndSample
 from doxa.stochastic.estimators._without_replacement import ScoreWithoutReplacement, UnorderedSet
 from doxa.stochastic.tape._magic import magic_box
 from doxa.stochastic.tape._tape import Tape
@@ -53,6 +54,7 @@ from doxa.stochastic.tape._tape import Tape
 __all__ = [
     "ARM",
     "ARMS",
+    "ARSM",
     "GO",
     "IMLE",
     "LAX",
@@ -80,7 +82,9 @@ __all__ = [
     "Score",
     "ScoreWithoutReplacement",
     "SelfCritical",
+    "SelfNormalised",
     "Sequences",
+    "StochasticSumAndSample",
     "StraightThrough",
     "SumAndSample",
     "Tape",

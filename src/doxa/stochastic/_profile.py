@@ -1,19 +1,46 @@
-"""Which estimator suits a model: variance of the gradient and time of a step, measured on the model itself."""
+r"""Which estimator suits a model: variance of the gradient and time of a step, measured on the model itself.
+
+In a graph the variance of the gradient g is a sum over its nodes z_1, …, z_k, in the order in which they are sampled:
+
+    Var g = Σ_i E Var( E[g | z_1..z_i] | z_1..z_{i−1} ) = Σ_i (R_{i−1} − R_i),      R_i = E Var( g | z_1..z_i ).
+
+R_i is half the mean square of g − g', where g' has the same z_1..z_i and new samples from there on.
+"""
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Estimator
+from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.tape._tape import Tape
+
+
+@dataclass(frozen=True)
+class NodeShare:
+    """What the samples of one node add to the variance of the gradient, given those before; with its standard error.
+
+    >>> print(NodeShare("rain", "Score@1", 0.25, 0.01))
+    rain: 0.25 ± 0.01 by Score@1
+    """
+
+    name: str
+    estimator: str
+    variance: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.variance:.3g} ± {self.error:.1g} by {self.estimator}"
 
 
 @dataclass(frozen=True)
@@ -30,6 +57,7 @@ class ProfileRow:
     value_variance: float
     biased: bool
     refused: str = ""
+    nodes: tuple[NodeShare, ...] = ()
 
     @property
     def work(self) -> float:
@@ -67,6 +95,7 @@ class Profile:
             note = "  biased" if row.biased else "  recommended" if row.name == self.recommendation else ""
             numbers = f"{row.variance:<20.3g}  {row.value_variance:<9.3g}  {row.seconds * 1e3:<11.3g}"
             lines.append(f"{row.name:<{width}}  {numbers}{note}".rstrip())
+            lines += [f"  {share}" for share in row.nodes]
         return "\n".join(lines)
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -92,6 +121,7 @@ def profile_variance(
     *,
     batch_dims: int = 0,
     replicates: int = 100,
+    by_node: bool = False,
 ) -> Profile:
     """Measure estimators on ``model(tape, estimator)``, which samples with the estimator and adds costs.
 
@@ -101,6 +131,7 @@ def profile_variance(
         parameters: of which the gradient is taken.
         batch_dims: of the tape.
         replicates: gradients for each estimator.
+        by_node: also find out how much of the variance each node adds, by one more gradient for each node.
 
     >>> from torch.distributions import Bernoulli, Independent
     >>> from doxa.stochastic import LeaveOneOut, Score
@@ -110,29 +141,93 @@ def profile_variance(
     ...     tape.cost((z - 0.1).square().sum(-1) + 5)
     >>> profile_variance(model, [Score(2), LeaveOneOut(2)], [logits]).recommendation
     'LeaveOneOut@2'
+
+    Which of two coins is to blame? The second one matters ten times as much:
+
+    >>> def coins(tape, estimator):
+    ...     a = tape.sample(Bernoulli(logits=logits[0]), estimator, name="a")
+    ...     b = tape.sample(Bernoulli(logits=logits[1]), estimator, name="b")
+    ...     tape.cost(a + 10 * b)
+    >>> (row,) = profile_variance(coins, [LeaveOneOut(2)], [logits], by_node=True).rows
+    >>> a, b = row.nodes
+    >>> bool(b.variance > 10 * a.variance)
+    True
     """
-    if replicates < 2:
-        raise ConfigError(f"replicates is {replicates}; a variance needs at least 2")
+    least = 3 if by_node else 2  # the first one shows how many nodes there are
+    if replicates < least:
+        raise ConfigError(f"replicates is {replicates}; a variance needs at least {least}")
     named = dict(estimators) if isinstance(estimators, Mapping) else {e.describe(): e for e in estimators}
     wanted = list(parameters)
 
+    def gradient(tape: Tape, estimator: Estimator) -> tuple[Tensor, Tensor]:
+        model(tape, estimator)
+        loss = tape.surrogate(allow_biased=True)
+        found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
+        return loss.detach().double(), torch.cat([g.detach().double().reshape(-1) for g in found])
+
     def measured(name: str, estimator: Estimator) -> ProfileRow:
-        gradients, values, times = [], [], []
+        gradients, values, times, left = [], [], [], []
+        tape = Tape(batch_dims)
         for _ in range(replicates):
+            seed, *others = torch.randint(2**62, (1 + len(tape.nodes),)).tolist() if by_node else [None]
+            frozen = copy.deepcopy(estimator) if by_node and estimator.stateful else estimator
             start = time.process_time()
-            tape = Tape(batch_dims)
+            tape = _Resampled(batch_dims)
             try:
-                model(tape, estimator)
-                loss = tape.surrogate(allow_biased=True)
+                with _seeded(seed):
+                    value, whole = gradient(tape, estimator)
             except ConfigError as reason:
                 return ProfileRow(name, float("inf"), float("inf"), float("inf"), estimator.biased, str(reason))
-            found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
             times.append(time.process_time() - start)
-            gradients.append(torch.cat([g.detach().double().reshape(-1) for g in found]))
-            values.append(loss.detach().double())
+            gradients.append(whole)
+            values.append(value)
+            if others:
+                if len(others) != len(tape.nodes):
+                    counts = f"{len(others)} nodes and then {len(tape.nodes)}"
+                    raise ConfigError(f"the model sampled {counts}; by_node=True needs the same number every time")
+                rest = torch.zeros(len(others) + 1, dtype=torch.float64)
+                for kept, other in enumerate(others):
+                    used = copy.deepcopy(frozen) if estimator.stateful else estimator
+                    with _seeded(seed):
+                        rest[kept] = (gradient(_Resampled(batch_dims, kept, other), used)[1] - whole).square().sum() / 2
+                left.append(rest)
         seconds = float(torch.tensor(times).median())
         variance = float(torch.stack(gradients).var(0).sum())
-        return ProfileRow(name, variance, seconds, float(torch.stack(values).var()), estimator.biased)
+        nodes = _shares(tape, torch.stack(left)) if left else ()
+        spread = float(torch.stack(values).var())
+        return ProfileRow(name, variance, seconds, spread, estimator.biased, nodes=nodes)
 
     rows = [measured(name, estimator) for name, estimator in named.items()]
     return Profile(tuple(sorted(rows, key=lambda row: (bool(row.refused), row.variance))), replicates)
+
+
+class _Resampled(Tape):
+    """A tape that draws anew after its first nodes: what was drawn before depends on the seed it was begun with."""
+
+    def __init__(self, batch_dims: int, kept: int | None = None, seed: int = 0) -> None:
+        super().__init__(batch_dims)
+        self.kept, self.seed = kept, seed
+
+    def _propose(self, estimator: Estimator, distribution: Distribution, n: int) -> Draw:
+        if len(self.nodes) == self.kept:
+            torch.manual_seed(self.seed)
+        return super()._propose(estimator, distribution, n)
+
+
+@contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Random numbers from a seed inside the block, and as before after it."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def _shares(tape: Tape, left: Tensor) -> tuple[NodeShare, ...]:
+    """The nodes' shares from what is left of the variance after each of them, (replicates, nodes + 1)."""
+    share = left[:, :-1] - left[:, 1:]
+    mean, error = share.mean(0).tolist(), (share.std(0) / len(share) ** 0.5).tolist()
+    found = zip(tape.nodes, mean, error, strict=True)
+    return tuple(NodeShare(node.name, node.estimator.describe(), m, e) for node, m, e in found)

@@ -14,7 +14,7 @@ from doxa.stochastic.estimators._differences import SPSA, MeasureValued
 from doxa.stochastic.estimators._estimator import Estimator
 from doxa.stochastic.estimators._factors import log_prob, parameters_of, plain, rebuilt
 from doxa.stochastic.estimators._lifted import GO, FromGradient, IndeCateR, RaoBlackwell
-from doxa.stochastic.estimators._noise import ARM, ARMS, LAX, REBAR, RELAX, DisARM
+from doxa.stochastic.estimators._noise import ARM, ARMS, ARSM, LAX, REBAR, RELAX, DisARM
 from doxa.stochastic.estimators._pathwise import IMLE, GumbelSoftmax, Implicit, Reparameterise, StraightThrough
 from doxa.stochastic.estimators._score import (
     VIMCO,
@@ -26,8 +26,9 @@ from doxa.stochastic.estimators._score import (
     PerturbAndMAP,
     Score,
     SelfCritical,
+    SelfNormalised,
 )
-from doxa.stochastic.estimators._sum_and_sample import MAPO, SumAndSample
+from doxa.stochastic.estimators._sum_and_sample import MAPO, StochasticSumAndSample, SumAndSample
 from doxa.stochastic.estimators._without_replacement import ScoreWithoutReplacement, UnorderedSet
 
 
@@ -71,8 +72,11 @@ ESTIMATORS: tuple[Callable[[Distribution], Estimator], ...] = (
     lambda d: Reparameterise(),
     lambda d: Implicit(1, order=3),
     lambda d: ImportanceSampling(_wider(d), n=2),
+    lambda d: SelfNormalised(_wider(d), n=2),
     lambda d: SumAndSample(3, top=1, form="A"),
     lambda d: SumAndSample(3, top=1, form="B"),
+    lambda d: StochasticSumAndSample(3, top=1, form="A"),
+    lambda d: StochasticSumAndSample(2, top=1, form="B"),
     lambda d: MAPO(1, 2),
     lambda d: UnorderedSet(2),
     lambda d: ScoreWithoutReplacement(2),
@@ -84,9 +88,12 @@ ESTIMATORS: tuple[Callable[[Distribution], Estimator], ...] = (
     lambda d: ARM(),
     lambda d: DisARM(),
     lambda d: ARMS(4),
+    lambda d: ARSM(),
     lambda d: GO(),
     lambda d: SPSA(),
+    lambda d: SPSA(order=2),
     lambda d: MeasureValued(),
+    lambda d: MeasureValued(second=True),
     lambda d: VIMCO(3),
     lambda d: PerturbAndMAP(_sign),
     lambda d: IMLE(_sign),
@@ -118,7 +125,8 @@ def catalogue() -> list[dict[str, str]]:
     rows: dict[str, dict[str, str]] = {}
     for make in ESTIMATORS:
         e = make(example)
-        chosen = "chosen" if isinstance(e, FromGradient | Implicit) else ""
+        chosen = "chosen" if isinstance(e, FromGradient | Implicit | SPSA) else ""
+        chosen = "1 or any" if isinstance(e, MeasureValued) else chosen  # of finite distributions, or of numbers
         rows[type(e).__name__] = {
             "name": type(e).__name__,
             "order": chosen or ("any" if e.order == inf else str(int(e.order))),

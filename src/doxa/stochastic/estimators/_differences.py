@@ -9,25 +9,22 @@ triples:
 
     Bernoulli p         1                δ₁                     δ₀
     categorical logit   p_k (1 − p_k)    δ_k                    p given x ≠ k
-    Poisson rate        1                1 + Poisson            Poisson
-    exponential rate    1/λ              Exponential            Gamma(2, λ)
-    Gaussian mean       1/(σ√(2π))       μ + σ Rayleigh         μ − σ Rayleigh
-    Gaussian scale      1/σ              μ + σ double Maxwell   Gaussian
 
-For the Gaussian mean the weights p/p^± have no finite variance; there the pairs enter as a control variate of the score
-function (dissertation, "Measure Valued Derivatives").
+For families over numbers the weights p/p^± may have no finite variance; there the differences enter as a control
+variate of the score function (dissertation, "Measure Valued Derivatives"). ``_weak`` has their table.
 """
 
 from __future__ import annotations
 
-import math
+from itertools import product
+from math import inf
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Exponential, Gamma, Normal, Poisson
+from torch.distributions import Distribution
 
 from doxa.errors import ConfigError
-from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, require_positive, uniform
+from doxa.stochastic.estimators._estimator import Draw, Estimator, gumbel, require_positive
 from doxa.stochastic.estimators._factors import (
     MOST_OUTCOMES,
     all_indices,
@@ -44,10 +41,16 @@ from doxa.stochastic.estimators._factors import (
     total_size,
 )
 from doxa.stochastic.estimators._lifted import padded
+from doxa.stochastic.estimators._weak import FAMILIES, Mixture, Weak, flat, inside, log_density, weak_derivatives
 
 
 class MeasureValued(Estimator):
-    """The measure-valued (weak) derivative, by 2n evaluations for each parameter.
+    """The measure-valued (weak) derivative: differences of costs where a parameter puts more and less probability.
+
+    For finite distributions by 2n evaluations for each parameter, to first order. For families over numbers the first
+    derivative comes from such differences, higher ones from the score function, at any order; with ``second`` the
+    second derivatives in one parameter come from differences, too (not for Beta and the shape of Weibull). The
+    concentration of a Gamma distribution is left to the score function.
 
     >>> from torch.distributions import Bernoulli
     >>> from doxa.stochastic import Tape
@@ -59,37 +62,39 @@ class MeasureValued(Estimator):
     (0.141087..., 2.78690...)
     """
 
-    distributions = "Bernoulli, categorical, Poisson, Exponential, Normal"
-    evaluations = "2n × parameters"
+    distributions = "Bernoulli, categorical, Poisson, Binomial, Exponential, Gamma, Beta, Weibull, Normal"
+    evaluations = "about 2n × parameters"
     order = 1
 
+    def __init__(self, n: int = 1, second: bool = False) -> None:
+        super().__init__(n)
+        self.second = second
+
+    def order_for(self, distribution: Distribution) -> float:
+        return 1 if has_factors(distribution) else inf
+
     def fits(self, distribution: Distribution) -> bool:
-        return has_factors(distribution) or isinstance(plain(distribution)[0], Poisson | Exponential | Normal)
+        return has_factors(distribution) or isinstance(plain(distribution)[0], FAMILIES)
 
     def propose(self, distribution: Distribution, n: int) -> Draw:
         base = plain(distribution)[0]
+        if not self.fits(distribution):
+            raise ConfigError(f"MeasureValued knows {self.distributions}, got {type(base).__name__}; use Score")
         sample = distribution.sample(torch.Size([n]))
         with torch.no_grad():
             if has_factors(distribution):
                 return self._finite(distribution, sample, None)
-            x = _flat(sample, distribution, 1)
-            if isinstance(base, Poisson):
-                rate = _flat(base.rate, distribution, 0)
-                halves = [x + 1, x]
-                weights = [torch.where(_usable(rate), rate / (y + rate), 0.0) for y in halves]
-            elif isinstance(base, Exponential):
-                rate = _flat(base.rate, distribution, 0)
-                longer = Gamma(torch.full_like(rate, 2.0), rate).sample(torch.Size([n]))
-                halves = [x, longer]
-                weights = [1 / (1 + rate * x), 1 / (1 + rate * longer)]
-            elif isinstance(base, Normal):
-                return self._gaussian(distribution, base, x)
-            else:
-                raise ConfigError(f"MeasureValued knows {self.distributions}, got {type(base).__name__}; use Score")
-            value = torch.cat([each_alone(x, y).flatten(0, 1) for y in halves])
-            weight = torch.cat([w.movedim(-1, 0).flatten(0, 1) for w in weights])
+            x = inside(base, flat(sample, distribution, 1))
+            value = [x]
+            for part in weak_derivatives(base, distribution, x):
+                points = part.points()[: self._points(part)]
+                value += [each_alone(x, inside(base, y)).flatten(0, 1) for y in points]
             shape = (-1, *distribution.batch_shape, *distribution.event_shape)
-            return Draw(value.reshape(shape), distribution, weight=weight)
+            return Draw(torch.cat([v.reshape(shape) for v in value]), distribution)
+
+    def _points(self, part: Weak) -> int:
+        """How many points the derivatives in one parameter need beside x."""
+        return len((part.second if self.second and part.second else part.first).weights) - 1
 
     def _finite(self, distribution: Distribution, sample: Tensor, below: Tensor | None) -> Draw:
         """All pairs of a finite distribution; ``below`` are the draws from p given x ≠ k, (n, *batch, R, C)."""
@@ -111,74 +116,64 @@ class MeasureValued(Estimator):
         wide = [w.expand(index.shape).movedim(-1, 0).flatten(0, 1) for w in weights]
         return Draw(value, distribution, weight=torch.cat(wide))
 
-    def _gaussian(self, distribution: Distribution, base: Normal, x: Tensor) -> Draw:
-        mean, scale = (_flat(t, distribution, 0) for t in (base.loc, base.scale))
-        rayleigh = (-2 * torch.log(uniform(x))).sqrt()
-        # A double-sided Maxwell variable: the length of three normal ones, with a random sign.
-        maxwell = torch.randn((3, *x.shape), dtype=x.dtype, device=x.device).square().sum(0).sqrt()
-        maxwell = torch.where(torch.rand_like(x) < 0.5, -maxwell, maxwell)
-        halves = [mean + scale * rayleigh, mean - scale * rayleigh, mean + scale * maxwell, x]
-        value = torch.cat([x, *(each_alone(x, y).flatten(0, 1) for y in halves)])
-        return Draw(value.reshape(-1, *distribution.batch_shape, *distribution.event_shape), distribution)
+    def _parts(self, draw: Draw) -> tuple[int, list[Weak]]:
+        """n, and the weak derivatives of all parameters at the n samples themselves."""
+        d, base = draw.distribution, plain(draw.distribution)[0]
+        values = flat(draw.value, d, 1)
+        each = sum(self._points(part) for part in weak_derivatives(base, d, values[:1]))
+        n = draw.m // (1 + each * values.shape[-1])
+        return n, weak_derivatives(base, d, values[:n])
 
-    def _split(self, draw: Draw) -> tuple[int, int]:
-        """n, and the number of pairs for each sample."""
-        d = draw.distribution
-        if has_factors(d):
-            f = factors(d)
-            pairs = len(f.sizes) * (1 if is_bernoulli(d) else f.log_probs.shape[-1])
-            return draw.m // (2 * pairs), pairs
-        pairs = max(1, d.event_shape.numel())
-        if isinstance(plain(d)[0], Normal):
-            return draw.m // (1 + 4 * pairs), 2 * pairs
-        return draw.m // (2 * pairs), pairs
+    def _pairs(self, distribution: Distribution) -> int:
+        f = factors(distribution)
+        return len(f.sizes) * (1 if is_bernoulli(distribution) else f.log_probs.shape[-1])
 
     def weight(self, draw: Draw) -> Tensor:
-        n, pairs = self._split(draw)
-        if isinstance(plain(draw.distribution)[0], Normal):
-            return draw.first(n)
-        return draw.notes["weight"] / (n * pairs)
+        if not has_factors(draw.distribution):
+            return draw.first(self._parts(draw)[0])
+        return draw.notes["weight"] / (draw.m // 2)
 
     def gradient(self, draw: Draw) -> Tensor:
         d = draw.distribution
-        n, pairs = self._split(draw)
-        base = plain(d)[0]
-        if isinstance(base, Normal):
-            return padded(log_prob(d, draw.value[:n]), draw.m)
+        if not has_factors(d):
+            n, _ = self._parts(draw)
+            base = plain(d)[0]
+            each = log_density(base, draw.value[:n])
+            return padded(flat(each, d, 1).sum(-1), draw.m)
+        pairs = self._pairs(d)
+        n = draw.m // (2 * pairs)
+        table = factors(d).log_probs
         # l' = ± c ∇θ / w, written without the quotient: a weight may be too small to divide by.
         if is_bernoulli(d):
-            table = factors(d).log_probs
             parts = [table[..., 1], table[..., 0]]  # ∇p / p, and −∇p / (1 − p)
-        elif has_factors(d):
-            table = factors(d).log_probs
+        else:
             p = table.detach().exp()
             parts = []
             for k in range(p.shape[-1]):
                 parts += [table[..., k] * (1 - p[..., k]), -table[..., k] * p[..., k]]
-        else:
-            assert isinstance(base, Poisson | Exponential)
-            rate = _flat(base.rate, d, 0)
-            log_rate = torch.where(_usable(rate), rate, 1.0).log()
-            values = torch.unflatten(_flat(draw.value, d, 1), 0, (2, pairs, n))
-            x = values.diagonal(dim1=1, dim2=-1)  # (2, n, *batch, R)
-            ahead = x + rate.detach() if isinstance(base, Poisson) else 1 + rate.detach() * x
-            parts = [log_rate * ahead[0], -log_rate * ahead[1]]
         # A value without probability has weight 0, and −inf as its logarithm.
         finite = [torch.where(part.isfinite(), part, 0.0) for part in parts]
         wide = [part.expand(n, *part.shape[-len(d.batch_shape) - 1 :]).movedim(-1, 0).flatten(0, 1) for part in finite]
         return torch.cat(wide) * torch.where(draw.notes["weight"] > 0, float(pairs), 0.0)
 
     def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor | None:
-        base = plain(draw.distribution)[0]
-        if not isinstance(base, Normal):
+        """Σ_θ Δ (Σ α_i f_i − f ∂p/p) + ½ Δ² (Σ β_i f_i − f ∂²p/p) with Δ = θ − ⊥θ: zero on average at any order."""
+        if has_factors(draw.distribution):
             return None
-        n, _ = self._split(draw)
-        mean, scale = (_flat(t, draw.distribution, 0) for t in (base.loc, base.scale))
-        halves = cost[n:].reshape(4, -1, n, *cost.shape[1:]).movedim(1, -1)  # (4, n, …, R)
-        slope = (halves[0] - halves[1]) / (scale.detach() * math.sqrt(2 * math.pi))
-        spread = (halves[2] - halves[3]) / scale.detach()
-        h = (mean * slope + scale * spread).sum(-1)
-        return padded(h - h.detach() - cost[:n] * (box[:n] - 1), draw.m)
+        n, parts = self._parts(draw)
+        main = cost[:n].unsqueeze(-1)
+        others = cost[n:].reshape(-1, parts[0].theta.shape[-1], n, *cost.shape[1:]).movedim(1, -1)
+        total = torch.zeros_like(cost[:n])
+        for part in parts:
+            mine, others = others[: self._points(part)], others[self._points(part) :]
+            delta = part.theta - part.theta.detach()
+            total = total + (delta * _instead(part.first, main, mine)).sum(-1)
+            if self.second and part.second:
+                total = total + 0.5 * (delta.square() * _instead(part.second, main, mine)).sum(-1)
+        return padded(total, draw.m)
+
+    def __repr__(self) -> str:
+        return f"MeasureValued({self.n}, second={self.second})"
 
     def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
         if n > 1 or not has_factors(distribution):
@@ -207,14 +202,12 @@ class MeasureValued(Estimator):
         return self._finite(wide, values[choice[:, 0]].unsqueeze(0), below.unsqueeze(0)), prob
 
 
-def _flat(x: Tensor, distribution: Distribution, leading: int) -> Tensor:
-    """(leading, *batch, *event) as (leading, *batch, R)."""
-    return x.reshape((*x.shape[: leading + len(distribution.batch_shape)], -1))
-
-
-def _usable(rate: Tensor) -> Tensor:
-    """Whether a rate is large enough to be divided by."""
-    return rate >= torch.finfo(rate.dtype).tiny
+def _instead(derivative: Mixture, main: Tensor, others: Tensor) -> Tensor:
+    """What the differences of costs say about a derivative, minus what the score function does."""
+    found = (derivative.weights[0] - derivative.score) * main
+    for weight, f in zip(derivative.weights[1:], others, strict=False):  # the first derivative needs fewer points
+        found = found + weight * f
+    return found
 
 
 def _others(log_probs: Tensor, n: int) -> Tensor:
@@ -230,6 +223,10 @@ class SPSA(Estimator):
 
         w = ½ ⊥(p(x)/p_±(x)),      l = ± Σ_d θ_d ⊥(p_±(x) / (c ε_d p(x))),      a = 0      (errata 4.2)
 
+    For second derivatives two directions ε, ε̃ and their four sums, after Spall (2000): x_{st} ~ p_{θ + c(sε + tε̃)}, and
+
+        w = ¼ ⊥(p/p_{st}),      □(l) = 1 + ⊥(p_{st}/p) [(sε + tε̃)ᵀΔ / (2c) + (sεᵀΔ) (tε̃ᵀΔ) / (2c²)],      Δ = θ − ⊥θ.
+
     θ are logits, locations, and logarithms of positive parameters.
 
     >>> from torch.distributions import Bernoulli
@@ -242,14 +239,16 @@ class SPSA(Estimator):
     """
 
     distributions = "with real or positive parameters"
-    evaluations = "2n"
+    evaluations = "2n, or 4n"
     order = 1
     biased = True
 
-    def __init__(self, n: int = 1, step: float = 0.1) -> None:
+    def __init__(self, n: int = 1, step: float = 0.1, order: int = 1) -> None:
         super().__init__(n)
         require_positive("step", step)
-        self.step = step
+        if order not in (1, 2):
+            raise ConfigError(f"order is {order}, expected 1 (two evaluations) or 2 (four evaluations)")
+        self.step, self.order = step, order
 
     def fits(self, distribution: Distribution) -> bool:
         try:
@@ -260,53 +259,79 @@ class SPSA(Estimator):
     def propose(self, distribution: Distribution, n: int) -> Draw:
         with torch.no_grad():
             theta = {k: t.expand(n, *t.shape) for k, t in parameters_of(distribution).items()}
-            signs = {k: torch.where(torch.rand_like(t) < 0.5, -1.0, 1.0).to(t.dtype) for k, t in theta.items()}
-            moved = self._moved(distribution, signs)
-            return self._complete(distribution, [d.sample() for d in moved], moved, signs)[0]
+            signs = [
+                {k: torch.where(torch.rand_like(t) < 0.5, -1.0, 1.0).to(t.dtype) for k, t in theta.items()}
+                for _ in range(int(self.order))
+            ]
+            moves = self._moves(signs)
+            moved = self._moved(distribution, moves)
+            return self._complete(distribution, [d.sample() for d in moved], moved, moves)[0]
 
-    def _moved(self, distribution: Distribution, signs: dict[str, Tensor]) -> list[Distribution]:
+    def _moves(self, signs: list[dict[str, Tensor]]) -> list[list[dict[str, Tensor]]]:
+        """Which directions lead to each point: (ε) and (−ε), or (±ε, ±ε̃)."""
+        chosen = product((1, -1), repeat=len(signs))
+        return [[{k: s * v for k, v in one.items()} for s, one in zip(c, signs, strict=True)] for c in chosen]
+
+    def _moved(self, distribution: Distribution, moves: list[list[dict[str, Tensor]]]) -> list[Distribution]:
         theta = parameters_of(distribution)
-        return [rebuilt(distribution, {k: theta[k] + c * signs[k] for k in theta}) for c in (self.step, -self.step)]
+        whole = [{k: torch.stack([one[k] for one in move]).sum(0) for k in theta} for move in moves]
+        return [rebuilt(distribution, {k: theta[k] + self.step * move[k] for k in theta}) for move in whole]
 
     def _complete(
-        self, distribution: Distribution, values: list[Tensor], moved: list[Distribution], signs: dict[str, Tensor]
+        self,
+        distribution: Distribution,
+        values: list[Tensor],
+        moved: list[Distribution],
+        moves: list[list[dict[str, Tensor]]],
     ) -> tuple[Draw, Tensor]:
-        """The draw, and the log-probabilities of both halves."""
+        """The draw, and the log-probabilities of all its parts."""
         value = torch.cat(values)
         logs = torch.cat([log_prob(d, v) for d, v in zip(moved, values, strict=True)])
         log_ratio = log_prob(distribution, value) - logs
-        # ±1/(cε) for the two halves, and 1/ε = ε.
-        notes = {k: torch.cat([s, -s]) / self.step for k, s in signs.items()}
+        notes = {
+            f"{i} {k}": torch.cat([move[i][k] for move in moves]) for i in range(len(moves[0])) for k in moves[0][0]
+        }
         # The gradient function divides by the ratio again, so where it is extreme only the product matters.
-        return Draw(value, distribution, ratio=log_ratio.clamp(-40.0, 40.0).exp(), **notes), logs
+        most = 40.0 / self.order
+        return Draw(value, distribution, ratio=log_ratio.clamp(-most, most).exp(), **notes), logs
 
     def weight(self, draw: Draw) -> Tensor:
         return draw.notes["ratio"] / draw.m
 
     def gradient(self, draw: Draw) -> Tensor:
         keep = 1 + len(draw.distribution.batch_shape)
-        parts = []
-        for name, theta in parameters_of(draw.distribution).items():
-            part = torch.where(theta.isinf(), 0.0, theta) * draw.notes[name]  # an infinite logit has no derivative
-            parts.append(part.flatten(keep).sum(-1) if part.dim() > keep else part)
-        return torch.stack(parts).sum(0) / draw.notes["ratio"]
+        along: list[Tensor] = []
+        for i in range(int(self.order)):
+            parts = []
+            for name, theta in parameters_of(draw.distribution).items():
+                finite = torch.where(theta.isinf(), 0.0, theta)  # an infinite logit has no derivative
+                part = (finite - finite.detach()) * draw.notes[f"{i} {name}"] / self.step
+                parts.append(part.flatten(keep).sum(-1) if part.dim() > keep else part)
+            along.append(torch.stack(parts).sum(0))
+        rise = along[0] if len(along) == 1 else (along[0] + along[1] + along[0] * along[1]) / 2
+        return torch.log1p(rise / draw.notes["ratio"])
 
     def outcomes(self, distribution: Distribution, n: int) -> tuple[Draw, Tensor] | None:
-        size = total_size(distribution)
+        size, directions = total_size(distribution), int(self.order)
         with torch.no_grad():
             theta = parameters_of(distribution)
             batch = len(distribution.batch_shape)
             if size is None or n > 1 or set(theta) != {"logits"}:
                 return None
             logits = theta["logits"]
-            count = logits.shape[batch:].numel()
-            if size * size * 2**count > MOST_OUTCOMES:
+            count, points = logits.shape[batch:].numel(), 2**directions
+            if size**points * 2 ** (count * directions) > MOST_OUTCOMES:
                 return None
-            choice = all_indices((2,) * count + (size, size), logits.device)  # (O, count + 2)
-            signs = (choice[:, :count] * 2 - 1).to(logits.dtype)
-            signs = signs.reshape(1, -1, *(1,) * batch, *logits.shape[batch:]).expand(1, -1, *logits.shape)
-            both = {"logits": signs}
-            pair = [support(distribution)[choice[:, count + i]].unsqueeze(0) for i in (0, 1)]
-            wide = repeat_batch(distribution, choice.shape[0])
-            draw, logs = self._complete(wide, pair, self._moved(distribution, both), both)
-        return draw, logs.double().sum(0).exp() / 2**count
+            choice = all_indices((2,) * (count * directions) + (size,) * points, logits.device)
+            signs = []
+            for i in range(directions):
+                one = (choice[:, i * count : (i + 1) * count] * 2 - 1).to(logits.dtype)
+                one = one.reshape(1, -1, *(1,) * batch, *logits.shape[batch:]).expand(1, -1, *logits.shape)
+                signs.append({"logits": one})
+            values = [support(distribution)[choice[:, i - points]].unsqueeze(0) for i in range(points)]
+            wide, moves = repeat_batch(distribution, choice.shape[0]), self._moves(signs)
+            draw, logs = self._complete(wide, values, self._moved(distribution, moves), moves)
+        return draw, logs.double().sum(0).exp() / 2 ** (count * directions)
+
+    def __repr__(self) -> str:
+        return f"SPSA({self.n}, step={self.step}, order={self.order})"

@@ -5,7 +5,8 @@ With α the logits, ε logistic noise, b = 1[α + ε > 0] and its twin b̃ = 1[�
     ARM:      w = (1, 0),   l = log q_α(⊥(α+ε)),   a = (1 − □(l)) ½ (⊥f(b) + ⊥f(b̃))
     DisARM:   w = (½, ½),   l = ± Σ_d α_d ⊥[(−1)^{b̃_d} 1{b_d≠b̃_d} σ(|α_d|)],   a = 0
 
-are unbiased for the value and the first derivative only: they use that the score of a logistic variable is odd.
+are unbiased for the value and the first derivative only: they use that the score of a logistic variable is odd. For
+more than two values, ARSM swaps the noise of two of them.
 
     LAX:     x reparameterised, the cost sees ⊥x,   l = log p(⊥x),   a = c(x) − □(l) c(⊥x)
     RELAX:   z relaxed, b = H(z), z̃ ~ p(z|b),       l = log p(b),    a = c(z) − ⊥c(z) − □(l) c(z̃) + ⊥c(z̃)
@@ -164,6 +165,72 @@ class ARMS(Lifted):
             above = (cost - cost.mean(0, keepdim=True)).unsqueeze(-1)
             slope = above * centred / (1 - correlation(p, n)) * (n / (n - 1))
         return (alpha * slope).sum(-1), None
+
+
+class ARSM(Lifted):
+    r"""Augment-REINFORCE-swap-merge: ARM for variables of C values (Yin, Yue and Zhou 2019).
+
+    With π uniform on the simplex and logits φ, z = argmin_i π_i e^{−φ_i}; z^{cj} is the same after π_c and π_j have
+    changed places, in all factors at once. Then
+
+        ∂E[f]/∂φ_c = E Σ_j (f(z^{cj}) − 1/C Σ_m f(z^{mj})) (1/C − π_j),
+
+    which enters as a control variate of the score function. For C = 2 it is ARM.
+
+    >>> from torch.distributions import Categorical
+    >>> from doxa.stochastic import Tape
+    >>> tape = Tape(batch_dims=1)
+    >>> z = tape.sample(Categorical(logits=torch.zeros(5, 4)), ARSM())
+    >>> z.shape                                                      # the sample, and 6 swaps of two of 4 values
+    torch.Size([7, 5])
+    """
+
+    distributions = "independent finite factors"
+    evaluations = "n (1 + pairs of values)"
+    order = 1
+    independent = False
+
+    def fits(self, distribution: Distribution) -> bool:
+        return has_factors(distribution)
+
+    def extra(self, distribution: Distribution) -> int:
+        width = factors(distribution, "ARSM").log_probs.shape[-1]
+        return width * (width - 1) // 2
+
+    def propose(self, distribution: Distribution, n: int) -> Draw:
+        table = factors(distribution, "ARSM").log_probs.detach()
+        return self._complete(distribution, -torch.log(uniform(table.expand(n, *table.shape))))
+
+    def _complete(self, distribution: Distribution, noise: Tensor) -> Draw:
+        """The samples from exponential noise (n, *batch, R, C), then those of all swaps."""
+        f = factors(distribution, "ARSM")
+        places, _ = _swaps(noise.shape[-1], noise.device)
+        with torch.no_grad():
+            times = noise.log()[..., places] - f.log_probs.unsqueeze(-2)  # (n, *batch, R, 1 + pairs, C)
+            index = times.argmin(-1).movedim(-1, 0).flatten(0, 1)
+            return Draw(f.value(index), distribution, pi=noise / noise.sum(-1, keepdim=True))
+
+    def term(self, draw: Draw, main: Tensor, cost: Tensor, extra: Tensor) -> tuple[Tensor, Tensor | None]:
+        f, pi = factors(draw.distribution, "ARSM"), draw.notes["pi"]
+        width = pi.shape[-1]
+        _, which = _swaps(width, pi.device)
+        costs = torch.cat([cost.unsqueeze(0), extra])[which]  # (C, C, n, …): f(z^{cj})
+        centred = (costs - costs.mean(0, keepdim=True)).movedim((0, 1), (-1, -2))
+        slope = (1 / width - pi).to(centred.dtype) @ centred  # (n, …, R, C)
+        logits = torch.where(f.log_probs.isinf(), 0.0, f.log_probs)
+        return (logits * slope).sum((-2, -1)), None
+
+
+def _swaps(width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Where all is after no swap and after each swap of two, (1 + pairs, C), and which swap is (c, j), (C, C)."""
+    places, which = [list(range(width))], torch.zeros(width, width, dtype=torch.long)
+    for c in range(width):
+        for j in range(c):
+            which[c, j] = which[j, c] = len(places)
+            swapped = list(range(width))
+            swapped[c], swapped[j] = j, c
+            places.append(swapped)
+    return torch.tensor(places, device=device), which.to(device)
 
 
 def correlation(p: Tensor, n: int) -> Tensor:

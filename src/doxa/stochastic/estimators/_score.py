@@ -3,6 +3,7 @@ r"""Exact enumeration, and the score function with its baselines.
     Expectation:           all values,   w = p(x) live,   l = 0,          a = 0
     Score function:        x_j ~ p,      w = 1/m,         l = log p(⊥x),  a = (1 − □(l)) b
     Importance sampling:   x_j ~ q,      w = ⊥(p/q)/m,    l = log p(⊥x),  a = (1 − □(l)) b
+    Self-normalised:       x_j ~ q,      w = p/q / Σ p/q, l = 0,          a = 0
 
 A baseline b must not depend on the sample it is used for; it then has mean zero at every order of differentiation
 (dissertation, "Any-order control variates"; errata 4.2). Downstream costs that enter a baseline are detached.
@@ -294,6 +295,45 @@ class ImportanceSampling(Score):
 
     def weight(self, draw: Draw) -> Tensor:
         return draw.notes["weight"]
+
+
+class SelfNormalised(ImportanceSampling):
+    r"""Self-normalised importance sampling: the weights p/q are divided by their sum over the n samples.
+
+        w_j = softmax_j(log p(x_j) − log q(x_j)),  live,      l = 0,
+
+    so p and q need be known up to constants only, and a constant added to the cost changes no derivative. A quotient of
+    averages is biased, by O(1/n) at every order; it is consistent. Samples that p finds all impossible count alike.
+
+    >>> from torch.distributions import Categorical
+    >>> from doxa.stochastic import Tape
+    >>> logits = torch.zeros(3, requires_grad=True)
+    >>> tape = Tape()
+    >>> z = tape.sample(Categorical(logits=logits), SelfNormalised(Categorical(torch.tensor([0.2, 0.5, 0.3])), n=8))
+    >>> _ = tape.cost(torch.ones(8))
+    >>> torch.autograd.grad(tape.surrogate(allow_biased=True), logits)[0].abs().max() < 1e-6
+    tensor(True)
+    """
+
+    biased = True
+    least = 2
+
+    def __init__(self, proposal: Distribution, n: int = 10) -> None:
+        super().__init__(proposal, n)
+
+    def complete(self, distribution: Distribution, drawn: Tensor) -> Draw:
+        with torch.no_grad():
+            return Draw(drawn, distribution, log_q=log_prob(self.source(distribution), drawn))
+
+    def weight(self, draw: Draw) -> Tensor:
+        log_p = log_prob(draw.distribution, draw.value)
+        possible = log_p.isfinite()
+        ratio = torch.where(possible, log_p, 0.0) - draw.notes["log_q"]
+        lowest = torch.finfo(ratio.dtype).min / 4  # what is impossible, next to what is not
+        return torch.softmax(torch.where(possible, ratio, lowest), 0)
+
+    def gradient(self, draw: Draw) -> None:  # type: ignore[override]
+        return None
 
 
 class VIMCO(Score):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import permutations
 from math import prod
 from typing import Any
 
@@ -135,6 +136,23 @@ def stochastic_beam(model: Tokens, k: int) -> tuple[Tensor, Tensor, Tensor]:
     if tokens.shape[1] < k or (not is_traced(phi) and bool(torch.isinf(phi).any())):
         raise ConfigError(f"cannot draw {k} different values without replacement: there are fewer of them")
     return tokens, phi, score
+
+
+def all_orders(log_p: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Every way to draw n different of S values one after the other, given their log-probabilities (S, *batch).
+
+    Returns the indices (n, O), the probability of each way (O, *batch), and log p of all that is left (O, *batch).
+    """
+    size = log_p.shape[0]
+    orders = torch.tensor(list(permutations(range(size), n)), device=log_p.device).T
+    taken = log_p[orders]  # (n, O, *batch)
+    prob, left = torch.ones_like(taken[0]), log_p.unsqueeze(1).expand(-1, *taken.shape[1:])
+    for drawn, own in zip(orders, taken, strict=True):
+        # What is left to draw from is summed, not subtracted from 1: it may be tiny. Impossible draws have p 0.
+        prob = prob * torch.where(own > NEVER, (own - left.logsumexp(0)).exp(), 0.0)
+        gone = torch.arange(size, device=orders.device).unsqueeze(-1) == drawn
+        left = left.masked_fill(gone.reshape((*gone.shape, *(1,) * (taken.dim() - 2))), NEVER)
+    return orders, prob, left.logsumexp(0)
 
 
 def _gumbel(like: Tensor) -> Tensor:

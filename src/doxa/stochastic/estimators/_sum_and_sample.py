@@ -1,7 +1,7 @@
 r"""Sum-and-sample: some values are summed over exactly, the rest is sampled; with a memory it is MAPO.
 
-With S the enumerated values and n − |S| independent draws from p(x | x ∉ S), two forms are unbiased at any order,
-and equal without a baseline (errata 4.2):
+With S the enumerated values (the most probable, random ones, or a memory of the best) and n − |S| independent draws
+from p(x | x ∉ S), two forms are unbiased at any order, and equal without a baseline (errata 4.2):
 
     form A:   w = ⊥p(x) on S, ⊥p(∉S)/(n−|S|) on draws;    l = log p(x) everywhere
     form B:   the same weights, live;                      l = 0 on S, log p(x | x∉S) on draws
@@ -22,7 +22,15 @@ from doxa.errors import ConfigError, ProblemError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.estimators._factors import MOST_OUTCOMES, combine, log_prob, repeat_batch, support, total_size
 from doxa.stochastic.estimators._score import refuse_tracing
-from doxa.stochastic.estimators._search import Tokens, has_tokens, outside, tokens_of, top_k
+from doxa.stochastic.estimators._search import (
+    Tokens,
+    all_orders,
+    has_tokens,
+    outside,
+    stochastic_beam,
+    tokens_of,
+    top_k,
+)
 
 
 class _Mixed(Estimator):
@@ -94,26 +102,35 @@ class _Mixed(Estimator):
         size, draws = total_size(distribution), n - self.summed
         if size is None or size**draws > MOST_OUTCOMES:
             return None
-        model = tokens_of(distribution, type(self).__name__)
         with torch.no_grad():
-            tokens, valid = self.chosen(model, distribution)
-            counts = valid.T.reshape(self.summed, *distribution.batch_shape)
-            kept = model.values(torch.where(valid.unsqueeze(-1), tokens, 0))
             values = support(distribution)
             log_p = log_prob(distribution, values).double()
+            kept, counts, chance = self.sets(distribution, values, log_p)
+            if len(chance) * size**draws > MOST_OUTCOMES:
+                return None
             axes = tuple(range(-len(distribution.event_shape), 0))
-            same = kept.unsqueeze(1) == values.unsqueeze(0)
+            same = kept.unsqueeze(2) == values  # (s, sets, S, *batch)
             same = same.all(axes) if axes else same
-            inside = (same & counts.unsqueeze(1)).any(0)
-            rest = torch.where(inside, 0.0, log_p.exp()).sum(0)
-            outer = torch.where(inside, float("-inf"), log_p - rest.log())
-            drawn, prob = combine(values, outer, draws)
-            count = prob.shape[0]
-            filled = torch.where(
-                counts.reshape((*counts.shape, *(1,) * len(axes))).unsqueeze(1), kept.unsqueeze(1), drawn[:1]
-            ).expand(self.summed, *drawn.shape[1:])
-            wide = counts.unsqueeze(1).expand(self.summed, count, *counts.shape[1:])
-        return self._draw(repeat_batch(distribution, count), torch.cat([filled, drawn]), wide), prob
+            inside = (same & counts.unsqueeze(2)).any(0)
+            rest = torch.where(inside, 0.0, log_p.exp()).sum(1, keepdim=True)
+            outer = torch.where(inside & (rest > 0), float("-inf"), log_p - torch.where(rest > 0, rest, 1.0).log())
+            drawn, prob = combine(values, outer.movedim(0, -1), draws)
+            prob = prob.movedim(-1, 0) * chance.unsqueeze(1)  # (sets, S^draws, *batch)
+            shape = (*prob.shape, *distribution.event_shape)
+            drawn = drawn.unsqueeze(1).expand(draws, *shape)
+            wide = counts.unsqueeze(2).expand(self.summed, *prob.shape)
+            known = wide.reshape((*wide.shape, *(1,) * len(axes)))
+            value = torch.cat([torch.where(known, kept.unsqueeze(2), drawn[:1]).expand(self.summed, *shape), drawn])
+            prob = prob.flatten(0, 1)
+        return self._draw(repeat_batch(distribution, len(prob)), value.flatten(1, 2), wide.flatten(1, 2)), prob
+
+    def sets(self, distribution: Distribution, values: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """All sets that may be summed over (s, sets, *batch, *event), what counts in them, and their probabilities."""
+        model = tokens_of(distribution, type(self).__name__)
+        tokens, valid = self.chosen(model, distribution)
+        kept = model.values(torch.where(valid.unsqueeze(-1), tokens, 0))
+        counts = valid.T.reshape(self.summed, 1, *distribution.batch_shape)
+        return kept.unsqueeze(1), counts, torch.ones_like(log_p[:1])
 
 
 class SumAndSample(_Mixed):
@@ -149,7 +166,31 @@ class SumAndSample(_Mixed):
         return tokens, torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
 
     def __repr__(self) -> str:
-        return f"SumAndSample({self.n}, top={self.summed}, form={self.form!r}, baseline={self.baseline})"
+        return f"{type(self).__name__}({self.n}, top={self.summed}, form={self.form!r}, baseline={self.baseline})"
+
+
+class StochasticSumAndSample(SumAndSample):
+    """Sum-and-sample over a random set: ``top`` values drawn without replacement, and n − top from what is left.
+
+    Given any set the estimator is unbiased, hence also on average (Kool, van Hoof and Welling 2020). Likely values are
+    likely summed over, and no search for the most probable ones is needed.
+
+    >>> from torch.distributions import Categorical
+    >>> from doxa.stochastic import Tape
+    >>> tape = Tape()
+    >>> z = tape.sample(Categorical(torch.tensor([0.1, 0.6, 0.1, 0.2])), StochasticSumAndSample(n=3, top=2))
+    >>> len(set(z.tolist()))                                         # none of the two is drawn again
+    3
+    """
+
+    def chosen(self, model: Tokens, distribution: Distribution) -> tuple[Tensor, Tensor]:
+        tokens = stochastic_beam(model, self.summed)[0]
+        return tokens, torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
+
+    def sets(self, distribution: Distribution, values: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        orders, chance, _ = all_orders(log_p, self.summed)
+        kept = values[orders]
+        return kept, torch.ones((self.summed, *chance.shape), dtype=torch.bool, device=kept.device), chance
 
 
 class MAPO(nn.Module, _Mixed):

@@ -14,8 +14,6 @@ which the trapezoidal rule computes to full precision: the integrand is analytic
 
 from __future__ import annotations
 
-from itertools import permutations
-
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
@@ -24,7 +22,7 @@ from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw
 from doxa.stochastic.estimators._factors import MOST_OUTCOMES, dtype_of, log_prob, repeat_batch, support, total_size
 from doxa.stochastic.estimators._score import Score
-from doxa.stochastic.estimators._search import NEVER, has_tokens, log_outside, stochastic_beam, tokens_of
+from doxa.stochastic.estimators._search import all_orders, has_tokens, log_outside, stochastic_beam, tokens_of
 from doxa.stochastic.tape._magic import is_traced
 
 SUBSETS_UP_TO = 9
@@ -102,16 +100,9 @@ class UnorderedSet(_Different):
         values = support(distribution)
         with torch.no_grad():
             log_p = log_prob(distribution, values).double()
-            orders = torch.tensor(list(permutations(range(size), n)), device=values.device).T  # (n, O)
-            taken = log_p[orders]  # (n, O, *batch)
-            prob, left = torch.ones_like(taken[0]), log_p.unsqueeze(1).expand(-1, *taken.shape[1:])
-            for drawn, own in zip(orders, taken, strict=True):
-                # What is left to draw from is summed, not subtracted from 1: it may be tiny. Impossible draws have p 0.
-                prob = prob * torch.where(own > NEVER, (own - left.logsumexp(0)).exp(), 0.0)
-                gone = torch.arange(size, device=orders.device).unsqueeze(-1) == drawn
-                left = left.masked_fill(gone.reshape((*gone.shape, *(1,) * (taken.dim() - 2))), NEVER)
+            orders, prob, rest = all_orders(log_p, n)
             wide = repeat_batch(distribution, orders.shape[1])
-            return self._complete(wide, values[orders], taken.movedim(0, -1), left.logsumexp(0)), prob
+            return self._complete(wide, values[orders], log_p[orders].movedim(0, -1), rest), prob
 
 
 class ScoreWithoutReplacement(_Different):
