@@ -183,7 +183,7 @@ class LinearProjection(nn.Module):
         move = start.to(torch.float64) - end.to(torch.float64)
         found = multipliers(system.matrix.to(end.device), equality, tight, move)
         error = (move - found @ system.matrix.to(end.device)).norm(dim=-1)
-        below = torch.where(equality, 0.0, -found).clamp_min(0)
+        below = torch.where(equality | (found >= 0), 0.0, -found)
         slack = (found * residual).abs()
         primal, dual, complementarity = (_largest(t).view(batch) for t in (excess, below, slack))
         return LinearCertificate(primal, dual, complementarity, error.view(batch), found.view(*batch, system.count))

@@ -76,9 +76,9 @@ class Solver:
         self.rows, self.bounds = matrix / length.unsqueeze(1), bounds / length
         self.length, self.equality = length, system.equality.to(device)
         self.sizes = self.rows.abs()
-        self.single = (matrix != 0).sum(1) == 1
-        self.column = self.sizes.argmax(1)
-        self.ends = self.rows.gather(1, self.column.unsqueeze(1)).squeeze(1)
+        self.single = ((matrix != 0).sum(1) == 1).nonzero().flatten()
+        self.column = self.sizes[self.single].argmax(1)
+        self.ends = bounds[self.single] / matrix[self.single, self.column]
 
     def solve(self, points: Tensor, on: Tensor | None = None, double: bool = True) -> Solution:
         """The nearest points, for ``(points, values)`` in float64 and the rows that hold, ``(points, rows)``.
@@ -113,7 +113,6 @@ class Solver:
                 if double:
                     residual = self.system.measure(ready.x)[0] / self.length
                     ready.x = self._corrected(ready, residual, self._noise(ready.x) / 8)
-                ready.x = self._snapped(ready)
                 values[ready.place], active[ready.place] = ready.x, ready.active
                 state, moving = state.keep(~done), moving[~done]
             if len(state.place):
@@ -168,14 +167,14 @@ class Solver:
         The others are left: what rounding leaves in a row of huge terms is huge for a row of small ones.
         """
         off = torch.where(state.active & (residual.abs() > noise), residual, 0.0)
-        return state.x - (off.unsqueeze(1) @ state.inverse).squeeze(1)
-
-    def _snapped(self, state: _State) -> Tensor:
-        """The points with the values that a row of one term holds put exactly onto its bound."""
-        held = state.active & self.single
-        value = torch.where(held, self.bounds / self.ends, -torch.inf)
-        x = state.x.scatter_reduce(1, self.column.expand_as(value), value, "amax", include_self=False)
-        return torch.where(torch.isinf(x), state.x, x)
+        x = state.x - (off.unsqueeze(1) @ state.inverse).squeeze(1)
+        # A row of one term puts its value exactly onto the bound.
+        held = state.active[:, self.single]
+        if not held.shape[1]:
+            return x
+        fixed = x.new_full(x.shape, -torch.inf)
+        fixed.scatter_reduce_(1, self.column.expand_as(held), torch.where(held, self.ends, -torch.inf), "amax")
+        return torch.where(torch.isinf(fixed), x, fixed)
 
     def _direction(self, state: _State, p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """How the multipliers and the point move with the multiplier of row p; twice, so that z is orthogonal."""
@@ -233,7 +232,9 @@ class Solver:
         overlap = (state.inverse @ gone.unsqueeze(2)).squeeze(2) / size.unsqueeze(1)
         unit = z / zz.clamp_min(_DEPENDENT).unsqueeze(1)
         left = torch.where(enters.unsqueeze(1), r, torch.where(leaves.unsqueeze(1), overlap, 0.0))
-        state.inverse = state.inverse - left.unsqueeze(2) * torch.where(enters.unsqueeze(1), unit, gone).unsqueeze(1)
+        change = left.unsqueeze(2) * torch.where(enters.unsqueeze(1), unit, gone).unsqueeze(1)
+        # What should be 0 is made 0, so that rows of huge terms leave rows of small ones alone.
+        state.inverse = torch.nn.functional.hardshrink(state.inverse - change, _NOISE)
         changed = torch.where(enters, p, leaving)
         some = enters | leaves
         new = torch.where(enters.unsqueeze(1), unit, 0.0)

@@ -231,7 +231,7 @@ class LinearSystem:
 
         >>> system = LinearSystem.parse("price <= 50; premium -> price >= 100")
         >>> print(system.contradiction({"premium": True}))
-        these rows contradict each other: `premium -> price >= 100`, `price <= 50`
+        these rows contradict each other: `price <= 50`, `premium -> price >= 100`
         >>> system.contradiction({"premium": False}), system.contradiction()
         (None, None)
         """
