@@ -179,7 +179,9 @@ class LinearProjection(nn.Module):
         excess = system.excess(end)
         on = torch.ones_like(residual, dtype=torch.bool) if on is None else on
         excess, equality = torch.where(on, excess, 0.0), system.equality.to(end.device)
-        tight = on & ((residual.abs() <= 2 * ULPS * unit) | equality)
+        eps = 64 * torch.finfo(end.dtype).eps
+        reach = system.matrix.to(end.device).norm(dim=1) * end.abs().amax(-1, keepdim=True)
+        tight = on & ((residual.abs() <= eps * reach + 2 * ULPS * unit) | equality)
         move = start.to(torch.float64) - end.to(torch.float64)
         found = multipliers(system.matrix.to(end.device), equality, tight, move)
         error = (move - found @ system.matrix.to(end.device)).norm(dim=-1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import torch
@@ -14,6 +13,8 @@ from doxa.errors import ConfigError, KnowledgeError
 from doxa.logic import Call, Expr
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._simplify import atoms_of, evaluate
+from doxa.refine._linear_proof import Contradiction
+from doxa.refine._linear_solve import Solver
 from doxa.refine._linear_text import read
 
 Labels = Tensor | Mapping[str, Tensor | bool] | None
@@ -206,15 +207,16 @@ class LinearSystem:
         """Of each row ``a·x - b``, and the unit in the last place of its scale."""
         index, coefficients = (t.to(values.device) for t in self._sparse)
         bounds = self.bounds.to(values.device)
-        wide = values.detach().to(torch.float64)
-        terms = wide[..., index]
-        products = terms * coefficients
+        products = values.detach().to(torch.float64)[..., index] * coefficients
         scale = torch.maximum(products.abs().amax(-1), bounds.abs())
-        if values.dtype == torch.float64:
-            residual = _exact_sum(terms, coefficients, products, bounds)
-        else:
-            residual = products.sum(-1) - bounds
+        residual = self.residual(values) if values.dtype == torch.float64 else products.sum(-1) - bounds
         return residual, unit_in_last_place(scale, values.dtype)
+
+    def residual(self, *values: Tensor) -> Tensor:
+        """Of each row ``a·x - b``, for x the sum of the values, as if computed with twice the digits of float64."""
+        index, coefficients = (t.to(values[0].device) for t in self._sparse)
+        terms = torch.cat([v.detach()[..., index] for v in values], -1)
+        return _exact_sum(terms, coefficients.repeat(1, len(values)), self.bounds.to(terms.device))
 
     @cached_property
     def _sparse(self) -> tuple[Tensor, Tensor]:
@@ -235,94 +237,24 @@ class LinearSystem:
         >>> system.contradiction({"premium": False}), system.contradiction()
         (None, None)
         """
-        from doxa.refine._linear_solve import Solver
-
         if labels is None:
             on = torch.tensor([g is None for g in self.guards], dtype=torch.bool)
         else:
             held = self.holding({k: torch.tensor(v) for k, v in labels.items()})
             on = torch.ones(self.count, dtype=torch.bool) if held is None else held
         found = Solver(self).solve(torch.zeros(1, len(self.names), dtype=torch.float64), on.unsqueeze(0))
-        return None if found.clash is None else found.clash[1]
-
-
-@dataclass(frozen=True)
-class Contradiction:
-    r"""Rows that cannot hold together, none of which can be spared, and the proof (Farkas' lemma).
-
-    The ``weights`` are positive for inequalities and make the left sides cancel while the right sides add up to less
-    than 0: :math:`\sum_i w_i a_i = 0` and :math:`\sum_i w_i b_i < 0`. They are exact fractions.
-
-    >>> found = LinearSystem.parse("a <= 1; b <= 1; a + b >= 3; a <= b").contradiction()
-    >>> found.rows, [int(w) for w in found.weights], int(found.total)
-    (('a <= 1', 'b <= 1', 'a + b >= 3'), [1, 1, 1], -1)
-    """
-
-    rows: tuple[str, ...]
-    places: tuple[int, ...]
-    """The rows by number, in the order of the system."""
-    weights: tuple[Fraction, ...]
-    total: Fraction
-    """What the right sides add up to, while the left sides cancel; below 0."""
-
-    def __str__(self) -> str:
-        return f"these rows contradict each other: {', '.join(f'`{r}`' for r in self.rows)}"
-
-
-def prove(system: LinearSystem, places: Sequence[int]) -> Contradiction | None:
-    """The proof that rows contradict each other and that every proper part of them does not; None if they do not.
-
-    The rows must depend on each other in one way only, with no weight of 0. Then each proper part of them is linearly
-    independent, and can hold.
-    """
-    matrix = [[Fraction(c) for c in row] for row in system.matrix[list(places)].tolist()]
-    bounds = [Fraction(c) for c in system.bounds[list(places)].tolist()]
-    weights = _dependence(matrix)
-    if weights is None:
+        if found.clash is not None:
+            return found.clash[1]
+        size = found.values.abs() @ self.matrix.abs().T + self.bounds.abs()
+        off = found.values @ self.matrix.T - self.bounds
+        off = torch.where(self.equality, off.abs(), off)
+        if bool(((off > 1e-6 * size) & on).any()):
+            worst = self.rows[int(torch.where(on, off, -torch.inf).argmax())]
+            raise ConfigError(
+                f"could not decide whether the rows can hold together: `{worst}` nearly depends on others, and float64 "
+                "cannot tell; remove it, or give the rows whole coefficients"
+            )
         return None
-    total = sum((w * c for w, c in zip(weights, bounds, strict=True)), Fraction(0))
-    if total > 0:
-        weights, total = [-w for w in weights], -total
-    wrong = [w < 0 and not bool(system.equality[p]) for w, p in zip(weights, places, strict=True)]
-    if total == 0 or any(wrong):
-        # an equality alone, such as 0 = 1, was turned so that its total is below 0
-        return None
-    order = sorted(range(len(places)), key=lambda i: places[i])
-    return Contradiction(
-        tuple([system.rows[places[i]] for i in order]),
-        tuple([places[i] for i in order]),
-        tuple([weights[i] for i in order]),
-        total,
-    )
-
-
-def _dependence(rows: list[list[Fraction]]) -> list[Fraction] | None:
-    """The weights, none of them 0, with which rows cancel, if there is one such way; the smallest is 1 or -1."""
-    count = len(rows)
-    table = [list(column) for column in zip(*rows, strict=True)]  # one equation for each value
-    pivots: list[int] = []
-    for column in range(count):
-        done = len(pivots)
-        found = next((r for r in range(done, len(table)) if table[r][column]), None)
-        if found is None:
-            continue
-        table[done], table[found] = table[found], table[done]
-        top = [c / table[done][column] for c in table[done]]
-        table[done] = top
-        for r, other in enumerate(table):
-            if r != done and other[column]:
-                times = other[column]
-                table[r] = [c - times * t for c, t in zip(other, top, strict=True)]
-        pivots.append(column)
-    free = [c for c in range(count) if c not in pivots]
-    if len(free) != 1:
-        return None
-    weights = [Fraction(0)] * count
-    weights[free[0]] = Fraction(1)
-    for r, column in enumerate(pivots):
-        weights[column] = -table[r][free[0]]
-    smallest = min(map(abs, weights))
-    return [w / smallest for w in weights] if smallest else None
 
 
 def unit_in_last_place(scale: Tensor, dtype: torch.dtype) -> Tensor:
@@ -336,8 +268,9 @@ def unit_in_last_place(scale: Tensor, dtype: torch.dtype) -> Tensor:
     return (torch.nextafter(near, near.new_full((), torch.inf)) - near).to(torch.float64)
 
 
-def _exact_sum(terms: Tensor, coefficients: Tensor, products: Tensor, bounds: Tensor) -> Tensor:
+def _exact_sum(terms: Tensor, coefficients: Tensor, bounds: Tensor) -> Tensor:
     """``Σ terms·coefficients - bounds`` as if computed with twice the digits (Ogita, Rump and Oishi 2005, Dot2)."""
+    products = terms * coefficients
     th, tl = _halves(terms)
     ch, cl = _halves(coefficients)
     lost = tl * cl - (((products - th * ch) - tl * ch) - th * cl)
