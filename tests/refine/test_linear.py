@@ -215,6 +215,7 @@ def test_huge_and_tiny_values(dtype: torch.dtype, scale: float) -> None:
         assert bool(torch.isfinite(grad).all())
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, in forward mode
 @pytest.mark.parametrize("text", [BUDGET, "low <= middle <= high", "0.1*a + 0.2*b <= 0.3; a >= 0; b >= 0"])
 def test_derivative(text: str) -> None:
     layer = LinearProjection(text)

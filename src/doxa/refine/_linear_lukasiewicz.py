@@ -128,17 +128,19 @@ class _Translation:
                 left, right = node.children
                 return negated, [(left, not negated), (right, negated)]
             case Iff() | Xor():
-                left, right = node.children
-                if isinstance(node, Iff) != negated:
-                    return True, [(self._keep(Implies(left, right)), False), (self._keep(Implies(right, left)), False)]
-                return False, [(self._keep(Implies(left, right)), True), (self._keep(Implies(right, left)), True)]
+                both = isinstance(node, Iff) != negated
+                return both, [(part, not both) for part in self._ways(node).children]
             case Count():
                 return self._parts((self._clauses(node), negated)) or (True, [(self._clauses(node), negated)])
         return None
 
-    def _keep(self, node: Expr) -> Expr:
-        self.kept.append(node)  # so that no other object gets its identity
-        return node
+    def _ways(self, node: Expr) -> Expr:
+        """An equivalence as two implications."""
+        if id(node) not in self.written:
+            left, right = node.children
+            self.written[id(node)] = And(Implies(left, right), Implies(right, left))
+            self.kept.append(node)  # so that no other object gets its identity
+        return self.written[id(node)]
 
     def _clauses(self, node: Count) -> Expr:
         """A counting constraint as a conjunction: at least k of n, so that of any n - k + 1 one is true."""
@@ -150,8 +152,8 @@ class _Translation:
                 if wanted:
                     literals = [Not(c) if negated else c for c in node.children]
                     parts += [Or(*chosen) for chosen in combinations(literals, size)] if size > 0 else [Truth(False)]
-            self.written[id(node)] = self._keep(And(*parts))
-            self._keep(node)
+            self.written[id(node)] = And(*parts)
+            self.kept.append(node)
         return self.written[id(node)]
 
     def _forms(self, root: _Key) -> list[_Affine]:
