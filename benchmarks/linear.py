@@ -15,7 +15,7 @@ BUDGET = "total = a + b; 0 <= a <= 3; low <= high; 0 <= share <= 1; 0 <= b; a + 
 
 
 def against_scipy() -> list[Row]:
-    """SLSQP is timed on a sample of the rows, with derivatives and its default accuracy; our time is that of the batch."""
+    """SLSQP is timed on some of the rows, with derivatives and its default accuracy; ours on the whole batch."""
     rows = []
     layer = LinearProjection(BUDGET)
     system = layer.system
