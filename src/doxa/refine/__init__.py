@@ -12,6 +12,8 @@ refinement function* finds the vector nearest to the prediction t that has the w
   largest change. It is an ``nn.Module``: ``nn.Sequential(net, Refine(knowledge))``.
 * What refinement is measured against, and what helps it where it gets stuck: :class:`GradientRefine`, :func:`restarts`,
   :func:`hybrid`, and ``Refine(..., guarantee="sat")``.
+* For real outputs that obey linear knowledge (``total = a + b``, ``0 <= share <= 1``): :class:`LinearProjection`, with
+  a guarantee and a certificate. :func:`lukasiewicz_system` gives it formulas whose Łukasiewicz truth is concave.
 * Ready-made: :class:`Hierarchy`, :func:`mutual_exclusion`, :func:`exactly_one`, :class:`ClauseWeights`.
 
 >>> import torch
@@ -27,19 +29,28 @@ from __future__ import annotations
 from doxa.refine._base import Refinement
 from doxa.refine._catalogue import refinement
 from doxa.refine._layers import ClauseWeights, Hierarchy, exactly_one, mutual_exclusion
+from doxa.refine._linear import LinearCertificate, LinearProjection
+from doxa.refine._linear_lukasiewicz import lukasiewicz_system
+from doxa.refine._linear_proof import Contradiction
+from doxa.refine._linear_system import LinearSystem
 from doxa.refine._refine import Refine
 from doxa.refine._result import RefineResult
 from doxa.refine._search import GradientRefine, hybrid, restarts
 
 __all__ = [
     "ClauseWeights",
+    "Contradiction",
     "GradientRefine",
     "Hierarchy",
+    "LinearCertificate",
+    "LinearProjection",
+    "LinearSystem",
     "Refine",
     "RefineResult",
     "Refinement",
     "exactly_one",
     "hybrid",
+    "lukasiewicz_system",
     "mutual_exclusion",
     "refinement",
     "restarts",
