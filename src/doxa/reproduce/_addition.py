@@ -50,11 +50,9 @@ from doxa.reproduce._experiment import (
     saved,
     train,
 )
+from doxa.reproduce._ltn import LOCAL_MINIMUM, LTN_ENTRIES
 from doxa.train import Result
 from doxa.train.report._report import draw_confusion, figure
-
-LOCAL_MINIMUM = 60.0
-"""Below this accuracy of sums, in percent, a run has ended in the local minimum where most digits are off by one."""
 
 
 @dataclass(frozen=True)
@@ -237,10 +235,10 @@ def _draw(results: Sequence[Result], folder: Path) -> list[Path]:
 ADDITION = Experiment(
     name="addition",
     about="Digits learnt from sums of MNIST digits",
-    entries=(*REFINE_ENTRIES, *EXACT_ENTRIES, *AMORTIZED_ENTRIES, *NEURAL_ADDITION),
+    entries=(*REFINE_ENTRIES, *LTN_ENTRIES, *EXACT_ENTRIES, *AMORTIZED_ENTRIES, *NEURAL_ADDITION),
     train=train,
     metrics=("accuracy", "neural", "digit_accuracy", "most_probable", "off_by_one", "local_minimum"),
     draw=_draw,
 )
-"""Entries ``refine/3000`` (pairs of digits), ``exact/n-4`` (numbers of four digits), ``amortized/scan-predict-n-4``,
+"""Entries ``refine/3000`` and ``ltn/3000`` (pairs of digits), ``exact/n-4`` (numbers of four digits), ``amortized/scan-predict-n-4``,
 and ``neural/n-4``, which does not reason."""
