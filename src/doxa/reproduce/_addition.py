@@ -240,5 +240,5 @@ ADDITION = Experiment(
     metrics=("accuracy", "neural", "digit_accuracy", "most_probable", "off_by_one", "local_minimum"),
     draw=_draw,
 )
-"""Entries ``refine/3000`` and ``ltn/3000`` (pairs of digits), ``exact/n-4`` (numbers of four digits), ``amortized/scan-predict-n-4``,
-and ``neural/n-4``, which does not reason."""
+"""Entries ``refine/3000`` and ``ltn/3000`` (pairs of digits), ``exact/n-4`` (numbers of four digits),
+``amortized/scan-predict-n-4``, and ``neural/n-4``, which does not reason."""

@@ -4,9 +4,9 @@ One axiom says that two digits with the right sum can be read from the two image
 
 .. math:: \forall (x, y, n)\; \exists d, e : d + e = n\; (digit(x, d) \wedge digit(y, e)),
 
-in stable product logic. The loss is 1 minus its truth: :math:`\forall` is the p-mean error over the rows of a batch with
-p = 2, :math:`\exists` the p-mean over the pairs of digits that the guard leaves, with p rising from 1 to 6 (Badreddine et
-al. 2022, who train so: Adam at 0.001, batches of 32, 20 epochs, their network and first weights).
+in stable product logic. The loss is 1 minus its truth: :math:`\forall` is the p-mean error over the rows of a batch
+with p = 2, :math:`\exists` the p-mean over the pairs of digits that the guard leaves, with p rising from 1 to 6
+(Badreddine et al. 2022, who train so: Adam at 0.001, batches of 32, 20 epochs, their network and first weights).
 """
 
 from __future__ import annotations
