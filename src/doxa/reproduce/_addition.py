@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from doxa._numerics import safe_log
-from doxa.data import MNIST, Batches, digits_task, normalize
+from doxa.data import MNIST, Batches, digits_task
 from doxa.errors import ConfigError
 from doxa.exact import Elimination
 from doxa.logic import propositions
@@ -177,9 +177,14 @@ def addition_layer() -> Refine:
     return Refine(rules, "godel:r", 1.0, steps=1, atoms=atoms)
 
 
+def _grey(images: Tensor) -> Tensor:
+    """Images as numbers from 0 to 1. Normalised ones are too bright for this rate: two points fewer are learnt."""
+    return images.unsqueeze(1).float() / 255
+
+
 def _refined(network: nn.Module, layer: Refine, images: Tensor) -> Tensor:
     """The refined truths of the sums, ``(pairs, 19)``, of images ``(pairs, 2, 28, 28)``."""
-    truths = network(normalize(images.flatten(0, 1).unsqueeze(1))).softmax(-1).view(len(images), 20)
+    truths = network(_grey(images.flatten(0, 1))).softmax(-1).view(len(images), 20)
     refined: Tensor = layer(torch.cat([truths, truths.new_zeros(len(images), 19)], -1))
     return refined[:, 20:]
 
@@ -192,7 +197,8 @@ def _measure(network: nn.Module, layer: Refine, mnist: MNIST) -> dict[str, float
     """
     test = digits_task(mnist, addition(1), split="test", seed=0)
     truths = torch.cat([_refined(network, layer, part) for part in torch.split(test.images, 500)])
-    seen, labels = read(network, mnist.test_images).argmax(1), mnist.labels("test")
+    seen = torch.cat([network(_grey(part)) for part in torch.split(mnist.test_images, 1000)]).argmax(1)
+    labels = mnist.labels("test")
     accuracy = percent(truths.argmax(-1) == test.digits.sum(-1))
     counts = torch.bincount(10 * labels + seen, minlength=100).tolist()
     return {
