@@ -47,6 +47,7 @@ class Item:
 
 QUEUE = (
     Item(ADDITION, "refine/*", 10),
+    Item(ADDITION, "ltn/*", 10),
     Item(ADDITION, "exact/n-15", 3),
     Item(ADDITION, "amortized/scan-predict-n-15", 2),
     Item(ADDITION, "amortized/scan-*", 2),
