@@ -200,3 +200,15 @@ def test_finite_at_extreme_parameters(name: str, dtype: torch.dtype, second: boo
         (slope,) = torch.autograd.grad(loss, s, create_graph=True)
         (bend,) = torch.autograd.grad(slope, s)
         assert all(bool(t.isfinite()) for t in (loss, slope, bend)), f"{start}: {loss}, {slope}, {bend}"
+
+
+@pytest.mark.parametrize("second", [False, True])
+@pytest.mark.parametrize("name", [name for name in FAMILIES if "Beta" not in name])  # torch has no empty Beta
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 0)])
+def test_batches_may_be_empty(name: str, second: bool, shape: tuple[int, ...]) -> None:
+    make, cost = FAMILIES[name]
+    theta = torch.full(shape, 0.4, dtype=torch.float64, requires_grad=True)
+    tape = Tape(batch_dims=len(shape))
+    tape.cost(cost(tape.sample(make(theta), MeasureValued(2, second=second))))
+    tape.surrogate().sum().backward()
+    assert theta.grad is not None and theta.grad.shape == shape and bool(theta.grad.isfinite().all())

@@ -89,8 +89,8 @@ class MeasureValued(Estimator):
             for part in weak_derivatives(base, distribution, x):
                 points = part.points()[: self._points(part)]
                 value += [each_alone(x, inside(base, y)).flatten(0, 1) for y in points]
-            shape = (-1, *distribution.batch_shape, *distribution.event_shape)
-            return Draw(torch.cat([v.reshape(shape) for v in value]), distribution)
+            shape = (*distribution.batch_shape, *distribution.event_shape)
+            return Draw(torch.cat([v.reshape(len(v), *shape) for v in value]), distribution)
 
     def _points(self, part: Weak) -> int:
         """How many points the derivatives in one parameter need beside x."""
@@ -162,7 +162,8 @@ class MeasureValued(Estimator):
             return None
         n, parts = self._parts(draw)
         main = cost[:n].unsqueeze(-1)
-        others = cost[n:].reshape(-1, parts[0].theta.shape[-1], n, *cost.shape[1:]).movedim(1, -1)
+        each = parts[0].theta.shape[-1]
+        others = cost[n:].reshape((len(cost) - n) // max(each * n, 1), each, n, *cost.shape[1:]).movedim(1, -1)
         total = torch.zeros_like(cost[:n])
         for part in parts:
             mine, others = others[: self._points(part)], others[self._points(part) :]
