@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,10 @@ def test_control_c_is_answered_inside_the_c_code(what: str) -> None:
         f"import torch\ntorch.set_num_threads(1)\n{body}\nwork()\nprint('ready', flush=True)\nwhile True:\n    work()\n"
     )
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True) as process:
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # even if it is ignored here
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True, preexec_fn=listen
+    ) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
             time.sleep(0.5)

@@ -133,6 +133,11 @@ def _seconds_a_step(results: Iterable[Any]) -> dict[str, float]:
     return {name: seconds / steps for name, (seconds, steps) in totals.items() if seconds}
 
 
+def _listen() -> None:
+    """Let Ctrl-C through again, which a process started in the background of a shell is deaf to."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass
 class Running:
     """A process that does a job."""
@@ -155,6 +160,7 @@ class Running:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C reaches it once, and from us
+                preexec_fn=_listen,
             )
 
     def step(self) -> int:
