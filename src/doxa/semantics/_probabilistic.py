@@ -90,8 +90,11 @@ class Probabilistic(Compiled):
         """What the option ``impossible`` makes of instances that cannot hold."""
         if self.how.impossible == "inf":
             return each
+        stops = self.how.impossible == "raise" and not is_traced(each)
+        if stops and each.detach().sum().item() < math.inf:  # then all of them are finite
+            return each
         dead = each.detach() == math.inf
-        if self.how.impossible == "raise" and not is_traced(each):
+        if stops:
             if bool(dead.any()):
                 raise impossible(posed, dead.nonzero().squeeze(1))
             return each
