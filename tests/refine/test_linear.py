@@ -64,7 +64,8 @@ def exact_excess(system: LinearSystem, row: list[float], digits: int) -> float:
             exponent += 1
         elif Fraction(2) ** (exponent - 1) > scale:
             exponent -= 1
-        worst = max(worst, abs(off) / Fraction(2) ** (exponent - digits))
+        least = -149 if digits == 24 else -1074  # the smallest number that there is
+        worst = max(worst, abs(off) / Fraction(2) ** max(exponent - digits, least))
     return float(worst)
 
 
