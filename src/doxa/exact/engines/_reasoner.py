@@ -390,12 +390,14 @@ def k_best(
                 continue
             _, _, world, free, excluded = heapq.heappop(heap)
             found[row, rank] = world
+            if rank == k - 1:
+                continue
             values = world.tolist()
             for i in range(free, width):
                 without = (excluded if i == free else frozenset()) | {values[i]}
                 if len(without) < sizes[i]:
                     parts.append((row, world, i, without))
-        if not parts or rank == k - 1:
+        if not parts:
             continue
         source = torch.tensor([part[0] for part in parts], device=rows.device)
         limited = rows[source] + _restriction(parts, rows)
