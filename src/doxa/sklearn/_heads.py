@@ -150,7 +150,7 @@ class MultiLabel(Head):
     def _split(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """The logits of a mixture's weights ``(n, K)`` and of its labels ``(n, K, labels)``."""
         k = self.way.components
-        return raw[:, :k], raw[:, k:].unflatten(1, (k, self.count))
+        return raw[:, :k], raw[:, k:].reshape(len(raw), k, self.count)
 
     def belief(self, raw: Tensor) -> Belief | Mixture:
         """What the network believes of the labels."""
