@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from doxa.sklearn import KnowledgeClassifier
+from doxa.sklearn import KnowledgeClassifier, KnowledgeRegressor
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([KnowledgeClassifier(max_epochs=30, random_state=0)])
-def test_scikit_learn_accepts_the_classifier(estimator: Any, check: Any) -> None:
+@parametrize_with_checks(
+    [KnowledgeClassifier(max_epochs=30, random_state=0), KnowledgeRegressor(max_epochs=30, random_state=0)]
+)
+def test_scikit_learn_accepts_the_estimator(estimator: Any, check: Any) -> None:
     check(estimator)

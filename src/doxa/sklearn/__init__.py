@@ -6,7 +6,8 @@ probability on combinations that cannot be. `KnowledgeClassifier` takes the rule
     −log p(y | x, knowledge) = −log p(y | x) + log Σ_{y' consistent} p(y' | x),
 
 so that only consistent outputs have probability, and predicts the most probable of them. `LabelKnowledge` reads rules
-as text, formulas, hierarchies, DIMACS clauses, and lists of forbidden or allowed combinations.
+as text, formulas, hierarchies, DIMACS clauses, and lists of forbidden or allowed combinations. `KnowledgeRegressor`
+does the same for real outputs and linear knowledge, by projection.
 
 It needs scikit-learn: ``pip install 'doxa[sklearn]'``.
 """
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
     from doxa.sklearn._explain import Explanation
     from doxa.sklearn._knowledge import LabelKnowledge
     from doxa.sklearn._read import Allowed
+    from doxa.sklearn._regressor import KnowledgeRegressor
 
-__all__ = ["Allowed", "Certificate", "Explanation", "KnowledgeClassifier", "LabelKnowledge"]
+__all__ = ["Allowed", "Certificate", "Explanation", "KnowledgeClassifier", "KnowledgeRegressor", "LabelKnowledge"]
 
 _HOMES = {
     "Allowed": "_read",
     "Certificate": "_classifier",
     "Explanation": "_explain",
     "KnowledgeClassifier": "_classifier",
+    "KnowledgeRegressor": "_regressor",
     "LabelKnowledge": "_knowledge",
 }
 

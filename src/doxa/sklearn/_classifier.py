@@ -11,28 +11,25 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.metrics import average_precision_score
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from doxa.errors import ConfigError
 from doxa.problem import Budget
+from doxa.sklearn._base import CHUNK, NetworkEstimator
 from doxa.sklearn._explain import Explanation, Judged, explanation
 from doxa.sklearn._export import Deployed, to_onnx
 from doxa.sklearn._heads import Head, MultiClass, MultiLabel, Way, impossible
 from doxa.sklearn._knowledge import LabelKnowledge
-from doxa.sklearn._network import Standardise, Whole, make_network
 from doxa.sklearn._repair import consistent_labels
 from doxa.sklearn._targets import LabelError, targets_of
-from doxa.sklearn._training import Learner, Rows, Schedule, learn
+from doxa.sklearn._training import Rows
 from doxa.train.runs._files import write_file
 from doxa.train.runs._state import seeded
-
-_CHUNK = 1024
-"""Rows to predict at a time."""
 
 
 class Certificate(NamedTuple):
@@ -56,7 +53,7 @@ class Certificate(NamedTuple):
         return np.asarray(~self.violated.any(1))
 
 
-class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
+class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
     """A network for tables that learns from knowledge about its labels, and never contradicts it.
 
     y is one column of classes, or a table of 0 and 1 with a column for each label, whose names the knowledge uses.
@@ -93,6 +90,8 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
     >>> bool(model.certificate(X).valid.all()), model.score(X, y) > 0.9
     (True, True)
     """
+
+    WORDS = NetworkEstimator.WORDS | {"monitor": ("loss", "average_precision", "exact_match")}
 
     def __init__(
         self,
@@ -149,7 +148,6 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
         tags.classifier_tags.multi_label = True
         return tags
 
@@ -161,23 +159,12 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
         >>> KnowledgeClassifier(max_epochs=1).fit([[0.0], [1.0]], ["no", "yes"]).classes_.tolist()
         ['no', 'yes']
         """
-        self._check_words()
+        self._check_settings()
         rows = self._begin(X, y, None)
-        held = None
         if (X_val is None) != (y_val is None):
             raise ConfigError("give both X_val and y_val, or neither")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        with seeded(seed):
-            self._build()
-            if X_val is not None:
-                held = self._rows(X_val, y_val)
-            elif self.patience is not None:
-                rows, held = self._split(rows)
-            history = learn(self._learner, rows, held, self.verbose, self._score())
-        self.history_ = {"loss": history.train, "validation": history.validation}
-        self.n_iter_ = len(history.train)
-        self.best_iter_ = history.best
-        self._freeze()
+        held = None if X_val is None else self._checked(self._features(X_val, reset=False), y_val)
+        self._train(self.head_.outputs, self.head_.loss, rows, held, self._score())
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
@@ -188,40 +175,17 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
         [0, 1, 2]
         """
         if not hasattr(self, "_learner"):
-            self._check_words()
+            self._check_settings()
             rows = self._begin(X, y, classes)
-            self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            self._seed = self._draw_seed()
             with seeded(self._seed):
-                self._build()
+                self._build(self.head_.outputs, self.head_.loss)
         else:
             if classes is not None and not self.targets_.many and list(np.unique(classes)) != list(self.classes_):
                 raise LabelError(f"classes is {list(classes)}, but the first call said {list(self.classes_)}")
-            rows = self._rows(X, y)
-        done = getattr(self, "n_iter_", 0)
-        with seeded(getattr(self, "_seed", 0) + done):
-            loss = self._learner.epoch(rows)
-        self.n_iter_ = done + 1
-        self.history_ = {"loss": [*getattr(self, "history_", {"loss": []})["loss"], loss], "validation": []}
-        self._freeze()
+            rows = self._checked(self._features(X, reset=False), y)
+        self._train_more(rows)
         return self
-
-    def _check_words(self) -> None:
-        words = {
-            "violations": ("error", "drop", "repair"),
-            "schedule": ("constant", "cosine"),
-            "monitor": ("loss", "average_precision", "exact_match"),
-        }
-        for name, known in words.items():
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(known)}")
-        if self.batch_size < 1 or self.max_epochs < 1 or not self.learning_rate > 0:
-            came = f"batch_size={self.batch_size}, max_epochs={self.max_epochs}, learning_rate={self.learning_rate}"
-            raise ConfigError(f"{came}: all of them must be positive")
-        if not 0 <= self.validation_fraction < 1 or (self.averaging is not None and not 0 < self.averaging < 1):
-            came = f"validation_fraction={self.validation_fraction}, averaging={self.averaging}"
-            raise ConfigError(f"{came}: wanted shares between 0 and 1 (or averaging=None)")
-        if self.patience is not None and self.patience < 1:
-            raise ConfigError(f"patience is {self.patience}, expected at least 1, or None")
 
     def _way(self) -> Way:
         match = re.fullmatch(r"independent|mixture:([1-9][0-9]*)", self.beliefs)
@@ -232,20 +196,14 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
 
     def _begin(self, X: Any, y: Any, classes: Any) -> Rows:
         """Read data and knowledge, with nothing learnt before."""
-        features = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=True)
+        features = self._features(X, reset=True)
         self.targets_ = targets_of(y, classes)
         self.classes_ = self.targets_.classes
         columns = getattr(self, "feature_names_in_", ())
         self.knowledge_ = LabelKnowledge(self.knowledge, self.targets_.names, features=columns, budget=self.budget)
-        names = list(map(str, columns))
-        self._given = [names.index(name) for name in self.knowledge_.given]
+        self._find_given(self.knowledge_.given)
         self.head_: Head = (MultiLabel if self.targets_.many else MultiClass)(self.knowledge_, self._way())
         self.n_repaired_ = self.n_dropped_ = 0
-        self.scaling_ = Standardise(features)
-        return self._checked(features, y)
-
-    def _rows(self, X: Any, y: Any) -> Rows:
-        features = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         return self._checked(features, y)
 
     def _checked(self, features: NDArray[np.float64], y: Any) -> Rows:
@@ -266,11 +224,8 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
                 self.n_repaired_ += len(wrong)
         if not kept.any():
             raise LabelError("every training row violates the knowledge, and violations='drop' leaves none")
-        x = torch.from_numpy(features[kept])
-        with torch.no_grad():
-            scaled = self.scaling_(x).float()
         seen = None if given is None else torch.from_numpy(given[kept].astype(np.int64))
-        return Rows(scaled, self.targets_.tensor(labels[kept]), seen)
+        return Rows(self._scaled(features[kept]), self.targets_.tensor(labels[kept]), seen)
 
     def _about(self, wrong: NDArray[Any], broken: NDArray[np.bool_]) -> str:
         rows = ", ".join(map(str, wrong[:10].tolist())) + (", ..." if len(wrong) > 10 else "")
@@ -279,39 +234,6 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
         remedy = "correct them, or say violations='drop' or violations='repair'"
         return f"the labels of {len(wrong)} rows violate the knowledge: {rows}; row {row} violates {first}. {remedy}"
 
-    def _given_of(self, features: NDArray[np.float64]) -> NDArray[np.bool_] | None:
-        if not self._given:
-            return None
-        columns = features[:, self._given]
-        if (wrong := np.argwhere(~np.isin(columns, (0, 1)))).size:
-            row, place = wrong[0].tolist()
-            name = self.knowledge_.given[place]
-            came = f"the feature {name!r}, which the knowledge mentions, is {columns[row, place]} in row {row}"
-            raise LabelError(f"{came}; it must be 0 or 1 (and not missing) everywhere")
-        return np.asarray(columns.astype(bool))
-
-    def _build(self) -> None:
-        shape = {"hidden": self.hidden, "layers": self.layers, "dropout": self.dropout, "activation": self.activation}
-        network = make_network(self.network, self.n_features_in_, self.head_.outputs, **shape)  # type: ignore[arg-type]
-        settings = Schedule(
-            self.learning_rate,
-            self.weight_decay,
-            self.batch_size,
-            self.max_epochs,
-            self.patience,
-            self.averaging,
-            self.schedule,
-        )
-        self._learner = Learner(network, self.head_.loss, settings)
-
-    def _split(self, rows: Rows) -> tuple[Rows, Rows | None]:
-        count = len(rows.x)
-        size = int(self.validation_fraction * count)
-        if size < 1:
-            return rows, None
-        order = torch.randperm(count)
-        return rows.take(order[size:]), rows.take(order[:size])
-
     def _score(self) -> Callable[[nn.Module, Rows], float] | None:
         if self.monitor == "loss":
             return None
@@ -319,7 +241,8 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
         def score(network: nn.Module, rows: Rows) -> float:
             targets = rows.y if self.targets_.many else one_hot(rows.y, len(self.classes_))
             labels = targets.numpy().astype(bool)
-            raw = network(rows.x).detach()
+            with torch.no_grad():
+                raw = network(rows.x)
             if self.monitor == "exact_match":
                 return float((self.head_.decide(raw, rows.given).labels == labels).all(1).mean())
             seen = labels.any(0)
@@ -328,21 +251,11 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
 
         return score
 
-    def _freeze(self) -> None:
-        """What predicts: in double precision, so that a row gets the same answer alone and among others."""
-        self.module_ = Whole(self.scaling_, copy.deepcopy(self._learner.best)).double().eval()
-
     # -- predicting -------------------------------------------------------------------------------------------------
 
     def _raw(self, X: Any) -> tuple[Tensor, Tensor | None]:
         """What the network says of each row, and the given features."""
-        check_is_fitted(self)
-        features = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
-        given = self._given_of(features)
-        x = torch.from_numpy(features)
-        with torch.no_grad():
-            raw = torch.cat([self.module_(x[i : i + _CHUNK]) for i in range(0, len(x), _CHUNK)])
-        seen = None if given is None else torch.from_numpy(given.astype(np.int64))
+        raw, seen = super()._raw(X)
         if seen is not None and isinstance(self.head_, MultiLabel) and self.head_.circuit is not None:
             possible = self.head_.circuit.possible(torch.ones(1, dtype=torch.int64), given=seen)
             if not bool(possible.all()):
@@ -351,9 +264,9 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
 
     def _by_chunk(self, X: Any, function: Callable[[Tensor, Tensor | None], Any]) -> list[Any]:
         raw, given = self._raw(X)
-        parts = range(0, len(raw), _CHUNK)
+        parts = range(0, len(raw), CHUNK)
         with torch.no_grad():
-            return [function(raw[i : i + _CHUNK], None if given is None else given[i : i + _CHUNK]) for i in parts]
+            return [function(raw[i : i + CHUNK], None if given is None else given[i : i + CHUNK]) for i in parts]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The classes, or 0 and 1 for each label: with a guarantee, the most probable consistent ones."""

@@ -143,3 +143,26 @@ def _missing(values: NDArray[Any]) -> list[int]:
 
 def _has_infinity(values: NDArray[Any]) -> bool:
     return values.dtype.kind == "f" and bool(np.isinf(values).any())
+
+
+def read_numbers(y: Any) -> tuple[NDArray[np.float64], tuple[str, ...], bool]:
+    """The real values of y, ``(n, values)``, their names, and whether y is one column without an axis for it."""
+    if y is None:
+        raise LabelError("This estimator requires y to be passed, but the target y is None")
+    names = tuple([str(c) for c in y.columns]) if hasattr(y, "columns") else None
+    values = np.asarray(y)
+    if values.ndim not in (1, 2) or (values.ndim == 2 and not values.shape[1]):
+        raise LabelError(f"y has shape {values.shape}, expected (rows,) or (rows, values)")
+    if missing := _missing(values):
+        listed = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+        what = "infinity" if _has_infinity(values) else "NaN"
+        raise LabelError(f"Input y contains {what} in rows {listed}; drop these rows, or fill the values in")
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError):
+        raise LabelError(f"y has {type(values.flat[0]).__name__} in it, expected real numbers") from None
+    if numbers.ndim == 2 and numbers.shape[1] == 1 and names is None:
+        numbers = column_or_1d(numbers, warn=True)
+    if numbers.ndim == 1:
+        return numbers[:, None], (str(getattr(y, "name", None) or "y"),), True
+    return numbers, names or tuple([f"y{i}" for i in range(numbers.shape[1])]), False
