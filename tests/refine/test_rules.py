@@ -37,10 +37,9 @@ def by_hand(rules: list[Expr], row: list[float]) -> list[float]:
             body, target = rule.children
             if target == atom:
                 parts = body.children if isinstance(body, And) else (body,)
-                truth = [
-                    1 - values[ATOMS.index(p.children[0])] if isinstance(p, Not) else values[ATOMS.index(p)]
-                    for p in parts
-                ]
+                atoms = [p.children[0] if isinstance(p, Not) else p for p in parts]
+                found = [values[ATOMS.index(a)] for a in atoms]
+                truth = [1 - v if isinstance(p, Not) else v for p, v in zip(parts, found, strict=True)]
                 values[head] = max(values[head], *[min(truth)])
     return values
 

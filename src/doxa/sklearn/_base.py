@@ -31,9 +31,6 @@ class NetworkEstimator(BaseEstimator):
         "violations": ("error", "drop", "repair"),
         "schedule": ("constant", "cosine"),
     }
-        "violations": ("error", "drop", "repair"),
-        "schedule": ("constant", "cosine"),
-    }
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -211,6 +211,8 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
         labels = self.targets_.encode(y)
         check_consistent_length(features, labels)
         given = self._given_of(features)
+        if self.violations != "drop":
+            self._require_possible(None if given is None else torch.from_numpy(given.astype(np.int64)))
         kept = np.ones(len(labels), dtype=bool)
         broken = self.knowledge_.violations(labels, given)
         if (wrong := np.flatnonzero(broken.any(1))).size:
@@ -256,11 +258,15 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
     def _raw(self, X: Any) -> tuple[Tensor, Tensor | None]:
         """What the network says of each row, and the given features."""
         raw, seen = super()._raw(X)
-        if seen is not None and isinstance(self.head_, MultiLabel) and self.head_.circuit is not None:
-            possible = self.head_.circuit.possible(torch.ones(1, dtype=torch.int64), given=seen)
+        self._require_possible(seen)
+        return raw, seen
+
+    def _require_possible(self, given: Tensor | None) -> None:
+        """An error that names the rows whose features leave no consistent labels."""
+        if given is not None and isinstance(self.head_, MultiLabel) and self.head_.circuit is not None:
+            possible = self.head_.circuit.possible(torch.ones(1, dtype=torch.int64), given=given)
             if not bool(possible.all()):
                 raise impossible(self.knowledge_, (~possible).nonzero().flatten().tolist())
-        return raw, seen
 
     def _by_chunk(self, X: Any, function: Callable[[Tensor, Tensor | None], Any]) -> list[Any]:
         raw, given = self._raw(X)

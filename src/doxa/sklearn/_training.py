@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from doxa.errors import RunError
 from doxa.train.runs._steps import Progress
@@ -60,13 +59,23 @@ class Learner:
         self.optimizer = torch.optim.AdamW(
             module.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay
         )
-        average = get_ema_multi_avg_fn(schedule.averaging) if schedule.averaging else None  # type: ignore[no-untyped-call]
-        self.averaged = None if average is None else AveragedModel(module, multi_avg_fn=average)
+        # not torch's AveragedModel: what it averages by cannot be pickled
+        self.averaged = copy.deepcopy(module) if schedule.averaging else None
 
     @property
     def best(self) -> nn.Module:
         """The network to predict with."""
-        return self.module if self.averaged is None else self.averaged.module
+        return self.module if self.averaged is None else self.averaged
+
+    def _average(self) -> None:
+        """The moving average goes a step towards the weights; other numbers of the network are taken over."""
+        if self.averaged is None or self.schedule.averaging is None:
+            return
+        with torch.no_grad():
+            for kept, now in zip(self.averaged.parameters(), self.module.parameters(), strict=True):
+                kept.lerp_(now, 1 - self.schedule.averaging)
+            for kept, now in zip(self.averaged.buffers(), self.module.buffers(), strict=True):
+                kept.copy_(now)
 
     def epoch(self, rows: Rows, rate: float = 1.0) -> float:
         """One pass over the rows in a random order; the mean loss."""
@@ -82,8 +91,7 @@ class Learner:
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
-            if self.averaged is not None:
-                self.averaged.update_parameters(self.module)
+            self._average()
             total += float(loss.detach()) * len(part.x)
         if not math.isfinite(total):
             raise RunError(f"the loss is {total / count}; a lower learning_rate often helps, or smaller features")
