@@ -56,6 +56,8 @@ class NetworkEstimator(BaseEstimator):
         features: NDArray[np.float64] = validate_data(
             self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
         )
+        if not features.flags.writeable:  # pandas lends its own memory, which torch would warn of
+            features = features.copy()
         if reset:
             self.scaling_ = Standardise(features)
         return features

@@ -36,6 +36,10 @@ class Certificate(NamedTuple):
     """What was predicted, and what is known about it.
 
     ``violated`` is found by evaluating every requirement on the labels, without the circuit that chose them.
+
+    >>> labels, broken = np.array([[True], [False]]), np.array([[False], [True]])
+    >>> Certificate(labels, broken, np.array([True, True]), broken).valid.tolist()
+    [True, False]
     """
 
     labels: NDArray[np.bool_]

@@ -74,8 +74,8 @@ class Learner:
         with torch.no_grad():
             for kept, now in zip(self.averaged.parameters(), self.module.parameters(), strict=True):
                 kept.lerp_(now, 1 - self.schedule.averaging)
-            for kept, now in zip(self.averaged.buffers(), self.module.buffers(), strict=True):
-                kept.copy_(now)
+            for taken, value in zip(self.averaged.buffers(), self.module.buffers(), strict=True):
+                taken.copy_(value)
 
     def epoch(self, rows: Rows, rate: float = 1.0) -> float:
         """One pass over the rows in a random order; the mean loss."""
