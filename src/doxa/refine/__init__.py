@@ -13,6 +13,8 @@ refinement function* finds the vector nearest to the prediction t that has the w
 * What refinement is measured against, and what helps it where it gets stuck: :class:`GradientRefine`, :func:`restarts`,
   :func:`hybrid`, and ``Refine(..., guarantee="sat")``.
 * Ready-made: :class:`Hierarchy`, :class:`Rules`, :func:`mutual_exclusion`, :func:`exactly_one`, :class:`ClauseWeights`.
+* For real outputs that obey linear knowledge (``total = a + b``, ``0 <= share <= 1``): :class:`LinearProjection`, with
+  a guarantee and a certificate. :func:`lukasiewicz_system` gives it formulas whose Łukasiewicz truth is concave.
 
 >>> import torch
 >>> from doxa.logic import propositions
@@ -28,6 +30,7 @@ from doxa.refine._base import Refinement
 from doxa.refine._catalogue import refinement
 from doxa.refine._layers import ClauseWeights, Hierarchy, exactly_one, mutual_exclusion
 from doxa.refine._linear import LinearCertificate, LinearProjection
+from doxa.refine._linear_lukasiewicz import lukasiewicz_system
 from doxa.refine._linear_proof import Contradiction
 from doxa.refine._linear_system import LinearSystem
 from doxa.refine._refine import Refine
@@ -49,6 +52,7 @@ __all__ = [
     "Rules",
     "exactly_one",
     "hybrid",
+    "lukasiewicz_system",
     "mutual_exclusion",
     "refinement",
     "restarts",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from doxa._numerics import truth as as_float
 from doxa.errors import ConfigError, KnowledgeError
 from doxa.refine._linear_certificate import multipliers
-from doxa.refine._linear_solve import ULPS, Solver, distinct, rounded
+from doxa.refine._linear_solve import ULPS, Solution, Solver, distinct, rounded
 from doxa.refine._linear_system import Labels, LinearSystem
 
 _HUGE = 1e250
@@ -134,10 +134,12 @@ class LinearProjection(nn.Module):
         wrong = (~fine).nonzero().flatten()
         some = None if on is None else on[wrong]
         solver = self._solver if flat.device.type == "cpu" else Solver(self.system, flat.device)
-        found = solver.solve(flat[wrong].to(torch.float64), some, flat.dtype == torch.float64)
-        if found.clash is not None:
-            where = f"for example {int(wrong[found.clash[0]])} of the batch "
-            raise KnowledgeError(f"{where}{found.clash[1]}; remove one, make it weaker, or change the labels")
+        found = self._solved(solver, flat, wrong, some, flat.dtype == torch.float64)
+        if flat.dtype != torch.float64:
+            rest = (~self._fine(found.values.to(flat.dtype), some)).nonzero().flatten()
+            if len(rest):  # such as points so large that float64 leaves too few digits of the bounds
+                again = self._solved(solver, flat, wrong[rest], None if some is None else some[rest], True)
+                found.values[rest], found.active[rest] = again.values, again.active
         nearest = rounded(self.system, found.values, some, flat.dtype)
         if not bool(torch.isfinite(nearest).all()):
             raise ConfigError(f"the nearest values are too large for {flat.dtype}; scale the values down")
@@ -146,6 +148,13 @@ class LinearProjection(nn.Module):
         held = held.clone()
         held[wrong] = found.active
         return result, held
+
+    def _solved(self, solver: Solver, flat: Tensor, which: Tensor, on: Tensor | None, fine: bool) -> Solution:
+        found = solver.solve(flat[which].to(torch.float64), on, fine)
+        if found.clash is not None:
+            where = f"for example {int(which[found.clash[0]])} of the batch "
+            raise KnowledgeError(f"{where}{found.clash[1]}; remove one, make it weaker, or change the labels")
+        return found
 
     def satisfied(self, values: Tensor, labels: Labels = None, active: Tensor | None = None) -> Tensor:
         """Whether every row holds within 4 units in the last place of its scale: ``(*batch)``.
@@ -180,7 +189,8 @@ class LinearProjection(nn.Module):
         on = torch.ones_like(residual, dtype=torch.bool) if on is None else on
         excess, equality = torch.where(on, excess, 0.0), system.equality.to(end.device)
         eps = 64 * torch.finfo(end.dtype).eps
-        reach = system.matrix.to(end.device).norm(dim=1) * end.abs().amax(-1, keepdim=True)
+        largest = end.abs().amax(-1, keepdim=True) + eps * start.abs().amax(-1, keepdim=True)
+        reach = system.matrix.to(end.device).norm(dim=1) * largest
         tight = on & ((residual.abs() <= eps * reach + 2 * ULPS * unit) | equality)
         move = start.to(torch.float64) - end.to(torch.float64)
         found = multipliers(system.matrix.to(end.device), equality, tight, move)
@@ -199,12 +209,13 @@ class LinearProjection(nn.Module):
             raise ConfigError(f"the values have shape {tuple(values.shape)}, expected (*batch, {n}): {shown}")
         values = as_float(values)
         try:
-            fine = bool((values.detach().abs() <= _HUGE).all())
+            within = values.detach().abs() <= min(_HUGE, torch.finfo(values.dtype).max)
+            fine = bool(within.all())
         except RuntimeError as problem:
             wrong = "which rows are active depends on the data, which vmap cannot follow"
             raise ConfigError(f"{wrong}; give the whole batch at once: the layer takes (*batch, {n})") from problem
         if not fine:
-            row = values.detach().reshape(-1, n)[~(values.detach().abs() <= _HUGE).reshape(-1, n).all(-1)][0]
+            row = values.detach().reshape(-1, n)[~within.reshape(-1, n).all(-1)][0]
             raise ConfigError(f"the values have a row {row.tolist()}, expected finite numbers of at most {_HUGE:g}")
         return values
 

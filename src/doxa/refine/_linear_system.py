@@ -118,10 +118,11 @@ class LinearSystem:
                 dense[place[name]] = c
             parts[row.equality][0].append(dense)
             parts[row.equality][1].append(bound)
-        (A, b), (E, f) = ((torch.tensor(m, dtype=torch.float64).view(-1, len(ordered)), v) for m, v in parts)
+        A, b, E, f = (torch.tensor(part, dtype=torch.float64) for both in parts for part in both)
+        A, E = A.view(len(b), len(ordered)), E.view(len(f), len(ordered))
         rows.sort(key=lambda row: row.equality)
         said, guards = tuple([r.text for r in rows]), tuple([r.guard for r in rows])
-        return cls(A, torch.tensor(b), E, torch.tensor(f), ordered, said, guards, tuple(labels))
+        return cls(A, b, E, f, ordered, said, guards, tuple(labels))
 
     @property
     def count(self) -> int:
