@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 
@@ -132,7 +133,9 @@ def test_one_component_is_the_belief_to_the_last_bit(engine: Engine) -> None:
         assert torch.equal(reasoner.posterior(mixture, output).probs, reasoner.posterior(belief, output).probs)
         assert torch.equal(reasoner.marginals(mixture).probs, reasoner.marginals(belief).probs)
         one, two = reasoner.explain(mixture, output, 3), reasoner.explain(belief, output, 3)
-        assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))  # type: ignore[arg-type]
+        assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+        assert one.optimal is not None and two.optimal is not None and one.optimal.all() and two.optimal.all()
+        assert torch.equal(copy.deepcopy(one).optimal, one.optimal)  # type: ignore[arg-type]
         assert torch.equal(reasoner.predict(mixture), reasoner.predict(belief))
         if isinstance(reasoner, ExactReasoner):
             close(

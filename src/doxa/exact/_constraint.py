@@ -222,7 +222,7 @@ class ConstrainedLayer(nn.Module):
         broken = math.log1p(-self.target) - self.constraint.log_prob(belief, truth(belief, 0), given=given)
         return prior + torch.where(holds, held, broken)
 
-    def decode(self, belief: AnyBelief, *, given: Tensor | None = None, width: int = 8) -> Certified:
+    def decode(self, belief: AnyBelief, *, given: Tensor | None = None, width: int = 4) -> Certified:
         """The most probable world in which the knowledge holds, with a certificate.
 
         For a mixture it is looked for among the ``width`` best worlds of each component, fewer where that proves it.

@@ -19,8 +19,13 @@ from doxa.problem._mixture import AnyBelief, rows_of
 from doxa.problem._problem import Problem
 
 
-class Explanations(NamedTuple):
-    """The best worlds that explain an output, best first.
+class _Ranked(NamedTuple):
+    worlds: Tensor
+    scores: Tensor
+
+
+class Explanations(_Ranked):
+    """The best worlds that explain an output, best first; a pair ``worlds, scores`` with one more attribute.
 
     Attributes:
         worlds: int64 ``(*batch, k, W)``; -1 throughout where there are fewer than k.
@@ -35,9 +40,13 @@ class Explanations(NamedTuple):
     tensor([5, 8])
     """
 
-    worlds: Tensor
-    scores: Tensor
-    optimal: Tensor | None = None
+    optimal: Tensor | None
+
+    def __new__(cls, worlds: Tensor, scores: Tensor, optimal: Tensor | None = None) -> Explanations:
+        """A pair of worlds and scores, which it unpacks into, with ``optimal`` beside them."""
+        found = super().__new__(cls, worlds, scores)
+        found.optimal = optimal
+        return found
 
 
 @runtime_checkable

@@ -167,7 +167,7 @@ class ExactReasoner(Probabilistic, ABC):
         return output, proven
 
     def explain(
-        self, belief: AnyBelief, output: Tensor, k: int = 1, *, given: Tensor | None = None, width: int = 8
+        self, belief: AnyBelief, output: Tensor, k: int = 1, *, given: Tensor | None = None, width: int = 4
     ) -> Explanations:
         """The k most probable worlds that give the output, with log p(w | y, P), best first.
 

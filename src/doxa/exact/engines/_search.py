@@ -56,49 +56,48 @@ def k_best(
     """
     count, width = len(rows), rows.shape[1]
     found = torch.full((count, k, width), -1, dtype=torch.int64, device=rows.device)
-    worlds, scores = best_world(rows, output, given)
-    # Each heap holds (-score, tie, world, first free variable, values excluded there)
-    heaps: list[list[tuple[float, int, Tensor, int, frozenset[int]]]] = [[] for _ in range(count)]
-    ties = 0
-    for row, (world, score) in enumerate(zip(worlds, scores.tolist(), strict=True)):
-        if score > NEG_INF:
-            heaps[row].append((-score, ties, world, 0, frozenset()))
+    seen, scores = best_world(rows, output, given)  # all worlds that were ever the best of a set
+    # Each heap holds (-score, number of the world, first free variable, values excluded there)
+    heaps: list[list[tuple[float, int, int, frozenset[int]]]] = [
+        [(-score, number, 0, frozenset())] if score > NEG_INF else [] for number, score in enumerate(scores.tolist())
+    ]
     for rank in range(k):
-        parts: list[tuple[int, Tensor, int, frozenset[int]]] = []
-        for row, heap in enumerate(heaps):
-            if not heap:
-                continue
-            _, _, world, free, excluded = heapq.heappop(heap)
-            found[row, rank] = world
-            if rank == k - 1:
-                continue
-            values = world.tolist()
+        popped = [(row, heapq.heappop(heap)) for row, heap in enumerate(heaps) if heap]
+        if not popped:
+            break
+        chosen = seen[torch.tensor([part[1] for _, part in popped], device=rows.device)]
+        found[torch.tensor([row for row, _ in popped], device=rows.device), rank] = chosen
+        if rank == k - 1:
+            break
+        parts: list[tuple[int, int, int, frozenset[int]]] = []  # the row, the world, the variable, its excluded values
+        for (row, (_, number, free, excluded)), values in zip(popped, chosen.tolist(), strict=True):
             for i in range(free, width):
-                without = (excluded if i == free else frozenset()) | {values[i]}
+                without = excluded | {values[i]} if i == free else frozenset((values[i],))
                 if len(without) < sizes[i]:
-                    parts.append((row, world, i, without))
+                    parts.append((row, number, i, without))
         if not parts:
             continue
-        source = torch.tensor([part[0] for part in parts], device=rows.device)
-        limited = rows[source] + _restriction(parts, rows)
+        source, base, first = (torch.tensor(x, device=rows.device) for x in list(zip(*parts, strict=True))[:3])
+        limited = rows[source] + _restriction(seen[base], first, [part[3] for part in parts], rows)
         worlds, scores = best_world(limited, output[source], None if given is None else given[source])
-        for (row, _, i, without), world, score in zip(parts, worlds, scores.tolist(), strict=True):
-            if score > NEG_INF:
-                ties += 1
-                heapq.heappush(heaps[row], (-score, ties, world, i, without))
+        alive = (scores > NEG_INF).nonzero().squeeze(-1)
+        last = len(seen)
+        seen = torch.cat([seen, worlds[alive]])
+        for offset, (n, score) in enumerate(zip(alive.tolist(), scores[alive].tolist(), strict=True)):
+            row, _, i, without = parts[n]
+            heapq.heappush(heaps[row], (-score, last + offset, i, without))
     return found
 
 
-def _restriction(parts: list[tuple[int, Tensor, int, frozenset[int]]], rows: Tensor) -> Tensor:
+def _restriction(worlds: Tensor, first: Tensor, excluded: list[frozenset[int]], rows: Tensor) -> Tensor:
     """0 for worlds that agree with the part's world before variable i and avoid the excluded values at i, else -inf."""
     width, domain = rows.shape[1:]
-    worlds = torch.stack([part[1] for part in parts])
-    first = torch.tensor([part[2] for part in parts], device=rows.device)
     before = torch.arange(width, device=rows.device) < first.unsqueeze(-1)
     other = worlds.unsqueeze(-1) != torch.arange(domain, device=rows.device)
     forbidden = before.unsqueeze(-1) & other
-    places = [(n, part[2], value) for n, part in enumerate(parts) for value in part[3]]
-    forbidden[tuple(torch.tensor(places, device=rows.device).T)] = True
+    part = torch.tensor([n for n, values in enumerate(excluded) for _ in values], device=rows.device)
+    value = torch.tensor([value for values in excluded for value in values], device=rows.device)
+    forbidden[part, first[part], value] = True
     return torch.zeros(forbidden.shape, dtype=rows.dtype, device=rows.device).masked_fill(forbidden, NEG_INF)
 
 
