@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from itertools import product
 from typing import Any
 
@@ -239,3 +241,28 @@ def test_more_bad_input() -> None:
         quick().fit(X, y, X_val=X)
     with pytest.raises(ConfigError, match="explain takes one row, got 2"):
         model.explain(X[:2])
+
+
+def test_progress_is_shown_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = data()
+    quick().fit(X, y)
+    assert capsys.readouterr().out == ""
+    quick(verbose=True).fit(X, y)
+    assert "step 3/3" in capsys.readouterr().out
+
+
+def test_a_hierarchy_that_goes_in_a_circle_makes_labels_equal() -> None:
+    X, y = data()
+    y = y.assign(dog=y["cat"])[["cat", "dog"]]
+    for learn in ("constrained", "layer"):
+        model = quick({"cat": ["dog"], "dog": ["cat"]}, learn=learn).fit(X, y)
+        assert (model.predict(X)[:, 0] == model.predict(X)[:, 1]).all()
+
+
+def test_scikit_learn_is_loaded_only_where_it_is_needed() -> None:
+    reads = "doxa.sklearn.LabelKnowledge('a -> b', ['a', 'b'])"
+    code = f"import doxa, sys; {reads}; print('sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    with pytest.raises(AttributeError, match="no attribute 'Knowledge'"):
+        _ = sys.modules["doxa.sklearn"].Knowledge
