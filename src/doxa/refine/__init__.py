@@ -12,9 +12,9 @@ refinement function* finds the vector nearest to the prediction t that has the w
   largest change. It is an ``nn.Module``: ``nn.Sequential(net, Refine(knowledge))``.
 * What refinement is measured against, and what helps it where it gets stuck: :class:`GradientRefine`, :func:`restarts`,
   :func:`hybrid`, and ``Refine(..., guarantee="sat")``.
+* Ready-made: :class:`Hierarchy`, :class:`Rules`, :func:`mutual_exclusion`, :func:`exactly_one`, :class:`ClauseWeights`.
 * For real outputs that obey linear knowledge (``total = a + b``, ``0 <= share <= 1``): :class:`LinearProjection`, with
   a guarantee and a certificate. :func:`lukasiewicz_system` gives it formulas whose Łukasiewicz truth is concave.
-* Ready-made: :class:`Hierarchy`, :func:`mutual_exclusion`, :func:`exactly_one`, :class:`ClauseWeights`.
 
 >>> import torch
 >>> from doxa.logic import propositions
@@ -35,6 +35,7 @@ from doxa.refine._linear_proof import Contradiction
 from doxa.refine._linear_system import LinearSystem
 from doxa.refine._refine import Refine
 from doxa.refine._result import RefineResult
+from doxa.refine._rules import Rules
 from doxa.refine._search import GradientRefine, hybrid, restarts
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Refine",
     "RefineResult",
     "Refinement",
+    "Rules",
     "exactly_one",
     "hybrid",
     "lukasiewicz_system",

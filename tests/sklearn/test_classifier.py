@@ -1,0 +1,268 @@
+"""The classifier against enumeration of all consistent outputs, and against everything that is done wrong with it."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from doxa.errors import BudgetError, ConfigError, DoxaWarning, KnowledgeError
+from doxa.problem import Budget
+from doxa.sklearn import KnowledgeClassifier
+
+RULES = "cat -> animal\ndog -> animal\n!(cat & dog)"
+NAMES = ["animal", "cat", "dog", "black"]
+WORLDS = np.array([w for w in product([False, True], repeat=4) if w[0] >= max(w[1], w[2]) and not (w[1] and w[2])])
+
+
+def data(rows: int = 120, seed: int = 0) -> tuple[np.ndarray, pd.DataFrame]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, 4))
+    cat = X[:, 0] > 0.3
+    dog = (X[:, 1] > 0.3) & ~cat
+    y = pd.DataFrame({"animal": cat | dog | (X[:, 2] > 1), "cat": cat, "dog": dog, "black": X[:, 3] > 0})
+    return X, y
+
+
+def quick(knowledge: Any = RULES, **settings: Any) -> KnowledgeClassifier:
+    return KnowledgeClassifier(knowledge, **{"hidden": 16, "layers": 1, "max_epochs": 3, "random_state": 0, **settings})
+
+
+WAYS = [
+    {"learn": "constrained"},
+    {"learn": "loss"},
+    {"learn": "loss", "semantics": "fuzzy"},
+    {"learn": "layer"},
+    {"learn": "repair"},
+    {"learn": "constrained", "beliefs": "mixture:2"},
+    {"learn": "repair", "budget": Budget(operations=1)},
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_predictions_are_the_most_probable_consistent_ones(way: dict[str, Any]) -> None:
+    X, y = data()
+    model = quick(**way).fit(X, y)
+    found = model.certificate(X)
+    assert found.valid.all() and found.before.shape == found.violated.shape == (len(X), 3)
+    assert (model.predict(X) == found.labels).all() and found.optimal.all()
+    raw, _ = model._raw(X)
+    if way.get("learn") == "layer":
+        raw = torch.logit(model.head_._refined(raw.sigmoid(), None), eps=torch.finfo(raw.dtype).eps)
+    if "beliefs" in way:
+        belief = model.head_.belief(raw)
+        scores = torch.stack([belief.log_prob(torch.tensor(w).long().expand(len(X), 4)) for w in WORLDS], 1).numpy()
+    else:
+        scores = raw.numpy() @ WORLDS.T  # log p(w) but for a constant
+    mine = (found.labels[:, None] == WORLDS).all(-1)
+    assert np.allclose(scores.max(1), (scores * mine).sum(1))
+    if way["learn"] != "layer" and "budget" not in way:
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        marginals = weights @ WORLDS / weights.sum(1, keepdims=True)
+        assert np.allclose(model.predict_proba(X), marginals, atol=1e-9)
+
+
+def test_the_constrained_loss_is_the_likelihood_among_consistent_outputs() -> None:
+    X, y = data()
+    for beliefs in ("independent", "mixture:3"):
+        model = quick(beliefs=beliefs).fit(X, y)
+        raw, _ = model._raw(X)
+        belief = model.head_.belief(raw)
+        logs = torch.stack([belief.log_prob(torch.tensor(w).long().expand(len(X), 4)) for w in WORLDS], 1)
+        own = belief.log_prob(torch.tensor(y.to_numpy()).long())
+        expected = (logs.logsumexp(1) - own).mean() / 4
+        found = model.head_.loss(raw, torch.tensor(y.to_numpy()).double(), None)
+        torch.testing.assert_close(found, expected)
+
+
+def test_learning_with_knowledge_learns() -> None:
+    X, y = data(400)
+    X_test, y_test = data(200, seed=1)
+    for way in WAYS[:5]:
+        model = KnowledgeClassifier(RULES, random_state=0, max_epochs=40, **way).fit(X, y)
+        assert model.score(X_test, y_test) > 0.7, way
+
+
+def test_same_seed_same_numbers_and_copies() -> None:
+    X, y = data()
+    first, again, other = (quick(random_state=seed).fit(X, y).predict_proba(X) for seed in (0, 0, 1))
+    assert (first == again).all() and (first != other).any()
+    before = torch.rand(1, generator=torch.Generator().manual_seed(0)), torch.get_rng_state()
+    model = quick(averaging=0.9).fit(X, y)
+    assert torch.equal(before[1], torch.get_rng_state())
+    copied = pickle.loads(pickle.dumps(model))
+    assert (copied.predict_proba(X) == model.predict_proba(X)).all()
+    assert clone(model).get_params()["averaging"] == 0.9
+
+
+def test_works_with_the_tools_of_scikit_learn() -> None:
+    X, y = data()
+    search = GridSearchCV(quick(), {"learn": ["constrained", "repair"]}, cv=2).fit(X, y)
+    assert search.best_params_["learn"] in ("constrained", "repair")
+    pipeline = make_pipeline(StandardScaler(), quick())
+    assert cross_val_score(pipeline, X, y, cv=2).shape == (2,)
+
+
+def test_classes_and_given_features() -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"rain": rng.integers(0, 2, 200), "wind": rng.normal(size=200)})
+    y = np.where(X["rain"] == 1, "cinema", np.where(X["wind"] > 0, "beach", "park"))
+    for learn in ("constrained", "loss", "layer", "repair"):
+        model = quick("rain -> !beach", learn=learn).fit(X, y)
+        assert model.classes_.tolist() == ["beach", "cinema", "park"]
+        assert not ((model.predict(X) == "beach") & (X["rain"] == 1)).any()
+        proba = model.predict_proba(X)
+        assert np.allclose(proba.sum(1), 1) and (proba[X["rain"] == 1, 0] == 0).all()
+        assert np.isfinite(model.decision_function(X)).all()
+    wet = X.assign(rain=np.nan)
+    with pytest.raises(ValueError, match="'rain', which the knowledge mentions, is nan in row 0"):
+        model.predict(wet)
+    labels = pd.DataFrame({"beach": y == "beach", "swim": y == "beach"})
+    many = quick("swim -> beach\nrain -> !beach").fit(X, labels)
+    assert many.certificate(X).valid.all()
+    with pytest.raises(KnowledgeError, match=r"no labels are consistent with the features \(rain\) of rows"):
+        quick("rain -> beach\nrain -> !beach", violations="repair").fit(X, labels).predict(X)
+
+
+def test_validation_data_stop_early_and_averages_count() -> None:
+    X, y = data()
+    model = quick(max_epochs=50, patience=2, learning_rate=0.05, averaging=0.5)
+    model.fit(X, y, X_val=X[:40], y_val=y[:40])
+    losses = model.history_["validation"]
+    assert model.n_iter_ == len(losses) and model.best_iter_ == int(np.argmin(losses)) + 1
+    assert model.n_iter_ == 50 or model.n_iter_ == model.best_iter_ + 2
+    for monitor in ("average_precision", "exact_match"):
+        assert quick(monitor=monitor, schedule="cosine").fit(X, y).history_["validation"]
+
+
+def test_missing_values_and_constant_columns() -> None:
+    X, y = data()
+    X[::3, 0] = np.nan
+    X[:, 1] = 7.0
+    X[:, 2] = np.nan
+    model = quick().fit(X, y)
+    assert np.isfinite(model.predict_proba(X)).all()
+    filled = np.where(np.isnan(X), np.append(np.nanmean(X[:, :2], 0), [0, np.nanmean(X[:, 3])]), X)
+    assert np.allclose(model.predict_proba(X), model.predict_proba(filled))
+
+
+def test_partial_fit_goes_on() -> None:
+    X, y = data()
+    model = quick()
+    for _ in range(3):
+        model.partial_fit(X, y)
+    assert model.n_iter_ == 3 and len(model.history_["loss"]) == 3
+    assert model.history_["loss"][-1] < model.history_["loss"][0]
+    assert model.certificate(X).valid.all()
+
+
+def test_rows_that_violate_the_knowledge() -> None:
+    X, y = data()
+    y.loc[[3, 7], "animal"] = False
+    y.loc[[3, 7], "cat"] = True
+    y.loc[[3, 7], "dog"] = False
+    with pytest.raises(ValueError, match=r"labels of 2 rows violate the knowledge: 3, 7; row 3 violates cat -> animal"):
+        quick().fit(X, y)
+    assert quick(violations="drop").fit(X, y).n_dropped_ == 2
+    for budget in (None, Budget(operations=1)):  # by the circuit, and by MaxSAT
+        model = quick(violations="repair", learn="repair", budget=budget).fit(X, y)
+        assert model.n_repaired_ == 2
+        rows = model._checked(X, y)
+        assert int((rows.y.numpy().astype(bool) != y.to_numpy()).sum()) == 2  # one label each
+    with pytest.raises(BudgetError, match="learn='repair'"):
+        quick(budget=Budget(operations=1)).fit(X, y)
+
+
+def test_a_network_of_ones_own() -> None:
+    X, y = data()
+    network = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
+    before = [p.clone() for p in network.parameters()]
+    assert quick(network=network).fit(X, y).certificate(X).valid.all()
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+    assert quick(network=lambda n, m: nn.Linear(n, m)).fit(X, y).n_iter_ == 3
+    with pytest.raises(ConfigError, match=r"makes \(2, 3\) of 2 rows, expected \(2, 4\)"):
+        quick(network=nn.Linear(4, 3)).fit(X, y)
+    with pytest.raises(ConfigError, match="does not take rows of 4 features"):
+        quick(network=nn.Linear(5, 4)).fit(X, y)
+
+
+BAD: list[tuple[dict[str, Any], Any, str]] = [
+    ({"learn": "magic"}, None, "learn is 'magic'"),
+    ({"beliefs": "mixture:0"}, None, "expected 'independent' or 'mixture:K'"),
+    ({"beliefs": "mixture:2", "learn": "layer"}, None, "not a mixture"),
+    ({"semantics": "vague"}, None, "semantics is 'vague'"),
+    ({"violations": "ignore"}, None, "violations is 'ignore'"),
+    ({"max_epochs": 0}, None, "must be positive"),
+    ({"network": "cnn"}, None, "network is 'cnn'"),
+    ({"activation": "step"}, None, "activation is 'step'"),
+    ({"patience": 0}, None, "patience is 0"),
+    ({}, lambda y: y.astype(float).mask(y["cat"]), "contains NaN in rows"),
+    ({}, lambda y: y.drop(columns="animal"), "animal"),
+    ({}, lambda y: y.astype(int) * 2, "several labels are 0 and 1 each"),
+    ({}, lambda y: y.astype(str), "expected 0 and 1"),
+    ({}, lambda y: y[:10], "inconsistent numbers of samples"),
+    ({}, lambda y: y[[]], "no columns"),
+    ({}, lambda y: np.zeros((120, 2, 2)), "expected \\(rows,\\) classes"),
+    ({}, lambda y: None, "requires y to be passed"),
+]
+
+
+@pytest.mark.parametrize(("settings", "spoil", "message"), BAD, ids=lambda x: str(x)[:30])
+def test_bad_input_is_refused(settings: dict[str, Any], spoil: Any, message: str) -> None:
+    X, y = data()
+    with pytest.raises(ValueError, match=message):
+        quick(**settings).fit(X, y if spoil is None else spoil(y))
+
+
+def test_more_bad_input() -> None:
+    X, y = data()
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        quick().fit(np.full((120, 2), "a"), y)
+    with pytest.warns(DoxaWarning, match="1 labels have no positive example \\(dog\\)"):
+        quick().fit(X, y.assign(dog=False))
+    single = quick(None).fit(X[:1], pd.DataFrame({"cat": [True], "animal": [True]}))
+    assert single.predict(X[:1]).shape == (1, 2)
+    model = quick().fit(X, y)
+    with pytest.raises(ValueError, match="y has the columns"):
+        model.report(X, y[NAMES[::-1]])
+    with pytest.raises(ConfigError, match="give both"):
+        quick().fit(X, y, X_val=X)
+    with pytest.raises(ConfigError, match="explain takes one row, got 2"):
+        model.explain(X[:2])
+
+
+def test_progress_is_shown_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    X, y = data()
+    quick().fit(X, y)
+    assert capsys.readouterr().out == ""
+    quick(verbose=True).fit(X, y)
+    assert "step 3/3" in capsys.readouterr().out
+
+
+def test_a_hierarchy_that_goes_in_a_circle_makes_labels_equal() -> None:
+    X, y = data()
+    y = y.assign(dog=y["cat"])[["cat", "dog"]]
+    for learn in ("constrained", "layer"):
+        model = quick({"cat": ["dog"], "dog": ["cat"]}, learn=learn).fit(X, y)
+        assert (model.predict(X)[:, 0] == model.predict(X)[:, 1]).all()
+
+
+def test_scikit_learn_is_loaded_only_where_it_is_needed() -> None:
+    reads = "doxa.sklearn.LabelKnowledge('a -> b', ['a', 'b'])"
+    code = f"import doxa, sys; {reads}; print('sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    with pytest.raises(AttributeError, match="no attribute 'Knowledge'"):
+        _ = sys.modules["doxa.sklearn"].Knowledge

@@ -1,0 +1,130 @@
+"""Every form of label knowledge means what it says: checked against all combinations of labels, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from doxa.errors import DataError, KnowledgeError
+from doxa.logic import CNF, Count, parse, propositions
+from doxa.sklearn import Allowed, LabelKnowledge
+
+NAMES = ["animal", "cat", "dog", "free"]
+animal, cat, dog = propositions("animal cat dog")
+World = dict[str, bool]
+
+
+def hierarchy(w: World) -> bool:
+    return (not w["cat"] or w["animal"]) and (not w["dog"] or w["animal"])
+
+
+def apart(w: World) -> bool:
+    return not (w["cat"] and w["dog"])
+
+
+GRAPH = nx.DiGraph([("cat", "animal"), ("dog", "animal")])
+FORMS: list[tuple[Any, Callable[[World], bool], int]] = [
+    (None, lambda w: True, 0),
+    ({"cat": ["animal"], "dog": "animal"}, hierarchy, 2),
+    (GRAPH, hierarchy, 2),
+    ("cat -> animal\ndog -> animal", hierarchy, 2),
+    ("pred animal, cat, dog\n[c] cat -> animal; [d] dog -> animal", hierarchy, 2),
+    (["cat -> animal", "dog -> animal"], hierarchy, 2),
+    (parse("pred animal, cat, dog; cat -> animal; dog -> animal", warn=False), hierarchy, 2),
+    ((cat >> animal) & (dog >> animal), hierarchy, 2),
+    ([cat >> animal, dog >> animal], hierarchy, 2),
+    ("p cnf 3 2\n-2 1 0\n-3 1 0\n", hierarchy, 2),
+    ("c 1 = cat\nc 2 = animal\np cnf 2 1\n-1 2 0\n", lambda w: not w["cat"] or w["animal"], 1),
+    (CNF.from_clauses([(-2, 1), (-3, 1)], 3), hierarchy, 2),
+    ([{"cat", "dog"}], apart, 1),
+    ([("cat", "dog"), {"cat": True, "animal": False}], lambda w: apart(w) and (not w["cat"] or w["animal"]), 2),
+    ("animal & !cat -> dog", lambda w: not (w["animal"] and not w["cat"]) or w["dog"], 1),
+    (({"cat": ["animal"], "dog": ["animal"]}, [{"cat", "dog"}]), lambda w: hierarchy(w) and apart(w), 3),
+    (Count("exactly", 1, [animal, cat, dog]), lambda w: w["animal"] + w["cat"] + w["dog"] == 1, 1),
+    (
+        Allowed([{"animal"}, {"animal", "cat"}, {"dog": True, "cat": False}]),
+        lambda w: (w["animal"] and not w["dog"]) or (w["dog"] and not w["cat"]),
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "means", "requirements"), FORMS, ids=lambda x: str(x)[:40])
+def test_every_form_means_what_it_says(form: Any, means: Callable[[World], bool], requirements: int) -> None:
+    knowledge = LabelKnowledge(form, NAMES)
+    worlds = np.array(list(product([False, True], repeat=4)))
+    expected = [means(dict(zip(NAMES, world.tolist(), strict=True))) for world in worlds]
+    found = knowledge.violations(worlds)
+    assert found.shape == (16, requirements) and len(knowledge.requirements) == requirements
+    assert (~found.any(1)).tolist() == expected
+    if requirements:
+        assert knowledge.constraint.models == sum(expected)
+        assert [str(atoms[0]) for atoms in knowledge.constraint.variables] == NAMES
+        assert "free" in knowledge.free
+
+
+def test_class_paths_and_names_that_are_no_words(tmp_path: Path) -> None:
+    names = ["01", "01/01", "01/01/03", "02"]
+    paths = LabelKnowledge(names, names)
+    assert [r.text for r in paths.requirements] == ['"01/01" -> "01"', '"01/01/03" -> "01/01"']
+    same = LabelKnowledge('"01/01" -> "01"\n"01/01/03" -> "01/01"', names)
+    worlds = np.array(list(product([False, True], repeat=4)))
+    assert (paths.violations(worlds) == same.violations(worlds)).all()
+    file = tmp_path / "rules.doxa"
+    file.write_text('pred "01", "02"\n"01" -> "02"', encoding="utf-8")
+    assert len(LabelKnowledge(str(file), names).requirements) == 1
+    clauses = tmp_path / "rules.cnf"
+    clauses.write_text("p cnf 2 1\n-1 2 0\n", encoding="utf-8")
+    for source in (clauses, str(clauses)):
+        assert (
+            LabelKnowledge(source, names).requirements[0].formula
+            == LabelKnowledge("p cnf 2 1\n-1 2 0\n", names).formula
+        )
+    with pytest.raises(DataError, match="cannot read"):
+        LabelKnowledge(str(tmp_path / "none.cnf"), names)
+
+
+def test_given_features() -> None:
+    knowledge = LabelKnowledge("rain -> !beach", ["beach", "cinema"], features=["rain", "cold"])
+    assert knowledge.given == ("rain",) and knowledge.free == ("cinema",)
+    labels = np.array([[True, False], [True, False]])
+    assert knowledge.violations(labels, np.array([[True], [False]])).tolist() == [[True], [False]]
+    with pytest.raises(KnowledgeError, match="one column for each of rain"):
+        knowledge.violations(labels)
+    with pytest.raises(KnowledgeError, match="'rain' is a label and a feature"):
+        LabelKnowledge("rain", ["rain"], features=["rain"])
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ("cat -> animl", "did you mean 'animal'.*\n.*the labels are animal"),
+        ({"poodle": ["dog"]}, "mentions 'poodle', which is neither a label"),
+        ({"catt": ["animal"]}, "did you mean 'cat'"),
+        ([{"cat", "zebra"}], "zebra"),
+        ({"cat": True}, "put a forbidden combination in a list"),
+        ([set()], "forbids everything"),
+        (Allowed([]), "nothing is allowed"),
+        ("p cnf 9 1\n9 0\n", "9 variables, but y has 4 labels"),
+        (nx.Graph([("cat", "animal")]), "no directions"),
+        (3.5, "knowledge is a float, expected text"),
+        ("cat & !cat", "contradicts itself: these cannot all hold: cat & !cat"),
+        ("cat -> animal\ndog | animal\ncat\n!animal", "cannot all hold: cat -> animal; cat; !animal$"),
+        ("cat -> ", "error"),
+        (propositions("zebra")[0], "zebra"),
+    ],
+)
+def test_bad_knowledge_is_refused(form: Any, message: str) -> None:
+    with pytest.raises(KnowledgeError, match=message):
+        LabelKnowledge(form, NAMES)
+
+
+def test_two_labels_of_one_name() -> None:
+    with pytest.raises(KnowledgeError, match="two labels are named 'a'"):
+        LabelKnowledge(None, ["a", "b", "a"])
