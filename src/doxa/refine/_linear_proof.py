@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from doxa.refine._linear_system import LinearSystem
+from torch import Tensor
+
+
+class Rows(Protocol):
+    """What is looked at of a `doxa.refine.LinearSystem`."""
+
+    @property
+    def rows(self) -> tuple[str, ...]: ...
+    @property
+    def matrix(self) -> Tensor: ...
+    @property
+    def bounds(self) -> Tensor: ...
+    @property
+    def equality(self) -> Tensor: ...
+    def residual(self, *values: Tensor) -> Tensor: ...
+    def measure(self, values: Tensor) -> tuple[Tensor, Tensor]: ...
+    def excess(self, values: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +50,7 @@ class Contradiction:
         return f"these rows contradict each other: {', '.join(f'`{r}`' for r in self.rows)}"
 
 
-def prove(system: LinearSystem, places: Sequence[int]) -> Contradiction | None:
+def prove(system: Rows, places: Sequence[int]) -> Contradiction | None:
     """The proof that rows contradict each other and that every proper part of them does not; None if they do not.
 
     The rows must depend on each other in one way only, with no weight of 0. Then each proper part of them is linearly

@@ -13,16 +13,12 @@ ends within rounding of a bound of 1. For results in float64 the method goes on 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError
-from doxa.refine._linear_proof import Contradiction, prove
-
-if TYPE_CHECKING:
-    from doxa.refine._linear_system import LinearSystem
+from doxa.refine._linear_proof import Contradiction, Rows, prove
 
 _ROOM = 1 << 21
 """How many numbers the pseudo-inverses of one round may have together."""
@@ -84,7 +80,7 @@ _Clash = tuple[int, Contradiction]
 class Solver:
     """Finds nearest points of one system."""
 
-    def __init__(self, system: LinearSystem, device: torch.device | None = None) -> None:
+    def __init__(self, system: Rows, device: torch.device | None = None) -> None:
         self.system = system
         matrix, bounds = system.matrix.to(device), system.bounds.to(device)
         length = matrix.norm(dim=1)
@@ -297,7 +293,7 @@ def distinct(sets: Tensor) -> tuple[Tensor, Tensor]:
     return found
 
 
-def rounded(system: LinearSystem, points: Tensor, on: Tensor | None, dtype: torch.dtype) -> Tensor:
+def rounded(system: Rows, points: Tensor, on: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Points in float64 as ``dtype``, so that every row holds within ``ULPS`` units in the last place of its scale.
 
     Rounding moves a term by at most one unit of its row's scale, so rows of four terms hold by themselves. Where a
@@ -318,12 +314,12 @@ def rounded(system: LinearSystem, points: Tensor, on: Tensor | None, dtype: torc
     )
 
 
-def _excess(system: LinearSystem, values: Tensor, on: Tensor | None) -> Tensor:
+def _excess(system: Rows, values: Tensor, on: Tensor | None) -> Tensor:
     excess = system.excess(values)
     return excess if on is None else torch.where(on, excess, 0.0)
 
 
-def _nudged(system: LinearSystem, values: Tensor, excess: Tensor, on: Tensor | None) -> Tensor:
+def _nudged(system: Rows, values: Tensor, excess: Tensor, on: Tensor | None) -> Tensor:
     """Each point with the one value moved that helps most against its worst row; a value of chance if none helps."""
     count, n = values.shape
     worst = excess.argmax(-1)
