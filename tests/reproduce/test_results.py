@@ -27,7 +27,10 @@ from doxa.train import Result, Run, check_prefix, config_values, load_config
 RESULTS = Path(__file__).parents[2] / "results"
 
 RERUN: dict[str, tuple[Experiment, tuple[str, ...]]] = {
-    "addition": (ADDITION, ("refine/3000", "exact/n-1", "amortized/scan-predict-n-1", "amortized/mlp-predict-n-1")),
+    "addition": (
+        ADDITION,
+        ("refine/3000", "ltn/3000", "exact/n-1", "amortized/scan-predict-n-1", "amortized/mlp-predict-n-1"),
+    ),
     "paths": (PATHS, ("terrain-12/rloo",)),
     "same": (SAME, ("implications/reichenbach-sigmoidal",)),
     "sudoku": (SUDOKU, ("exact/4x4", "amortized/4x4", "pairs/4x4")),
