@@ -55,7 +55,7 @@ FORMS: list[tuple[Any, Callable[[World], bool], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("form", "means", "requirements"), FORMS, ids=lambda x: str(x)[:40])
+@pytest.mark.parametrize(("form", "means", "requirements"), FORMS, ids=lambda x: x[:40] if isinstance(x, str) else None)
 def test_every_form_means_what_it_says(form: Any, means: Callable[[World], bool], requirements: int) -> None:
     knowledge = LabelKnowledge(form, NAMES)
     worlds = np.array(list(product([False, True], repeat=4)))

@@ -56,7 +56,7 @@ def test_the_report_counts_and_escapes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("learn", ["constrained", "layer", "repair"])
-@pytest.mark.parametrize("knowledge", KNOWLEDGE, ids=str)
+@pytest.mark.parametrize("knowledge", KNOWLEDGE)
 def test_the_exported_program_decides_as_the_classifier(knowledge: Any, learn: str) -> None:
     model, X, _ = fitted(knowledge, learn)
     x = torch.from_numpy(X).float()
