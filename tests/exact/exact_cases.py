@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from doxa.exact import Compilation, Elimination, Enumeration, ExactReasoner
-from doxa.problem import Belief, Factor, Problem, Variable
+from doxa.problem import Belief, Factor, Mixture, Problem, Variable
 
 # A new engine joins this list and inherits all checks.
 ENGINES: dict[str, Callable[..., ExactReasoner]] = {
@@ -101,3 +101,55 @@ def cases(draw: st.DrawFn) -> Case:
 def random_belief(problem: Problem, *batch: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Belief:
     logits = [2 * torch.randn(*batch, n, generator=seeded(seed + i), dtype=dtype) for i, n in enumerate(problem.world)]
     return Belief.from_logits(logits)
+
+
+@dataclass(frozen=True)
+class MixtureCase:
+    """A problem, a mixture with zeros in its components and weights, outputs that may be partial or impossible."""
+
+    problem: Problem
+    mixture: Mixture
+    output: Tensor
+    given: Tensor | None
+
+    def table(self) -> Tensor:
+        """p(w, y) of all worlds ``(rows, worlds)``, by adding and multiplying probabilities: independent of engines."""
+        worlds, probs = self.problem.worlds(), self.mixture.components.probs
+        rows, parts = probs.shape[:2]
+        joint = torch.ones(rows, parts, len(worlds), dtype=probs.dtype)
+        for i in range(len(self.problem.world)):
+            joint = joint * probs[:, :, i, worlds[:, i]]
+        table = (self.mixture.log_weights.exp().unsqueeze(-1) * joint).sum(1)
+        for row, wanted in enumerate(self.output):
+            given = None if self.given is None else self.given[row].expand(len(worlds), -1)
+            agrees = ((self.problem(worlds, given) == wanted) | (wanted < 0)).all(-1)
+            table[row] = table[row] * agrees
+        return table
+
+    def possible(self) -> MixtureCase | None:
+        """The rows whose output is possible."""
+        rows = self.table().sum(-1) > 0
+        seen = None if self.given is None else self.given[rows]
+        return MixtureCase(self.problem, self.mixture[rows], self.output[rows], seen) if rows.any() else None
+
+
+@st.composite
+def mixture_cases(draw: st.DrawFn) -> MixtureCase:
+    problem = draw(problems(worlds=3))
+    rows, parts = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    weight = st.sampled_from([0, 0, 1, 2, 7])
+
+    def numbers(size: int) -> Tensor:
+        table = [draw(st.lists(weight, min_size=size, max_size=size).filter(any)) for _ in range(rows * parts)]
+        found = torch.tensor(table, dtype=torch.float64).reshape(rows, parts, size)
+        return found / found.sum(-1, keepdim=True)
+
+    components = Belief.from_probs([numbers(size) for size in problem.world])
+    weights = [draw(st.lists(weight, min_size=parts, max_size=parts).filter(any)) for _ in range(rows)]
+    share = torch.tensor(weights, dtype=torch.float64)
+    outputs = [[draw(st.integers(-1, size - 1)) for size in problem.output] for _ in range(rows)]
+    seen = [[draw(st.integers(0, size - 1)) for size in problem.given] for _ in range(rows)]
+    given = torch.tensor(seen) if problem.given else None
+    return MixtureCase(
+        problem, Mixture(components, (share / share.sum(-1, keepdim=True)).log()), torch.tensor(outputs), given
+    )

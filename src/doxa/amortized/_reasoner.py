@@ -118,7 +118,7 @@ class AmortizedReasoner(Probabilistic):
 
     # What is inferred.
 
-    def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+    def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:  # type: ignore[override]  # no Mixture
         """log q(y | P), ``(*batch,)``, the estimate of log p(y | P).
 
         Unobserved outputs (-1) at the end of the sequence cost nothing; others are summed over.
@@ -133,7 +133,7 @@ class AmortizedReasoner(Probabilistic):
             return self.model.log_prob(belief, tokens, self.pruner, given=given)
         return _marginal(self, belief, tokens, given)
 
-    def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+    def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:  # type: ignore[override]  # no Mixture
         """-log q(y | P), ``(*batch,)``: the perception loss. The model is held fixed; only the belief is trained.
 
         >>> from doxa.problem import addition

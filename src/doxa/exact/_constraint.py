@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.exact.engines._compilation import Compilation
-from doxa.exact.engines._reasoner import log_of
+from doxa.exact.engines._search import log_of
 from doxa.logic import CNF, Expr, KnowledgeBase, ground
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Impossible, Problem
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._functions import Atoms, OverAtoms
+from doxa.problem._mixture import AnyBelief
 
 
 class Constraint(OverAtoms, Compilation):
@@ -91,7 +92,7 @@ class Constraint(OverAtoms, Compilation):
             world[variable] = value
         return world
 
-    def probability(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
+    def probability(self, belief: AnyBelief, *, given: Tensor | None = None) -> Tensor:
         """p(knowledge holds | P), ``(*batch,)``.
 
         >>> from doxa.logic import propositions
@@ -101,7 +102,7 @@ class Constraint(OverAtoms, Compilation):
         """
         return self.log_prob(belief, truth(belief, 1), given=given).exp()
 
-    def semantic_loss(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
+    def semantic_loss(self, belief: AnyBelief, *, given: Tensor | None = None) -> Tensor:
         """-log p(knowledge holds | P), ``(*batch,)``, exactly (Xu et al. 2018; dissertation, appendix "Constrained
         structured output prediction").
 
@@ -113,9 +114,9 @@ class Constraint(OverAtoms, Compilation):
         return self.loss(belief, truth(belief, 1), given=given)
 
 
-def truth(belief: Belief, value: int) -> Tensor:
+def truth(belief: AnyBelief, value: int) -> Tensor:
     """The output "holds" (1) or "does not hold" (0), for all rows."""
-    return torch.full((1,), value, device=belief.log_probs.device)
+    return torch.full((1,), value, device=belief.device)
 
 
 def _grounded(
@@ -153,11 +154,17 @@ def _posed(theory: Propositional, given: set[Expr]) -> tuple[Problem, Sequence[t
 
 
 class Certified(NamedTuple):
-    """Worlds ``(*batch, W)`` or ``(count, *batch, W)``, whether the formula holds, and log p(w | knowledge, P)."""
+    """Worlds ``(*batch, W)`` or ``(count, *batch, W)``, whether the formula holds, log p(w | knowledge, P), and whether
+    it is proven that the world is what was asked for: bool, like ``valid``.
+
+    The most probable world of a `Belief` is always proven to be that. Of a `Mixture`, where it is not, it is the best
+    that was found. Samples are exact.
+    """
 
     worlds: Tensor
     valid: Tensor
     log_probs: Tensor
+    optimal: Tensor
 
 
 class ConstrainedLayer(nn.Module):
@@ -169,7 +176,7 @@ class ConstrainedLayer(nn.Module):
         q(w) = t · p(w | knowledge, P) + (1 - t) · p(w | ¬knowledge, P)
 
     With t = 1 it is conditioning: no world that breaks the knowledge is left (dissertation, appendix "Constrained
-    structured output prediction").
+    structured output prediction"). The belief may be a `Mixture`: then p is that of the mixture.
 
     Args:
         constraint: the knowledge.
@@ -190,7 +197,7 @@ class ConstrainedLayer(nn.Module):
         self.constraint = constraint
         self.target = target
 
-    def forward(self, belief: Belief, *, given: Tensor | None = None) -> Belief:
+    def forward(self, belief: AnyBelief, *, given: Tensor | None = None) -> Belief:
         """q(w_i) for each world variable, as a belief: a differentiable layer that knows."""
         held = self.constraint.posterior(belief, truth(belief, 1), given=given)
         if self.target == 1.0:
@@ -199,7 +206,7 @@ class ConstrainedLayer(nn.Module):
         mixed = self.target * held.probs + (1 - self.target) * broken.probs
         return Belief(log_of(mixed), held.sizes, validate=False)
 
-    def log_prob(self, belief: Belief, worlds: Tensor, *, given: Tensor | None = None) -> Tensor:
+    def log_prob(self, belief: AnyBelief, worlds: Tensor, *, given: Tensor | None = None) -> Tensor:
         """log q(w), ``(*sample, *batch)``, -inf for worlds that q excludes: its negative is a loss for labelled worlds.
 
         >>> from doxa.logic import propositions
@@ -215,21 +222,29 @@ class ConstrainedLayer(nn.Module):
         broken = math.log1p(-self.target) - self.constraint.log_prob(belief, truth(belief, 0), given=given)
         return prior + torch.where(holds, held, broken)
 
-    def decode(self, belief: Belief, *, given: Tensor | None = None) -> Certified:
+    def decode(self, belief: AnyBelief, *, given: Tensor | None = None, width: int = 8) -> Certified:
         """The most probable world in which the knowledge holds, with a certificate.
+
+        For a mixture it is looked for among the ``width`` best worlds of each component, fewer where that proves it.
 
         >>> from doxa.logic import propositions
         >>> a, b = propositions("a b")
         >>> ConstrainedLayer(Constraint(a | b)).decode(Belief.from_bernoulli(probs=torch.tensor([0.1, 0.2])))
-        Certified(worlds=tensor([0, 1]), valid=tensor(True), log_probs=tensor(-0.4418))
+        Certified(worlds=tensor([0, 1]), valid=tensor(True), log_probs=tensor(-0.4418), optimal=tensor(True))
         """
-        best = self.constraint.explain(belief, truth(belief, 1), given=given)
+        best = self.constraint.explain(belief, truth(belief, 1), given=given, width=width)
+        assert best.optimal is not None
         worlds, scores = best.worlds.squeeze(-2), best.scores.squeeze(-1)
         self.constraint._require_possible(scores, truth(belief, 1), given)
-        return Certified(worlds, self._valid(worlds, given), scores)
+        return Certified(worlds, self._valid(worlds, given), scores, best.optimal.squeeze(-1))
 
     def sample(
-        self, belief: Belief, count: int = 1, *, given: Tensor | None = None, generator: torch.Generator | None = None
+        self,
+        belief: AnyBelief,
+        count: int = 1,
+        *,
+        given: Tensor | None = None,
+        generator: torch.Generator | None = None,
     ) -> Certified:
         """Worlds drawn from p(w | knowledge, P): all of them valid.
 
@@ -241,9 +256,10 @@ class ConstrainedLayer(nn.Module):
         """
         worlds = self.constraint.sample(belief, truth(belief, 1), count, given=given, generator=generator)
         total = self.constraint.log_prob(belief, truth(belief, 1), given=given)
-        return Certified(worlds, self._valid(worlds, given), belief.log_prob(worlds) - total)
+        valid = self._valid(worlds, given)
+        return Certified(worlds, valid, belief.log_prob(worlds) - total, torch.ones_like(valid))
 
-    def entropy(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
+    def entropy(self, belief: AnyBelief, *, given: Tensor | None = None) -> Tensor:
         """H(w | knowledge, P) in nats, ``(*batch,)``: how undecided the belief is among the valid worlds.
 
         Made small, it is neurosymbolic entropy regularisation (Ahmed et al. 2022, "Neuro-symbolic entropy
@@ -255,6 +271,18 @@ class ConstrainedLayer(nn.Module):
         tensor(3.)
         """
         return self.constraint.entropy(belief, truth(belief, 1), given=given)
+
+    def entropy_bounds(self, belief: AnyBelief, *, given: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Two numbers ``(*batch,)`` between which H(w | knowledge, P) lies, for a mixture too; equal for a `Belief`.
+
+        >>> from doxa.logic import propositions
+        >>> from doxa.problem import Mixture
+        >>> a, b = propositions("a b")
+        >>> belief = Mixture.from_bernoulli(logits=torch.zeros(2, 2), weights=torch.zeros(2))
+        >>> [round(x.exp().item(), 4) for x in ConstrainedLayer(Constraint(a | b)).entropy_bounds(belief)]
+        [3.0, 3.0]
+        """
+        return self.constraint.entropy_bounds(belief, truth(belief, 1), given=given)
 
     def _valid(self, worlds: Tensor, given: Tensor | None) -> Tensor:
         return self.constraint.problem(worlds, given).squeeze(-1) == 1

@@ -16,7 +16,7 @@ from doxa.pose._data import CallData, require_unmapped
 from doxa.pose._poser import AxiomInstances, Decided, OpenInstances, Poser, decide
 from doxa.pose._references import Instances
 from doxa.pose._variables import UNDEFINED
-from doxa.problem import Belief, Problem
+from doxa.problem import Belief, Mixture, Problem
 
 LIMIT = 1 << 20
 """Joint values of variables that a term may depend on."""
@@ -28,7 +28,8 @@ class ProblemBatch:
 
     Attributes:
         problem: what all of them share.
-        belief: what networks believe of its world variables, one row for each instance.
+        belief: what networks believe of its world variables, one row for each instance; exact and sampled
+            reasoning take a mixture in its place.
         given: what the data decide, int64 ``(instances, G)``; None where the problem has no given variables.
         observed: the outputs under which the axiom holds, int64 ``(instances, Y)``.
         instances: which instances of the axiom these are, int64.
@@ -44,7 +45,7 @@ class ProblemBatch:
     """
 
     problem: Problem
-    belief: Belief
+    belief: Belief | Mixture
     given: Tensor | None
     observed: Tensor
     instances: Tensor

@@ -9,7 +9,8 @@ the output is observed, and reasoning connects it with the belief (dissertation,
     p(w | y, P) ∝ p(w | P) [c(w) = y]           which worlds explain an output
 
 ``Belief`` is P, ``Problem`` is c with its domains, and a ``Reasoner`` answers the questions. ``BruteForce`` answers
-them all by going through every world, exactly and differentiably; it is the yardstick for every other engine.
+them all by going through every world, exactly and differentiably; it is the yardstick for every other engine. A
+``Mixture`` is a weighted sum of beliefs, for worlds whose variables depend on each other.
 
 A ``Problem`` may also give its function as ``factors``, relations between few variables, which lets engines reason over
 worlds far too many to list: the sum of two 1000-digit numbers is a chain of 1000 small factors.
@@ -26,6 +27,7 @@ from doxa.problem._budget import Budget
 from doxa.problem._definition import Impossible
 from doxa.problem._factors import Factor, Variable, tabulate
 from doxa.problem._library import addition, cnf, comparison, exactly_k, majority, multiplication, parity, remainder
+from doxa.problem._mixture import Mixture
 from doxa.problem._paths import Paths, cheapest_paths, path_cells, path_moves, shortest_path
 from doxa.problem._problem import Problem
 from doxa.problem._reasoner import Explanations, Reasoner
@@ -37,6 +39,7 @@ __all__ = [
     "Explanations",
     "Factor",
     "Impossible",
+    "Mixture",
     "Paths",
     "Problem",
     "Reasoner",

@@ -60,7 +60,7 @@ class Belief:
         log_probs = self.log_probs.detach()
         if self._ragged and (log_probs[..., ~self.mask] != NEG_INF).any():
             raise ProblemError(f"log_probs must be -inf for values that do not exist; the sizes are {self.sizes}")
-        bad = ~(log_probs.logsumexp(-1).abs() <= _tolerance(log_probs.dtype))
+        bad = ~(log_probs.logsumexp(-1).abs() <= tolerance(log_probs.dtype))
         wanted = "numbers that sum to 1; use Belief.from_logits to normalise"
         _refuse("probabilities", bad, log_probs.exp, wanted)
 
@@ -116,7 +116,7 @@ class Belief:
         padded, sizes = _padded("probs", probs, sizes, 0.0)
         if validate and not is_traced(padded):
             given = padded.detach()
-            bad = ~((given >= 0).all(-1) & ((given.sum(-1) - 1).abs() <= _tolerance(given.dtype)))
+            bad = ~((given >= 0).all(-1) & ((given.sum(-1) - 1).abs() <= tolerance(given.dtype)))
             _refuse("probabilities", bad, padded.detach, "numbers from 0 to 1 that sum to 1")
         log_probs = capped_log(padded, eps)
         if min(sizes) < padded.shape[-1]:
@@ -141,7 +141,7 @@ class Belief:
         """
         if (probs is None) == (logits is None):
             raise ProblemError("from_bernoulli takes either probs or logits, exactly one of them")
-        given = _floating("probs" if logits is None else "logits", probs if logits is None else logits)
+        given = as_floating("probs" if logits is None else "logits", probs if logits is None else logits)
         if validate and not is_traced(given):
             values = given.detach()
             bad = values.isnan() if logits is not None else ~((values >= 0) & (values <= 1))
@@ -176,6 +176,16 @@ class Belief:
         return tuple(self.log_probs.shape[:-2])
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The precision."""
+        return self.log_probs.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the numbers are."""
+        return self.log_probs.device
+
+    @property
     def mask(self) -> Tensor:
         """Bool ``(W, D)``: which values exist."""
         return _mask(self.sizes, self.log_probs)
@@ -198,10 +208,15 @@ class Belief:
         >>> Belief.uniform((2, 3), batch=(4, 5))[0, 1:3]
         Belief(batch=(2,), sizes=(2, 3), dtype=torch.float32)
         """
-        key = index if isinstance(index, tuple) else (index,)
-        if not any(part is Ellipsis for part in key):
-            key = (*key, Ellipsis)
-        return self._like(self.log_probs[(*key, slice(None), slice(None))])
+        return self._like(self.log_probs[(*batch_key(index), slice(None), slice(None))])
+
+    def expand(self, *batch: int) -> Belief:
+        """The same belief for more rows, as with a tensor.
+
+        >>> Belief.uniform((2, 3)).expand(4, 5)
+        Belief(batch=(4, 5), sizes=(2, 3), dtype=torch.float32)
+        """
+        return self._like(self.log_probs.expand(*batch, *self.log_probs.shape[-2:]))
 
     def to(self, target: torch.device | str | torch.dtype) -> Belief:
         """The same belief on another device or in another dtype.
@@ -219,6 +234,9 @@ class Belief:
         """
         return self._like(self.log_probs.detach())
 
+    def _clone(self) -> Belief:
+        return self._like(self.log_probs.clone())
+
     def log_prob(self, worlds: Tensor) -> Tensor:
         """log p(w | P) = Σ_i log P[i, w_i].
 
@@ -232,16 +250,11 @@ class Belief:
         >>> belief.log_prob(torch.tensor([[0, 0], [1, 1]])).exp()
         tensor([0.1000, 0.4000])
         """
-        expected = (*self.batch_shape, len(self.sizes))
-        if worlds.dtype != torch.int64 or tuple(worlds.shape[worlds.ndim - len(expected) :]) != expected:
-            wanted = f"int64 (*sample, {', '.join(map(str, expected))})"
-            raise ProblemError(f"worlds has {shown(worlds)}, expected {wanted}")
-        if not is_traced(worlds):
-            bad = (worlds < 0) | (worlds >= torch.tensor(self.sizes, device=worlds.device))
-            if bad.any():
-                place = tuple(bad.nonzero()[0].tolist())
-                got, most = worlds[place].item(), self.sizes[place[-1]] - 1
-                raise ProblemError(f"worlds{list(place)} is {got}, expected a value from 0 to {most}")
+        require_worlds(worlds, self.batch_shape, self.sizes)
+        return self._gather(worlds)
+
+    def _gather(self, worlds: Tensor) -> Tensor:
+        """``log_prob`` of worlds that are known to fit."""
         table = self.log_probs.expand(*worlds.shape, -1)
         return table.gather(-1, worlds.unsqueeze(-1)).squeeze(-1).sum(-1)
 
@@ -275,6 +288,26 @@ class Belief:
         return f"Belief(batch={self.batch_shape}, sizes={self.sizes}, dtype={self.log_probs.dtype})"
 
 
+def batch_key(index: Index | tuple[Index, ...]) -> tuple[Index, ...]:
+    """An index of the batch axes that further axes may follow."""
+    key = index if isinstance(index, tuple) else (index,)
+    return key if any(part is Ellipsis for part in key) else (*key, Ellipsis)
+
+
+def require_worlds(worlds: Tensor, batch: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    """A ``ProblemError`` unless these are worlds, int64 ``(*sample, *batch, W)`` with values in range."""
+    expected = (*batch, len(sizes))
+    if worlds.dtype != torch.int64 or tuple(worlds.shape[worlds.ndim - len(expected) :]) != expected:
+        wanted = f"int64 (*sample, {', '.join(map(str, expected))})"
+        raise ProblemError(f"worlds has {shown(worlds)}, expected {wanted}")
+    if not is_traced(worlds):
+        bad = (worlds < 0) | (worlds >= torch.tensor(sizes, device=worlds.device))
+        if bad.any():
+            place = tuple(bad.nonzero()[0].tolist())
+            got, most = worlds[place].item(), sizes[place[-1]] - 1
+            raise ProblemError(f"worlds{list(place)} is {got}, expected a value from 0 to {most}")
+
+
 def _refuse(what: str, bad: Tensor, values: Callable[[], Tensor], expected: str) -> None:
     """A ``ProblemError`` that names the first bad variable ``(*batch, W)``, if there is one."""
     if bad.any():
@@ -285,7 +318,7 @@ def _refuse(what: str, bad: Tensor, values: Callable[[], Tensor], expected: str)
         raise ProblemError(f"{came}, expected {expected}")
 
 
-def _tolerance(dtype: torch.dtype) -> float:
+def tolerance(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps ** 0.5)
 
 
@@ -293,7 +326,7 @@ def _mask(sizes: Sequence[int], like: Tensor) -> Tensor:
     return torch.arange(like.shape[-1], device=like.device) < torch.tensor(sizes, device=like.device).unsqueeze(-1)
 
 
-def _floating(name: str, x: Tensor | None) -> Tensor:
+def as_floating(name: str, x: Tensor | None) -> Tensor:
     """``x`` in at least single precision: half precision is too coarse for long products."""
     if not isinstance(x, Tensor) or not x.dtype.is_floating_point:
         raise ProblemError(f"{name} is of {shown(x)}, expected a floating-point tensor")
@@ -318,12 +351,12 @@ def _padded(
 ) -> tuple[Tensor, tuple[int, ...]]:
     """One tensor ``(*batch, W, D)`` with ``fill`` where a value does not exist, and the sizes of the domains."""
     if isinstance(given, Tensor):
-        x = _floating(name, given)
+        x = as_floating(name, given)
         fitting = _fitting(name, x, sizes)
         if min(fitting) < x.shape[-1]:
             x = x.masked_fill(~_mask(fitting, x), fill)
         return x, fitting
-    parts = [_floating(f"{name}[{i}]", part) for i, part in enumerate(given)]
+    parts = [as_floating(f"{name}[{i}]", part) for i, part in enumerate(given)]
     if not parts:
         raise ProblemError(f"{name} is an empty list, expected one tensor per variable")
     if sizes:

@@ -14,6 +14,7 @@ from doxa.errors import ProblemError
 from doxa.problem._belief import Belief
 from doxa.problem._definition import Impossible, values_of
 from doxa.problem._logspace import NEG_INF, added_pairwise, common_batch, draw, logsumexp, segment_logsumexp
+from doxa.problem._mixture import AnyBelief, rows_of
 from doxa.problem._problem import Problem
 from doxa.problem._reasoner import Explanations, Probabilistic
 
@@ -25,7 +26,7 @@ class BruteForce(Probabilistic):
 
     The function is evaluated once, when the reasoner is made, on all worlds and all given values. All queries are
     differentiable, any number of times, with finite gradients. In an output, -1 stands for unobserved: the probability
-    is then that of the observed part.
+    is then that of the observed part. All queries take a `Belief` or a `Mixture`.
 
     An output may be *impossible*: no world gives it, or only worlds that the belief gives probability 0. Its
     ``log_prob`` is -inf with gradient 0, and it has no explanations.
@@ -72,7 +73,7 @@ class BruteForce(Probabilistic):
         self.register_buffer("numbers", numbers, persistent=False)
         self.register_buffer("outputs", outputs, persistent=False)
 
-    def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+    def log_prob(self, belief: AnyBelief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P), ``(*batch,)``; -inf with gradient 0 for an impossible output.
 
         >>> from doxa.problem import parity
@@ -95,7 +96,7 @@ class BruteForce(Probabilistic):
         batch = common_batch(output, numbers)
         return self._matches(output).expand(*batch, -1).gather(-1, numbers.expand(*batch, -1)).any(-1)
 
-    def joint(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
+    def joint(self, belief: AnyBelief, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P) of every output that some world gives, ``(*batch, K)``, in the order of ``outputs`` ``(K, Y)``.
 
         >>> from doxa.problem import exactly_k
@@ -106,7 +107,7 @@ class BruteForce(Probabilistic):
         """
         return self._rowwise(lambda rows, _, seen: self._joint(rows, seen), belief, None, given)
 
-    def marginals(self, belief: Belief, *, given: Tensor | None = None) -> Belief:
+    def marginals(self, belief: AnyBelief, *, given: Tensor | None = None) -> Belief:
         """p(y_j | P) for each output variable, as a belief over the output.
 
         >>> from doxa.problem import addition
@@ -121,7 +122,7 @@ class BruteForce(Probabilistic):
 
         return Belief(self._rowwise(query, belief, None, given), self.problem.output, validate=False)
 
-    def predict(self, belief: Belief, *, given: Tensor | None = None) -> Tensor:
+    def predict(self, belief: AnyBelief, *, given: Tensor | None = None) -> Tensor:
         """The most probable output, int64 ``(*batch, Y)``: argmax over y of the sum of the worlds that give y.
 
         The argmax is joint, not variable by variable; of equally probable outputs the lexicographically first.
@@ -133,7 +134,7 @@ class BruteForce(Probabilistic):
         return self.outputs[self.joint(belief.detach(), given=given).argmax(-1)]
 
     def expectation(
-        self, belief: Belief, function: Callable[[Tensor], Tensor], *, given: Tensor | None = None
+        self, belief: AnyBelief, function: Callable[[Tensor], Tensor], *, given: Tensor | None = None
     ) -> Tensor:
         """E[f(y)] = Σ_y p(y | P) f(y), for f from outputs ``(K, Y)`` to values ``(K, *shape)``; ``(*batch, *shape)``.
 
@@ -146,10 +147,11 @@ class BruteForce(Probabilistic):
         if values.ndim == 0 or values.shape[0] != len(self.outputs):
             came = f"{tuple(values.shape)} for outputs of shape {tuple(self.outputs.shape)}"
             raise ProblemError(f"the function returned shape {came}, expected one value for each, on the first axis")
-        result: Tensor = torch.tensordot(self.joint(belief, given=given).exp(), values.to(belief.log_probs), dims=1)
+        joint = self.joint(belief, given=given)
+        result: Tensor = torch.tensordot(joint.exp(), values.to(joint), dims=1)
         return result
 
-    def explain(self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
+    def explain(self, belief: AnyBelief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
         """The k most probable worlds that give the output, with log p(w | y, P), best first.
 
         Of equally probable worlds the lexicographically first comes first. Worlds of probability 0 explain nothing.
@@ -174,9 +176,10 @@ class BruteForce(Probabilistic):
 
         scores, numbers = self._by_rows(query, belief, output, given, recompute=True)
         worlds = self.problem.world_of(numbers)
-        return Explanations(worlds.masked_fill((scores == NEG_INF).unsqueeze(-1), -1), scores)
+        listed = worlds.masked_fill((scores == NEG_INF).unsqueeze(-1), -1)
+        return Explanations(listed, scores, torch.ones_like(scores, dtype=torch.bool))
 
-    def posterior(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Belief:
+    def posterior(self, belief: AnyBelief, output: Tensor, *, given: Tensor | None = None) -> Belief:
         """p(w_i | y, P) for each world variable, as a belief; impossible outputs are an error.
 
         >>> from doxa.problem import addition
@@ -184,7 +187,7 @@ class BruteForce(Probabilistic):
         tensor([[0.5000, 0.5000, 0.0000],
                 [0.5000, 0.5000, 0.0000]])
         """
-        sizes, width = self.problem.world, belief.log_probs.shape[-1]
+        sizes, width = self.problem.world, rows_of(belief).shape[-1]
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             table, total = self._conditioned(rows, out, seen)
@@ -200,7 +203,7 @@ class BruteForce(Probabilistic):
 
     def sample(
         self,
-        belief: Belief,
+        belief: AnyBelief,
         output: Tensor,
         count: int = 1,
         *,
@@ -222,7 +225,9 @@ class BruteForce(Probabilistic):
         self._require_possible(total, output, given)
         return self.problem.world_of(numbers.movedim(-1, 0))
 
-    def world_log_probs(self, belief: Belief, output: Tensor | None = None, *, given: Tensor | None = None) -> Tensor:
+    def world_log_probs(
+        self, belief: AnyBelief, output: Tensor | None = None, *, given: Tensor | None = None
+    ) -> Tensor:
         """log p(w, y | P) of all worlds in lexicographic order, ``(*batch, worlds)``: everything follows from it.
 
         >>> from doxa.problem import parity
@@ -232,7 +237,7 @@ class BruteForce(Probabilistic):
         return self._rowwise(self._table, belief, output, given)
 
     def _rowwise(
-        self, query: Callable[..., Tensor], belief: Belief, output: Tensor | None, given: Tensor | None
+        self, query: Callable[..., Tensor], belief: AnyBelief, output: Tensor | None, given: Tensor | None
     ) -> Tensor:
         return self._by_rows(lambda *rows: (query(*rows),), belief, output, given, recompute=True)[0]
 
@@ -261,6 +266,8 @@ class BruteForce(Probabilistic):
 
     def _priors(self, rows: Tensor) -> Tensor:
         """log p(w | P) of all worlds, ``(R, worlds)``."""
+        if rows.ndim == 4:  # a mixture
+            return logsumexp(self._priors(rows.flatten(0, 1)).view(*rows.shape[:2], -1), 1)
         return added_pairwise([row[:, :size] for row, size in zip(rows.unbind(1), self.problem.world, strict=True)])
 
     def _matches(self, output: Tensor) -> Tensor:

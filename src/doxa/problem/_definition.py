@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
-from doxa.problem._belief import Belief
 from doxa.problem._factors import Factor, Program, Relation, Variable, compile_factors
 from doxa.problem._functions import Columns, EachWorld, Holds
 from doxa.problem._logspace import common_batch, is_traced, shown
+from doxa.problem._mixture import AnyBelief, one_belief
 
 Impossible = Literal["raise", "inf", "finite"]
 """What a loss does with an output that no world of positive probability gives: an error, +inf, or a finite number."""
@@ -183,17 +183,25 @@ class Definition:
             row[list(variables)] = True
         return table
 
-    def require(self, belief: Belief, output: Tensor | None = None, given: Tensor | None = None) -> None:
+    def require(
+        self,
+        belief: AnyBelief,
+        output: Tensor | None = None,
+        given: Tensor | None = None,
+        *,
+        mixtures: bool = False,
+    ) -> None:
         """A ``ProblemError`` unless the belief, the output and the given values fit the problem and each other.
 
         An output is int64 ``(*batch, Y)`` with the batch of the belief, or ``(Y,)`` for all rows; -1 = unobserved.
-        Given values are int64 ``(*batch, G)``, or ``(G,)`` for all rows.
+        Given values are int64 ``(*batch, G)``, or ``(G,)`` for all rows. A `Mixture` fits only where ``mixtures`` do.
 
-        >>> from doxa.problem import Problem
+        >>> from doxa.problem import Belief, Problem
         >>> Problem((2, 2), (2,), torch.neg).require(Belief.uniform((2, 3)))
         Traceback (most recent call last):
         doxa.errors.ProblemError: the belief is over domains (2, 3), the world of the problem is (2, 2)
         """
+        belief = belief if mixtures else one_belief(belief)
         if belief.sizes != self.world:
             raise ProblemError(f"the belief is over domains {belief.sizes}, the world of the problem is {self.world}")
         if output is not None:

@@ -15,6 +15,7 @@ from doxa.problem._belief import Belief
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._definition import Impossible
 from doxa.problem._logspace import NEG_INF, is_traced
+from doxa.problem._mixture import AnyBelief, rows_of
 from doxa.problem._problem import Problem
 
 
@@ -25,6 +26,9 @@ class Explanations(NamedTuple):
         worlds: int64 ``(*batch, k, W)``; -1 throughout where there are fewer than k.
         scores: ``(*batch, k)``, decreasing; -inf where there are fewer than k. From a reasoner whose ``exactness`` is
             not "none", this is log p(w | y, P); otherwise only the order has a meaning.
+        optimal: bool ``(*batch, k)``, whether it is proven that no world that is not listed before is more probable;
+            None from a reasoner that proves nothing. Always true of exact reasoning with a `Belief`; with a `Mixture`
+            it may be false, for the worlds are then the best that were found.
 
     >>> import torch
     >>> Explanations(worlds=torch.tensor([[5, 8], [8, 5]]), scores=torch.tensor([-0.1, -2.4])).worlds[0]
@@ -33,6 +37,7 @@ class Explanations(NamedTuple):
 
     worlds: Tensor
     scores: Tensor
+    optimal: Tensor | None = None
 
 
 @runtime_checkable
@@ -82,7 +87,7 @@ class Probabilistic(nn.Module):
         self.impossible: Impossible = impossible
         self._rows_at_once = rows_at_once
 
-    def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+    def log_prob(self, belief: AnyBelief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P), ``(*batch,)``."""
         raise NotImplementedError
 
@@ -90,7 +95,7 @@ class Probabilistic(nn.Module):
         """Whether some world gives the (observed part of the) output: bool ``(*batch,)``."""
         raise NotImplementedError
 
-    def loss(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+    def loss(self, belief: AnyBelief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """-log p(y | P), ``(*batch,)``. What happens to impossible outputs is an option of the reasoner.
 
         >>> from doxa.problem import BruteForce, addition
@@ -122,15 +127,15 @@ class Probabilistic(nn.Module):
         wanted = f"{tuple(output.tolist())}" + ("" if given is None else f" with {tuple(given.tolist())} given")
         return f"{why} {wanted}, for one"
 
-    def _observed(self, belief: Belief, output: Tensor | None) -> Tensor:
+    def _observed(self, belief: AnyBelief, output: Tensor | None) -> Tensor:
         """The output; without one, nothing is observed."""
-        none = torch.full((len(self.problem.output),), -1, device=belief.log_probs.device)
+        none = torch.full((len(self.problem.output),), -1, device=belief.device)
         return none if output is None else output
 
     def _by_rows(
         self,
         query: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, ...]],
-        belief: Belief,
+        belief: AnyBelief,
         output: Tensor | None,
         given: Tensor | None,
         *,
@@ -138,20 +143,22 @@ class Probabilistic(nn.Module):
         shrink: int = 1,
         checked: bool = False,
     ) -> tuple[Tensor, ...]:
-        """Answer a query about rows, outputs and given values of a flat batch, in parts that fit in memory."""
+        """Answer a query about rows, outputs and given values of a flat batch, in parts that fit in memory.
+
+        Rows are ``(R, W, D)``; those of a mixture ``(R, K, W, D)``, see ``rows_of``.
+        """
         if not checked:
-            self.problem.require(belief, output, given)
+            self.problem.require(belief, output, given, mixtures=True)
         output = self._observed(belief, output)
         if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
             # Questions are answered by derivatives, which that mode forbids.
             with torch.inference_mode(False), torch.no_grad():
-                fresh = Belief(belief.log_probs.clone(), belief.sizes, validate=False)
                 seen = None if given is None else given.clone()
-                return self._by_rows(query, fresh, output.clone(), seen, shrink=shrink, checked=True)
-        batch = belief.batch_shape
-        width = max(self.problem.world)
-        widest = belief.log_probs if belief.log_probs.shape[-1] == width else belief.log_probs[..., :width]
-        flat = [widest if len(batch) == 1 else widest.reshape(math.prod(batch), *widest.shape[-2:])]
+                return self._by_rows(query, belief._clone(), output.clone(), seen, shrink=shrink, checked=True)
+        batch, rows = belief.batch_shape, rows_of(belief)
+        width, mixed = max(self.problem.world), rows.ndim - len(batch) - 2
+        widest = rows if rows.shape[-1] == width else rows[..., :width]
+        flat = [widest if len(batch) == 1 else widest.reshape(math.prod(batch), *widest.shape[len(batch) :])]
         for values in (output,) if given is None else (output, given):
             every = values if len(batch) == 1 and values.ndim == 2 else values.expand(*batch, -1)
             flat.append(every if len(batch) == 1 else every.reshape(len(flat[0]), values.shape[-1]))
@@ -159,7 +166,7 @@ class Probabilistic(nn.Module):
         def ask(rows: Tensor, out: Tensor, seen: Tensor | None = None) -> tuple[Tensor, ...]:
             return query(rows, out, seen)
 
-        step = max(1, self._rows_at_once // shrink)
+        step = max(1, self._rows_at_once // (shrink * rows.shape[len(batch)] if mixed else shrink))
         if len(flat[0]) == 0:  # the shapes of the answers are those for one row
             one = [x.new_zeros(1, *x.shape[1:]) for x in flat]
             one[1] = one[1] - 1

@@ -16,6 +16,7 @@ from doxa.errors import BudgetError, ConfigError, DoxaWarning, users_line
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.problem import Problem
+from doxa.problem._mixture import one_belief
 from doxa.semantics._exact import Exact
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
@@ -139,7 +140,7 @@ class AmortizedCompiled(Probabilistic):
     def learn_from(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> int:
         """Updates of the inference model of one batch."""
         learner, how = self._learner(posed.axiom, batch), self.how
-        learner.engine.observe(batch.belief, given=batch.given)
+        learner.engine.observe(one_belief(batch.belief), given=batch.given)
         steps = how.steps + (0 if learner.updates else how.pretrain)
         learner.engine.update(steps, learner.optimizer, samples=how.samples, generator=generator)
         learner.updates += steps
@@ -161,7 +162,7 @@ class AmortizedCompiled(Probabilistic):
                 stacklevel=users_line(),
             )
         with frozen(learner.engine.model):
-            found = learner.engine.log_prob(batch.belief, batch.observed, given=batch.given)
+            found = learner.engine.log_prob(one_belief(batch.belief), batch.observed, given=batch.given)
         return found.to(batch.belief.log_probs.dtype)
 
     def _learner(self, axiom: Axiom, batch: ProblemBatch) -> Learner:

@@ -13,6 +13,7 @@ from doxa.errors import ProblemError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch, pose
 from doxa.problem._logspace import is_traced, without_autocast
+from doxa.problem._mixture import rows_of
 from doxa.semantics._learners import Learners, digest
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
 
@@ -106,7 +107,7 @@ class Probabilistic(Compiled):
         """What is computed for each batch; under autocast the logic stays in the precision of the belief."""
         found = []
         for batch in posed.batches:
-            with without_autocast(batch.belief.log_probs):
+            with without_autocast(rows_of(batch.belief)):
                 found.append(getattr(self.engine(batch), what)(posed, batch, generator))
         return found
 

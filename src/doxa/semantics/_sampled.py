@@ -14,11 +14,13 @@ from doxa.errors import ConfigError, ProblemError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.pose._poser import undefined
-from doxa.problem import Belief
+from doxa.problem import Belief, Mixture
 from doxa.problem._logspace import is_traced
+from doxa.problem._mixture import AnyBelief, picked, rows_of
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
 from doxa.stochastic import Estimator, LeaveOneOut, Tape
+from doxa.stochastic.estimators._mixtures import MixtureWorlds
 
 DRAWS = 128
 """At least so many worlds are drawn to say how true a row is."""
@@ -82,7 +84,7 @@ class _Compiled(Probabilistic):
         return math.log(2 * self.how.estimator.n) if self.is_log else 1.0  # as if no world held
 
     def batch_losses(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
-        estimator, dtype = self.how.estimator, batch.belief.log_probs.dtype
+        estimator, dtype = self.how.estimator, batch.belief.dtype
         if not self.is_log:
             tape, worlds = _drawn(batch.belief, estimator, generator)
             tape.cost(1 - _holds(posed, batch, worlds).to(dtype))
@@ -93,7 +95,7 @@ class _Compiled(Probabilistic):
         # -log(1/n Σ_j φ(w_j)) with derivative -Σ_j φ(w_j) ∇log p(w_j) / Σ_j φ(w_j)
         count = holds.sum(0)
         value = -(count.clamp(min=0.5) / len(holds)).log()
-        log_probs = batch.belief.log_probs.gather(-1, worlds.movedim(0, -1)).sum(-2).movedim(-1, 0)
+        log_probs = batch.belief._gather(worlds)
         slope = -log_probs.masked_fill(holds == 0, 0.0).sum(0) / count.clamp(min=1)
         return value + slope - slope.detach()
 
@@ -104,18 +106,16 @@ class _Compiled(Probabilistic):
         """The share of worlds that hold; the instances of one row are drawn with the same random numbers."""
         draws = max(self.how.estimator.n, DRAWS)
         row = batch.instances // max(math.prod(posed.shape[1:]), 1)
-        device, problem = batch.belief.log_probs.device, batch.problem
+        device, size = batch.belief.device, len(batch.problem.world)
         distinct, own = torch.unique(row, return_inverse=True)
-        noise = torch.rand(len(distinct), len(problem.world), draws, device=device, generator=generator)
-        last = torch.tensor(problem.world, device=device).unsqueeze(-1) - 1
+        extra = int(isinstance(batch.belief, Mixture))  # which component
+        noise = torch.rand(len(distinct), size + extra, draws, device=device, generator=generator)
         found = []
         for at in torch.split(torch.arange(len(row), device=device), _ROWS):
-            reached = batch.belief.probs.detach()[at][..., : max(problem.world)].cumsum(-1)
-            uniform = noise[own.to(device)[at]].to(reached.dtype) * reached[..., -1:]
-            worlds = torch.searchsorted(reached, uniform, right=True).minimum(last)  # the inverse of the distribution
+            worlds = _inverse(batch.belief[at].detach(), noise[own.to(device)[at]])
             given = None if batch.given is None else batch.given[at]
             some = replace(batch, given=given, observed=batch.observed[at])
-            found.append(_holds(posed, some, worlds.movedim(-1, 0)).to(reached.dtype).mean(0))
+            found.append(_holds(posed, some, worlds.movedim(-1, 0)).to(batch.belief.dtype).mean(0))
         return torch.cat(found)
 
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
@@ -123,10 +123,28 @@ class _Compiled(Probabilistic):
         return f"{self.how.estimator!r}, {kind}"
 
 
-def _drawn(belief: Belief, estimator: Estimator, generator: Generator) -> tuple[Tape, Tensor]:
-    if not is_traced(belief.log_probs) and bool(belief.log_probs.detach().isnan().any()):
+def _inverse(belief: AnyBelief, noise: Tensor) -> Tensor:
+    """Worlds ``(R, W, draws)`` from numbers in [0, 1): the inverse of the distribution, component first."""
+    if isinstance(belief, Mixture):
+        component = _place(belief.log_weights.exp().unsqueeze(-2), noise[:, :1]).squeeze(-2)  # (R, draws)
+        chosen = picked(belief.components.log_probs, component.T.clamp(max=belief.log_weights.shape[-1] - 1))
+        own = noise[:, 1:].movedim(-1, 0).unsqueeze(-1)  # (draws, R, W, 1)
+        return _inverse(Belief(chosen, belief.sizes, validate=False), own).squeeze(-1).movedim(0, -1)
+    last = torch.tensor(belief.sizes, device=noise.device).unsqueeze(-1) - 1
+    return _place(belief.probs[..., : max(belief.sizes)], noise).minimum(last)
+
+
+def _place(probs: Tensor, noise: Tensor) -> Tensor:
+    reached = probs.cumsum(-1)
+    return torch.searchsorted(reached, (noise.to(reached.dtype) * reached[..., -1:]).contiguous(), right=True)
+
+
+def _drawn(belief: AnyBelief, estimator: Estimator, generator: Generator) -> tuple[Tape, Tensor]:
+    if not is_traced(rows := rows_of(belief)) and bool(rows.detach().isnan().any()):
         raise ProblemError("no world can be drawn from NaN (not a number); Model.find_nonfinite(...) says from where")
     tape = Tape(batch_dims=1, generator=generator)
+    if isinstance(belief, Mixture):
+        return tape, tape.sample(MixtureWorlds(belief), estimator)
     worlds = Independent(Categorical(logits=belief.log_probs, validate_args=False), 1, validate_args=False)
     return tape, tape.sample(worlds, estimator)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,12 +10,17 @@ from torch import Tensor
 from doxa.errors import ProblemError
 from doxa.exact.circuits._semirings import FLOOR, NEG_INF, SUM, restore
 from doxa.exact.engines._reasoner import ExactReasoner
-from doxa.problem import Belief
-from doxa.problem._logspace import is_traced, shown
+from doxa.problem import Belief, Mixture
+from doxa.problem._logspace import is_traced, logsumexp, shown
+from doxa.problem._mixture import AnyBelief
+
+Kind = TypeVar("Kind", Belief, Mixture)
 
 
-def condition(belief: Belief, evidence: Tensor) -> Belief:
+def condition(belief: Kind, evidence: Tensor) -> Kind:
     """The belief after learning something about the world; every query can then be asked of it.
+
+    The components of a mixture are conditioned, and weighted by how well each explains the evidence.
 
     Args:
         belief: what was believed before.
@@ -27,9 +32,10 @@ def condition(belief: Belief, evidence: Tensor) -> Belief:
     tensor([[0.2500, 0.2500, 0.2500, 0.2500],
             [0.0000, 1.0000, 0.0000, 0.0000]])
     """
-    values = torch.arange(belief.log_probs.shape[-1], device=belief.log_probs.device)
+    log_probs = belief.log_probs if isinstance(belief, Belief) else belief.components.log_probs
+    values = torch.arange(log_probs.shape[-1], device=evidence.device)
     sizes = torch.tensor(belief.sizes, device=evidence.device)
-    if evidence.dtype == torch.bool and tuple(evidence.shape[-2:]) == tuple(belief.log_probs.shape[-2:]):
+    if evidence.dtype == torch.bool and tuple(evidence.shape[-2:]) == tuple(log_probs.shape[-2:]):
         allowed = evidence
     elif evidence.dtype == torch.int64 and evidence.ndim and evidence.shape[-1] == len(belief.sizes):
         if not is_traced(evidence) and ((evidence < -1) | (evidence >= sizes)).any():
@@ -39,13 +45,37 @@ def condition(belief: Belief, evidence: Tensor) -> Belief:
         count = len(belief.sizes)
         wanted = f"int64 (..., {count}) with -1 for unknown, or bool (..., {count}, {len(values)})"
         raise ProblemError(f"evidence has {shown(evidence)}, expected {wanted}")
-    kept = belief.log_probs.masked_fill(~allowed, NEG_INF)
-    total = restore(SUM(kept.clamp(min=FLOOR).movedim(-1, 0)))
+    if isinstance(belief, Mixture):
+        kept, total = _restricted(log_probs, allowed.unsqueeze(-3))
+        weights = belief.log_weights + total.sum(-1)
+        evident = logsumexp(weights, -1)
+        if not is_traced(evident) and (evident == NEG_INF).any():
+            raise _never("the evidence", (evident == NEG_INF).nonzero()[0].tolist())
+        # A component that excludes the evidence keeps what it believed, with weight 0.
+        fits = (weights > NEG_INF)[..., None, None]
+        components = Belief(torch.where(fits, kept, log_probs), belief.sizes, validate=False)
+        return Mixture(components, weights - _number(evident).unsqueeze(-1), validate=False)
+    kept, total = _restricted(log_probs, allowed)
     if not is_traced(total) and (total == NEG_INF).any():
         *row, variable = (total == NEG_INF).nonzero()[0].tolist()
-        where = f"the evidence on variable {variable} in row {tuple(row)}"
-        raise ProblemError(f"{where} has probability 0 in the belief; mend it, or build the belief with eps > 0")
-    return Belief(kept - total.clamp(min=torch.finfo(total.dtype).min).unsqueeze(-1), belief.sizes, validate=False)
+        raise _never(f"the evidence on variable {variable}", row)
+    return Belief(kept, belief.sizes, validate=False)
+
+
+def _restricted(log_probs: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probabilities ``(..., W, D)`` of what is left, and the log of how much that was ``(..., W)``."""
+    kept = log_probs.masked_fill(~allowed, NEG_INF)
+    total = restore(SUM(kept.clamp(min=FLOOR).movedim(-1, 0)))
+    return kept - _number(total).unsqueeze(-1), total
+
+
+def _number(total: Tensor) -> Tensor:
+    return total.clamp(min=torch.finfo(total.dtype).min)
+
+
+def _never(what: str, row: list[int]) -> ProblemError:
+    where = f"{what} in row {tuple(row)}"
+    return ProblemError(f"{where} has probability 0 in the belief; mend it, or build the belief with eps > 0")
 
 
 class Counterfactual(NamedTuple):
@@ -124,7 +154,7 @@ def _any_other(reasoner: ExactReasoner, weights: Tensor, old: Tensor, given: Ten
 
 
 def describe(
-    reasoner: ExactReasoner, belief: Belief, output: Tensor, k: int = 3, *, given: Tensor | None = None
+    reasoner: ExactReasoner, belief: AnyBelief, output: Tensor, k: int = 3, *, given: Tensor | None = None
 ) -> str:
     """The k most probable explanations of one output in words, with their probabilities.
 

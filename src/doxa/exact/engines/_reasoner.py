@@ -7,7 +7,6 @@ a maximum or a random choice in place of the sum they are the most probable worl
 
 from __future__ import annotations
 
-import heapq
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -18,9 +17,12 @@ from torch import Tensor
 
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import BEST, NEG_INF, SUM, Reduce
-from doxa.problem import Belief, Explanations, Impossible, Problem
+from doxa.exact.engines._mixture import drawn, entropy_of_mixture, joined, over_components, pooled_best
+from doxa.exact.engines._search import contract, derivatives, log_of, most_probable_output
+from doxa.problem import Belief, Explanations, Impossible, Mixture, Problem
 from doxa.problem._budget import Budget, Meter
-from doxa.problem._logspace import common_batch, is_traced
+from doxa.problem._logspace import common_batch
+from doxa.problem._mixture import AnyBelief, refuse
 from doxa.problem._reasoner import Probabilistic
 
 
@@ -37,6 +39,10 @@ class ExactReasoner(Probabilistic, ABC):
     ``(*batch, Y)``, or ``(Y,)`` for all rows, with -1 for unobserved variables; what is known of the world goes
     into the belief by ``condition``. Values of the problem's given variables, if it has such, are int64 ``(*batch, G)``
     or ``(G,)``; they come with every question. An *impossible* output has ``log_prob`` -inf with derivative 0.
+
+    Every question may be asked of a `Belief` or of a `Mixture`, whose components are answered for in one call: sums
+    over worlds are linear, so they are as exact. Only ``entropy`` and ``kl`` have no formula for a mixture;
+    ``entropy_bounds`` has.
 
     >>> from doxa import exact, problem
     >>> isinstance(exact.Elimination(problem.addition(15)), ExactReasoner)
@@ -60,7 +66,15 @@ class ExactReasoner(Probabilistic, ABC):
         """log Z for observed outputs ``(R, Y)``, for engines that need not look at the other values."""
         return self._log_weight(world, self._agreeing(output, world.dtype), given, reduce)
 
-    def log_prob(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+    def _total(self, rows: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
+        """``_log_prob`` of the rows of a belief or a mixture."""
+        return joined(lambda w, y, g: self._log_prob(w, y, g, reduce), reduce, rows, output, given)
+
+    def _weigh(self, rows: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
+        """``_log_weight`` of the rows of a belief or a mixture."""
+        return joined(lambda w, y, g: self._log_weight(w, y, g, reduce), reduce, rows, output, given)
+
+    def log_prob(self, belief: AnyBelief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P), ``(*batch,)``; -inf with derivative 0 for an impossible output.
 
         >>> from doxa import exact, problem
@@ -70,7 +84,7 @@ class ExactReasoner(Probabilistic, ABC):
         """
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
-            return (self._log_prob(rows, out, seen, SUM),)
+            return (self._total(rows, out, seen, SUM),)
 
         return self._by_rows(query, belief, output, given, recompute=True)[0]
 
@@ -88,7 +102,7 @@ class ExactReasoner(Probabilistic, ABC):
         seen = None if given is None else given.expand(*batch, -1)
         return self.log_prob(belief, output.expand(*batch, -1), given=seen) > NEG_INF
 
-    def marginals(self, belief: Belief, output: Tensor | None = None, *, given: Tensor | None = None) -> Belief:
+    def marginals(self, belief: AnyBelief, output: Tensor | None = None, *, given: Tensor | None = None) -> Belief:
         """p(y_j | P) for each output variable, as a belief over the output; given the observed part, if any.
 
         >>> from doxa.exact import Elimination
@@ -99,14 +113,14 @@ class ExactReasoner(Probabilistic, ABC):
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             agreeing = self._agreeing(out, rows.dtype)
-            total, (_, shares) = derivatives(lambda w, y: self._log_weight(w, y, seen, SUM), rows, agreeing)
+            total, (_, shares) = derivatives(lambda w, y: self._weigh(w, y, seen, SUM), rows, agreeing)
             return log_of(shares), total
 
         log_probs, total = self._by_rows(query, belief, output, given)
         self._require_possible(total, self._observed(belief, output), given)
         return Belief(log_probs, self.problem.output, validate=False)
 
-    def posterior(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Belief:
+    def posterior(self, belief: AnyBelief, output: Tensor, *, given: Tensor | None = None) -> Belief:
         """p(w_i | y, P) for each world variable, as a belief; impossible outputs are an error.
 
         >>> from doxa.exact import Elimination
@@ -117,7 +131,7 @@ class ExactReasoner(Probabilistic, ABC):
         """
         return Belief(log_of(self._shares(belief, output, given)[0]), self.problem.world, validate=False)
 
-    def predict(self, belief: Belief, *, given: Tensor | None = None, width: int = 8) -> Tensor:
+    def predict(self, belief: AnyBelief, *, given: Tensor | None = None, width: int = 8) -> Tensor:
         """The most probable output, int64 ``(*batch, Y)``: argmax over y of p(y | P), found by ``most_probable``.
 
         >>> from doxa import exact, problem
@@ -126,7 +140,7 @@ class ExactReasoner(Probabilistic, ABC):
         """
         return self.most_probable(belief, given=given, width=width)[0]
 
-    def most_probable(self, belief: Belief, *, given: Tensor | None = None, width: int = 8) -> tuple[Tensor, Tensor]:
+    def most_probable(self, belief: AnyBelief, *, given: Tensor | None = None, width: int = 8) -> tuple[Tensor, Tensor]:
         """The most probable output ``(*batch, Y)``, and whether it is proven to be, bool ``(*batch,)``.
 
         The outputs are searched value by value, keeping the ``width`` most probable beginnings; their probabilities are
@@ -152,10 +166,14 @@ class ExactReasoner(Probabilistic, ABC):
         output, proven = self._by_rows(query, belief.detach(), None, given, shrink=width)
         return output, proven
 
-    def explain(self, belief: Belief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
+    def explain(
+        self, belief: AnyBelief, output: Tensor, k: int = 1, *, given: Tensor | None = None, width: int = 8
+    ) -> Explanations:
         """The k most probable worlds that give the output, with log p(w | y, P), best first.
 
-        Worlds of probability 0 explain nothing. The order of equally probable worlds is not defined.
+        Worlds of probability 0 explain nothing. The order of equally probable worlds is not defined. For a mixture they
+        are found among the k best worlds of each component, or up to ``width`` where it takes more to prove that these
+        are the best; ``optimal`` says for which of them that was proven.
 
         >>> from doxa.exact import Elimination
         >>> from doxa.problem import addition
@@ -174,20 +192,22 @@ class ExactReasoner(Probabilistic, ABC):
             meter.check_clock()
             return self._best_world(rows, out, seen)
 
-        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor]:
-            return (k_best(find, rows, out, seen, sizes, k),)
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+            return pooled_best(find, rows, out, seen, sizes, k, width)
 
-        (worlds,) = self._by_rows(query, belief.detach(), output, given, shrink=len(sizes) if k > 1 else 1)
+        shrink = len(sizes) if k > 1 or (isinstance(belief, Mixture) and width > 1) else 1
+        worlds, proven = self._by_rows(query, belief.detach(), output, given, shrink=shrink)
         missing = worlds[..., 0] < 0
         prior = belief.log_prob(worlds.clamp(min=0).movedim(-2, 0)).movedim(0, -1)
         total = self.log_prob(belief, output, given=given).unsqueeze(-1)
         scores = (prior - total.masked_fill(total == NEG_INF, 0.0)).masked_fill(missing, NEG_INF)
         order = scores.detach().argsort(dim=-1, descending=True, stable=True)
-        return Explanations(worlds.gather(-2, order.unsqueeze(-1).expand_as(worlds)), scores.gather(-1, order))
+        ranked = worlds.gather(-2, order.unsqueeze(-1).expand_as(worlds)), scores.gather(-1, order)
+        return Explanations(*ranked, proven.gather(-1, order))
 
     def sample(
         self,
-        belief: Belief,
+        belief: AnyBelief,
         output: Tensor,
         count: int = 1,
         *,
@@ -203,7 +223,8 @@ class ExactReasoner(Probabilistic, ABC):
         reduce = Reduce("drawn", generator)
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
-            many, outs = (x.repeat_interleave(count, 0) for x in (rows, out))
+            many = drawn(lambda w, y, g: self._log_prob(w, y, g, SUM), rows, count, generator, out, seen)
+            outs = out.repeat_interleave(count, 0)
             seens = None if seen is None else seen.repeat_interleave(count, 0)
             total, (choices,) = derivatives(lambda w: self._log_prob(w, outs, seens, reduce), many)
             worlds = choices.argmax(-1).reshape(len(rows), count, -1)
@@ -214,7 +235,7 @@ class ExactReasoner(Probabilistic, ABC):
         self._require_possible(total, output, given)
         return worlds.movedim(-2, 0)
 
-    def entropy(self, belief: Belief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+    def entropy(self, belief: AnyBelief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """-Σ_w p(w | y, P) log p(w | y, P) in nats, ``(*batch,)``; impossible outputs are an error.
 
         Equals log p(y | P) - Σ_i Σ_v p(w_i = v | y, P) log P[i, v].
@@ -224,12 +245,39 @@ class ExactReasoner(Probabilistic, ABC):
         >>> Elimination(addition(1)).entropy(Belief.uniform((10, 10)), torch.tensor([1, 3])).exp()   # 6 worlds
         tensor(6.)
         """
+        if isinstance(belief, Mixture):
+            refuse("the entropy of a mixture has no formula", "entropy_bounds says between which numbers it lies")
         shares, total = self._shares(belief, output, given)
         log_probs = belief.log_probs[..., : shares.shape[-1]]
         return total - (shares * log_probs.masked_fill(log_probs == NEG_INF, 0.0)).sum((-1, -2))
 
+    def entropy_bounds(
+        self, belief: AnyBelief, output: Tensor, *, given: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Two numbers ``(*batch,)`` between which the entropy of p(w | y, P) lies; equal for a `Belief`.
+
+        They are those of `Mixture.entropy_bounds`, for the components given y, and take K² questions to the engine.
+
+        >>> from doxa import exact, problem
+        >>> belief = problem.Mixture.from_logits(torch.zeros(3, 2, 10), torch.zeros(3))
+        >>> low, high = exact.Elimination(problem.addition(1)).entropy_bounds(belief, torch.tensor([1, 3]))
+        >>> round(low.exp().item(), 4), round(high.exp().item(), 4)
+        (6.0, 6.0)
+        """
+        if isinstance(belief, Belief):
+            entropy = self.entropy(belief, output, given=given)
+            return entropy, entropy
+
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+            return entropy_of_mixture(lambda w, y, g: self._log_prob(w, y, g, SUM), rows, out, seen)
+
+        shrink = belief.log_weights.shape[-1]
+        low, high, total = self._by_rows(query, belief, output, given, shrink=shrink)
+        self._require_possible(total, output, given)
+        return low, high
+
     def kl(
-        self, belief: Belief, output: Tensor, other: Belief, *, given: Tensor | None = None, posterior: bool = False
+        self, belief: AnyBelief, output: Tensor, other: Belief, *, given: Tensor | None = None, posterior: bool = False
     ) -> Tensor:
         """KL(p(w | y, P) ‖ p(w | Q)) in nats, ``(*batch,)``; with ``posterior=True`` KL(p(w | y, P) ‖ p(w | y, Q)).
 
@@ -241,6 +289,10 @@ class ExactReasoner(Probabilistic, ABC):
         >>> torch.allclose(reasoner.kl(belief, torch.tensor([1, 3]), belief), torch.tensor(100 / 6).log())
         True
         """
+        if isinstance(belief, Mixture):
+            refuse(
+                "the divergence of a mixture has no formula", "ask for entropy_bounds, or for that of its components"
+            )
         self.problem.require(other, output, given)
         shares, total = self._shares(belief, output, given)
         width = shares.shape[-1]
@@ -255,7 +307,7 @@ class ExactReasoner(Probabilistic, ABC):
 
     def expectation(
         self,
-        belief: Belief,
+        belief: AnyBelief,
         function: Callable[[Tensor], Tensor] | Tensor,
         *,
         given: Tensor | None = None,
@@ -282,9 +334,8 @@ class ExactReasoner(Probabilistic, ABC):
             if tuple(function.shape[-2:]) != (len(sizes), max(sizes)):
                 wanted = f"(..., {len(sizes)}, {max(sizes)}): one number for each value of each output variable"
                 raise ProblemError(f"the values have shape {tuple(function.shape)}, expected {wanted}")
-            values = function.to(belief.log_probs)
             probs = self.marginals(belief, given=given).probs
-            return contract(probs.flatten(-2), values.flatten(-2).movedim(-1, 0))
+            return contract(probs.flatten(-2), function.to(probs).flatten(-2).movedim(-1, 0))
         if math.prod(sizes) > max_outputs:
             refused = f"there are {math.prod(sizes):,} outputs, more than max_outputs={max_outputs:,}"
             raise ProblemError(f"{refused}; give the function as a tensor of numbers to add up, one for each value")
@@ -293,19 +344,19 @@ class ExactReasoner(Probabilistic, ABC):
         if values.ndim == 0 or len(values) != len(outputs):
             came = f"{tuple(values.shape)} for outputs of shape {tuple(outputs.shape)}"
             raise ProblemError(f"the function returned shape {came}, expected one value for each, on the first axis")
-        many = Belief(belief.log_probs.unsqueeze(0).expand(len(outputs), *belief.log_probs.shape), belief.sizes, False)
+        many = belief.expand(len(outputs), *belief.batch_shape)
         shape = (len(outputs), *[1] * len(belief.batch_shape), len(sizes))
         every = outputs.reshape(shape).expand(len(outputs), *belief.batch_shape, -1)
         seen = None if given is None else given.expand(*every.shape[:-1], -1)
         probs = self.log_prob(many, every, given=seen).exp()
-        return contract(probs.movedim(0, -1), values.to(belief.log_probs))
+        return contract(probs.movedim(0, -1), values.to(probs))
 
-    def _shares(self, belief: Belief, output: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _shares(self, belief: AnyBelief, output: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
         """p(w_i = v | y, P), ``(*batch, W, D)``, and log p(y | P); an error for impossible outputs."""
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
-            total, (shares,) = derivatives(lambda w: self._log_prob(w, out, seen, SUM), rows)
-            return shares, total
+            total, (shares,) = derivatives(lambda w: self._total(w, out, seen, SUM), rows)
+            return over_components(shares), total
 
         shares, total = self._by_rows(query, belief, output, given)
         self._require_possible(total, output, given)
@@ -323,7 +374,7 @@ class ExactReasoner(Probabilistic, ABC):
     def _next_value(self, rows: Tensor, out: Tensor, given: Tensor | None, variable: int) -> Tensor:
         """log p(observed part, y_variable = v | P) for each value v, ``(R, E)``."""
         agreeing = self._agreeing(out, rows.dtype)
-        total, (shares,) = derivatives(lambda y: self._log_weight(rows, y, given, SUM), agreeing)
+        total, (shares,) = derivatives(lambda y: self._weigh(rows, y, given, SUM), agreeing)
         return log_of(shares[:, variable]) + total.unsqueeze(-1)
 
     def _agreeing(self, output: Tensor, dtype: torch.dtype, domains: tuple[int, ...] | None = None) -> Tensor:
@@ -334,113 +385,3 @@ class ExactReasoner(Probabilistic, ABC):
         seen = output.unsqueeze(-1)
         agrees = (values == seen) | ((seen < 0) & (values < sizes))
         return torch.zeros(agrees.shape, dtype=dtype, device=output.device).masked_fill(~agrees, NEG_INF)
-
-
-def derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The rows of a function and their derivatives, which are differentiable in turn where gradients are recorded."""
-    if any(is_traced(x) for x in inputs):
-        value, pull = torch.func.vjp(function, *inputs)[:2]
-        return value, pull(torch.ones_like(value))
-    recording = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    with torch.enable_grad():
-        points = [x if recording and x.requires_grad else x.detach().requires_grad_() for x in inputs]
-        value = function(*points)
-        slopes = torch.autograd.grad(value.sum(), points, create_graph=recording)
-    return (value if recording else value.detach()), slopes
-
-
-def log_of(probs: Tensor) -> Tensor:
-    """log p, -inf at 0; the derivative of a vanishing probability is taken as 0, for it cannot be represented."""
-    floor = torch.finfo(probs.dtype).tiny / torch.finfo(probs.dtype).eps
-    value = probs.clamp(min=floor).log()
-    return torch.where(probs > floor, value, probs.detach().clamp(min=0).log())
-
-
-def contract(probs: Tensor, values: Tensor) -> Tensor:
-    """Σ_k probs[..., k] values[k, ...]"""
-    rows = probs.reshape(math.prod(probs.shape[:-1]), probs.shape[-1])
-    return (rows @ values.reshape(len(values), -1)).reshape((*probs.shape[:-1], *values.shape[1:]))
-
-
-def k_best(
-    best_world: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]],
-    rows: Tensor,
-    output: Tensor,
-    given: Tensor | None,
-    sizes: tuple[int, ...],
-    k: int,
-) -> Tensor:
-    """The k best worlds of each row ``(R, W, D)``, int64 ``(R, k, W)``, best first; -1 where there are fewer.
-
-    Lawler 1972: beside the best world of a set there are those that agree with it before variable i and differ at i.
-    """
-    count, width = len(rows), rows.shape[1]
-    found = torch.full((count, k, width), -1, dtype=torch.int64, device=rows.device)
-    worlds, scores = best_world(rows, output, given)
-    # Each heap holds (-score, tie, world, first free variable, values excluded there)
-    heaps: list[list[tuple[float, int, Tensor, int, frozenset[int]]]] = [[] for _ in range(count)]
-    ties = 0
-    for row, (world, score) in enumerate(zip(worlds, scores.tolist(), strict=True)):
-        if score > NEG_INF:
-            heaps[row].append((-score, ties, world, 0, frozenset()))
-    for rank in range(k):
-        parts: list[tuple[int, Tensor, int, frozenset[int]]] = []
-        for row, heap in enumerate(heaps):
-            if not heap:
-                continue
-            _, _, world, free, excluded = heapq.heappop(heap)
-            found[row, rank] = world
-            values = world.tolist()
-            for i in range(free, width):
-                without = (excluded if i == free else frozenset()) | {values[i]}
-                if len(without) < sizes[i]:
-                    parts.append((row, world, i, without))
-        if not parts or rank == k - 1:
-            continue
-        source = torch.tensor([part[0] for part in parts], device=rows.device)
-        limited = rows[source] + _restriction(parts, rows)
-        worlds, scores = best_world(limited, output[source], None if given is None else given[source])
-        for (row, _, i, without), world, score in zip(parts, worlds, scores.tolist(), strict=True):
-            if score > NEG_INF:
-                ties += 1
-                heapq.heappush(heaps[row], (-score, ties, world, i, without))
-    return found
-
-
-def _restriction(parts: list[tuple[int, Tensor, int, frozenset[int]]], rows: Tensor) -> Tensor:
-    """0 for worlds that agree with the part's world before variable i and avoid the excluded values at i, else -inf."""
-    width, domain = rows.shape[1:]
-    worlds = torch.stack([part[1] for part in parts])
-    first = torch.tensor([part[2] for part in parts], device=rows.device)
-    before = torch.arange(width, device=rows.device) < first.unsqueeze(-1)
-    other = worlds.unsqueeze(-1) != torch.arange(domain, device=rows.device)
-    forbidden = before.unsqueeze(-1) & other
-    places = [(n, part[2], value) for n, part in enumerate(parts) for value in part[3]]
-    forbidden[tuple(torch.tensor(places, device=rows.device).T)] = True
-    return torch.zeros(forbidden.shape, dtype=rows.dtype, device=rows.device).masked_fill(forbidden, NEG_INF)
-
-
-def most_probable_output(
-    next_value: Callable[[Tensor, Tensor, Tensor | None, int], Tensor],
-    rows: Tensor,
-    given: Tensor | None,
-    sizes: tuple[int, ...],
-    width: int,
-) -> tuple[Tensor, Tensor]:
-    """The best output ``(R, Y)`` that a beam of exact probabilities finds, and whether it is the best of all."""
-    count = len(rows)
-    beam = torch.full((count, 1, len(sizes)), -1, dtype=torch.int64, device=rows.device)
-    dropped = rows.new_full((count,), NEG_INF)
-    scores = rows.new_zeros(count, 1)
-    for variable, size in enumerate(sizes):
-        kept = beam.shape[1]
-        seen = None if given is None else given.repeat_interleave(kept, 0)
-        tables = next_value(rows.repeat_interleave(kept, 0), beam.flatten(0, 1), seen, variable)[:, :size]
-        ranked, order = tables.reshape(count, kept * size).sort(dim=-1, descending=True, stable=True)
-        keep = min(width, kept * size)
-        if keep < kept * size:
-            dropped = torch.maximum(dropped, ranked[:, keep])
-        scores, order = ranked[:, :keep], order[:, :keep]
-        beam = beam.gather(1, (order // size).unsqueeze(-1).expand(-1, -1, len(sizes))).clone()
-        beam[:, :, variable] = order % size
-    return beam[:, 0], scores[:, 0] >= dropped

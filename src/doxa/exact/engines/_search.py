@@ -1,0 +1,126 @@
+"""Derivatives of an engine, and what is found by asking for them again and again: the best worlds and outputs."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from doxa.exact.circuits._semirings import NEG_INF
+from doxa.problem._logspace import is_traced
+
+Find = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""The best world ``(R, W)`` of rows ``(R, W, D)``, outputs and given values, and its score ``(R,)``."""
+
+
+def derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The rows of a function and their derivatives, which are differentiable in turn where gradients are recorded."""
+    if any(is_traced(x) for x in inputs):
+        value, pull = torch.func.vjp(function, *inputs)[:2]
+        return value, pull(torch.ones_like(value))
+    recording = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    with torch.enable_grad():
+        points = [x if recording and x.requires_grad else x.detach().requires_grad_() for x in inputs]
+        value = function(*points)
+        slopes = torch.autograd.grad(value.sum(), points, create_graph=recording)
+    return (value if recording else value.detach()), slopes
+
+
+def log_of(probs: Tensor) -> Tensor:
+    """log p, -inf at 0; the derivative of a vanishing probability is taken as 0, for it cannot be represented."""
+    floor = torch.finfo(probs.dtype).tiny / torch.finfo(probs.dtype).eps
+    value = probs.clamp(min=floor).log()
+    return torch.where(probs > floor, value, probs.detach().clamp(min=0).log())
+
+
+def contract(probs: Tensor, values: Tensor) -> Tensor:
+    """Σ_k probs[..., k] values[k, ...]"""
+    rows = probs.reshape(math.prod(probs.shape[:-1]), probs.shape[-1])
+    return (rows @ values.reshape(len(values), -1)).reshape((*probs.shape[:-1], *values.shape[1:]))
+
+
+def k_best(
+    best_world: Find,
+    rows: Tensor,
+    output: Tensor,
+    given: Tensor | None,
+    sizes: tuple[int, ...],
+    k: int,
+) -> Tensor:
+    """The k best worlds of each row ``(R, W, D)``, int64 ``(R, k, W)``, best first; -1 where there are fewer.
+
+    Lawler 1972: beside the best world of a set there are those that agree with it before variable i and differ at i.
+    """
+    count, width = len(rows), rows.shape[1]
+    found = torch.full((count, k, width), -1, dtype=torch.int64, device=rows.device)
+    worlds, scores = best_world(rows, output, given)
+    # Each heap holds (-score, tie, world, first free variable, values excluded there)
+    heaps: list[list[tuple[float, int, Tensor, int, frozenset[int]]]] = [[] for _ in range(count)]
+    ties = 0
+    for row, (world, score) in enumerate(zip(worlds, scores.tolist(), strict=True)):
+        if score > NEG_INF:
+            heaps[row].append((-score, ties, world, 0, frozenset()))
+    for rank in range(k):
+        parts: list[tuple[int, Tensor, int, frozenset[int]]] = []
+        for row, heap in enumerate(heaps):
+            if not heap:
+                continue
+            _, _, world, free, excluded = heapq.heappop(heap)
+            found[row, rank] = world
+            values = world.tolist()
+            for i in range(free, width):
+                without = (excluded if i == free else frozenset()) | {values[i]}
+                if len(without) < sizes[i]:
+                    parts.append((row, world, i, without))
+        if not parts or rank == k - 1:
+            continue
+        source = torch.tensor([part[0] for part in parts], device=rows.device)
+        limited = rows[source] + _restriction(parts, rows)
+        worlds, scores = best_world(limited, output[source], None if given is None else given[source])
+        for (row, _, i, without), world, score in zip(parts, worlds, scores.tolist(), strict=True):
+            if score > NEG_INF:
+                ties += 1
+                heapq.heappush(heaps[row], (-score, ties, world, i, without))
+    return found
+
+
+def _restriction(parts: list[tuple[int, Tensor, int, frozenset[int]]], rows: Tensor) -> Tensor:
+    """0 for worlds that agree with the part's world before variable i and avoid the excluded values at i, else -inf."""
+    width, domain = rows.shape[1:]
+    worlds = torch.stack([part[1] for part in parts])
+    first = torch.tensor([part[2] for part in parts], device=rows.device)
+    before = torch.arange(width, device=rows.device) < first.unsqueeze(-1)
+    other = worlds.unsqueeze(-1) != torch.arange(domain, device=rows.device)
+    forbidden = before.unsqueeze(-1) & other
+    places = [(n, part[2], value) for n, part in enumerate(parts) for value in part[3]]
+    forbidden[tuple(torch.tensor(places, device=rows.device).T)] = True
+    return torch.zeros(forbidden.shape, dtype=rows.dtype, device=rows.device).masked_fill(forbidden, NEG_INF)
+
+
+def most_probable_output(
+    next_value: Callable[[Tensor, Tensor, Tensor | None, int], Tensor],
+    rows: Tensor,
+    given: Tensor | None,
+    sizes: tuple[int, ...],
+    width: int,
+) -> tuple[Tensor, Tensor]:
+    """The best output ``(R, Y)`` that a beam of exact probabilities finds, and whether it is the best of all."""
+    count = len(rows)
+    beam = torch.full((count, 1, len(sizes)), -1, dtype=torch.int64, device=rows.device)
+    dropped = rows.new_full((count,), NEG_INF)
+    scores = rows.new_zeros(count, 1)
+    for variable, size in enumerate(sizes):
+        kept = beam.shape[1]
+        seen = None if given is None else given.repeat_interleave(kept, 0)
+        tables = next_value(rows.repeat_interleave(kept, 0), beam.flatten(0, 1), seen, variable)[:, :size]
+        ranked, order = tables.reshape(count, kept * size).sort(dim=-1, descending=True, stable=True)
+        keep = min(width, kept * size)
+        if keep < kept * size:
+            dropped = torch.maximum(dropped, ranked[:, keep])
+        scores, order = ranked[:, :keep], order[:, :keep]
+        beam = beam.gather(1, (order // size).unsqueeze(-1).expand(-1, -1, len(sizes))).clone()
+        beam[:, :, variable] = order % size
+    return beam[:, 0], scores[:, 0] >= dropped
