@@ -152,6 +152,7 @@ _ROOMS = (
     "refine",
     "reproduce",
     "semantics",
+    "sklearn",
     "stochastic",
     "train",
 )

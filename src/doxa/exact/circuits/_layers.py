@@ -42,6 +42,9 @@ class Kernel:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
 
+    def __reduce__(self) -> tuple[Any, ...]:  # where a copy is opened, the kernel is that of the machine, if any
+        return native_kernel, ()
+
     def accepts(self, weights: Tensor) -> bool:
         """Whether these are numbers that the kernel computes with: on the CPU, in single or double precision."""
         return weights.device.type == "cpu" and weights.dtype in NAMES

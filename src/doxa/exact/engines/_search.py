@@ -57,6 +57,8 @@ def k_best(
     count, width = len(rows), rows.shape[1]
     found = torch.full((count, k, width), -1, dtype=torch.int64, device=rows.device)
     worlds, scores = best_world(rows, output, given)
+    if k == 1:
+        return worlds.masked_fill((scores == NEG_INF).unsqueeze(-1), -1).unsqueeze(1)
     # Each heap holds (-score, tie, world, first free variable, values excluded there)
     heaps: list[list[tuple[float, int, Tensor, int, frozenset[int]]]] = [[] for _ in range(count)]
     ties = 0
@@ -70,12 +72,14 @@ def k_best(
                 continue
             _, _, world, free, excluded = heapq.heappop(heap)
             found[row, rank] = world
+            if rank == k - 1:
+                continue
             values = world.tolist()
             for i in range(free, width):
                 without = (excluded if i == free else frozenset()) | {values[i]}
                 if len(without) < sizes[i]:
                     parts.append((row, world, i, without))
-        if not parts or rank == k - 1:
+        if not parts:
             continue
         source = torch.tensor([part[0] for part in parts], device=rows.device)
         limited = rows[source] + _restriction(parts, rows)

@@ -1,0 +1,382 @@
+"""The classifier: a scikit-learn estimator whose predictions obey knowledge."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import average_precision_score
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from doxa.errors import ConfigError
+from doxa.problem import Budget
+from doxa.sklearn._heads import Head, MultiClass, MultiLabel, Way, impossible
+from doxa.sklearn._knowledge import LabelKnowledge
+from doxa.sklearn._network import Standardise, Whole, make_network
+from doxa.sklearn._repair import consistent_labels
+from doxa.sklearn._targets import LabelError, targets_of
+from doxa.sklearn._training import Learner, Rows, Schedule, learn
+from doxa.train.runs._state import seeded
+
+_CHUNK = 1024
+"""Rows to predict at a time."""
+
+
+class Certificate(NamedTuple):
+    """What was predicted, and what is known about it.
+
+    ``violated`` is found by evaluating every requirement on the labels, without the circuit that chose them.
+    """
+
+    labels: NDArray[np.bool_]
+    """``(n, labels)``."""
+    violated: NDArray[np.bool_]
+    """``(n, requirements)``: nothing, with a guarantee."""
+    optimal: NDArray[np.bool_]
+    """``(n,)``: whether the labels are proven to be the most probable consistent ones."""
+    before: NDArray[np.bool_]
+    """``(n, requirements)``: what the network alone would have violated."""
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """``(n,)``: whether every requirement holds."""
+        return np.asarray(~self.violated.any(1))
+
+
+class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
+    """A network for tables that learns from knowledge about its labels, and never contradicts it.
+
+    y is one column of classes, or a table of 0 and 1 with a column for each label, whose names the knowledge uses.
+
+    Args:
+        knowledge: what is known, in any form that `LabelKnowledge` reads; None for a plain network.
+        network: "mlp", a module from ``(n, features)`` to ``(n, labels)``, or a function of the numbers of features
+            and of outputs that makes one.
+        learn: "constrained" minimises −log p(y | x, knowledge), normalised over the consistent outputs; "loss" adds the
+            semantic loss to cross-entropy; "layer" refines the probabilities inside the network; "repair" uses
+            knowledge only in predicting.
+        semantics: of the semantic loss: "exact", by a circuit, or "fuzzy", which always is affordable.
+        guarantee: predict the most probable consistent output.
+        beliefs: "independent" labels, or "mixture:K" of K independent beliefs.
+        violations: what to do with training rows that violate the knowledge: "error", "drop", or "repair" by the
+            nearest consistent labels.
+        hidden, layers, dropout, activation: the shape of the "mlp".
+        learning_rate, weight_decay, batch_size, max_epochs: of AdamW.
+        schedule: the learning rate stays "constant", or falls to 0 as a "cosine".
+        weight: of the semantic loss.
+        validation_fraction: the share of rows held out to stop early, unless ``fit`` is given validation data.
+        patience: stop after so many epochs without a better validation; None to go on and hold nothing out.
+        monitor: what is validated: "loss", "average_precision" (micro) or "exact_match".
+        averaging: the decay of an exponential moving average of the weights, such as 0.99; None for none.
+        budget: what compiling the knowledge may cost.
+        random_state: a seed.
+        verbose: show progress.
+
+    >>> import pandas as pd
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 4))
+    >>> y = pd.DataFrame({"cat": X[:, 0] > 0.5, "animal": (X[:, 0] > 0.5) | (X[:, 1] > 0)})
+    >>> model = KnowledgeClassifier("cat -> animal", random_state=0).fit(X, y)
+    >>> bool(model.certificate(X).valid.all()), model.score(X, y) > 0.9
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        knowledge: Any = None,
+        *,
+        network: str | nn.Module | Callable[[int, int], nn.Module] = "mlp",
+        learn: str = "constrained",
+        semantics: str = "exact",
+        guarantee: bool = True,
+        beliefs: str = "independent",
+        violations: str = "error",
+        hidden: int = 128,
+        layers: int = 2,
+        dropout: float = 0.0,
+        activation: str = "relu",
+        learning_rate: float = 2e-3,
+        weight_decay: float = 1e-4,
+        batch_size: int = 64,
+        max_epochs: int = 200,
+        schedule: str = "constant",
+        weight: float = 1.0,
+        validation_fraction: float = 0.1,
+        patience: int | None = 20,
+        monitor: str = "loss",
+        averaging: float | None = None,
+        budget: Budget | None = None,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.knowledge = knowledge
+        self.network = network
+        self.learn = learn
+        self.semantics = semantics
+        self.guarantee = guarantee
+        self.beliefs = beliefs
+        self.violations = violations
+        self.hidden = hidden
+        self.layers = layers
+        self.dropout = dropout
+        self.activation = activation
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.schedule = schedule
+        self.weight = weight
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.monitor = monitor
+        self.averaging = averaging
+        self.budget = budget
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    # -- learning ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> Self:
+        """Learn from rows and their labels; with validation data, stop early by them.
+
+        >>> KnowledgeClassifier(max_epochs=1).fit([[0.0], [1.0]], ["no", "yes"]).classes_.tolist()
+        ['no', 'yes']
+        """
+        self._check_words()
+        rows = self._begin(X, y, None)
+        held = None
+        if (X_val is None) != (y_val is None):
+            raise ConfigError("give both X_val and y_val, or neither")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with seeded(seed):
+            self._build()
+            if X_val is not None:
+                held = self._rows(X_val, y_val)
+            elif self.patience is not None:
+                rows, held = self._split(rows)
+            history = learn(self._learner, rows, held, self.verbose, self._score())
+        self.history_ = {"loss": history.train, "validation": history.validation}
+        self.n_iter_ = len(history.train)
+        self.best_iter_ = history.best
+        self._freeze()
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """One pass over these rows; the first call fixes scaling and labels, and needs all ``classes`` of one-column y.
+
+        >>> model = KnowledgeClassifier(random_state=0).partial_fit([[0.0], [1.0]], [0, 1], classes=[0, 1, 2])
+        >>> model.partial_fit([[2.0]], [2]).classes_.tolist()
+        [0, 1, 2]
+        """
+        if not hasattr(self, "_learner"):
+            self._check_words()
+            rows = self._begin(X, y, classes)
+            self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            with seeded(self._seed):
+                self._build()
+        else:
+            if classes is not None and not self.targets_.many and list(np.unique(classes)) != list(self.classes_):
+                raise LabelError(f"classes is {list(classes)}, but the first call said {list(self.classes_)}")
+            rows = self._rows(X, y)
+        done = getattr(self, "n_iter_", 0)
+        with seeded(getattr(self, "_seed", 0) + done):
+            loss = self._learner.epoch(rows)
+        self.n_iter_ = done + 1
+        self.history_ = {"loss": [*getattr(self, "history_", {"loss": []})["loss"], loss], "validation": []}
+        self._freeze()
+        return self
+
+    def _check_words(self) -> None:
+        words = {
+            "violations": ("error", "drop", "repair"),
+            "schedule": ("constant", "cosine"),
+            "monitor": ("loss", "average_precision", "exact_match"),
+        }
+        for name, known in words.items():
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(known)}")
+        if self.batch_size < 1 or self.max_epochs < 1 or not self.learning_rate > 0:
+            came = f"batch_size={self.batch_size}, max_epochs={self.max_epochs}, learning_rate={self.learning_rate}"
+            raise ConfigError(f"{came}: all of them must be positive")
+        if not 0 <= self.validation_fraction < 1 or (self.averaging is not None and not 0 < self.averaging < 1):
+            came = f"validation_fraction={self.validation_fraction}, averaging={self.averaging}"
+            raise ConfigError(f"{came}: wanted shares between 0 and 1 (or averaging=None)")
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(f"patience is {self.patience}, expected at least 1, or None")
+
+    def _way(self) -> Way:
+        match = re.fullmatch(r"independent|mixture:([1-9][0-9]*)", self.beliefs)
+        if match is None:
+            raise ConfigError(f"beliefs is {self.beliefs!r}, expected 'independent' or 'mixture:K' such as 'mixture:4'")
+        components = int(match[1] or 0)
+        return Way(self.learn, self.semantics, self.guarantee, components, self.weight)  # type: ignore[arg-type]
+
+    def _begin(self, X: Any, y: Any, classes: Any) -> Rows:
+        """Read data and knowledge, with nothing learnt before."""
+        features = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=True)
+        self.targets_ = targets_of(y, classes)
+        self.classes_ = self.targets_.classes
+        columns = getattr(self, "feature_names_in_", ())
+        self.knowledge_ = LabelKnowledge(self.knowledge, self.targets_.names, features=columns, budget=self.budget)
+        names = list(map(str, columns))
+        self._given = [names.index(name) for name in self.knowledge_.given]
+        self.head_: Head = (MultiLabel if self.targets_.many else MultiClass)(self.knowledge_, self._way())
+        self.n_repaired_ = self.n_dropped_ = 0
+        self.scaling_ = Standardise(features)
+        return self._checked(features, y)
+
+    def _rows(self, X: Any, y: Any) -> Rows:
+        features = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        return self._checked(features, y)
+
+    def _checked(self, features: NDArray[np.float64], y: Any) -> Rows:
+        """Rows whose labels obey the knowledge."""
+        labels = self.targets_.encode(y)
+        check_consistent_length(features, labels)
+        given = self._given_of(features)
+        kept = np.ones(len(labels), dtype=bool)
+        broken = self.knowledge_.violations(labels, given)
+        if (wrong := np.flatnonzero(broken.any(1))).size:
+            if self.violations == "error":
+                raise LabelError(self._about(wrong, broken))
+            if self.violations == "drop":
+                kept[wrong] = False
+                self.n_dropped_ += len(wrong)
+            else:
+                labels[wrong] = consistent_labels(self.head_, labels[wrong], None if given is None else given[wrong])
+                self.n_repaired_ += len(wrong)
+        if not kept.any():
+            raise LabelError("every training row violates the knowledge, and violations='drop' leaves none")
+        x = torch.from_numpy(features[kept])
+        with torch.no_grad():
+            scaled = self.scaling_(x).float()
+        seen = None if given is None else torch.from_numpy(given[kept].astype(np.int64))
+        return Rows(scaled, self.targets_.tensor(labels[kept]), seen)
+
+    def _about(self, wrong: NDArray[Any], broken: NDArray[np.bool_]) -> str:
+        rows = ", ".join(map(str, wrong[:10].tolist())) + (", ..." if len(wrong) > 10 else "")
+        row = int(wrong[0])
+        first = self.knowledge_.requirements[int(np.flatnonzero(broken[row])[0])].text
+        remedy = "correct them, or say violations='drop' or violations='repair'"
+        return f"the labels of {len(wrong)} rows violate the knowledge: {rows}; row {row} violates {first}. {remedy}"
+
+    def _given_of(self, features: NDArray[np.float64]) -> NDArray[np.bool_] | None:
+        if not self._given:
+            return None
+        columns = features[:, self._given]
+        if (wrong := np.argwhere(~np.isin(columns, (0, 1)))).size:
+            row, place = wrong[0].tolist()
+            name = self.knowledge_.given[place]
+            came = f"the feature {name!r}, which the knowledge mentions, is {columns[row, place]} in row {row}"
+            raise LabelError(f"{came}; it must be 0 or 1 (and not missing) everywhere")
+        return np.asarray(columns.astype(bool))
+
+    def _build(self) -> None:
+        shape = {"hidden": self.hidden, "layers": self.layers, "dropout": self.dropout, "activation": self.activation}
+        network = make_network(self.network, self.n_features_in_, self.head_.outputs, **shape)  # type: ignore[arg-type]
+        settings = Schedule(
+            self.learning_rate,
+            self.weight_decay,
+            self.batch_size,
+            self.max_epochs,
+            self.patience,
+            self.averaging,
+            self.schedule,
+        )
+        self._learner = Learner(network, self.head_.loss, settings)
+
+    def _split(self, rows: Rows) -> tuple[Rows, Rows | None]:
+        count = len(rows.x)
+        size = int(self.validation_fraction * count)
+        if size < 1:
+            return rows, None
+        order = torch.randperm(count)
+        return rows.take(order[size:]), rows.take(order[:size])
+
+    def _score(self) -> Callable[[nn.Module, Rows], float] | None:
+        if self.monitor == "loss":
+            return None
+
+        def score(network: nn.Module, rows: Rows) -> float:
+            labels = (
+                rows.y.numpy().astype(bool) if self.targets_.many else np.eye(len(self.classes_))[rows.y].astype(bool)
+            )
+            raw = network(rows.x).detach()
+            if self.monitor == "exact_match":
+                return float((self.head_.decide(raw, rows.given).labels == labels).all(1).mean())
+            seen = labels.any(0)
+            probs = self.head_.probs(raw, rows.given).detach().numpy()
+            return float(average_precision_score(labels[:, seen], probs[:, seen], average="micro"))
+
+        return score
+
+    def _freeze(self) -> None:
+        """What predicts: in double precision, so that a row gets the same answer alone and among others."""
+        self.module_ = Whole(self.scaling_, copy.deepcopy(self._learner.best)).double().eval()
+
+    # -- predicting -------------------------------------------------------------------------------------------------
+
+    def _raw(self, X: Any) -> tuple[Tensor, Tensor | None]:
+        """What the network says of each row, and the given features."""
+        check_is_fitted(self)
+        features = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        given = self._given_of(features)
+        x = torch.from_numpy(features)
+        with torch.no_grad():
+            raw = torch.cat([self.module_(x[i : i + _CHUNK]) for i in range(0, len(x), _CHUNK)])
+        seen = None if given is None else torch.from_numpy(given.astype(np.int64))
+        if seen is not None and isinstance(self.head_, MultiLabel) and self.head_.circuit is not None:
+            possible = self.head_.circuit.possible(torch.ones(1, dtype=torch.int64), given=seen)
+            if not bool(possible.all()):
+                raise impossible(self.knowledge_, (~possible).nonzero().flatten().tolist())
+        return raw, seen
+
+    def _by_chunk(self, X: Any, function: Callable[[Tensor, Tensor | None], Any]) -> list[Any]:
+        raw, given = self._raw(X)
+        parts = range(0, len(raw), _CHUNK)
+        with torch.no_grad():
+            return [function(raw[i : i + _CHUNK], None if given is None else given[i : i + _CHUNK]) for i in parts]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The classes, or 0 and 1 for each label: with a guarantee, the most probable consistent ones."""
+        decided = self._by_chunk(X, lambda raw, given: self.head_.decide(raw, given).labels)
+        return self.targets_.decode(np.concatenate(decided))
+
+    def certificate(self, X: Any) -> Certificate:
+        """The predicted labels with proof: every requirement evaluated on them, and whether they are optimal."""
+
+        def certify(raw: Tensor, given: Tensor | None) -> Certificate:
+            decision = self.head_.decide(raw, given)
+            seen = None if given is None else given.numpy()
+            violated = self.knowledge_.violations(decision.labels, seen)
+            before = self.knowledge_.violations(self.head_.raw_labels(raw), seen)
+            return Certificate(decision.labels, violated, decision.optimal, before)
+
+        return Certificate(*map(np.concatenate, zip(*self._by_chunk(X, certify), strict=True)))
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each class or label, ``(n, labels)``; with a guarantee, given that the knowledge holds."""
+        return np.concatenate(self._by_chunk(X, lambda raw, given: self.head_.probs(raw, given).numpy()))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Log-odds of each label, or log-probabilities of each class (of two classes: the log-odds of the second)."""
+        probs = self.predict_proba(X)
+        tiny = np.finfo(np.float64).tiny
+        if self.targets_.many:
+            return np.asarray(np.log(np.maximum(probs, tiny)) - np.log(np.maximum(1 - probs, tiny)))
+        logs = np.log(np.maximum(probs, tiny))
+        return np.asarray(logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs)

@@ -1,0 +1,311 @@
+"""From the numbers of a network to labels: what is minimised, what is believed, what is decided."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy
+
+from doxa._numerics import safe_log
+from doxa.errors import BudgetError, ConfigError, KnowledgeError
+from doxa.exact import ConstrainedLayer, Constraint
+from doxa.logic import Call
+from doxa.problem import Belief
+from doxa.refine import Refine
+from doxa.refine._result import nearest_model
+from doxa.sklearn._knowledge import LabelKnowledge
+from doxa.sklearn._rules import Rules
+
+Learn = Literal["constrained", "loss", "layer", "repair"]
+Meaning = Literal["exact", "fuzzy"]
+_ONE = torch.ones(1, dtype=torch.int64)
+_STEPS = 4
+"""Passes of refinement in a layer that is no stratified set of rules."""
+
+
+class Way(NamedTuple):
+    """How knowledge is used: the words of the classifier."""
+
+    learn: Learn = "constrained"
+    semantics: Meaning = "exact"
+    guarantee: bool = True
+    components: int = 0
+    """Of the mixture; 0 for independent labels."""
+    weight: float = 1.0
+
+    def check(self) -> None:
+        """An error for a word that is not known."""
+        if self.learn not in get_args(Learn):
+            raise ConfigError(f"learn is {self.learn!r}, expected one of {', '.join(get_args(Learn))}")
+        if self.semantics not in get_args(Meaning):
+            raise ConfigError(f"semantics is {self.semantics!r}, expected 'exact' or 'fuzzy'")
+        if not self.weight >= 0:
+            raise ConfigError(f"weight is {self.weight}, expected a number of at least 0")
+        if self.components and (self.learn == "layer" or (self.learn == "loss" and self.semantics == "fuzzy")):
+            what = "learn='layer'" if self.learn == "layer" else "semantics='fuzzy'"
+            raise ConfigError(
+                f"{what} refines one truth value for each label, not a mixture; use beliefs='independent'"
+            )
+
+
+class Decision(NamedTuple):
+    """Labels ``(n, labels)``, and whether each row is proven to be the most probable consistent one."""
+
+    labels: NDArray[np.bool_]
+    optimal: NDArray[np.bool_]
+
+
+class Head(nn.Module, ABC):
+    """What stands behind the network."""
+
+    def __init__(self, knowledge: LabelKnowledge, way: Way) -> None:
+        super().__init__()
+        way.check()
+        self.knowledge, self.way = knowledge, way
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """How many numbers the network gives for a row."""
+
+    @abstractmethod
+    def loss(self, raw: Tensor, target: Tensor, given: Tensor | None) -> Tensor:
+        """What is minimised, the mean over the rows."""
+
+    @abstractmethod
+    def raw_probs(self, raw: Tensor) -> Tensor:
+        """The probability of each label without knowledge, ``(n, labels)``."""
+
+    @abstractmethod
+    def probs(self, raw: Tensor, given: Tensor | None) -> Tensor:
+        """The probability of each label, ``(n, labels)``."""
+
+    @abstractmethod
+    def decide(self, raw: Tensor, given: Tensor | None) -> Decision:
+        """The labels that are predicted."""
+
+    @abstractmethod
+    def raw_labels(self, raw: Tensor) -> NDArray[np.bool_]:
+        """The labels that would be predicted without knowledge."""
+
+    @property
+    def knows(self) -> bool:
+        """Whether there is any requirement."""
+        return bool(self.knowledge.requirements)
+
+    def violated(self, labels: NDArray[np.bool_], given: Tensor | None) -> NDArray[np.bool_]:
+        """Which rows violate something."""
+        return np.asarray(self.knowledge.violations(labels, None if given is None else given.numpy()).any(1))
+
+
+class MultiLabel(Head):
+    r"""A row has any number of labels.
+
+    With logits z the labels are independent, :math:`p(y) = ∏_i σ(z_i)^{y_i} (1 - σ(z_i))^{1 - y_i}`, or a mixture of
+    such. What is minimised, divided by the number of labels:
+
+    - constrained: :math:`-\log p(y \mid K) = -\log p(y) + \log p(K)`;
+    - loss: :math:`-\log p(y) - w \log p(K)`, or with fuzzy semantics the negative log-truth of each requirement;
+    - layer: cross-entropy of the refined probabilities; repair: :math:`-\log p(y)`.
+    """
+
+    def __init__(self, knowledge: LabelKnowledge, way: Way) -> None:
+        super().__init__(knowledge, way)
+        self.count = len(knowledge.names)
+        self.circuit: Constraint | None = None
+        self.fuzzy: Refine | None = None
+        self.layer: nn.Module | None = None
+        if not self.knows:
+            return
+        needed = way.learn == "constrained" or (way.learn == "loss" and way.semantics == "exact") or way.components
+        if needed or way.guarantee:
+            try:
+                self.circuit = knowledge.constraint
+            except BudgetError as error:
+                if needed:
+                    remedy = (
+                        "use learn='repair', learn='layer', or learn='loss' with semantics='fuzzy'; or raise budget"
+                    )
+                    raise BudgetError(error.field, f"{error}. For this classifier: {remedy}") from error
+        if way.learn == "layer":
+            self.layer = knowledge.rules or self._refine("godel", _STEPS)
+        if way.learn == "loss" and way.semantics == "fuzzy":
+            self.fuzzy = self._refine("product", 1)
+
+    def _refine(self, logic: str, steps: int) -> Refine:
+        atoms = self.knowledge.atoms
+        formulas = [r.formula for r in self.knowledge.requirements]
+        held = [Call(name) for name in self.knowledge.given]
+        return Refine(formulas, logic, steps=steps, atoms=atoms, constants=held)
+
+    @property
+    def outputs(self) -> int:
+        k = self.way.components
+        return k * (self.count + 1) if k else self.count
+
+    def belief(self, raw: Tensor) -> Belief:
+        """What the network believes of the labels."""
+        return Belief.from_bernoulli(logits=raw, validate=False)
+
+    def _nll(self, raw: Tensor, target: Tensor) -> Tensor:
+        return binary_cross_entropy_with_logits(raw, target, reduction="none").sum(-1)
+
+    def loss(self, raw: Tensor, target: Tensor, given: Tensor | None) -> Tensor:
+        if self.layer is not None:
+            return self._layer_loss(raw, target, given)
+        loss = self._nll(raw, target)
+        if self.fuzzy is not None:
+            truth = self.fuzzy.truth(self._with(raw.sigmoid(), given))
+            terms = -safe_log(truth).reshape(len(raw), -1)
+            loss = loss + self.way.weight * terms.sum(-1)
+        elif self.circuit is not None and self.way.learn in ("constrained", "loss"):
+            log_prob = self.circuit.log_prob(self.belief(raw), _ONE, given=given)
+            loss = loss + (log_prob if self.way.learn == "constrained" else -self.way.weight * log_prob)
+        return loss.mean() / self.count
+
+    def _layer_loss(self, raw: Tensor, target: Tensor, given: Tensor | None) -> Tensor:
+        probs = raw.sigmoid()
+        rules = self.knowledge.rules
+        refined = self._refined(probs, given) if rules is None else rules.toward(probs, target, given)
+        return binary_cross_entropy(refined.clamp(0, 1), target)
+
+    def _refined(self, probs: Tensor, given: Tensor | None) -> Tensor:
+        assert self.layer is not None
+        if isinstance(self.layer, Rules):
+            return self.layer.forward(probs, given)
+        return self.layer(self._with(probs, given))[:, : self.count]  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _with(probs: Tensor, given: Tensor | None) -> Tensor:
+        return probs if given is None else torch.cat([probs, given.to(probs.dtype)], -1)
+
+    def raw_probs(self, raw: Tensor) -> Tensor:
+        return raw.sigmoid()
+
+    def raw_labels(self, raw: Tensor) -> NDArray[np.bool_]:
+        return (self.raw_probs(raw) > 0.5).numpy()
+
+    def probs(self, raw: Tensor, given: Tensor | None) -> Tensor:
+        if self.layer is not None:
+            return self._refined(raw.sigmoid(), given)
+        if self.circuit is None or not (self.way.guarantee or self.way.learn == "constrained"):
+            return self.raw_probs(raw)
+        return self.circuit.posterior(self.belief(raw), _ONE, given=given).probs[..., 1].clamp(0, 1)
+
+    def decide(self, raw: Tensor, given: Tensor | None) -> Decision:
+        """The most probable consistent labels: those of the belief itself where they are consistent.
+
+        Elsewhere the circuit finds them, or weighted MaxSAT where there is no circuit: with weight |z_i| for each label
+        it minimises the log-odds that are given up, to one part in a million.
+        """
+        if self.layer is not None:
+            raw = torch.logit(self._refined(raw.sigmoid(), given), eps=torch.finfo(raw.dtype).eps)
+        labels = (raw > 0).numpy()
+        optimal = np.ones(len(raw), dtype=bool)
+        if not (self.knows and self.way.guarantee):
+            return Decision(labels, optimal)
+        wrong = np.flatnonzero(self.violated(labels, given))
+        if len(wrong):
+            some = torch.from_numpy(wrong)
+            labels[wrong] = self.nearest(raw[some], None if given is None else given[some])
+        return Decision(labels, optimal)
+
+    def nearest(self, raw: Tensor, given: Tensor | None) -> NDArray[np.bool_]:
+        """The consistent labels with the largest sum of log-odds."""
+        if self.circuit is not None:
+            best = ConstrainedLayer(self.circuit).decode(self.belief(raw), given=given)
+            return best.worlds.bool().numpy()
+        return nearest_by_sat(self.knowledge, raw, given)
+
+
+def nearest_by_sat(knowledge: LabelKnowledge, raw: Tensor, given: Tensor | None) -> NDArray[np.bool_]:
+    """The most probable consistent labels by weighted MaxSAT, from log-odds ``(n, labels)``."""
+    most = raw.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(raw.dtype).tiny)
+    truth = 0.5 + 0.5 * raw / most
+    start = (truth if given is None else torch.cat([truth, given.to(truth.dtype)], -1)).T
+    unsolved = torch.zeros(len(raw), dtype=torch.bool)
+    formulas = [r.formula for r in knowledge.requirements]
+    held = [Call(name) for name in knowledge.given]
+    found, solved, _ = nearest_model(formulas, knowledge.atoms, held, start, start, unsolved, unsolved.long())
+    if not bool(solved.all()):
+        raise impossible(knowledge, (~solved).nonzero().flatten().tolist())
+    return (found.T[:, : len(knowledge.names)] > 0.5).numpy()
+
+
+def impossible(knowledge: LabelKnowledge, rows: list[int]) -> KnowledgeError:
+    """The error for rows whose features leave no consistent labels."""
+    listed = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
+    given = ", ".join(knowledge.given)
+    return KnowledgeError(
+        f"no labels are consistent with the features ({given}) of rows {listed}; correct the features"
+    )
+
+
+class MultiClass(Head):
+    r"""A row has exactly one class: :math:`p(c) ∝ e^{z_c}`, over the classes that the knowledge allows for the row.
+
+    With so few worlds the knowledge is evaluated on each of them, and everything is exact: constrained and layer
+    normalise over the allowed classes A, loss adds :math:`-w \log p(A)`, repair looks at A only in predicting.
+    """
+
+    def __init__(self, knowledge: LabelKnowledge, way: Way) -> None:
+        super().__init__(knowledge, way)
+        if way.components:
+            raise ConfigError("one class for each row needs no mixture: any distribution is possible; drop beliefs=")
+        self.count = len(knowledge.names)
+
+    @property
+    def outputs(self) -> int:
+        return self.count
+
+    def allowed(self, rows: int, given: Tensor | None) -> Tensor:
+        """Which classes the knowledge allows for each row, bool ``(rows, classes)``."""
+        if not self.knows:
+            return torch.ones(rows, self.count, dtype=torch.bool)
+        each = np.eye(self.count, dtype=bool)
+        if given is None:
+            good = ~self.knowledge.violations(each).any(1)
+            return torch.from_numpy(good).expand(rows, self.count)
+        kinds, which = np.unique(given.numpy(), axis=0, return_inverse=True)
+        good = np.stack([~self.knowledge.violations(each, np.tile(k, (self.count, 1))).any(1) for k in kinds])
+        rows_good = good[which.reshape(-1)]
+        if not rows_good.any(1).all():
+            raise impossible(self.knowledge, np.flatnonzero(~rows_good.any(1)).tolist())
+        return torch.from_numpy(rows_good)
+
+    def loss(self, raw: Tensor, target: Tensor, given: Tensor | None) -> Tensor:
+        if not self.knows or self.way.learn == "repair":
+            return cross_entropy(raw, target)
+        allowed = self.allowed(len(raw), given)
+        if self.way.learn in ("constrained", "layer"):
+            return cross_entropy(raw.masked_fill(~allowed, -torch.inf), target)
+        share = torch.where(allowed, raw.log_softmax(-1), -torch.inf).logsumexp(-1)
+        return cross_entropy(raw, target) - self.way.weight * share.mean()
+
+    def raw_probs(self, raw: Tensor) -> Tensor:
+        return raw.softmax(-1)
+
+    def raw_labels(self, raw: Tensor) -> NDArray[np.bool_]:
+        return _one_hot(raw)
+
+    def _known(self, raw: Tensor, given: Tensor | None) -> Tensor:
+        if not self.knows or not (self.way.guarantee or self.way.learn in ("constrained", "layer")):
+            return raw
+        return raw.masked_fill(~self.allowed(len(raw), given), -torch.inf)
+
+    def probs(self, raw: Tensor, given: Tensor | None) -> Tensor:
+        return self._known(raw, given).softmax(-1)
+
+    def decide(self, raw: Tensor, given: Tensor | None) -> Decision:
+        return Decision(_one_hot(self._known(raw, given)), np.ones(len(raw), dtype=bool))
+
+
+def _one_hot(raw: Tensor) -> NDArray[np.bool_]:
+    labels = np.zeros(raw.shape, dtype=bool)
+    labels[np.arange(len(raw)), raw.argmax(-1).numpy()] = True
+    return labels

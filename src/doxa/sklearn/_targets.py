@@ -1,0 +1,145 @@
+"""What y says: one class for each row, or any number of labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+from torch import Tensor
+
+from doxa.errors import DataError, DoxaWarning, users_line
+
+
+class LabelError(DataError, ValueError):
+    """y is of the wrong kind; also a ``ValueError``, which scikit-learn expects.
+
+    >>> raise LabelError("y has NaN in rows 3 and 4")
+    Traceback (most recent call last):
+    doxa.sklearn._targets.LabelError: y has NaN in rows 3 and 4
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """The classes or labels in order, and how y is written in them."""
+
+    classes: NDArray[Any]
+    """The values of y (one class for each row), or the names or numbers of the labels."""
+    many: bool
+    """Whether a row may have several labels."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As knowledge calls them."""
+        return tuple(map(str, self.classes.tolist()))
+
+    def encode(self, y: Any) -> NDArray[np.bool_]:
+        """bool ``(n, labels)``."""
+        values, _ = read_y(y)
+        if self.many:
+            if values.ndim != 2 or values.shape[1] != len(self.classes):
+                raise LabelError(
+                    f"y has shape {values.shape}, expected (rows, {len(self.classes)}): one column a label"
+                )
+            columns = None if not hasattr(y, "columns") else [str(c) for c in y.columns]
+            if columns is not None and columns != list(self.names):
+                raise LabelError(f"y has the columns {columns[:5]}, expected {list(self.names[:5])}, in this order")
+            return values.astype(bool)
+        if values.ndim != 1:
+            raise LabelError(f"y has shape {values.shape}, expected one class for each row, as in fit")
+        place = np.minimum(np.searchsorted(self.classes, values), len(self.classes) - 1)
+        if (wrong := np.flatnonzero(self.classes[place] != values)).size:
+            raise LabelError(f"y has {values[wrong[0]]!r} in row {wrong[0]}, which is none of the classes of fit")
+        return np.asarray(place[:, None] == np.arange(len(self.classes)))
+
+    def tensor(self, labels: NDArray[np.bool_]) -> Tensor:
+        """As what the head learns from: float32 ``(n, labels)``, or the number of the class."""
+        if self.many:
+            return torch.from_numpy(labels.astype(np.float32))
+        return torch.from_numpy(labels.argmax(1).astype(np.int64))
+
+    def decode(self, labels: NDArray[np.bool_]) -> NDArray[Any]:
+        """As y was written."""
+        return labels.astype(np.int64) if self.many else self.classes[labels.argmax(1)]
+
+
+def targets_of(y: Any, classes: Any = None) -> Targets:
+    """Read from y, or from the classes that are said to exist."""
+    values, names = read_y(y)
+    if values.ndim == 2:
+        found = np.arange(values.shape[1]) if names is None else np.asarray(names, dtype=object)
+        if classes is not None and len(classes) != len(found):
+            raise LabelError(f"y has {len(found)} columns, but classes names {len(classes)} labels")
+        targets = Targets(found, True)
+        if classes is None and len(values):
+            warn_empty(targets, values)
+        return targets
+    if classes is not None:
+        return Targets(np.unique(np.asarray(classes)), False)
+    check_classification_targets(values)
+    return Targets(np.unique(values), False)
+
+
+def warn_empty(targets: Targets, values: NDArray[Any]) -> None:
+    """Labels without a single example are learnt from knowledge alone."""
+    empty = [name for name, seen in zip(targets.names, np.asarray(values.any(0)), strict=True) if not seen]
+    if empty:
+        listed = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
+        message = f"{len(empty)} labels have no positive example ({listed}); they will hardly be predicted"
+        warnings.warn(DoxaWarning(message), stacklevel=users_line())
+
+
+def read_y(y: Any) -> tuple[NDArray[Any], Sequence[str] | None]:
+    """The values of y, ``(n,)`` or 0 and 1 ``(n, labels)``, and the names of the columns, if there are several."""
+    if y is None:
+        raise LabelError("This estimator requires y to be passed, but the target y is None")
+    names = [str(c) for c in y.columns] if hasattr(y, "columns") else None
+    if hasattr(y, "toarray"):
+        y = y.toarray()
+    values = np.asarray(y)
+    if values.ndim > 2 or values.ndim == 0:
+        raise LabelError(f"y has shape {values.shape}, expected (rows,) classes or (rows, labels) of 0 and 1")
+    if values.ndim == 2 and values.shape[1] == 0:
+        raise LabelError("y has no columns; give one column for each label")
+    if missing := _missing(values):
+        listed = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+        # scikit-learn looks for the words "Input y contains NaN"
+        what = "infinity" if _has_infinity(values) else "NaN"
+        raise LabelError(f"Input y contains {what} in rows {listed}; drop these rows, or fill the labels in")
+    if values.ndim == 1 or values.shape[1] == 1:
+        return column_or_1d(values, warn=True), None
+    if values.dtype == object or values.dtype.kind in "USOmM":
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            wrong = f"y has several columns of {type(values.flat[0]).__name__}"
+            raise LabelError(f"{wrong}, expected 0 and 1 (or booleans): one column for each label") from None
+    if not np.isin(values, (0, 1)).all():
+        row, column = np.argwhere(~np.isin(values, (0, 1)))[0]
+        label = column if names is None else repr(names[column])
+        raise LabelError(f"y has {values[row, column]!r} in row {row}, label {label}; several labels are 0 and 1 each")
+    return values.astype(bool), names
+
+
+def _missing(values: NDArray[Any]) -> list[int]:
+    if values.dtype.kind == "f":
+        bad = ~np.isfinite(values)
+    elif values.dtype == object:
+        bad = np.array([v is None or v != v or type(v).__name__ == "NAType" for v in values.ravel()], dtype=bool)
+        bad = bad.reshape(values.shape)
+    else:
+        return []
+    rows = bad if bad.ndim == 1 else bad.any(1)
+    found: list[int] = np.flatnonzero(rows).tolist()
+    return found
+
+
+def _has_infinity(values: NDArray[Any]) -> bool:
+    return values.dtype.kind == "f" and bool(np.isinf(values).any())
