@@ -12,7 +12,7 @@ refinement function* finds the vector nearest to the prediction t that has the w
   largest change. It is an ``nn.Module``: ``nn.Sequential(net, Refine(knowledge))``.
 * What refinement is measured against, and what helps it where it gets stuck: :class:`GradientRefine`, :func:`restarts`,
   :func:`hybrid`, and ``Refine(..., guarantee="sat")``.
-* Ready-made: :class:`Hierarchy`, :func:`mutual_exclusion`, :func:`exactly_one`, :class:`ClauseWeights`.
+* Ready-made: :class:`Hierarchy`, :class:`Rules`, :func:`mutual_exclusion`, :func:`exactly_one`, :class:`ClauseWeights`.
 
 >>> import torch
 >>> from doxa.logic import propositions
@@ -29,6 +29,7 @@ from doxa.refine._catalogue import refinement
 from doxa.refine._layers import ClauseWeights, Hierarchy, exactly_one, mutual_exclusion
 from doxa.refine._refine import Refine
 from doxa.refine._result import RefineResult
+from doxa.refine._rules import Rules
 from doxa.refine._search import GradientRefine, hybrid, restarts
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Refine",
     "RefineResult",
     "Refinement",
+    "Rules",
     "exactly_one",
     "hybrid",
     "mutual_exclusion",

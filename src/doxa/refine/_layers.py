@@ -12,6 +12,7 @@ from doxa._numerics import truth as as_truth
 from doxa.errors import ConfigError
 from doxa.logic import CNF, And, Call, Count, Expr
 from doxa.refine._refine import Refine
+from doxa.refine._rules import Rules
 
 
 class Hierarchy(nn.Module):
@@ -60,6 +61,7 @@ class Hierarchy(nn.Module):
         if bool((below & below.T).fill_diagonal_(False).any()):
             raise ConfigError("the hierarchy has a cycle: a class is its own ancestor; remove one of the pairs")
         self.register_buffer("below", below, persistent=False)
+        self.rules = Rules([Call(c) >> Call(p) for c, p in pairs], [Call(name) for name in self.classes])
 
     def formula(self) -> Expr:
         """The hierarchy as a conjunction of implications, for any other use.
@@ -71,10 +73,8 @@ class Hierarchy(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(*batch, classes)`` to ``(*batch, classes)``."""
-        if not x.dim() or x.shape[-1] != len(self.classes):
-            raise ConfigError(f"the truth values have shape {tuple(x.shape)}, expected (*batch, {len(self.classes)})")
-        x = as_truth(x)
-        return torch.where(self.below, x.unsqueeze(-2), 0.0).max(-1).values
+        refined: Tensor = self.rules(x)
+        return refined
 
     def loss(self, x: Tensor, label: Tensor) -> Tensor:
         r"""The max-constraint loss, of raw predictions and labels that respect the hierarchy; both ``(*batch,
@@ -87,13 +87,8 @@ class Hierarchy(nn.Module):
         >>> layer.loss(torch.tensor([0.9, 0.2]), torch.tensor([0.0, 1.0]))
         tensor(1.9560)
         """
-        if x.shape != label.shape:
-            wanted = f"that of the truth values, {tuple(x.shape)}"
-            raise ConfigError(f"the label has shape {tuple(label.shape)}, expected {wanted}")
-        x = as_truth(x)
-        y = label.to(x.dtype)
-        coherent = (1 - y) * self(x) + y * self(x * y)
-        return nn.functional.binary_cross_entropy(coherent, y)
+        coherent = self.rules.toward(x, label)
+        return nn.functional.binary_cross_entropy(coherent, label.to(coherent.dtype))
 
 
 def mutual_exclusion(atoms: Sequence[Expr], logic: str = "godel", **options: Any) -> Refine:

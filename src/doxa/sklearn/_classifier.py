@@ -15,6 +15,7 @@ from sklearn.metrics import average_precision_score
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from doxa.errors import ConfigError
 from doxa.problem import Budget
@@ -312,9 +313,8 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
             return None
 
         def score(network: nn.Module, rows: Rows) -> float:
-            labels = (
-                rows.y.numpy().astype(bool) if self.targets_.many else np.eye(len(self.classes_))[rows.y].astype(bool)
-            )
+            targets = rows.y if self.targets_.many else one_hot(rows.y, len(self.classes_))
+            labels = targets.numpy().astype(bool)
             raw = network(rows.x).detach()
             if self.monitor == "exact_match":
                 return float((self.head_.decide(raw, rows.given).labels == labels).all(1).mean())

@@ -16,10 +16,9 @@ from doxa.errors import BudgetError, ConfigError, KnowledgeError
 from doxa.exact import ConstrainedLayer, Constraint
 from doxa.logic import Call
 from doxa.problem import Belief
-from doxa.refine import Refine
+from doxa.refine import Refine, Rules
 from doxa.refine._result import nearest_model
 from doxa.sklearn._knowledge import LabelKnowledge
-from doxa.sklearn._rules import Rules
 
 Learn = Literal["constrained", "loss", "layer", "repair"]
 Meaning = Literal["exact", "fuzzy"]
@@ -170,14 +169,14 @@ class MultiLabel(Head):
 
     def _layer_loss(self, raw: Tensor, target: Tensor, given: Tensor | None) -> Tensor:
         probs = raw.sigmoid()
-        rules = self.knowledge.rules
-        refined = self._refined(probs, given) if rules is None else rules.toward(probs, target, given)
+        if isinstance(self.layer, Rules):
+            refined = self.layer.toward(self._with(probs, given), self._with(target, given))[:, : self.count]
+        else:
+            refined = self._refined(probs, given)
         return binary_cross_entropy(refined.clamp(0, 1), target)
 
     def _refined(self, probs: Tensor, given: Tensor | None) -> Tensor:
         assert self.layer is not None
-        if isinstance(self.layer, Rules):
-            return self.layer.forward(probs, given)
         return self.layer(self._with(probs, given))[:, : self.count]  # type: ignore[no-any-return]
 
     @staticmethod

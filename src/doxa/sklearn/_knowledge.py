@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -9,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from doxa.errors import KnowledgeError
+from doxa.errors import ConfigError, KnowledgeError
 from doxa.exact import Constraint
 from doxa.logic import And, Call, Expr, satisfiable
 from doxa.logic.syntax._simplify import atoms_of, evaluate
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Budget
+from doxa.refine import Rules
 from doxa.sklearn._read import Names, Requirement, read
-from doxa.sklearn._rules import Rules, rules_of
 
 _ROWS = 8192
 """Rows whose requirements are evaluated at a time."""
@@ -102,7 +103,9 @@ class LabelKnowledge:
     @cached_property
     def rules(self) -> Rules | None:
         """The requirements as stratified rules, if all of them are; a hierarchy is the simplest kind."""
-        return rules_of([r.formula for r in self.requirements], self.atoms, len(self.names))
+        with contextlib.suppress(ConfigError):
+            return Rules([r.formula for r in self.requirements], self.atoms, [Call(name) for name in self.given])
+        return None
 
     def violations(self, labels: NDArray[Any], given: NDArray[Any] | None = None) -> NDArray[np.bool_]:
         """Which requirement each row violates, by plain Boolean evaluation.
