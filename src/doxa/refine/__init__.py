@@ -27,6 +27,9 @@ from __future__ import annotations
 from doxa.refine._base import Refinement
 from doxa.refine._catalogue import refinement
 from doxa.refine._layers import ClauseWeights, Hierarchy, exactly_one, mutual_exclusion
+from doxa.refine._linear import LinearCertificate, LinearProjection
+from doxa.refine._linear_proof import Contradiction
+from doxa.refine._linear_system import LinearSystem
 from doxa.refine._refine import Refine
 from doxa.refine._result import RefineResult
 from doxa.refine._rules import Rules
@@ -34,8 +37,12 @@ from doxa.refine._search import GradientRefine, hybrid, restarts
 
 __all__ = [
     "ClauseWeights",
+    "Contradiction",
     "GradientRefine",
     "Hierarchy",
+    "LinearCertificate",
+    "LinearProjection",
+    "LinearSystem",
     "Refine",
     "RefineResult",
     "Refinement",
