@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from doxa.sklearn._classifier import Certificate, KnowledgeClassifier
+    from doxa.sklearn._explain import Explanation
     from doxa.sklearn._knowledge import LabelKnowledge
     from doxa.sklearn._read import Allowed
 
-__all__ = ["Allowed", "Certificate", "KnowledgeClassifier", "LabelKnowledge"]
+__all__ = ["Allowed", "Certificate", "Explanation", "KnowledgeClassifier", "LabelKnowledge"]
 
 _HOMES = {
     "Allowed": "_read",
     "Certificate": "_classifier",
+    "Explanation": "_explain",
     "KnowledgeClassifier": "_classifier",
     "LabelKnowledge": "_knowledge",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -19,12 +20,15 @@ from torch.nn.functional import one_hot
 
 from doxa.errors import ConfigError
 from doxa.problem import Budget
+from doxa.sklearn._explain import Explanation, Judged, explanation
+from doxa.sklearn._export import Deployed, to_onnx
 from doxa.sklearn._heads import Head, MultiClass, MultiLabel, Way, impossible
 from doxa.sklearn._knowledge import LabelKnowledge
 from doxa.sklearn._network import Standardise, Whole, make_network
 from doxa.sklearn._repair import consistent_labels
 from doxa.sklearn._targets import LabelError, targets_of
 from doxa.sklearn._training import Learner, Rows, Schedule, learn
+from doxa.train.runs._files import write_file
 from doxa.train.runs._state import seeded
 
 _CHUNK = 1024
@@ -380,3 +384,62 @@ class KnowledgeClassifier(ClassifierMixin, BaseEstimator):
             return np.asarray(np.log(np.maximum(probs, tiny)) - np.log(np.maximum(1 - probs, tiny)))
         logs = np.log(np.maximum(probs, tiny))
         return np.asarray(logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs)
+
+    # -- looking at it ----------------------------------------------------------------------------------------------
+
+    def explain(self, x: Any) -> Explanation:
+        """What knowledge did to the prediction for one row: what was violated, and what was changed.
+
+        >>> import pandas as pd
+        >>> X, y = [[0.0], [1.0]] * 10, pd.DataFrame({"cat": [0, 1] * 10, "animal": [1, 1] * 10})
+        >>> model = KnowledgeClassifier({"cat": ["animal"]}, max_epochs=30, random_state=0).fit(X, y)
+        >>> print(model.explain([1.0]))
+        predicted: cat, animal
+        the network alone violates nothing
+        """
+        row = x.to_frame().T if hasattr(x, "to_frame") else x
+        if not hasattr(row, "columns"):
+            row = np.asarray(row)
+            row = row.reshape(1, -1) if row.ndim == 1 else row
+        if len(row) != 1:
+            raise ConfigError(f"explain takes one row, got {len(row)}; say model.explain(X[i:i + 1])")
+        raw, _ = self._raw(row)
+        found = self.certificate(row)
+        probs = self.head_.raw_probs(raw)[0].numpy()
+        before = self.head_.raw_labels(raw)[0]
+        return explanation(self.knowledge_, before, probs, found.labels[0], found.before[0], bool(found.optimal[0]))
+
+    def report(self, X: Any, y: Any, path: str | Path | None = None) -> str:
+        """A page of HTML about rows whose labels are known: scores, violations with and without knowledge, calibration.
+
+        Args:
+            path: a file to write it to as well.
+        """
+        raw, _ = self._raw(X)
+        truth, found = self.targets_.encode(y), self.certificate(X)
+        check_consistent_length(truth, raw)
+        alone = self.head_.raw_labels(raw)
+        many = self.targets_.many
+        judged = Judged(
+            self.knowledge_, truth, found.labels, self.predict_proba(X), alone, found.before, found.violated, many
+        )
+        about = {name: value for name, value in self.get_params().items() if name not in ("knowledge", "network")}
+        page = judged.html(about | {"epochs": self.n_iter_, "repaired rows": self.n_repaired_})
+        if path is not None:
+            write_file(Path(path), page.encode())
+        return page
+
+    def to_module(self) -> nn.Module:
+        """The classifier as one module for ``torch.export``: features to probabilities and labels, guarantee included.
+
+        >>> model = KnowledgeClassifier(max_epochs=5, random_state=0).fit([[0.0], [1.0]] * 10, [0, 1] * 10)
+        >>> program = torch.export.export(model.to_module(), (torch.zeros(2, 1),))
+        >>> program.module()(torch.zeros(2, 1))[1].shape
+        torch.Size([2, 2])
+        """
+        check_is_fitted(self)
+        return Deployed(copy.deepcopy(self.module_).float(), self.head_).eval()
+
+    def export_onnx(self, path: str | Path) -> None:
+        """Write the classifier as ONNX: input ``x`` of float32, outputs ``probabilities`` and ``labels``."""
+        to_onnx(self.to_module(), self.n_features_in_, path)

@@ -15,7 +15,7 @@ from doxa._numerics import safe_log
 from doxa.errors import BudgetError, ConfigError, KnowledgeError
 from doxa.exact import ConstrainedLayer, Constraint
 from doxa.logic import Call
-from doxa.problem import Belief
+from doxa.problem import Belief, Mixture
 from doxa.refine import Refine, Rules
 from doxa.refine._result import nearest_model
 from doxa.sklearn._knowledge import LabelKnowledge
@@ -119,7 +119,7 @@ class MultiLabel(Head):
         self.circuit: Constraint | None = None
         self.fuzzy: Refine | None = None
         self.layer: nn.Module | None = None
-        if not self.knows:
+        if not (self.knows or way.components):
             return
         needed = way.learn == "constrained" or (way.learn == "loss" and way.semantics == "exact") or way.components
         if needed or way.guarantee:
@@ -147,12 +147,25 @@ class MultiLabel(Head):
         k = self.way.components
         return k * (self.count + 1) if k else self.count
 
-    def belief(self, raw: Tensor) -> Belief:
+    def _split(self, raw: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits of a mixture's weights ``(n, K)`` and of its labels ``(n, K, labels)``."""
+        k = self.way.components
+        return raw[:, :k], raw[:, k:].reshape(len(raw), k, self.count)
+
+    def belief(self, raw: Tensor) -> Belief | Mixture:
         """What the network believes of the labels."""
-        return Belief.from_bernoulli(logits=raw, validate=False)
+        if not self.way.components:
+            return Belief.from_bernoulli(logits=raw, validate=False)
+        weights, logits = self._split(raw)
+        return Mixture.from_bernoulli(logits=logits, weights=weights, validate=False)
 
     def _nll(self, raw: Tensor, target: Tensor) -> Tensor:
-        return binary_cross_entropy_with_logits(raw, target, reduction="none").sum(-1)
+        if not self.way.components:
+            return binary_cross_entropy_with_logits(raw, target, reduction="none").sum(-1)
+        weights, logits = self._split(raw)
+        every = target.unsqueeze(1).expand_as(logits)
+        each = binary_cross_entropy_with_logits(logits, every, reduction="none").sum(-1)
+        return -(weights.log_softmax(-1) - each).logsumexp(-1)
 
     def loss(self, raw: Tensor, target: Tensor, given: Tensor | None) -> Tensor:
         if self.layer is not None:
@@ -162,7 +175,7 @@ class MultiLabel(Head):
             truth = self.fuzzy.truth(self._with(raw.sigmoid(), given))
             terms = -safe_log(truth).reshape(len(raw), -1)
             loss = loss + self.way.weight * terms.sum(-1)
-        elif self.circuit is not None and self.way.learn in ("constrained", "loss"):
+        elif self.circuit is not None and self.knows and self.way.learn in ("constrained", "loss"):
             log_prob = self.circuit.log_prob(self.belief(raw), _ONE, given=given)
             loss = loss + (log_prob if self.way.learn == "constrained" else -self.way.weight * log_prob)
         return loss.mean() / self.count
@@ -184,7 +197,10 @@ class MultiLabel(Head):
         return probs if given is None else torch.cat([probs, given.to(probs.dtype)], -1)
 
     def raw_probs(self, raw: Tensor) -> Tensor:
-        return raw.sigmoid()
+        if not self.way.components:
+            return raw.sigmoid()
+        weights, logits = self._split(raw)
+        return (weights.softmax(-1).unsqueeze(-1) * logits.sigmoid()).sum(1)
 
     def raw_labels(self, raw: Tensor) -> NDArray[np.bool_]:
         return (self.raw_probs(raw) > 0.5).numpy()
@@ -192,19 +208,24 @@ class MultiLabel(Head):
     def probs(self, raw: Tensor, given: Tensor | None) -> Tensor:
         if self.layer is not None:
             return self._refined(raw.sigmoid(), given)
-        if self.circuit is None or not (self.way.guarantee or self.way.learn == "constrained"):
+        if self.circuit is None or not self.knows or not (self.way.guarantee or self.way.learn == "constrained"):
             return self.raw_probs(raw)
         return self.circuit.posterior(self.belief(raw), _ONE, given=given).probs[..., 1].clamp(0, 1)
 
     def decide(self, raw: Tensor, given: Tensor | None) -> Decision:
-        """The most probable consistent labels: those of the belief itself where they are consistent.
+        """The most probable consistent labels: of independent labels, the likely ones where they are consistent.
 
         Elsewhere the circuit finds them, or weighted MaxSAT where there is no circuit: with weight |z_i| for each label
-        it minimises the log-odds that are given up, to one part in a million.
+        it minimises the log-odds that are given up, to one part in a million. For a mixture the circuit looks among the
+        best of each component, and says where it cannot prove that there is none better.
         """
+        if self.way.components and self.way.guarantee:
+            assert self.circuit is not None
+            best = ConstrainedLayer(self.circuit).decode(self.belief(raw), given=given)
+            return Decision(best.worlds.bool().numpy(), best.optimal.numpy())
         if self.layer is not None:
             raw = torch.logit(self._refined(raw.sigmoid(), given), eps=torch.finfo(raw.dtype).eps)
-        labels = (raw > 0).numpy()
+        labels = self.raw_labels(raw) if self.way.components else (raw > 0).numpy()
         optimal = np.ones(len(raw), dtype=bool)
         if not (self.knows and self.way.guarantee):
             return Decision(labels, optimal)
@@ -217,8 +238,8 @@ class MultiLabel(Head):
     def nearest(self, raw: Tensor, given: Tensor | None) -> NDArray[np.bool_]:
         """The consistent labels with the largest sum of log-odds."""
         if self.circuit is not None:
-            best = ConstrainedLayer(self.circuit).decode(self.belief(raw), given=given)
-            return best.worlds.bool().numpy()
+            belief = Belief.from_bernoulli(logits=raw, validate=False)
+            return ConstrainedLayer(self.circuit).decode(belief, given=given).worlds.bool().numpy()
         return nearest_by_sat(self.knowledge, raw, given)
 
 

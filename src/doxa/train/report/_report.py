@@ -87,14 +87,18 @@ def write_page(path: Path, title: str, sections: Sequence[Section], run: Run) ->
     write_html(path, title, body)
 
 
-def write_html(path: Path, title: str, body: str) -> None:
-    """Write a page, at once or not at all."""
-    page = (
+def page_html(title: str, body: str) -> str:
+    """A whole page."""
+    return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n</head>\n'
         f"<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
     )
-    write_file(path, page.encode())
+
+
+def write_html(path: Path, title: str, body: str) -> None:
+    """Write a page, at once or not at all."""
+    write_file(path, page_html(title, body).encode())
 
 
 def _html(section: Section) -> str:
@@ -112,6 +116,13 @@ def table_html(table: Mapping[str, object]) -> str:
     """A table of names and values."""
     cells = (f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in table.items())
     return f'<div class="wide"><table>{"".join(cells)}</table></div>'
+
+
+def numbers_html(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table of numbers under their names; the first column says what they are of."""
+    top = "".join(f"<th>{escape(column)}</th>" for column in head)
+    lines = ["<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows]
+    return f'<div class="wide"><table class="numbers"><tr>{top}</tr>{"".join(lines)}</table></div>'
 
 
 def image_html(alt: str, png: bytes) -> str:
@@ -190,9 +201,7 @@ def _names(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:
 
 
 def _comparison(table: Comparison, names: Sequence[str]) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in COLUMNS)
     named = [(name, *cells[1:]) for name, cells in zip(names, table.cells(), strict=True)]
-    rows = ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in named]
     notes = "".join(f'<p class="warning">{escape(note)}</p>' for note in table.notes())
     about = (
         "Task accuracy is the share of test rows whose most true target is right, concept accuracy that of what single "
@@ -200,8 +209,7 @@ def _comparison(table: Comparison, names: Sequence[str]) -> str:
         "probable value. The calibration error is that of the target / of the concepts, over ten bins of confidence. "
         "CPU time and memory are those of training."
     )
-    numbers = f'<div class="wide"><table class="numbers"><tr>{head}</tr>{"".join(rows)}</table></div>'
-    return f"<h2>Results</h2>\n{numbers}\n{notes}\n<p>{escape(about)}</p>"
+    return f"<h2>Results</h2>\n{numbers_html(COLUMNS, named)}\n{notes}\n<p>{escape(about)}</p>"
 
 
 def _knowledge(config: TaskConfig, evaluations: Sequence[Evaluation], names: Sequence[str]) -> str:
