@@ -20,7 +20,9 @@ from __future__ import annotations
 from doxa.reproduce._addition import ADDITION
 from doxa.reproduce._digits import train_digits
 from doxa.reproduce._experiment import Experiment, collect, reproduce
+from doxa.reproduce._labels import GRID, HMC, PREFERENCES
 from doxa.reproduce._paths import PATHS
+from doxa.reproduce._road import ROAD
 from doxa.reproduce._same_tables import SAME, SUM9
 from doxa.reproduce._sat import SAT
 from doxa.reproduce._sudoku import SUDOKU
@@ -30,7 +32,11 @@ from doxa.reproduce.figures._gallery import refine_figures, write_gallery
 
 __all__ = [
     "ADDITION",
+    "GRID",
+    "HMC",
     "PATHS",
+    "PREFERENCES",
+    "ROAD",
     "SAME",
     "SAT",
     "SUDOKU",
