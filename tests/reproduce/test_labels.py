@@ -18,6 +18,7 @@ from doxa.problem import Belief
 from doxa.reproduce import GRID, HMC, PREFERENCES, ROAD, reproduce
 from doxa.reproduce._labels import WAYS, LabelsConfig, first_outputs, read_parts, train
 from doxa.reproduce._road import RoadConfig
+from doxa.sklearn import LabelKnowledge
 from doxa.train import check_prefix
 
 pytest.importorskip("sklearn")
@@ -62,6 +63,18 @@ def test_every_way_learns_and_those_with_knowledge_never_break_it(folder: Path, 
     assert 1.05 < moved < 1.15
 
 
+def test_every_row_has_a_label_where_that_is_known(folder: Path, tmp_path: Path) -> None:
+    (folder / "cellcycle_FUN.test.arff").write_text(
+        (folder / "cellcycle_FUN.test.arff").read_text().replace("@DATA", "@DATA\n99,-99,2\n0,0,1")
+    )
+    config = replace(SMALL, labelled=True, steps=1)
+    parts, knowledge = read_parts(config, folder)
+    known = LabelKnowledge(knowledge, parts.train.label_names)
+    nothing = np.zeros((1, 4), dtype=bool)
+    assert known.violations(nothing).any() and not known.violations(parts.test.labels.numpy()).any()
+    assert train(config, tmp_path / "run", seed=0, data=folder, progress=False).metrics["consistent"] == 100
+
+
 @pytest.mark.parametrize("data", ["six-to-four", "paths-ends"])
 def test_rankings_and_paths_are_consistent(folder: Path, data: str, tmp_path: Path) -> None:
     config = replace(SMALL, data=data, steps=8)  # type: ignore[arg-type]
@@ -102,10 +115,11 @@ def test_first_outputs_make_labels_as_probable_as_they_are_frequent(components: 
 def test_entries_of_each_experiment_differ_in_data_and_way_alone() -> None:
     for experiment, sets in ((HMC, 8), (PREFERENCES, 2), (GRID, 2)):
         names = [entry.name for entry in experiment.entries]
-        assert len(names) == len(set(names)) == sets * len(WAYS)
+        assert len(names) == len(set(names)) == sets * (len(WAYS) + (experiment is HMC))
         for entry in experiment.entries:
             data, way = entry.name.split("/")
-            assert replace(entry.config, **WAYS[way]) == entry.config
+            changes = WAYS.get(way, {"learn": "constrained", "labelled": True})
+            assert replace(entry.config, **changes) == entry.config
             assert (entry.config.data, entry.config.measure) == (data, "test")
 
 
