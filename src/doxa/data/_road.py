@@ -19,6 +19,10 @@ class Requirements:
         labels: their names, in order of the variables.
         clauses: the requirements; its atoms are propositions named like the labels.
         texts: one for each clause, in words.
+
+    >>> clauses = CNF.from_clauses([[-1, -2]], propositions("Red Green"))
+    >>> print(Requirements(("Red", "Green"), clauses, ("not Red or not Green",)).formula)
+    !Red | !Green
     """
 
     labels: tuple[str, ...]
