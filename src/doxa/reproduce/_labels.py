@@ -55,6 +55,7 @@ class LabelsConfig(Settings):
     hidden: int = 500
     layers: int = 2
     dropout: float = 0.7
+    input_dropout: float = 0.0  # of the features
     norm: bool = True  # batch normalisation behind each hidden layer
     members: int = 1  # so many networks, whose outputs are averaged; they are one model and learn together
     learning_rate: float = 1e-3
@@ -85,7 +86,7 @@ class Perceptrons(nn.Module):
 
     @staticmethod
     def _member(features: int, start: Tensor, config: LabelsConfig) -> nn.Module:
-        parts: list[nn.Module] = []
+        parts: list[nn.Module] = [nn.Dropout(config.input_dropout)] if config.input_dropout else []
         for _ in range(config.layers):
             parts += [nn.Linear(features, config.hidden)]
             parts += [nn.BatchNorm1d(config.hidden)] if config.norm else []
@@ -213,7 +214,7 @@ def _classifier(
 
 
 def _frames(table: LabelTable) -> tuple[Any, Any]:
-    """Features and labels with their names; features are numbered where a label has the same name."""
+    """Features and labels with their names; features are numbered where a name is there twice."""
     from importlib import import_module
 
     frame = import_module("pandas").DataFrame
@@ -222,7 +223,8 @@ def _frames(table: LabelTable) -> tuple[Any, Any]:
 
 
 def _columns(table: LabelTable) -> list[str]:
-    clear = set(table.feature_names).isdisjoint(table.label_names)
+    names = {*table.feature_names, *table.label_names}
+    clear = len(names) == len(table.feature_names) + len(table.label_names)
     return list(table.feature_names) if clear else [f"feature_{i}" for i in range(len(table.feature_names))]
 
 
@@ -298,7 +300,7 @@ _RECIPES: dict[Data, LabelsConfig] = {
     "gasch1": LabelsConfig(steps=1170, hidden=1000),
     "seq": LabelsConfig(steps=820, hidden=1000),
     "diatoms": LabelsConfig(steps=2475, hidden=800, dropout=0.4, learning_rate=3e-3, schedule="cosine"),
-    "enron": LabelsConfig(steps=480),
+    "enron": LabelsConfig(steps=960, input_dropout=0.6, norm=False),
     "imclef07a": LabelsConfig(
         steps=1600, hidden=1000, dropout=0.35, learning_rate=3e-3, schedule="cosine", batch_size=256
     ),
