@@ -25,7 +25,13 @@ def test_the_queue_holds_every_configuration_that_needs_no_data_of_the_user(tmp_
     jobs = plan(out=tmp_path, save=RESULTS)
     names = [job.name.split(",")[0] for job in jobs]
     every = {f"{e.name}/{entry.name}" for e in EXPERIMENTS for entry in e.entries}
-    needing = {n for n in every if n.startswith(("sat/satlib", "paths/warcraft", "addition/amortized/mlp"))}
+    needing = {
+        n
+        for n in every
+        if n.startswith(
+            ("sat/satlib", "paths/warcraft", "addition/amortized/mlp", "hmc/", "preferences/", "grid/", "road/")
+        )
+    }
     assert every - set(names) <= needing
     assert len({job.file for job in jobs}) == len(jobs)
     assert names[0] == "addition/refine/3000" and names[-1] == "figures/refine"

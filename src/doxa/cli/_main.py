@@ -21,7 +21,22 @@ from tyro.conf import OmitSubcommandPrefixes, subcommand
 from doxa.cli._knowledge import Check, Doctor, Shortcuts, Show, Solve
 from doxa.cli._operators import Estimators, Operators
 from doxa.cli._output import say
-from doxa.cli._reproduce import Addition, All, Everything, Figures, Paths, Same, Sat, Sudoku, Sum9, Vae
+from doxa.cli._reproduce import (
+    Addition,
+    All,
+    Everything,
+    Figures,
+    Grid,
+    Hmc,
+    Paths,
+    Preferences,
+    Road,
+    Same,
+    Sat,
+    Sudoku,
+    Sum9,
+    Vae,
+)
 from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
 from doxa.errors import BudgetError, ConfigError, DoxaError, visible
 
@@ -49,6 +64,10 @@ class Reproduce:
         | Annotated[Vae, subcommand("vae")]
         | Annotated[Paths, subcommand("paths")]
         | Annotated[Sudoku, subcommand("sudoku")]
+        | Annotated[Hmc, subcommand("hmc")]
+        | Annotated[Preferences, subcommand("preferences")]
+        | Annotated[Grid, subcommand("grid")]
+        | Annotated[Road, subcommand("road")]
         | Annotated[All, subcommand("all")]
         | Annotated[Everything, subcommand("list")]
     ] = field(default_factory=Everything)
@@ -90,6 +109,7 @@ doxa reproduce addition --reasoner refine --seeds 0 1 2
 doxa reproduce paths --only terrain-12/rloo terrain-12/imle --seeds 0 1
 doxa reproduce addition --reasoner amortized --variant predict --model scan -N 15 --seeds 0 1
 doxa reproduce sudoku --reasoner exact amortized --seeds 0 1 2
+doxa reproduce hmc --only "cellcycle/*" --data hmc
 doxa operators --kind implications
 doxa operators goguen --plot goguen.png
 doxa figures fuzzy --only success_rates reichenbach_path

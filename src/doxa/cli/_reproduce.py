@@ -308,6 +308,34 @@ class Addition(Rerun):
         return chosen
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hmc(Rerun):
+    """Labels that imply the labels above them: yeast genes, algae, e-mail and X-rays, in the folder --data."""
+
+    name = "hmc"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preferences(Rerun):
+    """The order of some kinds of sushi, predicted from that of the others; sushi.soc is in the folder --data."""
+
+    name = "preferences"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid(Rerun):
+    """Shortest paths in a grid with removed edges; grid.data is in the folder --data."""
+
+    name = "grid"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Road(Rerun):
+    """ROAD-R's requirements, in the folder --data, on generated scores: how often they break, and what mends them."""
+
+    name = "road"
+
+
 Topic = Literal["fuzzy", "refine", "explanations"]
 
 

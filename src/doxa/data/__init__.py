@@ -10,6 +10,11 @@ of digits only whether they are correct (`visual_sudoku`, `sudoku_problem`). Pat
 a map cost from the cheapest paths across it: `read_warcraft` reads the published maps where a user has them,
 `terrain_maps` draws maps of the same layout. `random_ksat` draws formulas as SATLIB's `uf` sets do.
 
+Labels that obey rules come as a `LabelTable`, in three parts (`Splits`): hierarchical classification (`read_hmc`, from
+ARFF files that `read_arff` reads), rankings of sushi (`read_preferences`), and shortest paths in a grid
+(`read_grid_paths`). What is known of them is a `hierarchy`, `permutation_knowledge` or `path_knowledge`; `read_road`
+reads the requirements of ROAD-R. These data are not ours: each reader takes a folder, and says where they come from.
+
 >>> import torch
 >>> digits = torch.randint(256, (100, 28, 28), dtype=torch.uint8)
 >>> labels = torch.randint(10, (100,))
@@ -24,25 +29,41 @@ torch.Size([16, 1, 28, 28]) torch.Size([16])
 
 from doxa.data._batches import Batches, split_indices
 from doxa.data._digits import DigitsTask, SudokuPuzzles, digits_task, is_sudoku, sudoku_problem, visual_sudoku
+from doxa.data._hmc import HMC, read_hmc
 from doxa.data._ksat import ksat_instances, random_ksat
 from doxa.data._mnist import MNIST, normalize, read_idx, write_idx
 from doxa.data._paths import TILE_COSTS, PathMaps, map_tiles, optimal_paths, read_warcraft, terrain_maps
+from doxa.data._road import Requirements, read_road
+from doxa.data._structures import path_knowledge, permutation_knowledge, read_grid_paths, read_preferences
+from doxa.data._tables import LabelTable, Splits, hierarchy, read_arff
 
 __all__ = [
+    "HMC",
     "MNIST",
     "TILE_COSTS",
     "Batches",
     "DigitsTask",
+    "LabelTable",
     "PathMaps",
+    "Requirements",
+    "Splits",
     "SudokuPuzzles",
     "digits_task",
+    "hierarchy",
     "is_sudoku",
     "ksat_instances",
     "map_tiles",
     "normalize",
     "optimal_paths",
+    "path_knowledge",
+    "permutation_knowledge",
     "random_ksat",
+    "read_arff",
+    "read_grid_paths",
+    "read_hmc",
     "read_idx",
+    "read_preferences",
+    "read_road",
     "read_warcraft",
     "split_indices",
     "sudoku_problem",

@@ -18,7 +18,9 @@ are those of Chapter 3, `refine_figures` those of Chapter 4, and ``doxa figures`
 from doxa.reproduce._addition import ADDITION
 from doxa.reproduce._digits import train_digits
 from doxa.reproduce._experiment import Experiment, collect, reproduce
+from doxa.reproduce._labels import GRID, HMC, PREFERENCES
 from doxa.reproduce._paths import PATHS
+from doxa.reproduce._road import ROAD
 from doxa.reproduce._same_tables import SAME, SUM9
 from doxa.reproduce._sat import SAT
 from doxa.reproduce._sudoku import SUDOKU
@@ -28,7 +30,11 @@ from doxa.reproduce.figures._gallery import refine_figures, write_gallery
 
 __all__ = [
     "ADDITION",
+    "GRID",
+    "HMC",
     "PATHS",
+    "PREFERENCES",
+    "ROAD",
     "SAME",
     "SAT",
     "SUDOKU",

@@ -22,7 +22,9 @@ from doxa._files import write_atomic
 from doxa.errors import ConfigError, RunError
 from doxa.reproduce._addition import ADDITION
 from doxa.reproduce._experiment import Entry, Experiment, by_budget, collect, result_name, train
+from doxa.reproduce._labels import GRID, HMC, PREFERENCES
 from doxa.reproduce._paths import PATHS
+from doxa.reproduce._road import ROAD
 from doxa.reproduce._same_tables import SAME, SUM9
 from doxa.reproduce._sat import SAT
 from doxa.reproduce._sudoku import SUDOKU
@@ -30,7 +32,7 @@ from doxa.reproduce._vae import VAE
 from doxa.train import Result, Row, Run
 from doxa.train.runs._results import _number, _time, markdown_table
 
-EXPERIMENTS = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU)
+EXPERIMENTS = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU, HMC, PREFERENCES, GRID, ROAD)
 PATIENCE = 60.0
 """Seconds that a job has to save what it has done when it is stopped."""
 
@@ -68,7 +70,8 @@ QUEUE = (
     Item(ADDITION, "exact/*", 3),
     Item(ADDITION, "neural/*"),
 )
-"""What is worth most comes first. Left out is what needs data of the user's own: SATLIB's formulas, Warcraft maps."""
+"""What is worth most comes first. Left out is what needs data of the user's own: SATLIB's formulas, Warcraft maps,
+hierarchies, preferences, grid paths, requirements."""
 FIGURES = ("fuzzy", "refine")
 
 

@@ -57,6 +57,8 @@ def k_best(
     count, width = len(rows), rows.shape[1]
     found = torch.full((count, k, width), -1, dtype=torch.int64, device=rows.device)
     seen, scores = best_world(rows, output, given)  # all worlds that were ever the best of a set
+    if k == 1:
+        return seen.masked_fill((scores == NEG_INF).unsqueeze(-1), -1).unsqueeze(1)
     # Each heap holds (-score, number of the world, first free variable, values excluded there)
     heaps: list[list[tuple[float, int, int, frozenset[int]]]] = [
         [(-score, number, 0, frozenset())] if score > NEG_INF else [] for number, score in enumerate(scores.tolist())
