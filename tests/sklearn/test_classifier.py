@@ -22,6 +22,7 @@ from doxa.errors import BudgetError, ConfigError, DoxaWarning, KnowledgeError
 from doxa.problem import Budget
 from doxa.sklearn import KnowledgeClassifier
 
+pytestmark = pytest.mark.filterwarnings("ignore:no circuit for the knowledge fits the budget")
 RULES = "cat -> animal\ndog -> animal\n!(cat & dog)"
 NAMES = ["animal", "cat", "dog", "black"]
 WORLDS = np.array([w for w in product([False, True], repeat=4) if w[0] >= max(w[1], w[2]) and not (w[1] and w[2])])
@@ -266,3 +267,42 @@ def test_scikit_learn_is_loaded_only_where_it_is_needed() -> None:
     assert done.stdout.strip() == "False"
     with pytest.raises(AttributeError, match="no attribute 'Knowledge'"):
         _ = sys.modules["doxa.sklearn"].Knowledge
+
+
+def test_tables_with_columns_in_another_order_are_refused() -> None:
+    X, y = data()
+    model = quick().fit(X, y)
+    turned = y[list(y.columns[::-1])]
+    with pytest.raises(ValueError, match="in this order"):
+        model.score(X, turned)
+    with pytest.raises(KnowledgeError, match="in this order"):
+        model.knowledge_.violations(turned)
+    with pytest.raises(KnowledgeError, match="other numbers than 0 and 1"):
+        model.knowledge_.violations(np.full((2, y.shape[1]), 0.7))
+
+
+def test_probabilities_without_a_circuit_are_said_to_be_the_networks_own() -> None:
+    X, y = data()
+    model = quick(learn="repair", budget=Budget(operations=10))
+    with pytest.warns(DoxaWarning, match="predictions obey it by MaxSAT, but probabilities are those of the network"):
+        model.fit(X, y)
+    assert not model.certificate(X).violated.any()
+
+
+@pytest.mark.parametrize(
+    ("knowledge", "message"),
+    [
+        ("kat -> animal", "mentions 'kat', which is neither a label of y nor a named feature of X; the labels are"),
+        ([{"cat": "no", "dog": True}], "a combination says that 'cat' is 'no', expected True or False"),
+        ([{"cat": None}], "a combination says that 'cat' is None, expected True or False"),
+    ],
+)
+def test_knowledge_with_slips_is_refused(knowledge: Any, message: str) -> None:
+    X, y = data()
+    with pytest.raises(KnowledgeError, match=message):
+        KnowledgeClassifier(knowledge).fit(X, y)
+
+
+def test_knowledge_that_leaves_no_class_is_refused() -> None:
+    with pytest.raises(KnowledgeError, match="exactly one class, and the knowledge allows none of them: !cat; !dog"):
+        KnowledgeClassifier("!cat; !dog").fit([[0.0], [1.0]], ["cat", "dog"])

@@ -296,8 +296,18 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
         return Certificate(*map(np.concatenate, zip(*self._by_chunk(X, certify), strict=True)))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The probability of each class or label, ``(n, labels)``; with a guarantee, given that the knowledge holds."""
+        """The probability of each class or label, ``(n, labels)``; with a guarantee, given that the knowledge holds.
+
+        Not so with ``learn="layer"``, where they are the refined ones, nor where no circuit fits the budget, of which
+        ``fit`` warns. The predicted labels are the most probable *together*, so one may be predicted below a half.
+        """
         return np.concatenate(self._by_chunk(X, lambda raw, given: self.head_.probs(raw, given).numpy()))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose class, or all of whose labels, are predicted right."""
+        check_is_fitted(self)
+        self.targets_.encode(y)  # refuses columns in another order
+        return float(super().score(X, y, sample_weight))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Log-odds of each label, or log-probabilities of each class (of two classes: the log-odds of the second)."""

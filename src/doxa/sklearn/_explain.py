@@ -100,6 +100,8 @@ class Judged:
             f"{len(self.knowledge.requirements):,} requirements.</p>",
             "<h2>Results</h2>",
             numbers_html(("", "with knowledge", "network alone"), self._summary()),
+            "<p>The network alone is the same network without the last step. Trained with knowledge it relies on that "
+            "step, so this is not what a network would do that was trained without knowledge.</p>",
             "<h2>Requirements that the network alone violates most</h2>",
             self._violations(),
             "<h2>Calibration</h2>",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import Literal, NamedTuple, get_args
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy
 
 from doxa._numerics import safe_log
-from doxa.errors import BudgetError, ConfigError, KnowledgeError
+from doxa.errors import BudgetError, ConfigError, DoxaWarning, KnowledgeError, users_line
 from doxa.exact import ConstrainedLayer, Constraint
 from doxa.logic import Call
 from doxa.problem import Belief, Mixture
@@ -131,6 +132,11 @@ class MultiLabel(Head):
                         "use learn='repair', learn='layer', or learn='loss' with semantics='fuzzy'; or raise budget"
                     )
                     raise BudgetError(error.field, f"{error}. For this classifier: {remedy}") from error
+                message = (
+                    "no circuit for the knowledge fits the budget: predictions obey it by MaxSAT, but probabilities "
+                    "are those of the network alone; raise budget to have them given the knowledge"
+                )
+                warnings.warn(DoxaWarning(message), stacklevel=users_line())
         if way.learn == "layer":
             self.layer = knowledge.rules or self._refine("godel", _STEPS)
         if way.learn == "loss" and way.semantics == "fuzzy":
@@ -278,6 +284,9 @@ class MultiClass(Head):
         if way.components:
             raise ConfigError("one class for each row needs no mixture: any distribution is possible; drop beliefs=")
         self.count = len(knowledge.names)
+        if self.knows and not knowledge.given and not bool(self.allowed(1, None).any()):
+            listed = "; ".join(r.text for r in knowledge.requirements[:8])
+            raise KnowledgeError(f"a row has exactly one class, and the knowledge allows none of them: {listed}")
 
     @property
     def outputs(self) -> int:

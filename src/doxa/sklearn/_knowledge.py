@@ -111,12 +111,19 @@ class LabelKnowledge:
         """Which requirement each row violates, by plain Boolean evaluation.
 
         Args:
-            labels: bool ``(n, labels)``.
+            labels: true and false, or 1 and 0, ``(n, labels)``; the columns of a table in the order of ``names``.
             given: bool ``(n, given features)``, if the knowledge mentions features.
 
         Returns:
             bool ``(n, requirements)``.
         """
+        columns = [str(name) for name in getattr(labels, "columns", self.names)]
+        if columns != list(self.names):
+            raise KnowledgeError(
+                f"labels has the columns {columns[:5]}, expected {list(self.names[:5])}, in this order"
+            )
+        if not np.isin(np.asarray(labels), (0, 1)).all():
+            raise KnowledgeError("labels has other numbers than 0 and 1; say labels > 0.5, or what makes one true")
         truth = np.asarray(labels).astype(bool)
         if truth.ndim != 2 or truth.shape[1] != len(self.names):
             raise KnowledgeError(f"labels has shape {truth.shape}, expected (rows, {len(self.names)})")
@@ -128,8 +135,7 @@ class LabelKnowledge:
             truth = np.concatenate([truth, np.asarray(given).astype(bool)], 1)
         broken = np.zeros((len(truth), len(self.requirements)), dtype=bool)
         for first in range(0, len(truth), _ROWS):
-            columns = np.ascontiguousarray(truth[first : first + _ROWS].T)
-            values = dict(zip(self.atoms, columns, strict=True))
+            values = dict(zip(self.atoms, np.ascontiguousarray(truth[first : first + _ROWS].T), strict=True))
             for i, requirement in enumerate(self.requirements):
                 broken[first : first + _ROWS, i] = ~np.asarray(evaluate(requirement.formula, values), dtype=bool)
         return broken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from doxa.errors import DataError, KnowledgeError
-from doxa.logic import CNF, And, Call, Count, Expr, Implies, KnowledgeBase, Not, Or, Predicate, ground, load, parse
+from doxa.logic import CNF, And, Call, Expr, Implies, KnowledgeBase, Not, Or, Predicate, ground, load, parse
 from doxa.logic import read_dimacs as dimacs
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._simplify import atoms_of
@@ -63,8 +64,8 @@ def unknown(found: Sequence[str], labels: Sequence[str], features: Sequence[str]
     if hint is None:
         shown = ", ".join(labels[:8]) + (", ..." if len(labels) > 8 else "")
         hint = f"the labels are {shown}; rename a column, or take this out of the knowledge"
-    which = "which is neither a label" if len(found) == 1 else "which are neither labels"
-    return KnowledgeError(f"the knowledge mentions {listed}, {which} of y nor named features of X; {hint}")
+    which = "is neither a label of y nor a named feature" if len(found) == 1 else "are neither labels of y nor features"
+    return KnowledgeError(f"the knowledge mentions {listed}, which {which} of X; {hint}")
 
 
 def read(knowledge: Any, names: Names) -> list[Requirement]:
@@ -97,9 +98,8 @@ def _text(text: str, names: Names) -> list[Requirement]:
     except KnowledgeError as error:
         if "already declared" in str(error):  # a whole knowledge base, with declarations of its own
             return _base(parse(text, warn=False), names)
-        if "unknown proposition" in str(error):
-            shown = ", ".join(names.labels[:8]) + (", ..." if len(names.labels) > 8 else "")
-            raise KnowledgeError(f"{error}\n    the labels are {shown}", error.diagnostics) from None
+        if found := re.findall(r"unknown proposition '([^']*)'", str(error)):
+            raise unknown(found, names.labels, names.features) from error
         raise
 
 
@@ -207,6 +207,9 @@ def _prefixes(paths: Sequence[str], names: Names) -> Iterator[tuple[str, str]]:
 
 def _combination(item: Any, names: Names) -> list[Expr]:
     if isinstance(item, Mapping):
+        for name, truth in item.items():
+            if truth not in (0, 1):  # which True and False are
+                raise KnowledgeError(f"a combination says that {name!r} is {truth!r}, expected True or False")
         return [names.atom(name) if truth else Not(names.atom(name)) for name, truth in item.items()]
     return [names.atom(name) for name in sorted(map(str, item))]
 
@@ -223,11 +226,6 @@ def _allowed(allowed: Allowed, names: Names) -> list[Requirement]:
             literals += [Not(Call(name)) for name in order if name not in set(map(str, item))]
         terms.append(And(*literals))
     return [Requirement(f"one of {len(terms)} allowed combinations", Or(*terms))]
-
-
-def exactly_one(labels: Sequence[str]) -> Requirement:
-    """A row has one class."""
-    return Requirement("exactly one class", Count("exactly", 1, [Call(name) for name in labels]))
 
 
 _READERS: tuple[tuple[type | tuple[type, ...], Callable[[Any, Names], list[Requirement]]], ...] = (

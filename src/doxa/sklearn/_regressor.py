@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_consistent_length
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError, KnowledgeError
@@ -113,6 +113,14 @@ class KnowledgeRegressor(RegressorMixin, NetworkEstimator):
             held = self._standard(self._checked(self._features(X_val, reset=False), read_numbers(y_val)[0]))
         self._train(len(names), self._loss, self._standard(rows), held)
         return self
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The coefficient of determination R², the mean over the columns of y."""
+        check_is_fitted(self)
+        columns = tuple(str(c) for c in getattr(y, "columns", self.names_))
+        if not self._one and columns != self.names_:
+            raise LabelError(f"y has the columns {columns[:5]}, expected {self.names_[:5]}, in this order")
+        return float(super().score(X, y, sample_weight))
 
     def _read_knowledge(self) -> None:
         self.projection_: LinearProjection | None = None
