@@ -385,3 +385,18 @@ def test_derivatives_row_by_row(word: str) -> None:
             own = torch.func.grad(loss)(values, x[i], n[i])
             for name, slope in own.items():
                 torch.testing.assert_close(found[name][i], slope)
+
+
+def test_a_constant_with_features_beside_objects_that_change_in_number() -> None:
+    torch.manual_seed(0)
+    network, best = nn.Linear(3, 1), torch.randn(3)
+    text = """
+        sort Image; const best: Image; data rows(x: Image); pred bright(Image)
+        [rule] forall r in rows. bright(best) -> bright(r.x)
+    """
+    model = doxa.Model(text, "exact", bright=doxa.logits(network), best=best)
+    for count in (2, 2, 4, 1, 4):
+        images, x = torch.randn(count, 3), torch.randint(count, (3,))
+        found = model.truth(per_row=True, Image=images, rows={"x": x})["rule"]
+        p, q = network(best).sigmoid(), network(images[x]).sigmoid().squeeze(-1)
+        torch.testing.assert_close(found, 1 - p + p * q)

@@ -138,6 +138,8 @@ class CallData:
         """Which object it is, as a number that says which are the same: ``(instances,)``, or one for all of them."""
         sort, at = reference
         if isinstance(at, Indexed):
+            if at.constant:
+                return self._block((sort, at.constant))
             return instances.own[at.name] if at.name else at.index
         finite = self.batch.signature.sorts[sort].values
         if finite is not None:
@@ -182,7 +184,7 @@ class CallData:
         sort = self.batch.signature.constants[name].sort.name
         fixed = self.interpretation.constant(name)
         if sort in self.batch.given and fixed is not None and fixed.tensor is not None:
-            return sort, Indexed(self._block((sort, name)))
+            return sort, Indexed(0, constant=name)
         return sort, Indexed(self.batch.index_of(name))
 
     def constant(self, name: str) -> Any:

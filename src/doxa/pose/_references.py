@@ -73,10 +73,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Indexed:
-    """An object or value by its index, the same in every instance; or, with a name, each instance's own."""
+    """An object or value by its index, the same in every instance; or, with a name, each instance's own.
+
+    A constant that comes with features beside the objects of the data has no index until these are counted.
+    """
 
     index: int
     name: str = ""
+    constant: str = ""
 
 
 Reference = tuple[str, Cell | Indexed]

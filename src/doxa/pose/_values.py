@@ -127,7 +127,7 @@ class InstanceValues(Formulas):
         if isinstance(at, Cell):
             return str(at)
         finite = self.signature.sorts[sort].values
-        return at.name or (str(finite[at.index]) if finite is not None else f"{sort}#{at.index}")
+        return at.name or at.constant or (str(finite[at.index]) if finite is not None else f"{sort}#{at.index}")
 
     def members(self, group: Group, value: Any) -> Sequence[Cell]:
         length = self._length(value)
