@@ -109,3 +109,11 @@ def test_matrices_must_fit() -> None:
         LinearSystem(torch.ones(1, 2), torch.tensor([1e60], dtype=torch.float64))
     with pytest.raises(ConfigError, match="rows has 2 entries"):
         LinearSystem(torch.ones(1, 2), torch.ones(1), rows=("a", "b"))
+
+
+def test_a_sign_that_begins_a_line_is_not_taken_for_either() -> None:
+    for text in ("a <= 1\n-a <= 2", "total = a\n  + b"):
+        with pytest.raises(KnowledgeError, match=r"a line that begins with [-+] goes on .*, or is a new one"):
+            LinearSystem.parse(text)
+    assert LinearSystem.parse("a <= 1;\n-a <= 2").rows == ("a <= 1", "-a <= 2")
+    assert LinearSystem.parse("total = (a\n  + b)").count == LinearSystem.parse("a\n+ b <= 3").count == 1

@@ -306,3 +306,12 @@ def test_knowledge_with_slips_is_refused(knowledge: Any, message: str) -> None:
 def test_knowledge_that_leaves_no_class_is_refused() -> None:
     with pytest.raises(KnowledgeError, match="exactly one class, and the knowledge allows none of them: !cat; !dog"):
         KnowledgeClassifier("!cat; !dog").fit([[0.0], [1.0]], ["cat", "dog"])
+
+
+def test_what_maxsat_chose_is_not_called_proven() -> None:
+    X, y = data()
+    model = quick(learn="repair", budget=Budget(operations=10)).fit(X, y)
+    found = model.certificate(X)
+    assert found.valid.all() and (found.optimal == ~found.before.any(1)).all() and not found.optimal.all()
+    without = quick(guarantee=False).fit(X, y).certificate(X)
+    assert (without.optimal == ~without.violated.any(1)).all()

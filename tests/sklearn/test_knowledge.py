@@ -128,3 +128,9 @@ def test_bad_knowledge_is_refused(form: Any, message: str) -> None:
 def test_two_labels_of_one_name() -> None:
     with pytest.raises(KnowledgeError, match="two labels are named 'a'"):
         LabelKnowledge(None, ["a", "b", "a"])
+
+
+def test_variables_of_clauses_are_labels_by_number_whatever_these_are_called() -> None:
+    found = LabelKnowledge("p cnf 3 2\n1 0\n-3 0\n", ["x0", "x1", "x2"])
+    assert [r.text for r in found.requirements] == ["x0", "!x2"]
+    assert [r.text for r in LabelKnowledge("p cnf 2 1\n1 0\n", ["x2", "x1"]).requirements] == ["x2"]

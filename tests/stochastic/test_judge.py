@@ -520,3 +520,16 @@ def test_distributions_that_cannot_be_moved_are_named() -> None:
     for distribution in (mixture, Uniform(t(0.0), t(1.5)), Geometric(t(0.3))):
         with pytest.raises(ConfigError, match=r"no parameters that can be moved; pass a function .* at="):
             check_unbiased(Score(1), distribution, square)
+
+
+@pytest.mark.parametrize(("share", "kind"), [(1.0, "no bias found"), (1.5, "biased")])
+def test_what_an_estimator_draws_for_itself_is_not_called_enumerated(share: float, kind: str) -> None:
+    torch.manual_seed(0)
+    at, values = torch.tensor([[0.2, 0.3, 0.5], [1.0, -2.0, 4.0]]).double()
+    at = at.log()
+
+    def gradient(d: Distribution, x: Tensor, cost: Tensor) -> Tensor:
+        return 2 * share * (torch.rand_like(cost) < 0.5) * d.log_prob(x) * cost
+
+    found = check_unbiased(FromGradient(gradient), lambda t: Categorical(logits=t), lambda z: values[z], order=1, at=at)
+    assert found.kind == kind and not found.enumerated, str(found)

@@ -10,6 +10,7 @@ from torch.distributions import Bernoulli, Independent
 
 from doxa.stochastic import (
     ARM,
+    ARSM,
     GO,
     REBAR,
     RELAX,
@@ -19,7 +20,9 @@ from doxa.stochastic import (
     Estimator,
     LeaveOneOut,
     MeasureValued,
+    RaoBlackwell,
     Score,
+    StochasticSumAndSample,
     SumAndSample,
     Tape,
     UnorderedSet,
@@ -191,3 +194,16 @@ def test_announced_and_missing_estimators_are_here() -> None:
     assert orders(MeasureValued(), order=1) == 1
     report = check_unbiased(SPSA(step=0.01), s1, s1_cost, order=1, at=THETA)
     assert report.estimate == pytest.approx(report.truth, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "estimator", [ARSM(), StochasticSumAndSample(2), SumAndSample(2), RaoBlackwell(), GO(), UnorderedSet(2), Score(2)]
+)
+@pytest.mark.parametrize("width", [(), (3,)])
+def test_batches_may_be_empty(estimator: Estimator, width: tuple[int, ...]) -> None:
+    logits = torch.zeros(0, *width, requires_grad=True)
+    tape = Tape(batch_dims=1)
+    drawn = tape.sample(Independent(Bernoulli(logits=logits), len(width)), estimator)
+    tape.cost(drawn.sum(-1) if width else drawn)
+    tape.surrogate().sum().backward()
+    assert logits.grad is not None and logits.grad.shape == logits.shape

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from math import gcd, lcm
 
 from doxa.logic import And, Arith, Call, Compare, Expr, Iff, Implies, Name, Not, Number, Or, Truth, Xor
@@ -81,6 +82,11 @@ def read(text: str) -> list[Row]:
     """
     source, rows, wrong = Source(text), list[Row](), list[Diagnostic]()
     for number, tokens in enumerate(source.statements):
+        if (sign := _ambiguous(text, tokens)) is not None:
+            message = f"a line that begins with {sign.text} goes on with the comparison before it, or is a new one"
+            remedy = "end the line before with ; or put both on one line"
+            wrong.append(Diagnostic("error", message, remedy, source.span(sign.start, sign.end)))
+            continue
         source.statements[number] = own = _rewritten(tokens)
         builder = LocatedBuilder()
         try:
@@ -104,6 +110,17 @@ def read(text: str) -> list[Row]:
             wrong.append(Diagnostic("error", message, error.remedy, shown))
     raise_all(wrong)
     return rows
+
+
+def _ambiguous(text: str, tokens: list[Token]) -> Token | None:
+    """A sign at the beginning of a line, outside brackets, where a comparison could have ended before."""
+    depth, compared = 0, False
+    for before, token in pairwise(tokens):
+        depth += (before.kind in _OPEN) - (before.kind in _CLOSE)
+        compared = compared or before.kind in ("COMPARE", "EQ")
+        if not depth and compared and token.text in ("+", "-") and "\n" in text[before.end : token.start]:
+            return token
+    return None
 
 
 def _spelled(source: Source, spans: dict[int, tuple[int, int]], node: Expr) -> str:

@@ -222,8 +222,8 @@ class MultiLabel(Head):
         """The most probable consistent labels: of independent labels, the likely ones where they are consistent.
 
         Elsewhere the circuit finds them, or weighted MaxSAT where there is no circuit: with weight |z_i| for each label
-        it minimises the log-odds that are given up, to one part in a million. For a mixture the circuit looks among the
-        best of each component, and says where it cannot prove that there is none better.
+        it minimises the log-odds that are given up, to one part in a million, which proves nothing. For a mixture the
+        circuit looks among the best of each component, and says where it cannot prove that there is none better.
         """
         if self.way.components and self.way.guarantee:
             assert self.circuit is not None
@@ -232,13 +232,14 @@ class MultiLabel(Head):
         if self.layer is not None:
             raw = torch.logit(self._refined(raw.sigmoid(), given), eps=torch.finfo(raw.dtype).eps)
         labels = self.raw_labels(raw) if self.way.components else (raw > 0).numpy()
-        optimal = np.ones(len(raw), dtype=bool)
-        if not (self.knows and self.way.guarantee):
-            return Decision(labels, optimal)
-        wrong = np.flatnonzero(self.violated(labels, given))
-        if len(wrong):
+        if not self.knows:
+            return Decision(labels, np.ones(len(raw), dtype=bool))
+        optimal = ~self.violated(labels, given)
+        wrong = np.flatnonzero(~optimal)
+        if len(wrong) and self.way.guarantee:
             some = torch.from_numpy(wrong)
             labels[wrong] = self.nearest(raw[some], None if given is None else given[some])
+            optimal[wrong] = self.circuit is not None
         return Decision(labels, optimal)
 
     def nearest(self, raw: Tensor, given: Tensor | None) -> NDArray[np.bool_]:

@@ -151,10 +151,10 @@ def _clauses(cnf: CNF, names: Names) -> list[Requirement]:
         raise KnowledgeError(f"the clauses have {cnf.variables} variables, but y has {len(names.labels)} labels")
     if cnf.auxiliary:
         raise KnowledgeError("the clauses have auxiliary variables, which are no labels; give the formula they encode")
-    atoms: list[Expr] = []
-    for i, atom in enumerate(cnf.atoms):
-        numbered = str(atom) == f"x{i + 1}" and f"x{i + 1}" not in names.known
-        atoms.append(Call(names.labels[i]) if numbered else names.atom(str(atom).strip('"')))
+    unnamed = all(str(atom) == f"x{i + 1}" for i, atom in enumerate(cnf.atoms))
+    atoms: list[Expr] = [
+        Call(names.labels[i]) if unnamed else names.atom(str(atom).strip('"')) for i, atom in enumerate(cnf.atoms)
+    ]
     found = []
     for clause in cnf:
         formula = Or(*[atoms[v - 1] if v > 0 else Not(atoms[-v - 1]) for v in clause])

@@ -333,9 +333,11 @@ class _Case:
         with torch.no_grad():
             self.model(dry, self.at)
         s = torch.zeros((), dtype=torch.float64, requires_grad=True)
-        tape = WorldTape(len(dry.nodes))
+        tape, before = WorldTape(len(dry.nodes)), torch.get_rng_state()
         self.model(tape, self.at + s * _direction(self.at))
         sums = self._sums(tape)
+        if not torch.equal(before, torch.get_rng_state()):
+            raise TooMany("the estimator draws numbers of its own, which no list of worlds has")
         assert tape.probability is not None
         shape = broadcast(sums.shape[1:], tape.probability.shape)
         weights = tape.probability.detach().expand(shape)

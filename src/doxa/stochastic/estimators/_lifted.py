@@ -49,7 +49,7 @@ class Lifted(Estimator):
         main = drawn[:n]
         if not self.extra(distribution):
             return Draw(main, distribution)
-        fresh = drawn[n:].reshape(-1, *main.shape)
+        fresh = drawn[n:].reshape(self.draws(distribution) - 1, *main.shape)
         return Draw(torch.cat([main, self.points(distribution, main, fresh).flatten(0, 1)]), distribution)
 
     def _count(self, draw: Draw) -> int:
@@ -66,7 +66,7 @@ class Lifted(Estimator):
     def control(self, draw: Draw, box: Tensor, cost: Tensor) -> Tensor:
         n = self._count(draw)
         main, f = draw.value[:n], cost[:n]
-        h, minus = self.term(draw, main, f, cost[n:].reshape(-1, *f.shape))
+        h, minus = self.term(draw, main, f, cost[n:].reshape(self.extra(draw.distribution), *f.shape))
         score = box[:n] - 1 if minus is None else minus
         return padded(h - h.detach() - f * score, draw.m)
 

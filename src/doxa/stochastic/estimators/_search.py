@@ -100,8 +100,8 @@ def _grow(model: Tokens, k: int, rank: Callable[[Tensor, Tensor, Tensor], Tensor
         child = phi.unsqueeze(-1) + log_p.reshape(model.rows, beams, width)
         ranked = rank(child, score.unsqueeze(-1), phi)
         keep = min(k, beams * width)
-        score, best = ranked.reshape(model.rows, -1).topk(keep, -1)
-        phi = child.reshape(model.rows, -1).gather(-1, best)
+        score, best = ranked.flatten(1).topk(keep, -1)
+        phi = child.flatten(1).gather(-1, best)
         parent, last = best // width, best % width
         chosen = torch.cat([chosen.gather(1, parent.unsqueeze(-1).expand(-1, -1, t)), last.unsqueeze(-1)], -1)
         state = model.select(state, (rows.unsqueeze(-1) * beams + parent).reshape(-1))
@@ -168,7 +168,7 @@ def _walk(model: Tokens, tokens: Tensor) -> Iterator[tuple[int, Tensor]]:
     for t in range(length):
         log_p, state = model.step(state, row, t, token)
         token = tokens[..., t].reshape(-1)
-        yield t, log_p.reshape(rows, k, -1)
+        yield t, log_p.reshape(rows, k, log_p.shape[-1])
 
 
 def token_log_probs(model: Tokens, tokens: Tensor) -> Tensor:
