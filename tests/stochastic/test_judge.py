@@ -533,3 +533,16 @@ def test_what_an_estimator_draws_for_itself_is_not_called_enumerated(share: floa
 
     found = check_unbiased(FromGradient(gradient), lambda t: Categorical(logits=t), lambda z: values[z], order=1, at=at)
     assert found.kind == kind and not found.enumerated, str(found)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "rare"),
+    [(Normal(torch.zeros(()).double(), 1.0), 6), (Poisson(torch.ones(()).double()), 11)],
+)
+@pytest.mark.parametrize("estimator", [Score(), LeaveOneOut(2)])
+def test_values_that_no_replicate_meets_are_no_bias(
+    estimator: Estimator, distribution: Distribution, rare: int
+) -> None:
+    torch.manual_seed(0)
+    found = check_unbiased(estimator, distribution, lambda z: z + 1e8 * (z > rare).double(), order=1)
+    assert found.kind == "undecided", str(found)

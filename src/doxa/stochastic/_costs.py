@@ -1,0 +1,92 @@
+"""How much the cost of a graph varies, the scale that verdicts are given on; and plain samples of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import EllipsisType
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from doxa.stochastic._truth import Truth
+from doxa.stochastic.estimators._estimator import Estimator
+from doxa.stochastic.estimators._score import Score
+from doxa.stochastic.tape._surrogate import DependencySet
+from doxa.stochastic.tape._tape import Tape
+
+TOLERANCE = 2e-5  # relative to the mean absolute deviation of the cost
+SMALL = 0.1  # what is tolerated if enumerated must be so small beside the truth or the variation of the cost
+ROUNDING = 1e-12  # or so small beside the range of the cost, where nearly everything has one value
+
+
+class PlainTape(Tape):
+    """Draws one sample of every node from its distribution, whatever the estimator."""
+
+    def sample(
+        self,
+        distribution: Distribution,
+        estimator: Estimator,
+        n: int | EllipsisType | None = ...,
+        deps: Iterable[Tensor] | None = None,
+        name: str | None = None,
+    ) -> Tensor:
+        return super().sample(distribution, Score(), n, deps, name)
+
+
+@dataclass(frozen=True)
+class CostScale:
+    """How much the cost varies: its mean absolute deviation, its range, and how large it is with any offset."""
+
+    deviation: float
+    range: float
+    largest: float
+    eps: float
+
+    @classmethod
+    def of(cls, tape: Tape, probability: Tensor) -> CostScale:
+        """Of all costs on a tape whose batch has these probabilities."""
+        assembly = tape._assembly()
+        assembly.total()
+        deviation = width = largest = 0.0
+        costs = [(c.detach().double(), s) for s in assembly.sets for c in s.costs]
+
+        def mean(cost: Tensor, s: DependencySet) -> float:
+            each = assembly.average(cost, s).detach()
+            return float(torch.where(probability > 0, each * probability, 0.0).sum())
+
+        for cost, s in costs:
+            deviation += abs(mean((cost - mean(cost, s)).abs(), s))
+            width += float(cost.max() - cost.min())
+            largest += float(cost.abs().max())
+        free = [c.detach() for c in assembly.free]
+        largest += sum(float(c.abs().max()) for c in free)
+        return cls(deviation, width, largest, max(torch.finfo(c.dtype).eps for _, c, _ in tape._costs))
+
+    @classmethod
+    def joined(cls, parts: list[tuple[int, CostScale]]) -> CostScale:
+        """Of several tapes of so many replicates."""
+        total, every = sum(n for n, _ in parts), [s for _, s in parts]
+        deviation = sum(n * s.deviation for n, s in parts) / total
+        return cls(deviation, *(max(getattr(s, name) for s in every) for name in ("range", "largest", "eps")))
+
+    def limits(self, truth: list[Truth]) -> tuple[float, ...]:
+        """What is tolerated at each order if nothing is sampled."""
+        noise = [100 * self.eps * (self.largest + abs(t.value)) + 1e-300 for t in truth]
+        return tuple(TOLERANCE * self.deviation + x + t.error for x, t in zip(noise, truth, strict=True))
+
+    def too_coarse(
+        self, truth: list[Truth], limits: tuple[float, ...], share: float = SMALL, rounding: float = ROUNDING
+    ) -> str:
+        """Why nothing was shown: so much is tolerated that a large bias would be, too."""
+        sizes = [max(abs(t.value), self.deviation, 1e-300) for t in truth]
+        least = rounding * (self.range or self.largest)
+        wide = {x / y: n for n, (x, y) in enumerate(zip(limits, sizes, strict=True)) if x > max(share * y, least)}
+        if not wide:
+            return ""
+        n = wide[max(wide)]
+        why = "take more replicates, or subtract a constant from the cost"
+        if truth[n].error > limits[n] / 2:
+            why = "compute the cost in float64, or pass expected="
+        return f"at order {n} a difference of {limits[n]:.1g} is tolerated, too much beside {sizes[n]:.1g}; {why}"
