@@ -58,7 +58,8 @@ def test_predictions_are_the_most_probable_consistent_ones(way: dict[str, Any]) 
     model = quick(**way).fit(X, y)
     found = model.certificate(X)
     assert found.valid.all() and found.before.shape == found.violated.shape == (len(X), 3)
-    assert (model.predict(X) == found.labels).all() and found.optimal.all()
+    assert (model.predict(X) == found.labels).all()
+    assert found.optimal.all() or "budget" in way  # MaxSAT proves nothing
     raw, _ = model._raw(X)
     if way.get("learn") == "layer":
         raw = torch.logit(model.head_._refined(raw.sigmoid(), None), eps=torch.finfo(raw.dtype).eps)

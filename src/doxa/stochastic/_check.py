@@ -345,12 +345,18 @@ class _Case:
         dry = Tape()
         with torch.no_grad():
             self.model(dry, self.at)
+        nodes, before = len(dry.nodes), torch.get_rng_state()
+        rows, scale = self._over_worlds(nodes)
+        # Something was drawn beside the worlds: does it matter?
+        if not torch.equal(before, torch.get_rng_state()) and self._over_worlds(nodes)[0] != rows:
+            raise TooMany("the estimator draws numbers of its own, which no list of worlds has")
+        return rows, scale
+
+    def _over_worlds(self, nodes: int) -> tuple[list[list[float]], CostScale]:
         s = torch.zeros((), dtype=torch.float64, requires_grad=True)
-        tape, before = WorldTape(len(dry.nodes)), torch.get_rng_state()
+        tape = WorldTape(nodes)
         self.model(tape, self.at + s * _direction(self.at))
         sums = self._sums(tape)
-        if not torch.equal(before, torch.get_rng_state()):
-            raise TooMany("the estimator draws numbers of its own, which no list of worlds has")
         assert tape.probability is not None
         shape = broadcast(sums.shape[1:], tape.probability.shape)
         weights = tape.probability.detach().expand(shape)
