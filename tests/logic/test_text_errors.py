@@ -13,8 +13,7 @@ from tests.logic.strategies import knowledge_bases
 from doxa.errors import KnowledgeError
 from doxa.logic import KnowledgeBase, parse
 from doxa.logic.syntax._diagnostics import Diagnostic
-from doxa.logic.syntax._words import SYMBOLS
-from doxa.logic.text._lexer import SOFT
+from doxa.logic.syntax._words import SOFT, SYMBOLS
 
 
 def mistakes(text: str, **kwargs: Any) -> list[Diagnostic]:

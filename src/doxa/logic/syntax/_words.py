@@ -1,4 +1,7 @@
-"""Symbols, reserved words and names of the knowledge language."""
+"""The words of the knowledge language: symbols, reserved words, keywords, names, and how text falls into them.
+
+Reading, colouring and completing text all take them from here.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +46,55 @@ RESERVED = frozenset([s for spellings in SYMBOLS.values() for s in spellings if 
 """Words that cannot be names unless they are quoted. All other keywords are names where no keyword can stand."""
 
 IDENTIFIER = r"[^\W\d]\w*"
+NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
+_GAP = r"[^\S\n]+"
+_SPACE = r"[^\S\n]*"
+_NAME_AHEAD = rf'(?="|(?!(?:{"|".join(sorted(RESERVED))})\b|sample{_GAP}[0-9]|from{_GAP}")[^\W\d])'
 
-_identifier = re.compile(IDENTIFIER)
+_WEIGHT = rf"{_SPACE}[-−]?{_SPACE}(?:{NUMBER})?{_SPACE}\??{_SPACE}"
+_ATOM_AHEAD = rf"(?:{_NAME_AHEAD}|(?=not\b|[¬~]|!(?!=)))"
+
+DECLARATIONS = ("SORT", "CONST", "PRED", "CLOSED", "FUNC", "DATA", "FACT", "FACTS", "INCLUDE")
+SOFT: dict[str, str] = {
+    **{word.upper(): rf"{word}{_GAP}{_NAME_AHEAD}" for word in ("sort", "const", "pred", "func", "data", "facts")},
+    "CLOSED": rf"closed{_GAP}pred{_GAP}{_NAME_AHEAD}",
+    "FACT": rf"fact{_GAP}(?:{_ATOM_AHEAD}|(?=\[{_SPACE}weight{_WEIGHT}\]{_SPACE}{_ATOM_AHEAD}))",
+    "INCLUDE": rf'include{_GAP}(?=")',
+    "EXACTLY": rf"exactly{_GAP}(?=[0-9])",
+    "ATMOST": rf"at{_GAP}most{_GAP}(?=[0-9])",
+    "ATLEAST": rf"at{_GAP}least{_GAP}(?=[0-9])",
+    "SAMPLE": rf"sample{_GAP}(?=[0-9])",
+    "FRESH": rf"fresh{_GAP}{_NAME_AHEAD}",
+}
+"""Keywords that are recognised only by what follows them, where a name could not stand: elsewhere they are names.
+
+Each takes the white space behind it, by which it differs from the name.
+"""
+
+KIND = {spelling: kind for kind, spellings in SYMBOLS.items() for spelling in spellings}
+MEANING = {"≠": "!=", "≤": "<=", "≥": ">=", "−": "-", "·": "*", "×": "*", "⊤": "true", "⊥": "false"}
+_PLAIN_SPELLING = {"IFF": "<->", "ARROW": "->", "IMPLIES": "->", "XOR": "xor", "OR": "|", "AND": "&"}
+_PLAIN_SPELLING |= {"FORALL": "forall", "EXISTS": "exists"}
+MEANING |= {spelling: plain for kind, plain in _PLAIN_SPELLING.items() for spelling in SYMBOLS[kind]}
+_MISTAKES = ("===", "==", "&&", "||", "**", "<>")
+"""Operators of other languages, read whole so that the message can name them."""
+
+_SIGNS = sorted([s for s in (*KIND, *_MISTAKES) if not s.isalpha()], key=len, reverse=True)
+TOKEN = re.compile(
+    r"[^\S\n]*+(?:\#[^\n]*+)?"
+    rf"(\n|{'|'.join(SOFT.values())}|{IDENTIFIER}|{NUMBER}|{STRING}|\.(?:{IDENTIFIER}|{STRING})"
+    # A quotation mark that is never closed takes the rest of its line, so that no text is read twice.
+    rf'|"[^\n]*|{"|".join(re.escape(s) for s in _SIGNS)}|.|\Z)'
+)
+WORD = re.compile(IDENTIFIER)
+QUOTED = re.compile(STRING)
+SOFT_KIND = {
+    **{kind.lower(): kind for kind in SOFT},
+    "at most": "ATMOST",
+    "at least": "ATLEAST",
+    "closed pred": "CLOSED",
+}
 
 
 def quote(name: str) -> str:
@@ -55,6 +105,6 @@ def quote(name: str) -> str:
     >>> quote("alice"), quote("New York"), quote("where")
     ('alice', '"New York"', '"where"')
     """
-    if _identifier.fullmatch(name) and name not in RESERVED:
+    if WORD.fullmatch(name) and name not in RESERVED:
         return name
     return "".join([c if c.isprintable() else json.dumps(c)[1:-1] for c in json.dumps(name, ensure_ascii=False)])

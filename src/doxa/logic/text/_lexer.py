@@ -12,63 +12,12 @@ same text is read again, with positions.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._tree import Expr, Name, Number, Truth
-from doxa.logic.syntax._words import IDENTIFIER, RESERVED, SYMBOLS
-
-NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
-_GAP = r"[^\S\n]+"
-_SPACE = r"[^\S\n]*"
-_NAME_AHEAD = rf'(?="|(?!(?:{"|".join(sorted(RESERVED))})\b|sample{_GAP}[0-9]|from{_GAP}")[^\W\d])'
-
-_WEIGHT = rf"{_SPACE}[-−]?{_SPACE}(?:{NUMBER})?{_SPACE}\??{_SPACE}"
-_ATOM_AHEAD = rf"(?:{_NAME_AHEAD}|(?=not\b|[¬~]|!(?!=)))"
-
-DECLARATIONS = ("SORT", "CONST", "PRED", "CLOSED", "FUNC", "DATA", "FACT", "FACTS", "INCLUDE")
-SOFT: dict[str, str] = {
-    **{word.upper(): rf"{word}{_GAP}{_NAME_AHEAD}" for word in ("sort", "const", "pred", "func", "data", "facts")},
-    "CLOSED": rf"closed{_GAP}pred{_GAP}{_NAME_AHEAD}",
-    "FACT": rf"fact{_GAP}(?:{_ATOM_AHEAD}|(?=\[{_SPACE}weight{_WEIGHT}\]{_SPACE}{_ATOM_AHEAD}))",
-    "INCLUDE": rf'include{_GAP}(?=")',
-    "EXACTLY": rf"exactly{_GAP}(?=[0-9])",
-    "ATMOST": rf"at{_GAP}most{_GAP}(?=[0-9])",
-    "ATLEAST": rf"at{_GAP}least{_GAP}(?=[0-9])",
-    "SAMPLE": rf"sample{_GAP}(?=[0-9])",
-    "FRESH": rf"fresh{_GAP}{_NAME_AHEAD}",
-}
-"""Keywords that are recognised only by what follows them, where a name could not stand: elsewhere they are names.
-
-Each takes the white space behind it, by which it differs from the name.
-"""
-
-_KIND = {spelling: kind for kind, spellings in SYMBOLS.items() for spelling in spellings}
-_MEANING = {"≠": "!=", "≤": "<=", "≥": ">=", "−": "-", "·": "*", "×": "*", "⊤": "true", "⊥": "false"}
-_PLAIN_SPELLING = {"IFF": "<->", "ARROW": "->", "IMPLIES": "->", "XOR": "xor", "OR": "|", "AND": "&"}
-_PLAIN_SPELLING |= {"FORALL": "forall", "EXISTS": "exists"}
-_MEANING |= {spelling: plain for kind, plain in _PLAIN_SPELLING.items() for spelling in SYMBOLS[kind]}
-_MISTAKES = ("===", "==", "&&", "||", "**", "<>")
-"""Operators of other languages, read whole so that the message can name them."""
-
-_SIGNS = sorted([s for s in (*_KIND, *_MISTAKES) if not s.isalpha()], key=len, reverse=True)
-_MASTER = re.compile(
-    r"[^\S\n]*+(?:\#[^\n]*+)?"
-    rf"(\n|{'|'.join(SOFT.values())}|{IDENTIFIER}|{NUMBER}|{STRING}|\.(?:{IDENTIFIER}|{STRING})"
-    # A quotation mark that is never closed takes the rest of its line, so that no text is read twice.
-    rf'|"[^\n]*|{"|".join(re.escape(s) for s in _SIGNS)}|.|\Z)'
-)
-_WORD = re.compile(IDENTIFIER)
-_QUOTED = re.compile(STRING)
-_SOFT_KIND = {
-    **{kind.lower(): kind for kind in SOFT},
-    "at most": "ATMOST",
-    "at least": "ATLEAST",
-    "closed pred": "CLOSED",
-}
+from doxa.logic.syntax._words import DECLARATIONS, KIND, MEANING, QUOTED, SOFT_KIND, TOKEN, WORD
 
 # What a token does to the layout.
 _PLAIN, _OPEN, _CLOSE, _NEWLINE, _STOP, _ASSIGN = range(6)
@@ -106,15 +55,15 @@ class Token:
     @classmethod
     def read(cls, text: str, share: Callable[[Expr], Expr], start: int = -1, end: int = -1) -> Token:
         """The token that a piece of text is; ``share`` is called on its tree."""
-        if (kind := _KIND.get(text)) is not None:
-            meaning = _MEANING.get(text, text)
+        if (kind := KIND.get(text)) is not None:
+            meaning = MEANING.get(text, text)
             return cls(kind, share(Truth(meaning == "true")) if kind == "TRUTH" else meaning, text, start, end)
         first = text[:1]
-        if _WORD.match(text):
+        if WORD.match(text):
             if not text[-1].isspace():
                 return cls("NAME", share(Name(text)), text, start, end)
             word = " ".join(text.split())
-            return cls(_SOFT_KIND[word], word, text, start, end - len(text) + len(text.rstrip()))
+            return cls(SOFT_KIND[word], word, text, start, end - len(text) + len(text.rstrip()))
         if first == "\n":
             return cls("NEWLINE", None, text, start, end)
         if first == ";" or not first:
@@ -122,7 +71,7 @@ class Token:
         try:
             if "0" <= first <= "9":
                 return cls("NUMBER", share(Number(_number(text))), text, start, end)
-            if _QUOTED.fullmatch(text):
+            if QUOTED.fullmatch(text):
                 return cls("NAME", share(Name(_unquote(text))), text, start, end)
             if first == "." and len(text) > 1:
                 return cls("FIELD", _unquote(text[1:]) if text[1] == '"' else text[1:], text, start, end)
@@ -150,12 +99,12 @@ class Vocabulary(dict[str, Token]):
 
 def tokens(text: str, vocabulary: Vocabulary) -> Iterator[Token]:
     """The tokens of a text with the ends of its statements, without positions."""
-    return layout(map(vocabulary.__getitem__, map(itemgetter(1), _MASTER.finditer(text))))
+    return layout(map(vocabulary.__getitem__, map(itemgetter(1), TOKEN.finditer(text))))
 
 
 def located_tokens(text: str) -> Iterator[Token]:
     """The tokens of a text with the ends of its statements, each a new object that knows where it stands."""
-    return layout([Token.read(m[1], lambda node: node, m.start(1), m.end(1)) for m in _MASTER.finditer(text)])
+    return layout([Token.read(m[1], lambda node: node, m.start(1), m.end(1)) for m in TOKEN.finditer(text)])
 
 
 def layout(raw: Iterable[Token]) -> Iterator[Token]:
