@@ -14,10 +14,18 @@ from torch import Tensor
 from doxa.exact import Compilation, Elimination, Enumeration, ExactReasoner
 from doxa.problem import Belief, Factor, Mixture, Problem, Variable
 
+
+class LookupsFirst(Elimination):
+    """Elimination that goes through lookups before all else, however small their tables are."""
+
+    worth = 0
+
+
 # A new engine joins this list and inherits all checks.
 ENGINES: dict[str, Callable[..., ExactReasoner]] = {
     "enumeration": Enumeration,
     "elimination": Elimination,
+    "lookups": LookupsFirst,
     "compilation": partial(Compilation, native=False),
     "native": Compilation,
 }

@@ -9,12 +9,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from doxa._cache import Lock
+from doxa._cache import Cache, Lock
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import FLOOR, Reduce, restore
-from doxa.exact.engines._leaves import Index, Leaves, Structure, Weights, indexing, pick
+from doxa.exact.engines._forward import WORTH, Forward, ForwardProgram, Ranges
+from doxa.exact.engines._leaves import Leaves, Structure
 from doxa.exact.engines._ordering import Order, TooWide, best_order
 from doxa.exact.engines._reasoner import ExactReasoner, too_many
+from doxa.exact.engines._weights import Index, Weights, indexing, pick
 from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import added_pairwise, is_traced
@@ -25,28 +27,32 @@ Operand = tuple[int, Index | None, tuple[int, ...] | None, tuple[int, ...] | Non
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Leaves, then unary weights of shared variables, then elimination steps."""
+    """Leaves, then unary weights of shared variables, then what lookups find, then elimination steps."""
 
     leaves: tuple[Leaves, ...]
     unary: tuple[tuple[int, Index], ...]  # size, and the variables with that many values
     steps: tuple[tuple[Operand, ...], ...]  # join these tables and add up the first axis
     order: Order
+    forward: Forward
+    forward_steps: ForwardProgram
 
     @property
     def entries(self) -> int:
         """Numbers held for each row."""
-        return sum(leaf.entries for leaf in self.leaves) + self.order.entries
+        return sum(leaf.entries for leaf in self.leaves) + self.forward.entries + self.order.entries
 
     @cached_property
     def zero(self) -> bool:
         """Whether the variable of weight 0 is used."""
         return any(leaf.zero for leaf in self.leaves)
 
-    def run(self, weights: Weights, reduce: Reduce) -> Tensor:
-        """log Z of each row."""
+    def run(self, weights: Weights, reduce: Reduce, forward: ForwardProgram | None = None) -> Tensor:
+        """log Z of each row; ``forward`` is what lookups do where it is not what they do in general."""
         found = {n: t for leaf in self.leaves for n, t in zip(leaf.numbers, leaf.tables(weights, reduce), strict=True)}
         batches = [found[number] for number in range(len(found))]
         batches += [pick(weights.values, v, 0)[:, :size].transpose(0, 1) for size, v in self.unary]
+        looked_up = (forward or self.forward_steps).run(weights, reduce)
+        batches += [table for table in looked_up if table.ndim == 3]
         for step in self.steps:
             joint = None
             for batch, number, axes, shape in step:
@@ -60,6 +66,7 @@ class Program:
                 joint = part if joint is None else joint + part
             assert joint is not None
             batches.append(reduce(joint))
+        batches += [number for number in looked_up if number.ndim == 2]
         scalars = [batch.sum(0) if len(batch) > 1 else batch.squeeze(0) for batch in batches if batch.ndim == 2]
         return restore(sum(scalars[1:], start=scalars[0]))
 
@@ -72,6 +79,7 @@ class Elimination(ExactReasoner):
     is computed by adding up one variable after the other, each within the few factors that mention it (dynamic
     programming; Zhang and Poole 1994, "A simple approach to Bayesian network computations"). The cost is exponential
     only in the number of variables that meet in one join. Chains, such as the carries of an addition, take linear time.
+    Trees of lookups, such as partial sums, come first, at the cost of the pairs that there are (``_forward``).
 
     Args:
         problem: what to reason about; it must have factors.
@@ -85,10 +93,13 @@ class Elimination(ExactReasoner):
     tensor(-2.3026)
     """
 
+    worth: int = WORTH
+
     def __init__(self, problem: Problem, *, budget: Budget | None = None, impossible: Impossible = "raise") -> None:
-        observed = compile_program(Schedule.of(problem, budget or Budget(), observed=True))
+        observed = compile_program(Schedule.of(problem, budget or Budget(), observed=True, worth=self.worth))
         super().__init__(problem, impossible=impossible, budget=budget, entries=observed.entries)
         self._programs: dict[bool, Program] = {True: observed}
+        self._within: Cache[Ranges, ForwardProgram] = Cache(8)
         self._lock = Lock()
 
     @property
@@ -105,7 +116,7 @@ class Elimination(ExactReasoner):
         if observed not in self._programs:
             with self._lock:  # one thread makes it, the others wait
                 if observed not in self._programs:
-                    schedule = Schedule.of(self.problem, self.budget, observed=observed)
+                    schedule = Schedule.of(self.problem, self.budget, observed=observed, worth=self.worth)
                     self._programs[observed] = compile_program(schedule)
         return self._programs[observed]
 
@@ -118,7 +129,11 @@ class Elimination(ExactReasoner):
             return super()._log_prob(world, output, given, reduce)
         program = self._program(True)
         known = output if given is None else torch.cat([output, given], 1)
-        return program.run(Weights.of(world, None, known, zero=program.zero), reduce)
+        forward, ranges = None, program.forward.ranges(known)
+        if ranges:
+            meter = Meter(self.budget, "leaving out what cannot lead to the outputs")
+            forward = self._within.find(ranges, lambda: program.forward.compile(ranges, meter))
+        return program.run(Weights.of(world, None, known, zero=program.zero), reduce, forward)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,13 +146,13 @@ class Schedule:
     meter: Meter
 
     @classmethod
-    def of(cls, problem: Problem, budget: Budget, *, observed: bool) -> Schedule:
+    def of(cls, problem: Problem, budget: Budget, *, observed: bool, worth: int = WORTH) -> Schedule:
         """The order of elimination; a ``BudgetError`` where it does not fit."""
         if problem.factors is None:
             remedy = "pass factors= or build it with Problem.from_factors, or use Enumeration if its worlds are few"
             raise ProblemError(f"the problem has no factors to eliminate variables from; {remedy}")
         meter = Meter(budget, f"finding an order of elimination for {len(problem.sizes):,} variables")
-        structure = Structure.of(problem, observed, meter)
+        structure = Structure.of(problem, observed, worth, meter)
         if structure.tables > budget.entries:
             many = f"the tables of the factors have {structure.tables:,} entries, more than {budget.entries:,}"
             remedy = "raise Budget(entries=...), or use Enumeration if the worlds are few"
@@ -147,6 +162,7 @@ class Schedule:
             unary.setdefault(problem.sizes[v], []).append(v)
         batches: list[Sequence[tuple[int, ...]]] = [shape.part("shared") for shape in structure.shapes]
         batches += [[(v,) for v in variables] for variables in unary.values()]
+        batches += [[(v,)] for v in structure.forward.tables]
         try:
             order = best_order(batches, problem.sizes, budget.join, meter)
         except TooWide as error:
@@ -165,13 +181,15 @@ class Schedule:
     @property
     def entries(self) -> int:
         """About how many numbers are held for each row."""
-        return sum(shape.entries for shape in self.structure.shapes) + self.order.entries
+        shapes = sum(shape.entries for shape in self.structure.shapes)
+        return shapes + self.structure.forward.entries + self.order.entries
 
 
 def compile_program(schedule: Schedule) -> Program:
     """Everything that does not depend on weights."""
     counts = [len(shape.scopes) for shape in schedule.structure.shapes]
     counts += [len(variables) for variables in schedule.unary.values()]
+    counts += [1 for _ in schedule.structure.forward.tables]
     steps = []
     for step in schedule.order.steps:
         schedule.meter.check_clock()
@@ -187,7 +205,8 @@ def compile_program(schedule: Schedule) -> Program:
         counts.append(step.variables)
         steps.append(tuple(operands))
     unary = tuple((size, indexing([v + 1 for v in variables])) for size, variables in schedule.unary.items())
-    return Program(tuple(schedule.structure.leaves(schedule.meter)), unary, tuple(steps), schedule.order)
+    leaves, forward = tuple(schedule.structure.leaves(schedule.meter)), schedule.structure.forward
+    return Program(leaves, unary, tuple(steps), schedule.order, forward, forward.compile((), schedule.meter))
 
 
 class Enumeration(ExactReasoner):

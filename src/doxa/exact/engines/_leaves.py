@@ -8,52 +8,20 @@ of known variables each row looks up the tuples of its own values. Factors with 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from doxa.exact.circuits._semirings import FLOOR, Reduce
+from doxa.exact.circuits._semirings import Reduce
+from doxa.exact.engines._forward import Forward
+from doxa.exact.engines._weights import Scope, Weights
 from doxa.problem import Problem
 from doxa.problem._budget import Meter
 from doxa.problem._factors import Relation
-
-Index = slice | Tensor
-Scope = tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """Log-weights, batch last: a variable of weight 0, then the others, with one value more that is impossible."""
-
-    values: Tensor  # (1 + variables, width, R)
-    given: Tensor | None  # observed outputs, then the values of given variables (Y + G, R)
-
-    @classmethod
-    def of(cls, world: Tensor, output: Tensor | None, given: Tensor | None, *, zero: bool) -> Weights:
-        """From log-weights ``(R, W, D)`` and ``(R, Y, E)``, and known values; ``zero``: weight 0 is used."""
-        width = 1 + (world.shape[-1] if output is None else max(world.shape[-1], output.shape[-1]))
-        weights = world if output is None else torch.cat([_wider(world, width), _wider(output, width)], 1)
-        turned = weights.permute(1, 2, 0).clamp(min=FLOOR)
-        padded = pad(turned, (0, 0, 0, width - weights.shape[-1], 1, 0), value=FLOOR)
-        if zero:
-            nothing = padded.new_zeros(1, width, len(world))
-            nothing[:, -1] = FLOOR
-            padded = torch.cat([nothing, padded[1:]])
-        return cls(padded.contiguous(), None if given is None else given.T)
-
-    @property
-    def rows(self) -> int:
-        return self.values.shape[-1]
-
-
-def _wider(x: Tensor, width: int) -> Tensor:
-    return pad(x, (0, width - x.shape[-1]), value=FLOOR)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,21 +92,6 @@ class Leaves:
         return (1 + len(self.places)) * self.tuples * len(self.starts)
 
 
-def pick(x: Tensor, index: Index, dim: int) -> Tensor:
-    """Some entries along an axis; a view where the index is a slice."""
-    if isinstance(index, slice):
-        return x[(slice(None),) * dim + (index,)]
-    return x.index_select(dim, index.to(x.device))
-
-
-def indexing(numbers: Sequence[int]) -> Index:
-    """A slice where the numbers are evenly spaced, else a tensor."""
-    stride = numbers[1] - numbers[0] if len(numbers) > 1 else 1
-    if stride > 0 and all(b - a == stride for a, b in pairwise(numbers)):
-        return slice(numbers[0], numbers[-1] + 1, stride)
-    return torch.tensor(numbers)
-
-
 class Shape(NamedTuple):
     """Factors with one relation and the same roles of their variables: known from sizes alone."""
 
@@ -170,10 +123,11 @@ class Structure:
     shared: tuple[int, ...]  # the weighted variables that are not private to any factor
     known: Mapping[int, int]  # the place of each known variable among the known values
     none: int  # the value whose weight is that of the impossible
+    forward: Forward  # the lookups that are done before
 
     @classmethod
-    def of(cls, problem: Problem, observed: bool, meter: Meter) -> Structure:
-        """The given variables are known, and so are the outputs if they are ``observed``."""
+    def of(cls, problem: Problem, observed: bool, worth: int, meter: Meter) -> Structure:
+        """The given variables are known, and so are the outputs if they are ``observed``; see ``Forward`` on worth."""
         assert problem.factors is not None
         world, outputs = len(problem.world), len(problem.output)
         first = world if observed else world + outputs
@@ -184,9 +138,13 @@ class Structure:
             scopes.append(tuple(problem.index(variable) for variable in factor.scope))
             for v in scopes[-1]:
                 mentions[v] += 1
+        factors = [(scope, factor.relation) for scope, factor in zip(scopes, problem.factors, strict=True)]
+        forward, done = Forward.of(factors, mentions, known, world, first, worth, meter)
         alike: dict[tuple[int, tuple[str, ...]], list[int]] = {}
         for number, scope in enumerate(scopes):
             meter.tick(len(scope))
+            if number in done:
+                continue
             roles = tuple(
                 "known" if v in known else "shared" if mentions[v] > 1 else "weighted" if v < first else "free"
                 for v in scope
@@ -196,8 +154,9 @@ class Structure:
             Shape(problem.factors[numbers[0]].relation, roles, tuple(scopes[n] for n in numbers))
             for (_, roles), numbers in alike.items()
         )
-        shared = tuple(v for v in range(first) if mentions[v] != 1)
-        return cls(shapes, shared, known, max(problem.world if observed else problem.world + problem.output))
+        shared = tuple(v for v in range(first) if mentions[v] != 1 and v not in forward.done)
+        none = max(problem.world if observed else problem.world + problem.output)
+        return cls(shapes, shared, known, none, forward)
 
     @property
     def tables(self) -> int:
