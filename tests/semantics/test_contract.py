@@ -39,8 +39,14 @@ SEMANTICS: dict[str, Semantics] = {
     "amortized": doxa.Amortized(hidden=32, pretrain=300, samples=100, learning_rate=1e-2),
     "auto": doxa.Auto(),
     "classical": doxa.Classical(),
+    "exact, mixture": doxa.Exact(),
+    "sampled, mixture": doxa.Sampled(),
+    "sampled, expected, mixture": doxa.Sampled(LeaveOneOut(64), log=False),
+    "auto, mixture": doxa.Auto(),
+    "classical, mixture": doxa.Classical(),
 }
-LEARN = {name: how for name, how in SEMANTICS.items() if name != "classical"}
+"""Those that end in "mixture" are asked about symbols that share the component of a mixture."""
+LEARN = {name: how for name, how in SEMANTICS.items() if not name.startswith("classical")}
 DETERMINISTIC = {name: how for name, how in LEARN.items() if not name.startswith("sampled")}
 TOLERANCE = {"amortized": 0.2}
 """Amortised inference keeps the contract within its divergence; the others up to the cap of logarithms."""
@@ -144,13 +150,19 @@ CASES = {
 }
 
 
-def bound(kind: str, table: Tensor) -> Any:
-    return doxa.probs(table.double())
+def certain(case: Case, name: str = "", **changed: Tensor) -> doxa.Model:
+    """Tables that are certain; a mixture has them as one component, and another of weight 0."""
+    tables = {symbol: {**case.crisp, **changed}[symbol].double() for symbol in case.soft}
+    if not name.endswith("mixture"):
+        return doxa.Model(case.text, **case.other, **{symbol: doxa.probs(table) for symbol, table in tables.items()})
+    both = {symbol: doxa.probs(torch.stack([other(case, symbol, t), t])) for symbol, t in tables.items()}
+    weights = doxa.log_probs(torch.tensor([-math.inf, 0.0], dtype=torch.float64))
+    return doxa.Model(case.text, **case.other, **doxa.mixture(weights=weights, **both))
 
 
-def certain(case: Case, **changed: Tensor) -> doxa.Model:
-    tables = {**case.crisp, **changed}
-    return doxa.Model(case.text, **case.other, **{name: bound(kind, tables[name]) for name, kind in case.soft.items()})
+def other(case: Case, symbol: str, table: Tensor) -> Tensor:
+    """A table that says something else everywhere."""
+    return 1 - table if case.soft[symbol] == "pred" else table.roll(1, -1)
 
 
 class Scores(nn.Module):
@@ -164,15 +176,30 @@ class Scores(nn.Module):
         return self.score[tuple([o.squeeze(-1).long() for o in objects])] if objects else self.score
 
 
-def uncertain(case: Case, seed: int = 0) -> tuple[doxa.Model, list[nn.Parameter]]:
+class Components(Scores):
+    """The same with one table for each component of a mixture."""
+
+    def forward(self, *objects: Tensor) -> Tensor:
+        found = self.score[(slice(None), *[o.squeeze(-1).long() for o in objects])]
+        return found.transpose(0, 1) if objects else found
+
+
+def uncertain(case: Case, name: str = "", seed: int = 0) -> tuple[doxa.Model, list[nn.Parameter]]:
     """Random beliefs, from parameters that gradients reach."""
     generator = torch.Generator().manual_seed(seed)
+    mixed = (3,) if name.endswith("mixture") else ()
     scores = {
-        name: nn.Parameter(torch.randn(table.shape, generator=generator, dtype=torch.float64))
-        for name, table in case.crisp.items()
+        symbol: nn.Parameter(torch.randn(*mixed, *table.shape, generator=generator, dtype=torch.float64))
+        for symbol, table in case.crisp.items()
     }
-    bindings = {name: doxa.logits(Scores(scores[name])) for name in case.soft}
-    return doxa.Model(case.text, **case.other, **bindings), list(scores.values())
+    parameters = list(scores.values())
+    if not mixed:
+        bindings = {symbol: doxa.logits(Scores(scores[symbol])) for symbol in case.soft}
+        return doxa.Model(case.text, **case.other, **bindings), parameters
+    weights = nn.Parameter(torch.randn(3, generator=generator, dtype=torch.float64))
+    heads = {symbol: doxa.logits(Components(scores[symbol])) for symbol in case.soft}
+    model = doxa.Model(case.text, **case.other, **doxa.mixture(weights=doxa.logits(weights), **heads))
+    return model, [*parameters, weights]
 
 
 def trained(model: doxa.Model, how: Semantics, data: dict[str, Any]) -> doxa.Model:
@@ -191,7 +218,7 @@ LEARNING = [(name, case) for name, case in GRID if name in LEARN]
 @pytest.mark.parametrize(("name", "case"), LEARNING)
 def test_losses_are_at_least_zero_and_have_finite_gradients(name: str, case: str) -> None:
     how, knowledge = LEARN[name], CASES[case]
-    model, scores = uncertain(knowledge)
+    model, scores = uncertain(knowledge, name)
     trained(model, how, knowledge.data)
     losses = model.losses(semantics=how, generator=seeded(), **knowledge.data)
     assert all(bool((value >= 0).all()) and bool(value.isfinite().all()) for value in losses.values)
@@ -204,14 +231,14 @@ def test_losses_are_at_least_zero_and_have_finite_gradients(name: str, case: str
 @pytest.mark.parametrize(("name", "case"), LEARNING)
 def test_what_certainly_holds_costs_nothing(name: str, case: str) -> None:
     how, knowledge = LEARN[name], CASES[case]
-    model = trained(certain(knowledge), how, knowledge.data)
+    model = trained(certain(knowledge, name), how, knowledge.data)
     total = model.loss(semantics=how, generator=seeded(), **knowledge.data)
     assert total.item() == pytest.approx(0.0, abs=TOLERANCE.get(name, 1e-5))
     truths = model.truth(semantics=how, generator=seeded(), **knowledge.data)
     assert all(t.item() == pytest.approx(1.0, abs=5 * TOLERANCE.get(name, 1e-5)) for t in truths.values())
 
 
-def flipped(knowledge: Case, seed: int) -> doxa.Model:
+def flipped(knowledge: Case, seed: int, name: str = "") -> doxa.Model:
     """Other certain worlds, in most of which some axiom fails."""
     generator = seeded(seed)
     changed = {}
@@ -223,16 +250,16 @@ def flipped(knowledge: Case, seed: int) -> doxa.Model:
             changed[symbol] = sure(
                 torch.randint(table.shape[-1], table.shape[:-1], generator=generator), table.shape[-1]
             )
-    return certain(knowledge, **changed)
+    return certain(knowledge, name, **changed)
 
 
 @pytest.mark.parametrize(("name", "case"), GRID)
 def test_on_certain_beliefs_truth_is_classical(name: str, case: str) -> None:
     how, knowledge = SEMANTICS[name], CASES[case]
     for seed in range(3):
-        model = trained(flipped(knowledge, seed), how, knowledge.data)
+        model, plain = trained(flipped(knowledge, seed, name), how, knowledge.data), flipped(knowledge, seed)
         for per_row in (False, True):
-            expected = model.truth(semantics="classical", per_row=per_row, **knowledge.data)
+            expected = plain.truth(semantics="classical", per_row=per_row, **knowledge.data)
             found = model.truth(semantics=how, per_row=per_row, generator=seeded(), **knowledge.data)
             for axiom, truth in expected.items():
                 assert found[axiom].shape == truth.shape
@@ -266,7 +293,7 @@ def doubled(knowledge: Case) -> dict[str, Any]:
 @pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.rows])
 def test_repeating_all_rows_changes_nothing(name: str, case: str) -> None:
     how, knowledge = DETERMINISTIC[name], CASES[case]
-    model, _ = uncertain(knowledge)
+    model, _ = uncertain(knowledge, name)
     trained(model, how, knowledge.data)
     once = model.losses(semantics=how, **knowledge.data)
     twice = model.losses(semantics=how, **doubled(knowledge))
@@ -277,7 +304,7 @@ def test_repeating_all_rows_changes_nothing(name: str, case: str) -> None:
 @pytest.mark.parametrize(("name", "case"), LEARNING)
 def test_reductions_are_those_of_torch(name: str, case: str) -> None:
     how, knowledge = LEARN[name], CASES[case]
-    model, _ = uncertain(knowledge)
+    model, _ = uncertain(knowledge, name)
     trained(model, how, knowledge.data)
     by = {
         reduction: model.losses(semantics=how, reduction=reduction, generator=seeded(), **data).by_name()  # type: ignore[arg-type]
@@ -322,7 +349,7 @@ def one_shape(model: doxa.Model, knowledge: Case) -> bool:
 @pytest.mark.parametrize(("name", "case"), GRID)
 def test_the_same_call_gives_the_same_number_and_changes_nothing(name: str, case: str) -> None:
     how, knowledge = SEMANTICS[name], CASES[case]
-    model, _ = uncertain(knowledge)
+    model, _ = uncertain(knowledge, name)
     trained(model, how, knowledge.data)
 
     def ask() -> list[Tensor]:
@@ -364,7 +391,7 @@ def test_impossible_rows_are_treated_alike(name: str) -> None:
     knowledge = CASES["sums"]
     rows = {**knowledge.data["pairs"], "sum": torch.tensor([2, 99, 5])}
     data = {**knowledge.data, "pairs": rows}
-    model, _ = uncertain(knowledge)
+    model, _ = uncertain(knowledge, name)
     how = replace(LEARN[name], impossible="finite")
     trained(model, how, data)
     assert bool(model.loss(semantics=how, generator=seeded(), **data).isfinite())
@@ -379,7 +406,7 @@ def test_impossible_rows_are_treated_alike(name: str) -> None:
 @pytest.mark.parametrize("name", SEMANTICS)
 def test_predictions_have_the_same_candidates_and_rows(name: str) -> None:
     knowledge, how = CASES["sums"], SEMANTICS[name]
-    model = trained(certain(knowledge), how, knowledge.data)
+    model = trained(certain(knowledge, name), how, knowledge.data)
     if name == "amortized":
         return  # its accuracy is measured elsewhere; candidates and rows below are those of pose
     found = model.predict("pairs.sum", semantics=how, generator=seeded(), **knowledge.data)
@@ -395,10 +422,15 @@ def test_facts_are_labels_with_weights(name: str) -> None:
     [all] forall x: P. s(x)"""
     p = torch.tensor([0.9, 0.4, 0.6], dtype=torch.float64)
     model = doxa.Model(text, s=doxa.probs(p))
+    if name.endswith("mixture"):
+        parts = torch.stack([2 * p - 1, torch.ones(3).double()]).clamp(0, 1)
+        parts[:, 1] = p[1]
+        half = doxa.probs(torch.tensor([0.5, 0.5], dtype=torch.float64))
+        model = doxa.Model(text, **doxa.mixture(weights=half, s=doxa.probs(parts)))  # with the marginals p
     trained(model, how, {})
     with_facts = model.losses(semantics=how, generator=seeded())
     assert set(with_facts.names) == {"all", "facts s", "facts !s"}
-    if name in ("sampled", "sampled, expected", "amortized"):
+    if name.startswith(("sampled", "amortized")):
         return  # estimated: their values are tested against exact ones elsewhere
     loss = (lambda t: 1 - t) if "fuzzy " in name else (lambda t: -math.log(t))
     by = with_facts.by_name()
@@ -410,7 +442,7 @@ def test_facts_are_labels_with_weights(name: str) -> None:
 @pytest.mark.parametrize("name", LEARN)
 def test_the_quantifier_of_the_logic(name: str) -> None:
     knowledge, how = CASES["sums"], replace(LEARN[name], quantifier="logic")
-    model, _ = uncertain(knowledge)
+    model, _ = uncertain(knowledge, name)
     if name == "amortized":
         return  # the whole axiom is one problem, too large to learn here
     total = model.loss(semantics=how, generator=seeded(), **knowledge.data)
@@ -420,11 +452,24 @@ def test_the_quantifier_of_the_logic(name: str) -> None:
             model.loss(semantics=how, reduction=reduction, **knowledge.data)  # type: ignore[arg-type]
 
 
-def network_model(dtype: torch.dtype = torch.float32) -> tuple[doxa.Model, nn.Linear, Callable[[int], dict[str, Any]]]:
-    net = nn.Linear(6, 4, dtype=dtype)
+class Gate(nn.Linear):
+    """The weights of a mixture, from both objects of a row."""
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return super().forward(torch.cat([a, b], -1))
+
+
+def network_model(
+    name: str, dtype: torch.dtype = torch.float32
+) -> tuple[doxa.Model, nn.Module, Callable[[int], dict[str, Any]]]:
     text = """sort I; sort D = 0..3; data pairs(a: I, b: I, sum: Int); func d(I) -> D
     [sum] forall p in pairs. x := d(p.a), y := d(p.b) (x + y = p.sum)"""
-    model = doxa.Model(text, d=doxa.logits(net))
+    net: nn.Module = nn.Linear(6, 4, dtype=dtype)
+    bindings = {"d": doxa.logits(net)}
+    if name.endswith("mixture"):
+        net = nn.Sequential(nn.Linear(6, 12, dtype=dtype), nn.Unflatten(-1, (3, 4)))
+        bindings = doxa.mixture(weights=doxa.logits(Gate(12, 3, dtype=dtype)), d=doxa.logits(net))  # type: ignore[assignment]
+    model = doxa.Model(text, **bindings)
 
     def data(n: int) -> dict[str, Any]:
         random = seeded(n)
@@ -436,7 +481,7 @@ def network_model(dtype: torch.dtype = torch.float32) -> tuple[doxa.Model, nn.Li
 
 @pytest.mark.parametrize("name", DETERMINISTIC)
 def test_torch_func_takes_the_gradient_of_the_loss(name: str) -> None:
-    model, _, data = network_model()
+    model, _, data = network_model(name)
     how = DETERMINISTIC[name]
     batch = trained(model, how, data(5)) and data(5)
     parameters = dict(model.named_parameters())
@@ -458,7 +503,7 @@ def test_what_was_asked_in_inference_mode_first_makes_no_difference_to_derivativ
         how = replace(how, pretrain=0, steps=1)  # type: ignore[type-var, call-arg]
     slopes = []
     for inference in (False, True):
-        model, scores = uncertain(knowledge)
+        model, scores = uncertain(knowledge, name)
         if inference:
             with torch.inference_mode(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an inference model that has learnt nothing
@@ -480,7 +525,7 @@ def test_what_was_asked_in_inference_mode_first_makes_no_difference_to_derivativ
 
 @pytest.mark.parametrize("name", LEARN)
 def test_under_autocast_the_logic_stays_in_float32(name: str) -> None:
-    model, _, data = network_model()
+    model, _, data = network_model(name)
     how = LEARN[name]
     trained(model, how, data(7))
     plain = model.loss(semantics=how, generator=seeded(), **data(7))
@@ -493,7 +538,7 @@ def test_under_autocast_the_logic_stays_in_float32(name: str) -> None:
 @pytest.mark.parametrize("name", LEARN)
 def test_vmap_over_networks(name: str) -> None:
     """An ensemble of networks at once: the loss and its gradient of each."""
-    model, _, data = network_model()
+    model, _, data = network_model(name)
     how, batch = LEARN[name], data(5)
     trained(model, how, batch)
     many = {key: torch.stack([value, value + 0.1]) for key, value in model.named_parameters()}
@@ -516,7 +561,7 @@ def test_vmap_over_networks(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fuzzy", "fuzzy product", "exact"])
 def test_compiled_losses(name: str) -> None:
-    model, _, data = network_model()
+    model, _, data = network_model(name)
     how, batch = LEARN[name], data(5)
     plain = model.loss(semantics=how, **batch)
 

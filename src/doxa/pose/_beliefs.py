@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -11,32 +11,46 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
 from doxa._numerics import log1mexp
-from doxa.errors import KnowledgeError
+from doxa.errors import BindingError, KnowledgeError
 from doxa.logic import Function
 from doxa.logic.bind._bindings import Returns
+from doxa.logic.bind._joint import MixtureWeights
 from doxa.pose._data import CallData, Lookup, require_unmapped
 from doxa.pose._references import Instances, Question, Reference, Symbol
+from doxa.pose._rows import RowQuestion, Seen, ask_of_rows, plan_rows
 from doxa.pose._variables import NUMBERS, UNDEFINED, Variable
-from doxa.problem import Belief
+from doxa.problem import Belief, Mixture
 
 NEG_INF = float("-inf")
+
+
+class BeliefGroup(NamedTuple):
+    """Where the beliefs of a group of instances are."""
+
+    instances: int
+    sizes: tuple[int, ...]
+    entries: Tensor | None
+    """Of its variables among all answers; None for the first, in order."""
+    joint: bool
+    """Whether some of its variables depend on each other."""
 
 
 class BeliefPlan(NamedTuple):
     """What symbols are asked, and where among their answers the beliefs of each group of instances are."""
 
     lookup: Lookup
-    groups: list[tuple[int, tuple[int, ...], Tensor | None]]
-    """How many instances a group has, the sizes of its variables, and their entries; None for the first, in order."""
+    groups: list[BeliefGroup]
+    rows: list[RowQuestion]
+    """What a network is asked that sees whole rows."""
 
 
 def plan_beliefs(
-    data: CallData, groups: Sequence[tuple[Sequence[Variable], Instances, Sequence[Reference]]]
+    data: CallData, groups: Sequence[tuple[Sequence[Variable], Instances, Sequence[Reference], Seen]]
 ) -> BeliefPlan:
     """Where the beliefs about world variables will be, one row for each instance; no network runs."""
     asked: dict[Symbol, list[Question]] = {}
     own: list[list[tuple[Symbol, int]]] = []
-    for world, instances, names in groups:
+    for world, instances, names, _ in groups:
         own.append([])
         for variable in world:
             symbol, args, _ = variable.key
@@ -44,34 +58,89 @@ def plan_beliefs(
             own[-1].append((symbol, len(questions)))
             questions.append((args, instances, names))
     lookup = data.locate(asked)
-    found = []
-    for (world, instances, _), questions_of in zip(groups, own, strict=True):
+    found, rows = [], []
+    for i, ((world, instances, _, seen), questions_of) in enumerate(zip(groups, own, strict=True)):
         entries = torch.stack([lookup.places[symbol][question] for symbol, question in questions_of], -1).flatten()
         in_order = torch.equal(entries, torch.arange(len(entries)))
         sizes = tuple([len(v.values) for v in world])
-        found.append((instances.count, sizes, None if in_order else entries.to(data.batch.device)))
-    return BeliefPlan(lookup, found)
+        joint = any(data.is_mixed(symbol.name) for symbol, _ in questions_of)
+        if joint:
+            rows.append((i, seen if data.sees_rows() else (), instances))
+        found.append(BeliefGroup(instances.count, sizes, None if in_order else entries.to(data.batch.device), joint))
+    return BeliefPlan(lookup, found, plan_rows(rows))
 
 
-def believed(data: CallData, plan: BeliefPlan) -> list[Belief]:
+def believed(data: CallData, plan: BeliefPlan) -> list[Belief | Mixture]:
     """What the networks believe about world variables; every network runs once."""
     if not plan.groups:
         return []
     said = data.read(plan.lookup)
+    if plan.rows:
+        return _mixtures(data, plan, said)
     symbol, (table, returns) = next(iter(said.items()))
     if len(said) > 1:
         tables = [_log_probs(symbol, *reading) for symbol, reading in said.items()]
         dtype = reduce(torch.promote_types, [table.dtype for table in tables])
         width = max([table.shape[-1] for table in tables])
         table = torch.cat([pad(t.to(dtype), (0, width - t.shape[-1]), value=NEG_INF) for t in tables])
-    beliefs = []
-    for count, sizes, entries in plan.groups:
+    beliefs: list[Belief | Mixture] = []
+    for count, sizes, entries, _ in plan.groups:
         picked = table[: count * len(sizes)] if entries is None else table.index_select(0, entries.to(table.device))
         picked = picked if len(said) > 1 else _log_probs(symbol, picked, returns)
         log_probs, values = picked.view(count, len(sizes), picked.shape[-1]), max(sizes)
         narrow = log_probs if values == picked.shape[-1] else log_probs[..., :values]
         beliefs.append(Belief(narrow, sizes, validate=False))
     return beliefs
+
+
+def _mixtures(
+    data: CallData, plan: BeliefPlan, said: Mapping[Symbol, tuple[Tensor, Returns]]
+) -> list[Belief | Mixture]:
+    """The same where symbols share the component of a mixture; what is not mixed is the same in all components."""
+    weights = {group: weight for question in plan.rows for group, weight in _weights(data, question)}
+    components = {f"{s.name}": v.shape[1] for s, (v, _) in said.items() if data.is_mixed(s.name)}
+    components["weights"] = next(iter(weights.values())).shape[-1]
+    if len(set(components.values())) > 1:
+        shown = ", ".join([f"{name} has {count}" for name, count in components.items()])
+        raise BindingError(f"a mixture has equally many components everywhere, but {shown}")
+    count = components["weights"]
+    tables = []
+    for symbol, (values, returns) in said.items():
+        if data.is_mixed(symbol.name):
+            flat = _log_probs(symbol, values.flatten(0, 1), returns)
+            tables.append(flat.view(*values.shape[:2], flat.shape[-1]))
+        else:
+            tables.append(_log_probs(symbol, values, returns).unsqueeze(1).expand(-1, count, -1))
+    dtype = reduce(torch.promote_types, [t.dtype for t in (*tables, *weights.values())])
+    width = max([table.shape[-1] for table in tables])
+    table = torch.cat([pad(t.to(dtype), (0, width - t.shape[-1]), value=NEG_INF) for t in tables])  # (entries, K, D)
+    beliefs: list[Belief | Mixture] = []
+    for i, (instances, sizes, entries, joint) in enumerate(plan.groups):
+        at = torch.arange(instances * len(sizes)) if entries is None else entries
+        picked = table.index_select(0, at.to(table.device)).view(instances, len(sizes), count, width)
+        log_probs = picked.transpose(1, 2)[..., : max(sizes)]
+        if joint:
+            beliefs.append(Mixture(Belief(log_probs, sizes, validate=False), weights[i].to(dtype), validate=False))
+        else:
+            beliefs.append(Belief(log_probs[:, 0], sizes, validate=False))
+    return beliefs
+
+
+def _weights(data: CallData, question: RowQuestion) -> Iterator[tuple[int, Tensor]]:
+    """By group of instances, the logarithms of the weights of the components: ``(instances, K)``."""
+    shared = data.interpretation.joint
+    assert isinstance(shared, MixtureWeights)
+
+    def weigh(inputs: list[Tensor], rows: int) -> Tensor:
+        return shared.raw(inputs, rows, check_finite=data.interpretation.check_finite)
+
+    raw = ask_of_rows(data, question, weigh)
+    if shared.returns == "prob":
+        found = Belief.from_probs(raw.unsqueeze(-2), validate=False).log_probs.squeeze(-2)
+    else:
+        found = raw.log_softmax(-1) if shared.returns == "logit" else raw
+    for group, places in question.groups.items():
+        yield group, found.index_select(0, places.to(found.device))
 
 
 def _log_probs(symbol: Symbol, values: Tensor, returns: Returns) -> Tensor:

@@ -14,7 +14,7 @@ from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic import INT, REAL, Interpretation, Predicate
 from doxa.logic.bind._bindings import Returns
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.bind._meanings import Network, is_exclusive
+from doxa.logic.bind._meanings import Network, Table, check_table, is_exclusive
 from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
 from doxa.logic.tensor._plan import CHUNK
@@ -91,6 +91,15 @@ class CallData:
     def is_exclusive(self, name: str) -> bool:
         """Do the values of the last argument of a predicate exclude each other?"""
         return bool(getattr(self.batch.meaning(name), "exclusive", False))
+
+    def is_mixed(self, name: str) -> bool:
+        """Does a symbol share the component of a mixture with others?"""
+        return name in self.interpretation.joint_symbols
+
+    def sees_rows(self) -> bool:
+        """Is there a network that is told whole rows?"""
+        shared = self.interpretation.joint
+        return shared is not None and getattr(shared, "tensor", None) is None
 
     def object_count(self, sort: str) -> int:
         """How many objects a sort has."""
@@ -341,8 +350,12 @@ class CallData:
 
     def read(self, lookup: Lookup) -> dict[Symbol, tuple[Tensor, Returns]]:
         """What symbols say, ``(entries, ...)``, and what kind of numbers these are; every network runs once."""
-        asked = {s: {i: self._told(told) for i, told in own.items()} for s, own in lookup.columns.items()}
-        found = {s.name: _direct(self.batch, s.name, *asked.pop(s).values()) for s in lookup.direct}
+        mixed = {s: own for s, own in lookup.columns.items() if self.is_mixed(s.name)}
+        alone = {s: own for s, own in lookup.columns.items() if s not in mixed}
+        found = {s.name: self._mixed(s, own, lookup.axes[s] - bool(own)) for s, own in mixed.items()}
+        asked = {s: {i: self._told(told) for i, told in own.items()} for s, own in alone.items()}
+        direct = [s for s in lookup.direct if s in asked]
+        found |= {s.name: _direct(self.batch, s.name, *asked.pop(s).values()) for s in direct}
         if asked:
             others = symbol_values(self.interpretation, {s.name: columns for s, columns in asked.items()}, self.given)
             found |= {name: (reading.values, reading.returns) for name, reading in others.items()}
@@ -351,6 +364,43 @@ class CallData:
             values, returns = found[symbol.name]
             flat[symbol] = (values.flatten(0, axes - 1) if axes else values.unsqueeze(0), returns)
         return flat
+
+    def _mixed(self, symbol: Symbol, told: Mapping[int, Told], finite: int) -> tuple[Tensor, Returns]:
+        """What a symbol says in each component of a mixture: ``(tuples, *finite arguments, K, ...)``."""
+        meaning, returns = self.batch.meaning(symbol.name), self.batch.meaning(symbol.name).returns
+        if isinstance(meaning, Table):
+            values = self._stacked(meaning, told)
+        else:
+            inputs = []
+            for i, at in told.items():
+                sort, asked = symbol.sorts[i], at
+                if isinstance(at, Tensor) and sort not in (INT, REAL):  # indices: it sees what they stand for
+                    asked = (((sort.name, None),), at)
+                inputs.append(self._told(asked))
+            values = Run(self.batch, Needs(), CHUNK).components(symbol.name, inputs)
+        if values.dtype in (torch.float16, torch.bfloat16):  # under autocast
+            values = values.float()
+        if returns == "logit" and is_exclusive(meaning):
+            values, returns = values.log_softmax(-1), "log_prob"
+        values = values.movedim(1, 1 + finite)
+        return values if told else values.squeeze(0), returns
+
+    def _stacked(self, meaning: Table, told: Mapping[int, Told]) -> Tensor:
+        """Of a stack of tensors ``(K, *arguments, ...)`` the entries of objects: ``(tuples, K, *finite, ...)``."""
+        name, tensor = meaning.symbol.name, meaning.tensor
+        if tensor.requires_grad and self.interpretation.check_finite:
+            check_table(meaning)
+        index: list[Tensor] = []
+        for i, at in told.items():
+            sort = meaning.symbol.sorts[i].name
+            if not isinstance(at, Tensor):
+                raise BindingError(f"{name} is bound to tensors, which need the indices of {sort}, not their features")
+            if tensor.shape[i + 1] != self.object_count(sort):
+                came = f"axis {i + 1} of its tensor has size {tensor.shape[i + 1]}"
+                raise BindingError(f"{name}: {came}, but {sort} has {self.object_count(sort)} objects")
+            index.append(at)
+        opened = tensor.movedim([i + 1 for i in told], [*range(len(told))])
+        return opened[tuple(index)] if index else opened.unsqueeze(0)
 
     def _told(self, told: Told) -> Tensor:
         """Numbers and indices as they are; of other objects the features."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,10 +12,12 @@ from torch import Tensor
 
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation
+from doxa.logic.bind._joint import named_in
 from doxa.pose._beliefs import BeliefPlan, believed, plan_beliefs
 from doxa.pose._data import CallData, require_unmapped
 from doxa.pose._poser import AxiomInstances, Decided, OpenInstances, Poser, decide
 from doxa.pose._references import Instances
+from doxa.pose._rows import seen_by
 from doxa.pose._variables import UNDEFINED
 from doxa.problem import Belief, Mixture, Problem
 
@@ -128,7 +131,8 @@ def pose(
         interpretation: the meaning of the symbols, which also keeps what was made.
         data: objects of open sorts and rows, by name.
         whole: ask whether each axiom holds as a whole, instead of each choice of the variables of its outermost
-            ``forall``. Rows that share no variable are then independent parts of it.
+            ``forall``. Rows that share no variable are then independent parts of it; so are all, where symbols share
+            the component of a mixture, which is drawn for each row.
         believe: ask the networks; without, all beliefs are uniform.
         limit: how many joint values of variables a term may depend on.
         generator: draws the objects of ``sample``.
@@ -156,8 +160,9 @@ def pose(
     axioms, plans = list(axioms), interpretation.plans
     posers: list[Poser] = []
     for axiom in axioms:
-        made = ("pose", axiom.formula, whole, limit)
-        posers.append(plans.get(made) or plans.find(made, lambda axiom=axiom: Poser(axiom, whole, limit)))  # type: ignore[misc]
+        as_one = whole and not named_in(axiom.formula, interpretation.joint_symbols)
+        made = ("pose", axiom.formula, as_one, limit)
+        posers.append(plans.get(made) or plans.find(made, partial(Poser, axiom, as_one, limit)))
     read = CallData(interpretation, data, frozenset().union(*[poser.rows for poser in posers]))
     shapes = _shapes(interpretation, data)
     key = ("posed", tuple(posers), shapes)
@@ -171,12 +176,13 @@ def pose(
         read.looked = False
         decided = [decide(axiom, read, instances) for axiom, instances in zip(axioms, plan.instances, strict=True)]
         plan.decided = decided if _lasts(read, shapes) else None
-    beliefs = iter(_believed(plan, decided, read, shapes) if believe else ())
+    beliefs = iter(_believed(axioms, plan, decided, read, shapes) if believe else ())
     found = []
     for axiom, (shape, passes, variables, joint, _), (holds, field_values, some) in zip(
         axioms, plan.instances, decided, strict=True
     ):
         batches = [_batch(part, next(beliefs, None)) for part in some]
+        joint = joint or (whole and bool(named_in(axiom.formula, interpretation.joint_symbols)))
         found.append(PosedAxiom(axiom, shape, passes, holds, batches, variables, joint, field_values))
     return found
 
@@ -230,24 +236,28 @@ def _lasts(read: CallData, shapes: Any) -> bool:
     return shapes is not None and not read.looked and not passing
 
 
-def _believed(plan: _Plan, decided: Sequence[Decided], read: CallData, shapes: Any) -> list[Belief]:
+def _believed(
+    axioms: Sequence[Axiom], plan: _Plan, decided: Sequence[Decided], read: CallData, shapes: Any
+) -> list[Belief | Mixture]:
     """What networks believe about the instances that they decide."""
     parts = [alike for own in decided for alike, _, _ in own.open]
     instances = [some for some, _, _ in parts]
     if plan.beliefs is not None and plan.beliefs[1] == instances:
         return believed(read, plan.beliefs[0])
     read.looked = False
-    made = plan_beliefs(read, [(template.posed.world, some, template.references) for some, template, _ in parts])
+    seen = [seen_by(axiom.formula, read) for axiom, own in zip(axioms, decided, strict=True) for _ in own.open]
+    asked = [(t.posed.world, some, t.references, row) for (some, t, _), row in zip(parts, seen, strict=True)]
+    made = plan_beliefs(read, asked)
     if _lasts(read, shapes):
         plan.beliefs = (made, instances)
     return believed(read, made)
 
 
-def _batch(part: OpenInstances, belief: Belief | None) -> ProblemBatch:
+def _batch(part: OpenInstances, belief: Belief | Mixture | None) -> ProblemBatch:
     (_, template, places), given, observed = part
     posed = template.posed
     assert posed.problem is not None
     belief = Belief.uniform(posed.problem.world, (len(places),)) if belief is None else belief
-    device = belief.log_probs.device
+    device = belief.device
     own_given = given.to(device) if posed.given else None
     return ProblemBatch(posed.problem, belief, own_given, observed.to(device), places, *posed.described)

@@ -271,6 +271,11 @@ def one_belief(belief: AnyBelief) -> Belief:
     return belief
 
 
+def marginals(belief: AnyBelief) -> Belief:
+    """What is believed of each variable alone."""
+    return belief.marginals() if isinstance(belief, Mixture) else belief
+
+
 def entropy_between(
     entropies: Tensor, log_weights: Tensor, affinity: Tensor, divergence: Tensor
 ) -> tuple[Tensor, Tensor]:

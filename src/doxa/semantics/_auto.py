@@ -79,9 +79,6 @@ class _Compiled(Probabilistic):
             return super().truths(data, generator)
         return self.exact.truths(data, generator)
 
-    def learn_from(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> int:
-        return self.engine(batch).learn_from(posed, batch, generator)
-
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
         reason = self._reason(batch)
         said = self.engine(batch).describe(posed, batch)

@@ -8,18 +8,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation
+from doxa.logic.bind._joint import named_in
 from doxa.logic.syntax._binders import first_forall
 from doxa.logic.tensor._plan import TensorPlan
-from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics
+from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, no_loss
 
 
 @dataclass(frozen=True)
 class Classical(Semantics):
     """True or false: an atom is true when it is more probable than not, a neural function has its most probable value.
 
-    Nothing can be learned from it; it is what a satisfaction rate means.
+    Nothing can be learned from it; it is what a satisfaction rate means. With symbols that depend on each other, as in
+    :func:`doxa.mixture`, an instance is judged in the most probable world of its row (of those that were found, where
+    there are too many to list): for independent symbols that is the same.
 
     >>> import doxa, torch
     >>> kb = doxa.parse("pred rain; pred wet; [soaked] rain -> wet")
@@ -29,6 +31,10 @@ class Classical(Semantics):
     """
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
+        if any(named_in(axiom.formula, interpretation.joint_symbols) for axiom in axioms):
+            from doxa.semantics._most_probable import MostProbableWorld
+
+            return MostProbableWorld(axioms, interpretation, self)
         return _Compiled(axioms, interpretation)
 
 
@@ -38,10 +44,7 @@ class _Compiled(Compiled):
         self.row_plans = [TensorPlan(a, interpretation, keep=outermost(a)) for a in axioms]
 
     def losses(self, data: Data, generator: Generator, reduction: Reduction) -> list[Tensor]:
-        raise ConfigError(
-            "classical truth has no derivative to learn from; choose Exact(), Fuzzy(...), Refined(), Sampled(...) or "
-            "Amortized(...) for the loss, and Classical() to judge what was learned"
-        )
+        raise no_loss()
 
     def truths(self, data: Data, generator: Generator) -> Tensor:
         return self.plan(generator=generator, **data).to(torch.get_default_dtype())

@@ -22,7 +22,8 @@ class Exact(Semantics):
     r"""Weighted model counting: the loss of an instance is :math:`-\log p(φ)`, its truth is p(φ).
 
     What networks say is independent given the data, and whatever occurs twice is counted once. ``quantifier="logic"``
-    gives the probability that an axiom holds as a whole, also where its instances share variables.
+    gives the probability that an axiom holds as a whole, also where its instances share variables. With
+    :func:`doxa.mixture` it is p(φ) = Σ_k π_k p_k(φ) of each row, and rows are independent of each other.
 
     Args:
         quantifier, impossible, budget: see `Semantics`.
@@ -40,6 +41,8 @@ class Exact(Semantics):
 
 class ExactCompiled(Probabilistic):
     """Axioms ready for exact reasoning."""
+
+    takes_joint = True
 
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
         reasoner = planned(self.interpretation, batch.problem, self.how.budget).reasoner

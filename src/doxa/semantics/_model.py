@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from doxa._cache import Cache, Lock
 from doxa.errors import ConfigError, DoxaError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, SatisfactionReport, load, parse, satisfaction
+from doxa.logic.bind._joint import named_in
 from doxa.problem._logspace import is_traced
 from doxa.semantics import _semantics
 from doxa.semantics._combine import AxiomLosses, AxiomWeights, fact_rows, joint_axiom, row_by_row, together
@@ -410,7 +412,9 @@ class Model(nn.Module):
         found = {}
         for facts in self._facts:
             groups = self._groups(semantics)
-            chosen = (groups[0][0] if groups else self._meant(self._said(semantics))).for_labels()
+            said = groups[0][0] if groups else self._meant(self._said(semantics))
+            shared = named_in(facts.axiom.formula, self.interpretation.joint_symbols)
+            chosen = replace(said, quantifier="mean") if shared else said.for_labels()
             ready = self._ready(chosen, (), [facts.axiom], facts.rows)
             (each,) = ready.losses({**data, **facts.data(self.interpretation, data)}, generator, "none")
             found[facts.rows] = ((each * facts.weights.to(each)).sum(), ready.is_log)

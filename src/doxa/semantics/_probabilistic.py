@@ -11,7 +11,9 @@ from torch import Tensor
 
 from doxa.errors import ProblemError
 from doxa.logic import Axiom, Interpretation
+from doxa.logic.bind._joint import refuse
 from doxa.pose import PosedAxiom, ProblemBatch, pose
+from doxa.problem import Belief, Mixture
 from doxa.problem._logspace import is_traced, without_autocast
 from doxa.problem._mixture import rows_of
 from doxa.semantics._learners import Learners, digest
@@ -23,6 +25,8 @@ class Probabilistic(Compiled):
 
     learns = False
     """Whether there are inference models."""
+    takes_joint = False
+    """Whether it can reason with symbols that depend on each other, as in a mixture."""
 
     def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Semantics) -> None:
         self.axioms, self.interpretation, self.how = axioms, interpretation, how
@@ -41,6 +45,13 @@ class Probabilistic(Compiled):
     def engine(self, batch: ProblemBatch) -> Probabilistic:
         """Who computes for a batch."""
         return self
+
+    def engine_for(self, batch: ProblemBatch) -> Probabilistic:
+        """Who computes for a batch; an error if it cannot take what is believed."""
+        engine = self.engine(batch)
+        if not isinstance(batch.belief, Belief) and not engine.takes_joint:
+            refuse(f"{type(engine.how).__name__}()", self.interpretation.joint_symbols)
+        return engine
 
     @abstractmethod
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
@@ -115,7 +126,7 @@ class Probabilistic(Compiled):
         found = []
         for batch in posed.batches:
             with without_autocast(rows_of(batch.belief)):
-                found.append(getattr(self.engine(batch), what)(posed, batch, generator))
+                found.append(getattr(self.engine_for(batch), what)(posed, batch, generator))
         return found
 
     def learn(self, data: Data, generator: Generator) -> int:
@@ -123,7 +134,8 @@ class Probabilistic(Compiled):
             return 0
         with torch.no_grad():
             asked = self.posed(data, generator, whole=self.how.quantifier == "logic")
-        return sum([self.learn_from(posed, batch, generator) for posed in asked for batch in posed.batches])
+        pairs = [(posed, batch) for posed in asked for batch in posed.batches]
+        return sum([self.engine_for(batch).learn_from(posed, batch, generator) for posed, batch in pairs])
 
     def learn_from(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> int:
         """Updates of the inference model of one batch."""
@@ -141,7 +153,9 @@ class Probabilistic(Compiled):
             names = list(dict.fromkeys(n for b in posed.batches for n in b.problem.names[: len(b.problem.world)]))
             if names:
                 shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-                lines.append(f"assumes that {shown} are independent, given the data; one that occurs twice counts once")
+                mixed = any(isinstance(batch.belief, Mixture) for batch in posed.batches)
+                known = "the data and the component of each row" if mixed else "the data"
+                lines.append(f"assumes that {shown} are independent, given {known}; one that occurs twice counts once")
             for batch in posed.batches:
                 lines.append(f"{len(batch.instances):,} times {batch.problem}")
                 lines += self.describe(posed, batch).splitlines()

@@ -75,6 +75,7 @@ class Sampled(Semantics):
 
 class _Compiled(Probabilistic):
     how: Sampled
+    takes_joint = True
 
     def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Sampled) -> None:
         super().__init__(axioms, interpretation, how)

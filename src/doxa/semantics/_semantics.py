@@ -131,6 +131,14 @@ def require_mean(reduction: Reduction) -> None:
         )
 
 
+def no_loss() -> ConfigError:
+    """The error for a loss that is asked for."""
+    return ConfigError(
+        "classical truth has no derivative to learn from; choose Exact(), Fuzzy(...), Refined(), Sampled(...) or "
+        "Amortized(...) for the loss, and Classical() to judge what was learned"
+    )
+
+
 def locked(method: F) -> F:
     """A method that holds ``self.lock``; ``torch.compile``, which cannot trace a lock, passes it by."""
 

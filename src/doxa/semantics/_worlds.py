@@ -13,7 +13,8 @@ from doxa._cache import Lock
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
 from doxa.pose import ProblemBatch, pose
-from doxa.problem import Budget
+from doxa.problem import Belief, Budget, Mixture
+from doxa.problem._mixture import marginals
 from doxa.semantics._combine import joint_axiom, row_by_row
 from doxa.semantics._exact import planned
 from doxa.semantics._probabilistic import impossible
@@ -30,6 +31,8 @@ class World:
     Attributes:
         values: by a readable name, such as ``{"digit(p.left)": 3}``.
         probability: of this world given that the axiom holds.
+        components: of a mixture, how probable it is that this world comes from each of its components, p(k | w);
+            empty where there is no mixture.
 
     >>> print(World({"digit(p.left)": 3, "digit(p.right)": 5}, 0.25))
     0.25  digit(p.left) = 3, digit(p.right) = 5
@@ -37,9 +40,13 @@ class World:
 
     values: dict[str, object]
     probability: float
+    components: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         told = ", ".join([f"{name} = {value}" for name, value in self.values.items()]) or "nothing is uncertain"
+        if self.components:
+            shares = [f"{i}: {share:.2f}" for i, share in enumerate(self.components) if share >= 0.005]
+            told += f"  [component {', '.join(shares)}]"
         return f"{self.probability:.2f}  {told}"
 
 
@@ -83,12 +90,16 @@ def explain(
         for batch in posed.batches:
             worlds, probabilities, said = _best(interpretation, batch, k, how, generator)
             names = [_renamed(name, asked, posed.variables) for name in batch.problem.names[: len(batch.values)]]
-            for at, some, chances in zip(
-                batch.instances.tolist(), worlds.tolist(), probabilities.tolist(), strict=True
+            for at, some, chances, parts in zip(
+                batch.instances.tolist(),
+                worlds.tolist(),
+                probabilities.tolist(),
+                _components(batch.belief, worlds),
+                strict=True,
             ):
                 listed = [
-                    World({n: of[v] for n, of, v in zip(names, batch.values, world, strict=True)}, chance)
-                    for world, chance in zip(some, chances, strict=True)
+                    World({n: of[v] for n, of, v in zip(names, batch.values, world, strict=True)}, chance, tuple(part))
+                    for world, chance, part in zip(some, chances, parts, strict=True)
                     if chance > 0
                 ]
                 found[at] = (listed, said)
@@ -139,7 +150,10 @@ def _best(
             pass
         else:
             exact = reasoner.explain(batch.belief, batch.observed, k, given=batch.given)
-            return exact.worlds, exact.scores.exp(), f"exact: the {k} most probable"
+            said = f"exact: the {k} most probable"
+            if exact.optimal is not None and not bool((exact.optimal | (exact.scores == -torch.inf)).all()):
+                said = f"exact probabilities; the {k} best that were found, not all of them proven to be"
+            return exact.worlds, exact.scores.exp(), said
     draws = max(DRAWS, getattr(how, "estimator", None).n if sampled else 0)  # type: ignore[union-attr]
     drawn = batch.belief.sample(draws, generator=generator)  # (draws, instances, W)
     holds = (batch.problem(drawn, batch.given) == batch.observed).all(-1).movedim(0, 1)
@@ -151,6 +165,15 @@ def _best(
             top = often.argsort(descending=True, stable=True)[:k]
             best[i, : len(top)], chances[i, : len(top)] = distinct[top], (often[top] / often.sum()).to(chances)
     return best, chances, f"estimated from {draws:,} samples"
+
+
+def _components(belief: Belief | Mixture, worlds: Tensor) -> list[list[list[float]]]:
+    """p(k | w) for each world ``(instances, k, W)`` of each instance; nothing where there is no mixture."""
+    if not isinstance(belief, Mixture):
+        return [[[] for _ in some] for some in worlds]
+    shares = belief.joint(worlds.clamp(min=0).movedim(1, 0)).softmax(-1).movedim(0, 1)
+    found: list[list[list[float]]] = shares.tolist()
+    return found
 
 
 def _renamed(name: str, axiom: Axiom, variables: tuple[str, ...]) -> str:
@@ -244,10 +267,10 @@ class KnowledgeLayer(nn.Module):
             raise impossible(posed, batch.instances[dead.cpu()])
         probs = reasoner.posterior(batch.belief, batch.observed, given=batch.given).probs
         if self.target < 1:
-            share = self.target
+            share, before = self.target, marginals(batch.belief).probs
             p = log_prob.exp().unsqueeze(-1).unsqueeze(-1)
-            denied = (batch.belief.probs - p * probs) / (1 - p).clamp(min=torch.finfo(probs.dtype).eps)
-            probs = torch.where(p < share, share * probs + (1 - share) * denied.clamp(0, 1), batch.belief.probs)
+            denied = (before - p * probs) / (1 - p).clamp(min=torch.finfo(probs.dtype).eps)
+            probs = torch.where(p < share, share * probs + (1 - share) * denied.clamp(0, 1), before)
         best = reasoner.explain(batch.belief, batch.observed, 1, given=batch.given).worlds[..., 0, :]
         order = batch.instances.argsort().to(probs.device)
         found: dict[str, Tensor] = {}

@@ -46,6 +46,14 @@ class PythonFunction:
     per_object: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """A symbol's part of a belief that several symbols share: what is bound to all of them, and to it alone."""
+
+    shared: nn.Module
+    own: Declared
+
+
 def logits(thing: Computation, *, exclusive: bool = False) -> Declared:
     """The network (or tensor) returns logits: of a truth value for a predicate, over the values for a function.
 

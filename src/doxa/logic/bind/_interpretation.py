@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from doxa._cache import Cache
 from doxa.errors import BindingError
 from doxa.logic.bind import _meanings
-from doxa.logic.bind._bindings import Entries, describe, has_values, table
+from doxa.logic.bind._bindings import Entries, Joint, describe, has_values, table
 from doxa.logic.bind._meanings import Fixed, Meaning, Named, Network, Table, bind, positions, signature_text
 from doxa.logic.bind._universe import Column, Objects, RowSet, read_rows, read_sort
 from doxa.logic.syntax._binders import Quantifier
@@ -30,7 +30,8 @@ class Interpretation(nn.Module):
     Predicates and functions are bound to networks that say what they return (:func:`logits`, :func:`probs`,
     :func:`log_probs`, :func:`values`), to tensors with one axis per argument, to tables by name (:func:`table`, or a
     set or dict), or to Python functions (:func:`function`, or the function itself). Constants of an open sort are bound
-    to features, perhaps :func:`trainable`, or to an index into the data; other constants to their value. A closed
+    to features, perhaps :func:`trainable`, or to an index into the data; other constants to their value. Several
+    symbols together are bound to one belief in which they depend on each other by :func:`mixture`. A closed
     predicate (``closed pred below(Class, Class)``) is not bound: it is true of exactly the facts labelled true. What is
     bound is part of this module: ``.to``, ``state_dict`` and ``parameters`` include it.
 
@@ -62,6 +63,9 @@ class Interpretation(nn.Module):
         self._fixed: dict[str, Fixed] = {}
         self.plans: Cache[Any, Any] = Cache(PLANS)  # a copy starts with none: they are made of closures over this one
         self._rows = row_names([a.formula for a in kb.axioms])
+        self.joint = _shared(bindings)
+        self.joint_symbols = frozenset([name for name, value in bindings.items() if isinstance(value, Joint)])
+        """The symbols that depend on each other."""
         signature = kb.signature
         self.constants_of: dict[str, list[str]] = {}
         for constant in signature.constants.values():
@@ -120,7 +124,8 @@ class Interpretation(nn.Module):
 
     def tensors(self) -> Iterator[Tensor]:
         """Parameters and buffers; unlike those methods, quick when only the first one is looked at."""
-        for meaning in (*self._bound.values(), *self._fixed.values()):
+        shared = () if self.joint is None else (self.joint,)
+        for meaning in (*self._bound.values(), *self._fixed.values(), *shared):
             for module in meaning.modules():
                 for tensor in (*module._parameters.values(), *module._buffers.values()):
                     if tensor is not None:
@@ -174,6 +179,8 @@ class Batch:
         """A predicate or function whose meaning comes with the data, such as the edges of a graph."""
         if self.interpretation.meaning(name) is not None:
             raise BindingError(f"{name} is already bound by the interpretation; leave it out of the data")
+        if isinstance(value, Joint):
+            raise BindingError(f"{name}: a mixture is bound in the interpretation: Model(kb, **mixture(...))")
         symbol = self.signature.predicates.get(name) or self.signature.functions[name]
         meaning = bind(symbol, value, self.signature)
         if self.interpretation.check_finite:
@@ -270,6 +277,17 @@ class Batch:
         for name, meaning in self.symbols.items():
             for buffer in meaning.buffers():
                 yield name, buffer
+
+
+def _shared(bindings: Mapping[str, Any]) -> nn.Module | None:
+    """What is bound to several symbols together."""
+    found = {id(value.shared): value for value in bindings.values() if isinstance(value, Joint)}
+    if len(found) > 1:
+        raise BindingError(
+            "two beliefs are bound to several symbols each: all symbols that depend on each other belong to one, as in "
+            f"mixture(weights=..., {'=..., '.join([n for n, v in bindings.items() if isinstance(v, Joint)])}=...)"
+        )
+    return next(iter(found.values())).shared if found else None
 
 
 def _kind(meaning: Meaning) -> tuple[Any, ...]:

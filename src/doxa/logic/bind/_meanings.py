@@ -11,7 +11,17 @@ from torch import Tensor, nn
 
 from doxa.errors import BindingError
 from doxa.logic.bind import _bindings
-from doxa.logic.bind._bindings import Declared, Entries, PythonFunction, Returns, describe, dtype_of, shape_of, table
+from doxa.logic.bind._bindings import (
+    Declared,
+    Entries,
+    Joint,
+    PythonFunction,
+    Returns,
+    describe,
+    dtype_of,
+    shape_of,
+    table,
+)
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._symbols import INT, REAL, Constant, Function, Predicate, Signature, Sort
 
@@ -20,6 +30,9 @@ Symbol = Predicate | Function
 
 class Network(nn.Module):
     """A network or a Python function. ``inputs`` are the arguments it is called on, the others are axes it returns."""
+
+    mixed = False
+    """Whether it returns one belief for each component of a mixture."""
 
     def __init__(
         self, symbol: Symbol, thing: Any, returns: Returns, *, exclusive: bool, bare: bool, each: bool
@@ -108,6 +121,8 @@ class Network(nn.Module):
 class Table(nn.Module):
     """A tensor with one axis per argument (and one over the values, for the distribution of a function)."""
 
+    mixed = False
+    """Whether it is a stack of such tensors, one for each component of a mixture."""
     tensor: Tensor
 
     def __init__(self, symbol: Symbol, tensor: Tensor, returns: Returns, *, exclusive: bool = False) -> None:
@@ -115,11 +130,13 @@ class Table(nn.Module):
         self.symbol = symbol
         self.returns: Returns = returns
         self.exclusive = exclusive
-        _hold(self, tensor)
+        hold(self, tensor)
 
 
 class Named(nn.Module):
     """Tuples of names with their values; a relation is false of all others, a function has no value there."""
+
+    mixed = False
 
     def __init__(self, symbol: Symbol, entries: Entries) -> None:
         super().__init__()
@@ -143,13 +160,13 @@ class Fixed(nn.Module):
         super().__init__()
         self.symbol = symbol
         self.index = index
-        _hold(self, tensor)
+        hold(self, tensor)
 
 
 Meaning = Network | Table | Named
 
 
-def _hold(module: nn.Module, tensor: Tensor | None) -> None:
+def hold(module: nn.Module, tensor: Tensor | None) -> None:
     if isinstance(tensor, nn.Parameter):
         module.register_parameter("tensor", tensor)
     else:
@@ -191,6 +208,8 @@ def signature_text(symbol: Symbol | Constant) -> str:
 def bind(symbol: Symbol, value: Any, signature: Signature) -> Meaning:
     """Check a value against the declaration of a predicate or function, and wrap it."""
     name = symbol.name
+    if isinstance(value, Joint):
+        return _mixed(symbol, value.own, signature)
     if isinstance(value, Declared):
         _check_returns(symbol, value)
         if isinstance(value.thing, Tensor):
@@ -214,6 +233,25 @@ def bind(symbol: Symbol, value: Any, signature: Signature) -> Meaning:
         f"{name}: {signature_text(symbol)} cannot mean {describe(value)}; bind a network with logits(...), "
         "a tensor, a table or a Python function"
     )
+
+
+def _mixed(symbol: Symbol, value: Declared, signature: Signature) -> Meaning:
+    """What is bound to a symbol in a mixture: a network that returns K beliefs, or K tensors, one after the other."""
+    found: Network | Table
+    if isinstance(value.thing, Tensor):
+        _check_returns(symbol, value)
+        if not value.thing.ndim or not len(value.thing):
+            raise BindingError(
+                f"{symbol.name}: in a mixture, one tensor for each component, got {describe(value.thing)}"
+            )
+        parts = [_tensor(symbol, part, value.returns, value.exclusive) for part in value.thing]
+        found = Table(symbol, value.thing, parts[0].returns, exclusive=value.exclusive)
+    else:
+        bound = bind(symbol, value, signature)
+        assert isinstance(bound, Network)
+        found = bound
+    found.mixed = True
+    return found
 
 
 def bind_constant(symbol: Constant, value: Any) -> Fixed:

@@ -201,6 +201,20 @@ class Run(RunData):
             found = self._call(meaning, arguments, ())
         return self._checked(meaning, found, [len(arguments[0])])
 
+    def components(self, name: str, arguments: Sequence[Tensor]) -> Tensor:
+        """A network with one belief for each component of a mixture: ``(tuples, K, *finite arguments, ...)``."""
+        meaning = self.batch.meaning(name)
+        assert isinstance(meaning, Network)
+        found = self._call(meaning, arguments, ())
+        found = found.unsqueeze(0) if isinstance(found, Tensor) and not arguments else found
+        count = len(arguments[0]) if arguments else 1
+        if not isinstance(found, Tensor) or found.ndim < 2 or len(found) != count or not found.shape[1]:
+            came = f"shape {shape_of(found)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            wanted = f"({count}, components, ...)" if arguments else "(components, ...)"
+            raise BindingError(f"{name}: in a mixture the network should return a tensor {wanted} here, got {came}")
+        flat = self._checked(meaning, found.flatten(0, 1), [found.shape[0] * found.shape[1]])
+        return flat.view(*found.shape[:2], *flat.shape[1:])
+
     def _on_tuples(self, meaning: Network, pools: list[Pool], places: Sequence[Tensor]) -> Tensor:
         """A network on tuples given by positions, so many at a time that what it is fed stays within the chunk."""
         count = len(places[0])

@@ -1,0 +1,51 @@
+"""Classical truth where symbols depend on each other: true or false in the most probable world of each row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from doxa.pose import PosedAxiom, ProblemBatch
+from doxa.pose._poser import undefined
+from doxa.problem import Belief
+from doxa.semantics._exact import planned
+from doxa.semantics._probabilistic import Probabilistic
+from doxa.semantics._semantics import Data, Generator, Reduction, no_loss
+
+LISTED = 1024
+"""Among so many worlds the most probable is found by looking at all of them."""
+
+
+class MostProbableWorld(Probabilistic):
+    """Axioms judged in the most probable world of each row."""
+
+    takes_joint = True
+
+    def losses(self, data: Data, generator: Generator, reduction: Reduction) -> list[Tensor]:
+        raise no_loss()
+
+    def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        return self.batch_truths(posed, batch, generator).log()
+
+    def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        with torch.no_grad():
+            outputs = batch.problem(self._best(batch), batch.given)
+        for output in batch.partial:
+            if bool((outputs[..., output] == len(batch.outputs[output]) - 1).any()):
+                raise undefined(posed.axiom)
+        return (outputs == batch.observed).all(-1).to(torch.get_default_dtype())
+
+    def _best(self, batch: ProblemBatch) -> Tensor:
+        belief, problem = batch.belief.detach(), batch.problem
+        if isinstance(belief, Belief):
+            return belief.log_probs.argmax(-1)
+        if problem.num_worlds <= LISTED:
+            every = problem.worlds().to(belief.device)
+            scores = belief._gather(every.unsqueeze(1).expand(-1, len(batch.instances), -1))  # (worlds, instances)
+            return every[scores.argmax(0)]
+        reasoner = planned(self.interpretation, problem, self.how.budget).reasoner
+        unseen = torch.full_like(batch.observed, -1)
+        return reasoner.explain(belief, unseen, 1, given=batch.given).worlds[..., 0, :]
+
+    def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
+        return "true or false in the most probable world"
