@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "doxa"
 
 # What each room may know, as ARCHITECTURE.md says.
-BASE = {"errors", "_cache", "_files", "_native", "_numerics", "_version"}
+BASE = {"errors", "_cache", "_files", "_html", "_native", "_numerics", "_version"}
 ENGINES = {"fuzzy", "refine", "stochastic", "exact", "amortized"}
 MAY_KNOW: dict[str, set[str]] = {
     "logic": set(),

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from doxa.cli import main
-from doxa.cli._formulas import Operator, formula, parameters
 from doxa.fuzzy import (
     AGGREGATORS,
     IMPLICATIONS,
@@ -27,6 +26,7 @@ from doxa.fuzzy import (
     TConorm,
     TNorm,
 )
+from doxa.fuzzy.analysis._formulas import Operator, formula, parameters
 
 Rows = dict[str, dict[str, dict[str, Any]]]
 

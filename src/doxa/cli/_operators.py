@@ -15,8 +15,8 @@ from doxa.cli._output import Command, say, say_json, say_table
 from doxa.errors import ConfigError
 
 if TYPE_CHECKING:
-    from doxa.cli._formulas import Operator
     from doxa.fuzzy import Implication
+    from doxa.fuzzy.analysis._formulas import Operator
 
 
 Kind = Literal["tnorms", "tconorms", "implications", "aggregators", "negations"]
@@ -128,8 +128,8 @@ def _row(kind: Kind, name: str, operator: Operator, *, in_detail: bool) -> dict[
     """All that is known about an operator: the names of Chapter 2, and what was computed."""
     import torch
 
-    from doxa.cli._formulas import formula, parameters
     from doxa.fuzzy import Aggregator, Implication, Negation, nonvanishing_fraction, single_passing
+    from doxa.fuzzy.analysis._formulas import formula, parameters
 
     sizes = {"implications": (2,), "negations": (1,)}.get(kind, (2, 3, 4, 5, 10) if in_detail else (2, 5))
     row: dict[str, Any] = {

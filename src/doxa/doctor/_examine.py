@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from doxa import _html
 from doxa.doctor._findings import Finding, empty_axioms, implication, on_data
 from doxa.doctor._random_worlds import ENTRIES, RandomWorlds, weakest
 from doxa.errors import BudgetError, ConfigError, KnowledgeError
@@ -33,6 +34,9 @@ WORK = 1 << 28  # instances of an axiom in all random worlds together, at most
 OVERHEAD = 1 << 14  # a draw costs as much as so many instances, however few there are
 ONE_SIDED = 0.9  # more than this share of the derivatives goes to the antecedents, or to the consequents
 ALTERNATIVES = ("log_product", "recommended", "product", "ltn")  # tried in place of a logic that has findings
+
+
+HEAD = ("axiom", "vanishing", "atoms reached", "modus ponens", "modus tollens", "both")
 
 
 @dataclass(frozen=True)
@@ -86,14 +90,23 @@ class Examination:
     def __str__(self) -> str:
         lines = [f"under {self.logic}:"] if self.logic else []
         if self.axioms:
-            rows: list[tuple[str, ...]] = [
-                ("axiom", "vanishing", "atoms reached", "modus ponens", "modus tollens", "both")
-            ]
+            rows: list[tuple[str, ...]] = [HEAD]
             rows += [(name, *_cells(tried)) for name, tried in self.axioms.items()]
             widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
             lines += ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines += [str(finding) for finding in self.findings] or ["nothing found"]
         return "\n".join([*lines, *self.notes])
+
+    def _repr_html_(self) -> str:
+        tables = (
+            [_html.table(HEAD, [(name, *_cells(tried)) for name, tried in self.axioms.items()])] if self.axioms else []
+        )
+        rows = [(f.where, _html.span("bad", f.kind), f.says, f.change) for f in self.findings]
+        found = (
+            _html.table(("where", "finding", "what", "what to change"), rows) if rows else _html.line("nothing found")
+        )
+        notes = [_html.line(note, kind="quiet") for note in self.notes]
+        return _html.box(*tables, found, *notes, title=f"under {self.logic}" if self.logic else "")
 
 
 def examine(

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa import _html
 from doxa.doctor._layout import Layout, has_objects, ranged_rows
 from doxa.doctor._observed import Compared, Place, compared_values
 from doxa.doctor._right_worlds import INSTANCES
@@ -44,6 +45,9 @@ class Finding:
 
     def __str__(self) -> str:
         return f"[{self.where}] {self.kind}: {self.says}\n    {self.change}"
+
+    def _repr_html_(self) -> str:
+        return _html.box(_html.pre(self))
 
 
 def empty_axioms(kb: KnowledgeBase, clock: Meter) -> tuple[list[Finding], str]:

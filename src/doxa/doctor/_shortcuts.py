@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from doxa import _html
 from doxa.doctor._maps import MapSearch, Moves
 from doxa.doctor._scenes import Concept, Mixture, Scene, Variable, arrange, mixtures, too_many
 from doxa.errors import BudgetError, ConfigError, ProblemError
@@ -103,6 +104,14 @@ class Shortcuts:
                 f"{first} and {second} give the same output, {between} between them does not"
             )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        verdict, *rest = str(self).split("\n")
+        colour = "good" if self.free else "bad" if self.count > 1 else "quiet"
+        shown = [self.describe(shortcut) for shortcut in self.simplest]
+        rows = [(text, shortcut.moved) for text, shortcut in zip(shown, self.simplest, strict=True)]
+        table = [_html.table(("the simplest wrong maps of concepts", "values moved"), rows)] if rows else []
+        return _html.box(_html.line(_html.span(colour, verdict)), *table, *map(_html.line, rest[len(rows) :]))
 
     @property
     def labelled(self) -> list[tuple[Concept, int]]:

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from doxa._html import Html, box, line
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.exact.engines._compilation import Compilation
 from doxa.exact.engines._search import log_of
 from doxa.logic import CNF, Expr, KnowledgeBase, ground
+from doxa.logic.syntax._display import formula
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Impossible, Problem
 from doxa.problem._budget import Budget, Meter
@@ -75,6 +77,24 @@ class Constraint(OverAtoms, Compilation):
     def models(self) -> int:
         """In how many worlds the knowledge holds, over all values of given atoms."""
         return self.circuit.total()
+
+    def _repr_html_(self) -> str:
+        size = f"{len(self.variables):,} variables, holds in {self.models:,} worlds; {self.circuit}"
+        drawing = self.circuit.drawing(self._names())
+        return box(Html(f"<p>{formula(self.formula)}</p>"), line(size, kind="quiet"), drawing)
+
+    def _names(self) -> dict[int, str]:
+        """The names of the circuit's variables: an atom is one, a function with several values has one for each."""
+        found: dict[int, str] = {}
+        first = 1
+        for i, size in enumerate(self.problem.world):
+            own = {value: str(atom) for atom, (variable, value) in self.value_of.items() if variable == i}
+            if size == 2:
+                found[first] = own.get(1, "") or f"!({own[0]})"
+            elif size > 2:
+                found |= {first + value: name for value, name in own.items()}
+            first += 0 if size == 1 else 1 if size == 2 else size
+        return found
 
     def world(self, atoms: Iterable[Expr]) -> Tensor:
         """The world in which exactly these atoms are true, int64 ``(W,)``.

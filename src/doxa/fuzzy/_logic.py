@@ -15,15 +15,15 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from torch import Tensor, nn
 
 from doxa._numerics import Dims, truth
 from doxa.errors import ConfigError
+from doxa.fuzzy.analysis._formulas import table_box
 from doxa.fuzzy.operators import _basic as basic
 from doxa.fuzzy.operators import _connectives as connectives
 from doxa.fuzzy.operators import _logspace as logspace
@@ -35,7 +35,36 @@ from doxa.fuzzy.operators._wrapped import StableAggregator, StableConnective, St
 from doxa.fuzzy.quantifiers import _aggregators as aggregators
 from doxa.fuzzy.quantifiers._aggregators import Aggregator, GeneralizedMean, GeneralizedMeanError, LogProduct
 
-NEGATIONS: Mapping[str, Negation] = MappingProxyType(
+O = TypeVar("O")
+
+
+class OperatorTable(Mapping[str, O]):
+    """Operators by name: a mapping that cannot be changed, and that notebooks show.
+
+    >>> NEGATIONS["standard"]
+    StandardNegation()
+    """
+
+    def __init__(self, operators: Mapping[str, O]) -> None:
+        self._operators = dict(operators)
+
+    def __getitem__(self, name: str) -> O:
+        return self._operators[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._operators)
+
+    def __len__(self) -> int:
+        return len(self._operators)
+
+    def __repr__(self) -> str:
+        return repr(self._operators)
+
+    def _repr_html_(self) -> str:
+        return table_box("", self._operators)
+
+
+NEGATIONS: Mapping[str, Negation] = OperatorTable(
     {
         "standard": STANDARD,
         "sugeno": connectives.SugenoNegation(1.0),
@@ -44,7 +73,7 @@ NEGATIONS: Mapping[str, Negation] = MappingProxyType(
     }
 )
 
-TNORMS: Mapping[str, TNorm] = MappingProxyType(
+TNORMS: Mapping[str, TNorm] = OperatorTable(
     {
         "godel": Godel(),
         "product": Product(),
@@ -78,7 +107,7 @@ _NAMED_S = {"godel": "kleene_dienes", "product": "reichenbach", "drastic": "dubo
 _NAMED_R = {"godel": "godel", "product": "goguen", "drastic": "weber"}
 _NAMED_BOTH = {"lukasiewicz": "lukasiewicz", "nilpotent": "fodor"}
 
-IMPLICATIONS: Mapping[str, Implication] = MappingProxyType(
+IMPLICATIONS: Mapping[str, Implication] = OperatorTable(
     {
         **{
             _NAMED_S.get(name, f"{name}_s"): SImplication(t.dual)
@@ -91,7 +120,7 @@ IMPLICATIONS: Mapping[str, Implication] = MappingProxyType(
     }
 )
 
-AGGREGATORS: Mapping[str, Aggregator] = MappingProxyType(
+AGGREGATORS: Mapping[str, Aggregator] = OperatorTable(
     {
         "minimum": aggregators.TNormAggregator(Godel()),
         "product": aggregators.TNormAggregator(Product()),
@@ -187,6 +216,13 @@ class Logic:
         ['conj_p.raw']
         """
         return nn.ModuleDict(learnables(self))
+
+    def _repr_html_(self) -> str:
+        signs = {"¬": self.neg, "∧": self.conj, "∨": self.disj, "→": self.implies, "∀": self.forall, "∃": self.exists}
+        own = {"↔": self.iff_operator, "xor": self.xor_operator}
+        return table_box(
+            self.name or "a logic of its own", {**signs, **{k: v for k, v in own.items() if v is not None}}
+        )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from doxa import _html
 from doxa.errors import ConfigError
 from doxa.logic import (
     And,
@@ -66,6 +67,21 @@ class AxiomLosses:
     def by_name(self) -> dict[str, Tensor]:
         """The loss of each axiom by its name."""
         return dict(zip(self.names, self.values, strict=True))
+
+    def _repr_html_(self) -> str:
+        means = [float(v.detach().mean()) if v.numel() else 0.0 for v in self.values]
+        top = max([m for m in means if math.isfinite(m)], default=1.0)
+        weights = self.weights.detach().tolist()
+        rows = [
+            (n, _html.bar(m, top, label=f"{m:.4g}"), f"{w:g}")
+            for n, m, w in zip(self.names, means, weights, strict=True)
+        ]
+        whole = (
+            []
+            if self.whole is None or self.whole.numel() != 1
+            else [_html.line(f"total {float(self.whole.detach()):.4g}")]
+        )
+        return _html.box(_html.table(("axiom", "loss", "weight"), rows), *whole)
 
 
 def joint_axiom(axioms: Sequence[Axiom], *, guarded: bool = True) -> Axiom:

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from doxa._cache import Cache, Lock
+from doxa._html import Said
 from doxa.errors import ConfigError, DoxaError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, SatisfactionReport, load, parse, satisfaction
 from doxa.logic.bind._joint import named_in
+from doxa.logic.syntax._display import statements_box
 from doxa.problem._logspace import is_traced
 from doxa.semantics import _semantics
 from doxa.semantics._combine import AxiomLosses, AxiomWeights, fact_rows, joint_axiom, row_by_row, together
@@ -24,7 +26,7 @@ from doxa.semantics._semantics import Chosen, Combine, Compiled, Generator, Redu
 if TYPE_CHECKING:
     from doxa.semantics._predict import Prediction
     from doxa.semantics._refine import RefinedBeliefs
-    from doxa.semantics._worlds import Explanation, KnowledgeLayer
+    from doxa.semantics._worlds import Explanations, KnowledgeLayer
 
 COMPILED = 32
 """Cache size."""
@@ -128,6 +130,11 @@ class Model(nn.Module):
         if labels:
             weights = torch.cat([weights, weights.new_ones(len(labels))])
         return AxiomLosses(tuple(values), weights, tuple(every), self._with_gradient(total))
+
+    def _repr_html_(self) -> str:
+        how = "no semantics of its own" if self.semantics is None else f"semantics {self.semantics}"
+        said = "; ".join(["Model", how, *filter(None, [self.interpretation.extra_repr()])])
+        return statements_box(said, self.kb.unicode().split("\n"))
 
     def _with_gradient(self, total: Tensor | None) -> Tensor | None:
         """A loss without any instance can be differentiated like any other: its derivative is 0."""
@@ -235,7 +242,7 @@ class Model(nn.Module):
         semantics: Chosen = None,
         generator: Generator = None,
         **data: Any,
-    ) -> list[Explanation]:
+    ) -> Explanations:
         """Why an axiom may hold: for each of its rows the k most probable worlds, given that it does.
 
         A world says what each neural function and predicate is. The best worlds are found exactly where that is
@@ -330,7 +337,7 @@ class Model(nn.Module):
         return satisfaction(self.kb, self.interpretation, examples=examples, generator=generator, **data)
 
     @locked
-    def plan(self, *, semantics: Chosen = None, **data: Any) -> str:
+    def plan(self, *, semantics: Chosen = None, **data: Any) -> Said:
         """What is computed for the data, axiom by axiom, and which independence is assumed.
 
         >>> import doxa
@@ -341,7 +348,7 @@ class Model(nn.Module):
         lines = []
         for names, how, ready in self._parts(semantics):
             lines += [f"{type(how).__name__}: {', '.join(names)}", ready.explain(data)]
-        return "\n".join(lines)
+        return Said("\n".join(lines))
 
     def find_nonfinite(self, *, semantics: Chosen = None, generator: Generator = None, **data: Any) -> str:
         """Which parameter, symbol or axiom the first number that is not finite comes from.

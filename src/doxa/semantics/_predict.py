@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from doxa import _html
 from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic import INT, REAL, Axiom, Call, Field, Interpretation, Name, Quantifier, Sort, postorder
 from doxa.logic.syntax._binders import Group, first_forall
@@ -18,6 +19,8 @@ from doxa.pose import pose
 from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
 
 VALUE = "value"
+LINES = 20
+"""So many rows are shown in a notebook."""
 Candidates = Sequence[Any] | Tensor | None
 
 
@@ -36,6 +39,14 @@ class Prediction(NamedTuple):
     values: Tensor
     truths: Tensor
     candidates: Tensor
+
+    def _repr_html_(self) -> str:
+        best = self.truths.amax(-1).reshape(-1).tolist()[:LINES]
+        rows = [
+            (i, v, _html.bar(t)) for i, (v, t) in enumerate(zip(self.values.reshape(-1).tolist(), best, strict=False))
+        ]
+        left = _html.more(len(rows), self.values.numel(), "rows")
+        return _html.box(_html.table(("row", "value", "how true the axioms are"), rows), *left)
 
 
 def predict(

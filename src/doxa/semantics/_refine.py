@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from doxa import _html
 from doxa.errors import KnowledgeError
 from doxa.logic import INT, REAL, Call, Compare, Expr, Function, Interpretation, Predicate, Sort, ground
 from doxa.logic.bind._universe import Column
@@ -16,6 +17,9 @@ from doxa.logic.tensor._symbol_values import SymbolValues, symbol_values
 from doxa.logic.unfold._propositional import Propositional
 from doxa.refine import Refine
 from doxa.semantics._combine import plain
+
+LINES = 100
+"""So many atoms are shown in a notebook, those that changed most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +68,17 @@ class RefinedBeliefs:
             if abs(old - new) > 0.005:
                 lines.append(f"  {atom:<{width}}  {old:.2f} -> {new:.2f}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        verdict = (
+            _html.span("good", "everything holds") if self.satisfied else _html.span("bad", "not everything holds")
+        )
+        before, after = self.before.tolist(), self.after.tolist()
+        order = sorted(range(len(before)), key=lambda i: -abs(after[i] - before[i]))[:LINES]
+        rows = [(self.atoms[i], _html.bar(before[i]), "→", _html.bar(after[i])) for i in order]
+        truths = [(name, _html.bar(float(truth.mean()))) for name, truth in list(self.truth.items())[:LINES]]
+        tables = [_html.table(("atom", "before", "", "after"), rows), *_html.more(len(rows), len(before), "atoms")]
+        return _html.box(_html.line(verdict), *tables, _html.table(("axiom", "truth afterwards"), truths))
 
 
 def refine(

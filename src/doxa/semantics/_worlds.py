@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from doxa import _html
 from doxa._cache import Lock
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
@@ -20,6 +21,8 @@ from doxa.semantics._exact import planned
 from doxa.semantics._probabilistic import impossible
 from doxa.semantics._semantics import Data, Generator, Semantics, locked
 
+ROWS, LINES = 20, 100
+"""So many rows and beliefs are shown in a notebook."""
 DRAWS = 4096
 """At least so many worlds are drawn where listing the best is too hard."""
 
@@ -49,6 +52,9 @@ class World:
             told += f"  [component {', '.join(shares)}]"
         return f"{self.probability:.2f}  {told}"
 
+    def _repr_html_(self) -> str:
+        return _html.box(_worlds([self]))
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -76,10 +82,35 @@ class Explanation:
         many = f"{len(self.worlds)} world{'' if len(self.worlds) == 1 else 's'}"
         return "\n".join([f"{place}: {many} ({self.how})", *[f"  {world}" for world in self.worlds]])
 
+    def _repr_html_(self) -> str:
+        return _html.box(*self._html())
+
+    def _html(self) -> tuple[_html.Html, _html.Html]:
+        return _html.line(str(self).partition("\n")[0]), _worlds(self.worlds)
+
+
+class Explanations(list[Explanation]):
+    """The explanations of all rows of an axiom: a list that notebooks show.
+
+    >>> Explanations([Explanation(2, [World({"digit(p.left)": 3}, 1.0)], "exact", {"p": 2})])[0].row
+    2
+    """
+
+    def _repr_html_(self) -> str:
+        shown = [part for explanation in self[:ROWS] for part in explanation._html()]
+        return _html.box(*shown, *_html.more(min(ROWS, len(self)), len(self), "rows"))
+
+
+def _worlds(worlds: list[World]) -> _html.Html:
+    """A line for each world, with its probability as a bar."""
+    names = list(dict.fromkeys([name for world in worlds for name in world.values]))
+    rows = [(_html.bar(w.probability), *[w.values.get(name, "") for name in names]) for w in worlds]
+    return _html.table(("probability", *names), rows) if worlds else _html.line("no world", kind="bad")
+
 
 def explain(
     interpretation: Interpretation, axiom: str | None, k: int, how: Semantics, generator: Generator, data: Data
-) -> list[Explanation]:
+) -> Explanations:
     """See :meth:`Model.explain`."""
     if not isinstance(k, int) or k < 1:
         raise ConfigError(f"k is {k!r}, expected a whole number of at least 1")
@@ -104,7 +135,7 @@ def explain(
                 ]
                 found[at] = (listed, said)
     names_of = _names(interpretation, asked, data)
-    explained = []
+    explained = Explanations()
     for i, (passes, holds) in enumerate(zip(posed.passes.tolist(), posed.holds.tolist(), strict=True)):
         certain = ([World({}, 1.0)], "nothing is uncertain" if passes else "its guard excludes it")
         told = found.get(i, certain if holds else ([], "it cannot hold"))
@@ -210,6 +241,18 @@ class ConditionedBeliefs:
     probs: dict[str, Tensor]
     values: dict[str, Tensor]
     log_prob: Tensor
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for name, probs in self.probs.items():
+            best, sure = self.values[name].tolist(), (probs.max(1).values if probs.ndim > 1 else probs).tolist()
+            many = probs.ndim > 1
+            rows += [
+                (i, name, b if many else bool(b), _html.bar(p)) for i, (b, p) in enumerate(zip(best, sure, strict=True))
+            ]
+        rows.sort(key=lambda row: row[0])
+        head = ("row", "variable", "value", "belief, given the knowledge")
+        return _html.box(_html.table(head, rows[:LINES]), *_html.more(min(LINES, len(rows)), len(rows), "beliefs"))
 
 
 class KnowledgeLayer(nn.Module):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, f1_score, precision_score, recall_score
 
+from doxa._html import bar, box, line, page, pairs, span, table
 from doxa.errors import visible
 from doxa.sklearn._knowledge import LabelKnowledge
-from doxa.train.report._report import numbers_html, page_html, table_html
 from doxa.train.tasks._measure import Reading
 
 _SCORES = ("label", "rows", "predicted", "precision", "recall", "F1", "average precision")
@@ -62,6 +61,14 @@ class Explanation:
             lines.append("the best that was found; there may be more probable consistent labels")
         return visible("\n".join(lines), keep="\n")
 
+    def _repr_html_(self) -> str:
+        said = str(self).split("\n")
+        rows = [
+            (c.name, bar(c.probability), "→", span("good" if c.after else "bad", str(c.after))) for c in self.changed
+        ]
+        changes = [table(("changed", "probability without knowledge", "", "predicted"), rows)] if rows else []
+        return box(*[line(text) for text in said if not text.startswith("changed: ")], *changes)
+
 
 def explanation(
     knowledge: LabelKnowledge,
@@ -99,7 +106,7 @@ class Judged:
             f"<p>{len(self.truth):,} rows, {len(self.knowledge.names):,} labels, "
             f"{len(self.knowledge.requirements):,} requirements.</p>",
             "<h2>Results</h2>",
-            numbers_html(("", "with knowledge", "network alone"), self._summary()),
+            _numbers(("", "with knowledge", "network alone"), self._summary()),
             "<p>The network alone is the same network without the last step. Trained with knowledge it relies on that "
             "step, so this is not what a network would do that was trained without knowledge.</p>",
             "<h2>Requirements that the network alone violates most</h2>",
@@ -107,13 +114,11 @@ class Judged:
             "<h2>Calibration</h2>",
             self._calibration(),
             "<h2>Labels</h2>",
-            numbers_html(
-                ("label", "rows", "predicted", "precision", "recall", "F1", "average precision"), self._labels()
-            ),
+            _numbers(("label", "rows", "predicted", "precision", "recall", "F1", "average precision"), self._labels()),
             "<h2>How it was made</h2>",
-            table_html(about),
+            pairs(about),
         ]
-        return page_html("A classifier and what it knows", "\n".join(parts))
+        return page("A classifier and what it knows", "\n".join(parts))
 
     def _summary(self) -> list[Sequence[object]]:
         rows: list[Sequence[object]] = []
@@ -134,7 +139,7 @@ class Judged:
             return "<p>None.</p>"
         rows = [(self.knowledge.requirements[i].text, f"{before[i]:,}", f"{after[i]:,}") for i in order[:_SHOWN]]
         more = f"<p>and {len(order) - _SHOWN:,} more</p>" if len(order) > _SHOWN else ""
-        return numbers_html(("requirement", "network alone", "with knowledge"), rows) + more
+        return _numbers(("requirement", "network alone", "with knowledge"), rows) + more
 
     def _calibration(self) -> str:
         """By tenths of the confidence in what each label, or the class, is taken for."""
@@ -148,8 +153,8 @@ class Judged:
         read = torch.from_numpy(right.reshape(-1).astype(np.int64))
         reading = Reading.of("labels", ("wrong", "right"), ones, read, torch.from_numpy(sure.reshape(-1).copy()))
         rows = [(f"{s:.3f}", f"{n:,}", f"{r:.3f}") for n, s, r in reading.bins if n]
-        error = escape(f"expected calibration error {reading.calibration_error:.4f}")
-        return f"<p>{error}</p>" + numbers_html(("mean confidence", "labels", "share right"), rows)
+        error = line(f"expected calibration error {reading.calibration_error:.4f}")
+        return error + _numbers(("mean confidence", "labels", "share right"), rows)
 
     def _labels(self) -> list[Sequence[object]]:
         rows: list[Sequence[object]] = []
@@ -163,3 +168,7 @@ class Judged:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2f} %"
+
+
+def _numbers(head: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    return table(head, rows, numbers=True, limit=len(rows))

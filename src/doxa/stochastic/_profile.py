@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from doxa import _html
 from doxa.errors import ConfigError
 from doxa.stochastic.estimators._estimator import Draw, Estimator
 from doxa.stochastic.tape._tape import Tape
@@ -97,6 +98,14 @@ class Profile:
             lines.append(f"{row.name:<{width}}  {numbers}{note}".rstrip())
             lines += [f"  {share}" for share in row.nodes]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head, rows = ("estimator", "variance of gradient", "of value", "ms per step", ""), []
+        for row in self.rows:
+            note = row.refused or ("biased" if row.biased else "recommended" if row.name == self.recommendation else "")
+            numbers = (row.variance, row.value_variance, row.seconds * 1e3)
+            rows.append((row.name, *["" if row.refused else f"{n:.3g}" for n in numbers], note))
+        return _html.box(_html.table(head, rows, numbers=True), title=f"{self.replicates:,} replicates")
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Variance against time as a matplotlib figure; saved if a path is given."""

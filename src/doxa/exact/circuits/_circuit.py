@@ -7,7 +7,7 @@ and ∨ they count models, with any weights. A circuit is *smooth* if those of a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -16,7 +16,9 @@ from operator import or_
 import numpy as np
 from numpy.typing import NDArray
 
+from doxa._html import Html, box, line
 from doxa.errors import ProblemError
+from doxa.exact.circuits._drawing import circuit_svg
 from doxa.problem._budget import Meter
 
 AND, OR = 0, 1
@@ -133,6 +135,15 @@ class Circuit:
                 meter.tick(len(children))
             new.append(builder.add(kind, [new[c] for c in children]))
         return builder.finish(new[-1])
+
+    def drawing(self, names: Mapping[int, str]) -> Html:
+        """A picture where it is small, with the names of variables; otherwise a remark."""
+        kinds = ["∨" if kind == OR else "∧" for kind in self.kinds.tolist()]
+        shown = circuit_svg(self.literals, kinds, self.arguments, names)
+        return shown or line("The circuit is too large to be drawn.", kind="quiet")
+
+    def _repr_html_(self) -> str:
+        return box(line(repr(self), kind="quiet"), self.drawing({}))
 
     def __repr__(self) -> str:
         return f"Circuit({self.variables} variables, {len(self)} nodes, {self.edges} edges)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from doxa import _html
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._encoding import count_clauses
 from doxa.exact.engines._compilation import Compilation
@@ -56,6 +57,19 @@ class ExactPlan:
         lines += [f"uses {used}: {o.remark}" for o in self.options if o.engine == used.lower()]
         lines += [f"- {o.engine}: {o.remark}" for o in self.options if o.engine != used.lower()]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        used = type(self.reasoner).__name__.lower()
+        rows = [
+            (
+                _html.span("good", o.engine) if o.engine == used else o.engine,
+                "" if o.cost is None else f"{o.cost:.2g}",
+                o.remark,
+            )
+            for o in self.options
+        ]
+        about = [_html.line(text) for text in self.explain().split("\n")[:2]]
+        return _html.box(*about, _html.table(("engine", "cost of a batch, in table entries", "what it would do"), rows))
 
 
 def plan(problem: Problem, *, budget: Budget | None = None, impossible: Impossible = "raise") -> ExactPlan:

@@ -11,6 +11,7 @@ from typing import Any, cast
 from doxa.errors import KnowledgeError
 from doxa.logic.check._check import check_axiom, check_fact
 from doxa.logic.syntax._diagnostics import Diagnostic, did_you_mean, raise_all
+from doxa.logic.syntax._display import formula_box, formula_latex, statements_box
 from doxa.logic.syntax._node import Flat, flatten, rebuild
 from doxa.logic.syntax._printer import escape, latex_number
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort, literal
@@ -37,6 +38,12 @@ class Axiom:
 
     def __str__(self) -> str:
         return self.header + str(self.formula)
+
+    def _repr_html_(self) -> str:
+        return formula_box(self.formula, self.header)
+
+    def _repr_latex_(self) -> str:
+        return formula_latex(self.formula)
 
     @property
     def header(self) -> str:
@@ -72,6 +79,9 @@ class Fact:
 
     def __str__(self) -> str:
         return f"fact {header(None, self.weight)}{self.literal}"
+
+    def _repr_html_(self) -> str:
+        return formula_box(self.literal, f"fact {header(None, self.weight)}")
 
 
 class KnowledgeBase:
@@ -235,15 +245,24 @@ class KnowledgeBase:
         """
         return self._text(Expr.unicode)
 
+    def _repr_html_(self) -> str:
+        return statements_box(repr(self).strip("<>"), self._lines(Expr.unicode))
+
+    def _repr_latex_(self) -> str:
+        return f"$${self.latex()}$$"
+
     def _text(self, printer: Callable[[Expr], str]) -> str:
         """One statement a line: declarations, facts, axioms."""
+        return "\n".join(self._lines(printer))
+
+    def _lines(self, printer: Callable[[Expr], str]) -> list[str]:
         lines = declarations(self.signature)
         lines += [f"fact {header(None, f.weight)}{printer(f.literal)}" for f in self.facts]
         for axiom in self.axioms:
             text = printer(axiom.formula)
             # A line that begins with a minus would go on with the line before it.
             lines.append(axiom.header + text if axiom.header or not text.startswith("-") else f"({text})")
-        return "\n".join(lines)
+        return lines
 
     def latex(self) -> str:
         r"""The facts and axioms as one display for a paper (``amsmath``).

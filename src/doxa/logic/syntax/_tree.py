@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from doxa.errors import KnowledgeError
+from doxa.logic.syntax._display import formula_box, formula_latex
 from doxa.logic.syntax._node import Node, below, make, same
 from doxa.logic.syntax._printer import LATEX, TEXT, UNICODE, render
 
@@ -72,6 +73,12 @@ class Expr(Node):
         \neg \mathrm{a} \land \mathrm{b}
         """
         return render(self, LATEX)
+
+    def _repr_html_(self) -> str:
+        return formula_box(self)
+
+    def _repr_latex_(self) -> str:
+        return formula_latex(self)
 
     # -- building ---------------------------------------------------------------------------------------------------
 

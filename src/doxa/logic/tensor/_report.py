@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa import _html
 from doxa.logic.bind._interpretation import Batch, Interpretation
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._node import Task, drive
@@ -58,6 +59,15 @@ class AxiomReport:
         """The share of instances that hold; 1 when there are none."""
         return self.holds / self.instances if self.instances else 1.0
 
+    @property
+    def note(self) -> str:
+        """Which instances do not hold, or why it is vacuous."""
+        if self.vacuous:
+            return "vacuous: no instances" if not self.instances else "vacuous: the antecedent is never true"
+        shown = [", ".join([f"{k} = {v}" for k, v in found.items()]) or "-" for found in self.violations]
+        left = self.instances - self.holds - len(self.violations)
+        return "; ".join([*shown, *([f"{left} more"] if left and shown else [])])
+
 
 @dataclass(frozen=True)
 class SatisfactionReport:
@@ -86,18 +96,23 @@ class SatisfactionReport:
         for a in self.axioms:
             share = f"{a.rate:.0%}" if a.rate in (0.0, 1.0) else f"{min(max(a.rate, 0.01), 0.99):.0%}"
             active = "" if a.active is None else f"{a.active} of {a.instances}"
-            note = "; ".join([", ".join([f"{k} = {v}" for k, v in found.items()]) or "-" for found in a.violations])
-            left = a.instances - a.holds - len(a.violations)
-            if left and a.violations:
-                note += f"; {left} more"
-            if a.vacuous:
-                note = "vacuous: no instances" if not a.instances else "vacuous: the antecedent is never true"
-            rows.append((a.name, f"{a.holds} of {a.instances} {share:>4}", active, note))
+            rows.append((a.name, f"{a.holds} of {a.instances} {share:>4}", active, a.note))
         widths = [max([len(r[c]) for r in rows]) for c in range(4)]
         lines = []
         for name, holds, active, note in rows:
             lines.append(f"{name:<{widths[0]}}  {holds:<{widths[1]}}  {active:>{widths[2]}}  {note}".rstrip())
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for a in self.axioms:
+            share = f"{a.holds:,} of {a.instances:,}"
+            judged = (
+                _html.span("bad", "no") if not a.satisfied else "vacuous" if a.vacuous else _html.span("good", "yes")
+            )
+            active = "" if a.active is None else f"{a.active:,} of {a.instances:,}"
+            rows.append((a.name, judged, _html.bar(a.rate, label=share), active, a.note))
+        return _html.box(_html.table(("axiom", "holds", "instances", "antecedent true", "violated by"), rows))
 
     def to_json(self) -> str:
         """The report for machines.

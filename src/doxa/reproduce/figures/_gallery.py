@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa._html import pairs
 from doxa.data import digits_task
 from doxa.errors import ConfigError
 from doxa.exact import Elimination
@@ -21,7 +22,7 @@ from doxa.refine import Refine, refinement
 from doxa.reproduce._amortized import load_learner
 from doxa.reproduce._digits import believe
 from doxa.reproduce._experiment import Given
-from doxa.train.report._report import blank, figure, picture, table_html, write_html
+from doxa.train.report._report import blank, figure, picture, write_html
 from doxa.train.runs._config import did_you_mean
 
 
@@ -73,7 +74,7 @@ def write_gallery(folder: Path, title: str, gallery: Gallery, only: Sequence[str
 
 def _html(name: str, file: str, shown: Illustration) -> str:
     caption = escape(shown.caption)
-    table = table_html({k: _shown(v) for k, v in shown.numbers.items()}) + "\n" if shown.numbers else ""
+    table = pairs({k: _shown(v) for k, v in shown.numbers.items()}) + "\n" if shown.numbers else ""
     return (
         f'<figure id="{escape(name)}">\n<img src="{escape(file)}" alt="{caption}">\n'
         f"<figcaption><b>{escape(name)}</b>: {caption}</figcaption>\n{table}</figure>\n"

@@ -8,40 +8,22 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from doxa import _html
+from doxa._html import markup
 from doxa.errors import ConfigError
+from doxa.logic.syntax._marks import coloured, declared_names
 from doxa.train.runs._config import config_values
 from doxa.train.runs._files import write_file
 from doxa.train.runs._run import Run
 from doxa.train.tasks._evaluate import COLUMNS, Comparison, Evaluation, Example, read_evaluation
 from doxa.train.tasks._measure import Reading
 from doxa.train.tasks._train import LOOKED_AT, TaskConfig, task_config
-
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-h1, h2 { line-height: 1.2; } img { max-width: 100%; height: auto; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; }
-th, td { text-align: left; padding: 0.3rem 0.8rem; border-bottom: 1px solid #ddd; }
-figure { margin: 3rem 0; }
-table.numbers td, table.numbers th { text-align: right; font-variant-numeric: tabular-nums; }
-table.numbers tr > :first-child { text-align: left; font-weight: 600; }
-pre { background: #f6f6f6; padding: 0.8rem; overflow-x: auto; font-size: 0.85rem; }
-.held { color: #06623b; background: #e3f5ea; padding: 0 0.4rem; border-radius: 0.3rem; }
-.broken { color: #8a4b00; background: #fdf0db; padding: 0 0.4rem; border-radius: 0.3rem; }
-.warning { background: #fdf0db; padding: 0.6rem 0.8rem; border-left: 4px solid #d98c00; }
-.examples { display: flex; flex-wrap: wrap; gap: 1rem; }
-.examples figure { margin: 0; width: 17.3rem; box-sizing: border-box; border: 1px solid #ddd; padding: 0.6rem; }
-.examples pre { font-size: 0.75rem; white-space: pre-wrap; }
-.side { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
-.side img { max-height: 24rem; width: auto; }
-section { border-top: 2px solid #ddd; margin-top: 2.5rem; }
-"""
 
 
 @dataclass(frozen=True)
@@ -83,51 +65,24 @@ def write_page(path: Path, title: str, sections: Sequence[Section], run: Run) ->
     """Write the page; configuration, seed, versions and command of the run stand at its end."""
     about = {**run.config, "seed": run.seed, **run.versions, **run.machine, "command": " ".join(run.command)}
     closing = Section("How it was made", f"Started {run.started}.", about)
-    body = "\n".join(_html(section) for section in (*sections, closing))
+    body = "\n".join(_section_html(section) for section in (*sections, closing))
     write_html(path, title, body)
-
-
-def page_html(title: str, body: str) -> str:
-    """A whole page."""
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n</head>\n'
-        f"<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
-    )
 
 
 def write_html(path: Path, title: str, body: str) -> None:
     """Write a page, at once or not at all."""
-    write_file(path, page_html(title, body).encode())
+    write_file(path, _html.page(title, body).encode())
 
 
-def _html(section: Section) -> str:
-    parts = [f"<h2>{escape(section.title)}</h2>"]
+def _section_html(section: Section) -> str:
+    parts = [f"<h2>{markup(section.title)}</h2>"]
     if section.text:
-        parts.append(f"<p>{escape(section.text)}</p>")
+        parts.append(f"<p>{markup(section.text)}</p>")
     if section.table is not None:
-        parts.append(table_html(section.table))
+        parts.append(_html.pairs(section.table))
     if section.png:
-        parts.append(image_html(section.text or section.title, section.png))
+        parts.append(_html.image(section.text or section.title, section.png))
     return "\n".join(parts)
-
-
-def table_html(table: Mapping[str, object]) -> str:
-    """A table of names and values."""
-    cells = (f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in table.items())
-    return f'<div class="wide"><table>{"".join(cells)}</table></div>'
-
-
-def numbers_html(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table of numbers under their names; the first column says what they are of."""
-    top = "".join(f"<th>{escape(column)}</th>" for column in head)
-    lines = ["<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows]
-    return f'<div class="wide"><table class="numbers"><tr>{top}</tr>{"".join(lines)}</table></div>'
-
-
-def image_html(alt: str, png: bytes) -> str:
-    """A picture, inside the page."""
-    return f'<img alt="{escape(alt)}" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
 
 
 SCORES = {"task_accuracy": "task accuracy", "concept_accuracy": "concept accuracy", "satisfaction": "satisfaction"}
@@ -165,7 +120,7 @@ def write_task_report(paths: Sequence[str | Path], out: str | Path | None = None
     figures.mkdir(parents=True, exist_ok=True)
     first = evaluations[0]
     body = [
-        f"<p>{escape(first.about)} {first.rows:,} rows to test.</p>",
+        f"<p>{markup(first.about)} {first.rows:,} rows to test.</p>",
         _comparison(Comparison(tuple(evaluations)), names),
         "<h2>The knowledge</h2>",
         _knowledge(configs[0], evaluations, names),
@@ -202,28 +157,31 @@ def _names(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:
 
 def _comparison(table: Comparison, names: Sequence[str]) -> str:
     named = [(name, *cells[1:]) for name, cells in zip(names, table.cells(), strict=True)]
-    notes = "".join(f'<p class="warning">{escape(note)}</p>' for note in table.notes())
+    notes = "".join(f'<p class="warning">{markup(note)}</p>' for note in table.notes())
     about = (
         "Task accuracy is the share of test rows whose most true target is right, concept accuracy that of what single "
         "networks read, satisfaction the share of instances of axioms that hold when every network takes its most "
         "probable value. The calibration error is that of the target / of the concepts, over ten bins of confidence. "
         "CPU time and memory are those of training."
     )
-    return f"<h2>Results</h2>\n{numbers_html(COLUMNS, named)}\n{notes}\n<p>{escape(about)}</p>"
+    shown = _html.table(COLUMNS, named, numbers=True, limit=len(named))
+    return f"<h2>Results</h2>\n{shown}\n{notes}\n<p>{markup(about)}</p>"
 
 
 def _knowledge(config: TaskConfig, evaluations: Sequence[Evaluation], names: Sequence[str]) -> str:
     """The text as it was written; behind each axiom how often it holds, for every run."""
-    lines, left = [], [axiom.name for axiom in evaluations[0].axioms]
+    lines: list[str] = []
+    left = [axiom.name for axiom in evaluations[0].axioms]
+    names_of = declared_names(config.knowledge)
     for line in config.knowledge.splitlines():
-        lines.append(escape(line))
+        lines.append(coloured(line, names_of))
         for header in re.finditer(r"(?:^|;)\s*\[\s*(\w+)\s*[],]", line):
             if header[1] in left:
                 left.remove(header[1])
                 lines += _held(header[1], evaluations, names)
     for axiom in left:  # it stands in another file, or has no name
-        lines += [f"[{escape(axiom)}]", *_held(axiom, evaluations, names)]
-    return f"<pre>{chr(10).join(lines)}</pre>"
+        lines += [f"[{markup(axiom)}]", *_held(axiom, evaluations, names)]
+    return f'<div class="doxa"><pre>{chr(10).join(lines)}</pre></div>'
 
 
 def _held(name: str, evaluations: Sequence[Evaluation], names: Sequence[str]) -> list[str]:
@@ -234,13 +192,13 @@ def _held(name: str, evaluations: Sequence[Evaluation], names: Sequence[str]) ->
             if axiom.name == name:
                 kind = "held" if axiom.rate >= 0.9 else "broken"
                 text = f"{run}: {100 * axiom.rate:.1f} % of {axiom.instances:,} instances hold"
-                lines.append(f'    <span class="{kind}">{escape(text)}</span>')
+                lines.append(f'    <span class="{kind}">{markup(text)}</span>')
     return lines
 
 
 def _section(name: str, run: Run, evaluation: Evaluation, config: TaskConfig) -> str:
     """All about one run."""
-    parts = [f"<section><h2>{escape(name)}</h2>", f"<p><code>{escape(config.meaning)}</code></p>"]
+    parts = [f"<section><h2>{markup(name)}</h2>", f"<p><code>{markup(config.meaning)}</code></p>"]
     readings = [*([evaluation.target] if evaluation.target else []), *evaluation.concepts]
     if readings:
         parts.append("<h3>What is read as what</h3><p>Rows are true values, columns what was read.</p>")
@@ -262,7 +220,7 @@ def _section(name: str, run: Run, evaluation: Evaluation, config: TaskConfig) ->
     about: dict[str, Any] = {k: v for k, v in config_values(config).items() if k not in elsewhere}
     about |= {**config_values(config.fitting), "seed": run.seed, **run.versions, **run.machine}
     about |= {"command": " ".join(run.command), "started": run.started}
-    shown = table_html({key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()})
+    shown = _html.pairs({key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()})
     parts.append(f"<details><summary>Configuration</summary>{shown}</details>")
     return "\n".join([*parts, "</section>"])
 
@@ -274,15 +232,15 @@ def _example(example: Example, evaluation: Evaluation, run: Run, name: str) -> s
     if example.read:
         right = example.read == example.truth
         words = f"predicted {example.read}" + ("" if right else f", true {example.truth}")
-        verdict = f'<span class="{"held" if right else "broken"}">{escape(words)}</span>'
+        verdict = f'<span class="{"held" if right else "broken"}">{markup(words)}</span>'
     caption = f"<figcaption>row {example.row} {verdict}</figcaption>"
-    return f"<figure>{image}{caption}<pre>{escape(example.explanation)}</pre></figure>"
+    return f"<figure>{image}{caption}<pre>{markup(example.explanation)}</pre></figure>"
 
 
 def _image(alt: str, drawing: Any, file: Path) -> str:
     for text in drawing.findobj(lambda artist: hasattr(artist, "set_parse_math")):
         text.set_parse_math(False)  # a dollar in a name is a dollar
-    return image_html(alt, picture(drawing, file))
+    return _html.image(alt, picture(drawing, file))
 
 
 def draw_metric(axes: Any, lines: Sequence[Mapping[str, Any]], key: str, factor: float = 1.0, **style: Any) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from doxa import _html
 from doxa.errors import ConfigError, RunError
 from doxa.train.runs._config import config_values, read_config
 from doxa.train.runs._files import json_number, make_folder, write_file, write_json
@@ -242,6 +243,9 @@ class ResultsTable:
         """The table as markdown."""
         table = markdown_table(_COLUMNS, map(_cells, self.rows)) + "\n"
         return f"## {self.title}\n\n{table}" if self.title else table
+
+    def _repr_html_(self) -> str:
+        return _html.box(_html.table(_COLUMNS, map(_cells, self.rows), numbers=True), title=self.title)
 
     def json(self) -> dict[str, Any]:
         """The table as JSON values, with mean and standard error beside the single values."""

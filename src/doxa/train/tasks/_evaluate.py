@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
+from doxa import _html
 from doxa.errors import ConfigError, DoxaError, RunError
 from doxa.logic import Axiom, Name, Quantifier, Ragged
 from doxa.semantics import Explanation, Model, Semantics
@@ -88,6 +89,14 @@ class Evaluation(Scores):
     def warnings(self) -> tuple[str, ...]:
         """What is suspicious about how concepts were read: see `Reading.warning`."""
         return tuple(text for reading in self.concepts if (text := reading.warning()))
+
+    def _repr_html_(self) -> str:
+        whole = _html.table(COLUMNS, Comparison((self,)).cells(), numbers=True)
+        rows = [(a.name, _html.bar(a.rate, label=f"{a.holds:,} of {a.instances:,}")) for a in self.axioms]
+        warnings = [_html.line(warning, kind="bad") for warning in self.warnings]
+        about = f"{self.rows:,} test rows, the checkpoint of step {self.checkpoint:,}"
+        parts = (_html.table(("axiom", "holds"), rows), *warnings, _html.line(about, kind="quiet"))
+        return _html.box(_html.line(self.about), whole, *parts, title=self.task)
 
     def json(self) -> dict[str, Any]:
         """The numbers, without counts and pictures."""
@@ -262,6 +271,10 @@ class Comparison:
         """What is suspicious about the concepts, and what failed, one line each."""
         suspicious = [f"{e.semantics}: {warning}" for e in self.evaluations for warning in e.warnings]
         return suspicious + [f"{word} failed: {reason}" for word, reason in self.failed.items()]
+
+    def _repr_html_(self) -> str:
+        notes = [_html.line(note, kind="bad") for note in self.notes()]
+        return _html.box(_html.table(COLUMNS, self.cells(), numbers=True), _html.line(POOLED, kind="quiet"), *notes)
 
     def markdown(self) -> str:
         """The table as markdown, with the notes under it."""

@@ -6,11 +6,29 @@ in a, b, c or x and the parameters. The tests do so and compare with the operato
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from doxa import fuzzy
-from doxa.fuzzy import Aggregator, Implication, Negation, TConorm, TNorm
+from doxa._html import box, table
+from doxa.fuzzy.operators._connectives import (
+    Implication,
+    Negation,
+    RImplication,
+    SImplication,
+    StandardNegation,
+    TConorm,
+    TNorm,
+)
+from doxa.fuzzy.operators._wrapped import SigmoidalImplication
+from doxa.fuzzy.quantifiers._aggregators import (
+    Aggregator,
+    GeneralizedMean,
+    GeneralizedMeanError,
+    LogProduct,
+    TConormAggregator,
+    TNormAggregator,
+)
 
 Operator = TNorm | TConorm | Implication | Aggregator | Negation
 
@@ -83,21 +101,21 @@ def formula(operator: Operator) -> str:
             return _of(operator, "T", "T(a, b)")
         case TConorm(tnorm):
             return _of(tnorm, "S", "1 - T(1 - a, 1 - b)")
-        case fuzzy.SImplication(TConorm(tnorm), fuzzy.StandardNegation()):
+        case SImplication(TConorm(tnorm), StandardNegation()):
             return _of(tnorm, "S-implication", "1 - T(a, 1 - c)")
-        case fuzzy.RImplication(tnorm):
+        case RImplication(tnorm):
             return _of(tnorm, "R-implication", "sup(b for T(a, b) ≤ c)")
-        case fuzzy.SigmoidalImplication(implication=inner):
+        case SigmoidalImplication(implication=inner):
             return f"(1 - exp(-s·I))/(1 - exp(-s))·σ(s·(I + b0))/σ(s·(1 + b0)), I = {formula(inner)}"
-        case fuzzy.TNormAggregator(tnorm):
+        case TNormAggregator(tnorm):
             return _of(tnorm, "forall", "A(x)")
-        case fuzzy.TConormAggregator(TConorm(tnorm)):
+        case TConormAggregator(TConorm(tnorm)):
             return _of(tnorm, "exists", "A(x)")
-        case fuzzy.LogProduct("mean"):
+        case LogProduct("mean"):
             return "mean(log(x))"
-        case fuzzy.GeneralizedMeanError(1):
+        case GeneralizedMeanError(1):
             return "1 - mean(1 - x)"
-        case fuzzy.GeneralizedMean(1):
+        case GeneralizedMean(1):
             return "mean(x)"
     unknown = "N(a)" if isinstance(operator, Negation) else "A(x)" if isinstance(operator, Aggregator) else "I(a, c)"
     return OTHERS.get(type(operator).__name__, unknown)
@@ -115,6 +133,17 @@ def parameters(operator: object) -> dict[str, float]:
         else:
             found |= parameters(value)
     return found
+
+
+def table_box(title: str, operators: Mapping[str, Any]) -> str:
+    """What a notebook shows of operators: the formula of each, and its parameters."""
+    rows = []
+    for name, operator in operators.items():
+        known = isinstance(operator, TNorm | TConorm | Implication | Aggregator | Negation)
+        text = formula(operator) if known else repr(operator)
+        numbers = ", ".join(f"{letter} = {value:g}" for letter, value in parameters(operator).items())
+        rows.append((name, type(operator).__name__, text, numbers))
+    return box(table(("", "operator", "formula", "parameters"), rows), title=title)
 
 
 def _of(tnorm: TNorm, what: str, otherwise: str) -> str:
