@@ -314,9 +314,8 @@ def test_who_cannot_take_it_says_who_can() -> None:
             model.loss(semantics=word, pairs=rows)
     with pytest.raises(ConfigError, match=r"bound by doxa\.mixture"):
         model.inference_step(semantics="amortized", pairs=rows)
-    for ask in (model.satisfaction, model.refine):
-        with pytest.raises(ConfigError, match=r"bound by doxa\.mixture"):
-            ask(pairs=rows)
+    with pytest.raises(ConfigError, match=r"bound by doxa\.mixture"):
+        model.refine(pairs=rows)
     with pytest.raises(ConfigError, match="classical truth has no derivative"):
         model.loss(semantics="classical", pairs=rows)
 
@@ -373,3 +372,55 @@ def test_mistakes_are_told() -> None:
     )
     with pytest.raises(BindingError, match="needs the features of their objects, but O has none"):
         seen.loss(O=3)
+
+
+def test_marginals_are_those_of_the_whole_row() -> None:
+    model, (gate, digit, colour, bright) = model_of(3)
+    rows = pairs()
+    weights = gate(rows["left"], rows["right"], rows["mark"]).softmax(-1).unsqueeze(-1)
+    asked = {"pairs.left": digit(rows["left"]), "pairs.right": digit(rows["right"])}
+    for place, said in asked.items():
+        torch.testing.assert_close(model.marginals("digit", place, pairs=rows), (weights * said.softmax(-1)).sum(1))
+    found = model.marginals("colour", "pairs.mark", pairs=rows)
+    torch.testing.assert_close(found, (weights * colour(rows["mark"]).softmax(-1)).sum(1))
+    light = (weights.squeeze(-1) * bright(rows["right"]).sigmoid()).sum(-1)
+    torch.testing.assert_close(model.marginals("bright", "pairs.right", pairs=rows)[:, 1], light)
+
+
+def test_marginals_of_objects_in_sequences_of_any_length() -> None:
+    text = """sort I; sort C = {x, y}; data s(o: I*); data t(o: I*); pred b(I); pred is(I, C)
+        [a] forall r in s. exists q in r.o. b(q)"""
+    features = torch.randn(6, 3, generator=seeded(), dtype=torch.float64)
+    heads, family = Heads(3, 2), Heads(3, 2, 2)
+    weights = doxa.probs(torch.tensor([0.25, 0.75], dtype=torch.float64))
+    parts = {"b": doxa.logits(heads), "is": doxa.logits(family)}
+    model = doxa.Model(text, **doxa.mixture(weights=weights, **parts))
+    true = (heads.net(features).sigmoid() * torch.tensor([0.25, 0.75])).sum(-1)
+    ragged = model.marginals("b", "s.o", s={"o": doxa.Ragged(features, [2, 0, 1, 3])})
+    torch.testing.assert_close(ragged[:, 1], true)
+    torch.testing.assert_close(model.marginals("b", "t.o", t={"o": features.view(3, 2, 3)})[:, 1], true)
+    torch.testing.assert_close(model.marginals("b", "I", I=features)[:, 1], true)
+    own = (family.net(features).sigmoid() * torch.tensor([0.25, 0.75]).view(2, 1)).sum(1)
+    torch.testing.assert_close(model.marginals("is", "I", I=features), own)
+    with pytest.raises(ConfigError, match="expected data and their field"):
+        model.marginals("b", "u.o", I=features)
+    with pytest.raises(ConfigError, match="there is no symbol 'c'"):
+        model.marginals("c", "I", I=features)
+
+
+def test_satisfaction_is_that_of_the_most_probable_world() -> None:
+    text = """sort P = {ann, bob}; pred s(P); pred t(P); fact s(ann); fact !s(bob)
+        [same] forall x: P. s(x) <-> t(x)"""
+    # of two components the first is more probable, but the second has the most probable world
+    weights = doxa.probs(torch.tensor([0.6, 0.4]))
+    s = torch.tensor([[0.5, 0.6], [1.0, 0.0]])
+    t = torch.tensor([[0.5, 0.2], [1.0, 0.0]])
+    model = doxa.Model(text, **doxa.mixture(weights=weights, s=doxa.probs(s), t=doxa.probs(t)))
+    report = model.satisfaction()
+    assert (report["same"].instances, report["same"].holds) == (2, 2)
+    assert (report["facts"].instances, report["facts"].holds) == (2, 2)
+    marginal = doxa.Model(text, s=doxa.probs(torch.tensor([0.7, 0.36])), t=doxa.probs(torch.tensor([0.7, 0.12])))
+    assert marginal.truth(semantics="classical")["same"].item() == 1
+    other = doxa.Model(text, **doxa.mixture(weights=weights, s=doxa.probs(s), t=doxa.probs(1 - t)))
+    found = other.satisfaction()
+    assert (found["same"].holds, found["same"].violations) == (0, ({"x": "ann"}, {"x": "bob"}))

@@ -89,6 +89,31 @@ def test_every_word_trains_and_is_evaluated(word: str, tmp_path: Path) -> None:
     assert set(run.metrics_at(60)) >= {"loss", "loss of sum", "task_accuracy", "concept_accuracy", "satisfaction"}
 
 
+class BothCoins(nn.Linear):
+    """The weights of a mixture, from both coins of a toss."""
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        return super().forward(torch.cat([first, second], -1))
+
+
+def test_symbols_that_share_a_mixture_train_and_are_evaluated(tmp_path: Path) -> None:
+    def symbols() -> Any:
+        heads = nn.Sequential(nn.Linear(3, 6), nn.Unflatten(-1, (2, 3)))
+        return doxa.mixture(weights=doxa.logits(BothCoins(6, 2)), face=doxa.logits(heads))
+
+    task = coins(symbols=symbols)
+    run = train_task(task, "exact", tmp_path, progress=False)
+    found = evaluate_run(tmp_path, task)
+    assert found.task_accuracy is not None and found.task_accuracy > 0.9
+    assert found.concept_accuracy is not None and found.concept_accuracy > 0.9
+    assert found.satisfaction > 0.9 and found.concept_calibration is not None
+    _, _, model = open_run(run.path, task)
+    (reading,) = measure(task, model).concepts
+    beliefs = torch.cat([model.marginals("face", f"tosses.{coin}", **task.test) for coin in ("first", "second")])
+    labels = torch.cat([task.concepts["face"][f"tosses.{coin}"] for coin in ("first", "second")]) - 1
+    assert reading.accuracy == pytest.approx((beliefs.argmax(-1) == labels).double().mean().item())
+
+
 def test_numbers_are_those_of_the_network_kept(tmp_path: Path) -> None:
     """Every number of an evaluation, computed again by hand from the checkpoint."""
     task = coins()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from doxa._cache import Cache, Lock
 from doxa._html import Said
-from doxa.errors import ConfigError, DoxaError
+from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, SatisfactionReport, load, parse, satisfaction
 from doxa.logic.bind._joint import named_in
 from doxa.logic.syntax._display import statements_box
@@ -271,6 +271,26 @@ class Model(nn.Module):
         return explain(self.interpretation, axiom, k, self._meant(how or "exact"), generator, data)
 
     @locked
+    def marginals(self, symbol: str, place: str, /, **data: Any) -> Tensor:
+        """What is believed of a symbol at the objects in a field: the probability of each value, ``(objects, values)``.
+
+        Of a predicate, its values are false and true. Where symbols share a mixture, this is what the whole row says.
+
+        Args:
+            symbol: a predicate or function of one object, such as "digit".
+            place: the rows and their field, such as "pairs.left"; or a sort, for all of its objects.
+
+        >>> import doxa
+        >>> model = Model("sort Day; pred rain(Day); forall d: Day. rain(d)", rain=doxa.probs(lambda day: day[:, 0]))
+        >>> model.marginals("rain", "Day", Day=torch.tensor([[0.25], [1.0]]))
+        tensor([[0.7500, 0.2500],
+                [0.0000, 1.0000]])
+        """
+        from doxa.semantics._marginals import marginals
+
+        return marginals(self.interpretation, symbol, place, data)
+
+    @locked
     def refine(
         self,
         *,
@@ -327,13 +347,18 @@ class Model(nn.Module):
         """How far each axiom holds classically, with instances that violate it.
 
         It counts choices of the variables of all the ``forall`` that an axiom begins with; a loss counts rows of the
-        outermost one.
+        outermost one, and so does this where symbols share a mixture, each row in its most probable world.
 
         >>> import doxa
         >>> model = Model("pred rain; [wet] rain", rain=doxa.probs(torch.tensor(0.3)))
         >>> model.satisfaction().satisfied
         False
         """
+        if self.interpretation.joint_symbols:
+            from doxa.semantics._most_probable import report
+
+            axioms = [row_by_row(axiom) for axiom in self.kb.axioms]
+            return report(axioms, self._facts, self.interpretation, examples, generator, data)
         return satisfaction(self.kb, self.interpretation, examples=examples, generator=generator, **data)
 
     @locked
@@ -358,35 +383,10 @@ class Model(nn.Module):
         >>> model.find_nonfinite(semantics="fuzzy")
         'what rain is bound to returned numbers that are not finite'
         """
-        for name, parameter in self.named_parameters():
-            if not bool(torch.isfinite(parameter).all()):
-                return f"the parameter {name} holds numbers that are not finite"
-        wrong: list[str] = []
+        from doxa.semantics._nonfinite import blame
 
-        def look(symbol: str, output: Any) -> None:
-            # minus infinity is a good logarithm of a probability
-            if isinstance(output, Tensor) and bool((output.isnan() | (output == float("inf"))).any()):
-                wrong.append(symbol)
-
-        signature = self.kb.signature
-        symbols = (*signature.predicates, *signature.functions)
-        stops = [self.interpretation.listen(name, partial(look, name)) for name in symbols]
-        found: Mapping[str, Tensor] = {}
-        try:
-            with torch.no_grad():
-                found = self.losses(semantics=semantics, generator=generator, **data).by_name()
-        except DoxaError as error:
-            if not wrong:
-                return str(error)
-        finally:
-            for stop in stops:
-                stop()
-        if wrong:
-            return f"what {wrong[0]} is bound to returned numbers that are not finite"
-        for name, value in found.items():
-            if not bool(torch.isfinite(value).all()):
-                return f"axiom {name!r} has a loss that is not finite, though its symbols gave finite numbers"
-        return "run again, all losses of axioms are finite"
+        call = partial(self.losses, semantics=semantics, generator=generator, **data)
+        return blame(self, self.interpretation, lambda: call().by_name())
 
     # -- how it is put together -------------------------------------------------------------------------------------
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from doxa.logic import Axiom, Interpretation, SatisfactionReport
+from doxa.logic.tensor._report import AxiomReport
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.pose._poser import undefined
 from doxa.problem import Belief
-from doxa.semantics._exact import planned
+from doxa.semantics._combine import FactRows
+from doxa.semantics._exact import Exact, planned
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Data, Generator, Reduction, no_loss
+from doxa.semantics._worlds import names_of, place_of
 
 LISTED = 1024
 """Among so many worlds the most probable is found by looking at all of them."""
@@ -49,3 +55,33 @@ class MostProbableWorld(Probabilistic):
 
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
         return "true or false in the most probable world"
+
+
+def report(
+    axioms: Sequence[Axiom],
+    facts: Sequence[FactRows],
+    interpretation: Interpretation,
+    examples: int,
+    generator: Generator,
+    data: Data,
+) -> SatisfactionReport:
+    """See :meth:`Model.satisfaction`."""
+    found: list[AxiomReport] = []
+    judge = MostProbableWorld(axioms, interpretation, Exact())
+    with torch.no_grad():
+        for posed in judge.posed(data, generator):
+            fails = (judge.of_rows(posed, generator).cpu() == 0).nonzero().squeeze(1)
+            instances = int(posed.passes.sum())
+            names = names_of(interpretation, posed.axiom, data)
+            shown = tuple([place_of(posed, int(at), names) for at in fails[:examples]])
+            found.append(AxiomReport(posed.axiom.name, instances, instances - len(fails), None, shown))
+        if facts:
+            held = torch.cat([_held(own, interpretation, generator, data) for own in facts])
+            found.append(AxiomReport("facts", len(held), int(held.sum())))
+    return SatisfactionReport(tuple(found))
+
+
+def _held(facts: FactRows, interpretation: Interpretation, generator: Generator, data: Data) -> Tensor:
+    judge = MostProbableWorld([facts.axiom], interpretation, Exact())
+    (rows,) = judge.rows({**data, **facts.data(interpretation, data)}, generator)
+    return rows.reshape(-1).cpu()

@@ -112,13 +112,14 @@ class Probabilistic(Compiled):
         return each.masked_fill(dead, self.worst(each.dtype))
 
     def truths(self, data: Data, generator: Generator) -> Tensor:
-        found = [self.together(self._row_truths(posed, generator)) for posed in self.posed(data, generator)]
+        found = [self.together(self.of_rows(posed, generator)) for posed in self.posed(data, generator)]
         return torch.stack(found) if found else torch.zeros(0)
 
     def rows(self, data: Data, generator: Generator) -> list[Tensor]:
-        return [self._row_truths(posed, generator).reshape(posed.shape) for posed in self.posed(data, generator)]
+        return [self.of_rows(posed, generator).reshape(posed.shape) for posed in self.posed(data, generator)]
 
-    def _row_truths(self, posed: PosedAxiom, generator: Generator) -> Tensor:
+    def of_rows(self, posed: PosedAxiom, generator: Generator) -> Tensor:
+        """How true each instance is, ``(instances,)``; what a guard excludes is true."""
         return posed.gather(self._parts("batch_truths", posed, generator), true=1.0, false=0.0)
 
     def _parts(self, what: str, posed: PosedAxiom, generator: Generator) -> list[Tensor]:

@@ -13,7 +13,7 @@ from doxa import _html
 from doxa._cache import Lock
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
-from doxa.pose import ProblemBatch, pose
+from doxa.pose import PosedAxiom, ProblemBatch, pose
 from doxa.problem import Belief, Budget, Mixture
 from doxa.problem._mixture import marginals
 from doxa.semantics._combine import joint_axiom, row_by_row
@@ -134,21 +134,23 @@ def explain(
                     if chance > 0
                 ]
                 found[at] = (listed, said)
-    names_of = _names(interpretation, asked, data)
+    called = names_of(interpretation, asked, data)
     explained = Explanations()
     for i, (passes, holds) in enumerate(zip(posed.passes.tolist(), posed.holds.tolist(), strict=True)):
         certain = ([World({}, 1.0)], "nothing is uncertain" if passes else "its guard excludes it")
         told = found.get(i, certain if holds else ([], "it cannot hold"))
-        places = torch.unravel_index(torch.tensor(i), posed.shape) if posed.shape else ()
-        instance = {
-            name: names_of[name][at] if name in names_of else int(at)
-            for name, at in zip(posed.variables, places, strict=True)
-        }
-        explained.append(Explanation(i, *told, instance))
+        explained.append(Explanation(i, *told, place_of(posed, i, called)))
     return explained
 
 
-def _names(interpretation: Interpretation, axiom: Axiom, data: Data) -> dict[str, tuple[str, ...]]:
+def place_of(posed: PosedAxiom, instance: int, names: dict[str, tuple[str, ...]]) -> dict[str, int | str]:
+    """What the variables of an instance stand for: the name of an object, else its number."""
+    places = torch.unravel_index(torch.tensor(instance), posed.shape) if posed.shape else ()
+    pairs = zip(posed.variables, places, strict=True)
+    return {name: names[name][at] if name in names else int(at) for name, at in pairs}
+
+
+def names_of(interpretation: Interpretation, axiom: Axiom, data: Data) -> dict[str, tuple[str, ...]]:
     """By variable of the outermost ``forall``, the names of what it ranges over: values, or constants of a sort."""
     groups = axiom.formula.groups if isinstance(axiom.formula, Quantifier) else ()
     found: dict[str, tuple[str, ...]] = {}

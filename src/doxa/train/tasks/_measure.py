@@ -221,7 +221,10 @@ def measure(task: Task, model: Model, rows: int | None = None, *, seed: int = 0)
             held[axiom.name] = (instances + axiom.instances, holds + axiom.holds)
         for symbol, places in beliefs.items():
             for place, found in places.items():
-                found.append(belief(model, symbol, _field(task, part, place)).cpu())
+                if symbol in model.interpretation.joint_symbols:  # what the whole row says of it
+                    found.append(_alone(model.marginals(symbol, place, **part)).cpu())
+                else:
+                    found.append(belief(model, symbol, _field(task, part, place)).cpu())
     whole = {symbol: {place: torch.cat(found) for place, found in places.items()} for symbol, places in beliefs.items()}
     target, guesses = None, None
     if guessed:
@@ -261,7 +264,12 @@ def belief(model: Model, symbol: str, objects: Tensor) -> Tensor:
     if not meaning.axes:
         found = found.reshape(len(objects))
         return torch.stack([1 - found, found], -1)
-    return found / found.sum(-1, keepdim=True).clamp(min=1e-30)  # truth values of their own; the largest is read
+    return _alone(found)
+
+
+def _alone(truths: Tensor) -> Tensor:
+    """Probabilities that may each be of their own truth, as shares; the largest is read."""
+    return truths / truths.sum(-1, keepdim=True).clamp(min=1e-30)
 
 
 def value_names(model_kb: Any, symbol: str) -> tuple[list[str], int]:
