@@ -252,3 +252,35 @@ def test_describe() -> None:
     assert describe(reasoner, belief, torch.tensor([0, 1])).startswith("no world")
     with pytest.raises(ProblemError, match="one belief"):
         describe(reasoner, Belief.uniform((10, 10), batch=(2,)), torch.tensor([0, 1]))
+
+
+def test_what_is_no_knowledge_and_no_belief_is_refused() -> None:
+    for wrong, said in (
+        ("a | b", r"is a str, expected .*; say doxa\.parse"),
+        (3, "is a int, expected"),
+        (None, "NoneType"),
+    ):
+        with pytest.raises(KnowledgeError, match=said):
+            Constraint(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="constraint is a str, expected a Constraint"):
+        ConstrainedLayer("a | b")  # type: ignore[arg-type]
+    a, b = propositions("a b")
+    rule = Constraint(a | b)
+    layer, one = ConstrainedLayer(rule), torch.ones(1, dtype=torch.int64)
+    for belief in (torch.rand(3, 2), [0.1, 0.2], None):
+        for ask in (
+            rule.probability,
+            rule.semantic_loss,
+            layer,
+            layer.decode,
+            layer.sample,
+            layer.entropy,
+            lambda belief: layer.log_prob(belief, torch.ones(2, dtype=torch.int64)),
+            lambda belief: rule.posterior(belief, one),
+            lambda belief: rule.explain(belief, one),
+            lambda belief: rule.log_prob(belief, one),
+        ):
+            with pytest.raises(
+                ProblemError, match=f"is a {type(belief).__name__}, expected a Belief or a Mixture; say"
+            ):
+                ask(belief)

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -20,7 +21,7 @@ from torch import nn
 
 from doxa.errors import BudgetError, ConfigError, DoxaWarning, KnowledgeError
 from doxa.problem import Budget
-from doxa.sklearn import KnowledgeClassifier
+from doxa.sklearn import Allowed, KnowledgeClassifier, KnowledgeRegressor, LabelKnowledge
 
 pytestmark = pytest.mark.filterwarnings("ignore:no circuit for the knowledge fits the budget")
 RULES = "cat -> animal\ndog -> animal\n!(cat & dog)"
@@ -200,42 +201,114 @@ def test_a_network_of_ones_own() -> None:
         quick(network=nn.Linear(5, 4)).fit(X, y)
 
 
-BAD: list[tuple[dict[str, Any], Any, str]] = [
-    ({"learn": "magic"}, None, "learn is 'magic'"),
-    ({"beliefs": "mixture:0"}, None, "expected 'independent' or 'mixture:K'"),
-    ({"beliefs": "mixture:2", "learn": "layer"}, None, "not a mixture"),
-    ({"semantics": "vague"}, None, "semantics is 'vague'"),
-    ({"violations": "ignore"}, None, "violations is 'ignore'"),
-    ({"max_epochs": 0}, None, "must be positive"),
-    ({"network": "cnn"}, None, "network is 'cnn'"),
-    ({"activation": "step"}, None, "activation is 'step'"),
-    ({"patience": 0}, None, "patience is 0"),
-    ({}, lambda y: y.astype(float).mask(y["cat"]), "contains NaN in rows"),
-    ({}, lambda y: y.drop(columns="animal"), "animal"),
-    ({}, lambda y: y.astype(int) * 2, "several labels are 0 and 1 each"),
-    ({}, lambda y: y.astype(str), "expected 0 and 1"),
-    ({}, lambda y: y[:10], "inconsistent numbers of samples"),
-    ({}, lambda y: y[[]], "no columns"),
-    ({}, lambda y: np.zeros((120, 2, 2)), "expected \\(rows,\\) classes"),
-    ({}, lambda y: None, "requires y to be passed"),
+SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({"learn": "magic"}, "learn is 'magic', expected one of constrained, loss, layer, repair"),
+    ({"beliefs": "mixture:0"}, "expected 'independent' or 'mixture:K'"),
+    ({"beliefs": 4}, "expected 'independent' or 'mixture:K'"),
+    ({"beliefs": "mixture:2", "learn": "layer"}, "not a mixture"),
+    ({"semantics": "vague"}, "semantics is 'vague'"),
+    ({"violations": "ignore"}, "violations is 'ignore'"),
+    ({"monitor": "luck"}, "monitor is 'luck'"),
+    ({"max_epochs": 0}, "max_epochs is 0, expected a whole number of at least 1"),
+    ({"max_epochs": "3"}, "max_epochs is '3', expected a whole number"),
+    ({"batch_size": 1.5}, "batch_size is 1.5, expected a whole number"),
+    ({"hidden": 2.5}, "hidden is 2.5, expected a whole number"),
+    ({"layers": -1}, "layers is -1, expected a whole number of at least 0"),
+    ({"dropout": None}, "dropout is None, expected a share"),
+    ({"learning_rate": float("nan")}, "learning_rate is nan, expected a number above 0"),
+    ({"weight_decay": -1}, "weight_decay is -1, expected a number of at least 0"),
+    ({"weight": "1"}, "weight is '1', expected a number"),
+    ({"validation_fraction": 1.0}, "validation_fraction is 1.0, expected a share"),
+    ({"patience": 0}, "patience is 0, expected a whole number of at least 1, or None"),
+    ({"averaging": 1}, "averaging is 1, expected a number between 0 and 1, or None"),
+    ({"budget": 3}, "budget is 3, expected a doxa.problem.Budget"),
+    ({"guarantee": "yes"}, "guarantee is 'yes', expected True or False"),
+    ({"network": "cnn"}, "network is 'cnn'"),
+    ({"activation": "step"}, "activation is 'step'"),
+    ({"random_state": "x"}, "cannot be used to seed"),
 ]
 
 
-@pytest.mark.parametrize(("settings", "spoil", "message"), BAD, ids=lambda x: x[:30] if isinstance(x, str) else None)
-def test_bad_input_is_refused(settings: dict[str, Any], spoil: Any, message: str) -> None:
+@pytest.mark.parametrize(("settings", "message"), SETTINGS, ids=lambda x: str(x)[:30])
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    X, y = data()
+    for learn in (lambda m: m.fit(X, y), lambda m: m.partial_fit(X, y)):
+        with pytest.raises(ValueError, match=message):
+            learn(quick(**settings))
+
+
+def test_bad_settings_of_the_regressor_are_refused() -> None:
+    X, y = data()
+    for settings, message in ({"learn": "loss"}, "learn is 'loss'"), ({"hidden": "9"}, "hidden is '9'"):
+        with pytest.raises(ConfigError, match=message):
+            KnowledgeRegressor("y0 <= 1", **settings).fit(X, y.to_numpy(dtype=float))
+
+
+TARGETS: list[tuple[Any, str]] = [
+    (lambda y: y.astype(float).mask(y["cat"]), "contains NaN in rows"),
+    (lambda y: y.astype(object).mask(y["cat"], None), "contains NaN in rows"),
+    (lambda y: y.astype(float).mask(y["cat"], np.inf), "contains infinity in rows"),
+    (lambda y: y.drop(columns="animal"), "animal"),
+    (lambda y: y.rename(columns={"cat": "kitten"}), "mentions 'cat', which is neither a label of y nor a named"),
+    (lambda y: y.set_axis(["animal", "cat", "dog", "dog"], axis=1), "two labels are named 'dog'"),
+    (lambda y: y.astype(int) * 2, "several labels are 0 and 1 each"),
+    (lambda y: y.astype(str), "expected 0 and 1"),
+    (lambda y: y[:10], "inconsistent numbers of samples"),
+    (lambda y: y[:0], "inconsistent numbers of samples"),
+    (lambda y: y[[]], "no columns"),
+    (lambda y: np.zeros((120, 2, 2)), r"y has shape \(120, 2, 2\), expected \(rows,\) classes"),
+    (lambda y: "cat", r"y has shape \(\), expected"),
+    (lambda y: None, "requires y to be passed"),
+    (lambda y: np.linspace(0, 1, 120), "Unknown label type: continuous"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), TARGETS, ids=[message[:30] for _, message in TARGETS])
+def test_bad_labels_are_refused(spoil: Any, message: str) -> None:
     X, y = data()
     with pytest.raises(ValueError, match=message):
-        quick(**settings).fit(X, y if spoil is None else spoil(y))
+        quick(None if "Unknown" in message else RULES).fit(X, spoil(y))
+
+
+FEATURES: list[tuple[Any, str]] = [
+    (lambda X: np.full((120, 2), "a"), "could not convert string to float: .*'a'"),
+    (lambda X: "text", "could not convert string to float: 'text'"),
+    (lambda X: None, "Expected 2D array"),
+    (lambda X: X[:, 0], "Expected 2D array, got 1D array"),
+    (lambda X: X[None], "Found array with dim 3"),
+    (lambda X: X[:, :0], r"0 feature\(s\)"),
+    (lambda X: X[:0], r"0 sample\(s\)"),
+    (lambda X: np.where(X > 2, np.inf, X), "Input X contains infinity"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), FEATURES, ids=[message[:30] for _, message in FEATURES])
+def test_bad_features_are_refused(spoil: Any, message: str) -> None:
+    X, y = data()
+    with pytest.raises(ValueError, match=message):
+        quick().fit(spoil(X), y)
+    model = quick(max_epochs=1).fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        model.predict(spoil(X))
+
+
+def test_other_features_than_those_of_fit_are_refused() -> None:
+    X, y = data()
+    table = pd.DataFrame(X, columns=list("abcd"))
+    model = quick(max_epochs=1).fit(table, y)
+    for other, message in (
+        (table[list("bacd")], "must be in the same order"),
+        (table[list("abc")], "now missing:\n- d"),
+        (table[list("abcd")].assign(e=0), "unseen at fit time:\n- e"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.predict(other)
 
 
 def test_more_bad_input() -> None:
     X, y = data()
-    with pytest.raises(ValueError, match="could not convert string to float"):
-        quick().fit(np.full((120, 2), "a"), y)
     with pytest.warns(DoxaWarning, match="1 labels have no positive example \\(dog\\)"):
         quick().fit(X, y.assign(dog=False))
-    single = quick(None).fit(X[:1], pd.DataFrame({"cat": [True], "animal": [True]}))
-    assert single.predict(X[:1]).shape == (1, 2)
     model = quick().fit(X, y)
     with pytest.raises(ValueError, match="y has the columns"):
         model.report(X, y[NAMES[::-1]])
@@ -243,6 +316,40 @@ def test_more_bad_input() -> None:
         quick().fit(X, y, X_val=X)
     with pytest.raises(ConfigError, match="explain takes one row, got 2"):
         model.explain(X[:2])
+    with pytest.raises(ConfigError, match="explain takes one row, got 'x'"):
+        model.explain("x")
+    with pytest.raises(ValueError, match="inconsistent numbers"):
+        model.report(X, y[:3])
+    with pytest.raises(NotFittedError):
+        quick().predict(X)
+    with pytest.raises(ConfigError, match="names is the text 'ab'"):
+        LabelKnowledge("a", "ab")
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_one_row_and_one_label(way: dict[str, Any]) -> None:
+    X, y = data()
+    with pytest.warns(DoxaWarning, match="2 labels have no positive example"):
+        single = quick(**way).fit(X[:1], pd.DataFrame([[True, True, False, False]], columns=NAMES))
+    assert single.predict(X[:1]).shape == (1, 4) and single.certificate(X).valid.all()
+    table = pd.DataFrame(X, columns=list("abcd")).assign(rain=np.arange(120) % 2)
+    one = y[["black"]] & (table[["rain"]] == 0).to_numpy()
+    model = quick("rain -> !black", **way).fit(table, one)
+    assert model.classes_.tolist() == ["black"] and model.predict(table).shape == (120, 1)
+    assert not (model.predict(table)[:, 0] & (table["rain"] == 1)).any()
+    assert model.score(table, one) == model.score(table, one["black"])
+    assert "black" in model.report(table, one) and model.explain(table[:1]).labels in ((), ("black",))
+
+
+def test_one_column_is_a_label_or_classes() -> None:
+    X, y = data()
+    with pytest.raises(KnowledgeError, match=r"say y\.to_frame\(\) for one label with its name"):
+        quick("!black").fit(X, y["black"])
+    words = y[["black"]].replace({True: "yes", False: "no"}).infer_objects()
+    with pytest.warns(DataConversionWarning):
+        assert quick(None).fit(X, words).classes_.tolist() == ["no", "yes"]
+    model = quick(None).partial_fit(X, y[["black"]].astype(int), classes=[0, 1, 2])
+    assert model.partial_fit(X, y[["black"]].astype(int)).classes_.tolist() == [0, 1, 2]
 
 
 def test_progress_is_shown_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,6 +403,16 @@ def test_probabilities_without_a_circuit_are_said_to_be_the_networks_own() -> No
         ("kat -> animal", "mentions 'kat', which is neither a label of y nor a named feature of X; the labels are"),
         ([{"cat": "no", "dog": True}], "a combination says that 'cat' is 'no', expected True or False"),
         ([{"cat": None}], "a combination says that 'cat' is None, expected True or False"),
+        ({"cat": None}, "says that None is above 'cat', expected a list of labels"),
+        ({"cat": ["animal", "beast"]}, "mentions 'beast', which is neither a label"),
+        ([{"cat"}, "dog"], "the list has 'dog', expected combinations"),
+        ([set()], "an empty one, which forbids everything"),
+        (Allowed([]), "nothing is allowed"),
+        ("cat ->", "something is missing after '->'"),
+        ("nowhere.doxa", "there is no file 'nowhere.doxa'"),
+        ("p cnf 9 1\n9 0", "the clauses have 9 variables, but y has 4 labels"),
+        (3, "the knowledge is a int, expected text, a formula"),
+        ("cat; !animal; cat -> animal", "contradicts itself: these cannot all hold: cat; !animal; cat -> animal"),
     ],
 )
 def test_knowledge_with_slips_is_refused(knowledge: Any, message: str) -> None:

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 import torch
 
-from doxa.errors import ConfigError
+from doxa.errors import ConfigError, DoxaWarning
+from doxa.problem import Budget
 from doxa.sklearn import KnowledgeClassifier, KnowledgeRegressor
 
 
@@ -55,38 +56,112 @@ def test_the_report_counts_and_escapes(tmp_path: Path) -> None:
     assert "None." in plain.report(X, y["cat"].map({True: "yes", False: "no"}))
 
 
-@pytest.mark.parametrize("learn", ["constrained", "layer", "repair"])
+WAYS: list[dict[str, Any]] = [
+    {"learn": "constrained"},
+    {"learn": "layer"},
+    {"learn": "repair"},
+    {"learn": "loss", "guarantee": False},
+    {"learn": "constrained", "guarantee": False},
+    {"learn": "constrained", "beliefs": "mixture:3"},
+    {"learn": "repair", "beliefs": "mixture:2"},
+    {"learn": "constrained", "beliefs": "mixture:2", "guarantee": False},
+]
+
+
+def deployed(model: KnowledgeClassifier, x: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """What the module says that is exported."""
+    with torch.no_grad():
+        probs, labels = model.to_module()(x)
+    return probs.numpy(), labels.numpy()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("knowledge", KNOWLEDGE)
-def test_the_exported_program_decides_as_the_classifier(knowledge: Any, learn: str) -> None:
-    model, X, _ = fitted(knowledge, learn)
+def test_the_module_decides_as_the_classifier(knowledge: Any, way: dict[str, Any]) -> None:
+    X, y = data()
+    model = KnowledgeClassifier(knowledge, max_epochs=2, random_state=0, **way).fit(X, y)
     x = torch.from_numpy(X).float()
-    rows = torch.export.Dim("rows", min=1)
+    probs, labels = deployed(model, x)
+    assert (labels == model.predict(x.numpy())).all()
+    assert np.allclose(probs, model.predict_proba(x.numpy()), atol=1e-5)
+    assert not way.get("guarantee", True) or not model.knowledge_.violations(labels).any()
+
+
+@pytest.mark.parametrize("way", WAYS[:6], ids=str)
+@pytest.mark.parametrize("rules", ["cat -> animal\nrain -> !dog", "rain & cat -> animal"])
+def test_the_module_knows_given_features(rules: str, way: dict[str, Any]) -> None:
+    X, y = data()
+    table = pd.DataFrame(X, columns=list("wxyz")).assign(rain=np.arange(150) % 2).astype(np.float32)
+    y = y.rename(columns={"<b>animal": "animal"}).assign(dog=y["dog"] & (table["rain"] == 0))
+    model = KnowledgeClassifier(rules, max_epochs=2, random_state=0, **way).fit(table, y)
+    probs, labels = deployed(model, torch.from_numpy(table.to_numpy()))
+    assert (labels == model.predict(table)).all()
+    assert np.allclose(probs, model.predict_proba(table), atol=1e-5)
+    if way.get("guarantee", True):
+        assert not model.knowledge_.violations(labels, table[["rain"]].to_numpy()).any()
+
+
+def test_the_module_knows_given_features_of_classes() -> None:
+    X, _ = data()
+    table = pd.DataFrame(X, columns=list("wxyz")).assign(rain=np.arange(150) % 2, cold=np.arange(150) // 75)
+    table = table.astype(np.float32)
+    y = np.where(table["rain"] == 1, "cinema", np.where((table["w"] > 0) & (table["cold"] == 0), "beach", "park"))
+    model = KnowledgeClassifier("rain | cold -> !beach\nrain & cold -> !park", max_epochs=2, random_state=0)
+    model.fit(table, y)
+    probs, labels = deployed(model, torch.from_numpy(table.to_numpy()))
+    assert (model.classes_[labels.argmax(1)] == model.predict(table)).all()
+    assert np.allclose(probs, model.predict_proba(table), atol=1e-5)
+
+
+def test_rows_without_consistent_labels_have_no_probabilities() -> None:
+    X, y = data()
+    table = pd.DataFrame(X, columns=list("wxyz")).assign(rain=0.0, cold=0.0)
+    model = KnowledgeClassifier("rain -> cat\ncold -> !cat", max_epochs=1, random_state=0).fit(table, y)
+    x = torch.from_numpy(table.assign(rain=[1.0, *[0.0] * 149], cold=[1.0, 1.0, *[0.0] * 148]).to_numpy()).float()
+    probs, _ = deployed(model, x)
+    assert np.isnan(probs[0]).all() and np.isfinite(probs[1:]).all()
+
+
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[1], WAYS[5]], ids=str)
+def test_torch_export_takes_the_module(way: dict[str, Any]) -> None:
+    X, y = data()
+    model = KnowledgeClassifier(KNOWLEDGE[1], max_epochs=2, random_state=0, **way).fit(X, y)
+    x, rows = torch.from_numpy(X).float(), torch.export.Dim("rows", min=1)
     program = torch.export.export(model.to_module(), (x[:2],), dynamic_shapes=({0: rows},)).module()
-    probs, labels = program(x)
-    assert (labels.numpy() == model.predict(x.numpy())).all()
-    assert np.allclose(probs.detach().numpy(), model.predict_proba(x.numpy()), atol=1e-5)
-    assert not model.knowledge_.violations(labels.numpy()).any()
+    for count in (1, 150):
+        probs, labels = program(x[:count])
+        assert np.array_equal(labels.numpy(), deployed(model, x[:count])[1])
+        assert np.allclose(probs.detach().numpy(), deployed(model, x[:count])[0], atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.slow
-@pytest.mark.parametrize("learn", ["constrained", "layer"])
-def test_onnx_decides_as_the_classifier(learn: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[1], WAYS[5]], ids=str)
+@pytest.mark.parametrize("knowledge", KNOWLEDGE[:2])
+def test_onnx_decides_as_the_classifier(knowledge: Any, way: dict[str, Any], tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
-    model, X, _ = fitted(KNOWLEDGE[1], learn)
+    X, y = data()
+    model = KnowledgeClassifier(knowledge, max_epochs=2, random_state=0, **way).fit(X, y)
     model.export_onnx(tmp_path / "model.onnx")
     session = runtime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     for rows in (1, 150):
         probs, labels = session.run(None, {"x": X[:rows].astype(np.float32)})
         assert (labels == model.predict(X[:rows].astype(np.float32))).all()
+        assert not model.knowledge_.violations(labels).any()
         assert np.allclose(probs, model.predict_proba(X[:rows]), atol=1e-5)
 
 
 def test_what_cannot_be_exported_says_so() -> None:
     X, y = data()
-    mixed = KnowledgeClassifier(KNOWLEDGE[0], beliefs="mixture:2", max_epochs=1).fit(X, y)
-    with pytest.raises(ConfigError, match="mixture"):
-        mixed.to_module()
+    with pytest.warns(DoxaWarning, match="no circuit"):
+        model = KnowledgeClassifier(KNOWLEDGE[1], learn="repair", budget=Budget(operations=1), max_epochs=1).fit(X, y)
+    with pytest.raises(ConfigError, match="no affordable circuit; export with guarantee=False"):
+        model.to_module()
+    names = [f"f{i}" for i in range(13)]
+    many = KnowledgeClassifier("\n".join(f"{name} -> a" for name in names), max_epochs=1)
+    many.fit(pd.DataFrame(np.zeros((4, 13)), columns=names), ["a", "b"] * 2)
+    with pytest.raises(ConfigError, match="mentions 13 features, more than the 12 that can be exported"):
+        many.to_module()
 
 
 def test_the_regressor_obeys_and_repairs() -> None:

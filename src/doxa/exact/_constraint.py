@@ -19,7 +19,7 @@ from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Belief, Impossible, Problem
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._functions import Atoms, OverAtoms
-from doxa.problem._mixture import AnyBelief
+from doxa.problem._mixture import AnyBelief, require_belief
 
 
 class Constraint(OverAtoms, Compilation):
@@ -136,6 +136,7 @@ class Constraint(OverAtoms, Compilation):
 
 def truth(belief: AnyBelief, value: int) -> Tensor:
     """The output "holds" (1) or "does not hold" (0), for all rows."""
+    require_belief(belief)
     return torch.full((1,), value, device=belief.device)
 
 
@@ -148,6 +149,11 @@ def _grounded(
             raise KnowledgeError(f"the clauses have {extra}; give the formula that they encode")
         atoms = tuple(atom for atom in knowledge.atoms if atom is not None)
         knowledge = Propositional({"clauses": knowledge.formula()}, (), (), atoms)
+    came: object = knowledge
+    if not isinstance(came, KnowledgeBase | Propositional | Expr):
+        wanted = "a KnowledgeBase, a formula, ground knowledge or clauses (CNF)"
+        read = "; say doxa.parse(text), or doxa.logic.read_dimacs(text) for clauses" if isinstance(came, str) else ""
+        raise KnowledgeError(f"the knowledge is a {type(came).__name__}, expected {wanted}{read}")
     if isinstance(knowledge, Propositional) and domains is not None:
         raise KnowledgeError("domains are the objects of a KnowledgeBase; ground knowledge has all it speaks of")
     if isinstance(knowledge, Propositional):
@@ -214,6 +220,10 @@ class ConstrainedLayer(nn.Module):
         super().__init__()
         if not 0.0 < target <= 1.0:
             raise ConfigError(f"target is {target}, expected a probability above 0 and at most 1")
+        came: object = constraint
+        if not isinstance(came, Constraint):
+            kind = type(came).__name__
+            raise ConfigError(f"constraint is a {kind}, expected a Constraint: say ConstrainedLayer(Constraint(...))")
         self.constraint = constraint
         self.target = target
 
@@ -235,6 +245,7 @@ class ConstrainedLayer(nn.Module):
         >>> layer.log_prob(Belief.uniform((2, 2)), torch.tensor([[1, 1], [0, 0]])).exp()
         tensor([0.3333, 0.0000])
         """
+        require_belief(belief)
         holds, prior = self._valid(worlds, given), belief.log_prob(worlds)
         held = math.log(self.target) - self.constraint.log_prob(belief, truth(belief, 1), given=given)
         if self.target == 1.0:

@@ -15,7 +15,7 @@ from doxa.errors import ProblemError
 from doxa.problem._factors import Factor, Program, Relation, Variable, compile_factors
 from doxa.problem._functions import Columns, EachWorld, Holds
 from doxa.problem._logspace import common_batch, is_traced, shown
-from doxa.problem._mixture import AnyBelief, one_belief
+from doxa.problem._mixture import AnyBelief, one_belief, require_belief
 
 Impossible = Literal["raise", "inf", "finite"]
 """What a loss does with an output that no world of positive probability gives: an error, +inf, or a finite number."""
@@ -201,6 +201,7 @@ class Definition:
         Traceback (most recent call last):
         doxa.errors.ProblemError: the belief is over domains (2, 3), the world of the problem is (2, 2)
         """
+        require_belief(belief)
         belief = belief if mixtures else one_belief(belief)
         if belief.sizes != self.world:
             raise ProblemError(f"the belief is over domains {belief.sizes}, the world of the problem is {self.world}")

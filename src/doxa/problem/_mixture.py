@@ -264,6 +264,13 @@ class Mixture:
 AnyBelief = Belief | Mixture
 
 
+def require_belief(belief: object) -> None:
+    """A ``ProblemError`` for a tensor, or anything else that is not said to be a belief."""
+    if not isinstance(belief, AnyBelief):
+        made = "Belief.from_bernoulli(logits=...) of a tensor (*batch, W), or Belief.from_logits of (*batch, W, D)"
+        raise ProblemError(f"the belief is a {type(belief).__name__}, expected a Belief or a Mixture; say {made}")
+
+
 def one_belief(belief: AnyBelief) -> Belief:
     """The belief; an error for a mixture, from who cannot reason with it."""
     if isinstance(belief, Mixture):

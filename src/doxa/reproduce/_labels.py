@@ -57,7 +57,7 @@ class LabelsConfig(Settings):
     dropout: float = 0.7
     input_dropout: float = 0.0  # of the features
     norm: bool = True  # batch normalisation behind each hidden layer
-    members: int = 1  # so many networks, whose outputs are averaged; they are one model and learn together
+    members: int = 1  # so many networks, each with its own share of every batch; their outputs are averaged
     learning_rate: float = 1e-3
     schedule: Literal["constant", "cosine"] = "constant"  # of the learning rate
     weight_decay: float = 1e-5
@@ -75,6 +75,8 @@ class LabelsConfig(Settings):
 
 class Perceptrons(nn.Module):
     """Networks whose outputs are averaged; at first each says how often a label is there, whatever the features.
+
+    In training every row of a batch is learnt by one of them, drawn at random, so that their errors differ.
 
     >>> Perceptrons(4, torch.zeros(3), LabelsConfig(hidden=8, members=2))(torch.zeros(5, 4)).shape
     torch.Size([5, 3])
@@ -100,7 +102,14 @@ class Perceptrons(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(n, features)`` to ``(n, outputs)``."""
-        return torch.stack([member(x) for member in self.members]).mean(0)
+        count = len(self.members)
+        if not self.training or count == 1:
+            return torch.stack([member(x) for member in self.members]).mean(0)
+        if len(x) < 2 * count:  # too few rows to normalise each share
+            return torch.stack([member(x) for member in self.members])[torch.randint(count, (len(x),)), range(len(x))]
+        order = torch.randperm(len(x))
+        parts = [member(x[rows]) for member, rows in zip(self.members, order.chunk(count), strict=True)]
+        return torch.cat(parts)[order.argsort()]
 
 
 def first_outputs(labels: Tensor, outputs: int, parents: Sequence[int] = ()) -> Tensor:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError
+from doxa.problem import Budget
 from doxa.sklearn._network import Standardise, Whole, make_network
 from doxa.sklearn._targets import LabelError
 from doxa.sklearn._training import Learner, Loss, Rows, Schedule, learn
@@ -22,6 +25,32 @@ from doxa.train.runs._state import seeded
 
 CHUNK = 1024
 """Rows to predict at a time."""
+
+
+def _number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+
+
+def _whole(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral)
+
+
+WISHES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(
+        ("batch_size", "max_epochs", "hidden"), ("a whole number of at least 1", lambda v: _whole(v) and v >= 1)
+    ),
+    "layers": ("a whole number of at least 0", lambda v: _whole(v) and v >= 0),
+    "patience": ("a whole number of at least 1, or None", lambda v: v is None or (_whole(v) and v >= 1)),
+    "learning_rate": ("a number above 0", lambda v: _number(v) and v > 0),
+    **dict.fromkeys(("weight_decay", "weight"), ("a number of at least 0", lambda v: _number(v) and v >= 0)),
+    **dict.fromkeys(
+        ("dropout", "validation_fraction"), ("a share from 0 to below 1", lambda v: _number(v) and 0 <= v < 1)
+    ),
+    "averaging": ("a number between 0 and 1, or None", lambda v: v is None or (_number(v) and 0 < v < 1)),
+    **dict.fromkeys(("guarantee", "verbose"), ("True or False", lambda v: v in (0, 1))),
+    "budget": ("a doxa.problem.Budget, or None", lambda v: v is None or isinstance(v, Budget)),
+}
+"""What the numbers among the settings must be."""
 
 
 class NetworkEstimator(BaseEstimator):
@@ -32,23 +61,25 @@ class NetworkEstimator(BaseEstimator):
         "schedule": ("constant", "cosine"),
     }
 
+    def _keep(self, settings: Mapping[str, Any]) -> None:
+        """The arguments of the constructor, each as an attribute of its name, as scikit-learn wants them."""
+        for name in self._get_param_names():
+            setattr(self, name, settings[name])
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
 
     def _check_settings(self) -> None:
+        """An error for a setting that is of the wrong kind or out of range."""
+        settings = self.get_params(deep=False)
         for name, known in self.WORDS.items():
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(known)}")
-        if self.batch_size < 1 or self.max_epochs < 1 or not self.learning_rate > 0:
-            came = f"batch_size={self.batch_size}, max_epochs={self.max_epochs}, learning_rate={self.learning_rate}"
-            raise ConfigError(f"{came}: all of them must be positive")
-        if not 0 <= self.validation_fraction < 1 or (self.averaging is not None and not 0 < self.averaging < 1):
-            came = f"validation_fraction={self.validation_fraction}, averaging={self.averaging}"
-            raise ConfigError(f"{came}: wanted shares between 0 and 1 (or averaging=None)")
-        if self.patience is not None and self.patience < 1:
-            raise ConfigError(f"patience is {self.patience}, expected at least 1, or None")
+            if settings[name] not in known:
+                raise ConfigError(f"{name} is {settings[name]!r}, expected one of {', '.join(known)}")
+        for name, (wanted, fits) in WISHES.items():
+            if name in settings and not fits(settings[name]):
+                raise ConfigError(f"{name} is {settings[name]!r}, expected {wanted}")
 
     # -- features ---------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from doxa.errors import ConfigError
+from doxa.errors import ConfigError, KnowledgeError
 from doxa.problem import Budget
 from doxa.sklearn._base import CHUNK, NetworkEstimator
 from doxa.sklearn._explain import Explanation, Judged, explanation
@@ -60,7 +60,8 @@ class Certificate(NamedTuple):
 class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
     """A network for tables that learns from knowledge about its labels, and never contradicts it.
 
-    y is one column of classes, or a table of 0 and 1 with a column for each label, whose names the knowledge uses.
+    y is one column of classes, or a table of 0 and 1 with a column for each label, whose names the knowledge uses. A
+    table of one column is one label.
 
     Args:
         knowledge: what is known, in any form that `LabelKnowledge` reads; None for a plain network.
@@ -125,30 +126,7 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        self.knowledge = knowledge
-        self.network = network
-        self.learn = learn
-        self.semantics = semantics
-        self.guarantee = guarantee
-        self.beliefs = beliefs
-        self.violations = violations
-        self.hidden = hidden
-        self.layers = layers
-        self.dropout = dropout
-        self.activation = activation
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.schedule = schedule
-        self.weight = weight
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.monitor = monitor
-        self.averaging = averaging
-        self.budget = budget
-        self.random_state = random_state
-        self.verbose = verbose
+        self._keep(locals())
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -192,11 +170,11 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
         return self
 
     def _way(self) -> Way:
-        match = re.fullmatch(r"independent|mixture:([1-9][0-9]*)", self.beliefs)
+        match = re.fullmatch(r"independent|mixture:([1-9][0-9]*)", str(self.beliefs))
         if match is None:
             raise ConfigError(f"beliefs is {self.beliefs!r}, expected 'independent' or 'mixture:K' such as 'mixture:4'")
         components = int(match[1] or 0)
-        return Way(self.learn, self.semantics, self.guarantee, components, self.weight)  # type: ignore[arg-type]
+        return Way(self.learn, self.semantics, self.guarantee, components, self.weight)
 
     def _begin(self, X: Any, y: Any, classes: Any) -> Rows:
         """Read data and knowledge, with nothing learnt before."""
@@ -204,7 +182,16 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
         self.targets_ = targets_of(y, classes)
         self.classes_ = self.targets_.classes
         columns = getattr(self, "feature_names_in_", ())
-        self.knowledge_ = LabelKnowledge(self.knowledge, self.targets_.names, features=columns, budget=self.budget)
+        names = self.targets_.names
+        try:
+            self.knowledge_ = LabelKnowledge(self.knowledge, names, features=columns, budget=self.budget)
+        except KnowledgeError as error:
+            if self.targets_.many or not re.search(
+                rf"mentions .*'{re.escape(str(getattr(y, 'name', None)))}'", str(error)
+            ):
+                raise
+            shape = "y is one column, whose classes are the labels; say y.to_frame() for one label with its name"
+            raise KnowledgeError(f"{error}. {shape}") from error
         self._find_given(self.knowledge_.given)
         self.head_: Head = (MultiLabel if self.targets_.many else MultiClass)(self.knowledge_, self._way())
         self.n_repaired_ = self.n_dropped_ = 0
@@ -334,8 +321,9 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
         if not hasattr(row, "columns"):
             row = np.asarray(row)
             row = row.reshape(1, -1) if row.ndim == 1 else row
-        if len(row) != 1:
-            raise ConfigError(f"explain takes one row, got {len(row)}; say model.explain(X[i:i + 1])")
+        if not np.ndim(row) or len(row) != 1:
+            came = f"{len(row)} rows" if np.ndim(row) else repr(x)
+            raise ConfigError(f"explain takes one row, got {came}; say model.explain(X[i:i + 1])")
         raw, _ = self._raw(row)
         found = self.certificate(row)
         probs = self.head_.raw_probs(raw)[0].numpy()
@@ -371,7 +359,7 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
         torch.Size([2, 2])
         """
         check_is_fitted(self)
-        return Deployed(copy.deepcopy(self.module_).float(), self.head_).eval()
+        return Deployed(copy.deepcopy(self.module_).float(), self.head_, self._given).eval()
 
     def export_onnx(self, path: str | Path) -> None:
         """Write the classifier as ONNX: input ``x`` of float32, outputs ``probabilities`` and ``labels``."""

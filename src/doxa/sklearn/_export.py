@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from doxa.exact.circuits._semirings import FLOOR
 from doxa.refine import Rules
 from doxa.sklearn._heads import Head, MultiClass, MultiLabel
 from doxa.sklearn._network import Whole
+
+MOST_GIVEN = 12
+"""Features that knowledge about one class for each row may mention: every choice of them is a row of a table."""
 
 
 class Circuit(nn.Module):
@@ -37,10 +41,16 @@ class Circuit(nn.Module):
             self.register_buffer(f"children{i}", layer.children, persistent=False)
             self.register_buffer(f"owners{i}", layer.nodes, persistent=False)
 
-    def forward(self, logits: Tensor, best: bool) -> Tensor:
-        """The derivatives for "true" and "false" of each label, ``(n, labels, 2)``: probabilities, or 0 and 1."""
+    def forward(self, logits: Tensor, given: Tensor, best: bool) -> tuple[Tensor, Tensor]:
+        """From log-odds ``(n, labels)`` and what is given, 0 or 1 ``(n, given)``, to derivatives and log-weight.
+
+        The derivatives for "false" and "true" of each label, ``(n, labels, 2)``, are probabilities, or 0 and 1 for the
+        best world. The log-weight ``(n,)`` is log p(knowledge), or that of the best world.
+        """
         pair = torch.stack([nn.functional.logsigmoid(-logits), nn.functional.logsigmoid(logits)], -1)
-        weights = torch.cat([pair.flatten(1), torch.zeros_like(logits[:, :1])], 1).T.clamp(min=FLOOR)
+        seen = FLOOR * torch.stack([given, 1 - given], -1)
+        parts = [pair.flatten(1), seen.flatten(1), torch.zeros_like(logits[:, :1])]
+        weights = torch.cat(parts, 1).T.clamp(min=FLOOR)
         values = weights.index_select(0, self.sources)
         for i, (joins, first, last) in enumerate(self.plan):
             children = getattr(self, f"children{i}")
@@ -64,68 +74,114 @@ class Circuit(nn.Module):
             else:
                 given, places = out.index_select(0, getattr(self, f"owners{i}")), children
             slopes = slopes.scatter_add(0, places.unsqueeze(-1).expand_as(given), given)
-        chosen = torch.zeros_like(weights)
+        chosen, root = torch.zeros_like(weights), values[-1]
         chosen = chosen.scatter_add(0, self.sources.unsqueeze(-1).expand(-1, weights.shape[1]), slopes[: self.literals])
         if len(self.always):
             fixed = self.always.unsqueeze(-1).expand(-1, weights.shape[1])
             chosen = chosen.scatter_add(0, fixed, torch.ones_like(chosen[: len(self.always)]))
-        return chosen[:-1].T.reshape(-1, self.labels, 2)
+            root = root + weights.index_select(0, self.always).sum(0)
+        return chosen[: 2 * self.labels].T.reshape(-1, self.labels, 2), root
 
 
 class Deployed(nn.Module):
     """Features ``(n, features)`` in; probabilities ``(n, labels)`` and labels, bool ``(n, labels)``, out.
 
-    What the classifier guarantees holds here too.
+    What the classifier guarantees holds here too. A feature that the knowledge mentions is true above a half; a row
+    whose features leave no consistent labels has NaN for probabilities. Of a mixture, the labels are the best among
+    the most probable consistent ones of each component and of their mean; the classifier looks at a few more of each.
     """
 
-    def __init__(self, whole: Whole, head: Head) -> None:
+    allowed: Tensor
+    places: Tensor
+    powers: Tensor
+
+    def __init__(self, whole: Whole, head: Head, given: Sequence[int] = ()) -> None:
         super().__init__()
-        if head.knowledge.given:
-            given = ", ".join(head.knowledge.given)
-            raise ConfigError(f"the knowledge mentions features ({given}), whose truth cannot be exported yet")
-        if head.way.components:
-            raise ConfigError("the most probable output of a mixture is searched for, which cannot be exported")
-        self.whole, self.many = whole, isinstance(head, MultiLabel)
+        self.whole, self.way, self.many = whole, head.way, isinstance(head, MultiLabel)
+        self.register_buffer("places", torch.tensor(given, dtype=torch.int64), persistent=False)
         self.layer: nn.Module | None = None
         self.rules: Rules | None = None
         self.circuit: Circuit | None = None
-        self.allowed: Tensor
         if isinstance(head, MultiClass):
-            keeps = head.way.guarantee or head.way.learn in ("constrained", "layer")
-            mask = head.allowed(1, None) if keeps else torch.ones(1, head.count, dtype=torch.bool)
-            self.register_buffer("allowed", mask.clone(), persistent=False)
+            self.register_buffer("allowed", _allowed(head), persistent=False)
+            self.register_buffer("powers", 2 ** torch.arange(len(given)), persistent=False)
             return
         assert isinstance(head, MultiLabel)
-        self.layer = head.layer
-        self.conditions = head.knows and (head.way.guarantee or head.way.learn == "constrained")
-        if not head.knows or not (head.way.guarantee or self.conditions):
-            return
-        if head.layer is not None:
+        self.count, self.layer = head.count, head.layer
+        self.sure = head.way.guarantee and (head.knows or head.way.components > 0)
+        self.conditions = head.knows and head.layer is None and (self.sure or head.way.learn == "constrained")
+        if self.sure and head.layer is not None:
             self.rules = head.knowledge.rules
-        if self.rules is None:
+        if self.conditions or (self.sure and self.rules is None):
             if head.circuit is None:
                 raise ConfigError("the knowledge has no affordable circuit; export with guarantee=False")
             self.circuit = Circuit(head.circuit)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         raw = self.whole(x)
+        given = (x.index_select(1, self.places) > 0.5).to(raw.dtype)
         if not self.many:
-            masked = raw.masked_fill(~self.allowed, -torch.inf)
+            kind = (given.to(torch.int64) * self.powers).sum(1)
+            masked = raw.masked_fill(~self.allowed.index_select(0, kind), -torch.inf)
             best = masked.argmax(-1, keepdim=True)
             return masked.softmax(-1), torch.arange(raw.shape[1], device=raw.device) == best
+        if self.way.components:
+            return self._of_mixture(raw, given)
+        probs = raw.sigmoid()
         if self.layer is not None:
-            probs = self.layer(raw.sigmoid())
+            probs = self.layer(torch.cat([probs, given], 1))[:, : self.count]
             if self.rules is not None:  # on crisp values, so that rounding can break nothing
-                return probs, self.rules((raw > 0).to(raw.dtype)) > 0.5
+                crisp = torch.cat([(raw > 0).to(raw.dtype), given], 1)
+                return probs, self.rules(crisp)[:, : self.count] > 0.5
             raw = torch.logit(probs, eps=float(torch.finfo(raw.dtype).eps))
-        else:
-            probs = raw.sigmoid()
-        if self.circuit is None:
-            return probs, raw > 0
-        chosen = self.circuit(raw, True)
-        if self.layer is None:
-            probs = self.circuit(raw, False)[..., 1].clamp(0, 1)
-        return probs, chosen[..., 1] > chosen[..., 0]
+        if self.conditions and self.circuit is not None:
+            shares, root = self.circuit(raw, given, False)
+            probs = _possible(shares[..., 1].clamp(0, 1), root)
+        return probs, self._best(raw, given) if self.sure else raw > 0
+
+    def _best(self, logits: Tensor, given: Tensor) -> Tensor:
+        assert self.circuit is not None
+        chosen, _ = self.circuit(logits, given, True)
+        return chosen[..., 1] > chosen[..., 0]  # type: ignore[no-any-return]
+
+    def _of_mixture(self, raw: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
+        k = self.way.components
+        weights, logits = raw[:, :k].log_softmax(-1), raw[:, k:].reshape(-1, k, self.count)
+        flat, seen = logits.flatten(0, 1), given.unsqueeze(1).expand(-1, k, -1).flatten(0, 1)
+        probs = (weights.exp().unsqueeze(-1) * logits.sigmoid()).sum(1)
+        labels, mean_probs = probs > 0.5, probs
+        if self.conditions and self.circuit is not None:
+            shares, root = self.circuit(flat, seen, False)
+            roots = root.reshape(-1, k)
+            own = (weights + roots).softmax(-1)
+            mean = (own.unsqueeze(-1) * shares[..., 1].reshape(-1, k, self.count)).sum(1)
+            probs = _possible(mean.clamp(0, 1), roots.amax(-1))
+        if self.sure:
+            between = self._best(torch.logit(mean_probs, eps=float(torch.finfo(raw.dtype).eps)), given).unsqueeze(1)
+            found = torch.cat([self._best(flat, seen).reshape(-1, k, self.count), between], 1)
+            # log p_j(w) = Σ_i w_i z_ji + log σ(-z_ji), for each world found and each component j
+            logs = found.to(raw.dtype) @ logits.transpose(1, 2) + nn.functional.logsigmoid(-logits).sum(-1).unsqueeze(1)
+            best = (weights.unsqueeze(1) + logs).logsumexp(-1).argmax(-1)
+            labels = found.gather(1, best.reshape(-1, 1, 1).expand(-1, 1, self.count)).squeeze(1)
+        return probs, labels
+
+
+def _possible(probs: Tensor, root: Tensor) -> Tensor:
+    """NaN for rows that are impossible."""
+    return torch.where((root > FLOOR / 1e6).unsqueeze(-1), probs, torch.nan)
+
+
+def _allowed(head: MultiClass) -> Tensor:
+    """Which classes are allowed for each choice of the given features, bool ``(2 ** given, classes)``."""
+    given = len(head.knowledge.given)
+    if given > MOST_GIVEN:
+        raise ConfigError(f"the knowledge mentions {given} features, more than the {MOST_GIVEN} that can be exported")
+    if not head.knows or not (head.way.guarantee or head.way.learn in ("constrained", "layer")):
+        return torch.ones(2**given, head.count, dtype=torch.bool)
+    kinds = (np.arange(2**given)[:, None] >> np.arange(given)) % 2
+    each, seen = np.tile(np.eye(head.count, dtype=bool), (len(kinds), 1)), np.repeat(kinds, head.count, 0)
+    broken = head.knowledge.violations(each, seen if given else None).any(1)
+    return torch.from_numpy(~broken.reshape(len(kinds), head.count))
 
 
 def to_onnx(module: nn.Module, features: int, path: str | Path) -> None:

@@ -44,8 +44,6 @@ class Way(NamedTuple):
             raise ConfigError(f"learn is {self.learn!r}, expected one of {', '.join(get_args(Learn))}")
         if self.semantics not in get_args(Meaning):
             raise ConfigError(f"semantics is {self.semantics!r}, expected 'exact' or 'fuzzy'")
-        if not self.weight >= 0:
-            raise ConfigError(f"weight is {self.weight}, expected a number of at least 0")
         if self.components and (self.learn == "layer" or (self.learn == "loss" and self.semantics == "fuzzy")):
             what = "learn='layer'" if self.learn == "layer" else "semantics='fuzzy'"
             raise ConfigError(

@@ -59,6 +59,8 @@ class LabelKnowledge:
     def __init__(
         self, knowledge: Any, names: Sequence[str], *, features: Sequence[str] = (), budget: Budget | None = None
     ) -> None:
+        if isinstance(names, str):
+            raise ConfigError(f"names is the text {names!r}, expected a list of labels")
         self.names = tuple(map(str, names))
         if len(set(self.names)) < len(self.names):
             twice = next(n for n in self.names if self.names.count(n) > 1)

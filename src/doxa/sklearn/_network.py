@@ -59,9 +59,6 @@ def mlp(features: int, outputs: int, hidden: int, layers: int, dropout: float, a
     """A plain network: ``layers`` hidden layers of one width."""
     if activation not in ACTIVATIONS:
         raise ConfigError(f"activation is {activation!r}, expected one of {', '.join(ACTIVATIONS)}")
-    if layers < 0 or hidden < 1 or not 0 <= dropout < 1:
-        came = f"layers={layers}, hidden={hidden}, dropout={dropout}"
-        raise ConfigError(f"{came}: wanted layers of at least 0, hidden of at least 1, dropout from 0 to below 1")
     parts: list[nn.Module] = []
     for _ in range(layers):
         parts += [nn.Linear(features, hidden), ACTIVATIONS[activation](), nn.Dropout(dropout)]

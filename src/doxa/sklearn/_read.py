@@ -59,6 +59,7 @@ class Names:
 
 def unknown(found: Sequence[str], labels: Sequence[str], features: Sequence[str]) -> KnowledgeError:
     """The error for names that are neither labels nor features."""
+    found = list(dict.fromkeys(found))
     listed = ", ".join(map(repr, found[:5])) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
     hint = did_you_mean(found[0], [*labels, *features])
     if hint is None:
@@ -167,6 +168,8 @@ def _hierarchy(parents: Mapping[Any, Any], names: Names) -> list[Requirement]:
     for child, above in parents.items():
         if isinstance(above, bool):
             raise KnowledgeError("a mapping is a hierarchy {child: [parents]}; put a forbidden combination in a list")
+        if not isinstance(above, str | int | Iterable):
+            raise KnowledgeError(f"the hierarchy says that {above!r} is above {child!r}, expected a list of labels")
         pairs += [(str(child), str(p)) for p in ([above] if isinstance(above, str | int) else above)]
     return _edges(pairs, names)
 

@@ -71,25 +71,7 @@ class KnowledgeRegressor(RegressorMixin, NetworkEstimator):
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
-        self.knowledge = knowledge
-        self.network = network
-        self.learn = learn
-        self.guarantee = guarantee
-        self.violations = violations
-        self.hidden = hidden
-        self.layers = layers
-        self.dropout = dropout
-        self.activation = activation
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.schedule = schedule
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.averaging = averaging
-        self.random_state = random_state
-        self.verbose = verbose
+        self._keep(locals())
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -43,6 +43,8 @@ class Targets:
     def encode(self, y: Any) -> NDArray[np.bool_]:
         """bool ``(n, labels)``."""
         values, _ = read_y(y)
+        if len(self.classes) == 1 and self.many and values.ndim == 1 and np.isin(values, (0, 1)).all():
+            values = values[:, None]
         if self.many:
             if values.ndim != 2 or values.shape[1] != len(self.classes):
                 raise LabelError(
@@ -52,6 +54,8 @@ class Targets:
             if columns is not None and columns != list(self.names):
                 raise LabelError(f"y has the columns {columns[:5]}, expected {list(self.names[:5])}, in this order")
             return values.astype(bool)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
         if values.ndim != 1:
             raise LabelError(f"y has shape {values.shape}, expected one class for each row, as in fit")
         place = np.minimum(np.searchsorted(self.classes, values), len(self.classes) - 1)
@@ -73,6 +77,8 @@ class Targets:
 def targets_of(y: Any, classes: Any = None) -> Targets:
     """Read from y, or from the classes that are said to exist."""
     values, names = read_y(y)
+    if values.ndim == 2 and values.shape[1] == 1 and classes is not None and len(classes) > 1:
+        values = values[:, 0]  # a table of one column, of which more than two classes are said to exist
     if values.ndim == 2:
         found = np.arange(values.shape[1]) if names is None else np.asarray(names, dtype=object)
         if classes is not None and len(classes) != len(found):
@@ -97,7 +103,10 @@ def warn_empty(targets: Targets, values: NDArray[Any]) -> None:
 
 
 def read_y(y: Any) -> tuple[NDArray[Any], Sequence[str] | None]:
-    """The values of y, ``(n,)`` or 0 and 1 ``(n, labels)``, and the names of the columns, if there are several."""
+    """The values of y, ``(n,)`` or 0 and 1 ``(n, labels)``, and the names of the columns, if they are labels.
+
+    A table of one column of 0 and 1 is one label, which knowledge calls by the name of the column.
+    """
     if y is None:
         raise LabelError("This estimator requires y to be passed, but the target y is None")
     names = [str(c) for c in y.columns] if hasattr(y, "columns") else None
@@ -113,7 +122,8 @@ def read_y(y: Any) -> tuple[NDArray[Any], Sequence[str] | None]:
         # scikit-learn looks for the words "Input y contains NaN"
         what = "infinity" if _has_infinity(values) else "NaN"
         raise LabelError(f"Input y contains {what} in rows {listed}; drop these rows, or fill the labels in")
-    if values.ndim == 1 or values.shape[1] == 1:
+    labels = names is not None and len(names) == 1 and bool(np.isin(values, (0, 1)).all())  # a table of one label
+    if values.ndim == 1 or (values.shape[1] == 1 and not labels):
         return column_or_1d(values, warn=True), None
     if values.dtype == object or values.dtype.kind in "USOmM":
         try:

@@ -22,7 +22,7 @@ from doxa.exact.engines._search import contract, derivatives, log_of, most_proba
 from doxa.problem import Belief, Explanations, Impossible, Mixture, Problem
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import common_batch
-from doxa.problem._mixture import AnyBelief, refuse
+from doxa.problem._mixture import AnyBelief, refuse, require_belief
 from doxa.problem._reasoner import Probabilistic
 
 
@@ -184,6 +184,7 @@ class ExactReasoner(Probabilistic, ABC):
         (tensor([[5, 8],
                 [4, 9]]), tensor([0.6000, 0.4000]))
         """
+        require_belief(belief)
         if k < 1:
             raise ProblemError(f"k is {k}, expected at least 1")
         sizes, meter = self.problem.world, Meter(self.budget, f"finding the {k:,} best worlds")
