@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from doxa.semantics._auto import Auto
     from doxa.semantics._classical import Classical
     from doxa.semantics._combine import AxiomLosses
+    from doxa.semantics._diversity import Diversity
     from doxa.semantics._exact import Exact
     from doxa.semantics._fuzzy import Fuzzy
     from doxa.semantics._model import Model
@@ -52,6 +53,7 @@ __all__ = [
     "Classical",
     "Compiled",
     "ConditionedBeliefs",
+    "Diversity",
     "Exact",
     "Explanation",
     "Fuzzy",

@@ -24,6 +24,7 @@ from doxa.semantics._learners import Learners
 from doxa.semantics._semantics import Chosen, Combine, Compiled, Generator, Reduction, Semantics, check_options, locked
 
 if TYPE_CHECKING:
+    from doxa.semantics._diversity import Diversity
     from doxa.semantics._predict import Prediction
     from doxa.semantics._refine import RefinedBeliefs
     from doxa.semantics._worlds import Explanations, KnowledgeLayer
@@ -289,6 +290,31 @@ class Model(nn.Module):
         from doxa.semantics._marginals import marginals
 
         return marginals(self.interpretation, symbol, place, data)
+
+    @locked
+    def diversity(
+        self, axiom: str | None = None, /, *, semantics: Chosen = None, generator: Generator = None, **data: Any
+    ) -> Diversity:
+        """How far from equally probable the worlds are in which the knowledge holds: log N - H of each row.
+
+        Told only that a sum is 1, a network has no reason to prefer 0 + 1 to 1 + 0; this number, added to a loss,
+        keeps all N worlds open that fit. Exact for independent symbols, bounds for a mixture (:class:`Diversity`).
+
+        Args:
+            axiom: its name; by default all axioms together.
+
+        >>> import doxa
+        >>> model = Model("pred a; pred b; [one] a | b", "exact", a=doxa.probs(torch.tensor(0.5)),
+        ...               b=doxa.probs(torch.tensor(0.5)))
+        >>> found = model.diversity()
+        >>> found.log_count.exp(), round(found.total.item(), 4)
+        (tensor([3.]), 0.0)
+        """
+        from doxa.semantics._diversity import diversity
+
+        check_options(self._names, "mean", "sum", data)
+        (how, _), *_ = self._groups(semantics or self.semantics or "exact") or [(self._meant("exact"), ())]
+        return diversity(axiom, self.interpretation, how, generator, data)
 
     @locked
     def refine(

@@ -114,7 +114,7 @@ def explain(
     """See :meth:`Model.explain`."""
     if not isinstance(k, int) or k < 1:
         raise ConfigError(f"k is {k!r}, expected a whole number of at least 1")
-    asked = _chosen(interpretation.kb, axiom)
+    asked = chosen(interpretation.kb, axiom)
     with torch.no_grad():
         (posed,) = pose([row_by_row(asked)], interpretation, data, limit=how.budget.join, generator=generator)
         found: dict[int, tuple[list[World], str]] = {}
@@ -161,7 +161,8 @@ def names_of(interpretation: Interpretation, axiom: Axiom, data: Data) -> dict[s
     return found
 
 
-def _chosen(kb: KnowledgeBase, axiom: str | None) -> Axiom:
+def chosen(kb: KnowledgeBase, axiom: str | None) -> Axiom:
+    """The axiom of a name, or the only one."""
     known = [a.name for a in kb.axioms]
     if axiom is None and len(known) == 1:
         return kb.axioms[0]

@@ -47,6 +47,7 @@ class Task:
         fitting: how to train.
         batch_size: rows in a batch.
         validation: hold out so many training rows, to stop early and to keep the best checkpoint; see `TaskConfig`.
+        diversity: how much of `Model.diversity` is added to the loss, so that all worlds stay open that fit the labels.
 
     >>> import doxa
     >>> def data(n):
@@ -79,6 +80,7 @@ class Task:
     fitting: Fitting = field(default_factory=Fitting)
     batch_size: int = 64
     validation: int = 0
+    diversity: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.name or any(letter in self.name for letter in "/\\\0") or self.name.startswith("."):

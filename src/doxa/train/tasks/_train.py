@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -66,7 +67,7 @@ class TaskConfig:
 
     Of ``validation`` training rows held out are the learning curves, patience looks at them, and the checkpoint that
     was best on them counts: by task accuracy where there is a target, else by satisfaction, and of equals the first.
-    With 0 the last checkpoint counts.
+    With 0 the last checkpoint counts. ``diversity`` times `Model.diversity` is added to the loss, and logged apart.
     """
 
     task: str  # its name, or the file it is in
@@ -76,12 +77,15 @@ class TaskConfig:
     data: str = ""  # a folder, where one was given
     batch_size: int = 64
     validation: int = 0
+    diversity: float = 0.0
     fitting: Fitting = field(default_factory=Fitting)
     fingerprint: Fingerprint = field(default_factory=Fingerprint)  # to notice that data and networks have changed
 
     def __post_init__(self) -> None:
         if self.validation < 0:
             raise ConfigError(f"validation is {self.validation}, expected 0 or more training rows to hold out")
+        if not 0 <= self.diversity < math.inf:
+            raise ConfigError(f"diversity is {self.diversity}, expected a weight of 0 or more")
         if self.fitting.patience and not self.validation:
             raise ConfigError("patience needs rows to look at that are not for testing; hold some out: validation=500")
 
@@ -89,9 +93,9 @@ class TaskConfig:
 class _Objective(nn.Module):
     """The loss of a batch: that of the knowledge, and the task's own beside it."""
 
-    def __init__(self, task: Task, model: Model) -> None:
+    def __init__(self, task: Task, model: Model, diversity: float) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.diversity = model, diversity
 
         def whole(batch: Mapping[str, Any]) -> dict[str, Any]:
             return task.with_rows(task.train, batch)
@@ -108,6 +112,9 @@ class _Objective(nn.Module):
         if self._supervised is not None:
             metrics["supervised"] = _loss(self._supervised(self.model, data))
             metrics["loss"] = metrics["loss"] + metrics["supervised"]
+        if self.diversity:
+            metrics["diversity"] = self.model.diversity(**data).total
+            metrics["loss"] = metrics["loss"] + self.diversity * metrics["diversity"]
         return metrics
 
     def prepare(self, batch: Mapping[str, Any]) -> None:
@@ -185,7 +192,7 @@ def train_task(
         kept = task_config(begun := Run.open(path))
         _check_unchanged(begun, kept, config)
         config = replace(config, fingerprint=kept.fingerprint)  # an old run has none
-    objective = _Objective(learnt, model)
+    objective = _Objective(learnt, model, config.diversity)
 
     def look(judged: nn.Module) -> dict[str, float]:
         with _parameters_of(objective.model, judged):
@@ -235,10 +242,18 @@ def configured(
     chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
     word = semantics if isinstance(semantics, str) else repr(semantics)
     config = TaskConfig(
-        source or task.name, word, repr(chosen), task.text, data, task.batch_size, task.validation, task.fitting
+        source or task.name,
+        word,
+        repr(chosen),
+        task.text,
+        data,
+        task.batch_size,
+        task.validation,
+        task.diversity,
+        task.fitting,
     )
     of_fitting = [f.name for f in fields(Fitting)]
-    known = [*of_fitting, "batch_size", "validation"]
+    known = [*of_fitting, "batch_size", "validation", "diversity"]
     changes = []
     for setting in settings:
         key = setting.partition("=")[0].strip()
