@@ -80,6 +80,18 @@ fact friends(alice, bob)
 fact !smokes(bob); fact smokes("New York")
 [two] rain -> wet; [three] wet -> rain
 forall d, e: Digit. d + e = 9 -> d = 9 - e
+define knows(x: Person, y: Person) := friends(x, y) | exists z: Person. friends(x, z) & knows(z, y)
+define alone(x: Person where x != alice) := !exists y: Person where y != x. knows(x, y)
+define near(s in scenes, x, y in s.objects) := colour(x) = colour(y) | exists z in s.objects. near(s, x, z) & near(s, z, y)
+define parity(d: Digit where d > 1) -> Digit := parity(d - 2)
+define parity(d: Digit) -> Digit := d
+define dry := !rain & !wet
+forall s in scenes. sum x in s.objects. parity(s.label) + 1 >= s.label * 2
+forall s in scenes. (max x, y in s.objects where near(s, x, y). parity(s.label)) - 1 != min d: Digit. d
+count x: Person where smokes(x) > 2 -> 1 + count x: Person where (smokes(x) & !alone(x)) <= 3
+argmax x: Person where !alone(x). age(x) = alice | argmin x: Person. height(x) != bob
+forall s in scenes. all_different x in s.objects where colour(x) != red. colour(x)
+∑d: Digit. d = 45 & (forall count: Digit. count < 10)
 """
 ALPHABET = "abxyPQ019_ \t\n\"'#;:,.()[]{}=!<>-+*/|&~?^%$@\\`¬∧∨→↔∀∃∈≤≥≠⊤⊥⊕…≔·×−雨𝒳"
 CONTROLS = "\x00\x07\x08\x0b\x0c\r\x1b\x7f\x85\x9b\u061c\u200b\u200e\u202a\u202e\u2028\u2066\u2069\ufeff"
@@ -163,7 +175,10 @@ def sentence(rng: random.Random, depth: int, scope: dict[str, str] | None = None
         return f"({sentence(rng, depth - 1, scope)} {connective} {sentence(rng, depth - 1, scope)})"
     if way == 3:
         return f"!({sentence(rng, depth - 1, scope)})"
-    variable = rng.choice(("x", "y", "z", "d", "alice", "rain"))
+    variable = rng.choice(("x", "y", "z", "d", "alice", "rain", "sum", "count", "max"))
+    if way == 3 and rng.random() < 0.5:
+        groups = f"{variable}: {rng.choice(tuple(TERMS))}" if rng.random() < 0.7 else f"{variable} in s.objects"
+        return f"(all_different {groups}. {term(rng, rng.choice(('Digit', 'Colour')), 2, scope | {variable: 'Digit'})})"
     if way == 4:
         binder = f"{variable} := {rng.choice(('', 'fresh '))}digit({term(rng, 'Image', 1, scope)})"
         return f"{binder} ({sentence(rng, depth - 1, scope | {variable: 'Digit'})})"
@@ -188,7 +203,18 @@ TERMS = {
 }
 NUMBERS = {
     "Whole": ("{Digit} + 1", "age({Person})", "{pairs}.sum", "({Whole} + {Line})", "-{Whole}", "({Whole} * 2)", "12"),
-    "Number": ("{Whole}", "{Digit}", "{Line}", "({Number} - {Whole})", "2.5", "height({Person})", "{Whole} mod 3"),
+    "Sum": ("(sum n: Digit. n + {Whole})", "(max n: Line where n > {Digit}. {Number})", "count n: Digit where rain")
+    + ("(min o in {scenes}.objects. {Whole})", "(argmax n: Digit. n * {Line})", "count n: Line where ({Digit} < n)"),
+    "Number": (
+        "{Whole}",
+        "{Sum}",
+        "{Digit}",
+        "{Line}",
+        "({Number} - {Whole})",
+        "2.5",
+        "height({Person})",
+        "{Whole} mod 3",
+    ),
 }
 PREFIX = "forall i: Image. forall o: Object. forall p in pairs. forall s in scenes. forall q in others. "
 SCOPE = {"i": "Image", "o": "Object", "p": "pairs", "s": "scenes", "q": "others"}

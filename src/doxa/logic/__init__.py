@@ -24,9 +24,11 @@ from doxa.logic.sat._cnf import CNF, read_dimacs, write_dimacs
 from doxa.logic.sat._encode import to_cnf
 from doxa.logic.sat._solve import all_models, count, entails, satisfiable
 from doxa.logic.syntax._binders import (
+    Aggregate,
     Count,
     Let,
     Quantifier,
+    aggregate,
     at_least,
     at_most,
     exactly,
@@ -40,6 +42,7 @@ from doxa.logic.syntax._binders import (
     variables,
     within,
 )
+from doxa.logic.syntax._define import Define, define
 from doxa.logic.syntax._kb import Axiom, Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import INT, REAL, Constant, Function, Predicate, Rows, Sort
 from doxa.logic.syntax._tree import (
@@ -69,6 +72,7 @@ __all__ = [
     "CNF",
     "INT",
     "REAL",
+    "Aggregate",
     "And",
     "Arith",
     "Axiom",
@@ -76,6 +80,7 @@ __all__ = [
     "Compare",
     "Constant",
     "Count",
+    "Define",
     "Expr",
     "Fact",
     "Field",
@@ -98,10 +103,12 @@ __all__ = [
     "Sort",
     "Truth",
     "Xor",
+    "aggregate",
     "all_models",
     "at_least",
     "at_most",
     "count",
+    "define",
     "entails",
     "exactly",
     "exists",

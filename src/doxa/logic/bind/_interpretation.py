@@ -14,7 +14,7 @@ from doxa.logic.bind import _meanings
 from doxa.logic.bind._bindings import Entries, Joint, describe, has_values, table
 from doxa.logic.bind._meanings import Fixed, Meaning, Named, Network, Table, bind, positions, signature_text
 from doxa.logic.bind._universe import Column, Objects, RowSet, read_rows, read_sort
-from doxa.logic.syntax._binders import Quantifier
+from doxa.logic.syntax._binders import Binder
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._kb import Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import Function, Predicate, Signature
@@ -62,7 +62,7 @@ class Interpretation(nn.Module):
         self._bound: dict[str, Meaning] = {}
         self._fixed: dict[str, Fixed] = {}
         self.plans: Cache[Any, Any] = Cache(PLANS)  # a copy starts with none: they are made of closures over this one
-        self._rows = row_names([a.formula for a in kb.axioms])
+        self._rows = row_names([*kb.definitions, *[a.formula for a in kb.axioms]])
         self.joint = _shared(bindings)
         self.joint_symbols = frozenset([name for name, value in bindings.items() if isinstance(value, Joint)])
         """The symbols that depend on each other."""
@@ -72,6 +72,8 @@ class Interpretation(nn.Module):
             self.constants_of.setdefault(constant.sort.name, []).append(constant.name)
         self.places = {name: i for names in self.constants_of.values() for i, name in enumerate(names)}
         for name, value in bindings.items():
+            if name in signature.definitions:
+                raise BindingError(f"{name} is defined by the knowledge, so it is not bound; leave it out")
             if name in signature.predicates or name in signature.functions:
                 symbol = signature.predicates.get(name) or signature.functions[name]
                 self._store(name, bind(symbol, value, signature))
@@ -177,6 +179,8 @@ class Batch:
 
     def _relation(self, name: str, value: Any) -> Meaning:
         """A predicate or function whose meaning comes with the data, such as the edges of a graph."""
+        if name in self.signature.definitions:
+            raise BindingError(f"{name} is defined by the knowledge; leave it out of the data")
         if self.interpretation.meaning(name) is not None:
             raise BindingError(f"{name} is already bound by the interpretation; leave it out of the data")
         if isinstance(value, Joint):
@@ -189,6 +193,8 @@ class Batch:
 
     def meaning(self, name: str) -> Meaning:
         found = self.symbols.get(name) or self.interpretation.meaning(name)
+        if found is None and name in self.signature.definitions:
+            raise BindingError(f"{name} is defined by the knowledge, and definitions are not evaluated here")
         if found is None:
             raise BindingError(
                 f"{name} has no meaning yet: bind it, as in Interpretation(kb, {name}=...), or pass it with the data; "
@@ -300,7 +306,7 @@ def row_names(formulas: Iterable[Expr]) -> frozenset[str]:
     """The names after ``in`` that are not variables: row sets, which need no declaration."""
     found: set[str] = set()
     for node in postorder(*formulas):
-        if isinstance(node, Quantifier):
+        if isinstance(node, Binder):
             found.update([g.domain.name for g in node.groups if isinstance(g.domain, Name)])
     return frozenset(found)
 

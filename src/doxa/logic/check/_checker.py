@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from doxa.logic.check import _sorts
 from doxa.logic.check._sorts import FORMULA, Kind, Many, describe, is_number, listing, plain, shape, show
-from doxa.logic.syntax._binders import Let, Quantifier, free_variables
+from doxa.logic.syntax._binders import Aggregate, Binder, Let, Quantifier, free_variables
+from doxa.logic.syntax._define import Define
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._node import below
 from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, Rows, Signature, Sort, literal
@@ -19,6 +20,7 @@ from doxa.logic.syntax._tree import CONNECTIVES, Arith, Call, Compare, Expr, Fie
 Report = Callable[[Expr, str, "str | None"], None]  # called with the node at fault, what is wrong, and how to mend it
 
 LEAVES: tuple[type[Expr], ...] = (Name, Number, Truth)
+BINDERS: tuple[type[Expr], ...] = (Quantifier, Let, Aggregate)
 
 
 class Checker:
@@ -36,13 +38,18 @@ class Checker:
         self.seen: set[int] = set()
         self.done: set[tuple[int, ...]] = set()
         self.free: dict[int, frozenset[str]] | None = None
+        self.results: dict[int, Kind] = {}
+        """The kinds of aggregates."""
         self.clashes: set[str] = set()
         """Propositions that are named like a variable; whether they are one depends on the scope."""
 
     def run(self, root: Expr) -> None:
-        """Check a formula, which must stand on its own."""
+        """Check a formula, which must stand on its own, or a clause of a definition."""
         self.root = root
-        self.todo.append((self.visit, root))
+        if isinstance(root, Define):
+            self.open(root)
+        else:
+            self.todo.append((self.visit, root))
         while self.todo:
             step, subject = self.todo.pop()
             step(subject)
@@ -51,11 +58,11 @@ class Checker:
     def visit(self, node: Expr) -> None:
         if id(node) in self.kinds:
             return
-        if type(node) is Quantifier or type(node) is Let:
+        if type(node) in BINDERS:
             if self.settled(node):
-                self.kinds[id(node)] = FORMULA
+                self.kinds[id(node)] = self.results.get(id(node), FORMULA)
             else:
-                self.open(node)
+                self.open(node)  # type: ignore[arg-type]
             return
         unknown = [c for c in node.children if type(c) not in LEAVES and id(c) not in self.kinds]
         if unknown:
@@ -141,6 +148,8 @@ class Checker:
         if symbol is None:
             self.not_applicable(node, name)
             return None
+        if node.label[1] and name in self.signature.definitions:
+            self.say(node, f"{name!r} is defined, so there is nothing to draw", "leave 'fresh' out")
         if len(args) != len(symbol.sorts):
             for arg in args:
                 self.term(arg)
@@ -267,7 +276,7 @@ class Checker:
         if self.free is None:
             self.free = free_variables(self.root)
             nodes = list(below([self.root]))
-            bound = {name for n in nodes if isinstance(n, Quantifier | Let) for name in n.names}
+            bound = {name for n in nodes if isinstance(n, Binder | Let) for name in n.names}
             self.clashes = {n.name for n in nodes if isinstance(n, Call) and not n.children and n.name in bound}
         names = self.free[id(node)] | self.clashes
         key = (id(node), *[id(self.scope[n]) if n in self.scope else 0 for n in sorted(names)])
@@ -276,7 +285,7 @@ class Checker:
         self.done.add(key)
         return False
 
-    def open(self, node: Quantifier | Let) -> None:
+    def open(self, node: Binder | Let) -> None:
         names = node.names
         if len(set(names)) != len(names):
             twice = next(n for i, n in enumerate(names) if n in names[:i])
@@ -300,17 +309,52 @@ class Checker:
         steps.append((self.shut, node))
         self.todo += reversed(steps)
 
-    def shut(self, node: Quantifier | Let) -> None:
-        if isinstance(node, Quantifier) and node.guard is not None:
-            self.formula(node.guard)
-        self.formula(node.body)
+    def shut(self, node: Binder | Let) -> None:
+        if isinstance(node, Binder) and node.guard is not None:
+            self.guard(node, node.guard)
+        result: Kind = FORMULA
+        if isinstance(node, Aggregate):
+            result = self.results[id(node)] = self.aggregate(node)
+        elif isinstance(node, Define) and node.result is not None:
+            self.value(node, self.term(node.body))
+        else:
+            self.formula(node.body)
         self.kinds, hidden = self.outer.pop()
         for name, kind, was_bound in reversed(hidden):
             if was_bound:
                 self.scope[name] = kind
             else:
                 del self.scope[name]
-        self.kinds[id(node)] = FORMULA
+        self.kinds[id(node)] = result
+
+    def guard(self, node: Binder, guard: Expr) -> None:
+        """Want a guard that is a formula."""
+        kind = self.kind(guard)
+        if isinstance(node, Aggregate) and node.kind == "count" and kind is not FORMULA and kind is not None:
+            message = f"a formula is needed after 'where', but {show(guard)} is {describe(kind)}"
+            self.say(guard, message, "put what is counted in parentheses: count x: S where (x > 3)")
+        else:
+            self.formula(guard)
+
+    def aggregate(self, node: Aggregate) -> Kind:
+        """The kind of an aggregate, in the scope of its variables."""
+        kind = self.term(node.body)
+        if node.is_formula:
+            return FORMULA
+        if kind is not None and not is_number(kind):
+            message = f"'{node.kind}' needs numbers, but {show(node.body)} is {describe(kind)}"
+            self.say(node.body, message, "numbers are Int, Real and range sorts such as sort Digit = 0..9")
+            kind = None
+        if node.kind in ("argmin", "argmax"):
+            return self.scope.get(node.names[0])
+        return INT if node.kind == "count" else _sorts.calculated([kind]) if node.kind == "sum" else kind
+
+    def value(self, node: Define, kind: Kind) -> None:
+        """Want a body whose kind is that of the values of a function."""
+        wanted = self.signature.sorts.get(str(node.result))
+        if wanted is not None and kind is not None and (problem := self.misfit(node.body, kind, wanted)) is not None:
+            message = f"the value of {node.name} must be {describe(wanted)}, but {show(node.body)} {problem}"
+            self.say(node.body, message, f"{node.name} yields {wanted.name}")
 
     def bind(self, names: tuple[str, ...], kind: Kind) -> None:
         for name in names:

@@ -13,7 +13,8 @@ from doxa.errors import KnowledgeWarning, users_line
 from doxa.logic.check._checker import Checker, Report
 from doxa.logic.check._judge import GRID, NODES, Judge
 from doxa.logic.check._sorts import Kind, Many, shape, show
-from doxa.logic.syntax._binders import Let, Quantifier
+from doxa.logic.syntax._binders import Aggregate, Binder, Let, Quantifier
+from doxa.logic.syntax._define import Define
 from doxa.logic.syntax._diagnostics import SHOWN, Diagnostic, Span, describe, difference, lookalikes, mixed, nearest
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._symbols import REAL, Rows, Signature, Sort, sorts_of
@@ -33,6 +34,9 @@ class Places:
     def fact(self, index: int) -> Span | None:
         return None
 
+    def clause(self, clause: Define) -> Located | None:
+        return None
+
     def declaration(self, name: str) -> Span | None:
         return None
 
@@ -44,7 +48,8 @@ def lint(kb: KnowledgeBase, places: Places | None = None) -> tuple[Diagnostic, .
     questions.
     """
     ledger, places = Ledger(), places or Places()
-    found = _axioms(kb, ledger, places)
+    found = _definitions(kb, ledger, places)
+    found += _axioms(kb, ledger, places)
     found += _facts(kb, ledger, places)
     found += _alike(kb, ledger, places)
     if kb.axioms or kb.facts:
@@ -58,6 +63,22 @@ def warn_all(diagnostics: Iterable[Diagnostic]) -> None:
     more = [f"... and {len(rendered) - SHOWN} more warnings"] if len(rendered) > SHOWN else []
     for text in (*rendered[:SHOWN], *more):
         warnings.warn(text, KnowledgeWarning, stacklevel=users_line())
+
+
+def _definitions(kb: KnowledgeBase, ledger: Ledger, places: Places) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    for clause in kb.definitions:
+        said: list[tuple[Expr, str, str | None]] = []
+        Linter(kb.signature, lambda *doubt: said.append(doubt), ledger).run(clause)  # noqa: B023
+        located = places.clause(clause) if said else None
+        if located is None:
+            found += [_doubt(f"in the definition of {clause.name!r}: {message}", remedy) for _, message, remedy in said]
+        else:
+            said.clear()
+            Linter(kb.signature, lambda *doubt: said.append(doubt), ledger).run(located[0])  # noqa: B023
+            found += [_doubt(message, remedy, located[1](node, message)) for node, message, remedy in said]
+        ledger.mentioned.add(clause.name)  # what is defined may be there to be asked about
+    return found
 
 
 def _axioms(kb: KnowledgeBase, ledger: Ledger, places: Places) -> list[Diagnostic]:
@@ -193,7 +214,7 @@ class Linter(Checker):
     def run(self, root: Expr) -> None:
         self.prefix = prefix_of(root, self.signature)
         super().run(root)
-        if not self.prefix:
+        if not self.prefix and not isinstance(root, Define):
             self.judge_axiom(root)
         for key, node in self.fresh.items():
             if key in self.kept:
@@ -327,7 +348,7 @@ class Linter(Checker):
             self.used |= self.free[id(node)]
         return settled
 
-    def open(self, node: Quantifier | Let) -> None:
+    def open(self, node: Binder | Let) -> None:
         signature = self.signature
         for name in node.names:
             hidden = "a variable bound outside" if name in self.scope else None
@@ -346,8 +367,9 @@ class Linter(Checker):
         self.used.difference_update(names)
         super().bind(names, kind)
 
-    def shut(self, node: Quantifier | Let) -> None:
-        for name in node.names:
+    def shut(self, node: Binder | Let) -> None:
+        everything = isinstance(node, Aggregate) and node.kind == "count" and node.guard is None
+        for name in () if everything else node.names:
             if name not in self.used and not name.startswith("_"):
                 self.warn(node, f"variable {name!r} is not used", f"leave it out, or call it _{name} if it is meant")
         if isinstance(node, Quantifier):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, Rows, Sort
+from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, Rows, RowSort, Sort
 from doxa.logic.syntax._tree import Expr
 
 FORMULA = Sort("formula")
@@ -40,6 +40,8 @@ def fits(kind: Kind, wanted: Sort) -> bool:
     """May a term of this kind stand where an argument of a sort is wanted?"""
     if kind is None or kind is wanted or kind == wanted:
         return True
+    if isinstance(wanted, RowSort):
+        return isinstance(kind, Rows) and kind.name == wanted.name
     if not isinstance(kind, Sort) or not is_number(kind) or not is_number(wanted):
         return False
     if kind is NUMBER:
@@ -69,6 +71,8 @@ def describe(kind: Kind) -> str:
     """A kind in words: ``a Digit``, ``an Image``, ``a row of pairs``."""
     match kind:
         case Rows(name=name):
+            return f"a row of {name}"
+        case RowSort(name=name):
             return f"a row of {name}"
         case Many(sort=sort):
             return f"several objects of sort {sort.name}"

@@ -1,13 +1,13 @@
-"""What binds variables or counts: quantifiers, the statement ``x := f(t) (body)``, counts; and their Python forms."""
+"""What binds variables or counts: quantifiers, aggregates, ``x := f(t) (body)``, counts; and their Python forms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._symbols import Predicate, Sort
-from doxa.logic.syntax._tree import Call, Expr, ExprLike, Name, as_expr, as_formula, postorder
+from doxa.logic.syntax._tree import Call, Expr, ExprLike, Name, Number, as_expr, as_formula, postorder
 
 
 class Group:
@@ -37,29 +37,16 @@ class Group:
             raise KnowledgeError(f"sample needs a positive number of objects, got {sample}; write sample 64")
 
 
-class Quantifier(Expr):
-    """``forall``, ``exists``, ``exactly k``, ``at most k`` or ``at least k`` over one or more groups of variables.
+class Binder(Expr):
+    """What binds groups of variables over a body. Children: the domains of groups, the guard if there is one, the body.
 
-    Children are the domains of the groups that have one, then the guard if there is one, then the body.
-    Neighbouring groups over the same objects are merged: ``x: P, y: P`` is ``x, y: P``.
-
-    >>> from doxa.logic import Call, Name
-    >>> x = Name("x")
-    >>> print(Quantifier("at most", [Group(["x"], sort="Digit")], Call("is", (x,)), count=2, guard=x.ne(0)))
-    at most 2 x: Digit where x != 0. is(x)
+    The label is ``(what, how, groups, guarded)``; the first two are for the subclass to say. Neighbouring groups over
+    the same objects are merged: ``x: P, y: P`` is ``x, y: P``.
     """
 
     __slots__ = ()
-    KINDS: ClassVar[tuple[str, ...]] = ("forall", "exists", "exactly", "at most", "at least")
 
-    def __init__(
-        self, kind: str, groups: Iterable[Group], body: Expr, *, count: int | None = None, guard: Expr | None = None
-    ) -> None:
-        if kind not in self.KINDS:
-            raise KnowledgeError(f"no quantifier {kind!r}; there are {', '.join(self.KINDS)}")
-        counting = kind not in ("forall", "exists")
-        if counting != (count is not None) or (count is not None and count < 0):
-            raise KnowledgeError(f"{kind} takes {'a number that is not negative' if counting else 'no number'}")
+    def __init__(self, what: str, how: Any, groups: Iterable[Group], body: Expr, guard: Expr | None) -> None:
         merged: list[Group] = []
         for g in groups:
             last = merged[-1] if merged else None
@@ -67,20 +54,9 @@ class Quantifier(Expr):
                 merged[-1] = Group(last.names + g.names, sort=last.sort, domain=last.domain)
             else:
                 merged.append(g)
-        if not merged:
-            raise KnowledgeError(f"{kind} needs at least one variable")
-        label = (kind, count, tuple([(g.names, g.sort, g.sample) for g in merged]), guard is not None)
+        label = (what, how, tuple([(g.names, g.sort, g.sample) for g in merged]), guard is not None)
         domains = tuple([g.domain for g in merged if g.domain is not None])
-        tail = (as_formula(body),) if guard is None else (as_formula(guard), as_formula(body))
-        super().__init__(label, domains + tail)
-
-    @property
-    def kind(self) -> str:
-        return cast(str, self.label[0])
-
-    @property
-    def count(self) -> int | None:
-        return cast("int | None", self.label[1])
+        super().__init__(label, domains + ((body,) if guard is None else (as_formula(guard), body)))
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -104,6 +80,86 @@ class Quantifier(Expr):
     @property
     def body(self) -> Expr:
         return self.children[-1]
+
+
+class Quantifier(Binder):
+    """``forall``, ``exists``, ``exactly k``, ``at most k`` or ``at least k`` over one or more groups of variables.
+
+    >>> from doxa.logic import Call, Name
+    >>> x = Name("x")
+    >>> print(Quantifier("at most", [Group(["x"], sort="Digit")], Call("is", (x,)), count=2, guard=x.ne(0)))
+    at most 2 x: Digit where x != 0. is(x)
+    """
+
+    __slots__ = ()
+    KINDS: ClassVar[tuple[str, ...]] = ("forall", "exists", "exactly", "at most", "at least")
+
+    def __init__(
+        self, kind: str, groups: Iterable[Group], body: Expr, *, count: int | None = None, guard: Expr | None = None
+    ) -> None:
+        if kind not in self.KINDS:
+            raise KnowledgeError(f"no quantifier {kind!r}; there are {', '.join(self.KINDS)}")
+        counting = kind not in ("forall", "exists")
+        if counting != (count is not None) or (count is not None and count < 0):
+            raise KnowledgeError(f"{kind} takes {'a number that is not negative' if counting else 'no number'}")
+        super().__init__(kind, count, groups, as_formula(body), guard)
+        if not self.label[2]:
+            raise KnowledgeError(f"{kind} needs at least one variable")
+
+    @property
+    def kind(self) -> str:
+        return cast(str, self.label[0])
+
+    @property
+    def count(self) -> int | None:
+        return cast("int | None", self.label[1])
+
+
+class Aggregate(Binder):
+    """``count``, ``sum``, ``min``, ``max``, ``argmin`` or ``argmax`` over variables, a term; or ``all_different``.
+
+    The body is a term, evaluated for each choice of the variables that passes the guard. ``count`` is a sum of ones:
+    its body is the number 1, and is not written. ``argmin`` and ``argmax`` yield the object at which the body is least
+    or greatest. ``all_different`` is a formula: no two of the choices give the body the same value.
+
+    >>> from doxa.logic import Call, Name
+    >>> x, objects = Name("x"), Name("s").field("objects")
+    >>> print(Aggregate("count", [Group(["x"], domain=objects)], guard=Call("red", (x,))))
+    count x in s.objects where red(x)
+    >>> print(Aggregate("max", [Group(["x"], domain=objects)], Call("size", (x,))) >= 3)
+    max x in s.objects. size(x) >= 3
+    """
+
+    __slots__ = ()
+    KINDS: ClassVar[tuple[str, ...]] = ("count", "sum", "min", "max", "argmin", "argmax", "all_different")
+
+    def __init__(
+        self, kind: str, groups: Iterable[Group], body: Expr | None = None, *, guard: Expr | None = None
+    ) -> None:
+        if kind not in self.KINDS:
+            raise KnowledgeError(f"no aggregate {kind!r}; there are {', '.join(self.KINDS)}")
+        if (kind == "count") != (body is None):
+            wanted = "say what is counted with a guard: count x: S where red(x)"
+            raise KnowledgeError(f"count has no body; {wanted}" if body is not None else f"{kind} needs a term as body")
+        groups = list(groups)
+        if any(g.sample is not None for g in groups):
+            raise KnowledgeError(f"{kind} ranges over all objects; leave 'sample' out")
+        super().__init__(kind, None, groups, Number(1) if body is None else body, guard)
+        if len(self.label[2]) != 1 and (kind == "count" or not self.label[2]):
+            raise KnowledgeError(
+                f"{kind} takes {'variables of one kind' if self.label[2] else 'at least one variable'}"
+            )
+        if kind in ("argmin", "argmax") and len(self.names) != 1:
+            raise KnowledgeError(f"{kind} yields one object, so it takes one variable, got {', '.join(self.names)}")
+
+    @property
+    def kind(self) -> str:
+        return cast(str, self.label[0])
+
+    @property
+    def is_formula(self) -> bool:
+        """Is it true or false, instead of a value?"""
+        return self.kind == "all_different"
 
 
 class Let(Expr):
@@ -213,14 +269,14 @@ def free_variables(*roots: Expr) -> dict[int, frozenset[str]]:
     earlier variables.
     """
     nodes = list(postorder(*roots))
-    bound = {name for n in nodes if isinstance(n, Quantifier | Let) for name in n.names}
+    bound = {name for n in nodes if isinstance(n, Binder | Let) for name in n.names}
     none: frozenset[str] = frozenset()
     free: dict[int, frozenset[str]] = {}
     for node in nodes:
         below = [free[id(c)] for c in node.children]
         if isinstance(node, Name):
             free[id(node)] = frozenset((node.name,)) if node.name in bound else none
-        elif isinstance(node, Quantifier | Let):
+        elif isinstance(node, Binder | Let):
             free[id(node)] = free_of_binder(node, below)
         else:
             different = set(below)
@@ -228,7 +284,7 @@ def free_variables(*roots: Expr) -> dict[int, frozenset[str]]:
     return free
 
 
-def free_of_binder(node: Quantifier | Let, below: list[frozenset[str]]) -> frozenset[str]:
+def free_of_binder(node: Binder | Let, below: list[frozenset[str]]) -> frozenset[str]:
     """The variables that a binder takes from outside, given those of its children."""
     found: set[str] = set()
     earlier: set[str] = set()
@@ -340,6 +396,16 @@ def at_least(count: int, *binders: Name | Group, where: Expr | None = None) -> B
     return _quantify("at least", count, binders, where)
 
 
+def aggregate(kind: str, *binders: Name | Group, where: Expr | None = None, of: ExprLike | None = None) -> Expr:
+    """``sum x: S where guard. of``, and so for the other kinds of :class:`Aggregate`; ``count`` is of nothing.
+
+    >>> (x,) = variables("x", Sort("Person"))
+    >>> print(aggregate("sum", x, where=Call("member", (x,)), of=Call("age", (x,))) > 100)
+    sum x: Person where member(x). age(x) > 100
+    """
+    return Aggregate(kind, as_groups(binders), None if of is None else as_expr(of), guard=where)
+
+
 def let(*bindings: tuple[Name, Expr]) -> Body:
     """The statement ``x := f(t), ... (body)``, called on the body.
 
@@ -370,6 +436,11 @@ def _sort_of(variable: Name) -> str:
     return variable.hint.name
 
 
+def as_groups(binders: Iterable[Name | Group]) -> list[Group]:
+    """Variables as groups, each of its own sort."""
+    return [b if isinstance(b, Group) else Group([b.name], sort=_sort_of(b)) for b in binders]
+
+
 def _quantify(kind: str, count: int | None, binders: tuple[Name | Group, ...], where: Expr | None) -> Body:
-    groups = [b if isinstance(b, Group) else Group([b.name], sort=_sort_of(b)) for b in binders]
+    groups = as_groups(binders)
     return lambda body: Quantifier(kind, groups, as_expr(body), count=count, guard=where)

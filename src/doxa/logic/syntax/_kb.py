@@ -9,7 +9,8 @@ from itertools import groupby
 from typing import Any, cast
 
 from doxa.errors import KnowledgeError
-from doxa.logic.check._check import check_axiom, check_fact
+from doxa.logic.check._check import check_axiom, check_clause, check_fact, declare_definitions
+from doxa.logic.syntax._define import Define, check_strata
 from doxa.logic.syntax._diagnostics import Diagnostic, did_you_mean, raise_all
 from doxa.logic.syntax._display import formula_box, formula_latex, statements_box
 from doxa.logic.syntax._node import Flat, flatten, rebuild
@@ -109,7 +110,9 @@ class KnowledgeBase:
 
     def __init__(self, *parts: Declaration | Axiom | Fact | Expr, **axioms: Expr) -> None:
         signature = Signature()
-        rules = [p if isinstance(p, Axiom) else Axiom("", p, named=False) for p in parts if isinstance(p, Axiom | Expr)]
+        clauses = [p for p in parts if isinstance(p, Define)]
+        said = [p for p in parts if isinstance(p, Axiom | Expr) and not isinstance(p, Define)]
+        rules = [p if isinstance(p, Axiom) else Axiom("", p, named=False) for p in said]
         rules += [Axiom(name, formula) for name, formula in axioms.items()]
         facts = [p for p in parts if isinstance(p, Fact)]
         for part in parts:
@@ -120,8 +123,8 @@ class KnowledgeBase:
                     f"cannot put {part!r} of type {type(part).__name__} into a knowledge base; wanted declarations, "
                     "axioms, facts and formulas"
                 )
-        signature.declare_used(*[a.formula for a in rules], *[f.atom for f in facts])
-        self._check_and_share(signature, rules, facts)
+        signature.declare_used(*clauses, *[a.formula for a in rules], *[f.atom for f in facts])
+        self._check_and_share(signature, rules, facts, clauses)
 
     @classmethod
     def from_parts(cls, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact] = ()) -> KnowledgeBase:
@@ -146,8 +149,11 @@ class KnowledgeBase:
         kb._assemble(signature, axioms, facts)
         return kb
 
-    def _check_and_share(self, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact]) -> None:
+    def _check_and_share(
+        self, signature: Signature, axioms: Iterable[Axiom], facts: Iterable[Fact], clauses: Iterable[Define] = ()
+    ) -> None:
         table: dict[Expr, Expr] = {}
+        new = [cast(Define, intern(c, table)) for c in clauses]
         axioms = [replace(a, formula=intern(as_formula(a.formula), table)) for a in axioms]
         facts = [replace(f, atom=cast(Call, intern(f.atom, table))) for f in facts]
         diagnostics: list[Diagnostic] = []
@@ -156,6 +162,11 @@ class KnowledgeBase:
             shown = str(what) if len(str(what)) <= 200 else str(what)[:197] + "..."
             diagnostics.append(Diagnostic("error", f"{message}, in: {shown}", remedy))
 
+        declare_definitions(new, signature, report)
+        for clause in new:
+            check_clause(clause, signature, partial(report, clause))
+        if not diagnostics:
+            check_strata(signature.definitions, report)
         for axiom in axioms:
             check_axiom(axiom.name, axiom.formula, axiom.weight, signature, partial(report, axiom))
         for fact in facts:
@@ -168,6 +179,16 @@ class KnowledgeBase:
         self.axioms = tuple(name_all(axioms))
         self.facts = tuple(facts)
         self._by_name = {a.name: a for a in self.axioms}
+
+    @property
+    def definitions(self) -> tuple[Define, ...]:
+        """The clauses of every definition, those of one symbol together.
+
+        >>> from doxa.logic import parse
+        >>> [str(clause) for clause in parse("pred a, b; define c := a; define c := !b").definitions]
+        ['define c := a', 'define c := !b']
+        """
+        return tuple([cast(Define, clause) for own in self.signature.definitions.values() for clause in own])
 
     def __getitem__(self, name: str) -> Axiom:
         if (axiom := self._by_name.get(name)) is not None:
@@ -212,7 +233,8 @@ class KnowledgeBase:
         """The knowledge of both; what both declare must agree."""
         if not isinstance(other, KnowledgeBase):
             return NotImplemented
-        parts = (*self.signature, *other.signature, *self.axioms, *other.axioms, *self.facts, *other.facts)
+        clauses = (*self.definitions, *other.definitions)
+        parts = (*self.signature, *other.signature, *clauses, *self.axioms, *other.axioms, *self.facts, *other.facts)
         return KnowledgeBase(*parts)
 
     def __reduce__(self) -> tuple[Callable[..., KnowledgeBase], tuple[Any, ...]]:
@@ -252,11 +274,11 @@ class KnowledgeBase:
         return f"$${self.latex()}$$"
 
     def _text(self, printer: Callable[[Expr], str]) -> str:
-        """One statement a line: declarations, facts, axioms."""
+        """One statement a line: declarations, definitions, facts, axioms."""
         return "\n".join(self._lines(printer))
 
     def _lines(self, printer: Callable[[Expr], str]) -> list[str]:
-        lines = declarations(self.signature)
+        lines = [*declarations(self.signature), *map(printer, self.definitions)]
         lines += [f"fact {header(None, f.weight)}{printer(f.literal)}" for f in self.facts]
         for axiom in self.axioms:
             text = printer(axiom.formula)
@@ -265,7 +287,7 @@ class KnowledgeBase:
         return lines
 
     def latex(self) -> str:
-        r"""The facts and axioms as one display for a paper (``amsmath``).
+        r"""The definitions, facts and axioms as one display for a paper (``amsmath``).
 
         >>> from doxa.logic import propositions
         >>> a, b = propositions("a b")
@@ -274,7 +296,8 @@ class KnowledgeBase:
           & \mathrm{a} \rightarrow \neg \mathrm{b} && \text{rule}
         \end{align*}
         """
-        lines = [display(f.literal.latex(), None, f.weight) for f in self.facts]
+        lines = [display(clause.latex(), None, 1.0) for clause in self.definitions]
+        lines += [display(f.literal.latex(), None, f.weight) for f in self.facts]
         lines += [display(a.formula.latex(), a.name if a.named else None, a.weight, a.learnable) for a in self.axioms]
         return "\n".join([r"\begin{align*}", " \\\\\n".join(lines), r"\end{align*}"])
 
@@ -319,7 +342,8 @@ def declarations(signature: Signature) -> list[str]:
     for sort, constants in groupby(signature.constants.values(), key=lambda c: c.sort.name):
         names = [quote(c.name) for c in constants]
         lines += [f"const {', '.join(names[i : i + 10])}: {quote(sort)}" for i in range(0, len(names), 10)]
-    return lines + [declaration_text(d) for d in signature if not isinstance(d, Sort | Constant)]
+    others = [d for d in signature if not isinstance(d, Sort | Constant) and d.name not in signature.definitions]
+    return lines + [declaration_text(d) for d in others]
 
 
 def declaration_text(declaration: Declaration) -> str:

@@ -17,8 +17,8 @@ from doxa.logic.syntax._words import quote
 
 # How tightly each node holds together; an operand that holds less tightly than its place needs gets parentheses.
 _RANKS = {kind: rank for rank, kind in enumerate(("Let", "Iff", "Implies", "Xor", "Or", "And", "Not", "Compare"))}
-_RANKS |= {"Quantifier": 0, "Field": 11, "Index": 11}
-_NOT, _SUM, _PRODUCT, _MINUS, _POSTFIX, _ATOM = 6, 8, 9, 10, 11, 12
+_RANKS |= {"Quantifier": 0, "Define": 0, "Field": 12, "Index": 12}
+_NOT, _COMPARE, _TERM, _SUM, _PRODUCT, _MINUS, _POSTFIX, _ATOM = range(6, 14)
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Style:
     """By kind; ``{}`` is the count."""
     words: dict[str, str]
     """The rest, with their spaces."""
+    aggregate: dict[str, tuple[str, str, str]]
+    """By kind: what stands before the variables, between them and the body, and after it."""
     variable: Callable[[str], str] = quote
     symbol: Callable[[str], str] = quote
     number: Callable[[float], str] = repr
@@ -47,7 +49,9 @@ TEXT = Style(
     quantifier={"forall": "forall ", "exists": "exists "}
     | {kind: f"{kind} {{}} " for kind in ("exactly", "at most", "at least")},
     words={word: f" {word} " for word in ("where", "in", "sample", ":=")}
-    | {"fresh": "fresh ", "dot": ". ", ":": ": ", "body": " (", "of": "of "},
+    | {"fresh": "fresh ", "dot": ". ", ":": ": ", "body": " (", "of": "of ", "define": "define ", "result": " -> "},
+    aggregate={kind: (f"{kind} ", ". ", "") for kind in ("sum", "min", "max", "argmin", "argmax", "all_different")}
+    | {"count": ("count ", "", "")},
 )
 
 UNICODE = Style(
@@ -58,6 +62,7 @@ UNICODE = Style(
     truth=("⊥", "⊤"),
     quantifier={"forall": "∀", "exists": "∃", "exactly": "∃={} ", "at most": "∃≤{} ", "at least": "∃≥{} "},
     words=TEXT.words | {"in": " ∈ "},
+    aggregate=TEXT.aggregate | {"sum": ("∑", ". ", "")},
 )
 
 
@@ -93,7 +98,11 @@ LATEX = Style(
     quantifier={"forall": r"\forall ", "exists": r"\exists ", "exactly": r"\exists^{{={}}} "}
     | {"at most": r"\exists^{{\leq {}}} ", "at least": r"\exists^{{\geq {}}} "},
     words={"where": r" \text{ where } ", "in": r" \in ", "sample": r" \text{ sample } ", "fresh": r"\text{fresh } "}
-    | {"dot": r".\; ", ":": r" \colon ", ":=": " := ", "body": r"\; (", "of": r"\text{of } "},
+    | {"dot": r".\; ", ":": r" \colon ", ":=": " := ", "body": r"\; (", "of": r"\text{of } "}
+    | {"define": "", "result": r" \rightarrow "},
+    aggregate={kind: (rf"\{name}_{{", r"} ", "") for kind, name in (("sum", "sum"), ("min", "min"), ("max", "max"))}
+    | {kind: (rf"\operatorname{{{kind}}}_{{", r"} ", "") for kind in ("argmin", "argmax")}
+    | {"all_different": (r"\operatorname{alldifferent}_{", r"} ", ""), "count": (r"\left| \{", "", r"\} \right|")},
     variable=_latex_variable,
     symbol=_latex_symbol,
     number=latex_number,
@@ -128,6 +137,8 @@ def _rank(node: Node) -> int:
     kind = type(node).__name__
     if kind == "Arith":
         return _MINUS if len(node.children) == 1 else _SUM if node.label in "+-" else _PRODUCT
+    if kind == "Aggregate":
+        return _COMPARE if node.label[0] == "all_different" else _TERM
     if kind == "Number":
         return _MINUS if node.label[1] < 0 else _ATOM
     return _RANKS.get(kind, _ATOM)
@@ -159,7 +170,7 @@ def _pieces(node: Node, style: Style, last: bool, formula: bool) -> list[str | _
             rank = _rank(node)
             return [(children[0], rank, False, False), style.infix[label], (children[1], rank + 1, False, False)]
         case "Compare":
-            return [(children[0], _SUM, False, False), style.infix[label], (children[1], _SUM, False, False)]
+            return [(children[0], _TERM, False, False), style.infix[label], (children[1], _TERM, False, False)]
         case "Not":
             return [style.negation, (children[0], _NOT, last, True)]
         case "And" | "Or":
@@ -179,16 +190,29 @@ def _pieces(node: Node, style: Style, last: bool, formula: bool) -> list[str | _
                 parts += [style.variable(name) + style.words[":="], (value, 0, True, False)]
             return [*parts, style.words["body"], (children[-1], 0, True, True), ")"]
         case "Quantifier":
-            return _quantifier(label, children, style)
+            parts = [style.quantifier[label[0]].format(label[1]), *_variables(label, children, style)]
+            return [*parts, style.words["dot"], (children[-1], 0, True, True)]
+        case "Aggregate":
+            before, between, after = style.aggregate[label[0]]
+            counts = label[0] == "count"  # whose guard no dot ends
+            parts = [before, *_variables(label, children, style, _POSTFIX if counts else 0), between]
+            return [*parts, *([] if counts else [(children[-1], _TERM, False, False)]), after]
+        case "Define":
+            parts = [style.words["define"] + style.symbol(label[0])]
+            if label[2] or label[1] is not None:
+                parts += ["(", *_variables(label, children, style), ")"]
+            parts += [] if label[1] is None else [style.words["result"] + style.symbol(label[1])]
+            return [*parts, style.words[":="], (children[-1], 0, True, label[1] is None)]
         case "Count":
             prefix = style.quantifier[label[0]].format(label[1]) + style.words["of"]
             return [prefix, "(", *_listed([(c, 0, True, True) for c in children]), ")"]
     raise TypeError(f"cannot print a {kind}")
 
 
-def _quantifier(label: Any, children: tuple[Node, ...], style: Style) -> list[str | _Task]:
-    words, (kind, count, groups, guarded) = style.words, label
-    parts: list[str | _Task] = [style.quantifier[kind].format(count)]
+def _variables(label: Any, children: tuple[Node, ...], style: Style, need: int = 0) -> list[str | _Task]:
+    """The variables of a binder with what they range over, and its guard in a place that needs so much tightness."""
+    words, (_, _, groups, guarded) = style.words, label
+    parts: list[str | _Task] = []
     domains = iter(children)
     for i, (names, sort, sample) in enumerate(groups):
         parts.append((", " if i else "") + ", ".join([style.variable(n) for n in names]))
@@ -198,9 +222,7 @@ def _quantifier(label: Any, children: tuple[Node, ...], style: Style) -> list[st
             parts += [words["in"], (next(domains), _POSTFIX, False, False)]
         if sample is not None:
             parts.append(f"{words['sample']}{sample}")
-    if guarded:
-        parts += [words["where"], (children[-2], 0, True, True)]
-    return [*parts, words["dot"], (children[-1], 0, True, True)]
+    return [*parts, words["where"], (children[-2], need, True, True)] if guarded else parts
 
 
 def _listed(items: Iterable[_Task], separator: str = ", ") -> list[str | _Task]:

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic.syntax._binders import Count, Let, Quantifier
+from doxa.logic.syntax._binders import Aggregate, Count, Let, Quantifier
 from doxa.logic.syntax._node import below, make
 from doxa.logic.syntax._tree import CONNECTIVES, And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
 
@@ -29,7 +29,7 @@ def atoms_of(*formulas_: Expr) -> tuple[Expr, ...]:
 def parts(node: Expr) -> tuple[Expr, ...]:
     """The subformulas directly below a node: none below an atom, guard and body below a quantifier."""
     kind = type(node)
-    if kind is Call or kind is Compare:
+    if kind is Call or kind is Compare or kind is Aggregate:
         return ()
     if isinstance(node, Quantifier):
         return node.children[-2:] if node.guard is not None else node.children[-1:]
@@ -43,6 +43,8 @@ def formulas(*roots: Expr) -> Iterator[Expr]:
 
 def not_propositional(node: Expr) -> KnowledgeError:
     """The error for a node that is no propositional formula."""
+    if isinstance(node, Aggregate):
+        return no_meaning(node)
     if isinstance(node, Quantifier | Let):
         what = node.kind if isinstance(node, Quantifier) else "a statement"
         return KnowledgeError(
@@ -50,6 +52,11 @@ def not_propositional(node: Expr) -> KnowledgeError:
             "Ground it over finite sorts first: ground(formula, kb).formula"
         )
     return KnowledgeError(f"{node} is a term, and a formula is wanted; did you mean a comparison such as {node} = 1?")
+
+
+def no_meaning(node: Aggregate) -> KnowledgeError:
+    """The error for an aggregate where none is evaluated."""
+    return KnowledgeError(f"{node}: {node.kind} is part of the language, but is not evaluated here")
 
 
 class Builder:

@@ -63,6 +63,15 @@ class Sort:
         return Name(value, hint=self)
 
 
+@dataclass(frozen=True)
+class RowSort(Sort):
+    """The rows of a name, as what a parameter of a definition ranges over (``define p(r in pairs) := ...``).
+
+    >>> RowSort("pairs") == Sort("pairs")
+    False
+    """
+
+
 INT = Sort("Int")
 """Built in: integers that functions, fields and arithmetic yield."""
 REAL = Sort("Real")
@@ -135,6 +144,15 @@ class Rows:
     fields: tuple[tuple[str, Sort, bool], ...]
 
     @property
+    def sort(self) -> RowSort:
+        """The rows as what a parameter of a definition ranges over.
+
+        >>> Rows("pairs", ()).sort.name
+        'pairs'
+        """
+        return RowSort(self.name)
+
+    @property
     def field_names(self) -> tuple[str, ...]:
         return tuple([name for name, _, _ in self.fields])
 
@@ -176,11 +194,14 @@ class Signature:
     rows: dict[str, Rows] = field(default_factory=dict)
     value_sorts: dict[str, Sort] = field(default_factory=dict)
     """The enumerated sort that each value name belongs to."""
+    definitions: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
+    """The clauses (:class:`~doxa.logic.Define`) of every predicate and function that is defined, by its name."""
 
     def declare(self, declaration: Declaration) -> None:
         """Add a declaration and, first, the sorts it speaks of."""
         for sort in sorts_of(declaration):
-            self.add(sort)
+            if not isinstance(sort, RowSort):
+                self.add(sort)
         self.add(declaration)
 
     def declare_used(self, *formulas: Expr) -> None:
@@ -212,6 +233,12 @@ class Signature:
             self.value_sorts.update(dict.fromkeys(declaration.values, declaration))
         table[name] = declaration
 
+    def define(self, clause: Expr) -> None:
+        """Add a clause to the definition of its symbol; the same clause twice is one."""
+        known = self.definitions.get(clause.label[0], ())
+        if clause not in known:
+            self.definitions[clause.label[0]] = (*known, clause)
+
     def copy(self) -> Signature:
         """A signature of its own with the same declarations."""
         return Signature(*[dict(getattr(self, f.name)) for f in fields(self)])
@@ -229,9 +256,11 @@ class Signature:
             return f"a constant of sort {self.constants[name].sort.name}"
         if name in self.predicates:
             predicate = self.predicates[name]
-            return f"a {'closed ' if predicate.closed else ''}predicate of {_arguments(predicate.sorts)}"
+            kind = "closed " if predicate.closed else "defined " if name in self.definitions else ""
+            return f"a {kind}predicate of {_arguments(predicate.sorts)}"
         if name in self.functions:
-            return f"a function of {_arguments(self.functions[name].sorts)}"
+            kind = "defined " if name in self.definitions else ""
+            return f"a {kind}function of {_arguments(self.functions[name].sorts)}"
         if name in self.rows:
             return "data rows"
         if name in self.value_sorts:

@@ -18,6 +18,7 @@ SYMBOLS: dict[str, tuple[str, ...]] = {
     "NOT": ("!", "¬", "~", "not"),
     "FORALL": ("forall", "∀"),
     "EXISTS": ("exists", "∃"),
+    "AGGREGATE": ("∑",),
     "IN": ("in", "∈"),
     "WHERE": ("where",),
     "TRUTH": ("true", "false", "⊤", "⊥"),
@@ -55,9 +56,11 @@ _NAME_AHEAD = rf'(?="|(?!(?:{"|".join(sorted(RESERVED))})\b|sample{_GAP}[0-9]|fr
 _WEIGHT = rf"{_SPACE}[-−]?{_SPACE}(?:{NUMBER})?{_SPACE}\??{_SPACE}"
 _ATOM_AHEAD = rf"(?:{_NAME_AHEAD}|(?=not\b|[¬~]|!(?!=)))"
 
-DECLARATIONS = ("SORT", "CONST", "PRED", "CLOSED", "FUNC", "DATA", "FACT", "FACTS", "INCLUDE")
+DECLARATIONS = ("SORT", "CONST", "PRED", "CLOSED", "FUNC", "DATA", "FACT", "FACTS", "DEFINE", "INCLUDE")
+_AGGREGATES = ("sum", "min", "max", "argmin", "argmax")
 SOFT: dict[str, str] = {
     **{word.upper(): rf"{word}{_GAP}{_NAME_AHEAD}" for word in ("sort", "const", "pred", "func", "data", "facts")},
+    "DEFINE": rf"define{_GAP}{_NAME_AHEAD}",
     "CLOSED": rf"closed{_GAP}pred{_GAP}{_NAME_AHEAD}",
     "FACT": rf"fact{_GAP}(?:{_ATOM_AHEAD}|(?=\[{_SPACE}weight{_WEIGHT}\]{_SPACE}{_ATOM_AHEAD}))",
     "INCLUDE": rf'include{_GAP}(?=")',
@@ -66,6 +69,9 @@ SOFT: dict[str, str] = {
     "ATLEAST": rf"at{_GAP}least{_GAP}(?=[0-9])",
     "SAMPLE": rf"sample{_GAP}(?=[0-9])",
     "FRESH": rf"fresh{_GAP}{_NAME_AHEAD}",
+    "AGGREGATE": rf"(?:{'|'.join(_AGGREGATES)}){_GAP}{_NAME_AHEAD}",
+    "COUNT": rf"count{_GAP}{_NAME_AHEAD}",
+    "ALLDIFFERENT": rf"all_different{_GAP}{_NAME_AHEAD}",
 }
 """Keywords that are recognised only by what follows them, where a name could not stand: elsewhere they are names.
 
@@ -75,7 +81,7 @@ Each takes the white space behind it, by which it differs from the name.
 KIND = {spelling: kind for kind, spellings in SYMBOLS.items() for spelling in spellings}
 MEANING = {"≠": "!=", "≤": "<=", "≥": ">=", "−": "-", "·": "*", "×": "*", "⊤": "true", "⊥": "false"}
 _PLAIN_SPELLING = {"IFF": "<->", "ARROW": "->", "IMPLIES": "->", "XOR": "xor", "OR": "|", "AND": "&"}
-_PLAIN_SPELLING |= {"FORALL": "forall", "EXISTS": "exists"}
+_PLAIN_SPELLING |= {"FORALL": "forall", "EXISTS": "exists", "AGGREGATE": "sum"}
 MEANING |= {spelling: plain for kind, plain in _PLAIN_SPELLING.items() for spelling in SYMBOLS[kind]}
 _MISTAKES = ("===", "==", "&&", "||", "**", "<>")
 """Operators of other languages, read whole so that the message can name them."""
@@ -91,6 +97,8 @@ WORD = re.compile(IDENTIFIER)
 QUOTED = re.compile(STRING)
 SOFT_KIND = {
     **{kind.lower(): kind for kind in SOFT},
+    **dict.fromkeys(_AGGREGATES, "AGGREGATE"),
+    "all_different": "ALLDIFFERENT",
     "at most": "ATMOST",
     "at least": "ATLEAST",
     "closed pred": "CLOSED",

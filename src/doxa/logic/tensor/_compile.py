@@ -13,8 +13,9 @@ import torch
 from doxa.errors import KnowledgeError
 from doxa.logic.bind._meanings import is_draw
 from doxa.logic.syntax import _tree
-from doxa.logic.syntax._binders import Count, Let, Quantifier
+from doxa.logic.syntax._binders import Aggregate, Count, Let, Quantifier
 from doxa.logic.syntax._node import Task
+from doxa.logic.syntax._simplify import no_meaning
 from doxa.logic.syntax._symbols import Function
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or, fold, postorder
 from doxa.logic.tensor import _pools
@@ -54,6 +55,8 @@ class Compiler(Names):
                 done[id(node)] = self.visit(node, [done[id(c)] for c in node.children], scope, algebra)
             elif kind is Quantifier or kind is Let:
                 done[id(node)] = yield self.binder(node, scope, algebra)
+            elif kind is Aggregate:
+                raise no_meaning(cast(Aggregate, node))
             elif algebra.statements == "axis" and (drawn := self.drawn(node)) is not None:
                 done[id(node)] = yield self.binder(drawn, scope, algebra)
             elif kind in (And, Or) and len(node.children) >= self.stack:

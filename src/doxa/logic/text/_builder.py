@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from doxa.errors import KnowledgeError
-from doxa.logic.syntax._binders import Group, Let, Quantifier
+from doxa.logic.syntax._binders import Aggregate, Group, Let, Quantifier
+from doxa.logic.syntax._define import Define
 from doxa.logic.syntax._kb import Axiom
 from doxa.logic.syntax._node import make
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Sort
@@ -35,7 +36,7 @@ class IncludeItem:
     file: str
 
 
-Item = Axiom | FactItem | FactsItem | IncludeItem | list[Declaration]
+Item = Axiom | Define | FactItem | FactsItem | IncludeItem | list[Declaration]
 """What a statement says. In a declaration, sorts other than its own are known by their names only."""
 
 
@@ -159,6 +160,17 @@ class Builder:
             _want(last, "header")
         return FactsItem(predicate.name, file.name, bool(header))
 
+    def head(self, name: Name, *rest: Any) -> tuple[str, list[Group], Expr | None]:
+        # rest is: nothing, brackets, or brackets with the parameters and perhaps: where, guard between them
+        guard = self.formula(rest[3]) if len(rest) == 5 else None
+        return name.name, rest[1] if len(rest) > 2 else [], guard
+
+    def definition(self, _word: str, head: tuple[str, list[Group], Expr | None], *rest: Any) -> Item:
+        # rest is: ":=", body or: "->", result, ":=", body
+        (name, groups, guard), result = head, rest[1].name if len(rest) == 4 else None
+        body = self.close(rest[-1]) if result is not None else self.formula(rest[-1])
+        return cast(Define, self.share(Define(name, groups, body, result=result, guard=guard)))
+
     def include(self, _word: str, file: Name) -> Item:
         return IncludeItem(file.name)
 
@@ -214,6 +226,13 @@ class Builder:
         # rest is: dot, body or: where, guard, dot, body
         guard = self.formula(rest[1]) if len(rest) == 4 else None
         return self.share(Quantifier(kind, groups, self.formula(rest[-1]), count=count, guard=guard))
+
+    def aggregated(self, kind: str, groups: list[Group], *rest: Any) -> Expr:
+        guard = self.formula(rest[1]) if len(rest) == 4 else None
+        return self.share(Aggregate(kind, groups, self.close(rest[-1]), guard=guard))
+
+    def counting_term(self, kind: str, group: Group, *rest: Any) -> Expr:
+        return self.share(Aggregate(kind, [group], guard=self.formula(rest[1]) if rest else None))
 
     def bounded(self, _word: str, op: str) -> str:
         kinds = {"=": "exactly", "<=": "at most", ">=": "at least"}

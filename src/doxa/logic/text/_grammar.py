@@ -1,9 +1,12 @@
 """The grammar, and running it: Lark computes the LALR(1) table, and the loop here drives it.
 
 There is one grammar of expressions for terms and formulas alike: what may stand where is decided by checking. An open
-expression ends in a quantifier that reaches as far right as it can, so it can only be the last operand. Most reductions
-only hand a value on, and a chain of them depends on no more than the two topmost states and the next token, so the loop
-remembers chains. Values are built by methods of a builder; there is no tree in between and nothing recurses.
+expression ends in a quantifier or an aggregate that reaches as far right as it can (an aggregate as far as its term
+does), so it can only be the last operand. ``count`` ends with its guard, which is an atom or in parentheses.
+
+Most reductions only hand a value on, and a chain of them depends on no more than the two topmost states and the next
+token, so the loop remembers chains. Values are built by methods of a builder; there is no tree in between and nothing
+recurses.
 """
 
 from __future__ import annotations
@@ -35,7 +38,12 @@ statement: expr -> axiom | header expr -> axiom
     | FACTS NAME NAME NAME -> facts
     | FACTS NAME NAME NAME NAME -> facts
     | INCLUDE NAME -> include
+    | DEFINE head ASSIGN expr -> definition
+    | DEFINE head ARROW NAME ASSIGN expr -> definition
 
+head: NAME -> head | NAME LPAR RPAR -> head
+    | NAME LPAR groups RPAR -> head
+    | NAME LPAR groups WHERE expr RPAR -> head
 header: LSQB NAME RSQB -> name_header
     | LSQB NAME weight RSQB -> weight_header
     | LSQB NAME COMMA NAME weight RSQB -> weight_header
@@ -83,10 +91,19 @@ group: names COLON NAME -> sort_group
     | names IN postfix -> domain_group
     | names IN postfix SAMPLE NUMBER -> domain_group
 
-?comparison: sum | sum EQ sum -> comparison | sum COMPARE sum -> comparison
+?comparison: term | term EQ term -> comparison | term COMPARE term -> comparison
+    | ALLDIFFERENT groups DOT term -> aggregated
+    | ALLDIFFERENT groups WHERE expr DOT term -> aggregated
+?term: sum | open_sum
 ?sum: product | sum PLUS product -> arithmetic | sum MINUS product -> arithmetic
+?open_sum: open_product | sum PLUS open_product -> arithmetic | sum MINUS open_product -> arithmetic
 ?product: unary | product STAR unary -> arithmetic | product DIV unary -> arithmetic
-?unary: postfix | MINUS unary -> minus
+?open_product: open_unary | product STAR open_unary -> arithmetic | product DIV open_unary -> arithmetic
+?unary: postfix | MINUS unary -> minus | COUNT group -> counting_term | COUNT group WHERE chosen -> counting_term
+?open_unary: aggregate | MINUS open_unary -> minus
+aggregate: AGGREGATE groups DOT term -> aggregated
+    | AGGREGATE groups WHERE expr DOT term -> aggregated
+?chosen: postfix | NOT chosen -> negation
 ?postfix: atom | postfix FIELD -> field | postfix LSQB expr RSQB -> index
 ?atom: NAME | NUMBER | TRUTH | call | LPAR expr RPAR -> parentheses
 call: NAME LPAR RPAR -> call

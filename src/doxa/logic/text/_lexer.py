@@ -26,7 +26,8 @@ _ROLES |= {"NEWLINE": _NEWLINE, "END": _STOP, "ASSIGN": _ASSIGN}
 
 _OPERATORS = {"IFF", "ARROW", "IMPLIES", "XOR", "OR", "AND", "IN", "WHERE", "ASSIGN", "EQ", "COMPARE", "PLUS", "MINUS"}
 _OPERATORS |= {"STAR", "DIV", "RANGE", "DOT", "COLON", "COMMA"}
-_CANNOT_END = _OPERATORS | {"NOT", "FORALL", "EXISTS", "EXACTLY", "ATMOST", "ATLEAST", "SAMPLE", "FRESH"}
+_CANNOT_END = _OPERATORS | {"NOT", "FORALL", "EXISTS", "EXACTLY", "ATMOST", "ATLEAST", "SAMPLE", "FRESH", "AGGREGATE"}
+_CANNOT_END |= {"COUNT", "ALLDIFFERENT"}
 _CANNOT_END |= set(DECLARATIONS)
 _CANNOT_BEGIN = _OPERATORS | {"RPAR", "RSQB", "RBRACE", "SAMPLE", "FIELD", "QUESTION"}
 
@@ -112,6 +113,7 @@ def layout(raw: Iterable[Token]) -> Iterator[Token]:
     depth = 0  # of brackets
     scope = 0  # at depth 0, how many "(" are still to come in x := f(...) (...)
     begun = newline = header = False
+    defines = False  # is the next := that of a definition?
     last = END
     for token in raw:
         role = token.role
@@ -140,13 +142,15 @@ def layout(raw: Iterable[Token]) -> Iterator[Token]:
                     last = _HEADER_END
                     continue
             elif role == _ASSIGN:
-                scope = 2 if depth == 0 else scope
+                scope = 2 if depth == 0 and not defines else scope
+                defines = False
             else:  # a semicolon or the end of the text
                 if begun:
                     yield token
                 depth = scope = 0
                 begun = header = False
                 continue
+        defines = token.kind == "DEFINE" if not begun else defines
         yield token
         begun = True
         last = token

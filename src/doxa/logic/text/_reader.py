@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from doxa.errors import KnowledgeError, visible
-from doxa.logic.check._check import check_axiom, check_declaration, check_fact
+from doxa.logic.check._check import check_axiom, check_clause, check_declaration, check_fact, declare_definitions
 from doxa.logic.check._lint import Located, Places, lint
+from doxa.logic.syntax._define import Define, check_strata
 from doxa.logic.syntax._diagnostics import BIDIRECTIONAL, Diagnostic, Span, describe, did_you_mean, nearest, raise_all
 from doxa.logic.syntax._kb import Axiom, Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import Constant, Declaration, Function, Predicate, Rows, Signature, Sort
@@ -36,6 +37,7 @@ class Reader(Places):
         # Where they stand; None for those of the given knowledge base.
         self._axiom_places: list[Place | None] = [None] * len(self.axioms)
         self._fact_places: list[Place | None] = [None] * len(self.facts)
+        self._clause_places: dict[Define, Place] = {}
         self._declared: dict[str, Place] = {}
         self._incomplete = False  # were declarations lost, so that unknown names mean nothing?
         self._unknown_sorts: set[str] = set()
@@ -63,6 +65,7 @@ class Reader(Places):
     def _read(self, sources: Iterable[Source]) -> KnowledgeBase:
         entries = list(self._gather(sources))
         self._declare_all(entries)
+        self._define_all({item: place for place, item in reversed(entries) if isinstance(item, Define)})
         self._collect(entries)
         raise_all(self._sorted())
         return KnowledgeBase._trusted(self.signature, self.axioms, self.facts)
@@ -97,6 +100,10 @@ class Reader(Places):
 
     def axiom(self, index: int) -> Located | None:
         place = self._axiom_places[index]
+        return None if place is None else place[0].locate(place[1])
+
+    def clause(self, clause: Define) -> Located | None:
+        place = self._clause_places.get(clause)
         return None if place is None else place[0].locate(place[1])
 
     def fact(self, index: int) -> Span | None:
@@ -216,6 +223,29 @@ class Reader(Places):
         if name not in self.signature.sorts and (near := nearest(name, self.signature.sorts)) is not None:
             return self.signature.sorts[near]
         return self._sort(name)
+
+    # -- definitions ------------------------------------------------------------------------------------------------
+
+    def _define_all(self, places: dict[Define, Place]) -> None:
+        """Declare what is defined, and check the clauses and that none uses its own negation."""
+        clauses = list(places)[::-1]  # in the order of the text
+        self._clause_places = places
+        before = len(self.diagnostics)
+
+        def report(clause: Define, node: Expr, message: str, remedy: str | None) -> None:
+            located = self.clause(clause)
+            span = None if located is None else located[1](located[0], message)
+            self.diagnostics.append(Diagnostic("error", message, remedy, span))
+
+        symbols = {*self.signature.predicates, *self.signature.functions}
+        declare_definitions(clauses, self.signature, report, symbols - self.signature.definitions.keys())
+        for clause in clauses:
+            self._declared.setdefault(clause.name, places[clause])
+        self._incomplete |= len(self.diagnostics) > before
+        for clause in clauses:
+            self._check(clause, places[clause], partial(check_clause, signature=self.signature))
+        if len(self.diagnostics) == before:
+            check_strata(self.signature.definitions, report)
 
     # -- axioms and facts -------------------------------------------------------------------------------------------
 

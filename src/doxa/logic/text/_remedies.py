@@ -12,7 +12,7 @@ Said = tuple[Token, str, str]
 """Which token to point at, what is wrong, and what to do."""
 
 _PAIRS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
-_QUANTIFIERS = ("FORALL", "EXISTS", "EXACTLY", "ATMOST", "ATLEAST")
+_QUANTIFIERS = ("FORALL", "EXISTS", "EXACTLY", "ATMOST", "ATLEAST", "AGGREGATE", "ALLDIFFERENT")
 _COMPARISONS = ("EQ", "COMPARE")
 _CONNECTIVES = ("IFF", "ARROW", "IMPLIES", "XOR", "OR", "AND")
 
@@ -40,6 +40,7 @@ _KEYWORDS = {
         "const": "constant",
         "sort": "type enum",
         "include": "import",
+        "define": "def definition rule",
         "forall": "for all every",
         "exists": "any some exist",
     }.items()
@@ -47,7 +48,8 @@ _KEYWORDS = {
 }
 """What people write for a keyword."""
 
-_WORDS = ("forall", "exists", "not", "sort", "const", "pred", "func", "data", "fact", "facts", "include", "fresh")
+_WORDS = ("forall", "exists", "not", "sort", "const", "pred", "func", "data", "fact", "facts", "include", "define")
+_WORDS += ("fresh",)
 _INFIX = ("and", "or", "xor", "implies", "iff", "mod", "in", "where", "sample")
 
 _NAMES = {"NAME": "a name", "NUMBER": "a number", "END": "the end of the statement", "FIELD": "a field", "DOT": "'. '"}
@@ -66,6 +68,7 @@ _SHAPES = {
     "FUNC": "a function has a result: func name(Sort) -> Sort",
     "DATA": "data rows list their fields with sorts: data name(field: Sort, other: Sort*)",
     "FACTS": 'facts come from a file: facts name from "file.csv"',
+    "DEFINE": "a definition lists its parameters with their sorts: define name(x: Sort, y: Sort) := ...",
     "INCLUDE": 'a file name stands in quotation marks: include "other.doxa"',
 }
 """How declarations are written."""
@@ -223,10 +226,26 @@ def _weighted_fact(tokens: list[Token], token: Token) -> Said | None:
     return token, "this is no weight of a fact", "write fact [weight 0.5] and then the atom, on the same line"
 
 
+def _definition(tokens: list[Token], token: Token, last: Token | None, expected: set[str]) -> Said | None:
+    """The head of a definition."""
+    head = [t.kind for t in tokens[: tokens.index(token)]]
+    if last is None or tokens[0].kind != "DEFINE" or "ASSIGN" in head:
+        return None
+    if token.kind in ("EQ", "IFF", "IMPLIES", "COLON") and "ASSIGN" in expected:
+        return token, f"a definition is written with ':=', not '{token.text}'", _SHAPES["DEFINE"]
+    if token.kind in ("COMMA", "RPAR") and last.kind == "NAME":
+        return token, f"nothing says what the parameter {last.text} ranges over", _SHAPES["DEFINE"]
+    if token.kind == "END" and "ASSIGN" in expected:
+        return token, "this definition does not say what is defined", _SHAPES["DEFINE"]
+    return None
+
+
 def _declaration(tokens: list[Token], token: Token, last: Token | None, expected: set[str]) -> Said | None:
     kind = tokens[0].kind
     if last is None or kind not in _SHAPES:
         return None
+    if kind == "DEFINE":
+        return _definition(tokens, token, last, expected)
     if token.text in RESERVED and "NAME" in expected:
         return _reserved(token)
     if token.kind == "END":
@@ -333,6 +352,8 @@ def _operands(before: list[Token], token: Token, last: Token | None, place: _Pla
         return token, "the scope of ':=' is missing", "put it in parentheses: d := digit(x) (...)"
     if token.kind == "NOT" or token.kind in _QUANTIFIERS:
         return token, f"'{_shown(token)}' cannot stand in a term", "put the formula in parentheses"
+    if token.kind == "DOT" and any(t.kind == "COUNT" for t in before):
+        return token, "'count' has no body", "say what is counted with a guard: count x: Sort where red(x)"
     if token.kind == "DOT":
         remedy = "leave it out; decimals begin with a digit: 0.5"
         return token, "there is no quantifier that this dot belongs to", remedy

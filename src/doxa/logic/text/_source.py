@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from doxa.logic.check._lint import Located
+from doxa.logic.syntax._define import Define
 from doxa.logic.syntax._diagnostics import Diagnostic, Span
 from doxa.logic.syntax._kb import Axiom
 from doxa.logic.syntax._tree import Name
@@ -106,6 +107,7 @@ class Source:
         tokens, builder = self.statements[statement], LocatedBuilder()
         run(table(), tokens, builder, placed=True)
         item = builder.items[0]
-        assert isinstance(item, Axiom | FactItem)  # nothing else has a formula
+        assert isinstance(item, Axiom | FactItem | Define)  # nothing else has a formula
         whole = tokens[0].start, tokens[-1].end
-        return item.formula, lambda node, about: self.about(about, tokens, *builder.spans.get(id(node), whole))
+        tree = item if isinstance(item, Define) else item.formula
+        return tree, lambda node, about: self.about(about, tokens, *builder.spans.get(id(node), whole))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from doxa.errors import BindingError, BudgetError, ConfigError
-from doxa.logic.syntax._binders import Group, Let, Quantifier, free_variables
+from doxa.logic.syntax._binders import Binder, Group, Let, Quantifier, free_variables
 from doxa.logic.syntax._diagnostics import nearest
 from doxa.logic.syntax._symbols import Signature, Sort
 from doxa.logic.syntax._tree import Expr, Name, postorder
@@ -177,14 +177,14 @@ def check_grounding(formulas: Iterable[Expr], universe: Universe, entries: int) 
     for formula in formulas:
         order, free = list(postorder(formula)), free_variables(formula)
         sizes: dict[str, int] = {}  # how many objects each variable has; the most, where several have its name
-        for group in [g for node in order if isinstance(node, Quantifier) for g in node.groups]:
+        for group in [g for node in order if isinstance(node, Binder) for g in node.groups]:
             size = universe.size(group)
             sizes.update({name: max(size, sizes.get(name, 0)) for name in group.names})
         drawn = _drawn_from(order, free)
         for node in order:
             if not node.children:
                 continue
-            mentioned = free[id(node)].union(node.names) if isinstance(node, Quantifier) else free[id(node)]
+            mentioned = free[id(node)].union(node.names) if isinstance(node, Binder) else free[id(node)]
             over: set[str] = set().union(*[drawn.get(name, {name}) for name in mentioned])
             total += math.prod([sizes.get(name, 1) for name in over])
             if total > entries:

@@ -263,6 +263,8 @@ class Propositions(Formulas):
         if symbol is None and self._kb is not None:
             near = did_you_mean(node.name, [*known.functions, *known.predicates], "declare it first")
             raise KnowledgeError(f"unknown predicate or function {node.name!r}; {near}")
+        if node.name in known.definitions:
+            raise KnowledgeError(f"{node.name} is defined, and definitions are not evaluated here")
         if symbol is not None and len(args) != len(symbol.sorts):
             raise KnowledgeError(f"{symbol.name} takes {len(symbol.sorts)} arguments, got {len(args)}")
         if all(not isinstance(a, Table | Expr | Row | tuple) for a in args):

@@ -13,9 +13,9 @@ from itertools import product
 from typing import Any, Protocol
 
 from doxa.errors import KnowledgeError
-from doxa.logic.syntax._binders import Group, Let, Quantifier, free_variables
+from doxa.logic.syntax._binders import Aggregate, Binder, Group, Let, Quantifier, free_variables
 from doxa.logic.syntax._node import Task, drive
-from doxa.logic.syntax._simplify import Builder
+from doxa.logic.syntax._simplify import Builder, no_meaning
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, postorder
 
 Scope = dict[str, Any]
@@ -133,7 +133,7 @@ class Unfolder:
                     stack[-1][2].append(at)
             elif id(child) in place and id(child) not in self._redrawn:
                 below.append(place[id(child)])
-            elif isinstance(child, Quantifier | Let) or (child.children and self._free[id(child)] != own):
+            elif isinstance(child, Binder | Let) or (child.children and self._free[id(child)] != own):
                 steps.append((child, self._code(child)))
                 place[id(child)] = len(steps) - 1
                 below.append(len(steps) - 1)
@@ -144,6 +144,8 @@ class Unfolder:
     def _run(self, code: _Code, scope: Scope) -> Task:
         if isinstance(code.root, Quantifier):
             return (yield from self._quantifier(code, code.root, scope))
+        if isinstance(code.root, Aggregate):
+            raise no_meaning(code.root)
         if isinstance(code.root, Let):
             inner = dict(scope)
             for name, value in zip(code.root.names, code.root.values, strict=True):
