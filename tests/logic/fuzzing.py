@@ -82,7 +82,8 @@ fact !smokes(bob); fact smokes("New York")
 forall d, e: Digit. d + e = 9 -> d = 9 - e
 define knows(x: Person, y: Person) := friends(x, y) | exists z: Person. friends(x, z) & knows(z, y)
 define alone(x: Person where x != alice) := !exists y: Person where y != x. knows(x, y)
-define near(s in scenes, x, y in s.objects) := colour(x) = colour(y) | exists z in s.objects. near(s, x, z) & near(s, z, y)
+define near(s in scenes, x, y in s.objects) :=
+    colour(x) = colour(y) | exists z in s.objects. near(s, x, z) & near(s, z, y)
 define parity(d: Digit where d > 1) -> Digit := parity(d - 2)
 define parity(d: Digit) -> Digit := d
 define dry := !rain & !wet
@@ -203,8 +204,8 @@ TERMS = {
 }
 NUMBERS = {
     "Whole": ("{Digit} + 1", "age({Person})", "{pairs}.sum", "({Whole} + {Line})", "-{Whole}", "({Whole} * 2)", "12"),
-    "Sum": ("(sum n: Digit. n + {Whole})", "(max n: Line where n > {Digit}. {Number})", "count n: Digit where rain")
-    + ("(min o in {scenes}.objects. {Whole})", "(argmax n: Digit. n * {Line})", "count n: Line where ({Digit} < n)"),
+    "Sum": ("(sum n: Digit. n + {Whole})", "(max n: Line where n > {Digit}. {Number})", "{Count}", "(min n: Line. n)"),
+    "Count": ("count n: Digit where rain", "(argmax n: Digit. n * {Line})", "count n: Line where ({Digit} < n)"),
     "Number": (
         "{Whole}",
         "{Sum}",

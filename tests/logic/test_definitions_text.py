@@ -56,7 +56,7 @@ define quiet := forall x: Node. lonely(x)
 
 def test_a_program_survives_printing_pickling_and_copying() -> None:
     kb = parse(PROGRAM, warn=False)
-    assert parse(str(kb)) == kb
+    assert parse(str(kb), warn=False) == kb
     assert parse(kb.unicode(), warn=False) == kb
     assert pickle.loads(pickle.dumps(kb)) == kb
     assert copy.deepcopy(kb) == kb
@@ -147,7 +147,7 @@ def test_the_new_words_stay_names_elsewhere() -> None:
         ("define p(x: Node) := p(x) <-> edge(x, x)", "p uses p inside <->"),
         (
             "define f(x: Node) -> Bit := count y: Node where p(y)\ndefine p(x: Node) := f(x) = 1",
-            "inside the function f",
+            "f uses p inside count",
         ),
         ("define p(x: Node) := edge(x, x)\ndefine p(x, y: Node) := edge(x, y)", "already defined as"),
         ("define edge(x, y: Node) := x = y", "'edge' is already declared as a predicate"),
@@ -205,17 +205,17 @@ def test_strata_come_in_order() -> None:
     kb = parse(
         GRAPH
         + """
-        define c := !b
-        define b := a1 | d
-        define a1 := d & b
-        define d := true
+        define top := !left
+        define left := right | base
+        define right := base & left
+        define base := true
         """,
         warn=False,
     )
     assert [(s.names, s.recursive) for s in strata(kb.signature.definitions)] == [
-        (("d",), False),
-        (("b", "a1"), True),
-        (("c",), False),
+        (("base",), False),
+        (("left", "right"), True),
+        (("top",), False),
     ]
 
 

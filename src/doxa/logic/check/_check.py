@@ -102,9 +102,10 @@ def defined_symbol(clause: Define, signature: Signature, report: DefineReport) -
                 declared = signature.rows.get(rows.get(of, ""))
                 sort = {f: s for f, s, many in declared.fields if many}.get(field) if declared is not None else None
         if sort is None:
-            what = f"the parameter {group.names[0]!r} of {clause.name} ranges over {show(group.domain or clause)}"
+            domain = clause if group.domain is None else group.domain
+            what = f"the parameter {group.names[0]!r} of {clause.name} ranges over {show(domain)}"
             remedy = "give it a sort, rows, or a field of an earlier row that is declared: data rows(field: Sort*)"
-            report(clause, group.domain or clause, f"{what}, and nothing says what sort that is", remedy)
+            report(clause, domain, f"{what}, and nothing says what sort that is", remedy)
             return None
         sorts += [sort] * len(group.names)
     if clause.result is None:

@@ -368,8 +368,8 @@ class Linter(Checker):
         super().bind(names, kind)
 
     def shut(self, node: Binder | Let) -> None:
-        everything = isinstance(node, Aggregate) and node.kind == "count" and node.guard is None
-        for name in () if everything else node.names:
+        counts_all = isinstance(node, Aggregate) and node.kind == "count" and node.guard is None
+        for name in () if counts_all or isinstance(node, Define) else node.names:
             if name not in self.used and not name.startswith("_"):
                 self.warn(node, f"variable {name!r} is not used", f"leave it out, or call it _{name} if it is meant")
         if isinstance(node, Quantifier):

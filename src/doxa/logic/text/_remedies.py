@@ -48,8 +48,8 @@ _KEYWORDS = {
 }
 """What people write for a keyword."""
 
-_WORDS = ("forall", "exists", "not", "sort", "const", "pred", "func", "data", "fact", "facts", "include", "define")
-_WORDS += ("fresh",)
+_DECLARING = ("sort", "const", "pred", "func", "data", "fact", "facts", "include", "define")
+_WORDS = ("forall", "exists", "not", *_DECLARING, "fresh")
 _INFIX = ("and", "or", "xor", "implies", "iff", "mod", "in", "where", "sample")
 
 _NAMES = {"NAME": "a name", "NUMBER": "a number", "END": "the end of the statement", "FIELD": "a field", "DOT": "'. '"}
@@ -308,7 +308,7 @@ def _variables(token: Token, last: Token | None, place: _Place) -> Said | None:
 
 def _words(token: Token, last: Token | None, place: _Place, expected: set[str]) -> Said | None:
     """Two names side by side: one of them is probably meant as a keyword."""
-    if token.text in RESERVED and last is not None and last.text in _WORDS[3:-1] and last.text != "fact":
+    if token.text in RESERVED and last is not None and last.text in _DECLARING and last.text != "fact":
         return _reserved(token)
     if token.kind in ("IN", "WHERE"):
         return token, f"'{token.text}' belongs to a quantifier", "write forall x in rows. ..., forall x: Sort where ..."
