@@ -26,7 +26,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "semantics": {"logic", "problem", "pose"} | ENGINES,
     "data": {"logic", "problem"},
 }
-for upper in ("train", "sklearn", "reproduce", "doctor", "cli"):  # each knows what is above it in the table
+for upper in ("train", "sklearn", "reproduce", "doctor", "play", "cli"):  # each knows what is above it in the table
     MAY_KNOW[upper] = set(MAY_KNOW)
 
 

@@ -21,6 +21,7 @@ from tyro.conf import OmitSubcommandPrefixes, subcommand
 from doxa.cli._knowledge import Check, Doctor, Shortcuts, Show, Solve
 from doxa.cli._operators import Estimators, Operators
 from doxa.cli._output import say
+from doxa.cli._play import Play
 from doxa.cli._reproduce import (
     Addition,
     All,
@@ -84,7 +85,7 @@ class Reproduce:
 
 COMMANDS = (
     *(Check, Show, Solve, Tasks, Train, Evaluate, Compare, Report, Reproduce),
-    *(Operators, Figures, Estimators, Shortcuts, Doctor, Version),
+    *(Operators, Figures, Estimators, Shortcuts, Doctor, Play, Version),
 )
 EXAMPLES = """
 doxa check rules.doxa
@@ -121,6 +122,7 @@ doxa shortcuts addition.doxa --data digits.csv --show 20
 doxa shortcuts my_task.py
 doxa doctor rules.doxa --logic godel
 doxa doctor runs/addition/fuzzy/2000-steps/seed-0
+doxa play rules.doxa
 doxa version
 """
 """Of each command; each is named as its class is, in lower case."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,18 +28,26 @@ class RandomWorlds:
     """Random truth values for every predicate, random distributions for every function, and data to match.
 
     Closed predicates are true of their facts; other predicates of guards are true of a random half of the objects. A
-    BudgetError says that a tensor would have more than ``entries`` numbers.
+    BudgetError says that a tensor would have more than ``entries`` numbers. ``counts`` says how many objects of some
+    sorts, or rows of some kinds, there are in place of ``objects``.
     """
 
-    def __init__(self, kb: KnowledgeBase, objects: int, generator: torch.Generator, entries: int = ENTRIES) -> None:
-        self.kb, self.generator = kb, generator
+    def __init__(
+        self,
+        kb: KnowledgeBase,
+        objects: int,
+        generator: torch.Generator,
+        entries: int = ENTRIES,
+        counts: Mapping[str, int] | None = None,
+    ) -> None:
+        self.kb, self.generator, counts = kb, generator, counts or {}
         signature = kb.signature
         constants = signature.constants.values()
         sorts = [sort for sort in signature.sorts.values() if has_objects(sort)]
         names = {sort.name: [c.name for c in constants if c.sort == sort] for sort in sorts}
         rows = sorted(ranged_rows(*[axiom.formula for axiom in kb.axioms]))
-        every = {sort: max(objects, len(named)) for sort, named in names.items()}
-        self.layout = Layout(signature, dict.fromkeys(rows, objects), every, LENGTH)
+        every = {sort: max(counts.get(sort, objects), len(named)) for sort, named in names.items()}
+        self.layout = Layout(signature, {row: counts.get(row, objects) for row in rows}, every, LENGTH)
         self.entries = self._check_size(objects, entries)
         self.atoms: dict[str, nn.Parameter] = {}
         self.data = self.layout.data(self._columns())
@@ -57,6 +65,7 @@ class RandomWorlds:
                 self.atoms[symbol.name] = nn.Parameter(torch.zeros(self.layout.shape(symbol)))
                 bound[symbol.name] = probs(self.atoms[symbol.name])
         self.draw()
+        self.bound = bound
         self.interpretation = Interpretation(kb, **bound)
 
     def draw(self) -> None:
