@@ -103,7 +103,7 @@ def test_type_move_switch(address: str, tmp_path: Path) -> None:
         page.keyboard.press("Control+End")
         page.keyboard.type("[wrong] rian -> wet")
         page.get_by_text("did you mean 'rain'?").wait_for()
-        assert "^^^^" in page.locator(".doxa .bad pre").first.inner_text()
+        assert "^^^^" in page.locator(".doxa pre.bad").first.inner_text()
         assert page.get_by_text("Traceback").count() == 0
         for _ in range(len("[wrong] rian -> wet")):
             page.keyboard.press("Backspace")

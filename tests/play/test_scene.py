@@ -139,8 +139,8 @@ def test_nothing_typed_becomes_markup() -> None:
     shown = [
         _show.message(evil),
         _show.message(scene.code("exact")),
-        _show.text(Answer(evil)),
-        _show.text(Answer(None, evil)),
+        _show.answered(Answer(evil)),
+        _show.answered(Answer(None, evil)),
     ]
     shown.append(_show.checked(ask(lambda: Scene(evil))))
     shown.append(_show.beside(ask(lambda: scene.reason("exact")), Answer(None, evil), ("exact", evil)))
@@ -167,13 +167,13 @@ def test_any_text_gets_an_answer() -> None:
 
 def test_all_that_is_shown_can_be_drawn() -> None:
     scene = Scene(read_text(EXAMPLES["smokers"]))
-    assert "→" in _show.refined(ask(scene.refine))
+    assert "friends(anna, bob)" in _show.answered(ask(scene.refine))
     assert "symmetry" in _show.beside(
         ask(lambda: scene.reason("exact")), ask(lambda: scene.reason("classical")), ("a", "b")
     )
-    assert "world" in _show.solved(ask(scene.solve)) and "axiom" in _show.text(ask(scene.satisfaction))
-    assert "under product" in _show.text(ask(scene.examine))
-    assert "<table>" in _show.explained(ask(lambda: scene.worlds("not_alone")))
+    assert "world" in _show.solved(ask(scene.solve)) and "axiom" in _show.answered(ask(scene.satisfaction))
+    assert "under product" in _show.answered(ask(scene.examine))
+    assert "world" in _show.answered(ask(lambda: scene.worlds("not_alone")))
     assert "data:image/png" in _show.surface("implications", "reichenbach")
 
 

@@ -187,31 +187,30 @@ def _(State, again, ask, chosen, counts, doctor, logic, mo, one, operator, quest
         return mo.lazy(lambda: mo.Html(draw() if scene.value else ""))
 
     def link():
-        state = State(scene.value.text, scene.value.beliefs, dict(counts.value), again.value, (one.value, two.value))
-        return show.part(
-            f"<p>This link shows the page as it is now:</p><p><a href='?state={state.encode()}'>this state</a></p>"
+        return show.link(
+            State(scene.value.text, scene.value.beliefs, dict(counts.value), again.value, (one.value, two.value))
         )
 
     def follow():
         return mo.Html(
-            show.text(ask(lambda: scene.value.entails(question.value))) if scene.value and question.value else ""
+            show.answered(ask(lambda: scene.value.entails(question.value))) if scene.value and question.value else ""
         )
 
     tabs = mo.ui.tabs(
         {
-            "refined": mo.vstack([logic, when(lambda: show.refined(ask(lambda: scene.value.refine(logic.value))))]),
+            "refined": mo.vstack([logic, when(lambda: show.answered(ask(lambda: scene.value.refine(logic.value))))]),
             "worlds": mo.vstack(
                 [
                     chosen,
-                    when(lambda: show.explained(ask(lambda: scene.value.worlds(chosen.value))) if chosen.value else ""),
+                    when(lambda: show.answered(ask(lambda: scene.value.worlds(chosen.value))) if chosen.value else ""),
                 ]
             ),
             "can all hold?": mo.vstack([when(lambda: show.solved(ask(scene.value.solve))), question, mo.lazy(follow)]),
-            "satisfaction": when(lambda: show.text(ask(scene.value.satisfaction))),
-            "shortcuts": when(lambda: show.text(ask(scene.value.shortcuts))),
-            "doctor": mo.vstack([doctor, when(lambda: show.text(ask(lambda: scene.value.examine(doctor.value))))]),
+            "satisfaction": when(lambda: show.answered(ask(scene.value.satisfaction))),
+            "shortcuts": when(lambda: show.answered(ask(scene.value.shortcuts))),
+            "doctor": mo.vstack([doctor, when(lambda: show.answered(ask(lambda: scene.value.examine(doctor.value))))]),
             "operators": mo.vstack([operator, mo.lazy(lambda: mo.Html(show.surface(*operator.value)))]),
-            "Python": when(lambda: show.message(scene.value.code(one.value), "fine")),
+            "Python": when(lambda: show.message(scene.value.code(one.value), "")),
             "link": when(link),
         },
         lazy=True,

@@ -76,7 +76,7 @@ class RefinedBeliefs:
         before, after = self.before.tolist(), self.after.tolist()
         order = sorted(range(len(before)), key=lambda i: -abs(after[i] - before[i]))[:LINES]
         rows = [(self.atoms[i], _html.bar(before[i]), "→", _html.bar(after[i])) for i in order]
-        truths = [(name, _html.bar(float(truth.mean()))) for name, truth in list(self.truth.items())[:LINES]]
+        truths = [(name, _html.bar(float(truth.detach().mean()))) for name, truth in list(self.truth.items())[:LINES]]
         tables = [_html.table(("atom", "before", "", "after"), rows), *_html.more(len(rows), len(before), "atoms")]
         return _html.box(_html.line(verdict), *tables, _html.table(("axiom", "truth afterwards"), truths))
 
