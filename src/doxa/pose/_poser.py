@@ -14,6 +14,7 @@ from doxa.errors import KnowledgeError
 from doxa.logic import Axiom, Call, Expr, Field, Implies, Name, Quantifier, postorder
 from doxa.logic.bind._interpretation import row_names
 from doxa.logic.syntax._binders import Group, first_forall
+from doxa.logic.unfold._definitions import reachable
 from doxa.pose._beliefs import given_values
 from doxa.pose._data import CallData
 from doxa.pose._problem import Template
@@ -67,7 +68,9 @@ class Poser:
         if left:
             body = Quantifier("forall", left, body, guard=guard)
         elif guard is not None:
-            if all(read.is_crisp(node.name) for node in postorder(guard) if isinstance(node, Call)):
+            defined = read.batch.signature.definitions
+            calls = [node.name for node in postorder(*reachable([guard], defined)) if isinstance(node, Call)]
+            if all(read.is_crisp(name) for name in calls if name not in defined):
                 alike = self._by_template(read, guard, instances, scope)
                 passes = decide(axiom, read, AxiomInstances(shape, passes, (), False, alike)).holds
             else:

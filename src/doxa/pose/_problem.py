@@ -151,7 +151,7 @@ def build(formula: Expr, variables: Variables) -> PosedProblem:
     if not targets and whole is not None and (found := _boolean(whole, variables)) is not None:
         return found
     if whole is not None:
-        holds = _lowered(whole, variables)
+        holds = lowered(whole, variables)
         if not isinstance(holds, Term):
             if not targets or holds is not True:
                 return PosedProblem(None, holds)
@@ -286,7 +286,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 # -- connectives as factors ------------------------------------------------------------------------------------------
 
 
-def _lowered(formula: Expr, variables: Variables) -> Any:
+def lowered(formula: Expr, variables: Variables) -> Any:
     """The formula as a term; an undefined part matters only where the other parts do not decide."""
     value: dict[int, Any] = {}
     found: Any = None

@@ -6,7 +6,7 @@ What networks say is a world variable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, product
 from typing import Any
@@ -16,10 +16,10 @@ import torch
 from doxa.errors import BindingError, BudgetError, KnowledgeError
 from doxa.logic import INT, REAL, And, Arith, Call, Compare, Expr, Field, Function, Index, Or, Predicate, Sort
 from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, RowSort
 from doxa.logic.unfold._unfolder import Formulas, Scope, Unfolder
 from doxa.pose._data import CallData
-from doxa.pose._problem import Template, build
+from doxa.pose._problem import Template, build, lowered
 from doxa.pose._references import Cell, Indexed, Instances, Known, Object, Own, Reference, Row, Symbol
 from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Variables, strict
 
@@ -36,7 +36,7 @@ class InstanceValues(Formulas):
         seen: dict[Known, tuple[Any, ...]],
         limit: int,
     ) -> None:
-        super().__init__()
+        super().__init__(data.batch.signature.definitions)
         self.data, self.signature = data, data.batch.signature
         self.first, self.everyone, self.rows_of = first, everyone, rows_of
         self.variables, self.template = Variables(limit), Template()
@@ -356,6 +356,38 @@ class InstanceValues(Formulas):
             result = self.variables.apply(("either", combination), select, [option, result, *chosen])
         return result
 
+    def arguments(self, node: Call, args: list[Any]) -> Iterator[tuple[Expr, Any]]:
+        symbol = self.signature.predicates.get(node.name) or self.signature.functions[node.name]
+        if len(args) != len(symbol.sorts):
+            raise KnowledgeError(f"{node}: {symbol.name} takes {len(symbol.sorts)} arguments, got {len(args)}")
+        pairs = list(zip(args, symbol.sorts, strict=True))
+        fitted = [a if isinstance(s, RowSort) and isinstance(a, Row) else self._argument(node, a, s) for a, s in pairs]
+        options = [dict.fromkeys(a.values) if isinstance(a, Term) else (a,) for a in fitted]
+        for combination in product(*options):
+            tests: list[Expr] = []
+            values: list[Any] = []
+            for term, value, sort in zip(fitted, combination, symbol.sorts, strict=True):
+                if isinstance(term, Term):
+                    same = [v == value and type(v) is type(value) for v in term.values]
+                    tests.append(self._literal(Term(term.variable, same)))
+                    value = self._argument(node, value, sort)
+                values.append(value)
+            condition = self._build.join(And, tests)
+            if condition is not self._build.false:
+                yield condition, UNDEFINED if any(v is UNDEFINED for v in values) else tuple(values)
+
+    def choose(self, node: Call, cases: list[tuple[Expr, Any]]) -> Any:
+        values = self.signature.functions[node.name].result.values or ()
+        found: Any = UNDEFINED
+        for condition, value in reversed(cases):
+            holds = lowered(condition, self.variables)
+            found = self.variables.apply("choose", _chosen, [holds, self._term(value), found])
+        fit = partial(_fitting, frozenset(values))
+        return self.variables.apply(("fits", node.name), fit, [found])
+
+    def undefined(self, reason: str) -> Any:
+        return UNDEFINED
+
     def _apply(self, symbol: Symbol, args: tuple[Any, ...], fresh: int | None) -> Any:
         """What a symbol says of objects, values and numbers."""
         if any(a is UNDEFINED for a in args):
@@ -404,6 +436,14 @@ class InstanceValues(Formulas):
         elif isinstance(value, Cell | Object):
             return self._object(value, sort)
         raise KnowledgeError(f"{node}: {value!r} is no {sort.name}")
+
+
+def _chosen(holds: Any, value: Any, other: Any) -> Any:
+    return UNDEFINED if holds is UNDEFINED else value if holds else other
+
+
+def _fitting(values: frozenset[Any], value: Any) -> Any:
+    return value if value in values else UNDEFINED
 
 
 def _plain(value: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Aggregate, Binder, Body, Group, Let, Quantifier, as_groups
@@ -17,6 +17,7 @@ from doxa.logic.syntax._node import make
 from doxa.logic.syntax._symbols import Function, Predicate
 from doxa.logic.syntax._tree import Call, Compare, Expr, Iff, Implies, Name, Not, Xor, as_expr, as_formula
 
+K = TypeVar("K")
 Definitions = Mapping[str, Sequence[Expr]]
 """The clauses (:class:`Define`) of every defined predicate and function, by its name."""
 
@@ -162,13 +163,13 @@ def strata(definitions: Definitions) -> list[Stratum]:
     ]
 
 
-def components(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
+def components(graph: Mapping[K, Iterable[K]]) -> list[list[K]]:
     """The strongly connected components of a graph, each after those that it leads to (Tarjan's algorithm)."""
-    number: dict[str, int] = {}
-    low: dict[str, int] = {}
-    path: list[str] = []
-    on_path: set[str] = set()
-    found: list[list[str]] = []
+    number: dict[K, int] = {}
+    low: dict[K, int] = {}
+    path: list[K] = []
+    on_path: set[K] = set()
+    found: list[list[K]] = []
     for root in graph:
         if root in number:
             continue

@@ -32,6 +32,7 @@ from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._simplify import formulas
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, Function, Predicate, Signature
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, Truth
+from doxa.logic.unfold._definitions import reachable
 from doxa.logic.unfold._domains import ENTRIES, Clock, Domains, Row, Universe, Value, check_entries, check_grounding
 from doxa.logic.unfold._unfolder import Formulas, Unfolder
 
@@ -170,11 +171,11 @@ class Propositions(Formulas):
         entries: int,
         clock: Clock,
     ) -> None:
-        super().__init__()
+        super().__init__(signature.definitions)
         self._entries, self._spent, self._clock = entries, 0, clock
         self._signature, self._kb = signature, kb
         self._universe = Universe(signature, domains, entries)
-        check_grounding(formulas, self._universe, entries)
+        check_grounding(reachable(formulas, signature.definitions), self._universe, entries)
         self._unfolder = Unfolder(self)
         self._made: dict[tuple[Any, ...], Expr | Table] = {}
         self._owner: dict[int, int] = {}
@@ -263,8 +264,6 @@ class Propositions(Formulas):
         if symbol is None and self._kb is not None:
             near = did_you_mean(node.name, [*known.functions, *known.predicates], "declare it first")
             raise KnowledgeError(f"unknown predicate or function {node.name!r}; {near}")
-        if node.name in known.definitions:
-            raise KnowledgeError(f"{node.name} is defined, and definitions are not evaluated here")
         if symbol is not None and len(args) != len(symbol.sorts):
             raise KnowledgeError(f"{symbol.name} takes {len(symbol.sorts)} arguments, got {len(args)}")
         if all(not isinstance(a, Table | Expr | Row | tuple) for a in args):
@@ -277,6 +276,43 @@ class Propositions(Formulas):
                 found.setdefault(value, []).append(build.join(And, (condition, case)))
         table = {value: build.join(Or, cases) for value, cases in found.items()}
         return Table(table) if is_function else table[True]
+
+    def arguments(self, node: Call, args: list[Any]) -> Iterator[tuple[Expr, Any]]:
+        known = self._signature
+        symbol = known.predicates.get(node.name) or known.functions[node.name]
+        if len(args) != len(symbol.sorts):
+            raise KnowledgeError(f"{symbol.name} takes {len(symbol.sorts)} arguments, got {len(args)}")
+        cases = [[(a, self._build.true)] if isinstance(a, Row) else list(self._cases(a)) for a in args]
+        self._spend(node, *map(len, cases))
+        for choice in product(*cases):
+            condition = self._both([c for _, c in choice])
+            values: list[Any] = []
+            for (value, _), sort in zip(choice, symbol.sorts, strict=True):
+                if isinstance(value, Undefined):
+                    values = [value]
+                    break
+                if not isinstance(value, Row) and not self._universe.contains(sort, value):
+                    values = [Undefined(f"{node.name} is not defined: {value} is no {sort.name}")]
+                    break
+                values.append(value)
+            undefined = len(values) == 1 and isinstance(values[0], Undefined)
+            if condition is not self._build.false:
+                yield condition, values[0] if undefined else tuple(values)
+
+    def choose(self, node: Call, cases: list[tuple[Expr, Any]]) -> Any:
+        symbol, build = self._signature.functions[node.name], self._build
+        found: dict[Value, list[Expr]] = {}
+        for condition, value in cases:
+            for v, case in self._cases(value):
+                if not isinstance(v, Undefined) and not self._universe.contains(symbol.result, v):
+                    v = Undefined(f"{node.name} is not defined: its value {v} is no {symbol.result.name}")
+                found.setdefault(v, []).append(build.join(And, (condition, case)))
+        table = {value: build.join(Or, some) for value, some in found.items()}
+        table = {value: condition for value, condition in table.items() if condition is not build.false}
+        return next(iter(table)) if len(table) == 1 else Table(table)
+
+    def undefined(self, reason: str) -> Any:
+        return Undefined(reason)
 
     def _choices(self, node: Call, args: list[Any]) -> Iterator[tuple[Expr, tuple[Value, ...]]]:
         """Every choice of values for the arguments, with its condition."""

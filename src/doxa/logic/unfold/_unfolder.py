@@ -8,15 +8,17 @@ depth of a formula.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any, Protocol
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Aggregate, Binder, Group, Let, Quantifier, free_variables
+from doxa.logic.syntax._define import Define, Definitions
 from doxa.logic.syntax._node import Task, drive
 from doxa.logic.syntax._simplify import Builder, no_meaning
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, postorder
+from doxa.logic.unfold._definitions import Definer
 
 Scope = dict[str, Any]
 """The values of variables."""
@@ -30,9 +32,11 @@ class Formulas(Protocol):
     """
 
     _build: Builder
+    definitions: Definitions
 
-    def __init__(self) -> None:
+    def __init__(self, definitions: Definitions | None = None) -> None:
         self._build = Builder()
+        self.definitions = definitions or {}
 
     def objects(self, sort: str) -> Sequence[Any]:
         """What the variables of a sort range over."""
@@ -61,6 +65,15 @@ class Formulas(Protocol):
     def compare(self, node: Compare, args: list[Any]) -> Any:
         """``= != < <= > >=``."""
 
+    def arguments(self, node: Call, args: list[Any]) -> Iterable[tuple[Expr, Any]]:
+        """Every choice of known arguments for what is defined, with its condition; undefined where one does not fit."""
+
+    def choose(self, node: Call, cases: list[tuple[Expr, Any]]) -> Any:
+        """The value of a defined function: that of the one case whose condition holds."""
+
+    def undefined(self, reason: str) -> Any:
+        """What stands for no value."""
+
     def truth(self, node: Expr, value: Any) -> Any:
         """A value where a formula stands, if it may."""
 
@@ -87,8 +100,11 @@ class _Code:
 class Unfolder:
     """Evaluates formulas over the same values and ``outer`` variables; equal subformulas are evaluated once."""
 
-    def __init__(self, values: Formulas, outer: Scope | None = None) -> None:
+    def __init__(self, values: Formulas, outer: Scope | None = None, definer: Definer | None = None) -> None:
         self.values = values
+        self._definer = definer
+        if definer is None and values.definitions:
+            self._definer = Definer(values, values.definitions, self._evaluator)
         self._build = values._build
         self._outer = outer or {}
         self._free: dict[int, frozenset[str]] = {}
@@ -159,9 +175,18 @@ class Unfolder:
                 results.append((yield from self._once(below, scope)))
             elif isinstance(node, Name):
                 results.append(self._named(node.name, scope))
+            elif self._definer is not None and isinstance(node, Call) and node.name in self._definer:
+                results.append((yield from self._definer.call(node, [results[i] for i in below])))
             else:
                 results.append(self._apply(node, [results[i] for i in below]))
         return results[-1]
+
+    def _evaluator(self, clause: Define) -> Callable[[Expr, Scope], Task]:
+        """Evaluates expressions of a clause, whose variables and results are its own."""
+        inner = Unfolder(self.values, definer=self._definer)
+        inner._roots.append(clause)
+        inner._free = free_variables(clause)
+        return lambda node, scope: inner._once(inner._code(node), scope)
 
     def _named(self, name: str, scope: Scope) -> Any:
         for known in (scope, self._outer):

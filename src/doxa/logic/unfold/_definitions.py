@@ -1,0 +1,208 @@
+"""Definitions while a formula is unfolded: a defined atom becomes the formula under which it is derived.
+
+The atoms of one stratum that are reached from the one asked about stand for themselves until all their clauses are
+unfolded: a system of equations p = body(p, q, ...), q = body(p, q, ...), in which more truth makes more truth. Its
+least solution is found by elimination (Bekić): in every world the least solution of p = f(p) is f(false), so p is
+replaced by f(false) in the equations that are left, and so on. What is left has no loop, and its models are the least
+models. Values of functions follow from values that are there already, so a value that needs itself is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from doxa.errors import KnowledgeError
+from doxa.logic.syntax._define import Define, Definitions, components, strata
+from doxa.logic.syntax._node import Task, below
+from doxa.logic.syntax._simplify import Builder, parts
+from doxa.logic.syntax._tree import And, Call, Expr, Or
+from doxa.logic.unfold._domains import ENTRIES, check_entries
+
+Key = tuple[str, tuple[Any, ...]]
+"""What is defined, and its arguments."""
+
+
+class Values(Protocol):
+    """What definitions need to know of terms and formulas; see `doxa.logic.unfold._unfolder.Formulas`."""
+
+    _build: Builder
+
+    def arguments(self, node: Call, args: list[Any]) -> Iterable[tuple[Expr, Any]]: ...
+    def choose(self, node: Call, cases: list[tuple[Expr, Any]]) -> Any: ...
+    def undefined(self, reason: str) -> Any: ...
+    def truth(self, node: Expr, value: Any) -> Any: ...
+    def step(self) -> None: ...
+
+
+class Definer:
+    """What defined atoms and functions become, each found once; ``evaluate`` is called on an expression of a clause."""
+
+    def __init__(self, values: Values, definitions: Definitions, evaluator: Callable[[Define], Any]) -> None:
+        self._values, self._build = values, values._build
+        self._definitions, self._evaluator = definitions, evaluator
+        self._stratum = {name: stratum for stratum in strata(definitions) for name in stratum.names}
+        self._found: dict[Key, Any] = {}
+        self._running: dict[Key, None] = {}
+        self._open: dict[tuple[str, ...], dict[Key, Expr]] = {}
+        """Of each stratum that is being completed: its atoms so far, and what stands for them meanwhile."""
+        self._spent = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._definitions
+
+    def call(self, node: Call, args: list[Any]) -> Task:
+        """What a defined predicate or function of arguments becomes."""
+        build, values = self._build, self._values
+        predicate = self._definitions[node.name][0].label[1] is None
+        cases: list[tuple[Expr, Any]] = []
+        for condition, chosen in values.arguments(node, args):
+            value = chosen if not isinstance(chosen, tuple) else (yield self._ground(node.name, chosen))
+            cases.append((condition, values.truth(node, value) if predicate else value))
+        if predicate:
+            return build.join(Or, [build.join(And, case) for case in cases])
+        return cases[0][1] if len(cases) == 1 and cases[0][0] is build.true else values.choose(node, cases)
+
+    def _ground(self, name: str, args: tuple[Any, ...]) -> Task:
+        key, stratum = (name, args), self._stratum[name]
+        if key in self._found:
+            return self._found[key]
+        if self._definitions[name][0].label[1] is not None or not stratum.recursive:
+            if key in self._running:
+                way = [*list(self._running)[list(self._running).index(key) :], key]
+                shown = " needs ".join([_shown(k) for k in way[:6]])
+                raise KnowledgeError(
+                    f"the value of {_shown(key)} needs itself: {shown}; begin with a clause that does not"
+                )
+            self._running[key] = None
+            self._found[key] = yield self._clauses(key, {})
+            del self._running[key]
+            return self._found[key]
+        if stratum.names in self._open:
+            known = self._open[stratum.names]
+            if key not in known:
+                known[key] = self._build.share(Call(f"\0{len(known)} of {name}", ()))
+            return known[key]
+        known = self._open[stratum.names] = {key: self._build.share(Call(f"\0 of {name}", ()))}
+        bodies: dict[Expr, Expr] = {}
+        own: dict[Define, Any] = {}  # results so far may hold what stands for atoms, so they are kept apart
+        while len(bodies) < len(known):
+            for atom in list(known)[len(bodies) :]:
+                bodies[known[atom]] = yield self._clauses(atom, own)
+        del self._open[stratum.names]
+        solved = least(bodies, self._build, self._spend)
+        self._found.update({atom: solved[stands] for atom, stands in known.items()})
+        return self._found[key]
+
+    def _clauses(self, key: Key, own: dict[Define, Any]) -> Task:
+        """Of a predicate, where any clause holds; of a function, the value of the first clause whose guard does."""
+        values, build = self._values, self._build
+        name, args = key
+        found: list[tuple[Expr, Any]] = []
+        left = build.true
+        for clause in self._definitions[name]:
+            assert isinstance(clause, Define)
+            values.step()
+            self._spend(1)
+            if clause not in own:
+                own[clause] = self._evaluator(clause)
+            scope = dict(zip(clause.names, args, strict=True))
+            guard = left
+            if clause.guard is not None:
+                holds = values.truth(clause.guard, (yield own[clause](clause.guard, scope)))
+                guard = build.join(And, (left, holds))
+            if guard is build.false:
+                continue
+            value = yield own[clause](clause.body, scope)
+            if clause.result is None:
+                found.append((guard, values.truth(clause.body, value)))
+            else:
+                found.append((guard, value))
+                left = build.join(And, (left, build.negate(holds))) if clause.guard is not None else build.false
+                if left is build.false:
+                    break
+        if self._definitions[name][0].label[1] is None:
+            return build.join(Or, [build.join(And, case) for case in found])
+        if left is not build.false:
+            nothing = f"{_shown(key)} has no value where no clause of it holds; add a clause without a condition"
+            found.append((left, values.undefined(nothing)))
+        return values.choose(Call(name, ()), found)
+
+    def _spend(self, entries: int) -> None:
+        self._spent += entries
+        remedy = "ask about fewer objects, or raise entries"
+        check_entries(self._spent, getattr(self._values, "_entries", ENTRIES), "unfolding definitions", remedy)
+
+
+def least(
+    bodies: Mapping[Expr, Expr], build: Builder, spend: Callable[[int], None] = lambda _: None
+) -> dict[Expr, Expr]:
+    """The least solution of monotone equations ``atom = body`` over the same atoms, as formulas without them.
+
+    >>> from doxa.logic import propositions
+    >>> p, q, a, b = propositions("p q a b")
+    >>> build = Builder()
+    >>> p, q, a, b = [build.share(x) for x in (p, q, a, b)]
+    >>> bodies = {p: build.join(Or, (a, q)), q: build.join(And, (b, p))}
+    >>> print(least(bodies, build)[q])
+    b & a
+    """
+    index = {id(atom): i for i, atom in enumerate(bodies)}
+    current = list(bodies.values())
+    uses = [_mentioned(body, index) for body in current]
+    solved: dict[int, Expr] = {}
+    atoms = list(bodies)
+    for group in components({i: sorted(u) for i, u in enumerate(uses)}):
+        for i in group:
+            earlier = uses[i] & solved.keys()
+            current[i] = _replaced(current[i], {id(atoms[j]): solved[j] for j in earlier}, build, spend)
+            uses[i] -= earlier
+        left = set(group)
+        order: list[int] = []
+        while left:
+            users = {i: sum([i in uses[j] for j in left]) for i in left} if len(left) > 1 else dict.fromkeys(left, 0)
+            i = min(left, key=lambda i: (users[i] * len(uses[i]), i))
+            left.remove(i)
+            order.append(i)
+            current[i] = _replaced(current[i], {id(atoms[i]): build.false}, build, spend)
+            uses[i].discard(i)
+            for j in left:
+                if i in uses[j]:
+                    current[j] = _replaced(current[j], {id(atoms[i]): current[i]}, build, spend)
+                    uses[j] = (uses[j] | uses[i]) - {i}
+        for i in reversed(order):
+            solved[i] = _replaced(current[i], {id(atoms[j]): solved[j] for j in uses[i]}, build, spend)
+    return {atom: build.flatten(solved[i]) for i, atom in enumerate(atoms)}
+
+
+def _mentioned(body: Expr, index: Mapping[int, int]) -> set[int]:
+    return {index[id(node)] for node in below([body], parts) if id(node) in index}
+
+
+def _replaced(body: Expr, new: Mapping[int, Expr], build: Builder, spend: Spend) -> Expr:
+    if not new:
+        return body
+    value: dict[int, Expr] = {}
+    for node in below([body], parts):
+        value[id(node)] = new[id(node)] if id(node) in new else build.rebuild(node, [value[id(c)] for c in parts(node)])
+    spend(len(value) // 8)
+    return value[id(body)]
+
+
+def _shown(key: Key) -> str:
+    name, args = key
+    return f"{name}({', '.join(map(str, args))})" if args else name
+
+
+def reachable(formulas: Iterable[Expr], definitions: Definitions) -> Sequence[Expr]:
+    """The formulas together with the clauses that they use, directly or through others."""
+    found: list[Expr] = list(formulas)
+    known: set[str] = set()
+    at = 0
+    while at < len(found):
+        for node in below([found[at]]):
+            if isinstance(node, Call) and node.name in definitions and node.name not in known:
+                known.add(node.name)
+                found += definitions[node.name]
+        at += 1
+    return found
