@@ -134,9 +134,10 @@ class Definer:
         check_entries(self._spent, getattr(self._values, "_entries", ENTRIES), "unfolding definitions", remedy)
 
 
-def least(
-    bodies: Mapping[Expr, Expr], build: Builder, spend: Callable[[int], None] = lambda _: None
-) -> dict[Expr, Expr]:
+Spend = Callable[[int], None]
+
+
+def least(bodies: Mapping[Expr, Expr], build: Builder, spend: Spend = lambda _: None) -> dict[Expr, Expr]:
     """The least solution of monotone equations ``atom = body`` over the same atoms, as formulas without them.
 
     >>> from doxa.logic import propositions
