@@ -26,7 +26,8 @@ MAY_KNOW: dict[str, set[str]] = {
     "semantics": {"logic", "problem", "pose"} | ENGINES,
     "data": {"logic", "problem"},
 }
-for upper in ("train", "sklearn", "reproduce", "doctor", "play", "cli"):  # each knows what is above it in the table
+UPPER = ("nn", "lightning", "train", "sklearn", "reproduce", "doctor", "play", "editor", "cli")
+for upper in UPPER:  # each knows what is above it in the table
     MAY_KNOW[upper] = set(MAY_KNOW)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from doxa._html import page
 from doxa.cli._output import Command, Limited, complain, plural, say, say_json
 from doxa.errors import BudgetError, ConfigError, DataError
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from doxa.logic.syntax._diagnostics import Diagnostic
 
 
-Form = Literal["text", "unicode", "latex", "nnf", "cnf", "dimacs"]
+Form = Literal["text", "unicode", "latex", "html", "nnf", "cnf", "dimacs"]
+SOLVER = 5.0
+"""So many seconds a solver looks for a contradiction in each file."""
 MOST_OBJECTS = 1_000_000
 
 
@@ -33,24 +36,52 @@ class AboutFiles(Command):
 
 
 @dataclass(frozen=True)
-class Check(AboutFiles):
-    """Check knowledge files: every mistake with its place and a remedy, or a summary when there is none."""
+class Check(Limited):
+    """Check knowledge files, each by itself: every mistake with its place and a remedy, or a summary of what it says.
+
+    That no world satisfies a file is a mistake too, where a solver proves it in time.
+    """
+
+    files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...]")]
+    """Knowledge files, Python files of tasks, or run folders."""
+    together: bool = False
+    """Read all files as one knowledge base."""
 
     def run(self) -> int:
-        kb, diagnostics = _diagnosed(self.files)
-        errors = [d for d in diagnostics if d.severity == "error"]
+        each = [self.files] if self.together or len(self.files) < 2 else [(file,) for file in self.files]
+        seconds = SOLVER if self.limit is None else min(SOLVER, self.limit)
+        checked = [(files, *_diagnosed(files, seconds)) for files in each]
+        wrong = any(d.severity == "error" for _, _, diagnostics in checked for d in diagnostics)
         if self.json:
-            document: dict[str, Any] = {"ok": not errors, "diagnostics": [_diagnostic_json(d) for d in diagnostics]}
-            say_json(document | ({} if kb is None else _summary(kb)))
-            return int(bool(errors))
+            documents = [self._document(kb, diagnostics) for _, kb, diagnostics in checked]
+            named = [
+                {"file": str(files[0]), **document} for (files, *_), document in zip(checked, documents, strict=True)
+            ]
+            say_json(documents[0] if len(documents) == 1 else {"ok": not wrong, "files": named})
+            return int(wrong)
+        for files, kb, diagnostics in checked:
+            if len(checked) > 1:
+                say(str(files[0]), "bold")
+            self._tell(kb, diagnostics)
+        return int(wrong)
+
+    @staticmethod
+    def _document(kb: KnowledgeBase | None, diagnostics: tuple[Diagnostic, ...]) -> dict[str, Any]:
+        ok = all(d.severity != "error" for d in diagnostics)
+        return {"ok": ok, "diagnostics": [_diagnostic_json(d) for d in diagnostics]} | (
+            {} if kb is None else _summary(kb)
+        )
+
+    @staticmethod
+    def _tell(kb: KnowledgeBase | None, diagnostics: tuple[Diagnostic, ...]) -> None:
+        errors = [d for d in diagnostics if d.severity == "error"]
         for diagnostic in diagnostics:
             complain(diagnostic)
         if kb is None or errors:
             say(plural(len(errors), "error"), "bold red")
-            return 1
+            return
         _describe(kb)
         say(f"fine, with {plural(len(diagnostics), 'warning')}" if diagnostics else "fine", "bold green")
-        return 0
 
 
 @dataclass(frozen=True)
@@ -68,11 +99,15 @@ class Show(Grounding):
     """Print knowledge in another form."""
 
     form: Annotated[Form, arg(name="as")] = "text"
-    """text, unicode and latex print it as written; nnf, cnf and dimacs ground it over its finite sorts first."""
+    """text, unicode and latex print it as written, html as a page in colours; nnf, cnf and dimacs ground it over its
+    finite sorts first."""
 
     def run(self) -> int:
         kb = load_files(self.files)
-        text = _shown(kb, self.form, _domains(self.domain, kb), self.entries)
+        if self.form == "html":
+            text = page(", ".join(file.name for file in self.files), kb._repr_html_())
+        else:
+            text = _shown(kb, self.form, _domains(self.domain, kb), self.entries)
         return self.answer({"form": self.form, "text": text}, text)
 
 
@@ -136,8 +171,11 @@ def load_files(files: tuple[Path, ...]) -> KnowledgeBase:
     return kb
 
 
-def _diagnosed(files: tuple[Path, ...]) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
-    """What files say, and all there is to say about that; a task or a run stands for the knowledge in it."""
+def _diagnosed(files: tuple[Path, ...], seconds: float = 0.0) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
+    """What files say, and all there is to say about that; a task or a run stands for the knowledge in it.
+
+    For so many seconds a solver may look for a contradiction.
+    """
     from doxa.logic.text._parser import diagnose
 
     if not files:
@@ -146,11 +184,11 @@ def _diagnosed(files: tuple[Path, ...]) -> tuple[KnowledgeBase | None, tuple[Dia
     if whole and len(files) > 1:
         raise ConfigError(f"{whole[0]} has knowledge of its own; name it alone")
     if not whole:
-        return diagnose(*files)
-    return _of_task(files[0]) if files[0].suffix == ".py" else _of_run(files[0])
+        return diagnose(*files, seconds=seconds)
+    return _of_task(files[0], seconds) if files[0].suffix == ".py" else _of_run(files[0], seconds)
 
 
-def _of_task(file: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
+def _of_task(file: Path, seconds: float) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
     import warnings
 
     from doxa.errors import KnowledgeError, KnowledgeWarning
@@ -168,10 +206,19 @@ def _of_task(file: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
             raise
         found = tuple([d for d in mistakes.diagnostics if isinstance(d, Diagnostic)])
         return None, found or (Diagnostic("error", str(error)),)
-    return diagnose(task.knowledge) if isinstance(task.knowledge, Path) else (task.kb, lint(task.kb))
+    if isinstance(task.knowledge, Path):
+        return diagnose(task.knowledge, seconds=seconds)
+    return task.kb, (*lint(task.kb), *_contradiction(task.kb, seconds))
 
 
-def _of_run(folder: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
+def _contradiction(kb: KnowledgeBase, seconds: float) -> list[Diagnostic]:
+    from doxa.logic.sat._contradiction import contradiction
+
+    found = contradiction(kb, seconds=seconds) if seconds > 0 else None
+    return [] if found is None else [found]
+
+
+def _of_run(folder: Path, seconds: float) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
     from doxa.logic import parse
     from doxa.logic.check._lint import lint
     from doxa.train import Run
@@ -180,7 +227,7 @@ def _of_run(folder: Path) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]
     if not isinstance(text, str):
         raise ConfigError(f"{folder} is a run without knowledge; name a run of doxa train, or a knowledge file")
     kb = parse(text, warn=False)
-    return kb, lint(kb)
+    return kb, (*lint(kb), *_contradiction(kb, seconds))
 
 
 def _domains(options: tuple[str, ...], kb: KnowledgeBase) -> dict[str, int]:

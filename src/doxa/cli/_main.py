@@ -19,6 +19,7 @@ import tyro
 from tyro.conf import OmitSubcommandPrefixes, subcommand
 
 from doxa.cli._knowledge import Check, Doctor, Shortcuts, Show, Solve
+from doxa.cli._new import Lsp, New
 from doxa.cli._operators import Estimators, Operators
 from doxa.cli._output import say
 from doxa.cli._play import Play
@@ -84,16 +85,20 @@ class Reproduce:
 
 
 COMMANDS = (
-    *(Check, Show, Solve, Tasks, Train, Evaluate, Compare, Report, Reproduce),
-    *(Operators, Figures, Estimators, Shortcuts, Doctor, Play, Version),
+    *(Check, Show, Solve, New, Tasks, Train, Evaluate, Compare, Report, Reproduce),
+    *(Operators, Figures, Estimators, Shortcuts, Doctor, Play, Lsp, Version),
 )
 EXAMPLES = """
 doxa check rules.doxa
+doxa check *.doxa
+doxa check declarations.doxa rules.doxa --together
 doxa show rules.doxa --as unicode
+doxa show rules.doxa --as html > rules.html
 doxa show sudoku.doxa --as dimacs > sudoku.cnf
 doxa solve lights.doxa --given "shows(north, green)"
 doxa solve sudoku4.doxa --count
 doxa solve lights.doxa --entails "drive(north) -> !drive(west)"
+doxa new my_task
 doxa tasks
 doxa train addition --semantics exact
 doxa train my_task.py --semantics fuzzy:godel --steps 500 --set learning_rate=0.01
@@ -123,6 +128,7 @@ doxa shortcuts my_task.py
 doxa doctor rules.doxa --logic godel
 doxa doctor runs/addition/fuzzy/2000-steps/seed-0
 doxa play rules.doxa
+doxa lsp
 doxa version
 """
 """Of each command; each is named as its class is, in lower case."""

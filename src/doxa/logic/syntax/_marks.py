@@ -22,6 +22,7 @@ _DECLARES: dict[str, Mark] = {
     "SORT": "sort", "CONST": "constant", "PRED": "predicate", "CLOSED": "predicate", "FUNC": "function",
     "DATA": "data", "DEFINE": "predicate",
 }  # fmt: skip
+_OPEN, _CLOSE = {"LPAR", "LBRACE", "LSQB"}, {"RPAR", "RBRACE", "RSQB"}
 _BUILT_IN: dict[str, Mark] = {"Int": "sort", "Real": "sort"}
 
 
@@ -64,16 +65,17 @@ def declared_names(text: str) -> dict[str, Mark]:
     """
     found: dict[str, Mark] = dict(_BUILT_IN)
     variables: dict[str, Mark] = {}
-    statement, declares, braces = "", None, False
+    statement, declares, depth = "", None, 0
     before: list[tuple[str, str]] = []  # the names and commas just read
     for terminal, word, _ in _words(text):
         if terminal in DECLARATIONS or terminal in _DECLARES:
-            statement, declares, before = terminal, _DECLARES.get(terminal), []
+            statement, declares, before, depth = terminal, _DECLARES.get(terminal), [], 0
             continue
+        depth = max(0, depth + (terminal in _OPEN) - (terminal in _CLOSE))
         if terminal == "NAME" and declares is not None:
             found[word] = declares
             declares = declares if statement == "CONST" else None
-        elif terminal == "NAME" and statement == "SORT" and braces:
+        elif terminal == "NAME" and statement == "SORT" and depth:
             found.setdefault(word, "constant")
         elif terminal in ("COLON", "IN"):
             declares = None
@@ -81,14 +83,49 @@ def declared_names(text: str) -> dict[str, Mark]:
                 variables |= dict.fromkeys(_listed(before), "variable")
         elif terminal == "ASSIGN":
             variables |= dict.fromkeys(_listed(before)[:1], "variable")
-        elif terminal in ("LBRACE", "RBRACE"):
-            braces = terminal == "LBRACE"
-        elif terminal == "END" and not braces:
-            statement, declares = "", None
+        elif terminal == "COMMA" and not depth and statement != "CONST":  # pred rain, wet
+            declares = _DECLARES.get(statement)
+        elif terminal == "END" and (word == ";" or not depth):
+            statement, declares, depth = "", None, 0
         if terminal not in ("NAME", "COMMA"):
             before = []
         before.append((terminal, word))
     return {**found, **{name: kind for name, kind in variables.items() if name not in found}}
+
+
+def declarations_in(text: str) -> dict[str, str]:
+    """The statement that declares each name, as it is written; the first, where there are several.
+
+    >>> declarations_in("sort Bird = {owl}; pred flies(Bird); flies(owl)")
+    {'Bird': 'sort Bird = {owl}', 'owl': 'sort Bird = {owl}', 'flies': 'pred flies(Bird)'}
+    """
+    found: dict[str, str] = {}
+    kinds = declared_names(text)
+    start: int | None = None
+    names: list[str] = []
+    declares: Mark | None = None
+    depth = 0
+
+    def end(at: int) -> None:
+        nonlocal start
+        if start is not None:
+            written = text[start:at].strip()
+            found.update({name: written for name in names if name not in found})
+        start = None
+        names.clear()
+
+    for terminal, word, at in _words(text):
+        depth = max(0, depth + (terminal in _OPEN) - (terminal in _CLOSE))
+        if terminal in _DECLARES:
+            end(at)
+            start, depth, declares = at, 0, _DECLARES[terminal]
+        elif terminal in DECLARATIONS or (terminal == "END" and (not depth or word == ";")):
+            end(at)
+        elif terminal == "NAME" and start is not None:
+            own = kinds.get(word) == (declares if not depth else "constant")  # not what it only speaks of
+            names += [word] if own else []
+    end(len(text))
+    return found
 
 
 def _listed(before: list[tuple[str, str]]) -> list[str]:

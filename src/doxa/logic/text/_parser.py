@@ -7,6 +7,7 @@ with positions, so that every message says where. Declarations may come after th
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from doxa.errors import KnowledgeError
@@ -72,14 +73,38 @@ def load(*paths: str | os.PathLike[str], warn: bool = True) -> KnowledgeBase:
     return kb
 
 
-def diagnose(*paths: str | os.PathLike[str]) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
-    """Everything there is to say about knowledge files: errors, or the knowledge base and its warnings."""
+Diagnosed = tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]
+
+
+def diagnose(*paths: str | os.PathLike[str], seconds: float = 0.0) -> Diagnosed:
+    """Everything there is to say about knowledge files: errors, or the knowledge base and its warnings.
+
+    Args:
+        paths: the files.
+        seconds: for so long a solver may look for a contradiction, which is told as an error.
+    """
     reader = _reader()
+    return _diagnosed(reader, lambda: reader.read_files(paths), seconds)
+
+
+def diagnose_text(text: str, file: str | None = None, *, seconds: float = 0.0) -> Diagnosed:
+    """The same about a text, such as that of a file which is being edited."""
+    reader = _reader()
+    return _diagnosed(reader, lambda: reader.read_text(text, file), seconds)
+
+
+def _diagnosed(reader: Reader, read: Callable[[], KnowledgeBase], seconds: float) -> Diagnosed:
     try:
-        kb = reader.read_files(paths)
+        kb = read()
     except KnowledgeError as error:
         return None, tuple([d for d in error.diagnostics if isinstance(d, Diagnostic)])
-    return kb, reader.warnings(kb)
+    found = reader.warnings(kb)
+    if seconds > 0:
+        from doxa.logic.sat._contradiction import contradiction
+
+        wrong = contradiction(kb, reader, seconds=seconds)
+        found = (*found, *([] if wrong is None else [wrong]))
+    return kb, found
 
 
 def _reader(kb: KnowledgeBase | None = None) -> Reader:

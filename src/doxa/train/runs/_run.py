@@ -270,6 +270,10 @@ class Run:
             restore(state, checkpoint.state, f"the checkpoint of step {checkpoint.step} in {self.path}")
         return checkpoint
 
+    def saved_steps(self) -> list[int]:
+        """The steps of which there are checkpoints, damaged ones too."""
+        return list(_checkpoint.steps(self._checkpoints))
+
     def load(self, which: str = "last") -> Checkpoint:
         """Read a checkpoint without going on from it.
 

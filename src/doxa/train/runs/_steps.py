@@ -223,6 +223,19 @@ def _held_interrupt() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
+def discard_unlearnt(run: Run) -> bool:
+    """Forget a run that has no checkpoint, so that another may begin in its folder; say whether that was done.
+
+    What else is in the folder stays.
+    """
+    with _locked(run.path):  # no process is about to write the first one
+        if run.saved_steps():
+            return False
+        for name in ("metrics.jsonl", "run.json"):  # in this order: without run.json it is no run
+            (run.path / name).unlink(missing_ok=True)
+    return True
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keep a second process from training in the same folder. The system lets go of the lock when a process dies."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +25,7 @@ from doxa.train.runs._checkpoint import Checkpoint
 from doxa.train.runs._config import config_values, load_config
 from doxa.train.runs._files import write_json
 from doxa.train.runs._run import Run
+from doxa.train.runs._steps import discard_unlearnt
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._fit import Fitting, fit
 from doxa.train.tasks._measure import measure
@@ -190,6 +192,8 @@ def train_task(
     config = replace(config, fingerprint=Fingerprint.of(task, model))
     if (Path(path) / "run.json").exists():
         kept = task_config(begun := Run.open(path))
+        if config_values(kept) != config_values(config) and discard_unlearnt(begun):
+            kept = config  # it failed before it had learnt anything, and has been mended: begin anew
         _check_unchanged(begun, kept, config)
         config = replace(config, fingerprint=kept.fingerprint)  # an old run has none
     objective = _Objective(learnt, model, config.diversity)
@@ -297,7 +301,7 @@ def open_run(path: str | Path, task: Task | None = None, semantics: Semantics | 
     run = Run.open(path)
     config = task_config(run)
     if task is None:
-        task = find_task(config.task, data=config.data or None)
+        task = find_task(_from_run(config.task, run.path), data=_from_run(config.data, run.path) or None)
     if semantics is None:
         try:
             semantics = task.semantics_of(config.semantics)
@@ -323,14 +327,28 @@ def open_run(path: str | Path, task: Task | None = None, semantics: Semantics | 
 
 def _check_unchanged(run: Run, before: TaskConfig, now: TaskConfig) -> None:
     """An error if the knowledge, the data or the networks are not those that the run began with."""
-    changes = ["its knowledge has changed"] * (before.knowledge != now.knowledge)
-    changes += before.fingerprint.changes(now.fingerprint)
-    if changes:
+    if changes := _changes(before, now):
         seed = "; data that are drawn need a fixed seed" * any("data" in change for change in changes)
         raise RunError(
             f"the run in {run.path} is of another version of {before.task} ({', '.join(changes)}); train it elsewhere "
             f"with --out, or delete the folder{seed}"
         )
+
+
+def _changes(before: TaskConfig, now: TaskConfig) -> list[str]:
+    changes = ["its knowledge has changed"] * (before.knowledge != now.knowledge)
+    return changes + before.fingerprint.changes(now.fingerprint)
+
+
+def _from_run(name: str, folder: Path) -> str:
+    """A file or folder that was named where the run was started, as it is found from here.
+
+    What is not here is looked for from the folders that the run lies in: one of them is where it was started.
+    """
+    if not (name.endswith(".py") or os.sep in name) or Path(name).is_absolute() or Path(name).exists():
+        return name
+    around = [parent / name for parent in folder.resolve().parents]
+    return str(next((file for file in around if file.exists()), name))
 
 
 def task_config(run: Run) -> TaskConfig:
