@@ -106,7 +106,8 @@ def test_a_task_stands_for_its_knowledge(tmp_path: Path, capsys: pytest.CaptureF
     assert parse(capsys.readouterr().out).axioms[0].name == "difference"
     assert main(["doctor", str(MY_TASK), "--draws", "4"]) == 0
     assert capsys.readouterr().out.startswith("under product:")
-    assert main(["check", str(MY_TASK), LIGHTS]) == 1
+    assert main(["check", str(MY_TASK), LIGHTS]) == 0 and capsys.readouterr().out.count("fine") == 2
+    assert main(["check", str(MY_TASK), LIGHTS, "--together"]) == 1
     assert capsys.readouterr().err == f"{MY_TASK} has knowledge of its own; name it alone\n"
 
     file = tmp_path / "mine.py"

@@ -122,7 +122,8 @@ def test_text_that_is_not_finished_is_answered(tmp_path: Path) -> None:
         for text in UNFINISHED:
             await editor.change(text)
             assert "forall" in await editor.completions()
-            assert await editor.hover(0, 0) is None
+            told = await editor.hover(0, 0)
+            assert told is None or "variable" in told
         assert await editor.change("pred p\np") == []
 
     with_editor(tmp_path / "unfinished.doxa", story)
