@@ -96,5 +96,5 @@ def test_who_cannot_take_a_mixture_says_who_can() -> None:
     with pytest.raises(ProblemError, match="BruteForce take a Mixture"):
         compiled.batch_truths(posed, batch, None)
     compiled, posed, batch = asked(Sampled(UnorderedSet(2), log=False), mixture)
-    with pytest.raises(ConfigError, match="got MixtureWorlds"):
+    with pytest.raises(ConfigError, match="got JointWorlds"):
         compiled.batch_losses(posed, batch, None)

@@ -446,7 +446,7 @@ class AmortizedReasoner(Probabilistic):
             for _ in range(steps):
                 self.start_equal()
                 optimizer.zero_grad()
-                with without_autocast(self.updates):
+                with without_autocast(self.updates.device):
                     loss = self.inference_loss(samples, generator=generator)
                     torch.autograd.backward(loss)
                 losses.append(average(parameters, loss).item())

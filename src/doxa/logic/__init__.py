@@ -18,7 +18,7 @@ through a SAT solver.
 # What a user calls is in __all__; names imported "as" themselves serve the other rooms.
 from doxa.logic.bind._bindings import function, log_probs, logits, probs, table, trainable, values
 from doxa.logic.bind._interpretation import Interpretation
-from doxa.logic.bind._joint import mixture
+from doxa.logic.bind._joint import autoregressive, mixture
 from doxa.logic.bind._universe import Ragged
 from doxa.logic.sat._cnf import CNF, read_dimacs, write_dimacs
 from doxa.logic.sat._encode import to_cnf
@@ -107,6 +107,7 @@ __all__ = [
     "all_models",
     "at_least",
     "at_most",
+    "autoregressive",
     "count",
     "define",
     "entails",

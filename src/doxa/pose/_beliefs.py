@@ -14,14 +14,17 @@ from doxa._numerics import log1mexp
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic import Function
 from doxa.logic.bind._bindings import Returns
-from doxa.logic.bind._joint import MixtureWeights
+from doxa.logic.bind._joint import MixtureWeights, RowNetwork
+from doxa.pose._autoregressive import places_of, steps
 from doxa.pose._data import CallData, Lookup, require_unmapped
 from doxa.pose._references import Instances, Question, Reference, Symbol
 from doxa.pose._rows import RowQuestion, Seen, ask_of_rows, plan_rows
 from doxa.pose._variables import NUMBERS, UNDEFINED, Variable
 from doxa.problem import Belief, Mixture
+from doxa.problem._autoregressive import Autoregressive
 
 NEG_INF = float("-inf")
+AnyJoint = Belief | Mixture | Autoregressive
 
 
 class BeliefGroup(NamedTuple):
@@ -33,6 +36,8 @@ class BeliefGroup(NamedTuple):
     """Of its variables among all answers; None for the first, in order."""
     joint: bool
     """Whether some of its variables depend on each other."""
+    order: tuple[int, ...] = ()
+    """Of an autoregressive belief: where its variables are among those of the row, and the others after them."""
 
 
 class BeliefPlan(NamedTuple):
@@ -50,31 +55,40 @@ def plan_beliefs(
     """Where the beliefs about world variables will be, one row for each instance; no network runs."""
     asked: dict[Symbol, list[Question]] = {}
     own: list[list[tuple[Symbol, int]]] = []
+    in_turn = data.interpretation.joint if isinstance(data.interpretation.joint, RowNetwork) else None
     for world, instances, names, _ in groups:
         own.append([])
         for variable in world:
             symbol, args, _ = variable.key
+            if in_turn is not None and data.is_mixed(symbol.name):
+                continue  # it has no network of its own
             questions = asked.setdefault(symbol, [])
             own[-1].append((symbol, len(questions)))
             questions.append((args, instances, names))
     lookup = data.locate(asked)
     found, rows = [], []
     for i, ((world, instances, _, seen), questions_of) in enumerate(zip(groups, own, strict=True)):
-        entries = torch.stack([lookup.places[symbol][question] for symbol, question in questions_of], -1).flatten()
+        columns = [lookup.places[symbol][question] for symbol, question in questions_of]
+        entries = torch.stack(columns, -1).flatten() if columns else torch.zeros(0, dtype=torch.int64)
         in_order = torch.equal(entries, torch.arange(len(entries)))
-        sizes = tuple([len(v.values) for v in world])
-        joint = any(data.is_mixed(symbol.name) for symbol, _ in questions_of)
+        sizes, order = tuple([len(v.values) for v in world]), tuple[int, ...]()
+        joint = any(data.is_mixed(variable.key[0].name) for variable in world)
+        if joint and in_turn is not None:
+            order, seen = places_of(world, groups[i][2], seen, in_turn, data)
         if joint:
             rows.append((i, seen if data.sees_rows() else (), instances))
-        found.append(BeliefGroup(instances.count, sizes, None if in_order else entries.to(data.batch.device), joint))
+        entries_or_all = None if in_order else entries.to(data.batch.device)
+        found.append(BeliefGroup(instances.count, sizes, entries_or_all, joint, order))
     return BeliefPlan(lookup, found, plan_rows(rows))
 
 
-def believed(data: CallData, plan: BeliefPlan) -> list[Belief | Mixture]:
+def believed(data: CallData, plan: BeliefPlan) -> list[AnyJoint]:
     """What the networks believe about world variables; every network runs once."""
     if not plan.groups:
         return []
     said = data.read(plan.lookup)
+    if plan.rows and isinstance(data.interpretation.joint, RowNetwork):
+        return _in_turn(data, plan, said, data.interpretation.joint)
     if plan.rows:
         return _mixtures(data, plan, said)
     symbol, (table, returns) = next(iter(said.items()))
@@ -83,8 +97,8 @@ def believed(data: CallData, plan: BeliefPlan) -> list[Belief | Mixture]:
         dtype = reduce(torch.promote_types, [table.dtype for table in tables])
         width = max([table.shape[-1] for table in tables])
         table = torch.cat([pad(t.to(dtype), (0, width - t.shape[-1]), value=NEG_INF) for t in tables])
-    beliefs: list[Belief | Mixture] = []
-    for count, sizes, entries, _ in plan.groups:
+    beliefs: list[AnyJoint] = []
+    for count, sizes, entries, *_ in plan.groups:
         picked = table[: count * len(sizes)] if entries is None else table.index_select(0, entries.to(table.device))
         picked = picked if len(said) > 1 else _log_probs(symbol, picked, returns)
         log_probs, values = picked.view(count, len(sizes), picked.shape[-1]), max(sizes)
@@ -93,9 +107,39 @@ def believed(data: CallData, plan: BeliefPlan) -> list[Belief | Mixture]:
     return beliefs
 
 
-def _mixtures(
-    data: CallData, plan: BeliefPlan, said: Mapping[Symbol, tuple[Tensor, Returns]]
-) -> list[Belief | Mixture]:
+def _in_turn(
+    data: CallData, plan: BeliefPlan, said: Mapping[Symbol, tuple[Tensor, Returns]], shared: RowNetwork
+) -> list[AnyJoint]:
+    """The same where the symbols of a row are said in turn; what is not among them is independent."""
+    rows = [(question, steps(data, question, shared)) for question in plan.rows]
+    found = {group: (at, said_in_turn) for question, said_in_turn in rows for group, at in question.groups.items()}
+    table = None
+    if said:
+        tables = [_log_probs(symbol, *reading) for symbol, reading in said.items()]
+        width, dtype = max([t.shape[-1] for t in tables]), reduce(torch.promote_types, [t.dtype for t in tables])
+        table = torch.cat([pad(t.to(dtype), (0, width - t.shape[-1]), value=NEG_INF) for t in tables])
+    beliefs: list[AnyJoint] = []
+    for i, (instances, sizes, entries, joint, order) in enumerate(plan.groups):
+        own = (
+            [size for size, place in zip(sizes, order, strict=True) if place >= len(shared.places)] if joint else sizes
+        )
+        alone = None
+        if own and table is not None:
+            at = torch.arange(instances * len(own)) if entries is None else entries
+            picked = table.index_select(0, at.to(table.device)).view(instances, len(own), -1)[..., : max(own)]
+            alone = Belief(picked, tuple(own), validate=False)
+        if joint:
+            at, own_steps = found[i]
+            like = own_steps.like
+            alone = None if alone is None else alone.to(like.dtype)
+            beliefs.append(Autoregressive(own_steps, at.to(like.device), order, alone))
+        else:
+            assert alone is not None
+            beliefs.append(alone)
+    return beliefs
+
+
+def _mixtures(data: CallData, plan: BeliefPlan, said: Mapping[Symbol, tuple[Tensor, Returns]]) -> list[AnyJoint]:
     """The same where symbols share the component of a mixture; what is not mixed is the same in all components."""
     weights = {group: weight for question in plan.rows for group, weight in _weights(data, question)}
     components = {f"{s.name}": v.shape[1] for s, (v, _) in said.items() if data.is_mixed(s.name)}
@@ -114,8 +158,8 @@ def _mixtures(
     dtype = reduce(torch.promote_types, [t.dtype for t in (*tables, *weights.values())])
     width = max([table.shape[-1] for table in tables])
     table = torch.cat([pad(t.to(dtype), (0, width - t.shape[-1]), value=NEG_INF) for t in tables])  # (entries, K, D)
-    beliefs: list[Belief | Mixture] = []
-    for i, (instances, sizes, entries, joint) in enumerate(plan.groups):
+    beliefs: list[AnyJoint] = []
+    for i, (instances, sizes, entries, joint, _) in enumerate(plan.groups):
         at = torch.arange(instances * len(sizes)) if entries is None else entries
         picked = table.index_select(0, at.to(table.device)).view(instances, len(sizes), count, width)
         log_probs = picked.transpose(1, 2)[..., : max(sizes)]

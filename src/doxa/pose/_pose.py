@@ -13,13 +13,14 @@ from torch import Tensor
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation
 from doxa.logic.bind._joint import named_in
-from doxa.pose._beliefs import BeliefPlan, believed, plan_beliefs
+from doxa.pose._beliefs import AnyJoint, BeliefPlan, believed, plan_beliefs
 from doxa.pose._data import CallData, require_unmapped
 from doxa.pose._poser import AxiomInstances, Decided, OpenInstances, Poser, decide
 from doxa.pose._references import Instances
 from doxa.pose._rows import seen_by
 from doxa.pose._variables import UNDEFINED
 from doxa.problem import Belief, Mixture, Problem
+from doxa.problem._autoregressive import Autoregressive
 
 LIMIT = 1 << 20
 """Joint values of variables that a term may depend on."""
@@ -32,7 +33,7 @@ class ProblemBatch:
     Attributes:
         problem: what all of them share.
         belief: what networks believe of its world variables, one row for each instance; exact and sampled
-            reasoning take a mixture in its place.
+            reasoning take a mixture or an autoregressive belief in its place.
         given: what the data decide, int64 ``(instances, G)``; None where the problem has no given variables.
         observed: the outputs under which the axiom holds, int64 ``(instances, Y)``.
         instances: which instances of the axiom these are, int64.
@@ -48,7 +49,7 @@ class ProblemBatch:
     """
 
     problem: Problem
-    belief: Belief | Mixture
+    belief: Belief | Mixture | Autoregressive
     given: Tensor | None
     observed: Tensor
     instances: Tensor
@@ -238,7 +239,7 @@ def _lasts(read: CallData, shapes: Any) -> bool:
 
 def _believed(
     axioms: Sequence[Axiom], plan: _Plan, decided: Sequence[Decided], read: CallData, shapes: Any
-) -> list[Belief | Mixture]:
+) -> list[AnyJoint]:
     """What networks believe about the instances that they decide."""
     parts = [alike for own in decided for alike, _, _ in own.open]
     instances = [some for some, _, _ in parts]
@@ -253,7 +254,7 @@ def _believed(
     return believed(read, made)
 
 
-def _batch(part: OpenInstances, belief: Belief | Mixture | None) -> ProblemBatch:
+def _batch(part: OpenInstances, belief: AnyJoint | None) -> ProblemBatch:
     (_, template, places), given, observed = part
     posed = template.posed
     assert posed.problem is not None

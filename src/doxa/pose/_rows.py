@@ -86,6 +86,19 @@ def ask_of_rows(data: CallData, question: RowQuestion, network: Callable[[list[T
     return parts[torch.cat(places).argsort().to(parts.device)]
 
 
+def told_of(data: CallData, question: RowQuestion) -> list[Tensor]:
+    """The objects of all of these rows; an error if sequences of different lengths are among them."""
+    for i, (name, sort, _) in enumerate(question.seen):
+        for column in _objects(data, name, sort):
+            own = None if column.lengths is None else column.lengths.cpu()[question.rows[:, i]]
+            if own is not None and bool((own != own[:1]).any()):
+                raise BindingError(
+                    f"{name} holds sequences of different lengths, which an autoregressive belief cannot be about; "
+                    "give rows of one length at a time"
+                )
+    return _told(data, question.seen, question.rows)
+
+
 def _told(data: CallData, seen: Seen, rows: Tensor) -> list[Tensor]:
     """The objects of rows: one tensor ``(rows, ...)`` for each field that holds some, and for each variable."""
     return [

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from doxa.errors import ProblemError
+from doxa.problem._autoregressive import WorldTable
 from doxa.problem._belief import Belief
 from doxa.problem._definition import Impossible, values_of
 from doxa.problem._logspace import NEG_INF, added_pairwise, common_batch, draw, logsumexp, segment_logsumexp
@@ -26,7 +27,7 @@ class BruteForce(Probabilistic):
 
     The function is evaluated once, when the reasoner is made, on all worlds and all given values. All queries are
     differentiable, any number of times, with finite gradients. In an output, -1 stands for unobserved: the probability
-    is then that of the observed part. All queries take a `Belief` or a `Mixture`.
+    is then that of the observed part. All queries take a `Belief`, a `Mixture`, or any belief as a list of worlds.
 
     An output may be *impossible*: no world gives it, or only worlds that the belief gives probability 0. Its
     ``log_prob`` is -inf with gradient 0, and it has no explanations.
@@ -50,6 +51,7 @@ class BruteForce(Probabilistic):
     """
 
     exactness: Literal["exact"] = "exact"
+    lists_worlds = True
     numbers: Tensor
     outputs: Tensor
 
@@ -73,7 +75,7 @@ class BruteForce(Probabilistic):
         self.register_buffer("numbers", numbers, persistent=False)
         self.register_buffer("outputs", outputs, persistent=False)
 
-    def log_prob(self, belief: AnyBelief, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+    def log_prob(self, belief: AnyBelief | WorldTable, output: Tensor, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P), ``(*batch,)``; -inf with gradient 0 for an impossible output.
 
         >>> from doxa.problem import parity
@@ -96,7 +98,7 @@ class BruteForce(Probabilistic):
         batch = common_batch(output, numbers)
         return self._matches(output).expand(*batch, -1).gather(-1, numbers.expand(*batch, -1)).any(-1)
 
-    def joint(self, belief: AnyBelief, *, given: Tensor | None = None) -> Tensor:
+    def joint(self, belief: AnyBelief | WorldTable, *, given: Tensor | None = None) -> Tensor:
         """log p(y | P) of every output that some world gives, ``(*batch, K)``, in the order of ``outputs`` ``(K, Y)``.
 
         >>> from doxa.problem import exactly_k
@@ -107,7 +109,7 @@ class BruteForce(Probabilistic):
         """
         return self._rowwise(lambda rows, _, seen: self._joint(rows, seen), belief, None, given)
 
-    def marginals(self, belief: AnyBelief, *, given: Tensor | None = None) -> Belief:
+    def marginals(self, belief: AnyBelief | WorldTable, *, given: Tensor | None = None) -> Belief:
         """p(y_j | P) for each output variable, as a belief over the output.
 
         >>> from doxa.problem import addition
@@ -122,7 +124,7 @@ class BruteForce(Probabilistic):
 
         return Belief(self._rowwise(query, belief, None, given), self.problem.output, validate=False)
 
-    def predict(self, belief: AnyBelief, *, given: Tensor | None = None) -> Tensor:
+    def predict(self, belief: AnyBelief | WorldTable, *, given: Tensor | None = None) -> Tensor:
         """The most probable output, int64 ``(*batch, Y)``: argmax over y of the sum of the worlds that give y.
 
         The argmax is joint, not variable by variable; of equally probable outputs the lexicographically first.
@@ -134,7 +136,7 @@ class BruteForce(Probabilistic):
         return self.outputs[self.joint(belief.detach(), given=given).argmax(-1)]
 
     def expectation(
-        self, belief: AnyBelief, function: Callable[[Tensor], Tensor], *, given: Tensor | None = None
+        self, belief: AnyBelief | WorldTable, function: Callable[[Tensor], Tensor], *, given: Tensor | None = None
     ) -> Tensor:
         """E[f(y)] = Σ_y p(y | P) f(y), for f from outputs ``(K, Y)`` to values ``(K, *shape)``; ``(*batch, *shape)``.
 
@@ -151,7 +153,9 @@ class BruteForce(Probabilistic):
         result: Tensor = torch.tensordot(joint.exp(), values.to(joint), dims=1)
         return result
 
-    def explain(self, belief: AnyBelief, output: Tensor, k: int = 1, *, given: Tensor | None = None) -> Explanations:
+    def explain(
+        self, belief: AnyBelief | WorldTable, output: Tensor, k: int = 1, *, given: Tensor | None = None
+    ) -> Explanations:
         """The k most probable worlds that give the output, with log p(w | y, P), best first.
 
         Of equally probable worlds the lexicographically first comes first. Worlds of probability 0 explain nothing.
@@ -179,7 +183,7 @@ class BruteForce(Probabilistic):
         listed = worlds.masked_fill((scores == NEG_INF).unsqueeze(-1), -1)
         return Explanations(listed, scores, torch.ones_like(scores, dtype=torch.bool))
 
-    def posterior(self, belief: AnyBelief, output: Tensor, *, given: Tensor | None = None) -> Belief:
+    def posterior(self, belief: AnyBelief | WorldTable, output: Tensor, *, given: Tensor | None = None) -> Belief:
         """p(w_i | y, P) for each world variable, as a belief; impossible outputs are an error.
 
         >>> from doxa.problem import addition
@@ -187,7 +191,8 @@ class BruteForce(Probabilistic):
         tensor([[0.5000, 0.5000, 0.0000],
                 [0.5000, 0.5000, 0.0000]])
         """
-        sizes, width = self.problem.world, rows_of(belief).shape[-1]
+        sizes = self.problem.world
+        width = max(sizes) if isinstance(belief, WorldTable) else rows_of(belief).shape[-1]
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
             table, total = self._conditioned(rows, out, seen)
@@ -201,9 +206,25 @@ class BruteForce(Probabilistic):
         self._require_possible(total, output, given)
         return Belief(log_probs, sizes, validate=False)
 
+    def entropy(self, belief: AnyBelief | WorldTable, output: Tensor, *, given: Tensor | None = None) -> Tensor:
+        """-Σ_w p(w | y, P) log p(w | y, P) in nats, ``(*batch,)``; impossible outputs are an error.
+
+        >>> from doxa.problem import addition
+        >>> BruteForce(addition(1)).entropy(Belief.uniform((10, 10)), torch.tensor([1, 3])).exp()     # 6 worlds
+        tensor(6.)
+        """
+
+        def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+            table, total = self._conditioned(rows, out, seen)
+            return -(table.exp() * table.masked_fill(table == NEG_INF, 0.0)).sum(-1), total
+
+        entropy, total = self._by_rows(query, belief, output, given, recompute=True)
+        self._require_possible(total, output, given)
+        return entropy
+
     def sample(
         self,
-        belief: AnyBelief,
+        belief: AnyBelief | WorldTable,
         output: Tensor,
         count: int = 1,
         *,
@@ -226,7 +247,7 @@ class BruteForce(Probabilistic):
         return self.problem.world_of(numbers.movedim(-1, 0))
 
     def world_log_probs(
-        self, belief: AnyBelief, output: Tensor | None = None, *, given: Tensor | None = None
+        self, belief: AnyBelief | WorldTable, output: Tensor | None = None, *, given: Tensor | None = None
     ) -> Tensor:
         """log p(w, y | P) of all worlds in lexicographic order, ``(*batch, worlds)``: everything follows from it.
 
@@ -237,7 +258,7 @@ class BruteForce(Probabilistic):
         return self._rowwise(self._table, belief, output, given)
 
     def _rowwise(
-        self, query: Callable[..., Tensor], belief: AnyBelief, output: Tensor | None, given: Tensor | None
+        self, query: Callable[..., Tensor], belief: AnyBelief | WorldTable, output: Tensor | None, given: Tensor | None
     ) -> Tensor:
         return self._by_rows(lambda *rows: (query(*rows),), belief, output, given, recompute=True)[0]
 
@@ -266,6 +287,8 @@ class BruteForce(Probabilistic):
 
     def _priors(self, rows: Tensor) -> Tensor:
         """log p(w | P) of all worlds, ``(R, worlds)``."""
+        if rows.ndim == 2:  # listed as they are
+            return rows
         if rows.ndim == 4:  # a mixture
             return logsumexp(self._priors(rows.flatten(0, 1)).view(*rows.shape[:2], -1), 1)
         return added_pairwise([row[:, :size] for row, size in zip(rows.unbind(1), self.problem.world, strict=True)])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
+from doxa.problem._autoregressive import WorldTable
 from doxa.problem._factors import Factor, Program, Relation, Variable, compile_factors
 from doxa.problem._functions import Columns, EachWorld, Holds
 from doxa.problem._logspace import common_batch, is_traced, shown
@@ -185,7 +186,7 @@ class Definition:
 
     def require(
         self,
-        belief: AnyBelief,
+        belief: AnyBelief | WorldTable,
         output: Tensor | None = None,
         given: Tensor | None = None,
         *,
@@ -201,7 +202,8 @@ class Definition:
         Traceback (most recent call last):
         doxa.errors.ProblemError: the belief is over domains (2, 3), the world of the problem is (2, 2)
         """
-        require_belief(belief)
+        if not isinstance(belief, WorldTable):
+            require_belief(belief)
         belief = belief if mixtures else one_belief(belief)
         if belief.sizes != self.world:
             raise ProblemError(f"the belief is over domains {belief.sizes}, the world of the problem is {self.world}")

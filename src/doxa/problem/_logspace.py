@@ -81,8 +81,8 @@ def is_traced(x: Tensor) -> bool:
 
 
 @contextmanager
-def without_autocast(x: Tensor) -> Iterator[None]:
-    """Inside the block numbers on the device of ``x`` keep their precision."""
-    device = x.device.type
+def without_autocast(where: torch.device) -> Iterator[None]:
+    """Inside the block numbers on a device keep their precision."""
+    device = where.type
     with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
         yield

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import ProblemError
+from doxa.problem._autoregressive import Autoregressive, WorldTable
 from doxa.problem._belief import Belief, Index, as_floating, batch_key, require_worlds, tolerance
 from doxa.problem._logspace import NEG_INF, draw, is_traced, logsumexp, shown
 
@@ -271,16 +272,16 @@ def require_belief(belief: object) -> None:
         raise ProblemError(f"the belief is a {type(belief).__name__}, expected a Belief or a Mixture; say {made}")
 
 
-def one_belief(belief: AnyBelief) -> Belief:
+def one_belief(belief: AnyBelief | WorldTable | Autoregressive) -> Belief:
     """The belief; an error for a mixture, from who cannot reason with it."""
-    if isinstance(belief, Mixture):
-        refuse("one Belief is wanted here, and a Mixture came")
+    if not isinstance(belief, Belief):
+        refuse(f"one Belief is wanted here, and a {type(belief).__name__} came")
     return belief
 
 
-def marginals(belief: AnyBelief) -> Belief:
+def marginals(belief: AnyBelief | WorldTable) -> Belief:
     """What is believed of each variable alone."""
-    return belief.marginals() if isinstance(belief, Mixture) else belief
+    return belief if isinstance(belief, Belief) else belief.marginals()
 
 
 def entropy_between(
@@ -303,10 +304,10 @@ def picked(x: Tensor, component: Tensor) -> Tensor:
     return x.expand(len(component), *x.shape).gather(-3, index).squeeze(-3)
 
 
-def rows_of(belief: AnyBelief) -> Tensor:
+def rows_of(belief: AnyBelief | WorldTable) -> Tensor:
     """The log-weights of worlds: ``(*batch, W, D)``; of a mixture ``(*batch, K, W, D)``, with log π in the first
-    variable of each component, so that all of it is one tensor."""
-    if isinstance(belief, Belief):
+    variable of each component, so that all of it is one tensor; of a list of worlds ``(*batch, worlds)``."""
+    if not isinstance(belief, Mixture):
         return belief.log_probs
     log_probs = belief.components.log_probs
     first = log_probs[..., :1, :] + belief.log_weights[..., None, None]

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ConfigError, ProblemError
+from doxa.problem._autoregressive import WorldTable
 from doxa.problem._belief import Belief
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._definition import Impossible
 from doxa.problem._logspace import NEG_INF, is_traced
-from doxa.problem._mixture import AnyBelief, rows_of
+from doxa.problem._mixture import AnyBelief, refuse, rows_of
 from doxa.problem._problem import Problem
 
 
@@ -87,6 +88,8 @@ class Probabilistic(nn.Module):
     """What reasoners with a ``log_prob`` share: the loss, and answering in parts that fit in memory."""
 
     budget: Budget = Budget()
+    lists_worlds = False
+    """Whether it goes through all worlds, and so can take any list of them."""
 
     def __init__(self, problem: Problem, impossible: Impossible, rows_at_once: int = 1) -> None:
         super().__init__()
@@ -136,7 +139,7 @@ class Probabilistic(nn.Module):
         wanted = f"{tuple(output.tolist())}" + ("" if given is None else f" with {tuple(given.tolist())} given")
         return f"{why} {wanted}, for one"
 
-    def _observed(self, belief: AnyBelief, output: Tensor | None) -> Tensor:
+    def _observed(self, belief: AnyBelief | WorldTable, output: Tensor | None) -> Tensor:
         """The output; without one, nothing is observed."""
         none = torch.full((len(self.problem.output),), -1, device=belief.device)
         return none if output is None else output
@@ -144,7 +147,7 @@ class Probabilistic(nn.Module):
     def _by_rows(
         self,
         query: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, ...]],
-        belief: AnyBelief,
+        belief: AnyBelief | WorldTable,
         output: Tensor | None,
         given: Tensor | None,
         *,
@@ -154,8 +157,10 @@ class Probabilistic(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Answer a query about rows, outputs and given values of a flat batch, in parts that fit in memory.
 
-        Rows are ``(R, W, D)``; those of a mixture ``(R, K, W, D)``, see ``rows_of``.
+        Rows are ``(R, W, D)``; those of a mixture ``(R, K, W, D)``, of a list of worlds ``(R, worlds)``: ``rows_of``.
         """
+        if isinstance(belief, WorldTable) and not self.lists_worlds:
+            refuse("a WorldTable lists all worlds", "BruteForce takes it")
         if not checked:
             self.problem.require(belief, output, given, mixtures=True)
         output = self._observed(belief, output)
@@ -165,8 +170,8 @@ class Probabilistic(nn.Module):
                 seen = None if given is None else given.clone()
                 return self._by_rows(query, belief._clone(), output.clone(), seen, shrink=shrink, checked=True)
         batch, rows = belief.batch_shape, rows_of(belief)
-        width, mixed = max(self.problem.world), rows.ndim - len(batch) - 2
-        widest = rows if rows.shape[-1] == width else rows[..., :width]
+        width, mixed = max(self.problem.world), rows.ndim - len(batch) == 3
+        widest = rows if rows.shape[-1] == width or isinstance(belief, WorldTable) else rows[..., :width]
         flat = [widest if len(batch) == 1 else widest.reshape(math.prod(batch), *widest.shape[len(batch) :])]
         for values in (output,) if given is None else (output, given):
             every = values if len(batch) == 1 and values.ndim == 2 else values.expand(*batch, -1)

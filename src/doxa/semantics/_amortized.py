@@ -163,10 +163,10 @@ class AmortizedCompiled(Probabilistic):
             )
         with frozen(learner.engine.model):
             found = learner.engine.log_prob(one_belief(batch.belief), batch.observed, given=batch.given)
-        return found.to(batch.belief.log_probs.dtype)
+        return found.to(batch.belief.dtype)
 
     def _learner(self, axiom: Axiom, batch: ProblemBatch) -> Learner:
-        name, device = self._name(axiom, batch), batch.belief.log_probs.device
+        name, device = self._name(axiom, batch), batch.belief.device
         if not self.learners.known(name) and torch._C._functorch.peek_interpreter_stack() is not None:
             raise ConfigError(
                 f"the inference model of axiom {axiom.name!r} does not exist yet, and torch.func cannot make it; call "

@@ -10,7 +10,8 @@ from torch import Tensor
 from doxa.errors import BudgetError, ConfigError, ProblemError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
-from doxa.semantics._exact import ExactCompiled, planned
+from doxa.problem._autoregressive import Autoregressive
+from doxa.semantics._exact import ExactCompiled, lister, planned
 from doxa.semantics._learners import Learners
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._sampled import Sampled
@@ -58,7 +59,10 @@ class _Compiled(Probabilistic):
         key, decisions = f"{self.digest(batch)} within {self.how.budget}", self.learners.decisions
         if key not in decisions:
             try:
-                planned(self.interpretation, batch.problem, self.how.budget)
+                if isinstance(batch.belief, Autoregressive):
+                    lister(self.interpretation, batch, self.how.budget)
+                else:
+                    planned(self.interpretation, batch.problem, self.how.budget)
                 decisions[key] = ""
             except ProblemError as error:
                 if isinstance(error, BudgetError) and error.field == "seconds":  # no clock decides

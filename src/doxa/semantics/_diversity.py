@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,10 +18,10 @@ from doxa.errors import KnowledgeError
 from doxa.logic import Interpretation
 from doxa.pose import ProblemBatch, pose
 from doxa.problem import Belief
+from doxa.problem._autoregressive import WorldTable
 from doxa.problem._logspace import NEG_INF, without_autocast
-from doxa.problem._mixture import rows_of
 from doxa.semantics._combine import joint_axiom
-from doxa.semantics._exact import planned
+from doxa.semantics._exact import exactly
 from doxa.semantics._probabilistic import impossible
 from doxa.semantics._semantics import Data, Generator, Semantics, reduced
 from doxa.semantics._worlds import chosen
@@ -62,7 +63,7 @@ def diversity(
     dead = ~posed.holds
     parts = []
     for batch in posed.batches:
-        with without_autocast(rows_of(batch.belief)):
+        with without_autocast(batch.belief.device):
             found, possible = _of_batch(interpretation, batch, how)
         parts.append(found)
         dead[batch.instances] = ~possible.cpu()
@@ -80,31 +81,31 @@ def _of_batch(
     interpretation: Interpretation, batch: ProblemBatch, how: Semantics
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
     """Bounds and log N of each instance, 0 where it cannot hold; and where it can."""
-    reasoner = planned(interpretation, batch.problem, how.budget).reasoner
-    belief, observed, given = batch.belief, batch.observed, batch.given
+    reasoner, belief = exactly(interpretation, batch, how.budget)
+    observed, given = batch.observed, batch.given
     with torch.no_grad():
         possible = reasoner.log_prob(belief.detach(), observed, given=given) > NEG_INF
         at = possible.nonzero().squeeze(1)
     if len(at) < len(possible):
         belief, observed, given = belief[at], observed[at], None if given is None else given[at]
-    lower, upper = reasoner.entropy_bounds(belief, observed, given=given)
-    count = _log_counts(interpretation, batch, how, observed, given).to(lower)
+    if isinstance(belief, WorldTable):
+        lower = upper = reasoner.entropy(belief, observed, given=given)
+    else:
+        lower, upper = reasoner.entropy_bounds(belief, observed, given=given)
+    count = _log_counts(reasoner, batch, observed, given).to(lower)
     found = [(count - upper).clamp(min=0.0), (count - lower).clamp(min=0.0), count]
     if len(at) < len(possible):
         found = [x.new_zeros(len(possible)).index_put((at,), x) for x in found]
     return (found[0], found[1], found[2]), possible
 
 
-def _log_counts(
-    interpretation: Interpretation, batch: ProblemBatch, how: Semantics, observed: Tensor, given: Tensor | None
-) -> Tensor:
+def _log_counts(reasoner: Any, batch: ProblemBatch, observed: Tensor, given: Tensor | None) -> Tensor:
     """log N of each instance: that many times as probable as one world if all are equally probable."""
     problem = batch.problem
-    reasoner = planned(interpretation, problem, how.budget).reasoner
     seen = observed if given is None else torch.cat([observed, given], -1)
     distinct, index = torch.unique(seen, dim=0, return_inverse=True)
     outputs, known = distinct[:, : observed.shape[1]], None if given is None else distinct[:, observed.shape[1] :]
     uniform = Belief.uniform(problem.world, (len(distinct),), dtype=torch.float64, device=observed.device)
     with torch.no_grad():
-        shares = reasoner.log_prob(uniform, outputs, given=known)
+        shares: Tensor = reasoner.log_prob(uniform, outputs, given=known)
     return (shares + sum(math.log(size) for size in problem.world)).clamp(min=0.0)[index]

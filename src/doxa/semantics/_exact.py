@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from doxa.errors import BudgetError
 from doxa.exact import ExactPlan, plan
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.pose._poser import undefined
-from doxa.problem import Budget, Problem
+from doxa.problem import Belief, BruteForce, Budget, Mixture, Problem
+from doxa.problem._autoregressive import Autoregressive, WorldTable
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
 
@@ -45,13 +49,14 @@ class ExactCompiled(Probabilistic):
     takes_joint = True
 
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
-        reasoner = planned(self.interpretation, batch.problem, self.how.budget).reasoner
+        exact = exactly(self.interpretation, batch, self.how.budget)
         for output in batch.partial:
             asked = torch.full_like(batch.observed, -1)
             asked[:, output] = len(batch.outputs[output]) - 1
-            if bool((reasoner.log_prob(batch.belief.detach(), asked, given=batch.given) > -torch.inf).any()):
+            if bool((exact.reasoner.log_prob(exact.belief.detach(), asked, given=batch.given) > -torch.inf).any()):
                 raise undefined(posed.axiom)
-        return reasoner.log_prob(batch.belief, batch.observed, given=batch.given)
+        found: Tensor = exact.reasoner.log_prob(exact.belief, batch.observed, given=batch.given)
+        return found
 
     def truths(self, data: Data, generator: Generator) -> Tensor:
         found = []
@@ -61,7 +66,40 @@ class ExactCompiled(Probabilistic):
         return torch.stack(found) if found else torch.zeros(0)
 
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
+        if isinstance(batch.belief, Autoregressive):
+            return f"lists all {batch.problem.num_worlds:,} worlds, for symbols are said in turn"
         return "\n".join(planned(self.interpretation, batch.problem, self.how.budget).explain().splitlines()[2:])
+
+
+class Exactly(NamedTuple):
+    """Who answers about a batch exactly, and what it is told is believed."""
+
+    reasoner: Any
+    belief: Belief | Mixture | WorldTable
+
+
+def exactly(interpretation: Interpretation, batch: ProblemBatch, budget: Budget) -> Exactly:
+    """The exact plan of a problem; where symbols are said in turn, the list of all worlds."""
+    if isinstance(batch.belief, Autoregressive):
+        return Exactly(lister(interpretation, batch, budget), batch.belief.listed(budget))
+    return Exactly(planned(interpretation, batch.problem, budget).reasoner, batch.belief)
+
+
+def lister(interpretation: Interpretation, batch: ProblemBatch, budget: Budget) -> BruteForce:
+    """Who lists all worlds of a problem; an error if there are too many."""
+    problem, plans, belief = batch.problem, interpretation.plans, batch.belief
+    if isinstance(belief, Autoregressive):
+        belief.require_few(budget)
+    if problem.num_worlds * math.prod(problem.given) > budget.join:
+        raise BudgetError(
+            "join",
+            f"{problem.num_worlds:,} worlds with each of {math.prod(problem.given):,} joint values that the data may "
+            f"give are more than Budget(join={budget.join:,}); raise it, or use Sampled()",
+        )
+    found: BruteForce = plans.find(
+        ("listed", problem), lambda: BruteForce(problem, max_worlds=1 << 62, impossible="inf")
+    )
+    return found
 
 
 def planned(interpretation: Interpretation, problem: Problem, budget: Budget) -> ExactPlan:

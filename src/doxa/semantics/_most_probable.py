@@ -12,6 +12,7 @@ from doxa.logic.tensor._report import AxiomReport
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.pose._poser import undefined
 from doxa.problem import Belief
+from doxa.problem._autoregressive import Autoregressive
 from doxa.semantics._combine import FactRows
 from doxa.semantics._exact import Exact, planned
 from doxa.semantics._probabilistic import Probabilistic
@@ -45,6 +46,8 @@ class MostProbableWorld(Probabilistic):
         belief, problem = batch.belief.detach(), batch.problem
         if isinstance(belief, Belief):
             return belief.log_probs.argmax(-1)
+        if isinstance(belief, Autoregressive):
+            return problem.world_of(belief.listed(self.how.budget).log_probs.argmax(-1))
         if problem.num_worlds <= LISTED:
             every = problem.worlds().to(belief.device)
             scores = belief._gather(every.unsqueeze(1).expand(-1, len(batch.instances), -1))  # (worlds, instances)

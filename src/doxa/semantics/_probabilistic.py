@@ -15,7 +15,6 @@ from doxa.logic.bind._joint import refuse
 from doxa.pose import PosedAxiom, ProblemBatch, pose
 from doxa.problem import Belief, Mixture
 from doxa.problem._logspace import is_traced, without_autocast
-from doxa.problem._mixture import rows_of
 from doxa.semantics._learners import Learners, digest
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
 
@@ -126,7 +125,7 @@ class Probabilistic(Compiled):
         """What is computed for each batch; under autocast the logic stays in the precision of the belief."""
         found = []
         for batch in posed.batches:
-            with without_autocast(rows_of(batch.belief)):
+            with without_autocast(batch.belief.device):
                 found.append(getattr(self.engine_for(batch), what)(posed, batch, generator))
         return found
 

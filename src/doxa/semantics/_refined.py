@@ -16,6 +16,7 @@ from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.pose._poser import undefined
 from doxa.problem import Problem
+from doxa.problem._mixture import one_belief
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
 
@@ -74,7 +75,7 @@ class _Compiled(Probabilistic):
         return torch.where(truths <= 0, -torch.inf, truths.clamp(min=torch.finfo(truths.dtype).tiny).log())
 
     def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
-        problem, probs = batch.problem, batch.belief.log_probs.exp()
+        problem, probs = batch.problem, one_belief(batch.belief).log_probs.exp()
         if problem.num_worlds > self.how.budget.worlds:
             raise BudgetError(
                 "worlds",

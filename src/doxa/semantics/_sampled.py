@@ -15,12 +15,13 @@ from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.pose._poser import undefined
 from doxa.problem import Belief, Mixture
+from doxa.problem._autoregressive import Autoregressive
 from doxa.problem._logspace import is_traced
 from doxa.problem._mixture import AnyBelief, picked, rows_of
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
 from doxa.stochastic import Estimator, LeaveOneOut, Tape
-from doxa.stochastic.estimators._mixtures import MixtureWorlds
+from doxa.stochastic.estimators._mixtures import JointWorlds
 
 DRAWS = 128
 """At least so many worlds are drawn to say how true a row is."""
@@ -88,11 +89,11 @@ class _Compiled(Probabilistic):
         estimator, dtype = self.how.estimator, batch.belief.dtype
         if not self.is_log:
             tape, worlds = _drawn(batch.belief, estimator, generator)
-            tape.cost(1 - _holds(posed, batch, worlds).to(dtype))
+            tape.cost(1 - _holds(posed, batch, _of_problem(batch.belief, worlds)).to(dtype))
             return tape.surrogate(reduction="none")
         with torch.no_grad():
             worlds = _drawn(batch.belief, estimator, generator)[1]
-            holds = _holds(posed, batch, worlds).to(dtype)
+            holds = _holds(posed, batch, _of_problem(batch.belief, worlds)).to(dtype)
         # -log(1/n Σ_j φ(w_j)) with derivative -Σ_j φ(w_j) ∇log p(w_j) / Σ_j φ(w_j)
         count = holds.sum(0)
         value = -(count.clamp(min=0.5) / len(holds)).log()
@@ -108,6 +109,8 @@ class _Compiled(Probabilistic):
         draws = max(self.how.estimator.n, DRAWS)
         row = batch.instances // max(math.prod(posed.shape[1:]), 1)
         device, size = batch.belief.device, len(batch.problem.world)
+        if isinstance(batch.belief, Autoregressive):
+            size = len(batch.belief.drawn_sizes)
         distinct, own = torch.unique(row, return_inverse=True)
         extra = int(isinstance(batch.belief, Mixture))  # which component
         noise = torch.rand(len(distinct), size + extra, draws, device=device, generator=generator)
@@ -124,8 +127,18 @@ class _Compiled(Probabilistic):
         return f"{self.how.estimator!r}, {kind}"
 
 
-def _inverse(belief: AnyBelief, noise: Tensor) -> Tensor:
+def _of_problem(belief: AnyBelief | Autoregressive, worlds: Tensor) -> Tensor:
+    return belief.of_problem(worlds) if isinstance(belief, Autoregressive) else worlds
+
+
+def _inverse(belief: AnyBelief | Autoregressive, noise: Tensor) -> Tensor:
     """Worlds ``(R, W, draws)`` from numbers in [0, 1): the inverse of the distribution, component first."""
+    if isinstance(belief, Autoregressive):
+        own = belief.inverse(noise[:, : len(belief.row)].permute(2, 0, 1))  # (draws, R, places)
+        if belief.others is not None:
+            rest = _inverse(belief.others, noise[:, len(belief.row) :].contiguous())
+            own = torch.cat([own, rest.permute(2, 0, 1)], -1)
+        return belief.of_problem(own).permute(1, 2, 0)
     if isinstance(belief, Mixture):
         component = _place(belief.log_weights.exp().unsqueeze(-2), noise[:, :1]).squeeze(-2)  # (R, draws)
         chosen = picked(belief.components.log_probs, component.T.clamp(max=belief.log_weights.shape[-1] - 1))
@@ -140,12 +153,13 @@ def _place(probs: Tensor, noise: Tensor) -> Tensor:
     return torch.searchsorted(reached, (noise.to(reached.dtype) * reached[..., -1:]).contiguous(), right=True)
 
 
-def _drawn(belief: AnyBelief, estimator: Estimator, generator: Generator) -> tuple[Tape, Tensor]:
-    if not is_traced(rows := rows_of(belief)) and bool(rows.detach().isnan().any()):
+def _drawn(belief: AnyBelief | Autoregressive, estimator: Estimator, generator: Generator) -> tuple[Tape, Tensor]:
+    rows = belief.like if isinstance(belief, Autoregressive) else rows_of(belief)
+    if not is_traced(rows) and bool(rows.detach().isnan().any()):
         raise ProblemError("no world can be drawn from NaN (not a number); Model.find_nonfinite(...) says from where")
     tape = Tape(batch_dims=1, generator=generator)
-    if isinstance(belief, Mixture):
-        return tape, tape.sample(MixtureWorlds(belief), estimator)
+    if not isinstance(belief, Belief):
+        return tape, tape.sample(JointWorlds(belief), estimator)
     worlds = Independent(Categorical(logits=belief.log_probs, validate_args=False), 1, validate_args=False)
     return tape, tape.sample(worlds, estimator)
 

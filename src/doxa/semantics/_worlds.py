@@ -15,9 +15,10 @@ from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
 from doxa.pose import PosedAxiom, ProblemBatch, pose
 from doxa.problem import Belief, Budget, Mixture
+from doxa.problem._autoregressive import Autoregressive
 from doxa.problem._mixture import marginals
 from doxa.semantics._combine import joint_axiom, row_by_row
-from doxa.semantics._exact import planned
+from doxa.semantics._exact import exactly
 from doxa.semantics._probabilistic import impossible
 from doxa.semantics._semantics import Data, Generator, Semantics, locked
 
@@ -179,17 +180,18 @@ def _best(
     sampled = type(how).__name__ == "Sampled"
     if not sampled:
         try:
-            reasoner = planned(interpretation, batch.problem, how.budget).reasoner
+            asked = exactly(interpretation, batch, how.budget)
         except ProblemError:
             pass
         else:
-            exact = reasoner.explain(batch.belief, batch.observed, k, given=batch.given)
+            exact = asked.reasoner.explain(asked.belief, batch.observed, k, given=batch.given)
             said = f"exact: the {k} most probable"
             if exact.optimal is not None and not bool((exact.optimal | (exact.scores == -torch.inf)).all()):
                 said = f"exact probabilities; the {k} best that were found, not all of them proven to be"
             return exact.worlds, exact.scores.exp(), said
     draws = max(DRAWS, getattr(how, "estimator", None).n if sampled else 0)  # type: ignore[union-attr]
     drawn = batch.belief.sample(draws, generator=generator)  # (draws, instances, W)
+    drawn = batch.belief.of_problem(drawn) if isinstance(batch.belief, Autoregressive) else drawn
     holds = (batch.problem(drawn, batch.given) == batch.observed).all(-1).movedim(0, 1)
     worlds = drawn.movedim(0, 1)
     best, chances = worlds.new_full((len(worlds), k, worlds.shape[-1]), -1), torch.zeros(len(worlds), k)
@@ -201,7 +203,7 @@ def _best(
     return best, chances, f"estimated from {draws:,} samples"
 
 
-def _components(belief: Belief | Mixture, worlds: Tensor) -> list[list[list[float]]]:
+def _components(belief: Belief | Mixture | Autoregressive, worlds: Tensor) -> list[list[list[float]]]:
     """p(k | w) for each world ``(instances, k, W)`` of each instance; nothing where there is no mixture."""
     if not isinstance(belief, Mixture):
         return [[[] for _ in some] for some in worlds]
@@ -306,18 +308,18 @@ class KnowledgeLayer(nn.Module):
                 "a time"
             )
         (batch,) = posed.batches
-        reasoner = planned(self.interpretation, batch.problem, self.budget).reasoner
-        log_prob = reasoner.log_prob(batch.belief, batch.observed, given=batch.given)
+        reasoner, belief = exactly(self.interpretation, batch, self.budget)
+        log_prob = reasoner.log_prob(belief, batch.observed, given=batch.given)
         dead = log_prob == -torch.inf
         if bool(dead.any()):
             raise impossible(posed, batch.instances[dead.cpu()])
-        probs = reasoner.posterior(batch.belief, batch.observed, given=batch.given).probs
+        probs = reasoner.posterior(belief, batch.observed, given=batch.given).probs
         if self.target < 1:
-            share, before = self.target, marginals(batch.belief).probs
+            share, before = self.target, marginals(belief).probs
             p = log_prob.exp().unsqueeze(-1).unsqueeze(-1)
             denied = (before - p * probs) / (1 - p).clamp(min=torch.finfo(probs.dtype).eps)
             probs = torch.where(p < share, share * probs + (1 - share) * denied.clamp(0, 1), before)
-        best = reasoner.explain(batch.belief, batch.observed, 1, given=batch.given).worlds[..., 0, :]
+        best = reasoner.explain(belief, batch.observed, 1, given=batch.given).worlds[..., 0, :]
         order = batch.instances.argsort().to(probs.device)
         found: dict[str, Tensor] = {}
         values: dict[str, Tensor] = {}

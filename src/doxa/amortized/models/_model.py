@@ -145,14 +145,14 @@ class InferenceModel(nn.Module, ABC):
 
     def init(self, belief: Belief, given: Tensor | None = None) -> Carry:
         """The carry from which decoding starts; the batch of the belief is flattened to rows."""
-        with without_autocast(belief.log_probs):
+        with without_autocast(belief.device):
             return Carry(0, *self.start(self.probs(belief, given)))
 
     def step(self, carry: Carry, token: Tensor | None = None) -> tuple[Tensor, Carry]:
         """log q(next value | tokens so far, P), ``(R, D)``, given the token ``(R,)`` that was chosen last."""
         if carry.position >= len(self.sizes):
             raise ProblemError(f"the sequence has {len(self.sizes)} tokens, there is no step after the last")
-        with without_autocast(self.values):
+        with without_autocast(self.values.device):
             logits, carry = self._current().advance(carry, token)
         return log_softmax(logits, self.values[carry.position - 1] if self._ragged else None), carry
 
@@ -162,7 +162,7 @@ class InferenceModel(nn.Module, ABC):
         """log q(v | tokens before, P) of every value at every position: ``(*batch, L, D)``, for ``(*batch, L)``."""
         tokens = self._checked(belief, tokens)
         flat = tokens.reshape(-1, tokens.shape[-1])
-        with without_autocast(tokens):
+        with without_autocast(tokens.device):
             logits = self._current().scores(self.probs(belief, given), flat)
         allowed = self.values[: flat.shape[-1]].expand(logits.shape) if self._ragged else None
         if pruner is not None:

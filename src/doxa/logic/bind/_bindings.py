@@ -51,7 +51,7 @@ class Joint:
     """A symbol's part of a belief that several symbols share: what is bound to all of them, and to it alone."""
 
     shared: nn.Module
-    own: Declared
+    own: Declared | None = None
 
 
 def logits(thing: Computation, *, exclusive: bool = False) -> Declared:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -24,9 +25,13 @@ def refuse(who: str, symbols: Collection[str]) -> NoReturn:
     """The error of who takes symbols one by one, for symbols that depend on each other."""
     raise ConfigError(
         f"{who} takes symbols one by one, but {', '.join(sorted(symbols))} may depend on each other in a row, for they "
-        "are bound by doxa.mixture; Exact(), Sampled(), Auto() and Classical() can take that, and Model.explain and "
-        "Model.layer; or bind each of them on its own"
+        "are bound by doxa.mixture or doxa.autoregressive; Exact(), Sampled(), Auto() and Classical() can take that, "
+        "and Model.explain and Model.layer; or bind each of them on its own"
     )
+
+
+Place = tuple[str, str, tuple[int, ...]]
+"""A variable of a row: a symbol, the field with its object ("" for a proposition), and the way to it in a sequence."""
 
 
 class MixtureWeights(nn.Module):
@@ -69,6 +74,43 @@ class MixtureWeights(nn.Module):
             _bindings.check_probabilities("weights", shown, found, self.returns, distribution=True)
         numbers: Tensor = found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
         return numbers.expand(rows, -1)
+
+
+class RowNetwork(nn.Module):
+    """A network that says the values of the symbols of a row in turn, each told those before it."""
+
+    def __init__(self, network: Declared, places: tuple[Place, ...]) -> None:
+        super().__init__()
+        self.returns: Returns = network.returns
+        self.places = places
+        self.module = network.thing if isinstance(network.thing, nn.Module) else None
+        self._call = None if self.module is not None else network.thing
+
+    def following(self, prefix: Tensor, objects: list[Tensor], size: int, *, check_finite: bool) -> Tensor:
+        """What was bound, of the place after a prefix ``(rows, prefixes, i)``: ``(rows, prefixes, size)``."""
+        call: Any = self._call if self.module is None else self.module
+        symbol, field, path = self.places[prefix.shape[-1]]
+        named = f"{symbol}({field}{''.join([f'[{i}]' for i in path])})" if field else symbol
+        try:
+            found = call(prefix, *objects)
+        except Exception as error:
+            told = ", ".join([describe(x) for x in (prefix, *objects)])
+            error.add_note(f"in an autoregressive belief, called about {named} with {told}")
+            raise
+        wanted = (*prefix.shape[:2], size)
+        if not isinstance(found, Tensor) or shape_of(found) != wanted:
+            came = f"shape {shape_of(found)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+            raise BindingError(
+                f"{named}: the network should return (rows, prefixes, values), here {wanted}, got {came}"
+            )
+        if not found.is_floating_point():
+            raise BindingError(f"{named}: floating point numbers are wanted, got {describe(found)}")
+        if check_finite:
+            thing = "what the network returned"
+            _bindings.check_finite(named, thing, found, distribution=True)
+            _bindings.check_probabilities(named, thing, found, self.returns, distribution=True)
+        numbers: Tensor = found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
+        return numbers
 
 
 def _called(thing: object) -> str:
@@ -125,3 +167,59 @@ def mixture(*, weights: Declared, **symbols: Declared) -> dict[str, Joint]:
         raise BindingError(f"mixture: weights are a tensor (components,), or a network, got {describe(weights.thing)}")
     shared = MixtureWeights(weights)
     return {name: Joint(shared, value) for name, value in symbols.items()}
+
+
+def autoregressive(network: Declared, /, **symbols: str | Sequence[str]) -> dict[str, Joint]:
+    r"""A belief in which what is said of one place of a row may depend on what is said of those before it.
+
+    .. math:: p(w | x) = \prod_i p(w_i | w_{<i}, x)
+
+    It can be any distribution over the worlds of a row. Exact reasoning lists them, so it is for short rows (within
+    ``Budget(worlds=...)``); ``Sampled`` draws worlds variable by variable.
+
+    The result is a dict of bindings, for :class:`doxa.Model` or :class:`doxa.Interpretation`, where others may stand
+    beside them. It is about the places of a row, which an axiom ranges over with its outermost ``forall``: an axiom
+    speaks of one row at a time, and of some or all of its places.
+
+    Args:
+        network: ``logits(net)``, ``probs(net)`` or ``log_probs(net)``, called as ``net(prefix, *objects)``: of ``rows``
+            rows and ``prefixes`` worlds each, the values of the first i places, int64 ``(rows, prefixes, i)`` counted
+            from 0, and for each field of the row that holds objects one tensor ``(rows, ...)``. It returns what the
+            next place may be, ``(rows, prefixes, values)``.
+        symbols: for each symbol the fields of a row that it is about, in order: ``digit=("left", "right")``; an element
+            of a sequence is ``"digits[0]"``, and a proposition has none: ``rain=()``.
+
+    >>> import doxa
+    >>> def again(prefix, *objects):                              # the second is what the first is
+    ...     rows, prefixes, before = prefix.shape
+    ...     return torch.eye(2)[prefix[..., -1]] if before else torch.full((rows, prefixes, 2), 0.5)
+    >>> model = doxa.Model("pred rain; pred wet; [same] rain <-> wet", "exact",
+    ...                    **autoregressive(doxa.probs(again), rain=(), wet=()))
+    >>> model.truth()
+    {'same': tensor(1.)}
+    """
+    given: object = network
+    if not isinstance(given, Declared) or given.returns not in ("prob", "logit", "log_prob"):
+        raise BindingError(
+            f"autoregressive: the network is {_called(given)}, which does not say what it returns; wrap it: "
+            "logits(...), probs(...) or log_probs(...)"
+        )
+    if isinstance(network.thing, Tensor):
+        raise BindingError("autoregressive: a network is wanted, which is told what comes before; got a tensor")
+    places: list[Place] = []
+    for symbol, fields in symbols.items():
+        listed = [fields] if isinstance(fields, str) else list(fields)
+        places += [_place(symbol, field) for field in listed] or [(symbol, "", ())]
+    if not places:
+        raise BindingError("autoregressive(...) has no symbols; say which, and of what: digit=('left', 'right')")
+    shared = RowNetwork(network, tuple(places))
+    return {symbol: Joint(shared) for symbol in symbols}
+
+
+def _place(symbol: str, field: object) -> Place:
+    found = re.fullmatch(r"(\w+)((?:\[\d+\])*)", field) if isinstance(field, str) else None
+    if found is None:
+        raise BindingError(
+            f"autoregressive: {symbol} is about {field!r}, expected a field such as 'left' or 'digits[0]'"
+        )
+    return symbol, found[1], tuple([int(i) for i in re.findall(r"\d+", found[2])])

@@ -209,7 +209,7 @@ def bind(symbol: Symbol, value: Any, signature: Signature) -> Meaning:
     """Check a value against the declaration of a predicate or function, and wrap it."""
     name = symbol.name
     if isinstance(value, Joint):
-        return _mixed(symbol, value.own, signature)
+        return _in_turn(symbol) if value.own is None else _mixed(symbol, value.own, signature)
     if isinstance(value, Declared):
         _check_returns(symbol, value)
         if isinstance(value.thing, Tensor):
@@ -250,6 +250,19 @@ def _mixed(symbol: Symbol, value: Declared, signature: Signature) -> Meaning:
         bound = bind(symbol, value, signature)
         assert isinstance(bound, Network)
         found = bound
+    found.mixed = True
+    return found
+
+
+def _in_turn(symbol: Symbol) -> Meaning:
+    """A symbol without a network of its own: one that sees the row says its value at each place in turn."""
+    opened = all(sort.is_open and not sort.is_integer for sort in symbol.sorts)
+    if len(symbol.sorts) > 1 or not opened or (isinstance(symbol, Function) and symbol.result.values is None):
+        raise BindingError(
+            f"{symbol.name}: {signature_text(symbol)} cannot be in an autoregressive belief, which takes propositions, "
+            "and predicates and functions into finite sorts of one object"
+        )
+    found = Network(symbol, None, "log_prob", exclusive=False, bare=False, each=False)
     found.mixed = True
     return found
 
