@@ -93,7 +93,7 @@ def test_truths_are_those_of_exact_reasoning() -> None:
 def test_who_cannot_take_a_mixture_says_who_can() -> None:
     mixture = Mixture.from_logits(LOGITS, WEIGHTS).expand(2)
     compiled, posed, batch = asked(Refined(), mixture)
-    with pytest.raises(ProblemError, match="BruteForce take a Mixture"):
+    with pytest.raises(ProblemError, match="BruteForce take it"):
         compiled.batch_truths(posed, batch, None)
     compiled, posed, batch = asked(Sampled(UnorderedSet(2), log=False), mixture)
     with pytest.raises(ConfigError, match="got JointWorlds"):
