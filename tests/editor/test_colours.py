@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.token import Error, Keyword, Name, Operator, is_token_subtype
+from tests.logic.fuzzing import STATEMENTS, WORLD
 
 import doxa
 from doxa.editor import DoxaLexer
@@ -20,10 +21,13 @@ from doxa.editor._colours import TOKENS
 from doxa.logic.syntax._marks import Mark, declarations_in, declared_names, marks
 from doxa.logic.syntax._words import RESERVED, SOFT_KIND, SYMBOLS
 
+EVERYTHING = WORLD + STATEMENTS
+"""A text with every construct of the language."""
 REPOSITORY = Path(__file__).parents[2]
 FILES = sorted([*(REPOSITORY / "examples").rglob("*.doxa"), *(REPOSITORY / "src").rglob("*.doxa")])
 PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
 BLOCKS = [b for page in PAGES for b in re.findall(r"^```doxa[^\n]*\n(.*?)^```", page.read_text("utf-8"), re.S | re.M)]
+TEXTS = [EVERYTHING, *[f.read_text("utf-8") for f in FILES], *BLOCKS]
 
 
 def kinds(text: str) -> dict[str, set[Mark]]:
@@ -33,7 +37,7 @@ def kinds(text: str) -> dict[str, set[Mark]]:
     return found
 
 
-@pytest.mark.parametrize("text", [*[f.read_text("utf-8") for f in FILES], *BLOCKS], ids=lambda text: text[:20])
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:20])
 def test_valid_files_are_read_whole_and_without_errors(text: str) -> None:
     pieces = list(DoxaLexer().get_tokens_unprocessed(text))
     assert "".join(piece for _, _, piece in pieces) == text
@@ -41,11 +45,12 @@ def test_valid_files_are_read_whole_and_without_errors(text: str) -> None:
     assert not [piece for _, token, piece in pieces if is_token_subtype(token, Error)]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda p: p.stem)
-def test_names_are_what_the_knowledge_base_says_they_are(file: Path) -> None:
+@pytest.mark.parametrize("file", [None, *FILES], ids=lambda p: p.stem if p else "everything")
+def test_names_are_what_the_knowledge_base_says_they_are(file: Path | None) -> None:
     """The reader is the judge: it knows every symbol of a file by its declaration."""
-    text, signature = file.read_text("utf-8"), doxa.load(file, warn=False).signature
-    found = kinds(text)
+    text = file.read_text("utf-8") if file else EVERYTHING
+    kb = doxa.load(file, warn=False) if file else doxa.parse(EVERYTHING, warn=False)
+    signature, found = kb.signature, kinds(text)
     for kind, names in (
         ("sort", signature.sorts),
         ("predicate", signature.predicates),
@@ -57,9 +62,7 @@ def test_names_are_what_the_knowledge_base_says_they_are(file: Path) -> None:
                 assert found[name] <= {kind, "field"}, (name, found[name])
     for name in (*signature.predicates, *signature.functions, *signature.rows):
         assert name in declarations_in(text) and name in declarations_in(text)[name]
-    bound = {
-        n for a in doxa.load(file, warn=False) for q in nodes(a) for g in getattr(q, "groups", ()) for n in g.names
-    }
+    bound = {n for a in kb for q in nodes(a) for g in getattr(q, "groups", ()) for n in g.names}
     assert {name for name, kind in declared_names(text).items() if kind == "variable"} >= bound
 
 

@@ -59,12 +59,19 @@ def test_what_is_said_is_right_for_every_number_of_objects(seed: int) -> None:
         "sort P; func age(P) -> Int; const u: P; [r] forall x: P. age(x) < 0 & age(x) > 3",  # not decided here
         "data rows(n: Int); pred a; [r] forall r in rows. a; fact !a",  # there may be no rows
         "sort P = 1..5000; pred f(P, P); [r] forall x, y: P. f(x, y); fact !f(1, 1)",  # too large
+        "sort P; const u, v: P; pred f(P, P); define alone(x: P) := !exists y: P. f(x, y); "
+        "[a] forall x: P. alone(x); [b] forall x: P. !alone(x) | x = u; fact !f(u, u)",  # others may be friends of u
         "pred a; fact a",
         "",
     ],
 )
 def test_silent_where_nothing_is_proven(text: str) -> None:
     assert contradiction(parse(text, warn=False)) is None
+
+
+def test_definitions_count() -> None:
+    found = contradiction(parse("pred a, b; define c := a | b; [r] !c; fact a", warn=False))
+    assert found is not None and "fact a; [r] !c" in found.message
 
 
 def test_only_what_contradicts_is_named() -> None:

@@ -35,8 +35,9 @@ def contradiction(kb: KnowledgeBase, places: Places | None = None, *, seconds: f
         take one of them back, or give the axiom a weight if it may be broken: [soaked, weight 0.5]
     >>> contradiction(parse("sort Day; const today: Day; pred dry(Day); fact dry(today); exists d: Day. !dry(d)"))
     """
-    axioms = [a for a in kb.axioms if a.weight == 1.0 and not a.learnable and _decidable(a.formula, kb.signature)]
-    facts = [f for f in kb.facts if f.weight == 1.0]
+    signature = kb.signature
+    axioms = [a for a in kb.axioms if a.weight == 1.0 and not a.learnable and _decidable(a.formula, signature)]
+    facts = [f for f in kb.facts if f.weight == 1.0 and _decidable(f.atom, signature)]
     end = time.monotonic() + seconds
 
     named = {c.sort.name for c in kb.signature.constants.values()}
@@ -94,6 +95,9 @@ def _decidable(formula: Expr, signature: Signature) -> bool:
     called = [signature.functions.get(node.name) for node in nodes if isinstance(node, Call)]
     if any(function is not None and function.result.is_open for function in called):
         return False
+    defined = any(node.name in signature.definitions for node in nodes if isinstance(node, Call))
+    if defined and any(s.is_open and s not in (INT, REAL) for s in signature.sorts.values()):
+        return False  # a definition may speak of objects that are not named
     if not any(signature.sorts[g.sort].is_open for g in groups if g.sort in signature.sorts):
         return True
     binders = leading_foralls(formula)

@@ -65,7 +65,7 @@ def declared_names(text: str) -> dict[str, Mark]:
     """
     found: dict[str, Mark] = dict(_BUILT_IN)
     variables: dict[str, Mark] = {}
-    statement, declares, depth = "", None, 0
+    statement, name, declares, depth = "", "", None, 0
     before: list[tuple[str, str]] = []  # the names and commas just read
     for terminal, word, _ in _words(text):
         if terminal in DECLARATIONS or terminal in _DECLARES:
@@ -73,7 +73,7 @@ def declared_names(text: str) -> dict[str, Mark]:
             continue
         depth = max(0, depth + (terminal in _OPEN) - (terminal in _CLOSE))
         if terminal == "NAME" and declares is not None:
-            found[word] = declares
+            found[word], name = declares, word
             declares = declares if statement == "CONST" else None
         elif terminal == "NAME" and statement == "SORT" and depth:
             found.setdefault(word, "constant")
@@ -81,8 +81,11 @@ def declared_names(text: str) -> dict[str, Mark]:
             declares = None
             if statement not in ("CONST", "DATA"):
                 variables |= dict.fromkeys(_listed(before), "variable")
+        elif terminal == "ARROW" and statement == "DEFINE" and not depth:  # define f(x: A) -> B := …
+            found[name] = "function"
         elif terminal == "ASSIGN":
             variables |= dict.fromkeys(_listed(before)[:1], "variable")
+            statement, declares = "", None
         elif terminal == "COMMA" and not depth and statement != "CONST":  # pred rain, wet
             declares = _DECLARES.get(statement)
         elif terminal == "END" and (word == ";" or not depth):
@@ -104,7 +107,7 @@ def declarations_in(text: str) -> dict[str, str]:
     start: int | None = None
     names: list[str] = []
     declares: Mark | None = None
-    depth = 0
+    depth, defines = 0, False
 
     def end(at: int) -> None:
         nonlocal start
@@ -118,11 +121,12 @@ def declarations_in(text: str) -> dict[str, str]:
         depth = max(0, depth + (terminal in _OPEN) - (terminal in _CLOSE))
         if terminal in _DECLARES:
             end(at)
-            start, depth, declares = at, 0, _DECLARES[terminal]
+            start, depth, declares, defines = at, 0, _DECLARES[terminal], terminal == "DEFINE"
         elif terminal in DECLARATIONS or (terminal == "END" and (not depth or word == ";")):
             end(at)
         elif terminal == "NAME" and start is not None:
-            own = kinds.get(word) == (declares if not depth else "constant")  # not what it only speaks of
+            # what it declares, not what it speaks of
+            own = not names if defines else kinds.get(word) == (declares if not depth else "constant")
             names += [word] if own else []
     end(len(text))
     return found
