@@ -7,7 +7,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from doxa.amortized import CausalTransformer, Columns, FactorMLPs, GridCNN, InferenceModel, PairsModel, ScanModel
+from doxa.amortized import (
+    CausalTransformer,
+    Columns,
+    FactorGraphModel,
+    FactorMLPs,
+    GridCNN,
+    InferenceModel,
+    MoveResNet,
+    PairsModel,
+    ScanModel,
+)
 from doxa.problem import Belief, Problem, addition, cnf, comparison, shortest_path
 
 RAGGED = Problem((3, 2, 4), (5, 2), lambda w: torch.stack([w[..., 0] + w[..., 1], (w[..., 2] > 1).long()], -1))
@@ -40,6 +50,10 @@ MODELS: dict[str, Callable[[], InferenceModel]] = {
     "transformer, ragged": lambda: CausalTransformer(RAGGED, width=8, heads=2, layers=1),
     "grid of moves": lambda: GridCNN(WALK, (2, 3), channels=6, layers=2),
     "grid of cells": lambda: GridCNN(shortest_path(2, 3), (2, 3), reads="cells", channels=6, layers=2),
+    "residual network for each move": lambda: MoveResNet(WALK, (2, 3), channels=4),
+    "graph of a sum": lambda: FactorGraphModel(addition(1), channels=6, rounds=2),
+    "graph of clauses": lambda: FactorGraphModel(cnf([[1, 2], [-1, 3]]), channels=6, rounds=3),
+    "graph of a comparison": lambda: FactorGraphModel(comparison(2), channels=6, rounds=3, explain=False),
     "pairs": lambda: PairsModel(DIFFER, hidden=12),
     "pairs in closed form": lambda: PairsModel(DIFFER, closed_form=True),
 }

@@ -12,7 +12,14 @@ from doxa.errors import ConfigError, ProblemError
 from doxa.problem import Belief, BruteForce, Problem, addition, parity, shortest_path
 
 every = pytest.mark.parametrize("name", MODELS)
-MANY = ("grid of moves", "grid of cells", "scan", "scan, prediction only", "mlps, prediction only")
+MANY = (
+    "grid of moves",
+    "residual network for each move",
+    "grid of cells",
+    "scan",
+    "scan, prediction only",
+    "mlps, prediction only",
+)
 SMALL = [name for name in MODELS if name not in MANY]
 
 

@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 import doxa
 from doxa.amortized import (
@@ -201,7 +202,13 @@ def test_path_pruner_allows_exactly_the_simple_paths() -> None:
 def test_shortest_paths_pass_the_path_pruner() -> None:
     problem = shortest_path(3, 4, moves=8)
     PathPruner((3, 4), 8, problem.world).verify(problem)  # 4,096 maps
-    worlds = problem.worlds(100, 200)
+    pruner, worlds = PathPruner((3, 4), 8, problem.world), problem.worlds(100, 200)
+    tokens = torch.cat([problem(worlds), worlds], -1)
+    for length in (1, 5, 8, 11):  # one walk allows what single prefixes do
+        one_by_one = torch.stack(
+            [pad(pruner.allowed(tokens[:, :k]), (0, 9 - pruner.sizes[k])) for k in range(length)], 1
+        )
+        assert torch.equal(pruner.masks(tokens[:, :length], 9), one_by_one)
     cells = shortest_path(3, 4)(worlds).reshape(-1, 3, 4)
     assert torch.equal(path_moves(cells, 8), problem(worlds))
 

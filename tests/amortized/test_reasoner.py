@@ -151,6 +151,16 @@ def test_the_share_on_policy_mixes_the_two_losses() -> None:
     torch.testing.assert_close(losses[2], 0.75 * losses[0] + 0.25 * losses[1])
 
 
+def test_predicting_beside_explaining_mixes_the_two_losses() -> None:
+    problem = addition(1)
+    b = belief(problem, 50)
+    w = b.sample(1, generator=torch.Generator().manual_seed(0))[0]
+    losses = [engine(problem, predicting=share).loss_on(b, w) for share in (0, 1, 0.25)]
+    alone = -engine(problem).model.log_prob(b, problem(w))
+    torch.testing.assert_close(losses[1], alone)
+    torch.testing.assert_close(losses[2], 0.75 * losses[0] + 0.25 * losses[1])
+
+
 def test_a_problem_carries_its_own_pruner() -> None:
     problem = Problem((2,), (2,), lambda w: w, pruner=lambda prefix: torch.tensor([True, True]))
     e = engine(problem)
@@ -165,6 +175,7 @@ def test_a_problem_carries_its_own_pruner() -> None:
         (lambda: engine(addition(1), pruner=AdditionPruner(2)), "the problem has"),
         (lambda: engine(addition(1), beams=0), "at least 1"),
         (lambda: engine(addition(1), on_policy=2.0), "share"),
+        (lambda: engine(addition(1), predicting=-0.1), "share"),
         (lambda: engine(addition(1), impossible="never"), "expected 'raise'"),
         (lambda: engine(addition(1)).predict(Belief.uniform((10, 10)), method="both"), "'symbolic'"),
         (lambda: engine(addition(1)).explain(Belief.uniform((10, 10)), torch.tensor([0, 0]), k=0), "at least 1"),

@@ -14,7 +14,7 @@ from torch import Tensor
 from doxa.amortized import AmortizedReasoner
 from doxa.data import map_tiles, optimal_paths, terrain_maps
 from doxa.errors import ConfigError, DataError
-from doxa.problem import Belief, shortest_path
+from doxa.problem import Belief, path_moves, shortest_path
 from doxa.reproduce import PATHS, reproduce
 from doxa.reproduce import _paths as paths
 from doxa.reproduce._paths import RLOO, ANeSI, ImplicitMLE, Method, PathsConfig, hamming
@@ -32,6 +32,7 @@ CONFIGS = {
     "a-nesi": replace(AMORTISED, method="a-nesi"),
     "a-nesi-rloo": replace(AMORTISED, method="a-nesi-rloo"),
     "a-nesi-control": replace(AMORTISED, method="a-nesi-control"),
+    "a-nesi-moves": replace(AMORTISED, method="a-nesi", model="moves", channels=16),
 }
 
 
@@ -45,7 +46,7 @@ def before_training(config: PathsConfig) -> tuple[float, float]:
     return paths.measure(method, test)["optimal"], loss.item()
 
 
-SLOW = ("neural", "a-nesi", "a-nesi-rloo", "a-nesi-control")
+SLOW = ("neural", "a-nesi", "a-nesi-rloo", "a-nesi-control", "a-nesi-moves")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in CONFIGS])
@@ -67,6 +68,28 @@ def test_every_method_learns(name: str, tmp_path: Path) -> None:
         assert found["tiles"] > 90
     again = paths.train(config, tmp_path, seed=0, data=None, progress=False)  # done already: only measured
     assert again.metrics == found
+
+
+def test_the_model_of_moves_is_asked_for_moves_and_judged_by_cells() -> None:
+    config = PathsConfig("a-nesi-rloo", 4, model="moves", channels=4)
+    training = terrain_maps("train", 6, size=4, seed=0)
+    method = ANeSI(config, training.problem(), torch.Generator().manual_seed(0))
+    cells = training.paths.flatten(1).long()
+    moves = path_moves(training.paths, 15)
+    belief = Belief.from_logits(method.logits(map_tiles(training.images)))
+    model, pruner = method.engine.model, method.engine.pruner
+    assert pruner is not None
+    log_q = torch.zeros(6)
+    for k in range(15):  # move by move, by hand
+        allowed = pruner.allowed(moves[:, :k])
+        scores = model.scores(belief.log_probs.exp(), moves[:, : k + 1])[:, k].masked_fill(~allowed, -torch.inf)
+        log_q = log_q + scores.log_softmax(-1).gather(1, moves[:, k : k + 1]).squeeze(1)
+    torch.testing.assert_close(method.engine.loss(belief, moves), -log_q)
+    other = cells.roll(1, 0)
+    torch.testing.assert_close(method._cost(moves, moves.roll(1, 0)), hamming(cells, other))
+    assert method(map_tiles(training.images), cells, cells).isfinite()
+    with pytest.raises(ConfigError, match="expected 'cells' for a-nesi-control"):
+        replace(config, method="a-nesi-control")
 
 
 @pytest.mark.parametrize("name", ["rloo", "a-nesi-rloo", "a-nesi-control"])
@@ -175,7 +198,7 @@ def test_published_maps(tmp_path: Path) -> None:
 
 def test_entries(tmp_path: Path) -> None:
     names = [entry.name for entry in PATHS.entries]
-    assert len(names) == len(set(names)) == 28
+    assert len(names) == len(set(names)) == 32
     for entry in PATHS.entries:
         assert entry.config.warcraft == entry.name.startswith("warcraft")
         assert entry.config.steps > entry.config.pretrain

@@ -110,4 +110,6 @@ def test_the_committed_page_is_made_from_the_committed_results(tmp_path: Path) -
     for file in RESULTS.glob("*/*.json"):
         (tmp_path / file.parent.name).mkdir(exist_ok=True)
         (tmp_path / file.parent.name / file.name).write_bytes(file.read_bytes())
-    assert write_results_page(tmp_path).read_text("utf-8") == (RESULTS / "README.md").read_text("utf-8")
+    write_results_page(tmp_path)
+    for page in ("README.md", "COMPARED.md"):
+        assert (tmp_path / page).read_text("utf-8") == (RESULTS / page).read_text("utf-8"), page

@@ -22,6 +22,7 @@ from doxa.data import MNIST
 from doxa.errors import DataError, RunError
 from doxa.reproduce import (
     ADDITION,
+    COUNTING,
     GRID,
     HMC,
     PATHS,
@@ -37,6 +38,7 @@ from doxa.reproduce import (
 )
 from doxa.reproduce import _paths as paths
 from doxa.reproduce._digits import DigitsConfig
+from doxa.reproduce._queue import EXPERIMENTS
 from doxa.train import Result, Run, check_prefix, config_values, load_config
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -47,9 +49,10 @@ RERUN: dict[str, tuple[Experiment, tuple[str, ...]]] = {
         ADDITION,
         ("refine/3000", "ltn/3000", "exact/n-1", "amortized/scan-predict-n-1", "amortized/mlp-predict-n-1"),
     ),
-    "paths": (PATHS, ("terrain-12/rloo",)),
+    "counting": (COUNTING, ("3-sat/graph", "hierarchy/scan")),
+    "paths": (PATHS, ("terrain-12/rloo", "terrain-12/a-nesi-moves")),
     "same": (SAME, ("implications/reichenbach-sigmoidal",)),
-    "sudoku": (SUDOKU, ("exact/4x4", "amortized/4x4", "pairs/4x4")),
+    "sudoku": (SUDOKU, ("exact/4x4", "amortized/4x4", "pairs/4x4", "published/4x4")),
     "sum9": (SUM9, ("symmetric/product",)),
     "sat": (SAT, ("91-clauses/godel-refine-1",)),
     "vae": (VAE, ("*",)),
@@ -129,6 +132,10 @@ def chosen(name: str) -> list[Result]:
         names = {f"{name}/{entry.name}" for entry in experiment.select([pattern])}
         found += [r for r in results if r.experiment in names][:1]
     return found or results[:1]
+
+
+def test_every_experiment_is_made_again() -> None:
+    assert set(RERUN) == {experiment.name for experiment in EXPERIMENTS}
 
 
 FOLDERS = sorted([p.name for p in RESULTS.iterdir() if p.is_dir()])

@@ -31,7 +31,8 @@ torch.Size([16, 2])
 from doxa.amortized._control import AmortizedControl, with_sampling, worlds_of
 from doxa.amortized._knowledge import KnowledgeProblem
 from doxa.amortized._reasoner import AmortizedReasoner
-from doxa.amortized.models._grid import GridCNN
+from doxa.amortized.models._graph import FactorGraphModel
+from doxa.amortized.models._grid import GridCNN, MoveResNet
 from doxa.amortized.models._model import Carry, InferenceModel
 from doxa.amortized.models._networks import CausalTransformer, FactorMLPs, PairsModel
 from doxa.amortized.models._outcomes import CategoricalOutcomes, GaussianOutcomes
@@ -49,6 +50,7 @@ __all__ = [
     "CategoricalOutcomes",
     "CausalTransformer",
     "Columns",
+    "FactorGraphModel",
     "FactorMLPs",
     "FittedDirichlet",
     "FixedDirichlet",
@@ -60,6 +62,7 @@ __all__ = [
     "KnowledgeProblem",
     "LearnedPruner",
     "MixtureDirichlet",
+    "MoveResNet",
     "PairsModel",
     "PathPruner",
     "Prior",

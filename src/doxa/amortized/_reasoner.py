@@ -43,6 +43,7 @@ class AmortizedReasoner(Probabilistic):
         pruner: which values may come next; by default the problem's own, if it has one.
         beams: the width of the search in ``predict`` and ``explain``.
         on_policy: the share of on-policy joint matching in the loss of an explaining model, 0 to 1.
+        predicting: the share of the prediction loss -log q(y | P) beside it, 0 to 1; explaining alone costs divergence.
         objective: the divergence that is made small; ``"matching"`` is the dissertation's.
         impossible: what ``loss`` does with outputs that the pruner forbids: "raise", "inf" or "finite".
         guarantee: insist that everything decoded is valid: the pruner must be complete.
@@ -65,6 +66,7 @@ class AmortizedReasoner(Probabilistic):
         *,
         beams: int = 8,
         on_policy: float = 0.0,
+        predicting: float = 0.0,
         objective: Divergence = "matching",
         impossible: Impossible = "raise",
         guarantee: bool = False,
@@ -83,11 +85,12 @@ class AmortizedReasoner(Probabilistic):
             raise ConfigError("model and prior must be made for this very problem; pass the same Problem to all")
         if pruner is not None and pruner.sizes != sizes:
             raise ConfigError(f"the pruner is over variables of sizes {pruner.sizes}, the problem has {sizes}")
-        if beams < 1 or not 0 <= on_policy <= 1:
-            raise ConfigError(f"beams is {beams} and on_policy {on_policy}, expected at least 1, and a share of 0 to 1")
-        if on_policy and not self.model.explains:
-            raise ConfigError("on_policy needs worlds to sample; make the model with explain=True")
-        self.beams, self.on_policy, self.objective = beams, on_policy, objective
+        if beams < 1 or not (0 <= on_policy <= 1 and 0 <= predicting <= 1):
+            came = f"beams is {beams}, on_policy {on_policy} and predicting {predicting}"
+            raise ConfigError(f"{came}, expected at least 1, and shares of 0 to 1")
+        if (on_policy or predicting) and not self.model.explains:
+            raise ConfigError("on_policy and predicting are for models that explain; make it with explain=True")
+        self.beams, self.on_policy, self.predicting, self.objective = beams, on_policy, predicting, objective
         self.lock = Lock()
         self.updates: Tensor
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
@@ -413,6 +416,9 @@ class AmortizedReasoner(Probabilistic):
         if share > 0:
             drawn = _losses.on_policy_loss(self.model, belief, self.pruner, kind=kind, given=given, generator=generator)
             loss = loss + share * drawn
+        if self.predicting:
+            told = _losses.prediction_loss(self.model, belief, worlds, self.pruner, given=given)
+            loss = (1 - self.predicting) * loss + self.predicting * told
         return loss
 
     def start_equal(self) -> None:

@@ -26,6 +26,7 @@ from doxa.cli._play import Play
 from doxa.cli._reproduce import (
     Addition,
     All,
+    Counting,
     Everything,
     Figures,
     Grid,
@@ -69,6 +70,7 @@ class Reproduce:
         | Annotated[Hmc, subcommand("hmc")]
         | Annotated[Preferences, subcommand("preferences")]
         | Annotated[Grid, subcommand("grid")]
+        | Annotated[Counting, subcommand("counting")]
         | Annotated[Road, subcommand("road")]
         | Annotated[All, subcommand("all")]
         | Annotated[Everything, subcommand("list")]

@@ -279,10 +279,15 @@ class Sudoku(Rerun):
     """Visual Sudoku: telling correct grids of digits from incorrect ones (Chapter 6). Each seed is a split."""
 
     reasoner: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
-    """Only these ways of reasoning: exact, amortized, pairs (the closed form for pairs of cells), neural."""
+    """Only these ways of reasoning: exact, amortized, published (its settings), pairs (in closed form), neural."""
 
     def entries(self, experiment: Experiment) -> Entries:
         return _among(super().entries(experiment), experiment, [f"{name}/*" for name in self.reasoner])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting(Rerun):
+    """How probable it is that generated knowledge holds, learnt by inference models and compared with the truth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +341,7 @@ class Road(Rerun):
     name = "road"
 
 
-Topic = Literal["fuzzy", "refine", "explanations"]
+Topic = Literal["fuzzy", "refine", "timings", "explanations"]
 
 
 @dataclass(frozen=True)
@@ -345,7 +350,7 @@ class Figures(Command):
 
     topic: Positional[Topic]
     """fuzzy: differentiable fuzzy logics (Chapter 3). refine: what refinement does to a prediction (Chapter 4).
-    explanations: which digits explain a sum (Chapter 6)."""
+    timings: how long inference takes as sums grow (Chapter 6). explanations: which digits explain a sum (Chapter 6)."""
     out: Annotated[Path, arg(metavar="DIR")] = Path("figures")
     """The folder for the pictures and their index.html."""
     only: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
@@ -377,6 +382,8 @@ class Figures(Command):
             return "Differentiable fuzzy logics: the figures", reproduce.fuzzy_figures(self.seed)
         if self.topic == "refine":
             return "Refinement: the figures", reproduce.refine_figures()
+        if self.topic == "timings":
+            return "How long inference takes", reproduce.timing_figures()
         from doxa.reproduce.figures._gallery import explanation_figures
 
         if self.trained is None:

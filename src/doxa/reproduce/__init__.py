@@ -12,10 +12,12 @@ minimising the cross entropy
 and keeps the parameters that are best on 10,000 training digits held out.
 
 A gallery is a set of named figures that `write_gallery` draws into a folder with a page around them: `fuzzy_figures`
-are those of Chapter 3, `refine_figures` those of Chapter 4, and ``doxa figures`` is the command.
+are those of Chapter 3, `refine_figures` those of Chapter 4, `timing_figures` of how long inference takes, and
+``doxa figures`` is the command.
 """
 
 from doxa.reproduce._addition import ADDITION
+from doxa.reproduce._counting import COUNTING
 from doxa.reproduce._digits import train_digits
 from doxa.reproduce._experiment import Experiment, collect, reproduce
 from doxa.reproduce._labels import GRID, HMC, PREFERENCES
@@ -26,10 +28,13 @@ from doxa.reproduce._sat import SAT
 from doxa.reproduce._sudoku import SUDOKU
 from doxa.reproduce._vae import VAE
 from doxa.reproduce.figures._fuzzy import fuzzy_figures
-from doxa.reproduce.figures._gallery import refine_figures, write_gallery
+from doxa.reproduce.figures._gallery import write_gallery
+from doxa.reproduce.figures._refinement import refine_figures
+from doxa.reproduce.figures._timings import timing_figures
 
 __all__ = [
     "ADDITION",
+    "COUNTING",
     "GRID",
     "HMC",
     "PATHS",
@@ -45,6 +50,7 @@ __all__ = [
     "fuzzy_figures",
     "refine_figures",
     "reproduce",
+    "timing_figures",
     "train_digits",
     "write_gallery",
 ]

@@ -12,7 +12,7 @@ As these do not add up to one, the loss is the cross entropy of :math:`\mathrm{s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -51,6 +51,7 @@ class ExactAdditionConfig(Settings):
     weight_decay: float = 0.01  # of AdamW
     average: float = 0.999  # decay of the moving average of the parameters that is tested
     shift: int = 0  # each training image is moved by at most so many pixels each way, anew every time
+    dropout: float = 0.0  # the share of its inputs that each linear layer is trained without
     validation: int = 0  # so many training digits are held out and measured in place of the test digits
     save_every: int = 1000  # steps between two checkpoints; the last one counts
 
@@ -60,7 +61,7 @@ class ExactAdditionConfig(Settings):
         reasoner = Elimination(problem)
         task = digits_task(mnist, problem, seed=given.seed)
         batches = Batches((task.images, task.outputs), min(self.batch_size, len(task)), seed=given.seed, drop_last=True)
-        network = perception()
+        network = perception(dropout=self.dropout)
         average = moving_average(network, self.average)
         optimizer = torch.optim.AdamW(
             network.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay, fused=True
@@ -87,6 +88,7 @@ def measure(network: nn.Module, mnist: MNIST, reasoner: Elimination) -> dict[str
     sum under the belief is right. ``digit_accuracy`` is in percent of the test digits.
     """
     problem = reasoner.problem
+    network.eval()
     logits, labels = read(network, mnist.test_images), mnist.labels("test")
     seen = logits.argmax(1)
     right = [
@@ -102,11 +104,14 @@ def measure(network: nn.Module, mnist: MNIST, reasoner: Elimination) -> dict[str
     }
 
 
-def _entry(digits: int, epochs: int, batch_size: int, published: float | None, shift: int = 0) -> Entry:
+def _entry(
+    digits: int, epochs: int, batch_size: int, published: float | None, *, shift: int = 0, dropout: float = 0.0
+) -> Entry:
     steps = epochs * (60_000 // (2 * digits) // batch_size)
+    config = ExactAdditionConfig(digits, steps, batch_size, warmup=steps // 20, decay=steps)
     return Entry(
-        f"exact/n-{digits}" + "-shifted" * bool(shift),
-        ExactAdditionConfig(digits, steps, batch_size, warmup=steps // 20, decay=steps, shift=shift),
+        f"exact/n-{digits}" + "-shifted" * bool(shift) + "-dropout" * bool(dropout),
+        replace(config, shift=shift, dropout=dropout),
         {} if published is None else {"accuracy": published},
         reference(digits) if published is None else f"A-NeSI; {reference(digits)}",
     )
@@ -118,6 +123,7 @@ EXACT_ENTRIES = (
     _entry(4, 80, 32, 92.56),
     _entry(15, 100, 16, 76.84),
     _entry(15, 100, 16, 76.84, shift=2),
+    _entry(15, 100, 16, 76.84, dropout=_digits.DROPOUT),
     _entry(50, 100, 8, None),
 )
 

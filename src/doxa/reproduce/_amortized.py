@@ -16,7 +16,17 @@ from doxa.data import MNIST, Batches, digits_task
 from doxa.errors import ConfigError, RunError
 from doxa.exact import Elimination
 from doxa.problem import Belief, Problem, addition
-from doxa.reproduce._digits import believe, held_out, pairings, percent, perception, read, reference, shifted
+from doxa.reproduce._digits import (
+    DROPOUT,
+    believe,
+    held_out,
+    pairings,
+    percent,
+    perception,
+    read,
+    reference,
+    shifted,
+)
 from doxa.reproduce._experiment import Entry, Given, Settings, Training
 from doxa.train import Run, load_config
 from doxa.train.tasks._fit import moving_average
@@ -44,6 +54,7 @@ class AmortizedAdditionConfig(Settings):
     pretrain: int = 0  # the first so many steps train the inference model alone
     batch_size: int = 16  # sums in a batch
     samples: int = 600  # beliefs drawn from the prior in a step
+    predicting: float = 0.0  # the share of the prediction loss in that of a model that explains
     hidden: int = 64  # the width of the inference model
     learning_rate: float = 1e-3  # of perception, by AdamW, at its highest
     inference_rate: float = 1e-3  # of the inference model, by Adam, at its highest
@@ -52,6 +63,7 @@ class AmortizedAdditionConfig(Settings):
     weight_decay: float = 0.0  # of AdamW
     average: float = 0.0  # decay of the moving average of the parameters that is tested; 0 tests the last ones
     shift: int = 0  # each training image is moved by at most so many pixels each way, anew every time
+    dropout: float = 0.0  # the share of its inputs that each linear layer of perception is trained without
     beams: int = 8  # the width of the search for the most probable sum
     curve: int = 0  # so many steps between two looks at the accuracies, which choose nothing; 0 takes none but the last
     validation: int = 0  # so many training digits are held out and measured in place of the test digits
@@ -64,7 +76,7 @@ class AmortizedAdditionConfig(Settings):
         batches = Batches((task.images, task.outputs), min(self.batch_size, len(task)), seed=given.seed, drop_last=True)
         noise = torch.Generator().manual_seed(given.seed)
         engine = make_engine(self, problem)
-        learner = Learner(engine)
+        learner = Learner(engine, self.dropout)
         average = moving_average(learner, self.average)
         perceive = torch.optim.AdamW(
             learner.perception.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay, fused=True
@@ -123,7 +135,8 @@ def make_engine(config: AmortizedAdditionConfig, problem: Problem) -> AmortizedR
     else:
         prior = (amortized.FittedDirichlet if config.model == "mlp" else amortized.MixtureDirichlet)(problem.world)
     inference = model(problem, hidden=config.hidden, explain=config.variant in ("explain", "prune"))
-    return AmortizedReasoner(problem, inference, prior, _pruner(config), beams=config.beams)
+    share = config.predicting
+    return AmortizedReasoner(problem, inference, prior, _pruner(config), beams=config.beams, predicting=share)
 
 
 def _pruner(config: AmortizedAdditionConfig) -> AdditionPruner | None:
@@ -133,9 +146,9 @@ def _pruner(config: AmortizedAdditionConfig) -> AdditionPruner | None:
 class Learner(nn.Module):
     """Perception and inference as one module, of which one moving average is kept."""
 
-    def __init__(self, engine: AmortizedReasoner) -> None:
+    def __init__(self, engine: AmortizedReasoner, dropout: float = 0.0) -> None:
         super().__init__()
-        self.perception = perception()
+        self.perception = perception(dropout=dropout)
         self.inference = engine.model
 
     def reasoner(self, config: AmortizedAdditionConfig) -> AmortizedReasoner:
@@ -153,7 +166,7 @@ def measure(config: AmortizedAdditionConfig, learner: Learner, mnist: MNIST, sea
     first way. ``digit_accuracy`` is in percent of the test digits, ``divergence`` is KL(p(y | P) ‖ q(y | P)) in nats,
     averaged over beliefs about test sums.
     """
-    engine = learner.reasoner(config)
+    engine = learner.eval().reasoner(config)
     problem = engine.problem
     logits, labels = read(learner.perception, mnist.test_images), mnist.labels("test")
     seen = logits.argmax(1)
@@ -185,7 +198,8 @@ def load_learner(path: Path) -> tuple[AmortizedAdditionConfig, Learner]:
         config = load_config(AmortizedAdditionConfig, run.config)
     except ConfigError as error:
         raise RunError(f"{path} is no run of addition by amortised inference ({error})") from error
-    average = moving_average(Learner(make_engine(config, addition(config.digits))), config.average)
+    learner = Learner(make_engine(config, addition(config.digits)), config.dropout)
+    average = moving_average(learner.eval(), config.average)
     average.load_state_dict(run.load().state["average"])
     return config, average.module
 
@@ -240,8 +254,9 @@ OUR_OWN = {1: (30, 64, 200, 5e-3), 2: (20, 32, 150, 5e-3), 4: (40, 32, 100, 5e-3
 
 def _entry(digits: int, variant: Variant, config: AmortizedAdditionConfig) -> Entry:
     symbolic, neural = PUBLISHED[variant][digits]
+    change = "-shifted" * (config.shift > 0) + "-dropout" * (config.dropout > 0) + "-mixed" * (config.predicting > 0)
     return Entry(
-        f"amortized/{config.model}-{variant}-n-{digits}" + "-shifted" * bool(config.shift),
+        f"amortized/{config.model}-{variant}-n-{digits}" + change,
         config,
         {"accuracy": symbolic, "neural": neural},
         f"A-NeSI ({variant.replace('-', ' ')}), Chapter 6; {reference(digits)}",
@@ -251,5 +266,7 @@ def _entry(digits: int, variant: Variant, config: AmortizedAdditionConfig) -> En
 AMORTIZED_ENTRIES = (
     *[_entry(digits, variant, _our_own(digits, variant)) for variant, table in PUBLISHED.items() for digits in table],
     _entry(15, "predict", replace(_our_own(15, "predict"), shift=2)),
+    _entry(15, "predict", replace(_our_own(15, "predict"), dropout=DROPOUT)),
+    _entry(1, "explain", replace(_our_own(1, "explain"), predicting=0.5)),
     *[_entry(digits, variant, _as_published(digits, variant)) for variant in PUBLISHED for digits in OUR_OWN],
 )

@@ -58,7 +58,8 @@ class Settings:
     """The base of configurations, which are frozen dataclasses.
 
     Every number must be more than 0; or at least 0, if 0 is its default or it is one of ``zero``; one whose default is
-    negative may be anything. ``average`` is a decay, and a ``Literal`` one of its words.
+    negative may be anything. ``average`` is a decay and ``dropout`` a share, both below 1; a ``Literal`` is one of its
+    words.
     """
 
     zero: ClassVar[tuple[str, ...]] = ()
@@ -73,7 +74,7 @@ class Settings:
             if get_origin(hints[name]) is Literal:
                 if value not in (words := get_args(hints[name])):
                     raise ConfigError(f"{name} is {value!r}, expected one of {', '.join(words)}")
-            elif name == "average":
+            elif name in ("average", "dropout"):
                 require(self, DECAY, name)
             elif isinstance(value, int | float) and not isinstance(value, bool):
                 if default == 0 or name in self.zero:
@@ -278,12 +279,31 @@ def reproduce(
         for seed in seeds:
             folder = out / experiment.name / entry.name / f"{entry.config.steps}-steps" / f"seed-{seed}"
             found = experiment.train(entry.config, folder, seed=seed, data=data, progress=progress)
-            result = replace(found, experiment=f"{experiment.name}/{entry.name}")
+            command = without_folders(found.command)
+            result = replace(found, experiment=f"{experiment.name}/{entry.name}", command=command)
             result.write(folder / "result.json")
             if save is not None:
                 result.write(save / experiment.name / result_name(entry.name, entry.config.steps, seed))
             results.append(result)
     return results
+
+
+def without_folders(command: Sequence[str]) -> tuple[str, ...]:
+    """A command without the folders of a machine: ``--out`` left out, ``--save results``, ``--data`` by its last part.
+
+    >>> " ".join(without_folders("doxa reproduce hmc --out a/runs --save b/mine --data c/hmc".split()))
+    'doxa reproduce hmc --save results --data hmc'
+    """
+    words, kept = iter(command), list[str]()
+    for word in words:
+        option, joined, folder = word.partition("=")
+        if option not in ("--out", "--save", "--data"):
+            kept.append(word)
+            continue
+        folder = folder if joined else next(words, "")
+        if option != "--out":
+            kept += [option, "results" if option == "--save" else Path(folder).name]
+    return tuple(kept)
 
 
 def result_name(entry: str, steps: int, seed: int) -> str:

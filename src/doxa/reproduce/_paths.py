@@ -13,11 +13,20 @@ from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from doxa.amortized import AmortizedControl, AmortizedReasoner, FixedDirichlet, GridCNN, with_sampling, worlds_of
+from doxa.amortized import (
+    AmortizedControl,
+    AmortizedReasoner,
+    FixedDirichlet,
+    GridCNN,
+    MoveResNet,
+    PathPruner,
+    with_sampling,
+    worlds_of,
+)
 from doxa.data import TILE_COSTS, Batches, PathMaps, map_tiles, optimal_paths, read_warcraft, terrain_maps
 from doxa.data._paths import Split, same_paths
 from doxa.errors import ConfigError, DataError
-from doxa.problem import Belief, Problem, cheapest_paths
+from doxa.problem import Belief, Problem, cheapest_paths, path_cells, path_moves, shortest_path
 from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, descend, train
 from doxa.stochastic import IMLE, LeaveOneOut, Tape
 from doxa.train import Run
@@ -49,8 +58,11 @@ class PathsConfig(Settings):
     beliefs: int = 200  # drawn in a step of pretraining
     inference_rate: float = 2.5e-4  # of Adam, for the inference model
     concentration: float = 0.005  # α of the Dirichlet prior over beliefs
+    # ``"cells"``, one run of a network over the map decides each cell of the path; or ``"moves"``, as published: a
+    # residual network looks at the map and at the place reached, move by move, and a pruner forbids what is no path
+    model: Literal["cells", "moves"] = "cells"
     channels: int = 32  # the width of the inference model
-    layers: int = 4  # its residual blocks
+    layers: int = 4  # residual blocks of the model of cells
     evaluate_every: int = EPOCH  # steps between two looks at the validation maps
     warcraft: bool = False  # the published maps, in a folder that has to be given, instead of generated ones
 
@@ -58,6 +70,8 @@ class PathsConfig(Settings):
         super().__post_init__()
         if self.pretrain and not self.method.startswith("a-nesi"):
             raise ConfigError(f"pretrain is {self.pretrain}, expected 0 or more, and 0 for {self.method}")
+        if self.model == "moves" and self.method == "a-nesi-control":
+            raise ConfigError("model is 'moves', expected 'cells' for a-nesi-control: its cost counts wrong cells")
 
     def training(self, given: Given) -> Training:
         """The test maps are measured by the checkpoint that was best on the validation maps."""
@@ -216,20 +230,35 @@ class ANeSI(Method):
     def __init__(self, config: PathsConfig, problem: Problem, noise: torch.Generator) -> None:
         super().__init__(config, problem, noise)
         shape = (config.size, config.size)
-        model = GridCNN(problem, shape, reads="cells", channels=config.channels, layers=config.layers, explain=False)
-        self.engine = AmortizedReasoner(problem, model, FixedDirichlet(problem.world, config.concentration))
+        self.moves = config.size**2 - 1 if config.model == "moves" else None  # enough for every path
+        asked = problem if self.moves is None else shortest_path(*shape, costs=TILE_COSTS, moves=self.moves)
+        model: GridCNN | MoveResNet = (
+            GridCNN(asked, shape, reads="cells", channels=config.channels, layers=config.layers, explain=False)
+            if self.moves is None
+            else MoveResNet(asked, shape, channels=config.channels)
+        )
+        pruner = None if self.moves is None else PathPruner(shape, self.moves, problem.world)
+        self.engine = AmortizedReasoner(asked, model, FixedDirichlet(problem.world, config.concentration), pruner)
 
     def forward(self, tiles: Tensor, cells: Tensor, kinds: Tensor) -> Tensor:
         belief, samples = Belief.from_logits(self.logits(tiles)), self.config.samples
+        path = cells if self.moves is None else path_moves(self.grid(cells), self.moves)
         if self.config.method == "a-nesi":
-            return self.engine.loss(belief, cells).mean()
+            return self.engine.loss(belief, path).mean()
         if self.config.method == "a-nesi-rloo":
             estimator = LeaveOneOut(samples)
-            return with_sampling(self.engine, belief, cells, hamming, estimator, generator=self.noise).mean()
+            return with_sampling(self.engine, belief, path, self._cost, estimator, generator=self.noise).mean()
         control = AmortizedControl(lambda p: self.engine.expected_hamming(p, cells), samples, scale=1.0)
         tape = Tape(batch_dims=1, generator=self.noise)
         tape.cost(hamming(self.problem(tape.sample(worlds_of(belief), control)), cells))
         return tape.surrogate()
+
+    def _cost(self, found: Tensor, wanted: Tensor) -> Tensor:
+        """How many cells differ, of paths that may be given as moves."""
+        if self.moves is None:
+            return hamming(found, wanted)
+        size = self.config.size
+        return hamming(path_cells(found, size, size).flatten(-2), path_cells(wanted, size, size).flatten(-2))
 
 
 def make_method(config: PathsConfig, problem: Problem, noise: torch.Generator) -> Method:
@@ -311,14 +340,19 @@ PUBLISHED: dict[MethodName, tuple[float, float] | None] = {  # on 12×12 and on 
 
 
 def _published_schedule(method: MethodName, size: int) -> PathsConfig:
-    """Steps, rates and beliefs of the appendix, "Warcraft Visual Path Planning"; the inference model is our own."""
+    """Model, steps, rates and beliefs of the appendix, "Warcraft Visual Path Planning".
+
+    A-NeSI has ResNet18 over the map and the place reached. As a control variate, which is ours, it has the model of
+    cells with these steps and rates.
+    """
     config = PathsConfig(method, size, warcraft=True)
     if not method.startswith("a-nesi"):
         return config
     pretrain, beliefs = (185_000, 200) if size == 12 else (370_000, 20)
     epochs, rate = (1, 0.0084) if method == "a-nesi" else (10, 5e-4)
     steps = pretrain + epochs * EPOCH
-    return replace(config, pretrain=pretrain, beliefs=beliefs, steps=steps, learning_rate=rate)
+    config = replace(config, pretrain=pretrain, beliefs=beliefs, steps=steps, learning_rate=rate)
+    return config if method == "a-nesi-control" else replace(config, model="moves", channels=64)
 
 
 def _own_schedule(method: MethodName, size: int) -> PathsConfig:
@@ -332,19 +366,31 @@ def _own_schedule(method: MethodName, size: int) -> PathsConfig:
     )
 
 
+def _moves_schedule(method: MethodName, size: int) -> PathsConfig:
+    """The published model at a quarter of its width, with our schedule otherwise."""
+    return replace(_own_schedule(method, size), model="moves", channels=16)
+
+
+MOVED: tuple[MethodName, ...] = ("a-nesi", "a-nesi-rloo")
+
+
+def _entry(name: str, config: PathsConfig) -> Entry:
+    numbers = PUBLISHED[config.method]
+    source = "" if numbers is None else "dissertation, Chapter 6, on Warcraft maps"
+    return Entry(name, config, {} if numbers is None else {"optimal": numbers[config.size == 30]}, source)
+
+
 PATHS = Experiment(
     "paths",
     "Cheapest paths across maps, learnt from paths alone",
     tuple(
-        Entry(
-            f"{source}-{size}/{method}",
-            schedule(method, size),
-            {} if numbers is None else {"optimal": numbers[column]},
-            "" if numbers is None else "dissertation, Chapter 6, on Warcraft maps",
+        entry
+        for size in (12, 30)
+        for entry in (
+            *[_entry(f"terrain-{size}/{method}", _own_schedule(method, size)) for method in PUBLISHED],
+            *[_entry(f"terrain-{size}/{method}-moves", _moves_schedule(method, size)) for method in MOVED],
+            *[_entry(f"warcraft-{size}/{method}", _published_schedule(method, size)) for method in PUBLISHED],
         )
-        for column, size in enumerate((12, 30))
-        for source, schedule in (("terrain", _own_schedule), ("warcraft", _published_schedule))
-        for method, numbers in PUBLISHED.items()
     ),
     train,
     ("optimal", "same", "tiles", "nearest_mean"),

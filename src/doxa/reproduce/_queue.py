@@ -20,7 +20,9 @@ from typing import Any
 
 from doxa._files import write_atomic
 from doxa.errors import ConfigError, RunError
+from doxa.reproduce import _compared
 from doxa.reproduce._addition import ADDITION
+from doxa.reproduce._counting import COUNTING
 from doxa.reproduce._experiment import Entry, Experiment, by_budget, collect, result_name, train
 from doxa.reproduce._labels import GRID, HMC, PREFERENCES
 from doxa.reproduce._paths import PATHS
@@ -32,7 +34,7 @@ from doxa.reproduce._vae import VAE
 from doxa.train import Result, Row, Run
 from doxa.train.runs._results import _number, _time, markdown_table
 
-EXPERIMENTS = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU, HMC, PREFERENCES, GRID, ROAD)
+EXPERIMENTS = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU, COUNTING, HMC, PREFERENCES, GRID, ROAD)
 PATIENCE = 60.0
 """Seconds that a job has to save what it has done when it is stopped."""
 
@@ -51,13 +53,21 @@ QUEUE = (
     Item(ADDITION, "refine/*", 10),
     Item(ADDITION, "ltn/*", 10),
     Item(ADDITION, "exact/n-15", 3),
-    Item(ADDITION, "amortized/scan-predict-n-15", 2),
+    Item(ADDITION, "exact/n-15-dropout", 3),
+    Item(ADDITION, "amortized/scan-predict-n-15*", 2),
     Item(ADDITION, "amortized/scan-*", 2),
     Item(ADDITION, "amortized/mlp-predict-n-1", 1, 11_250),  # about half an hour each, as the two below
     Item(ADDITION, "amortized/mlp-predict-n-4", 1, 4_212),
     Item(ADDITION, "amortized/mlp-no-prior-n-4", 1, 4_212),
-    Item(SUDOKU, "*/4x4*", 10),
-    Item(SUDOKU, "*/9x9", 3),
+    Item(SUDOKU, "exact/4x4*", 10),
+    Item(SUDOKU, "amortized/4x4", 10),
+    Item(SUDOKU, "pairs/4x4", 10),
+    Item(SUDOKU, "neural/4x4", 10),
+    Item(SUDOKU, "amortized/9x9", 3),
+    Item(SUDOKU, "pairs/9x9", 3),
+    Item(SUDOKU, "neural/9x9", 3),
+    Item(SUDOKU, "published/*", 1, 10_000),  # of 50,000
+    Item(COUNTING, "*", 2),
     Item(PATHS, "terrain-12/*", 2),
     Item(PATHS, "terrain-30/*"),
     Item(VAE, "*"),
@@ -72,7 +82,7 @@ QUEUE = (
 )
 """What is worth most comes first. Left out is what needs data of the user's own: SATLIB's formulas, Warcraft maps,
 hierarchies, preferences, grid paths, requirements."""
-FIGURES = ("fuzzy", "refine")
+FIGURES = ("fuzzy", "timings", "refine")
 
 
 @dataclass(frozen=True)
@@ -241,6 +251,9 @@ def work(
         while (standing.waiting or standing.running) and (end is None or time.monotonic() < end):
             while standing.waiting and len(standing.running) < at_once:
                 job = standing.waiting.pop(0)
+                if job.done:  # by somebody else in the meantime
+                    standing.done.append(job)
+                    continue
                 standing.running.append(Running(job, logs / f"{job.name.replace('/', '.').replace(', ', '.')}.log"))
             show(standing)
             time.sleep(every)
@@ -287,12 +300,20 @@ DIGITS = Experiment(
 )
 
 
+DISSERTATION = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU)
+
+
 def write_results_page(folder: Path) -> Path:
-    """Write ``README.md`` into a folder of saved results, from these alone."""
-    experiments = (DIGITS, *EXPERIMENTS)
-    parts = [HEAD, *[_section(e, results) for e in experiments if (results := collect(e, folder))]]
+    """Write ``README.md`` into a folder of saved results, from these alone, and ``COMPARED.md`` beside it.
+
+    The first has every result, the second every number of the dissertation and whether it is reached.
+    """
+    found = {e.name: collect(e, folder) for e in (DIGITS, *EXPERIMENTS)}
+    parts = [HEAD, *[_section(e, found[e.name]) for e in (DIGITS, *EXPERIMENTS) if found[e.name]]]
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "README.md", "\n".join(parts).encode())
+    beside = [_compared.HEAD, *[_compared.section(e, found[e.name]) for e in DISSERTATION]]
+    write_atomic(folder / "COMPARED.md", "\n".join(beside).encode())
     return folder / "README.md"
 
 

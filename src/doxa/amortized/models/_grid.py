@@ -1,19 +1,21 @@
-"""Maps: moves on a grid, and a convolutional model that is read at the cell where a path has arrived."""
+"""Maps: convolutional models that are read, or look, at the cell where a path has arrived."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from doxa.amortized.models._model import Carry, InferenceModel, from_given
+from doxa.amortized.models._model import Carry, InferenceModel, from_given, one_hot
+from doxa.amortized.models._reader import FeatureReader
 from doxa.errors import ConfigError
 from doxa.problem import Problem
 from doxa.problem._paths import MOVES, moved
 
 
-class GridCNN(InferenceModel):
+class GridCNN(FeatureReader):
     """A convolutional network over the map of beliefs, read at one cell per token.
 
     World variable i is the cell i of a grid, row by row. One pass over the map gives every cell a feature, and a small
@@ -21,8 +23,8 @@ class GridCNN(InferenceModel):
 
         φ = CNN(P),    h_i = GRU(φ[place_i] + token_{i-1}, h_{i-1}),    q(t_i | …) = softmax(MLP(h_i, φ[place_i])).
 
-    (The dissertation's "Warcraft" model runs a ResNet18 on the map and the current position for every move; reading
-    one feature map makes a path as cheap as a single run.)
+    (The dissertation's "Warcraft" model, ``MoveResNet``, runs a network on the map and the current position for every
+    move; reading one feature map makes a path as cheap as a single run.)
 
     Args:
         problem: what to infer.
@@ -61,11 +63,9 @@ class GridCNN(InferenceModel):
         self.inwards = nn.Conv2d(max(problem.world) + 2, channels, 3, padding=1)
         self.from_given = from_given(self, channels)
         self.blocks = nn.ModuleList([_Residual(channels, 1 if i % 2 == 0 else 2) for i in range(layers)])
-        self.tokens = nn.Embedding(self.width + 2, channels)  # the last two stand for no token, and for worlds to come
-        self.cell = nn.GRU(channels, channels)
-        self.head = nn.Sequential(nn.Linear(2 * channels, channels), nn.ReLU(), nn.Linear(channels, self.width))
+        self.make_reader(channels)
 
-    def _features(self, probs: Tensor) -> Tensor:
+    def features(self, probs: Tensor) -> Tensor:
         """One feature per cell: ``(R, cells, channels)``."""
         height, width = self.shape
         cells = probs[:, : len(self.problem.world), : max(self.problem.world)]
@@ -79,55 +79,110 @@ class GridCNN(InferenceModel):
             x = block(x)
         return x.relu().flatten(2).transpose(1, 2)
 
-    def _places(self, tokens: Tensor) -> Tensor:
-        """The cell of each of the first L positions, ``(R, L)``; only the tokens before a position matter to it."""
-        outputs, length = len(self.problem.output), tokens.shape[-1]
-        fixed = torch.arange(len(self.problem.world), device=tokens.device).expand(len(tokens), -1)
-        if self.reads == "cells":
-            return torch.cat([fixed, fixed], -1)[:, :length]
-        cell = torch.zeros_like(tokens[:, 0])
-        places = [cell]
-        for t in range(min(length, outputs) - 1):
-            cell = moved(cell, tokens[:, t], *self.shape)
-            places.append(cell)
-        return torch.cat([torch.stack(places, -1), fixed[:, : max(length - outputs, 0)]], -1)
+    def place(self, place: Tensor, token: Tensor | None, t: int) -> Tensor:
+        outputs = len(self.problem.output)
+        if t >= outputs or self.reads == "cells":
+            return torch.full_like(place, t % outputs if self.reads == "cells" else t - outputs)
+        return place if token is None else moved(place, token, *self.shape)
 
-    def _inputs(self, before: Tensor, first: int) -> Tensor:
-        """Embedded tokens before each position from ``first`` on; worlds are told apart from outputs."""
-        chosen = torch.where(before < 0, self.width, before)
-        position = torch.arange(first, first + before.shape[-1], device=before.device)
-        worlds = (position >= len(self.problem.output)).to(self.tokens.weight.dtype).unsqueeze(-1)
-        x: Tensor = self.tokens(chosen) + worlds * self.tokens.weight[-1]
-        return x
+
+class MoveResNet(InferenceModel):
+    """The dissertation's model of paths: a residual network looks at the map and at the place reached, move by move.
+
+        q(y_i | y_{<i}, P) = softmax(ResNet([P, here_i])),    here_i = 1 in the cell that the moves have led to, else 0
+
+    ("Warcraft Visual Path Planning".) World variable i is the cell i of a grid, row by row; outputs are moves as in
+    ``MOVES``. With the standard width it is ResNet18, but for its normalisation, which is by groups of channels: so a
+    row does not depend on its batch. ``GridCNN`` reads one run of a network for all moves instead.
+
+    Args:
+        problem: what to infer, such as ``shortest_path(12, 12, costs, moves=143)``.
+        shape: height and width of the grid.
+        channels: those of the first stage; each of the three others has twice as many as the one before it.
+
+    >>> from doxa.problem import Belief, shortest_path
+    >>> model = MoveResNet(shortest_path(3, 4, moves=5), (3, 4), channels=4)
+    >>> model.log_prob(Belief.uniform((2,) * 12, batch=(5,)), torch.full((5, 5), 8)).shape
+    torch.Size([5])
+    """
+
+    def __init__(self, problem: Problem, shape: tuple[int, int], *, channels: int = 64) -> None:
+        super().__init__(problem, explain=False)
+        if math.prod(shape) != len(problem.world) or set(problem.output) != {len(MOVES)} or problem.given:
+            wanted = f"a grid of {len(problem.world)} cells, moves of {len(MOVES)} values, and nothing given"
+            raise ConfigError(f"shape is {shape} for outputs {problem.output[:4]}..., expected {wanted}")
+        if channels < 4 or channels % 4:
+            raise ConfigError(f"channels is {channels}, expected a multiple of 4")
+        self.shape = shape
+        widths = [channels * 2**stage for stage in range(4)]
+        self.network = nn.Sequential(
+            nn.Conv2d(max(problem.world) + 1, channels, 7, stride=2, padding=3, bias=False),
+            nn.GroupNorm(4, channels),
+            nn.ReLU(),
+            nn.MaxPool2d(3, stride=2, padding=1),
+            *[
+                _Basic(widths[max(stage - (block == 0), 0)], width, 2 if stage and block == 0 else 1)
+                for stage, width in enumerate(widths)
+                for block in range(2)
+            ],
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(widths[-1], self.width),
+        )
+
+    def _at(self, cells: Tensor, place: Tensor) -> Tensor:
+        """Scores ``(n, 9)`` of the next move from distributions ``(n, W, D)`` and the places reached ``(n,)``.
+
+        Nothing is left to decide where a path has arrived: there every move has the score 0.
+        """
+        goal = cells.shape[1] - 1
+        under_way = (place != goal).nonzero().squeeze(-1)
+        scores = cells.new_zeros(len(cells), self.width)
+        if not len(under_way):
+            return scores
+        here = one_hot(place[under_way], goal + 1, cells.dtype).unsqueeze(1)
+        seen = torch.cat([cells[under_way].transpose(1, 2), here], 1)
+        return scores.index_copy(0, under_way, self.network(torch.unflatten(seen, -1, self.shape)))
 
     def start(self, probs: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         rows = torch.arange(len(probs), device=probs.device)
-        features = self._features(probs)
-        return (features,), (rows, torch.zeros_like(rows), features.new_zeros(len(probs), features.shape[-1]))
+        return (probs,), (rows, torch.zeros_like(rows))
 
     def advance(self, carry: Carry, token: Tensor | None) -> tuple[Tensor, Carry]:
-        (features,), (rows, place, hidden), t = carry.shared, carry.state, carry.position
-        outputs = len(self.problem.output)
-        if t >= outputs or self.reads == "cells":
-            place = torch.full_like(place, t % outputs if self.reads == "cells" else t - outputs)
-        elif token is not None:
-            place = moved(place, token, *self.shape)
-        before = torch.full_like(place, -1) if token is None else token
-        here = features[rows, place]
-        x = here + self._inputs(before.unsqueeze(-1), t)[:, 0]
-        hidden = self.cell(x.unsqueeze(0), hidden.unsqueeze(0).contiguous())[1][0]
-        logits: Tensor = self.head(torch.cat([hidden, here], -1))
-        return logits, Carry(t + 1, carry.shared, (rows, place, hidden))
+        (probs,), (rows, place) = carry.shared, carry.state
+        place = place if token is None else moved(place, token, *self.shape)
+        return self._at(probs[rows], place), Carry(carry.position + 1, carry.shared, (rows, place))
 
     def scores(self, probs: Tensor, tokens: Tensor) -> Tensor:
-        features = self._features(probs)
-        places = self._places(tokens)
-        here = features.gather(1, places.unsqueeze(-1).expand(-1, -1, features.shape[-1]))
-        before = torch.cat([torch.full_like(tokens[:, :1], -1), tokens[:, :-1]], -1)
-        x = here + self._inputs(before, 0)
-        hidden = self.cell(x.transpose(0, 1))[0].transpose(0, 1)
-        logits: Tensor = self.head(torch.cat([hidden, here], -1))
-        return logits
+        rows, length = tokens.shape
+        places = [torch.zeros_like(tokens[:, 0])]
+        for t in range(length - 1):
+            places.append(moved(places[-1], tokens[:, t], *self.shape))
+        cells = probs.unsqueeze(1).expand(-1, length, -1, -1).flatten(0, 1)
+        return torch.unflatten(self._at(cells, torch.stack(places, 1).flatten()), 0, (rows, length))
+
+
+class _Basic(nn.Module):
+    """The block of ResNet18: two convolutions, normalised, with a way around them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.main = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False),
+            nn.GroupNorm(4, outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
+            nn.GroupNorm(4, outputs),
+        )
+        self.around: nn.Module = nn.Identity()
+        if stride > 1 or inputs != outputs:
+            self.around = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.GroupNorm(4, outputs)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = (self.around(x) + self.main(x)).relu()
+        return result
 
 
 class _Residual(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -262,12 +263,30 @@ class PathPruner(Pruner):
             visited.scatter_(-1, cell.unsqueeze(-1), True)
             cell = moved(cell, move, height, width)
         visited.scatter_(-1, cell.unsqueeze(-1), True)
-        steps = torch.tensor(MOVES, device=prefix.device)
+        return self._from(cell, visited, k)
+
+    def masks(self, tokens: Tensor, width: int) -> Tensor:
+        rows, length = tokens.shape
+        masks = torch.zeros(rows, length, width, dtype=torch.bool, device=tokens.device)
+        cell = tokens.new_zeros(rows)
+        visited = torch.zeros(rows, math.prod(self.shape), dtype=torch.bool, device=tokens.device)
+        for k in range(min(length, self.length)):  # in one walk
+            visited.scatter_(-1, cell.unsqueeze(-1), True)
+            masks[:, k, : len(MOVES)] = self._from(cell, visited, k)
+            cell = moved(cell, tokens[:, k], *self.shape)
+        for k in range(self.length, length):
+            masks[:, k, : self.sizes[k]] = True
+        return masks
+
+    def _from(self, cell: Tensor, visited: Tensor, k: int) -> Tensor:
+        """The moves that are allowed in cells ``(R,)`` after k moves through those visited, bool ``(R, H · W)``."""
+        height, width = self.shape
+        steps = torch.tensor(MOVES, device=cell.device)
         row, column = (cell // width).unsqueeze(-1) + steps[:, 0], (cell % width).unsqueeze(-1) + steps[:, 1]
         inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
         target = torch.where(inside, row * width + column, 0)
         far = torch.maximum(height - 1 - row, width - 1 - column)  # king's moves to the goal
         allowed = inside & ~visited.gather(-1, target) & (far <= self.length - k - 1)
         arrived = cell == height * width - 1
-        stay = torch.arange(len(MOVES), device=prefix.device) == STAY
+        stay = torch.arange(len(MOVES), device=cell.device) == STAY
         return torch.where(arrived.unsqueeze(-1), stay, allowed & ~stay)
