@@ -16,6 +16,7 @@ from torch import Tensor
 from doxa import fuzzy as fz
 from doxa.refine import Refinement, refinement
 from doxa.refine._base import Junction
+from doxa.refine._catalogue import NumericalRefinement
 
 Operator = Callable[[Tensor], Tensor]
 
@@ -114,6 +115,45 @@ def test_product_in_the_euclidean_norm(tnorm: fz.TNorm) -> None:
         assert rho.numerical and rho.minimal_for(2)
         check(rho, joined(operator), 2, 1, 2.0)
         check(rho, joined(operator), 3, 0, 2.0, count=6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6])
+@pytest.mark.parametrize("m", [0, 2])
+def test_a_raised_product_in_the_euclidean_norm_is_a_root(n: int, m: int) -> None:
+    """Against SLSQP, against the search that other norms need, and for two literals against the roots of a quartic."""
+    t, c, wanted = problems(30 + n, n, m, 12)
+    rho = refinement(fz.Product(), p=2)
+    value = rho.value(t, c)
+    goal = rho.clamp(value + (1 - value) * wanted, c, -1)
+    found = rho(t, goal, c)
+    torch.testing.assert_close(rho.value(found, c), goal, atol=1e-12, rtol=1e-9)
+    searched = NumericalRefinement(fz.Product(), 2.0)(t, goal, c)
+    gone, further = (torch.linalg.vector_norm(z - t, dim=1) for z in (found, searched))
+    assert (gone <= further + 1e-9).all()
+    factor = c.prod(1) if m else torch.ones(12, dtype=torch.float64)
+    for row, level, length in zip(t.numpy(), (goal / factor).numpy(), gone.numpy(), strict=True):
+        best = minimize(
+            lambda z, row=row: ((z - row) ** 2).sum(),
+            np.clip(row + 0.1, 0.05, 1),
+            bounds=[(0, 1)] * n,
+            constraints={"type": "ineq", "fun": lambda z, level=level: z.prod() - level},
+            method="SLSQP",
+            options={"ftol": 1e-14, "maxiter": 500},
+        )
+        assert length <= np.sqrt(best.fun) + 1e-5
+        if n == 2:  # x⁴ - t₁x³ + t₂Px - P² = 0, from x(x - t₁) = y(y - t₂) and xy = P; or one of them is 1
+            roots = np.roots([1, -row[0], 0, row[1] * level, -(level**2)])
+            x = roots.real[(abs(roots.imag) < 1e-9) & (roots.real > 0)]
+            points = [(x, level / x) for x in (*x, 1.0, level) if x > 0 and level / x <= 1 + 1e-12 and x <= 1 + 1e-12]
+            least = min(np.hypot(x - row[0], y - row[1]) for x, y in points)
+            assert length == pytest.approx(least, abs=1e-6)
+
+
+def test_a_raised_product_has_the_derivatives_of_differences() -> None:
+    rho = refinement(fz.Product(), p=2)
+    t = torch.tensor([[0.3, 0.5, 0.7], [0.2, 0.9, 0.4]], dtype=torch.float64, requires_grad=True)
+    goal = torch.tensor([0.4, 0.6], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda t, goal: rho(t, goal), (t, goal), eps=1e-5, atol=1e-5)
 
 
 def test_formulas_of_generators_that_are_not_convex_attain_the_target(not_convex: fz.TNorm) -> None:

@@ -25,6 +25,7 @@ from doxa.refine._implication import Fixed, ResiduumRefinement
 
 _ROUNDS = 60
 _SCALES = 26
+_HALVINGS = 64
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,36 @@ class NumericalRefinement(GeneratorRefinement):
         return (x + direct + torch.where(free, spread * right.unsqueeze(-1), 0.0)).to(t.dtype)
 
 
+@dataclass(frozen=True)
+class EuclideanProductRefinement(NumericalRefinement):
+    r"""The product t-norm in the Euclidean norm: raising it has a closed form up to one number λ.
+
+    The points with :math:`\prod z_i ≥ \hat t` are a convex set, so what is stationary is nearest:
+
+    .. math:: z_i (z_i - t_i) = λ, \qquad z_i = \min(1, (t_i + \sqrt{t_i^2 + 4λ}) / 2),
+
+    and the product increases with λ, which bisection finds to the last bits (for two literals it is the root of a
+    quartic). Lowering it is not convex, and searched for.
+    """
+
+    def _minimise(self, t: Tensor, c: Tensor | None, value: Tensor, target: Tensor) -> Tensor:
+        rises = (target > value).unsqueeze(-1)
+        raised = self._raised(t, target.double() / (1.0 if c is None else c.prod(-1)))
+        return raised if bool(rises.all()) else torch.where(rises, raised, super()._minimise(t, c, value, target))
+
+    def _raised(self, t: Tensor, product: Tensor) -> Tensor:
+        low, high = torch.zeros_like(product), torch.ones_like(product)  # at λ = 1 every literal is 1
+
+        def at(level: Tensor) -> Tensor:
+            return ((t + (t.square() + 4 * level.unsqueeze(-1)).sqrt()) / 2).clamp_max(1)
+
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            enough = at(middle).prod(-1) >= product
+            low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+        return at(high)
+
+
 def _pairs(n: int, k: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Round k of a tournament of n literals: disjoint pairs; in n - 1 rounds (n even) everyone meets everyone."""
     even = n + n % 2
@@ -261,7 +292,10 @@ def refinement(operator: object, p: float | None = None) -> Refinement:
 
 def _junction(tnorm: fuzzy.TNorm, p: float | None) -> Junction:
     closed_form = _family(tnorm, _JUNCTIONS, closed.GeneratorRefinement)(tnorm)
-    return _minimal(closed_form, tnorm, tnorm, p) or NumericalRefinement(tnorm, p or 1.0)
+    if found := _minimal(closed_form, tnorm, tnorm, p):
+        return found
+    searched = EuclideanProductRefinement if isinstance(tnorm, fuzzy.Product) and p == 2 else NumericalRefinement
+    return searched(tnorm, p or 1.0)
 
 
 def _family(
