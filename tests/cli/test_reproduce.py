@@ -7,9 +7,11 @@ import json
 import pytest
 
 from doxa.cli import main
-from doxa.reproduce import ADDITION, GRID, HMC, PATHS, PREFERENCES, ROAD, SAME, SAT, SUDOKU, SUM9, VAE
+from doxa.reproduce import ADDITION, COUNTING, GRID, HMC, PATHS, PREFERENCES, ROAD, SAME, SAT, SUDOKU, SUM9, VAE
 
-EXPERIMENTS = {e.name: e for e in (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU, HMC, PREFERENCES, GRID, ROAD)}
+EXPERIMENTS = {
+    e.name: e for e in (SAME, SUM9, SAT, ADDITION, COUNTING, VAE, PATHS, SUDOKU, HMC, PREFERENCES, GRID, ROAD)
+}
 
 
 def test_every_configuration_of_every_experiment_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
