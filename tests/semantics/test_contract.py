@@ -138,6 +138,39 @@ CASES = {
         {},
         "scenes",
     ),
+    "aggregates": Case(
+        """sort I; sort D = 0..3; data lists(items: I*, total: Int, most: Int, many: Int); func d(I) -> D; pred b(I)
+        [sum] forall l in lists. (sum x in l.items. d(x)) = l.total
+        [max] forall l in lists where l.many >= 0. (max x in l.items. d(x)) <= l.most
+        [count] forall l in lists. (count x in l.items where b(x)) = l.many
+        [some] forall l in lists. (sum x in l.items where b(x). d(x)) <= l.total
+        [min] forall l in lists. (min x in l.items where b(x). d(x)) >= 0
+        [different] forall l in lists. all_different x in l.items. d(x)""",
+        {"d": "func", "b": "pred"},
+        {"d": sure(torch.tensor([0, 1, 2, 3]), 4), "b": torch.tensor([1, 0, 1, 1])},
+        {
+            "I": torch.arange(4.0).unsqueeze(-1),
+            "lists": {
+                "items": doxa.Ragged(torch.tensor([0, 1, 3, 2]), [2, 0, 1, 1]),
+                "total": torch.tensor([1, 0, 3, 2]),
+                "most": torch.tensor([1, 0, 3, 2]),
+                "many": torch.tensor([1, 0, 1, 1]),
+            },
+        },
+        {},
+        "lists",
+    ),
+    "aggregates over objects": Case(
+        """sort P; sort D = 0..2; func d(P) -> D; pred b(P)
+        [best] d(argmax x: P. d(x)) >= 1
+        [each] forall x: P. d(x) <= (max y: P. d(y))
+        [spread] (max x: P. d(x)) - (min x: P. d(x)) = 2
+        [few] (count x: P where b(x)) < 3 & (sum x: P. d(x)) > 2""",
+        {"d": "func", "b": "pred"},
+        {"d": sure(torch.tensor([1, 2, 0]), 3), "b": torch.tensor([1, 0, 1])},
+        {"P": torch.arange(3.0).unsqueeze(-1)},
+        {},
+    ),
     "counting": Case(
         """sort I; sort D = 0..2; pred is(I, D)
         [one] forall x: I. exactly 1 d: D. is(x, d)

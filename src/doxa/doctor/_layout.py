@@ -11,7 +11,7 @@ import torch
 from doxa.doctor._observed import Place
 from doxa.errors import KnowledgeError
 from doxa.logic import INT, REAL, Expr, Function, KnowledgeBase, Name, Predicate, Quantifier, Ragged, Sort, postorder
-from doxa.logic.syntax._binders import Group, Let
+from doxa.logic.syntax._binders import Binder, Group, Let
 from doxa.logic.syntax._symbols import Signature
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Index, Not, Number, fold
 
@@ -19,7 +19,7 @@ from doxa.logic.syntax._tree import And, Arith, Call, Compare, Index, Not, Numbe
 def ranges(*formulas: Expr) -> Iterator[Group]:
     """What the variables of formulas range over."""
     for node in postorder(*formulas):
-        if isinstance(node, Quantifier):
+        if isinstance(node, Binder):
             yield from node.groups
 
 
@@ -45,13 +45,13 @@ def mentions(formula: Expr, symbols: Sequence[Predicate | Function]) -> list[Exp
     """
     by_name = {symbol.name: symbol for symbol in symbols}
     found: dict[tuple[Any, ...], list[Expr]] = {}
-    stack: list[tuple[Expr, tuple[Quantifier | Let, ...]]] = [(formula, ())]
+    stack: list[tuple[Expr, tuple[Binder | Let, ...]]] = [(formula, ())]
     seen = set(stack)
     while stack:
         node, binders = stack.pop()
         below = [(child, binders) for child in node.children]
         match node:
-            case Quantifier():
+            case Binder():
                 below = [(child, (*binders, node)) for child in node.children]
             case Let():
                 pairs = list(zip(node.names, node.values, strict=True))
@@ -69,7 +69,7 @@ def mentions(formula: Expr, symbols: Sequence[Predicate | Function]) -> list[Exp
     return [_below(binders, And(*said) if len(said) > 1 else said[0]) for (binders, _), said in found.items()]
 
 
-def _said(call: Call, symbol: Predicate | Function, binders: Sequence[Quantifier | Let]) -> Expr | None:
+def _said(call: Call, symbol: Predicate | Function, binders: Sequence[Binder | Let]) -> Expr | None:
     """A formula about a call that is neither true nor false for sure."""
     if isinstance(symbol, Predicate):
         return call
@@ -80,7 +80,7 @@ def _said(call: Call, symbol: Predicate | Function, binders: Sequence[Quantifier
     return Compare("=", call, Name(value) if isinstance(value, str) else Number(value))
 
 
-def _below(binders: Sequence[Quantifier | Let], said: Expr) -> Expr:
+def _below(binders: Sequence[Binder | Let], said: Expr) -> Expr:
     """For all that the variables can be. Guards stay only where something might have no value without them."""
     terms = postorder(*[child for call in postorder(said) if isinstance(call, Call) for child in call.children])
     partial = any(isinstance(node, Arith | Index | Call | Let) for node in (*terms, *binders))
@@ -158,7 +158,7 @@ class Layout:
         """How many choices of variables a formula has where it has the most."""
 
         def inside(node: Expr, children: tuple[int, ...]) -> int:
-            groups = node.groups if isinstance(node, Quantifier) else ()
+            groups = node.groups if isinstance(node, Binder) else ()
             own = math.prod([self.size(group) ** len(group.names) for group in groups])
             return int(own) * max(children, default=1)
 

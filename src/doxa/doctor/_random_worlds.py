@@ -15,7 +15,7 @@ from doxa.doctor._observed import Compared, compared_values
 from doxa.errors import BudgetError, KnowledgeError
 from doxa.fuzzy import Logic, nonvanishing_fraction
 from doxa.logic import INT, REAL, Expr, Function, Interpretation, KnowledgeBase, Predicate, postorder, probs
-from doxa.logic.syntax._binders import Let, Quantifier
+from doxa.logic.syntax._binders import Binder, Let, Quantifier
 from doxa.logic.syntax._tree import And, Call, Iff, Implies, Not, Or, Xor
 
 ENTRIES = 1 << 22  # numbers in a tensor: with what is kept for derivatives, this fits 4 GB
@@ -138,7 +138,7 @@ def _likely(numbers: Compared | None) -> list[int]:
 
 def _in_guards(kb: KnowledgeBase) -> set[str]:
     """The symbols of guards."""
-    nodes = [node for axiom in kb.axioms for node in postorder(axiom.formula) if isinstance(node, Quantifier)]
+    nodes = [node for axiom in kb.axioms for node in postorder(axiom.formula) if isinstance(node, Binder)]
     return {c.name for node in nodes if node.guard is not None for c in postorder(node.guard) if isinstance(c, Call)}
 
 

@@ -235,6 +235,9 @@ class CallData:
         if known.op in ("//", "mod"):
             b = torch.as_tensor(b)
             fine, b = fine & (b != 0), torch.where(b == 0, torch.ones_like(b), b)
+        if known.op in ("min", "max"):
+            extreme = torch.minimum if known.op == "min" else torch.maximum
+            return extreme(torch.as_tensor(a), torch.as_tensor(b)).expand(instances.count), fine
         operate = ARITHMETIC.get(known.op) or COMPARISON[known.op]
         return torch.as_tensor(operate(a, b)).expand(instances.count), fine
 

@@ -13,7 +13,7 @@ from doxa._cache import for_later
 from doxa.errors import KnowledgeError
 from doxa.logic import Axiom, Call, Expr, Field, Implies, Name, Quantifier, postorder
 from doxa.logic.bind._interpretation import row_names
-from doxa.logic.syntax._binders import Group, first_forall
+from doxa.logic.syntax._binders import Binder, Group, first_forall
 from doxa.logic.unfold._definitions import reachable
 from doxa.pose._beliefs import given_values
 from doxa.pose._data import CallData
@@ -296,7 +296,7 @@ def _row_by_row(formula: Expr) -> Group | None:
     group = outermost.groups[0]
     if len(group.names) > 1 or group.sample is not None or not isinstance(group.domain, Name | None):
         return None
-    every = [(g.sort, g.domain) for node in postorder(formula) if isinstance(node, Quantifier) for g in node.groups]
+    every = [(g.sort, g.domain) for node in postorder(formula) if isinstance(node, Binder) for g in node.groups]
     return group if every.count((group.sort, group.domain)) == 1 else None
 
 

@@ -17,14 +17,15 @@ from doxa.errors import BindingError, BudgetError, KnowledgeError
 from doxa.logic import INT, REAL, And, Arith, Call, Compare, Expr, Field, Function, Index, Or, Predicate, Sort
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, RowSort
-from doxa.logic.unfold._unfolder import Formulas, Scope, Unfolder
+from doxa.logic.unfold._unfolder import Scope, Unfolder
+from doxa.pose._aggregates import AggregateValues
 from doxa.pose._data import CallData
 from doxa.pose._problem import Template, build, lowered
 from doxa.pose._references import Cell, Indexed, Instances, Known, Object, Own, Reference, Row, Symbol
 from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Variables, strict
 
 
-class InstanceValues(Formulas):
+class InstanceValues(AggregateValues):
     """The values of one instance: see `doxa.logic.unfold._unfolder.Formulas`."""
 
     def __init__(
@@ -86,6 +87,12 @@ class InstanceValues(Formulas):
             return self._refer((sort.name, Indexed(0, value.name)))
         at = value if isinstance(value, Cell) else Indexed((sort.values or ()).index(value))
         return self._refer((sort.name, at))
+
+    def _objects(self, value: Any, sort: Sort) -> Any:
+        """An object, or a term for one."""
+        if not isinstance(value, Term):
+            return self._object(value, sort)
+        return Term(value.variable, [v if v is UNDEFINED else self._object(v, sort) for v in value.values])
 
     def _length(self, cell: Any) -> int | None:
         """How long the sequence in a field is; None if there is none."""
@@ -251,9 +258,14 @@ class InstanceValues(Formulas):
         opened = next((s for s in sorts if s is not None and s.is_open and s not in (INT, REAL)), None)
         if opened is None:
             opened = next((Sort(a.sort) for a in args if isinstance(a, Object)), None)
+        if opened is None:
+            cells = [v for a in args if isinstance(a, Term) for v in a.values if isinstance(v, Cell | Object)]
+            opened = next((self._sort_of(c) if isinstance(c, Cell) else Sort(c.sort) for c in cells), None)
+        if opened is not None and (opened.values is not None or opened in (INT, REAL)):
+            opened = None
         if opened is not None:
-            objects = [self._object(a, opened) for a in args]
-            return bool(COMPARISON[node.op](objects[0], objects[1]))
+            objects = [self._objects(a, opened) for a in args]
+            return self.variables.apply((node.op, "objects"), strict(COMPARISON[node.op]), objects)
         values = [self._known(a) for a in args]
         if node.op not in ("=", "!="):
             values = [self._number(node, v) for v in values]

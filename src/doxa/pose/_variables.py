@@ -129,6 +129,7 @@ class Variables:
         self.all: list[Variable | Auxiliary] = []
         self._made: dict[Hashable, Any] = {}
         self._terms: dict[Hashable, Term] = {}
+        self._tables: dict[Hashable, Tensor] = {}
         self.tests: dict[Expr, Term] = {}
         """What the atoms of formulas stand for."""
         self.equations: dict[int, tuple[Term, int]] = {}
@@ -215,7 +216,9 @@ class Variables:
             return values[0]
         if len(variables) == 1:
             return Term(variables[0], [values[c] for c in codes.tolist()])
-        made = Auxiliary(tuple(variables), len(values), torch.from_numpy(codes).reshape(sizes))
+        # Equal tables are one, by which engines see that they may treat several variables together.
+        table = self._tables.setdefault((tuple(sizes), codes.tobytes()), torch.from_numpy(codes).reshape(sizes))
+        made = Auxiliary(tuple(variables), len(values), table)
         return Term(self._add(made), values)
 
     def _add(self, variable: Variable | Auxiliary) -> int:

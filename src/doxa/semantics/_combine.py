@@ -27,7 +27,7 @@ from doxa.logic import (
     Or,
     Sort,
 )
-from doxa.logic.syntax._binders import Group, Let, Quantifier, first_forall
+from doxa.logic.syntax._binders import Binder, Group, Let, Quantifier, first_forall
 from doxa.logic.syntax._tree import fold, postorder
 
 
@@ -154,7 +154,7 @@ def _first_variable(quantifier: Quantifier) -> tuple[Quantifier, Expr | None]:
 
 def _renamed(root: Expr, names: dict[str, str]) -> Expr:
     """The formula with other names for its free variables; binders inside that use one of them keep it."""
-    bound = {n for node in postorder(root) for n in getattr(node, "names", ()) if isinstance(node, Quantifier | Let)}
+    bound = {n for node in postorder(root) for n in getattr(node, "names", ()) if isinstance(node, Binder | Let)}
     if bound & set(names):
         raise ConfigError(
             f"a variable {sorted(bound & set(names))[0]!r} is bound twice, one inside the other; rename one of them "

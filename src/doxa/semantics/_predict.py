@@ -12,7 +12,7 @@ from torch import Tensor
 from doxa import _html
 from doxa.errors import BindingError, ConfigError, KnowledgeError
 from doxa.logic import INT, REAL, Axiom, Call, Field, Interpretation, Name, Quantifier, Sort, postorder
-from doxa.logic.syntax._binders import Group, first_forall
+from doxa.logic.syntax._binders import Binder, Group, first_forall
 from doxa.logic.syntax._tree import fold
 from doxa.logic.tensor._plan import TensorPlan
 from doxa.pose import pose
@@ -116,7 +116,7 @@ def _speaks(axiom: Axiom, interpretation: Interpretation, data: Data) -> Tensor:
 def _about(axiom: Axiom, rows: str, field: str, listed: str) -> Axiom | None:
     """The axiom for each row and candidate; None if it does not mention the field."""
     formula, nodes = first_forall(axiom.formula), list(postorder(axiom.formula))
-    every = [group for node in nodes if isinstance(node, Quantifier) for group in node.groups]
+    every = [group for node in nodes if isinstance(node, Binder) for group in node.groups]
     over = [g for g in every if isinstance(g.domain, Name) and g.domain.name == rows]
     bases = [node.children[0] for node in nodes if isinstance(node, Field) and node.name == field]
     mentions = {base.name for base in bases if isinstance(base, Name)} & {n for g in over for n in g.names}

@@ -13,6 +13,7 @@ from doxa import _html
 from doxa._cache import Lock
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, Name, Quantifier, postorder
+from doxa.logic.syntax._binders import Binder
 from doxa.pose import PosedAxiom, ProblemBatch, pose
 from doxa.problem import Belief, Budget, Mixture
 from doxa.problem._autoregressive import Autoregressive
@@ -214,7 +215,7 @@ def _components(belief: Belief | Mixture | Autoregressive, worlds: Tensor) -> li
 
 def _renamed(name: str, axiom: Axiom, variables: tuple[str, ...]) -> str:
     """A name that speaks of the variables of the axiom instead of their rows."""
-    groups = [g for node in postorder(axiom.formula) if isinstance(node, Quantifier) for g in node.groups]
+    groups = [g for node in postorder(axiom.formula) if isinstance(node, Binder) for g in node.groups]
     over = [g.domain.name for g in groups if isinstance(g.domain, Name) for _ in g.names]
     first = axiom.formula.groups if isinstance(axiom.formula, Quantifier) else ()
     for group in first:

@@ -28,10 +28,8 @@ from doxa.problem._factors import Relation
 
 WORTH = 4096
 """Entries of the tables of a tree of lookups from which on it is worth a pass of its own."""
-LONG = 64
-"""Observed variables with at most so many values are not looked at in advance."""
 PARTS = 8
-"""The values of others are cut off at one of so many places."""
+"""The values of observed variables are cut off at one of so many places."""
 Ranges = tuple[tuple[int, int, int], ...]
 """Places of known targets, with the first and last value that may occur there."""
 
@@ -174,7 +172,7 @@ class Forward:
         ready: list[int] = []
         for number, (scope, relation) in enumerate(factors):
             meter.tick(len(scope))
-            if relation.codes is None or all(v in known for v in scope[:-1]):
+            if relation.codes is None or len(scope) == 1:
                 continue
             missing = [v for v in scope[:-1] if v not in known and not (v < worlds and mentions[v] == 1)]
             waiting[number] = len(missing)
@@ -236,7 +234,7 @@ class Forward:
         found = []
         for lookup in self.ends:
             size = lookup.sizes[-1]
-            if lookup.target in self.known and size > LONG and len(known):
+            if lookup.target in self.known and len(known):
                 place, part = self.known[lookup.target], -(-size // PARTS)
                 least, most = (int(x) for x in known[:, place].aminmax())
                 stop = min(size, (most // part + 1) * part, 1 << most.bit_length())
@@ -332,7 +330,7 @@ def _buckets(codes: Tensor, cells: int) -> tuple[tuple[Bucket, ...], Tensor | No
     counts = target.bincount(minlength=cells)
     position = torch.arange(len(target)) - (counts.cumsum(0) - counts)[target]
     most = max(int(counts.max()), 1) if cells else 1
-    if most * cells <= 2 * len(target) + LONG * LONG:
+    if most * cells <= 2 * len(target) + WORTH:
         return (_bucket(codes.shape, values, target, position, most, cells),), None
     power = counts.clamp(min=1).double().log2().ceil().long()  # at most twice as many tuples as there are
     buckets, members = [], []

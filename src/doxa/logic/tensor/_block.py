@@ -71,6 +71,8 @@ class Reducer:
     """Are values spread along axes that they do not mention?"""
     cuts = False
     """Does it cut the frame into tiles by itself?"""
+    whole = False
+    """Can its results not be put side by side?"""
 
     def tiles(self, block: Block, sizes: dict[Axis, int], chunk: int) -> list[dict[Own, slice]] | None:
         """Tiles in which no tensor has more than ``chunk`` elements, where that is possible; None for a single one."""

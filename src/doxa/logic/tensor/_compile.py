@@ -5,6 +5,7 @@ A quantifier that does not need the innermost variables is evaluated once, where
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, Literal, TypeVar, cast
 
@@ -15,16 +16,16 @@ from doxa.logic.bind._meanings import is_draw
 from doxa.logic.syntax import _tree
 from doxa.logic.syntax._binders import Aggregate, Count, Let, Quantifier
 from doxa.logic.syntax._node import Task
-from doxa.logic.syntax._simplify import no_meaning
 from doxa.logic.syntax._symbols import Function
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Or, fold, postorder
 from doxa.logic.tensor import _pools
+from doxa.logic.tensor._aggregates import Aggregates
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra, OuterFold
 from doxa.logic.tensor._atoms import Application, lookup, symbol_of
 from doxa.logic.tensor._block import Block, Frame, Reducer, Result, Scope
 from doxa.logic.tensor._execute import run_block
 from doxa.logic.tensor._fold import Contract, Factors, Fold, factorize, multiplied
-from doxa.logic.tensor._frame import Names, Parts, frame
+from doxa.logic.tensor._frame import Parts, frame
 from doxa.logic.tensor._pools import NUMBER, TRUTH, Axis, Ref, cut
 from doxa.logic.tensor._run import Source
 from doxa.logic.tensor._terms import arithmetic, as_truth, compare, field, index
@@ -35,7 +36,7 @@ LARGEST_BLOCK = 16
 """Quantifiers are merged into one block up to this many variables; tensors cannot have many more axes."""
 
 
-class Compiler(Names):
+class Compiler(Aggregates):
     """Compiles formulas for one interpretation and one schema of data; ``needs`` collects what they will ask for."""
 
     def compile(self, root: Expr, scope: Scope, algebra: Algebra) -> Task:
@@ -56,7 +57,7 @@ class Compiler(Names):
             elif kind is Quantifier or kind is Let:
                 done[id(node)] = yield self.binder(node, scope, algebra)
             elif kind is Aggregate:
-                raise no_meaning(cast(Aggregate, node))
+                done[id(node)] = yield self.aggregated(cast(Aggregate, node), scope, algebra)
             elif algebra.statements == "axis" and (drawn := self.drawn(node)) is not None:
                 done[id(node)] = yield self.binder(drawn, scope, algebra)
             elif kind in (And, Or) and len(node.children) >= self.stack:
@@ -165,6 +166,12 @@ class Compiler(Names):
             fn = partial(_consecutive, int(entries[0])) if runs else partial(_parameter, entries)
             scope.names[name] = scope.block.emit(("parameter", name), fn, [along], along.axes, kind, dense=runs)
 
+    def aggregated(self, node: Aggregate, scope: Scope, algebra: Algebra) -> Task:
+        """An aggregate where its value is wanted: what is uncertain in a term was drawn before."""
+        if node.is_formula and algebra.statements == "axis" and self.is_soft(node):
+            return (yield self.soft_difference(node, scope, algebra))
+        return (yield self.aggregate(node, scope, algebra))
+
     # -- binders ----------------------------------------------------------------------------------------------------
 
     def binder(self, node: Expr, scope: Scope, algebra: Algebra) -> Task:
@@ -264,24 +271,9 @@ class Compiler(Names):
             return (yield self.truth(node.body, inner, algebra))
         block = Block(scope.block, "draw")
         inner = Scope(scope, block)
-        weights: list[Ref] = []
-        calls: dict[Expr, _tree.Name] = {}
-        for name, value in self.draws(node):
-            inner = Scope(inner, block)
-            args: list[Ref] = []
-            if not isinstance(value, Call) or not self.is_drawn(value):
-                inner.names[name] = yield self.compile(value, inner, algebra)
-                continue
-            for arg in value.children:
-                ref = yield self.compile(arg, inner, algebra)
-                args.append(ref)
-            symbol = symbol_of(value, self.batch)
-            assert isinstance(symbol, Function)
-            values = _pools.Finite(symbol.result)
-            drawn = block.variable(self.axis(name), values, values)
-            weights.append(Application(value, block, self.batch, self.needs, algebra, drawn).result(args))
-            inner.names[name] = drawn
-            calls[value] = _tree.Name(name)
+        pairs = self.draws(node)
+        inner, weights = yield self.bind(pairs, inner, algebra)
+        calls = {value: _tree.Name(name) for name, value in pairs if self.is_drawn(value)}
         block.label += " " + ", ".join(node.names)
         guard = self.guard_of_draws(node, calls, inner)
         if guard is not None:
@@ -292,6 +284,31 @@ class Compiler(Names):
             return self.close(block, Result(truth), scope.block)
         joint = self.joined("and", [*weights, truth], block, algebra)
         return self.close(block, Fold(block, joint, algebra.draw()), scope.block)
+
+    def bind(self, pairs: Sequence[tuple[str, Expr]], scope: Scope, algebra: Algebra) -> Task:
+        block, inner = scope.block, scope
+        weights: list[Ref] = []
+        for name, value in pairs:
+            inner = Scope(inner, block)
+            if not self.is_drawn(value):
+                inner.names[name] = yield self.compile(value, inner, algebra)
+                continue
+            if isinstance(value, Aggregate):
+                inner, weight = yield self.drawn_aggregate(name, value, inner, algebra)
+                weights.append(weight)
+                continue
+            assert isinstance(value, Call)
+            args: list[Ref] = []
+            for arg in value.children:
+                ref = yield self.compile(arg, inner, algebra)
+                args.append(ref)
+            symbol = symbol_of(value, self.batch)
+            assert isinstance(symbol, Function)
+            values = _pools.Finite(symbol.result)
+            drawn = block.variable(self.axis(name), values, values)
+            weights.append(Application(value, block, self.batch, self.needs, algebra, drawn).result(args))
+            inner.names[name] = drawn
+        return inner, weights
 
     def guard_of_draws(self, node: Let, calls: dict[Expr, _tree.Name], scope: Scope) -> Expr | None:
         """What guards say of the values that a statement draws and divides by: those they rule out are left out."""
@@ -340,8 +357,12 @@ class Compiler(Names):
         """A term as the user wrote it, with the calls of neural functions that were taken out of it; for messages."""
         return cast(T, fold(partial(_replaced, self._written), node)) if self._written else node
 
-    def is_drawn(self, call: Call) -> bool:
-        return isinstance(symbol_of(call, self.batch), Function) and is_draw(self.batch.meaning(call.name))
+    def is_drawn(self, term: Expr) -> bool:
+        if isinstance(term, Aggregate):
+            return not term.is_formula and self.is_soft(term)
+        if not isinstance(term, Call):
+            return False
+        return isinstance(symbol_of(term, self.batch), Function) and is_draw(self.batch.meaning(term.name))
 
     def drawn(self, node: Expr) -> Let | None:
         """An atom whose terms call neural functions, as the statement that draws their values first."""

@@ -56,7 +56,7 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
     if total > run.chunk or block.ragged:
         weights, factor = _ragged_weights(block, run, values)
         outside = factor * prod([_total(weights.get(a, sizes[a])) for a in block.outer])
-        cuttable = [a for a in block.outer if a in block.reducer.axes and sizes[a] > 1]
+        cuttable = [a for a in block.outer if a in block.reducer.axes and sizes[a] > 1 and not block.reducer.whole]
         if outside > run.chunk and cuttable:
             # Cut the longest outer axis into pieces and put their results side by side.
             longest = max(cuttable, key=lambda a: sizes[a])

@@ -129,7 +129,10 @@ class Fold(Reducer):
 
     def finish(self, frame: Frame, total: Any) -> Any:
         state, count, left = total
-        value = self.accumulator.finish(state, count)
+        return self.onto(frame, left, self.accumulator.finish(state, count))
+
+    def onto(self, frame: Frame, left: list[Axis], value: Tensor) -> Tensor:
+        """A value over the axes that are left, with those of lists back on the outer ones; others stay behind."""
         if not self.segments:
             return value
         shape: list[int] = []
@@ -139,9 +142,10 @@ class Fold(Reducer):
             back = [a for a, _ in onto[axis]] if axis in onto else [axis]
             axes += back
             shape += [frame.sizes[a] for a in back]
-        value = value.reshape(shape)
+        value = value.reshape([*shape, *value.shape[len(left) :]])
         order = sorted(range(len(axes)), key=lambda d: axes[d].order)
-        return value.permute(order) if order != list(range(len(axes))) else value
+        behind = range(len(axes), value.ndim)
+        return value.permute(*order, *behind) if order != list(range(len(axes))) else value
 
 
 class Pair(NamedTuple):

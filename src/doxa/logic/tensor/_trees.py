@@ -13,9 +13,9 @@ from torch import Tensor
 
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Table
-from doxa.logic.syntax._binders import Let, Quantifier, free_of_binder
+from doxa.logic.syntax._binders import Aggregate, Binder, Let, free_of_binder
 from doxa.logic.syntax._symbols import Sort
-from doxa.logic.syntax._tree import Arith, Call, Expr, Index, Name, Number, fold, postorder
+from doxa.logic.syntax._tree import Arith, Call, Expr, Index, Name, Number, postorder
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._pools import NUMBER, Type
 from doxa.logic.tensor._terms import known_constant
@@ -59,7 +59,7 @@ class Trees:
         nodes = list(postorder(*roots))
         constants = {*batch.signature.constants, *batch.signature.value_sorts}
         for node in nodes:
-            if isinstance(node, Quantifier | Let):
+            if isinstance(node, Binder | Let):
                 self.bound.update(node.names)
             elif isinstance(node, Name) and isinstance(node.hint, Sort) and node.name not in constants:
                 self.hints.setdefault(node.name, node.hint.name)
@@ -80,8 +80,9 @@ class Trees:
                 size = min(LARGEST, size + count)
             if isinstance(node, Name):
                 names = frozenset((node.name,)) if node.name in self.bound else nothing
-            elif isinstance(node, Quantifier | Let):
+            elif isinstance(node, Binder | Let):
                 names = free_of_binder(node, [b.names for b in below])
+                total = total and not isinstance(node, Aggregate)
             elif isinstance(node, Arith | Index) or (isinstance(node, Call) and node.name in functions):
                 total = False
             known[id(node)] = Known(names, total, size)
@@ -201,19 +202,32 @@ class Trees:
 
 
 def draw_first(
-    node: Expr, is_drawn: Callable[[Call], bool], fresh: Iterator[int]
+    node: Expr, is_drawn: Callable[[Expr], bool], fresh: Iterator[int]
 ) -> tuple[list[tuple[str, Expr]], Expr]:
-    """The calls of neural functions in an atom, innermost first and each once unless fresh, and what remains."""
+    """The calls of neural functions and uncertain aggregates in a formula without binders, innermost first and each
+    once unless fresh; and what remains.
+    """
     draws: list[tuple[str, Expr]] = []
     known: dict[Expr, Name] = {}
 
     def draw(inner: Expr, children: tuple[Expr, ...]) -> Expr:
         rebuilt = inner.with_children(children)
-        if inner is node or not isinstance(rebuilt, Call) or not is_drawn(rebuilt):
+        if inner is node or not isinstance(rebuilt, Call | Aggregate) or not is_drawn(rebuilt):
             return rebuilt
-        if rebuilt not in known or rebuilt.fresh:
+        if rebuilt not in known or getattr(rebuilt, "fresh", False):
             known[rebuilt] = Name(f"\0drawn {next(fresh)}")
             draws.append((known[rebuilt].name, rebuilt))
         return known[rebuilt]
 
-    return draws, fold(draw, node)
+    made: dict[int, Expr] = {}
+    todo: list[tuple[Expr, bool]] = [(node, False)]
+    while todo:
+        at, ready = todo.pop()
+        # What binders bind cannot be drawn outside of them.
+        children = () if isinstance(at, Binder | Let) else at.children
+        if ready:
+            made[id(at)] = draw(at, at.children if not children else tuple([made[id(c)] for c in children]))
+        elif id(at) not in made:
+            todo.append((at, True))
+            todo += [(c, False) for c in reversed(children)]
+    return draws, made[id(node)]

@@ -26,15 +26,16 @@ from itertools import product
 from typing import Any
 
 from doxa.errors import BindingError, KnowledgeError
-from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._binders import Aggregate, Group
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._simplify import formulas
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, Function, Predicate, Signature
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, Truth
+from doxa.logic.unfold._aggregates import CHAINS, NOTHING, joined
 from doxa.logic.unfold._definitions import reachable
 from doxa.logic.unfold._domains import ENTRIES, Clock, Domains, Row, Universe, Value, check_entries, check_grounding
-from doxa.logic.unfold._unfolder import Formulas, Unfolder
+from doxa.logic.unfold._unfolder import Case, Formulas, Unfolder
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,6 +414,51 @@ class Propositions(Formulas):
                     true.append(self._both([if_left, if_right]))
             cases.append(build.join(And, (if_left, build.join(Or, true))))
         return build.join(Or, cases)
+
+    def aggregate(self, node: Aggregate, cases: list[Case]) -> Any:
+        """The value, table or formula of an aggregate: the chain of its states, each with its condition."""
+        chain, build = CHAINS[node.kind], self._build
+        states: list[dict[Any, Expr]] = [{chain.empty: build.true}]
+        for place, (guard, value, _) in enumerate(cases):
+            self._check_terms(node, [value])
+            condition = build.true if guard is None else guard
+            state: dict[Any, list[Expr]] = {}
+            for v, case in self._cases(value):
+                if not isinstance(v, Undefined) and node.kind != "all_different":
+                    self._number(node, v)
+                key = v if isinstance(v, Undefined) else chain.one(v, place)
+                state.setdefault(key, []).append(build.join(And, (condition, case)))
+            if condition is not build.true:
+                state.setdefault(chain.empty, []).append(build.negate(condition))
+            states.append({v: build.join(Or, some) for v, some in state.items()})
+
+        def join(a: dict[Any, Expr], b: dict[Any, Expr]) -> dict[Any, Expr]:
+            self._spend(node, len(a), len(b))
+            found: dict[Any, list[Expr]] = {}
+            for left, if_left in a.items():
+                for right, if_right in b.items():
+                    condition = self._both([if_left, if_right])
+                    if condition is not build.false:
+                        undefined = [v for v in (left, right) if isinstance(v, Undefined)]
+                        found.setdefault(undefined[0] if undefined else chain.join(left, right), []).append(condition)
+            return {v: build.join(Or, some) for v, some in found.items()}
+
+        found: dict[Any, list[Expr]] = {}
+        last: dict[Any, Expr] = joined(states, join, len)
+        for total, condition in last.items():
+            value = total if isinstance(total, Undefined) else chain.finish(total)
+            if value is NOTHING:
+                value = Undefined(f"{node} is not defined: there is nothing to choose from")
+            elif node.kind in ("argmin", "argmax") and not isinstance(value, Undefined):
+                value = cases[value].scope[node.names[0]]
+            found.setdefault(value, []).append(condition)
+        table = {value: build.join(Or, some) for value, some in found.items()}
+        if node.is_formula:
+            wrong = [build.join(And, (c, v)) for v, c in table.items() if isinstance(v, Undefined)]
+            return build.join(Or, [table.get(True, build.false), *wrong])
+        if len(table) == 1:
+            return next(iter(table))
+        return Table(table)
 
     def _cases(self, value: Any) -> Iterator[tuple[Value, Expr]]:
         if isinstance(value, Table):

@@ -10,18 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._binders import Aggregate, Binder, Group, Let, Quantifier, free_variables
 from doxa.logic.syntax._define import Define, Definitions
 from doxa.logic.syntax._node import Task, drive
-from doxa.logic.syntax._simplify import Builder, no_meaning
+from doxa.logic.syntax._simplify import Builder
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, postorder
 from doxa.logic.unfold._definitions import Definer
 
 Scope = dict[str, Any]
 """The values of variables."""
+
+
+class Case(NamedTuple):
+    """One choice of the variables of a binder: the truth of its guard (None without one), the body, the variables."""
+
+    guard: Any
+    value: Any
+    scope: Scope
 
 
 class Formulas(Protocol):
@@ -73,6 +81,9 @@ class Formulas(Protocol):
 
     def undefined(self, reason: str) -> Any:
         """What stands for no value."""
+
+    def aggregate(self, node: Aggregate, cases: list[Case]) -> Any:
+        """A sum, extreme or the like of choices, each with its guard."""
 
     def truth(self, node: Expr, value: Any) -> Any:
         """A value where a formula stands, if it may."""
@@ -159,9 +170,9 @@ class Unfolder:
 
     def _run(self, code: _Code, scope: Scope) -> Task:
         if isinstance(code.root, Quantifier):
-            return (yield from self._quantifier(code, code.root, scope))
+            return self._quantified(code.root, (yield from self._cases(code, code.root, scope)))
         if isinstance(code.root, Aggregate):
-            raise no_meaning(code.root)
+            return self.values.aggregate(code.root, (yield from self._cases(code, code.root, scope)))
         if isinstance(code.root, Let):
             inner = dict(scope)
             for name, value in zip(code.root.names, code.root.values, strict=True):
@@ -204,13 +215,14 @@ class Unfolder:
             code.results[key] = yield self._run(code, inner)
         return code.results[key]
 
-    def _quantifier(self, code: _Code, node: Quantifier, scope: Scope) -> Task:
+    def _cases(self, code: _Code, node: Binder, scope: Scope) -> Task:
+        """The choices of the variables of a binder that its guard may let through."""
         values = self.values
         groups = node.groups
         body, guard = self._code(node.body), self._code(node.guard) if node.guard is not None else None
         # Instances differ in every variable, so a result is met again only if the body does not mention them all.
         again = not set(node.names) <= set(body.free)
-        cases: list[tuple[Any, Any]] = []
+        cases: list[Case] = []
         levels: list[Iterator[Scope]] = [iter(({n: scope[n] for n in code.free if n in scope},))]
         while levels:
             inner = next(levels[-1], None)
@@ -228,16 +240,17 @@ class Unfolder:
                     if condition is self._build.false:
                         continue
                 case = (yield from self._once(body, inner)) if again else (yield self._run(body, inner))
-                cases.append((condition, values.truth(body.root, case)))
-        return self._quantified(node, cases)
+                cases.append(Case(condition, case, inner))
+        return cases
 
-    def _quantified(self, node: Quantifier, cases: list[tuple[Any, Any]]) -> Expr:
-        """All, some or so many of the cases, each with its guard (None where there is none) and its truth."""
+    def _quantified(self, node: Quantifier, cases: list[Case]) -> Expr:
+        """All, some or so many of the cases."""
         build, universal = self._build, node.kind == "forall"
-        truths = [
-            case if guard is None else build.implies(guard, case) if universal else build.join(And, (guard, case))
-            for guard, case in cases
-        ]
+        truths = []
+        for guard, value, _ in cases:
+            case = self.values.truth(node.body, value)
+            both = build.implies if universal else lambda a, b: build.join(And, (a, b))
+            truths.append(case if guard is None else both(guard, case))
         if node.count is not None:
             return build.count(node.kind, node.count, truths)
         return build.join(And if universal else Or, truths)
