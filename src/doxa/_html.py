@@ -185,6 +185,24 @@ def box(*parts: object, title: object = "") -> str:
     return f'<div class="doxa"><style>{STYLE}</style>{heading}{"".join(map(markup, parts))}</div>'
 
 
+class Shown:
+    """Markup that notebooks show."""
+
+    def __init__(self, html: str) -> None:
+        self.html = html
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+class ShownModule:
+    """A module that marimo shows as other notebooks do, and not in its own way for modules."""
+
+    def _display_(self) -> Shown:
+        html: str = self._repr_html_()  # type: ignore[attr-defined]
+        return Shown(html)
+
+
 class Said(str):
     """Text that notebooks show with its line breaks; elsewhere it is text.
 
@@ -200,10 +218,9 @@ class Said(str):
 
 def page(title: str, body: str) -> str:
     """A whole page, light or dark as the reader has it; the body is markup."""
-    themes = [
-        f"@media (prefers-color-scheme: {t}) {{ .doxa {{ {_tones(i)}; }} }}" for i, t in ((1, "light"), (2, "dark"))
-    ]
-    style = "\n".join([STYLE, _PAGE, *themes])
+    themes = [(1, "light"), (2, "dark")]
+    chosen = [f"@media (prefers-color-scheme: {t}) {{ body .doxa {{ {_tones(i)}; }} }}" for i, t in themes]
+    style = "\n".join([STYLE, _PAGE, *chosen])
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{markup(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{style}</style>\n</head>\n'

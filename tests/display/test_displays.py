@@ -17,7 +17,8 @@ import torch
 
 import doxa
 from doxa import doctor, exact, fuzzy
-from doxa._html import Html, Said, bar, box, line, markup, number, pairs, pre, span, table
+from doxa._html import Html, Said, Shown, bar, box, line, markup, number, pairs, pre, span, table
+from doxa._html import page as html_page
 from doxa.doctor._examine import AxiomGradient
 from doxa.doctor._scenes import Concept
 from doxa.doctor._shortcuts import Shortcut
@@ -44,10 +45,10 @@ SOURCE = Path(doxa.__file__).parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PAYLOAD = "\"'><img src=x onerror=window.hit=1><script>window.hit=1</script></pre></td></svg></style>&lt;<!--"
 ALLOWED = {
-    *("div", "style", "p", "pre", "span", "table", "tr", "th", "td", "svg", "line", "circle", "text"),
+    *("div", "style", "p", "pre", "span", "table", "tr", "th", "td", "svg", "path", "circle", "text"),
 }
 ATTRIBUTES = {
-    *("class", "style", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "viewbox", "role"),
+    *("class", "style", "x", "y", "d", "cx", "cy", "r", "width", "height", "viewbox", "role"),
     *("font-size", "fill", "stroke", "opacity", "text-anchor"),
 }
 
@@ -110,6 +111,7 @@ def refined(odd: str) -> RefinedBeliefs:
 
 
 SHOWN: dict[str, Callable[[str], Any]] = {
+    "Shown": lambda odd: Shown(box(odd or "text")),
     "Said": lambda odd: Said(f"uses {odd}"),
     "Expr": lambda odd: knowledge(odd).axioms[0].formula,
     "Axiom": lambda odd: knowledge(odd).axioms[0],
@@ -230,10 +232,19 @@ def test_numbers_are_those_of_the_object() -> None:
     assert f"{loss:.4g}" in Seen(wet.losses()._repr_html_()).text
 
 
+def test_marimo_shows_what_we_show() -> None:
+    """It has a way of its own for modules, among others."""
+    formatting = pytest.importorskip("marimo._output.formatting")
+    for name, make in SHOWN.items():
+        shown = make("")
+        formatted = formatting.try_format(shown)
+        assert (formatted.mimetype, formatted.data) == ("text/html", shown._repr_html_()), name
+
+
 def test_a_circuit_is_drawn_as_it_is() -> None:
     drawn = exactly_one(3)
     html = drawn._repr_html_()
-    assert html.count("<circle") == len(drawn) and html.count("<line") == drawn.edges
+    assert html.count("<circle") == len(drawn) and html.count("<path") == drawn.edges
     assert html.count(">¬x2<") == 1 and "too large" in exactly_one(30)._repr_html_()
     assert ">¬sun</text>" in exact.Constraint(Call("rain") ^ Call("sun"), cache=False)._repr_html_()
 
@@ -311,4 +322,9 @@ def test_displays_in_a_browser(pages: dict[str, Path]) -> None:
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth") or "odd" in name
             if "odd" not in name:
                 assert min(page.evaluate(contrasts)) > 4.5
+        for theme in ("light", "dark"):  # a page of our own, as the reader has it
+            page = browser.new_page(color_scheme=theme)
+            page.set_content(html_page("all", "".join(make("")._repr_html_() for make in SHOWN.values())))
+            page.add_style_tag(content=f"body {{ background: {'white' if theme == 'light' else '#121212'}; }}")
+            assert min(page.evaluate(contrasts)) > 4.5, theme
         browser.close()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from doxa._html import Html, box, line
+from doxa._html import Html, ShownModule, box, line
 from doxa.errors import ConfigError, KnowledgeError, ProblemError
 from doxa.exact.engines._compilation import Compilation
 from doxa.exact.engines._search import log_of
@@ -22,7 +22,7 @@ from doxa.problem._functions import Atoms, OverAtoms
 from doxa.problem._mixture import AnyBelief, require_belief
 
 
-class Constraint(OverAtoms, Compilation):
+class Constraint(ShownModule, OverAtoms, Compilation):
     """Exact inference for knowledge: does it hold, in which worlds, and how probable is that?
 
     The knowledge is grounded, and its atoms are taken to be independent. An atom is a world variable with two values;

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from doxa._cache import Cache, Lock
-from doxa._html import Said
+from doxa._html import Said, ShownModule
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, SatisfactionReport, load, parse, satisfaction
 from doxa.logic.bind._joint import named_in
@@ -33,7 +33,7 @@ COMPILED = 32
 """Cache size."""
 
 
-class Model(nn.Module):
+class Model(ShownModule, nn.Module):
     """Knowledge about networks: write it once, choose how to reason with it in one word.
 
     Args:
@@ -133,9 +133,8 @@ class Model(nn.Module):
         return AxiomLosses(tuple(values), weights, tuple(every), self._with_gradient(total))
 
     def _repr_html_(self) -> str:
-        how = "no semantics of its own" if self.semantics is None else f"semantics {self.semantics}"
-        said = "; ".join(["Model", how, *filter(None, [self.interpretation.extra_repr()])])
-        return statements_box(said, self.kb.unicode().split("\n"))
+        said = ["Model", f"semantics {self.semantics or 'to be said'}", self.interpretation.extra_repr()]
+        return statements_box("; ".join(filter(None, said)), self.kb.unicode().split("\n"))
 
     def _with_gradient(self, total: Tensor | None) -> Tensor | None:
         """A loss without any instance can be differentiated like any other: its derivative is 0."""

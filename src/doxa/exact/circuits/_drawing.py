@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from doxa._html import Html, markup
 
 SMALL = 60
 """Circuits of more nodes and literals are not drawn."""
-_ROW, _LETTER, _GAP = 64, 8, 18  # pixels
+_ROW, _LETTER, _GAP, _CLEAR = 64, 8, 18, 17  # pixels
+Point = tuple[float, int]
 
 
 def circuit_svg(
@@ -35,15 +37,15 @@ def circuit_svg(
     for node in nodes:  # children have smaller numbers
         height[node] = 1 + max((height[c] for c in below[node]), default=0) if node in below else 0
     places = _places(nodes, below, height, labels)
-    width = max(x + _width(labels[node]) / 2 for node, (x, _) in places.items()) + _GAP
+    width = max(x + _width(labels[node]) / 2 for node, (x, _) in places.items()) + 50
     top = _ROW * (max(height.values(), default=0) + 1)
     lines, marks = [], []
     for node, (x, y) in places.items():
         for child in below.get(node, ()):
             end_x, end_y = places[child][0], places[child][1] - (0 if child in below else 12)  # above a literal
-            lines.append(
-                f'<line x1="{x:.0f}" y1="{y}" x2="{end_x:.0f}" y2="{end_y}" stroke="currentColor" opacity="0.4"/>'
-            )
+            middle = _around((x, y), (end_x, end_y), [at for n, at in places.items() if n not in (node, child)])
+            drawn = f'd="M {x:.0f} {y} Q {middle[0]:.0f} {middle[1]:.0f} {end_x:.0f} {end_y}"'
+            lines.append(f'<path {drawn} fill="none" stroke="currentColor" opacity="0.4"/>')
         text = f'<text x="{x:.0f}" y="{y + 5}" text-anchor="middle" fill="currentColor">{markup(labels[node])}</text>'
         if node in below:
             colour = "#2b7fc4" if labels[node] == "∧" else "#a8641a"
@@ -54,6 +56,25 @@ def circuit_svg(
         marks.append(text)
     size = f'width="{width:.0f}" height="{top}" viewBox="0 0 {width:.0f} {top}"'
     return Html(f'<svg {size} role="img" font-size="14">{"".join(lines)}{"".join(marks)}</svg>')
+
+
+def _around(start: tuple[float, float], end: tuple[float, float], others: list[Point]) -> tuple[float, float]:
+    """The middle of a curve that comes near to no other node: the straightest one, or the best of those tried."""
+    (x, y), (end_x, end_y) = start, end
+
+    def distance(bend: float) -> float:
+        middle = ((x + end_x) / 2 + bend, (y + end_y) / 2)
+        found = [1e9]
+        for t in (0.125 * i for i in range(1, 8)):
+            curve = [
+                (1 - t) ** 2 * a + 2 * t * (1 - t) * b + t * t * c for a, b, c in zip(start, middle, end, strict=True)
+            ]
+            found += [math.dist(curve, other) for other in others]
+        return min(found)
+
+    bends = [0.0, *[sign * size for size in (25.0, 50.0, 75.0, 100.0) for sign in (1, -1)]]
+    best = next((bend for bend in bends if distance(bend) > _CLEAR), max(bends, key=distance))
+    return (x + end_x) / 2 + best, (y + end_y) / 2
 
 
 def _label(node: int, names: Mapping[int, str]) -> str:
@@ -80,7 +101,7 @@ def _places(
     for level, row in rows.items():
         row.sort(key=lambda n: sum(places[p][0] for p in parents[n]) / max(len(parents[n]), 1))
         spare = (widest - sum(_width(labels[n]) for n in row)) / (len(row) + 1)
-        x = 0.0
+        x = 50.0
         for node in row:
             x += spare + _width(labels[node]) / 2
             places[node] = (x, _ROW * (top - level) + _ROW // 2)
