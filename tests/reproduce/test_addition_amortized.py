@@ -127,7 +127,7 @@ def test_rates_rise_and_fall() -> None:
 
 
 def test_entries_are_selected_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(AMORTIZED_ENTRIES) == 2 * 4 * 4 + 1 and all(e.config.validation == 0 for e in AMORTIZED_ENTRIES)
+    assert len(AMORTIZED_ENTRIES) == 2 * 4 * 4 + 3 and all(e.config.validation == 0 for e in AMORTIZED_ENTRIES)
     (published,) = ADDITION.select(["amortized/mlp-predict-n-4"])
     assert (published.config.hidden, published.config.samples, published.config.batch_size) == (800, 600, 16)
     assert published.config.steps == 100 * (7500 // 16) and published.published == {"accuracy": 92.56, "neural": 92.48}

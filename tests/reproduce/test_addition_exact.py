@@ -14,7 +14,7 @@ from doxa.errors import ConfigError
 from doxa.exact import Elimination
 from doxa.problem import addition
 from doxa.reproduce._addition import EXACT_ENTRIES, ExactAdditionConfig, measure
-from doxa.reproduce._digits import shifted
+from doxa.reproduce._digits import perception, read, shifted
 from doxa.reproduce._experiment import train
 from doxa.train import Run
 
@@ -36,6 +36,21 @@ def test_digits_are_learnt_from_sums_and_a_killed_run_goes_on(data: Path, tmp_pa
     parts = train(config, tmp_path / "parts", seed=0, data=data, progress=False)
     assert parts.metrics == whole.metrics
     assert Run.open(tmp_path / "parts").metrics_at(100) == Run.open(tmp_path / "whole").metrics_at(100)
+
+
+def test_dropout_is_for_training_alone_and_a_killed_run_goes_on(data: Path, tmp_path: Path) -> None:
+    plain, network = perception(), perception(dropout=0.5)
+    network.load_state_dict(dict(zip(network.state_dict(), plain.state_dict().values(), strict=True)))
+    images = torch.randint(256, (20, 28, 28), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    assert not torch.equal(read(network, images), read(plain, images))
+    assert torch.equal(read(network.eval(), images), read(plain, images))
+    config = ExactAdditionConfig(steps=30, batch_size=16, average=0.9, save_every=10, warmup=5, dropout=0.3)
+    whole = train(config, tmp_path / "whole", seed=0, data=data, progress=False)
+    with killed_at(17):
+        train(config, tmp_path / "parts", seed=0, data=data, progress=False)
+    assert train(config, tmp_path / "parts", seed=0, data=data, progress=False).metrics == whole.metrics
+    with pytest.raises(ConfigError, match=r"dropout is 1.0, expected at least 0 and below 1"):
+        ExactAdditionConfig(dropout=1.0)
 
 
 def test_images_are_shifted_in_every_direction_and_by_no_more() -> None:
@@ -93,7 +108,7 @@ def test_accuracies_are_counted_right() -> None:
 
 
 def test_entries_have_the_published_budget_of_digits() -> None:
-    assert [e.name for e in EXACT_ENTRIES] == [f"exact/n-{n}" for n in (1, 2, 4, 15, "15-shifted", 50)]
+    assert [e.name for e in EXACT_ENTRIES] == [f"exact/n-{n}" for n in (1, 2, 4, 15, "15-shifted", "15-dropout", 50)]
     for entry in EXACT_ENTRIES:
         assert entry.config.validation == 0
     with pytest.raises(ConfigError, match="digits is 0"):

@@ -149,6 +149,18 @@ def test_digits_are_learnt_from_grids_and_a_killed_run_goes_on(mnist: MNIST, tmp
     assert Run.open(tmp_path / "parts").metrics_at(100) == Run.open(tmp_path / "whole").metrics_at(100)
 
 
+def test_the_published_prior_is_fitted_to_what_is_believed_of_pairs(mnist: MNIST, tmp_path: Path) -> None:
+    config = SudokuPairsConfig(steps=12, pretrain=4, puzzles=20, samples=40, fitted=True, save_every=4)
+    whole = train(config, tmp_path / "whole", seed=0, data=None, progress=False, digits=mnist)
+    with killed_at(6):
+        train(config, tmp_path / "parts", seed=0, data=None, progress=False, digits=mnist)
+    assert train(config, tmp_path / "parts", seed=0, data=None, progress=False, digits=mnist).metrics == whole.metrics
+    prior = Run.open(tmp_path / "whole").load().state["prior"]
+    assert int(prior["dirichlet.steps"]) > 0
+    (entry,) = SUDOKU.select(["published/9x9"])
+    assert entry.config.fitted and entry.config.steps == 50_000 and entry.config.pretrain == 500
+
+
 @pytest.mark.parametrize("closed_form", [True, False])
 def test_digits_are_learnt_pair_by_pair(mnist: MNIST, tmp_path: Path, closed_form: bool) -> None:
     config = SudokuPairsConfig(

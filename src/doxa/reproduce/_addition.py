@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ from doxa.reproduce._amortized import AMORTIZED_ENTRIES
 from doxa.reproduce._digits import believe, held_out, pairings, percent, perception, read, reference, shifted
 from doxa.reproduce._experiment import Entry, Experiment, Given, Settings, Training, descend, saved, train
 from doxa.reproduce._ltn import LOCAL_MINIMUM, LTN_ENTRIES
-from doxa.train import Result
+from doxa.train import GlobalRandom, Result
 from doxa.train.report._report import draw_confusion, figure
 from doxa.train.tasks._fit import moving_average
 
@@ -75,7 +76,10 @@ class ExactAdditionConfig(Settings):
             average.update_parameters(network)
             return loss
 
-        state = {"network": network, "average": average, "optimizer": optimizer, "batches": batches, "noise": noise}
+        state: dict[str, Any] = {"network": network, "average": average, "optimizer": optimizer}
+        state |= {"batches": batches, "noise": noise}
+        if self.dropout:
+            state["random"] = GlobalRandom()
         return Training(step, state, lambda run: measure(average, mnist, reasoner))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from doxa.reproduce._digits import (
     shifted,
 )
 from doxa.reproduce._experiment import Entry, Given, Settings, Training
-from doxa.train import Run, load_config
+from doxa.train import GlobalRandom, Run, load_config
 from doxa.train.tasks._fit import moving_average
 
 Variant = Literal["predict", "explain", "prune", "no-prior"]
@@ -115,7 +115,15 @@ class AmortizedAdditionConfig(Settings):
             }
             return {**curve, **measure(self, average.module, mnist, NEURAL_PAIRINGS)}
 
-        state = {"learner": learner, "average": average, "prior": engine.prior, "batches": batches, "noise": noise}
+        state: dict[str, Any] = {
+            "learner": learner,
+            "average": average,
+            "prior": engine.prior,
+            "batches": batches,
+            "noise": noise,
+        }
+        if self.dropout:
+            state["random"] = GlobalRandom()
         return Training(
             step,
             {**state, "perceive": perceive, "infer": infer},
