@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # One thread per process: two processes of one thread beat one of two.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test slow check format bench docs fuzz dist clean
+.PHONY: help setup demo test slow check format bench docs course fuzz dist clean
 
 help:
 	@echo "make demo    MNIST addition under five semantics: a table and an HTML report"
@@ -43,13 +43,13 @@ slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m slow
 
 check: $(VENV)/.dev
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples course
+	$(BIN)/ruff format --check src tests benchmarks examples course
 	$(BIN)/mypy
 
 format: $(VENV)/.dev
-	$(BIN)/ruff check --fix src tests benchmarks examples
-	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix src tests benchmarks examples course
+	$(BIN)/ruff format src tests benchmarks examples course
 
 # Peers to measure against. storchastic asks for old versions of its requirements, hence --no-deps.
 $(VENV)/.bench: $(VENV)/.dev
@@ -64,6 +64,10 @@ bench: $(VENV)/.bench
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
+
+# The course as Jupyter notebooks, made from the marimo files.
+course: $(VENV)/.dev
+	@for file in course/[0-9]*.py; do $(BIN)/marimo -q -y export ipynb $$file --sort top-down -f -o $${file%.py}.ipynb; done
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python tests/logic/fuzzing.py --count 200000
