@@ -272,6 +272,19 @@ def test_what_is_not_mixed_stands_beside_it() -> None:
     assert model.losses(combine="joint").total.item() == pytest.approx(-math.log(0.3 * 1.0 * 0.2 * 0.4))
 
 
+def test_symbols_that_only_definitions_speak_of() -> None:
+    text = """sort P = {ann, bob}; pred a(P); pred b(P); define both(x: P) := a(x) & b(x)
+        [all] forall x: P. both(x)"""
+    table = torch.tensor([[1.0, 0.5], [0.0, 0.5]], dtype=torch.float64)
+    half = doxa.probs(torch.tensor([0.5, 0.5], dtype=torch.float64))
+    model = doxa.Model(text, "exact", **doxa.mixture(weights=half, a=doxa.probs(table), b=doxa.probs(table)))
+    truth = model.truth(per_row=True)["all"]
+    torch.testing.assert_close(truth, torch.tensor([0.5, 0.25], dtype=torch.float64))
+    assert model.truth()["all"].item() == pytest.approx(0.125)  # each row has a component of its own
+    with pytest.raises(ConfigError, match=r"bound by doxa\.mixture"):
+        model.loss(semantics="refined")
+
+
 @pytest.mark.parametrize("how", ["raise", "inf", "finite"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_finite_with_weights_of_zero_certain_components_and_impossible_rows(how: str, dtype: torch.dtype) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation
-from doxa.logic.bind._joint import named_in
 from doxa.pose._beliefs import AnyJoint, BeliefPlan, believed, plan_beliefs
 from doxa.pose._data import CallData, require_unmapped
 from doxa.pose._poser import AxiomInstances, Decided, OpenInstances, Poser, decide
@@ -161,7 +160,7 @@ def pose(
     axioms, plans = list(axioms), interpretation.plans
     posers: list[Poser] = []
     for axiom in axioms:
-        as_one = whole and not named_in(axiom.formula, interpretation.joint_symbols)
+        as_one = whole and not interpretation.shared_in(axiom.formula)
         made = ("pose", axiom.formula, as_one, limit)
         posers.append(plans.get(made) or plans.find(made, partial(Poser, axiom, as_one, limit)))
     read = CallData(interpretation, data, frozenset().union(*[poser.rows for poser in posers]))
@@ -183,7 +182,7 @@ def pose(
         axioms, plan.instances, decided, strict=True
     ):
         batches = [_batch(part, next(beliefs, None)) for part in some]
-        joint = joint or (whole and bool(named_in(axiom.formula, interpretation.joint_symbols)))
+        joint = joint or (whole and bool(interpretation.shared_in(axiom.formula)))
         found.append(PosedAxiom(axiom, shape, passes, holds, batches, variables, joint, field_values))
     return found
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from doxa.logic import Axiom, Interpretation
-from doxa.logic.bind._joint import named_in
 from doxa.logic.syntax._binders import first_forall
 from doxa.logic.tensor._plan import TensorPlan
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, no_loss
@@ -31,7 +30,7 @@ class Classical(Semantics):
     """
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
-        if any(named_in(axiom.formula, interpretation.joint_symbols) for axiom in axioms):
+        if interpretation.shared_in(*[axiom.formula for axiom in axioms]):
             from doxa.semantics._most_probable import MostProbableWorld
 
             return MostProbableWorld(axioms, interpretation, self)

@@ -15,7 +15,6 @@ from doxa._cache import Cache, Lock
 from doxa._html import Said, ShownModule
 from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation, KnowledgeBase, SatisfactionReport, load, parse, satisfaction
-from doxa.logic.bind._joint import named_in
 from doxa.logic.syntax._display import statements_box
 from doxa.problem._logspace import is_traced
 from doxa.semantics import _semantics
@@ -445,7 +444,7 @@ class Model(ShownModule, nn.Module):
         for facts in self._facts:
             groups = self._groups(semantics)
             said = groups[0][0] if groups else self._meant(self._said(semantics))
-            shared = named_in(facts.axiom.formula, self.interpretation.joint_symbols)
+            shared = self.interpretation.shared_in(facts.axiom.formula)
             chosen = replace(said, quantifier="mean") if shared else said.for_labels()
             ready = self._ready(chosen, (), [facts.axiom], facts.rows)
             (each,) = ready.losses({**data, **facts.data(self.interpretation, data)}, generator, "none")

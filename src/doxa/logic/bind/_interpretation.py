@@ -18,7 +18,8 @@ from doxa.logic.syntax._binders import Binder
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._kb import Fact, KnowledgeBase
 from doxa.logic.syntax._symbols import Function, Predicate, Signature
-from doxa.logic.syntax._tree import Expr, Name, postorder
+from doxa.logic.syntax._tree import Call, Expr, Name, postorder
+from doxa.logic.unfold._definitions import reachable
 
 PLANS = 1024
 """Cache size: a knowledge base of a hundred axioms has some hundred plans."""
@@ -111,6 +112,13 @@ class Interpretation(nn.Module):
 
     def meaning(self, name: str) -> Meaning | None:
         return self._bound.get(name)
+
+    def shared_in(self, *formulas: Expr) -> set[str]:
+        """Those symbols that depend on each other and that formulas speak of, themselves or through definitions."""
+        if not self.joint_symbols:
+            return set()
+        calls = postorder(*reachable(formulas, self.kb.signature.definitions))
+        return {n.name for n in calls if isinstance(n, Call) and n.name in self.joint_symbols}
 
     def listen(self, name: str, hear: Callable[[Any], None]) -> Callable[[], object]:
         """Hear what a symbol says: of a table at once, of a network from now on; the result is how to stop."""

@@ -13,12 +13,6 @@ from doxa.errors import BindingError, ConfigError
 from doxa.logic.bind import _bindings
 from doxa.logic.bind._bindings import Declared, Joint, Returns, describe, shape_of
 from doxa.logic.bind._meanings import hold
-from doxa.logic.syntax._tree import Call, Expr, postorder
-
-
-def named_in(formula: Expr, symbols: Collection[str]) -> set[str]:
-    """Those of the symbols that a formula speaks of."""
-    return {n.name for n in postorder(formula) if isinstance(n, Call) and n.name in symbols} if symbols else set()
 
 
 def refuse(who: str, symbols: Collection[str]) -> NoReturn:

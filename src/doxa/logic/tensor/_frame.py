@@ -15,7 +15,7 @@ from torch import Tensor
 
 from doxa.errors import KnowledgeError
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.bind._joint import named_in, refuse
+from doxa.logic.bind._joint import refuse
 from doxa.logic.bind._meanings import Named, Table
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._node import Task
@@ -40,8 +40,7 @@ class Names(ABC):
 
     def __init__(self, batch: Batch, formulas: Sequence[Expr], *, stack: int) -> None:
         self.batch = batch
-        shared = batch.interpretation.joint_symbols
-        if named := {name for formula in formulas for name in named_in(formula, shared)}:
+        if named := batch.interpretation.shared_in(*formulas):
             refuse("a formula as a tensor, for Fuzzy() or satisfaction,", named)
         self.trees = Trees(batch, formulas)
         self.needs = Needs()
