@@ -26,7 +26,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "semantics": {"logic", "problem", "pose"} | ENGINES,
     "data": {"logic", "problem"},
 }
-UPPER = ("nn", "lightning", "train", "sklearn", "reproduce", "doctor", "play", "editor", "cli")
+UPPER = ("nn", "lightning", "train", "sklearn", "doctor", "reproduce", "play", "editor", "cli")
 for upper in UPPER:  # each knows what is above it in the table
     MAY_KNOW[upper] = set(MAY_KNOW)
 

@@ -7,10 +7,25 @@ import json
 import pytest
 
 from doxa.cli import main
-from doxa.reproduce import ADDITION, COUNTING, GRID, HMC, PATHS, PREFERENCES, ROAD, SAME, SAT, SUDOKU, SUM9, VAE
+from doxa.reproduce import (
+    ADDITION,
+    COUNTING,
+    GRID,
+    HMC,
+    PATHS,
+    PREFERENCES,
+    ROAD,
+    SAME,
+    SAT,
+    SHORTCUTS,
+    SUDOKU,
+    SUM9,
+    VAE,
+)
 
 EXPERIMENTS = {
-    e.name: e for e in (SAME, SUM9, SAT, ADDITION, COUNTING, VAE, PATHS, SUDOKU, HMC, PREFERENCES, GRID, ROAD)
+    e.name: e
+    for e in (SAME, SUM9, SAT, ADDITION, COUNTING, VAE, PATHS, SUDOKU, HMC, PREFERENCES, GRID, ROAD, SHORTCUTS)
 }
 
 

@@ -28,7 +28,8 @@ def test_tasks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in text.splitlines()[:3]] == ["addition", "multiplication", "equation"]
     assert main(["tasks", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert set(document["tasks"]) == {"addition", "multiplication", "equation"}
+    field = {"evenodd", "half", "xor", "parity", "mod10", "driving", "kandinsky"}
+    assert set(document["tasks"]) == {"addition", "multiplication", "equation"} | field
     assert {"exact", "amortized", "sampled", "refined", "fuzzy", "auto"} == set(document["semantics"])
 
 

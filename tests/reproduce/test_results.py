@@ -30,6 +30,7 @@ from doxa.reproduce import (
     ROAD,
     SAME,
     SAT,
+    SHORTCUTS,
     SUDOKU,
     SUM9,
     VAE,
@@ -60,6 +61,7 @@ RERUN: dict[str, tuple[Experiment, tuple[str, ...]]] = {
     "preferences": (PREFERENCES, ("six-to-four/constrained", "six-to-four/mixture")),
     "grid": (GRID, ("paths-ends/constrained",)),
     "road": (ROAD, ("scores/even",)),
+    "shortcuts": (SHORTCUTS, ("xor/mixture", "evenodd/exact", "xor/fuzzy", "xor/amortized", "labels-evenodd/ask-4")),
 }
 """Experiments, and which of their entries are trained again: of each pattern, the first that has a result."""
 DATA = {"hmc": "hmc", "preferences": "semantic_loss", "grid": "semantic_loss", "road": "road_r"}

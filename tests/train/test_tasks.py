@@ -202,7 +202,7 @@ def test_interrupted_it_goes_on_with_the_same_bits(word: str, tmp_path: Path) ->
     assert measure(task, averaged, 90).scores() == {
         name: value
         for name, value in whole.metrics_at(60).items()
-        if name in ("task_accuracy", "concept_accuracy", "satisfaction")
+        if name in ("task_accuracy", "concept_accuracy", "concept_calibration", "satisfaction")
     }  # the curve is that of the average, which is what is evaluated in the end
     state = whole.load().state
     assert torch.equal(

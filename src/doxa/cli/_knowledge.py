@@ -32,7 +32,7 @@ class AboutFiles(Command):
     """A command about knowledge."""
 
     files: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...]")]
-    """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
+    """Knowledge files, which are read as one knowledge base; or a task, by its name or Python file, or a run folder."""
 
 
 @dataclass(frozen=True)
@@ -180,12 +180,30 @@ def _diagnosed(files: tuple[Path, ...], seconds: float = 0.0) -> tuple[Knowledge
 
     if not files:
         raise ConfigError("no knowledge file is given; name at least one, such as rules.doxa")
-    whole = [file for file in files if file.suffix == ".py" or (file / "run.json").is_file()]
+    whole = [file for file in files if _is_task(file) or (file / "run.json").is_file()]
     if whole and len(files) > 1:
         raise ConfigError(f"{whole[0]} has knowledge of its own; name it alone")
     if not whole:
         return diagnose(*files, seconds=seconds)
-    return _of_task(files[0], seconds) if files[0].suffix == ".py" else _of_run(files[0], seconds)
+    return _of_task(files[0], seconds) if _is_task(files[0]) else _of_run(files[0], seconds)
+
+
+def _is_task(file: Path) -> bool:
+    """Is it the Python file of a task, or the name of one that comes with doxa?"""
+    if file.suffix == ".py":
+        return True
+    if file.suffix or file.exists():
+        return False
+    from doxa.train.tasks._find import TASKS
+
+    return str(file) in TASKS
+
+
+def _worlds(source: Path) -> Mapping[str, Any] | None:
+    """The worlds that occur in a task, where it says which."""
+    from doxa.train import find_task
+
+    return find_task(source).worlds if _is_task(source) else None
 
 
 def _of_task(file: Path, seconds: float) -> tuple[KnowledgeBase | None, tuple[Diagnostic, ...]]:
@@ -317,7 +335,7 @@ class Doctor(Limited):
     """Examine knowledge files, or a run: gradients that vanish or go one way, vacuous axioms, saturated networks."""
 
     sources: Annotated[Positional[tuple[Path, ...]], arg(metavar="FILE [FILE ...] | RUN")]
-    """Knowledge files, which are read as one knowledge base; or the Python file of a task, or a run folder."""
+    """Knowledge files, which are read as one knowledge base; or a task, by its name or Python file, or a run folder."""
     logic: str | None = None
     """The fuzzy logic to examine it under, such as product or godel:r; by default the run's own, or product."""
     quantifier: Literal["mean", "logic"] = "mean"
@@ -361,7 +379,8 @@ class Shortcuts(AboutFiles, Limited):
     """Count the maps of concepts under which all that the knowledge says stays true: wrong concepts, right answers."""
 
     data: Annotated[Path | None, arg(metavar="CSV")] = None
-    """A table with the true concepts of rows that occur, under a header such as left,right; by default all that can."""
+    """A table with the true concepts of rows that occur, under a header such as left,right; by default those that a
+    task names, or all that can."""
     show: int = 5
     """How many of the simplest shortcuts to list."""
     maps: int = 10_000
@@ -380,7 +399,7 @@ class Shortcuts(AboutFiles, Limited):
         kb = load_files(self.files)
         found = knowledge_shortcuts(
             kb,
-            data=None if self.data is None else _columns(self.data),
+            data=_worlds(self.files[0]) if self.data is None else _columns(self.data),
             symbols=known_symbols(kb, _bound(self.files[0])),
             show=self.show,
             limit=self.maps,
@@ -388,14 +407,14 @@ class Shortcuts(AboutFiles, Limited):
             budget=replace(LIMITS, worlds=self.worlds),
             seconds=self.limit,
         )
-        return self.answer(_json(found), str(found))
+        return self.answer(shortcuts_json(found), str(found))
 
 
 def _bound(source: Path) -> Mapping[str, Any]:
     """What a task, or that of a run, binds; nothing for a knowledge file."""
     from doxa.train import find_task, open_run
 
-    if source.suffix == ".py":
+    if _is_task(source):
         return find_task(source).symbols()
     try:
         return open_run(source)[1].symbols() if source.is_dir() else {}
@@ -427,7 +446,8 @@ def _value(cell: str) -> Any:
     return cell
 
 
-def _json(found: Found) -> dict[str, Any]:
+def shortcuts_json(found: Found) -> dict[str, Any]:
+    """What was found, for machines."""
     return {
         "maps": found.count,
         "complete": found.complete,

@@ -40,7 +40,11 @@ from doxa.cli._reproduce import (
     Sum9,
     Vae,
 )
+from doxa.cli._reproduce import (
+    Shortcuts as ShortcutTasks,
+)
 from doxa.cli._tasks import Compare, Evaluate, Report, Tasks, Train
+from doxa.cli._worlds import Ask, Certify
 from doxa.errors import BudgetError, ConfigError, DoxaError, visible
 
 
@@ -72,6 +76,7 @@ class Reproduce:
         | Annotated[Grid, subcommand("grid")]
         | Annotated[Counting, subcommand("counting")]
         | Annotated[Road, subcommand("road")]
+        | Annotated[ShortcutTasks, subcommand("shortcuts")]
         | Annotated[All, subcommand("all")]
         | Annotated[Everything, subcommand("list")]
     ] = field(default_factory=Everything)
@@ -88,7 +93,7 @@ class Reproduce:
 
 COMMANDS = (
     *(Check, Show, Solve, New, Tasks, Train, Evaluate, Compare, Report, Reproduce),
-    *(Operators, Figures, Estimators, Shortcuts, Doctor, Play, Lsp, Version),
+    *(Operators, Figures, Estimators, Shortcuts, Ask, Certify, Doctor, Play, Lsp, Version),
 )
 EXAMPLES = """
 doxa check rules.doxa
@@ -103,8 +108,10 @@ doxa solve lights.doxa --entails "drive(north) -> !drive(west)"
 doxa new my_task
 doxa tasks
 doxa train addition --semantics exact
+doxa train evenodd --semantics exact --concepts ask.csv
 doxa train my_task.py --semantics fuzzy:godel --steps 500 --set learning_rate=0.01
 doxa evaluate runs/addition/exact/2000-steps/seed-0
+doxa evaluate --together runs/xor/exact/600-steps/seed-0 runs/xor/exact/600-steps/seed-1
 doxa compare addition --semantics exact,fuzzy,refined,sampled,amortized
 doxa report runs/addition/exact/2000-steps/seed-0
 doxa report runs/addition/*/2000-steps/seed-0
@@ -127,6 +134,10 @@ doxa estimators LeaveOneOut
 doxa shortcuts addition.doxa
 doxa shortcuts addition.doxa --data digits.csv --show 20
 doxa shortcuts my_task.py
+doxa shortcuts evenodd
+doxa ask evenodd --budget 10 --out ask.csv
+doxa ask runs/evenodd/exact/600-steps/seed-0
+doxa certify evenodd --concepts ask.csv
 doxa doctor rules.doxa --logic godel
 doxa doctor runs/addition/fuzzy/2000-steps/seed-0
 doxa play rules.doxa

@@ -341,6 +341,13 @@ class Road(Rerun):
     name = "road"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shortcuts(Rerun):
+    """Tasks in which networks may be right for the wrong reasons, learnt in several ways, with and without labels."""
+
+    name = "shortcuts"
+
+
 Topic = Literal["fuzzy", "refine", "timings", "explanations"]
 
 

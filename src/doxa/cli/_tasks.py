@@ -21,16 +21,15 @@ class Tasks(Command):
 
     def run(self) -> int:
         from doxa.semantics._semantics import WORDS
-        from doxa.train.tasks._find import BUILT_IN
+        from doxa.train.tasks._find import TASKS
 
-        tasks = {name: about for name, (about, _) in BUILT_IN.items()}
-        width = max(map(len, tasks))
+        width = max(map(len, TASKS))
         lines = [
-            *(f"{name:<{width}}  {about}" for name, about in tasks.items()),
+            *(f"{name:<{width}}  {about}" for name, about in TASKS.items()),
             f"\nsemantics: {', '.join(WORDS[1:])}; also fuzzy:LOGIC and refined:LOGIC, such as fuzzy:godel",
             "A task of your own is a Python file that defines `task`: doxa train my_task.py --semantics exact",
         ]
-        return self.answer({"tasks": tasks, "semantics": list(WORDS[1:])}, "\n".join(lines))
+        return self.answer({"tasks": TASKS, "semantics": list(WORDS[1:])}, "\n".join(lines))
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,18 @@ class Train(Training):
 
     semantics: str = "auto"
     """How to reason with the knowledge: one word, see doxa tasks."""
+    concepts: Annotated[Path | None, arg(metavar="CSV")] = None
+    """A table of concept labels to learn from as well, such as doxa ask writes to be filled in."""
 
     def run(self) -> int:
         from doxa.train import find_task, train_task
+        from doxa.train.tasks._labels import with_labels
         from doxa.train.tasks._train import run_folder
 
         task = find_task(self.task, data=self.data, progress=self.progress)
-        path = run_folder(self.out, task, self.semantics, seed=self.seed, settings=self.changes)
+        if self.concepts is not None:
+            task = with_labels(task, self.concepts)
+        path = run_folder(self.out, task, self.semantics, seed=self.seed, settings=self.changes, concepts=self.concepts)
         if not self.json and (caution := task.semantics_of(self.semantics).caution):
             say(f"note: {caution}")
         run = train_task(
@@ -86,6 +90,7 @@ class Train(Training):
             settings=self.changes,
             source=self.task,
             data=str(self.data or ""),
+            concepts=str(self.concepts or ""),
             progress=self.progress,
         )
         last, held_out = run.load(), run.config["validation"]
@@ -102,17 +107,20 @@ class Evaluate(Command):
 
     runs: Runs
     """Run folders that doxa train made."""
+    together: bool = False
+    """Measure also all of them as one model, which believes the mean of what each believes."""
 
     def run(self) -> int:
-        from doxa.train import evaluate_run
+        from doxa.train import evaluate_run, evaluate_together
         from doxa.train.tasks._evaluate import Comparison
 
-        table = Comparison(tuple(evaluate_run(path) for path in self.runs))
+        every = [evaluate_together(self.runs)] if self.together else []
+        table = Comparison((*[evaluate_run(path) for path in self.runs], *every))
         if self.json:
             say_json(table.json())
             return 0
         table.show()
-        for path, evaluation in zip(self.runs, table.evaluations, strict=True):
+        for path, evaluation in zip([*self.runs, *(["together"] if every else [])], table.evaluations, strict=True):
             say(f"\n{path}", "bold")
             if evaluation.held_out:
                 say(f"  {_which(evaluation.checkpoint, evaluation.held_out)}")

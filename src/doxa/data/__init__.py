@@ -8,7 +8,8 @@ would have had next (`Batches`). `read_idx` and `write_idx` are the file format 
 A `digits_task` shows images of digits, each once, and tells what a function makes of them. Visual Sudoku tells of grids
 of digits only whether they are correct (`visual_sudoku`, `sudoku_problem`). Path planning is learning what the tiles of
 a map cost from the cheapest paths across it: `read_warcraft` reads the published maps where a user has them,
-`terrain_maps` draws maps of the same layout. `random_ksat` draws formulas as SATLIB's `uf` sets do.
+`terrain_maps` draws maps of the same layout. `draw_objects` and `draw_streets` draw coloured shapes and traffic lights,
+`random_ksat` formulas as SATLIB's `uf` sets do.
 
 Labels that obey rules come as a `LabelTable`, in three parts (`Splits`): hierarchical classification (`read_hmc`, from
 ARFF files that `read_arff` reads), rankings of sushi (`read_preferences`), and shortest paths in a grid
@@ -29,6 +30,7 @@ torch.Size([16, 1, 28, 28]) torch.Size([16])
 
 from doxa.data._batches import Batches, split_indices
 from doxa.data._digits import DigitsTask, SudokuPuzzles, digits_task, is_sudoku, sudoku_problem, visual_sudoku
+from doxa.data._drawn import draw_objects, draw_streets
 from doxa.data._hmc import HMC, read_hmc
 from doxa.data._ksat import ksat_instances, random_ksat
 from doxa.data._mnist import MNIST, normalize, read_idx, write_idx
@@ -49,6 +51,8 @@ __all__ = [
     "Splits",
     "SudokuPuzzles",
     "digits_task",
+    "draw_objects",
+    "draw_streets",
     "hierarchy",
     "is_sudoku",
     "ksat_instances",

@@ -9,6 +9,9 @@ the problem alone, or from a knowledge base (`knowledge_shortcuts`): a shortcut 
 other than the identity. It counts them, shows the simplest, and says which few labels would rule them all out. It
 also says for which outputs two worlds that are both right cannot be held possible by one independent belief.
 
+`ask` says which labels, on which training rows of a task, rule out the most shortcuts, and `certify` whether labels
+have ruled out all of them.
+
 `examine` looks at knowledge under a fuzzy logic, by trying: where gradients vanish, reach one atom only, or go to one
 side of implications; `examine_run` looks at what a run has learned as well.
 
@@ -20,6 +23,7 @@ labels for concept 1 = 1 rule out all of them
 ...
 """
 
+from doxa.doctor._ask import Certificate, Question, Questions, ask, certify
 from doxa.doctor._examine import AxiomGradient, Examination, examine, examine_run
 from doxa.doctor._findings import Finding
 from doxa.doctor._knowledge import knowledge_shortcuts
@@ -29,11 +33,16 @@ from doxa.doctor._shortcuts import LIMITS, Shortcut, Shortcuts, shortcuts
 __all__ = [
     "LIMITS",
     "AxiomGradient",
+    "Certificate",
     "Concept",
     "Examination",
     "Finding",
+    "Question",
+    "Questions",
     "Shortcut",
     "Shortcuts",
+    "ask",
+    "certify",
     "examine",
     "examine_run",
     "knowledge_shortcuts",

@@ -86,6 +86,23 @@ def knowledge_shortcuts(
     1 of 1 outputs have worlds that an independent belief cannot mix: ...
     """
     search = Search(show, limit, joint, budget, seconds)
+    return search(*knowledge_scenes(kb, search, data=data, symbols=symbols, length=length))
+
+
+def knowledge_scenes(
+    kb: KnowledgeBase,
+    search: Search,
+    *,
+    data: Mapping[str, Sequence[Any]] | None = None,
+    observed: Mapping[str, Sequence[Any]] | None = None,
+    symbols: Mapping[str, Any] | None = None,
+    length: int = 3,
+) -> tuple[list[Scene], str]:
+    """What has to be explained, and what was assumed for it; of ``observed`` columns only what they hold is observed.
+
+    The first scene is about rows, where there are any and none of their fields is a sequence.
+    """
+    budget = search.budget
     if length < 0:
         raise ConfigError(f"length is {length}, expected at least 0")
     if not kb.axioms:
@@ -104,7 +121,7 @@ def knowledge_shortcuts(
             where = " and ".join(f"{name}.{field}" for name, field in sequences)
             assumption = f"rows of every length from 0 to {length} occur in {where}, and none longer"
     units = [(_Unit(kb, bound, found[0], search.meter), found) for found in parts]
-    asked = [unit.scene(None if data is None else found, budget) for unit, found in units]
+    asked = [unit.scene(None if data is None else found, budget, observed) for unit, found in units]
     scenes = [scene for scene in asked if scene is not None]
     if not scenes:
         raise KnowledgeError(
@@ -112,7 +129,7 @@ def knowledge_shortcuts(
             "rows are empty, or the knowledge never holds; shortcuts are about what networks say"
         )
     facts = [about.scene(None, budget) for about in units[0][0].fact_scenes()]
-    return search([*scenes, *[scene._replace(right=()) for scene in facts if scene is not None]], assumption)
+    return [*scenes, *[scene._replace(right=()) for scene in facts if scene is not None]], assumption
 
 
 # Lengths of sequences, the columns of data that have them, and the numbers of these rows.
@@ -225,9 +242,12 @@ class _Unit:
             elif group.sort and self.signature.sorts[group.sort].is_open:
                 yield from [group.sort] * len(group.names)
 
-    def scene(self, data: _Part | None, budget: Budget) -> Scene | None:
+    def scene(
+        self, data: _Part | None, budget: Budget, observed: Mapping[str, Sequence[Any]] | None = None
+    ) -> Scene | None:
         """What has to be explained: the worlds in the data, or all in which the knowledge holds; None if nothing."""
-        posed = self.posed({} if data is None else self.observed(data[1]), budget)
+        seen = {name: list(column) for name, column in (observed or {}).items()} if data is None else data[1]
+        posed = self.posed(self.observed(seen) if data is not None or observed is not None else {}, budget)
         if not posed.sizes and data is None:
             return None
         variables = _variables(self.kb, list(posed.sizes))
@@ -241,7 +261,14 @@ class _Unit:
                 every, which = posed.all(budget.worlds, self.clock)
                 occurs = torch.isin(which, numbers)
                 right = by_number(every[occurs], which[occurs])
-        found = Scene(variables, worlds, lambda taken, rows: posed.right(taken, numbers[rows]), right)
+        found = Scene(
+            variables,
+            worlds,
+            lambda taken, rows: posed.right(taken, numbers[rows]),
+            right,
+            numbers,
+            posed.observations,
+        )
         return found if variables else None
 
     def observed(self, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

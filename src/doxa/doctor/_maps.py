@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from pysat.card import ITotalizer
@@ -27,12 +27,21 @@ LEARNED = 64  # clauses from one wrong map
 LEAST = 1 << 10  # operations that looking at one map costs, however few worlds there are
 HITTING = 200  # shortcuts that are looked at to find the fewest labels
 Moves = dict[int, int]
+Told = tuple[int, int, tuple[int, ...]]
+"""That an object, which a concept truly has this value of, is read as one of these values."""
 
 
 class MapSearch:
     """Maps α as models of clauses: variable (k, v, u) says that concept k, with so many values, takes value v for u."""
 
-    def __init__(self, sizes: Sequence[int], scenes: Sequence[Mapped], meter: Meter) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        scenes: Sequence[Mapped],
+        meter: Meter,
+        told: Iterable[Sequence[Sequence[Told]]] = (),
+    ) -> None:
+        """``told``: of each labelled row, what the labels say under each world that it may truly be; one of these."""
         self.sizes, self.scenes, self.meter = sizes, scenes, meter
         if sum(n**3 for n in sizes) > 2 * CLAUSES:
             said = f"maps of a concept with {max(sizes):,} values take more than {CLAUSES:,} clauses"
@@ -56,6 +65,9 @@ class MapSearch:
         self.labelled = {self.variable(k, v, v): (k, v) for k, values in enumerate(occurs) for v in values}
         self.variables = self.top = sum(n * n for n in sizes)
         self.base += [clause for scene in scenes for clause in self._alike(scene)]
+        for alternatives in told:
+            self._tell(alternatives)
+        self.numbered = self.top  # variables that clauses of the base have
         self.solver = Glucose4(bootstrap_with=self.base)
         self.solver.set_phases(self.identity)  # maps that move little say most clearly what is wrong with them
         self.shortcut = self.new_variable()  # assumed: the map is not the identity
@@ -72,6 +84,25 @@ class MapSearch:
         bad = self.mistaken(scene, taken_for.unsqueeze(-1).expand(-1, scene.worlds.shape[-1]), rows)
         for value, other in torch.stack([scene.worlds[rows[bad], 0], taken_for[bad]], -1).tolist():
             yield [-self.variable(scene.concepts[0], value, other)]
+
+    def _tell(self, alternatives: Sequence[Sequence[Told]]) -> None:
+        """One of these holds. Where there are several, a variable for each, which is true just if it does."""
+        readings = [[[self.variable(k, v, u) for u in allowed] for k, v, allowed in one] for one in alternatives]
+        if len(readings) == 1:
+            self.base += readings[0]
+            return
+        chosen = [self._all_of([self._any_of(reading) for reading in one]) for one in readings]
+        self.base.append(chosen)
+
+    def _any_of(self, literals: Sequence[int]) -> int:
+        if len(literals) == 1:
+            return literals[0]
+        found = self.new_variable()
+        self.base += [[-found, *literals], *[[found, -literal] for literal in literals]]
+        return found
+
+    def _all_of(self, literals: Sequence[int]) -> int:
+        return -self._any_of([-literal for literal in literals])
 
     def __enter__(self) -> MapSearch:
         return self
@@ -178,21 +209,29 @@ class MapSearch:
             self.solver.add_clause(clause)
         self.top = max(self.top, top)
 
+    def maps(self, limit: int) -> tuple[list[list[Tensor]], bool]:
+        """Maps that explain everything, what each takes each value of each concept for; and whether these are all."""
+        found: list[list[Tensor]] = []
+        for model in self._models():
+            if len(found) == limit:
+                return found, False
+            found.append(self.table(model))
+        return found, True
+
     def count(self, limit: int) -> tuple[int, bool]:
         """How many maps explain everything, and whether that is all: listed where they are few, else by a circuit."""
         found = 0
-        for found in self._listed():
+        for found, _ in enumerate(self._models(), 1):
             if found > limit:
                 return limit, False
             if found == LISTED and (exact := self._compiled()) is not None:
                 return exact, True
         return found, True
 
-    def _listed(self) -> Iterator[int]:
-        found, blocked = 0, self.new_variable()
+    def _models(self) -> Iterator[list[int]]:
+        blocked = self.new_variable()
         while (model := self.find(blocked)) is not None:
-            found += 1
-            yield found
+            yield model
             self.solver.add_clause([-blocked, *[-v for v in model]])
 
     def _compiled(self) -> int | None:
@@ -202,7 +241,7 @@ class MapSearch:
         clauses = [*self.base, *[clause for scene in self.scenes for clause in self._forbidden(scene)]]
         try:
             budget = Budget(seconds=seconds_left(self.meter))
-            return compile_cnf(CNF.from_clauses(clauses, self.variables), budget).count()
+            return compile_cnf(CNF.from_clauses(clauses, self.numbered), budget).count()
         except BudgetError:
             return None
 

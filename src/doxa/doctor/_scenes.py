@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,6 +49,8 @@ class Concept:
     name: str
     variables: tuple[str, ...]
     values: tuple[str, ...]
+    outputs: tuple[str, ...] = ()  # what is read from the object together
+    sizes: tuple[int, ...] = ()  # how many values each output has; the last one changes fastest
 
 
 class Variable(NamedTuple):
@@ -61,12 +63,17 @@ class Variable(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """Worlds that have to be explained, ``(n, W)``, and the worlds of each output: those that are equally right."""
+    """Worlds that have to be explained, ``(n, W)``, and the worlds of each output: those that are equally right.
+
+    ``numbers`` says under which of the ``observations`` each world has to be explained.
+    """
 
     variables: Sequence[Variable]
     worlds: Tensor
     explains: Explains
     right: Sequence[Tensor] = ()
+    numbers: Tensor | None = None
+    observations: Sequence[Mapping[tuple[str, str, int], Any]] = ()
 
 
 class Mapped(NamedTuple):
@@ -75,6 +82,8 @@ class Mapped(NamedTuple):
     concepts: tuple[int, ...]
     worlds: Tensor
     explains: Explains
+    objects: tuple[Hashable, ...]  # which object each variable is
+    rows: Tensor  # which world of its scene each world is, ``(n,)``
 
 
 def arrange(scenes: Sequence[Scene], joint: int, worlds: int) -> tuple[list[Concept], list[Mapped], str]:
@@ -100,7 +109,7 @@ def arrange(scenes: Sequence[Scene], joint: int, worlds: int) -> tuple[list[Conc
     assumed = [f"{_listed(g)} are mapped one by one" for g in apart]
     if several := _about_several(scenes):
         assumed.append(f"what is said of several objects ({', '.join(several)}) is mapped apart from the rest")
-    concepts = [_concept(group, scenes) for group in outputs]
+    concepts = [_concept(group, scenes, sizes) for group in outputs]
     return concepts, [_joined(scene, outputs, sizes) for scene in scenes], " and ".join(assumed)
 
 
@@ -182,16 +191,18 @@ def _joined(scene: Scene, outputs: Outputs, sizes: dict[str, int]) -> Mapped:
         return scene.explains(torch.stack(parts, -1), rows[numbers])
 
     concepts = tuple(number for number, _, _ in objects)
-    return Mapped(concepts, torch.stack(columns, -1) if columns else worlds, explained)
+    seen = tuple(scene.variables[next(iter(asked.values()))].object for _, _, asked in objects)
+    return Mapped(concepts, torch.stack(columns, -1) if columns else worlds, explained, seen, rows)
 
 
-def _concept(group: tuple[str, ...], scenes: Sequence[Scene]) -> Concept:
+def _concept(group: tuple[str, ...], scenes: Sequence[Scene], sizes: dict[str, int]) -> Concept:
     every = {v.name: v for scene in scenes for v in scene.variables if v.output in group}
+    numbers = tuple([sizes[output] for output in group])
     if len(group) == 1:
-        return Concept(group[0], tuple(every), next(iter(every.values())).values)
+        return Concept(group[0], tuple(every), next(iter(every.values())).values, group, numbers)
     parts = [next(v.values for v in every.values() if v.output == output) for output in group]
     values = [f"({', '.join(choice)})" for choice in product(*parts)]
-    return Concept(f"({', '.join(group)})", tuple(every), tuple(values))
+    return Concept(f"({', '.join(group)})", tuple(every), tuple(values), group, numbers)
 
 
 def mixtures(right: Iterable[Tensor], clock: Meter) -> tuple[int, Mixture | None]:

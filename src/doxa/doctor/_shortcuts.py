@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from doxa import _html
-from doxa.doctor._maps import MapSearch, Moves
-from doxa.doctor._scenes import Concept, Mixture, Scene, Variable, arrange, mixtures, too_many
+from doxa.doctor._maps import MapSearch, Moves, Told
+from doxa.doctor._scenes import Concept, Mapped, Mixture, Scene, Variable, arrange, mixtures, too_many
 from doxa.errors import BudgetError, ConfigError, ProblemError
 from doxa.problem import Budget, Problem
 from doxa.problem._budget import Meter
@@ -215,6 +215,9 @@ def by_number(worlds: Tensor, numbers: Tensor) -> list[Tensor]:
     return [part for part in torch.split(worlds[order], numbers.bincount().tolist()) if len(part)]
 
 
+Tell = Callable[[Sequence[Concept], Sequence[Mapped]], list[list[list[Told]]]]
+
+
 class Search:
     """A search for maps, with the options of `shortcuts`; its clock starts when it is made."""
 
@@ -225,15 +228,17 @@ class Search:
         self.budget = budget if seconds is None else replace(budget, seconds=seconds)
         self.meter = Meter(self.budget, "looking for shortcuts")
 
-    def __call__(self, scenes: Sequence[Scene], assumption: str = "") -> Shortcuts:
+    def __call__(self, scenes: Sequence[Scene], assumption: str = "", tell: Tell | None = None) -> Shortcuts:
+        """``tell`` makes of concepts and scenes what labels say."""
         concepts, arranged, one_by_one = arrange(scenes, self.joint, self.budget.worlds)
+        told = [] if tell is None else tell(concepts, arranged)
         found: list[Shortcut] = []
         count, complete = 1, False
         labels: tuple[tuple[int, int], ...] = ()
         step = "whether there are shortcuts"
         undecided = ""
         try:
-            with MapSearch([len(c.values) for c in concepts], arranged, self.meter) as maps:
+            with MapSearch([len(c.values) for c in concepts], arranged, self.meter, told) as maps:
                 if (some := maps.find(maps.shortcut)) is None:
                     complete = True
                 else:

@@ -126,7 +126,7 @@ def _fields(data: CallData, rows: str) -> list[str]:
     declared, columns = data.batch.signature.rows.get(rows), data.batch.row_set(rows).columns
     if declared is not None:
         return [field for field, sort, _ in declared.fields if sort.is_open and not sort.is_integer]
-    return [f for f, c in columns.items() if c.values.is_floating_point() and c.values.ndim > 1]  # objects show it
+    return [f for f, c in columns.items() if c.values.ndim > 1]  # objects show it
 
 
 def _features(data: CallData, sort: str, place: str) -> Tensor:

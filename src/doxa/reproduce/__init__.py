@@ -25,6 +25,7 @@ from doxa.reproduce._paths import PATHS
 from doxa.reproduce._road import ROAD
 from doxa.reproduce._same_tables import SAME, SUM9
 from doxa.reproduce._sat import SAT
+from doxa.reproduce._shortcuts import SHORTCUTS
 from doxa.reproduce._sudoku import SUDOKU
 from doxa.reproduce._vae import VAE
 from doxa.reproduce.figures._fuzzy import fuzzy_figures
@@ -42,6 +43,7 @@ __all__ = [
     "ROAD",
     "SAME",
     "SAT",
+    "SHORTCUTS",
     "SUDOKU",
     "SUM9",
     "VAE",

@@ -29,12 +29,13 @@ from doxa.reproduce._paths import PATHS
 from doxa.reproduce._road import ROAD
 from doxa.reproduce._same_tables import SAME, SUM9
 from doxa.reproduce._sat import SAT
+from doxa.reproduce._shortcuts import SHORTCUTS
 from doxa.reproduce._sudoku import SUDOKU
 from doxa.reproduce._vae import VAE
 from doxa.train import Result, Row, Run
 from doxa.train.runs._results import _number, _time, markdown_table
 
-EXPERIMENTS = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU, COUNTING, HMC, PREFERENCES, GRID, ROAD)
+EXPERIMENTS = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU, COUNTING, HMC, PREFERENCES, GRID, ROAD, SHORTCUTS)
 PATIENCE = 60.0
 """Seconds that a job has to save what it has done when it is stopped."""
 
@@ -76,6 +77,8 @@ QUEUE = (
     Item(SAME, "baseline/supervised"),
     Item(SAME, "symmetric/product"),
     Item(SAME, "implications/reichenbach-sigmoidal"),
+    Item(SHORTCUTS, "[!l]*", 3),
+    Item(SHORTCUTS, "labels-*", 5),
     Item(SAT, "[0-9]*"),
     Item(ADDITION, "exact/*", 3),
     Item(ADDITION, "neural/*"),

@@ -77,7 +77,7 @@ class Model(ShownModule, nn.Module):
         self.semantics = semantics
         self.lock = Lock()
         self._compiled: Cache[Any, Compiled] = Cache(COMPILED)
-        self._facts = fact_rows(self.kb)
+        self._facts, self.labels = fact_rows(self.kb), list[Any]()  # labels are added by `add_labels`
         self._names = frozenset(self.kb.signature.names())
         self._words: dict[str, Semantics] = {}
         if semantics is not None:
@@ -441,7 +441,7 @@ class Model(ShownModule, nn.Module):
     ) -> dict[str, tuple[Tensor, bool]]:
         """The losses of facts, each times its weight: as about the first axiom where each is treated its own way."""
         found = {}
-        for facts in self._facts:
+        for facts in (*self._facts, *self.labels):
             groups = self._groups(semantics)
             said = groups[0][0] if groups else self._meant(self._said(semantics))
             shared = self.interpretation.shared_in(facts.axiom.formula)

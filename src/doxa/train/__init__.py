@@ -26,9 +26,10 @@ from doxa.train.runs._results import Result, Row, check_prefix, results_table
 from doxa.train.runs._run import Run
 from doxa.train.runs._state import GlobalRandom
 from doxa.train.runs._steps import clean_exit, run_steps
-from doxa.train.tasks._evaluate import compare_task, evaluate_run
+from doxa.train.tasks._evaluate import compare_task, evaluate_run, evaluate_together
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._fit import Fitting, fit
+from doxa.train.tasks._labels import read_labels, write_labels
 from doxa.train.tasks._task import Task
 from doxa.train.tasks._train import open_run, train_task
 
@@ -44,13 +45,16 @@ __all__ = [
     "compare_task",
     "config_values",
     "evaluate_run",
+    "evaluate_together",
     "find_task",
     "fit",
     "load_config",
     "open_run",
     "read_config",
+    "read_labels",
     "results_table",
     "run_steps",
     "train_task",
+    "write_labels",
     "write_task_report",
 ]

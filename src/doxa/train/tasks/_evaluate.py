@@ -101,7 +101,7 @@ class Evaluation(Scores):
     def json(self) -> dict[str, Any]:
         """The numbers, without counts and pictures."""
         before = ("task", "semantics", "rows", "checkpoint", "held_out", "task_accuracy", "concept_accuracy")
-        after = ("target_calibration", "concept_calibration", "cpu_seconds", "peak_megabytes")
+        after = ("target_calibration", "concept_calibration", "concept_confidence", "cpu_seconds", "peak_megabytes")
         return {
             **{name: getattr(self, name) for name in before},
             "satisfaction": {axiom.name: axiom.rate for axiom in self.axioms},
@@ -140,6 +140,43 @@ def evaluate_run(path: str | Path, task: Task | None = None, semantics: Semantic
     )
     write_file(run.path / FILE, to_json(config_values(evaluation)))
     return evaluation
+
+
+def evaluate_together(paths: Sequence[str | Path], task: Task | None = None) -> Evaluation:
+    """Measure several runs of one task as one model, which believes the mean of what each believes.
+
+    Networks that were trained apart find different shortcuts where there are several; together they are then unsure.
+
+    Args:
+        paths: the run folders, such as those of several seeds.
+        task: the task, where the folders cannot tell how to find it.
+
+    >>> evaluate_together([])
+    Traceback (most recent call last):
+    doxa.errors.ConfigError: no run is named; name several of one task
+    """
+    if not paths:
+        raise ConfigError("no run is named; name several of one task")
+    opened = [_train.open_run(path, task) for path in paths]
+    first = opened[0][1]
+    for (run, own, _), path in zip(opened, paths, strict=True):
+        if own.name != first.name or task_config(run).fingerprint.test != task_config(opened[0][0]).fingerprint.test:
+            raise ConfigError(
+                f"{path} is of {own.name}, {paths[0]} of {first.name}; runs of one task are measured together"
+            )
+    measured = measure(first, [model for _, _, model in opened], seed=opened[0][0].seed)
+    words = dict.fromkeys(task_config(run).semantics for run, _, _ in opened)
+    return Evaluation(
+        task=first.name,
+        about=first.about,
+        semantics=f"{len(opened)} together: {', '.join(words)}",
+        rows=first.size(),
+        target=measured.target,
+        concepts=measured.concepts,
+        axioms=measured.axioms,
+        cpu_seconds=round(sum(run.load().cpu_seconds for run, _, _ in opened), 1),
+        peak_megabytes=max(_train.noted_memory(run) for run, _, _ in opened),
+    )
 
 
 def read_evaluation(run: Run) -> Evaluation:

@@ -1,6 +1,7 @@
 """Finding a task: one that comes with doxa, by its name, or one of the user's own, in a Python file.
 
-Those that come with doxa are about digits of MNIST, of which only what a formula makes of them is told.
+Those that come with doxa are about digits of MNIST, of which only what a formula makes of them is told, and about
+pictures that are drawn.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from doxa.errors import ConfigError, DataError, DoxaError
 from doxa.logic import logits
 from doxa.train.runs._config import did_you_mean
 from doxa.train.tasks._fit import Fitting
+from doxa.train.tasks._shortcuts import DIGITS, DRAWN, digits_drawn
 from doxa.train.tasks._task import Task
 
 HOW = "define `task = doxa.Task(...)` in it, or a function `task` that returns one"
@@ -51,11 +53,15 @@ def find_task(source: str | Path, *, data: str | Path | None = None, progress: b
         if data is not None:
             raise ConfigError(f"a folder of data is for tasks that come with doxa; {name} has data of its own")
         return _from_file(Path(source))
-    if name not in BUILT_IN:
+    if name not in TASKS:
         raise ConfigError(
-            f"there is no task {name!r}; {did_you_mean(name, BUILT_IN)}doxa tasks lists them; a task of your own is a "
+            f"there is no task {name!r}; {did_you_mean(name, TASKS)}doxa tasks lists them; a task of your own is a "
             "file, such as my_task.py"
         )
+    if name in DRAWN:
+        if data is not None:
+            raise ConfigError(f"a folder of data is for tasks about digits; the pictures of {name} are drawn")
+        return DRAWN[name][1]().task
     return BUILT_IN[name][1](MNIST.load(data, verify=data is None, progress=progress))
 
 
@@ -240,12 +246,19 @@ def equation_task(mnist: MNIST) -> Task:
     return _task("equation", "equations", ("left", "right", "total"), *rows)
 
 
+def _of_digits(name: str) -> Callable[[MNIST], Task]:
+    return lambda mnist: digits_drawn(name, mnist).task
+
+
 BUILT_IN: dict[str, tuple[str, Callable[[MNIST], Task]]] = {
     "addition": ("Digits of MNIST, learnt from the sums of two.", addition_task),
     "multiplication": ("Digits of MNIST, learnt from the products of two.", multiplication_task),
     "equation": ("Images of digits of which only x + y = z is known; reading zeros is an optimum.", equation_task),
+    **{name: (DIGITS[name].about, _of_digits(name)) for name in DIGITS if name != "equation"},
 }
-"""The tasks by name: what they are about, and how they are made from the digits."""
+"""The tasks about digits by name: what they are about, and how they are made from the digits."""
+TASKS = {name: about for name, (about, _) in (BUILT_IN | DRAWN).items()}
+"""All tasks that come with doxa, and what they are about."""
 
 
 Rows = tuple[dict[str, Tensor], Tensor]

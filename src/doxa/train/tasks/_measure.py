@@ -80,6 +80,11 @@ class Reading:
         return sum(count * abs(right - sure) for count, sure, right in self.bins) / max(1, self.total)
 
     @property
+    def confidence(self) -> float:
+        """The mean confidence in what was read."""
+        return sum(count * sure for count, sure, _ in self.bins) / max(1, self.total)
+
+    @property
     def map(self) -> dict[int, int]:
         """α: as what each value that occurs is mostly read."""
         return {i: max(range(len(row)), key=row.__getitem__) for i, row in enumerate(self.counts) if sum(row)}
@@ -181,9 +186,15 @@ class Scores:
         total = sum(reading.total for reading in self.concepts)
         return sum(number(reading) * reading.total for reading in self.concepts) / total if total else None
 
+    @property
+    def concept_confidence(self) -> float | None:
+        """How sure of the concepts the reader is, on average: where shortcuts remain, it should not be near 1."""
+        return self._over_concepts(lambda reading: reading.confidence)
+
     def scores(self) -> dict[str, float]:
         """The numbers for a learning curve."""
-        named = {name: getattr(self, name) for name in ("task_accuracy", "concept_accuracy", "satisfaction")}
+        names = ("task_accuracy", "concept_accuracy", "concept_calibration", "satisfaction")
+        named = {name: getattr(self, name) for name in names}
         return {name: value for name, value in named.items() if value is not None}
 
 
@@ -201,47 +212,74 @@ class Measured(Scores):
 
 
 @torch.no_grad()
-def measure(task: Task, model: Model, rows: int | None = None, *, seed: int = 0) -> Measured:
+def measure(task: Task, model: Model | Sequence[Model], rows: int | None = None, *, seed: int = 0) -> Measured:
     """Ask a model, in evaluation mode, about the first test rows, or all, a few hundred at a time.
 
-    An axiom that speaks about several rows at once is judged within each such part.
+    Several models are asked together: what they believe is the mean of what each believes, and knowledge holds as often
+    as it does for one of them on average. An axiom that speaks about several rows at once is judged within each part.
     """
+    models = [model] if isinstance(model, Model) else list(model)
     rows = min(rows or task.size(), task.size())
     random = torch.Generator().manual_seed(seed)
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    guessed: list[Prediction] = []
+    device = next((p.device for p in models[0].parameters()), torch.device("cpu"))
+    numbers: list[int] = []
+    read: list[Tensor] = []
+    weights: list[Tensor] = []
     held: dict[str, tuple[int, int]] = {}
     beliefs: dict[str, dict[str, list[Tensor]]] = {s: {p: [] for p in places} for s, places in task.concepts.items()}
     for start in range(0, rows, CHUNK):
         part = move_columns(task.part(start, min(rows, start + CHUNK)), device)
         if task.target:
-            guessed.append(model.predict(task.target, values=task.values, generator=random, **part))
-        for axiom in model.satisfaction(examples=0, generator=random, **part).axioms:
-            instances, holds = held.get(axiom.name, (0, 0))
-            held[axiom.name] = (instances + axiom.instances, holds + axiom.holds)
+            guesses = [m.predict(task.target, values=task.values, generator=random, **part) for m in models]
+            numbers = guesses[0].candidates.tolist()
+            weights.append(_pooled([guess.truths.cpu().double() for guess in guesses]))
+            read.append(_places(guesses[0], numbers) if len(models) == 1 else weights[-1].argmax(1))
+        for own in models:
+            for axiom in own.satisfaction(examples=0, generator=random, **part).axioms:
+                instances, holds = held.get(axiom.name, (0, 0))
+                held[axiom.name] = (instances + axiom.instances, holds + axiom.holds)
         for symbol, places in beliefs.items():
             for place, found in places.items():
-                if symbol in model.interpretation.joint_symbols:  # what the whole row says of it
-                    found.append(_alone(model.marginals(symbol, place, **part)).cpu())
-                else:
-                    found.append(belief(model, symbol, _field(task, part, place)).cpu())
+                each = [concept_belief(task, m, symbol, place, part).cpu() for m in models]
+                found.append(each[0] if len(each) == 1 else torch.stack(each).double().mean(0))
     whole = {symbol: {place: torch.cat(found) for place, found in places.items()} for symbol, places in beliefs.items()}
-    target, guesses = None, None
-    if guessed:
-        numbers = guessed[0].candidates.tolist()
+    target, guessed = None, None
+    if read:
         index = {value: i for i, value in enumerate(numbers)}
         truth = _as_numbers(task, task.column(task.target)[:rows])
         if missing := [value for value in truth if value not in index]:
             raise DataError(f"{task.target} is {missing[0]} in the test data, which is not among its values {numbers}")
-        weights = torch.cat([guess.truths.cpu() for guess in guessed]).double()
-        read = torch.tensor([index[value] for guess in guessed for value in guess.values.tolist()])
-        sure = weights.gather(1, read[:, None])[:, 0] / weights.sum(1).clamp(min=1e-300)
+        weight, seen = torch.cat(weights), torch.cat(read)
+        sure = weight.gather(1, seen[:, None])[:, 0] / weight.sum(1).clamp(min=1e-300)
         labels = torch.tensor([index[value] for value in truth])
         names = _target_names(task, numbers)
-        target, guesses = Reading.of(task.target, names, labels, read, sure), (labels, read, weights)
+        target, guessed = Reading.of(task.target, names, labels, seen, sure), (labels, seen, weight)
     concepts = tuple(_concept(task, symbol, places) for symbol, places in whole.items())
     axioms = tuple(AxiomHeld(name, *counts) for name, counts in held.items())
-    return Measured(target=target, guesses=guesses, concepts=concepts, beliefs=whole, axioms=axioms)
+    return Measured(target=target, guesses=guessed, concepts=concepts, beliefs=whole, axioms=axioms)
+
+
+def _places(guess: Prediction, numbers: list[int]) -> Tensor:
+    index = {value: i for i, value in enumerate(numbers)}
+    return torch.tensor([index[value] for value in guess.values.tolist()])
+
+
+def _pooled(weights: list[Tensor]) -> Tensor:
+    """What models together say of each value: each has one vote to share out."""
+    if len(weights) == 1:
+        return weights[0]
+    return torch.stack([w / w.sum(1, keepdim=True).clamp(min=1e-300) for w in weights]).mean(0)
+
+
+def concept_belief(task: Task, model: Model, symbol: str, place: str, part: dict[str, Any]) -> Tensor:
+    """What a model believes of the objects in a field of some rows: a probability for each value, ``(n, values)``.
+
+    Where symbols share one belief, such as a mixture, what they say of an object depends on its row, and this is the
+    mean over all that the row may be.
+    """
+    if symbol in model.interpretation.joint_symbols:
+        return _alone(model.marginals(symbol, place, **part))
+    return belief(model, symbol, _field(task, part, place))
 
 
 def belief(model: Model, symbol: str, objects: Tensor) -> Tensor:

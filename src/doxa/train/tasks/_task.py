@@ -16,6 +16,7 @@ from doxa.errors import ConfigError, DataError
 from doxa.logic import KnowledgeBase, Ragged, load, parse
 from doxa.semantics import Model, Semantics
 from doxa.semantics import semantics as by_word
+from doxa.semantics._labels import add_labels
 from doxa.semantics._semantics import WORDS
 from doxa.train.runs._config import did_you_mean
 from doxa.train.runs._state import seeded
@@ -41,6 +42,12 @@ class Task:
         concepts: what symbols truly mean on test data: by symbol and field, one label for each row, such as
             ``{"digit": {"pairs.left": labels}}``; of a ragged field, one for each of its objects. They are for
             measuring; nothing is trained on them.
+        worlds: values of concepts and observed fields that occur together, a column for each, as `knowledge_shortcuts`
+            takes them, such as ``{"left": [0, 1], "right": [6, 5]}``; where not all that the knowledge allows occur.
+        labels: what objects in training rows are told to be, by symbol and field: positions among the values, int64,
+            one for each row, -1 where nothing is told; `read_labels` reads them from a table. They are facts: each adds
+            ``label_weight`` / (number of labels) times -log p to the loss.
+        label_weight: how much all labels together weigh beside the knowledge.
         images: fields of the test rows that can be drawn: grey values ``(rows, [1,] height, width)``.
         supervised: an ordinary loss to add to that of the knowledge: takes the model and a batch of the data.
         semantics: what a word for a semantics means for this task, where the usual is not the best.
@@ -74,6 +81,9 @@ class Task:
     target: str = ""
     values: Sequence[int] | None = None
     concepts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    worlds: Mapping[str, Sequence[Any]] | None = None
+    labels: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    label_weight: float = 1.0
     images: Sequence[str] = ()
     supervised: Callable[[Model, Data], Tensor] | None = None
     semantics: Mapping[str, Semantics] = field(default_factory=dict)
@@ -116,6 +126,13 @@ class Task:
                     raise DataError(
                         f"the labels of {symbol} on {place} have shape {tuple(found.shape)}, expected ({objects},)"
                     )
+        for symbol, places in self.labels.items():
+            for place, told in places.items():
+                if symbol not in known or told.shape != (self.size("train"),) or told.dtype != torch.int64:
+                    wanted = f"int64 ({self.size('train')},): positions among the values of a symbol, or -1"
+                    raise DataError(
+                        f"labels of {symbol} on {place}: {told.dtype} {tuple(told.shape)}, expected {wanted}"
+                    )
         for word in self.semantics:
             if word not in WORDS:
                 raise ConfigError(f"semantics names {word!r}; {nearest(word, WORDS, 'the words')}")
@@ -154,7 +171,15 @@ class Task:
     def model(self, semantics: Semantics | None, *, seed: int = 0) -> Model:
         """The knowledge with new networks, drawn with a seed; the caller's random state is left as it is."""
         with seeded(seed):
-            return Model(self.kb, semantics, **self.symbols())
+            made = Model(self.kb, semantics, **self.symbols())
+        told = [(s, place, column) for s, places in self.labels.items() for place, column in places.items()]
+        total = sum(int((column >= 0).sum()) for _, _, column in told)
+        for symbol, place, column in told:
+            if len(at := (column >= 0).nonzero().squeeze(1)):
+                rows = take_rows(columns(self.train, self.rows, "train"), at)
+                field = place.partition(".")[2]
+                add_labels(made, symbol, field, column[at], rows=rows, weight=self.label_weight / total)
+        return made
 
     def column(self, place: str) -> Any:
         """A field of the test data by its name, such as ``"pairs.sum"``: a tensor, a `doxa.Ragged` or a list."""
@@ -191,7 +216,9 @@ class Task:
         order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
         fields = columns(self.train, self.rows, "train")
         fewer, kept = (self.with_rows(self.train, take_rows(fields, part)) for part in (order[rows:], order[:rows]))
-        return replace(self, train=fewer), replace(self, train=fewer, test=kept, concepts={})
+        told = {s: {place: column[order[rows:]] for place, column in own.items()} for s, own in self.labels.items()}
+        learnt = replace(self, train=fewer, labels=told)
+        return learnt, replace(learnt, test=kept, concepts={})
 
     def with_rows(self, data: Data, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Data with other rows: those of a batch, say; all on the device of these."""

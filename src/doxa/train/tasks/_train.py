@@ -46,6 +46,7 @@ class Fingerprint:
     train: str = ""
     test: str = ""
     networks: str = ""
+    labels: str = ""
 
     @classmethod
     def of(cls, task: Task, model: Model) -> Fingerprint:
@@ -54,13 +55,15 @@ class Fingerprint:
             name: "not known yet" if nn.parameter.is_lazy(parameter) else list(parameter.shape)
             for name, parameter in model.named_parameters()
         }
-        return cls(_hashed(task.train), _hashed(task.test), _hashed(shapes))
+        labels = _hashed(task.labels) if task.labels else ""
+        return cls(_hashed(task.train), _hashed(task.test), _hashed(shapes), labels)
 
     def changes(self, now: Fingerprint) -> list[str]:
         """What is another thing now; of what was not noted nothing is known."""
         said = {"train": "its training data", "test": "its test data", "networks": "the shapes of its networks"}
-        changed = (name for name in said if getattr(self, name) not in ("", getattr(now, name)))
-        return [f"{said[name]} have changed" for name in changed]
+        changed = [name for name in said if getattr(self, name) not in ("", getattr(now, name))]
+        told = ["its concept labels have changed"] * (self.labels != now.labels)
+        return [*[f"{said[name]} have changed" for name in changed], *told]
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class TaskConfig:
     validation: int = 0
     diversity: float = 0.0
     fitting: Fitting = field(default_factory=Fitting)
+    concepts: str = ""  # a table of concept labels, where one was given
     fingerprint: Fingerprint = field(default_factory=Fingerprint)  # to notice that data and networks have changed
 
     def __post_init__(self) -> None:
@@ -147,6 +151,7 @@ def train_task(
     settings: Iterable[str] = (),
     source: str = "",
     data: str = "",
+    concepts: str = "",
     progress: bool = True,
 ) -> Run:
     """Train a task in a run folder, or go on with it.
@@ -162,6 +167,7 @@ def train_task(
             ``"validation=500"``.
         source: where the task is found again: its name or file; by default its name.
         data: the folder of data that it was made from.
+        concepts: the file that its labels were read from, see `read_labels`; it is only noted.
         progress: show how far it is.
 
     >>> import doxa, tempfile, torch
@@ -182,7 +188,7 @@ def train_task(
     'report.html'
     """
     chosen = task.semantics_of(semantics) if isinstance(semantics, str) else semantics
-    config = configured(task, semantics, settings, source=source, data=data)
+    config = replace(configured(task, semantics, settings, source=source, data=data), concepts=concepts)
     task.check_values()
     learnt, looked_at = task.held_out(config.validation, seed=seed) if config.validation else (task, task)
     rows = columns(learnt.train, task.rows, "train")
@@ -267,7 +273,9 @@ def configured(
     return load_config(TaskConfig, config_values(config), overrides=changes)
 
 
-def run_folder(out: Path, task: Task, word: str, *, seed: int, settings: Iterable[str] = ()) -> Path:
+def run_folder(
+    out: Path, task: Task, word: str, *, seed: int, settings: Iterable[str] = (), concepts: Path | None = None
+) -> Path:
     """Where a run goes by default: ``out/addition/exact/2000-steps/seed-0``.
 
     >>> import torch
@@ -280,6 +288,7 @@ def run_folder(out: Path, task: Task, word: str, *, seed: int, settings: Iterabl
     """
     steps = configured(task, word, settings).fitting.steps
     others = [setting for setting in settings if not setting.startswith("steps=")]
+    others += [] if concepts is None else [f"concepts={concepts.stem}"]
     name = re.sub(r"[^\w.+=-]+", "-", "+".join((word, *others)))
     return out / task.name / name / f"{steps}-steps" / f"seed-{seed}"
 
@@ -308,7 +317,8 @@ def open_run(path: str | Path, task: Task | None = None, semantics: Semantics | 
         except ConfigError as error:
             raise ConfigError(f"{run.path} was trained with {config.semantics}: give it again") from error
     model = task.model(semantics, seed=run.seed)
-    _check_unchanged(run, config, replace(config, knowledge=task.text, fingerprint=Fingerprint.of(task, model)))
+    now = replace(Fingerprint.of(task, model), labels=config.fingerprint.labels)  # what was told is not asked again
+    _check_unchanged(run, config, replace(config, knowledge=task.text, fingerprint=now))
     state = checkpoint_that_counts(run).state
     trained = {name.removeprefix("model."): value for name, value in state.get("objective", {}).items()}
     parameters = dict(model.named_parameters())
