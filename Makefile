@@ -27,10 +27,6 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.core
 
-$(VENV)/.docs: $(VENV)/.dev
-	$(PIP) -e '.[docs]'
-	@touch $@
-
 setup: $(VENV)/.dev
 
 demo: $(VENV)/.core
@@ -62,7 +58,7 @@ bench: $(VENV)/.bench
 	    echo "== $$script"; $(BIN)/python $$script || exit 1; done
 	$(BIN)/python benchmarks/table.py
 
-docs: $(VENV)/.docs
+docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
 # The course as Jupyter notebooks, made from the marimo files.
