@@ -12,7 +12,7 @@ from doxa.amortized.models._model import Carry, InferenceModel, from_given, one_
 from doxa.amortized.models._reader import FeatureReader
 from doxa.errors import ConfigError
 from doxa.problem import Problem
-from doxa.problem._paths import MOVES, moved
+from doxa.problem._paths import MOVES, STAY, moved
 
 
 class GridCNN(FeatureReader):
@@ -130,18 +130,18 @@ class MoveResNet(InferenceModel):
             nn.Linear(widths[-1], self.width),
         )
 
-    def _at(self, cells: Tensor, place: Tensor) -> Tensor:
-        """Scores ``(n, 9)`` of the next move from distributions ``(n, W, D)`` and the places reached ``(n,)``.
+    def _at(self, probs: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+        """Scores ``(n, 9)`` of the next move, for rows ``(n,)`` of the belief and the places reached ``(n,)``.
 
         Nothing is left to decide where a path has arrived: there every move has the score 0.
         """
-        goal = cells.shape[1] - 1
+        goal = probs.shape[1] - 1
         under_way = (place != goal).nonzero().squeeze(-1)
-        scores = cells.new_zeros(len(cells), self.width)
+        scores = probs.new_zeros(len(place), self.width)
         if not len(under_way):
             return scores
-        here = one_hot(place[under_way], goal + 1, cells.dtype).unsqueeze(1)
-        seen = torch.cat([cells[under_way].transpose(1, 2), here], 1)
+        here = one_hot(place[under_way], goal + 1, probs.dtype).unsqueeze(1)
+        seen = torch.cat([probs[rows[under_way]].transpose(1, 2), here], 1)
         return scores.index_copy(0, under_way, self.network(torch.unflatten(seen, -1, self.shape)))
 
     def start(self, probs: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -151,15 +151,18 @@ class MoveResNet(InferenceModel):
     def advance(self, carry: Carry, token: Tensor | None) -> tuple[Tensor, Carry]:
         (probs,), (rows, place) = carry.shared, carry.state
         place = place if token is None else moved(place, token, *self.shape)
-        return self._at(probs[rows], place), Carry(carry.position + 1, carry.shared, (rows, place))
+        return self._at(probs, rows, place), Carry(carry.position + 1, carry.shared, (rows, place))
 
     def scores(self, probs: Tensor, tokens: Tensor) -> Tensor:
-        rows, length = tokens.shape
+        count, length = tokens.shape
+        moving = (tokens[:, :-1] != STAY).any(0).nonzero()
+        last = int(moving[-1]) + 1 if len(moving) else 0  # from there on nobody moves
         places = [torch.zeros_like(tokens[:, 0])]
-        for t in range(length - 1):
+        for t in range(last):
             places.append(moved(places[-1], tokens[:, t], *self.shape))
-        cells = probs.unsqueeze(1).expand(-1, length, -1, -1).flatten(0, 1)
-        return torch.unflatten(self._at(cells, torch.stack(places, 1).flatten()), 0, (rows, length))
+        places += [places[-1]] * (length - 1 - last)
+        rows = torch.arange(count, device=tokens.device).repeat_interleave(length)
+        return torch.unflatten(self._at(probs, rows, torch.stack(places, 1).flatten()), 0, (count, length))
 
 
 class _Basic(nn.Module):

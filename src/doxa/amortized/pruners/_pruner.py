@@ -270,7 +270,13 @@ class PathPruner(Pruner):
         masks = torch.zeros(rows, length, width, dtype=torch.bool, device=tokens.device)
         cell = tokens.new_zeros(rows)
         visited = torch.zeros(rows, math.prod(self.shape), dtype=torch.bool, device=tokens.device)
-        for k in range(min(length, self.length)):  # in one walk
+        last = min(length, self.length)
+        moving = (tokens[:, :last] != STAY).any(0).nonzero()  # when all have arrived, the rest is alike
+        ended = int(moving[-1]) + 1 if len(moving) else 0
+        for k in range(last):  # in one walk
+            if k > ended and bool((cell == visited.shape[1] - 1).all()):
+                masks[:, k:last] = masks[:, k - 1 : k]
+                break
             visited.scatter_(-1, cell.unsqueeze(-1), True)
             masks[:, k, : len(MOVES)] = self._from(cell, visited, k)
             cell = moved(cell, tokens[:, k], *self.shape)
