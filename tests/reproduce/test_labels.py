@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 import torch
 
+from doxa.cli import main
 from doxa.data import hierarchy
 from doxa.data._structures import SUSHI, grid_edges
-from doxa.errors import DataError
-from doxa.exact import Constraint
-from doxa.logic import And, propositions
-from doxa.problem import Belief
+from doxa.errors import ConfigError, DataError
+from doxa.problem import Mixture
 from doxa.reproduce import GRID, HMC, PREFERENCES, ROAD, reproduce
-from doxa.reproduce._labels import WAYS, LabelsConfig, first_outputs, read_parts, train
+from doxa.reproduce._labels import WAYS, LabelsConfig, Perceptrons, first_outputs, read_parts, train
 from doxa.reproduce._road import RoadConfig
+from doxa.reproduce._ways import ways_page
 from doxa.sklearn import LabelKnowledge
-from doxa.train import check_prefix
+from doxa.sklearn._heads import MultiLabel, Way
+from doxa.train import Result, check_prefix
 
 pytest.importorskip("sklearn")
 pytest.importorskip("pandas")
@@ -102,14 +103,15 @@ def test_first_outputs_make_labels_as_probable_as_they_are_frequent(components: 
     outputs = components * 7 or 6
     start = first_outputs(labels, outputs, parents)
     assert start.shape == (outputs,)
-    atoms = propositions("a b c d e f")
-    rule = Constraint(And(*[atoms[i] >> atoms[p] for i, p in enumerate(parents) if p >= 0]))
-    places = [rule.value_of[atom][0] for atom in atoms]
-    for k in range(max(components, 1)):
-        logits = torch.empty(6)
-        logits[places] = start[6 * k : 6 * k + 6]
-        probs = rule.posterior(Belief.from_bernoulli(logits=logits), torch.ones(1, dtype=torch.int64)).probs[:, 1]
-        torch.testing.assert_close(probs[places], labels.float().mean(0), atol=1e-3, rtol=0)
+    names = list("abcdef")
+    known = LabelKnowledge({names[i]: [names[p]] for i, p in enumerate(parents) if p >= 0}, names)
+    head = MultiLabel(known, Way(components=components))
+    assert head.outputs == outputs
+    torch.testing.assert_close(head.probs(start[None], None)[0], labels.float().mean(0), atol=1e-3, rtol=0)
+    belief = head.belief(start[None])
+    if isinstance(belief, Mixture):  # each component alone says the same
+        assert bool((belief.components.log_probs == belief.components.log_probs[:, :1]).all())
+        torch.testing.assert_close(belief.log_weights.exp(), torch.full((1, components), 1 / components))
 
 
 def test_entries_of_each_experiment_differ_in_data_and_way_alone() -> None:
@@ -121,6 +123,44 @@ def test_entries_of_each_experiment_differ_in_data_and_way_alone() -> None:
             changes = WAYS.get(way, {"learn": "constrained", "labelled": True})
             assert replace(entry.config, **changes) == entry.config
             assert (entry.config.data, entry.config.measure) == (data, "test")
+
+
+def saved(folder: Path, way: str, seed: int, **metrics: float) -> None:
+    result = Result(f"hmc/eisen/{way}", config={}, seed=seed, steps=875, metrics=metrics, prefix={})
+    result.write(folder / "hmc" / f"eisen.{way}.875-steps.seed-{seed}.json")
+
+
+def test_ways_stand_side_by_side(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no results of hmc, preferences or grid"):
+        ways_page(tmp_path)
+    saved(tmp_path, "none", 0, auprc=0.3, exact=4.0, consistent=97.0)
+    saved(tmp_path, "constrained", 0, auprc=0.31, exact=4.0, consistent=100.0, consistent_before=2.0)
+    saved(tmp_path, "constrained", 1, auprc=0.33, exact=5.0, consistent=100.0, consistent_before=4.0)
+    saved(tmp_path, "sharp", 0, auprc=0.9, exact=9.0, consistent=100.0)  # a recipe of its own, never bold
+    page = ways_page(tmp_path)
+    assert "| eisen | 0.300 (1) | – | – | – | **0.320 ± 0.010 (2)** | – | 0.900 (1) | 0.306 |" in page
+    assert "| eisen | 4.0 (1) | – | – | – | **4.5 ± 0.5 (2)** | – | 9.0 (1) | 6.2 |" in page
+    assert "| eisen | 97.0 (1) | – | 3.0 ± 1.0 (2) | 100.0 |" in page
+    assert main(["figures", "ways", "--results", str(tmp_path), "--out", str(tmp_path / "drawn")]) == 0
+    assert (tmp_path / "drawn" / "ways.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_committed_tables_of_ways_are_made_from_the_committed_results() -> None:
+    folder = Path(__file__).parents[2] / "results"
+    assert ways_page(folder) == (folder / "ways.md").read_text("utf-8")
+
+
+def test_members_share_a_batch_and_are_averaged() -> None:
+    torch.manual_seed(0)
+    network = Perceptrons(4, torch.zeros(3), LabelsConfig(hidden=8, members=3, dropout=0.0, norm=False))
+    x = torch.randn(12, 4)
+    each = torch.stack([member(x) for member in network.members])
+    torch.testing.assert_close(network.eval()(x), each.mean(0))
+    for rows in (12, 4):
+        learnt = network.train()(x[:rows])
+        whose = (learnt == each[:, :rows]).all(-1)
+        near = torch.isclose(learnt, each[:, :rows], atol=1e-6).all(-1)
+        assert bool((near | whose).any(0).all()) and (rows < 12 or near.sum(1).tolist() == [4, 4, 4])
 
 
 def test_requirements_on_generated_scores(tmp_path: Path) -> None:

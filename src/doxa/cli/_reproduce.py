@@ -348,7 +348,7 @@ class Shortcuts(Rerun):
     name = "shortcuts"
 
 
-Topic = Literal["fuzzy", "refine", "timings", "explanations"]
+Topic = Literal["fuzzy", "refine", "timings", "explanations", "ways"]
 
 
 @dataclass(frozen=True)
@@ -357,7 +357,8 @@ class Figures(Command):
 
     topic: Positional[Topic]
     """fuzzy: differentiable fuzzy logics (Chapter 3). refine: what refinement does to a prediction (Chapter 4).
-    timings: how long inference takes as sums grow (Chapter 6). explanations: which digits explain a sum (Chapter 6)."""
+    timings: how long inference takes as sums grow (Chapter 6). explanations: which digits explain a sum (Chapter 6).
+    ways: ways to use knowledge in a classifier, from results."""
     out: Annotated[Path, arg(metavar="DIR")] = Path("figures")
     """The folder for the pictures and their index.html."""
     only: Annotated[tuple[str, ...], arg(metavar="NAME [NAME ...]")] = ()
@@ -368,6 +369,8 @@ class Figures(Command):
     """For explanations: the folder of a run of addition by amortized reasoning, variant explain or prune."""
     data: Path | None = None
     """For explanations: a folder with digits of your own."""
+    results: Annotated[Path, arg(metavar="DIR")] = Path("results")
+    """For ways: the folder that `doxa reproduce --save` wrote."""
 
     def run(self) -> int:
         from doxa.reproduce import write_gallery
@@ -391,6 +394,10 @@ class Figures(Command):
             return "Refinement: the figures", reproduce.refine_figures()
         if self.topic == "timings":
             return "How long inference takes", reproduce.timing_figures()
+        if self.topic == "ways":
+            from doxa.reproduce._ways import ways_figures
+
+            return "Which way to use knowledge in a classifier", ways_figures(self.results)
         from doxa.reproduce.figures._gallery import explanation_figures
 
         if self.trained is None:

@@ -32,6 +32,7 @@ from doxa.reproduce._sat import SAT
 from doxa.reproduce._shortcuts import SHORTCUTS
 from doxa.reproduce._sudoku import SUDOKU
 from doxa.reproduce._vae import VAE
+from doxa.reproduce._ways import ways_page
 from doxa.train import Result, Row, Run
 from doxa.train.runs._results import _number, _time, markdown_table
 
@@ -307,9 +308,10 @@ DISSERTATION = (SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU)
 
 
 def write_results_page(folder: Path) -> Path:
-    """Write ``README.md`` into a folder of saved results, from these alone, and ``COMPARED.md`` beside it.
+    """Write ``README.md`` into a folder of results, from these alone, with ``COMPARED.md`` and ``ways.md`` beside it.
 
-    The first has every result, the second every number of the dissertation and whether it is reached.
+    The first has every result, the second every number of the dissertation and whether it is reached, the third how
+    ways to use knowledge in a classifier compare.
     """
     found = {e.name: collect(e, folder) for e in (DIGITS, *EXPERIMENTS)}
     parts = [HEAD, *[_section(e, found[e.name]) for e in (DIGITS, *EXPERIMENTS) if found[e.name]]]
@@ -317,6 +319,8 @@ def write_results_page(folder: Path) -> Path:
     write_atomic(folder / "README.md", "\n".join(parts).encode())
     beside = [_compared.HEAD, *[_compared.section(e, found[e.name]) for e in DISSERTATION]]
     write_atomic(folder / "COMPARED.md", "\n".join(beside).encode())
+    if any(found[experiment.name] for experiment in (HMC, PREFERENCES, GRID)):
+        write_atomic(folder / "ways.md", ways_page(folder).encode())
     return folder / "README.md"
 
 

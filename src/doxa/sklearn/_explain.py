@@ -17,6 +17,11 @@ from doxa.sklearn._knowledge import LabelKnowledge
 from doxa.train.tasks._measure import Reading
 
 _SCORES = ("label", "rows", "predicted", "precision", "recall", "F1", "average precision")
+_ALONE = "The network alone is the same network without the last step."
+_RELIES = (
+    "Trained with knowledge it relies on that step, so this is not what a network would do that was trained without "
+    "knowledge."
+)
 _SHOWN = 20
 """Requirements on a page."""
 
@@ -107,8 +112,7 @@ class Judged:
             f"{len(self.knowledge.requirements):,} requirements.</p>",
             "<h2>Results</h2>",
             _numbers(("", "with knowledge", "network alone"), self._summary()),
-            "<p>The network alone is the same network without the last step. Trained with knowledge it relies on that "
-            "step, so this is not what a network would do that was trained without knowledge.</p>",
+            f"<p>{_ALONE} {'' if about.get('learn') == 'repair' else _RELIES}</p>",
             "<h2>Requirements that the network alone violates most</h2>",
             self._violations(),
             "<h2>Calibration</h2>",
