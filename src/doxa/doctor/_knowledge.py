@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from doxa.doctor._layout import Layout, fields_of, ranged_rows, ranges
-from doxa.doctor._observed import Place, compared_values
+from doxa.doctor._observed import Place, told_apart
 from doxa.doctor._right_worlds import Observation, RightWorlds, pose_observations
 from doxa.doctor._scenes import Scene, Variable
 from doxa.doctor._shortcuts import LIMITS, Search, Shortcuts, by_number
@@ -293,12 +293,16 @@ class _Unit:
         for rows, field in layout.sorts:
             copies[rows] = max(layout.total(rows, field), copies.get(rows, 1))
         formulas = [axiom.formula for axiom in self.axioms]
-        compared = compared_values(formulas, self.signature, given=known, constants=self.symbols, rows=copies)
+        compared, joint = told_apart(formulas, self.signature, given=known, constants=self.symbols, rows=copies)
         used = {node.name for node in postorder(*formulas) if isinstance(node, Field)}
         choices: list[Sequence[Any]] = [list(dict.fromkeys(given))]
-        free = []
+        free: list[tuple[tuple[str, str, int], ...]] = []  # what is observed together
+        for places, numbers_of in joint:
+            free.append(tuple([(rows, field, 0) for rows, field in places]))
+            choices.append(numbers_of)
+        together = {place for places, _ in joint for place in places}
         for (rows, field), sort in layout.observed.items():
-            if field in observed:
+            if field in observed or (rows, field) in together:
                 continue
             values: Sequence[Any]
             if sort.values is not None:
@@ -310,8 +314,8 @@ class _Unit:
             else:
                 values = numbers.values(sort)
             for number in range(layout.total(rows, field)):
-                free.append((rows, field, number))
-                choices.append(values)
+                free.append(((rows, field, number),))
+                choices.append([(value,) for value in values])
         labels = [Axiom(str(f), f.atom if f.label else Not(f.atom)) for f in self.facts]
         one_row = list(self.counts.values()) == [1] and len(layout.rows) == 1
         most = budget.worlds if one_row else min(budget.worlds, _APART)
@@ -323,7 +327,9 @@ class _Unit:
             seen: Observation = {}
             for name, cell in zip(observed, first, strict=True):
                 seen |= {(next(iter(layout.rows)), name, i): v for i, v in enumerate(_cells(cell))}
-            observations.append(seen | dict(zip(free, rest, strict=True)))
+            for own, chosen in zip(free, rest, strict=True):
+                seen |= dict(zip(own, chosen, strict=True))
+            observations.append(seen)
         axioms = [*self.axioms, *labels]
         bound = {**self.symbols, **self.constants}
         return pose_observations(self.kb, axioms, bound, layout, observations, clock=self.clock, one_row=one_row)

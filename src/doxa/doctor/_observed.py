@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise, product
 from typing import Any
 
+from doxa.doctor._polynomials import Polynomial, add, constant, multiply, representatives, variable
 from doxa.logic import INT, REAL, Arith, Call, Compare, Expr, Field, Let, Name, Number, Quantifier, Sort, postorder
 from doxa.logic.syntax._symbols import ARITHMETIC, Signature
 from doxa.logic.syntax._tree import fold
@@ -77,11 +78,28 @@ def compared_values(
     rows: Mapping[str, int] | None = None,
 ) -> dict[Place, Compared]:
     """What each field of numbers that are not ``given`` is compared with; ``rows`` counts rows, by default one each."""
+    return told_apart(formulas, signature, given=given, constants=constants, rows=rows)[0]
+
+
+Joint = list[tuple[tuple[Place, ...], list[tuple[int, ...]]]]
+"""Fields whose numbers matter together, and one choice of numbers for them of each kind."""
+
+
+def told_apart(
+    formulas: Iterable[Expr],
+    signature: Signature,
+    *,
+    given: Mapping[str, Collection[Any]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    rows: Mapping[str, int] | None = None,
+) -> tuple[dict[Place, Compared], Joint]:
+    """What each field of numbers is compared with, and the fields that are multiplied or compared with each other."""
     scope = _Scope(signature, dict(given or {}), dict(constants or {}))
     for formula in formulas:
         scope.visit(formula)
+    joint = scope.solve(rows or {})
     scope.join(rows or {})
-    return scope.found
+    return scope.found, joint
 
 
 class _Scope:
@@ -93,6 +111,7 @@ class _Scope:
         self.ranges: dict[str, Values] = {}  # of variables
         self.rows: dict[str, str] = {}  # what variables are rows of
         self.links: list[tuple[Place, Place, bool]] = []  # fields that are compared with fields, and whether by order
+        self.hard: list[tuple[set[Place], list[Polynomial], str]] = []  # fields in comparisons that are not solved
 
     def visit(self, formula: Expr) -> None:
         stack: list[tuple[Expr, dict[str, Expr]]] = [(formula, {})]
@@ -153,7 +172,12 @@ class _Scope:
             return
         values = None if self._has_field(other) else self._possible(other)
         if values is None or (place is None and not self._divided(side, values, ordered)):
-            self._give_up([side, other], node)
+            found = self._polynomials(Arith("-", side, other))
+            if found is None:
+                self._give_up([side, other], node)
+            else:
+                named = {place for p in found for monomial in p for place in monomial}
+                self.hard.append((named, found, str(node)))
         elif place is not None:
             compared = self.found.setdefault(place, Compared())
             (compared.ordered if ordered else compared.equal).update(values)
@@ -182,6 +206,76 @@ class _Scope:
         else:
             compared.period = math.lcm(compared.period, *map(abs, factors))
         return compared.period <= _MOST
+
+    def _polynomials(self, term: Expr) -> list[Polynomial] | None:
+        """The term as a polynomial of fields, for all values of what else is in it; None if it is none."""
+        leaves = {leaf: self._leaf(leaf) for leaf in _leaves(term) if self._place(leaf) is None}
+        fields = [self._sort(leaf) for leaf in _leaves(term) if self._place(leaf) is not None]
+        if any(v is None for v in leaves.values()) or any(f is None or f[1] != INT for f in fields):
+            return None
+        if any(isinstance(leaf, Call) and leaf.fresh for leaf in leaves):
+            return None
+        if math.prod([len(v or ()) for v in leaves.values()]) > _MOST:
+            return None
+        found = []
+        for choice in product(*[v or () for v in leaves.values()]):
+            one = self._polynomial(term, dict(zip(leaves, choice, strict=True)))
+            if one is None:
+                return None
+            found.append(one)
+        return found
+
+    def _polynomial(self, term: Expr, values: Mapping[Expr, Any]) -> Polynomial | None:
+        def made(node: Expr, parts: tuple[Polynomial | None, ...]) -> Polynomial | None:
+            if (place := self._place(node)) is not None:
+                return variable(place)
+            if not isinstance(node, Arith):
+                value = values.get(node)
+                return constant(int(value)) if value is not None and value == int(value) else None
+            if any(part is None for part in parts):
+                return None
+            sides: list[Polynomial] = [part for part in parts if part is not None]
+            if node.op in ("+", "-"):
+                first, last = ({}, sides[0]) if len(sides) == 1 else (sides[0], sides[1])
+                return add(first, last, -1 if node.op == "-" else 1)
+            if node.op == "*":
+                return multiply(sides[0], sides[1])
+            numbers = [part.get((), 0) for part in sides if not any(part)]
+            if len(numbers) < len(sides) or not numbers[-1]:
+                return None
+            return constant(int(ARITHMETIC[node.op](*numbers)))
+
+        return fold(made, term)
+
+    def solve(self, rows: Mapping[str, int]) -> Joint:
+        """Of fields that stand together in comparisons that are not solved, one choice of numbers of each kind."""
+        joint: Joint = []
+        parts = [set(places) for places, _, _ in self.hard]
+        for a, b, _ in self.links:
+            if any({a, b} & part for part in parts):
+                parts.append({a, b})
+        while parts:
+            places = parts.pop()
+            while touching := [part for part in parts if part & places]:
+                places |= set().union(*touching)
+                parts = [part for part in parts if part not in touching]
+            every = [p for named, own, _ in self.hard if named <= places for p in own]
+            every += [add(variable(a), variable(b), -1) for a, b, _ in self.links if a in places]
+            known = [(place, self.found[place]) for place in places if place in self.found]
+            values = [(place, v) for place, compared in known for v in compared.equal | compared.ordered]
+            every += [add(variable(place), constant(-int(v))) for place, v in values if v == int(v)]
+            whole = all(compared.period == 1 and not compared.unclear for _, compared in known)
+            single = all(rows.get(name, 1) == 1 for name, _ in places) and all(v == int(v) for _, v in values)
+            found = representatives(every) if whole and single else None
+            where = next((said for named, _, said in self.hard if named <= places), "")
+            for place in places:
+                self.found[place] = Compared(unclear=None if found else where)
+            if found:
+                joint.append(found)
+                for i, place in enumerate(found[0]):
+                    self.found[place].equal |= {numbers[i] for numbers in found[1]}
+            self.links = [link for link in self.links if link[0] not in places]
+        return joint
 
     def join(self, rows: Mapping[str, int]) -> None:
         """Fields that are compared with each other are compared with the same numbers, and need as many of a kind."""
