@@ -222,7 +222,7 @@ def uncertain(case: Case, name: str = "", seed: int = 0) -> tuple[doxa.Model, li
     generator = torch.Generator().manual_seed(seed)
     mixed = (3,) if name.endswith("mixture") else ()
     scores = {
-        symbol: nn.Parameter(torch.randn(*mixed, *table.shape, generator=generator, dtype=torch.float64))
+        symbol: nn.Parameter(torch.randn((*mixed, *table.shape), generator=generator, dtype=torch.float64))
         for symbol, table in case.crisp.items()
     }
     parameters = list(scores.values())
