@@ -9,7 +9,9 @@ import pytest
 from doxa.cli import main
 from doxa.reproduce import (
     ADDITION,
+    AGGREGATES,
     COUNTING,
+    GRAPHS,
     GRID,
     HMC,
     PATHS,
@@ -25,7 +27,10 @@ from doxa.reproduce import (
 
 EXPERIMENTS = {
     e.name: e
-    for e in (SAME, SUM9, SAT, ADDITION, COUNTING, VAE, PATHS, SUDOKU, HMC, PREFERENCES, GRID, ROAD, SHORTCUTS)
+    for e in (
+        *(SAME, SUM9, SAT, ADDITION, COUNTING, VAE, PATHS, SUDOKU),
+        *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS),
+    )
 }
 
 

@@ -22,7 +22,9 @@ from doxa.data import MNIST
 from doxa.errors import DataError, RunError
 from doxa.reproduce import (
     ADDITION,
+    AGGREGATES,
     COUNTING,
+    GRAPHS,
     GRID,
     HMC,
     PATHS,
@@ -50,6 +52,7 @@ RERUN: dict[str, tuple[Experiment, tuple[str, ...]]] = {
         ADDITION,
         ("refine/3000", "ltn/3000", "exact/n-1", "amortized/scan-predict-n-1", "amortized/mlp-predict-n-1"),
     ),
+    "aggregates": (AGGREGATES, ("lists/sum", "grids/exact-3")),
     "counting": (COUNTING, ("3-sat/graph", "hierarchy/scan")),
     "paths": (PATHS, ("terrain-12/rloo", "terrain-12/a-nesi-moves")),
     "same": (SAME, ("implications/reichenbach-sigmoidal",)),
@@ -62,9 +65,10 @@ RERUN: dict[str, tuple[Experiment, tuple[str, ...]]] = {
     "grid": (GRID, ("paths-ends/constrained",)),
     "road": (ROAD, ("scores/even",)),
     "shortcuts": (SHORTCUTS, ("xor/mixture", "evenodd/exact", "xor/fuzzy", "xor/amortized", "labels-evenodd/ask-4")),
+    "graphs": (GRAPHS, ("nations/rules",)),
 }
 """Experiments, and which of their entries are trained again: of each pattern, the first that has a result."""
-DATA = {"hmc": "hmc", "preferences": "semantic_loss", "grid": "semantic_loss", "road": "road_r"}
+DATA = {"hmc": "hmc", "preferences": "semantic_loss", "grid": "semantic_loss", "road": "road_r", "graphs": "graphs"}
 """Folders with data that are not ours and may not be here."""
 
 

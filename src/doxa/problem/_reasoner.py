@@ -144,6 +144,10 @@ class Probabilistic(nn.Module):
         none = torch.full((len(self.problem.output),), -1, device=belief.device)
         return none if output is None else output
 
+    def _rows_of_log_prob(self, output: Tensor, given: Tensor | None) -> int:
+        """How many rows fit in memory where these outputs are observed."""
+        return self._rows_at_once
+
     def _by_rows(
         self,
         query: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, ...]],
@@ -180,7 +184,8 @@ class Probabilistic(nn.Module):
         def ask(rows: Tensor, out: Tensor, seen: Tensor | None = None) -> tuple[Tensor, ...]:
             return query(rows, out, seen)
 
-        step = max(1, self._rows_at_once // (shrink * rows.shape[len(batch)] if mixed else shrink))
+        most = self._rows_of_log_prob(*flat[1:3], *[None] * (3 - len(flat))) if recompute else self._rows_at_once
+        step = max(1, most // (shrink * rows.shape[len(batch)] if mixed else shrink))
         if len(flat[0]) == 0:  # the shapes of the answers are those for one row
             one = [x.new_zeros(1, *x.shape[1:]) for x in flat]
             one[1] = one[1] - 1

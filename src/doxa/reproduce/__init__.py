@@ -17,9 +17,11 @@ are those of Chapter 3, `refine_figures` those of Chapter 4, `timing_figures` of
 """
 
 from doxa.reproduce._addition import ADDITION
+from doxa.reproduce._aggregates import AGGREGATES
 from doxa.reproduce._counting import COUNTING
 from doxa.reproduce._digits import train_digits
 from doxa.reproduce._experiment import Experiment, collect, reproduce
+from doxa.reproduce._graphs import GRAPHS
 from doxa.reproduce._labels import GRID, HMC, PREFERENCES
 from doxa.reproduce._paths import PATHS
 from doxa.reproduce._road import ROAD
@@ -35,7 +37,9 @@ from doxa.reproduce.figures._timings import timing_figures
 
 __all__ = [
     "ADDITION",
+    "AGGREGATES",
     "COUNTING",
+    "GRAPHS",
     "GRID",
     "HMC",
     "PATHS",

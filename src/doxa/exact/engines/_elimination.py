@@ -129,11 +129,25 @@ class Elimination(ExactReasoner):
             return super()._log_prob(world, output, given, reduce)
         program = self._program(True)
         known = output if given is None else torch.cat([output, given], 1)
-        forward, ranges = None, program.forward.ranges(known)
-        if ranges:
-            meter = Meter(self.budget, "leaving out what cannot lead to the outputs")
-            forward = self._within.find(ranges, lambda: program.forward.compile(ranges, meter))
-        return program.run(Weights.of(world, None, known, zero=program.zero), reduce, forward)
+        return program.run(Weights.of(world, None, known, zero=program.zero), reduce, self._forward(known))
+
+    def _forward(self, known: Tensor) -> ForwardProgram | None:
+        """The lookups without what cannot lead to the outputs."""
+        program = self._program(True)
+        ranges = program.forward.ranges(known)
+        if not ranges:
+            return None
+        meter = Meter(self.budget, "leaving out what cannot lead to the outputs")
+        return self._within.find(ranges, lambda: program.forward.compile(ranges, meter))
+
+    def _rows_of_log_prob(self, output: Tensor, given: Tensor | None) -> int:
+        if is_traced(output) or bool((output < 0).any()):
+            return self._rows_at_once
+        program = self._program(True)
+        forward = self._forward(output if given is None else torch.cat([output, given], 1))
+        if forward is None:
+            return self._rows_at_once
+        return self.budget.entries // max(1, program.entries - program.forward.entries + forward.entries)
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,6 +97,7 @@ class ForwardProgram:
 
     steps: tuple[Step, ...]
     ends: tuple[End, ...]
+    entries: int  # about how many numbers are held for each row
 
     def run(self, weights: Weights, reduce: Reduce) -> list[Tensor]:
         """For each end in turn a table ``(size, 1, R)``, or a number for each row, ``(1, R)``."""
@@ -245,12 +246,14 @@ class Forward:
         """The steps for known targets within these ranges."""
         kept = self._kept(ranges)
         groups: dict[tuple[object, ...], list[Lookup]] = {}
+        alike: dict[int, bytes] = {v: values.numpy().tobytes() for v, values in kept.items()}
         for lookup in self.lookups:
-            cut = lookup.target if any(v in kept for v in (*lookup.inputs, lookup.target)) else None
+            cut = tuple(alike.get(v) for v in (*lookup.inputs, lookup.target))
             kinds = tuple(self._kind(v) for v in lookup.inputs)
             groups.setdefault((lookup.level, id(lookup.relation), kinds, cut), []).append(lookup)
         place: dict[int, tuple[int, int]] = {}  # the batch and the place in it of each target
         steps: list[Step] = []
+        entries = 0
         for group in groups.values():
             meter.check_clock()
             inputs = list(zip(*[lookup.inputs for lookup in group], strict=True))
@@ -258,7 +261,8 @@ class Forward:
             for some in [[lookup] for lookup in group] if any(mixed) else [group]:
                 place.update({lookup.target: (len(steps), i) for i, lookup in enumerate(some)})
                 steps.append(self._step(some, kept, place))
-        return ForwardProgram(tuple(steps), tuple(self._end(lookup, kept, place) for lookup in self.ends))
+                entries += 2 * len(some) * sum(bucket.tuples * bucket.cells for bucket in steps[-1].buckets)
+        return ForwardProgram(tuple(steps), tuple(self._end(lookup, kept, place) for lookup in self.ends), entries)
 
     def _kind(self, variable: int) -> Literal["own", "known", "found"]:
         return "known" if variable in self.known else "own" if variable < self.weighted else "found"
