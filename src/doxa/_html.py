@@ -53,6 +53,7 @@ STYLE = f"""
 .doxa table.numbers tr > :first-child {{ text-align: left; }}
 .doxa pre, .doxa code {{ font-family: ui-monospace, "DejaVu Sans Mono", monospace; background: none; color: inherit; }}
 .doxa pre {{ white-space: pre-wrap; margin: 0.3em 0; padding: 0; border: 0; }}
+.doxa pre.code {{ white-space: pre; overflow-x: auto; }}
 .doxa .formula {{ font-family: "STIX Two Math", "Latin Modern Math", "Cambria Math", "DejaVu Serif", serif; }}
 .doxa p {{ margin: 0.3em 0; }} .doxa .title {{ font-weight: 600; }} .doxa .quiet {{ opacity: 0.75; }}
 {" ".join(f".doxa .{name} {{ color: var(--doxa-{name}); }}" for name in _TONES if name != "bar")}

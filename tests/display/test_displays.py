@@ -6,6 +6,7 @@ A class with a display joins ``SHOWN`` (a test says so) and inherits all checks.
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -208,6 +209,20 @@ def test_plain_names_are_shown(name: str) -> None:
     text = Seen(shown._repr_html_()).text
     assert text.strip() and "None" not in text and "tensor(" not in text and "<" not in text.replace("<0.01", "")
     assert shown._repr_html_() == shown._repr_html_()
+
+
+@pytest.mark.parametrize("odd", [PAYLOAD, "$$", "\\href{javascript:window.hit=1}{x}", "}{", "%", "^_&#~", "\\"])
+def test_text_of_a_user_is_text_in_latex_too(odd: str) -> None:
+    """What begins and ends formulas, groups, commands and comments is escaped: read as TeX does, letter by letter."""
+    for shown in (knowledge(odd).axioms[0].formula, knowledge(odd).axioms[0], knowledge(odd)):
+        plain = type(shown)._repr_latex_(shown)
+        commands = set(re.findall(r"\\([a-zA-Z]+\*?)", plain))
+        expected = set(re.findall(r"\\([a-zA-Z]+\*?)", knowledge("")._repr_latex_()))
+        names = {"backslash", "sim", "hat", "textbackslash", "textasciitilde", "textasciicircum", "text"}
+        assert commands <= expected | names, commands - expected
+        bare = re.sub(r"\\.", "", plain)  # without what is escaped
+        assert bare.count("{") == bare.count("}") and "%" not in bare and "#" not in bare
+        assert bare.count("$") == (0 if isinstance(shown, doxa.KnowledgeBase) else 2)
 
 
 def test_symbols_have_the_colour_of_their_kind() -> None:

@@ -55,8 +55,3 @@ def statements_box(title: str, statements: Sequence[str]) -> str:
     shown = [s if len(s) <= LETTERS else f"{s[:LETTERS]} …" for s in statements[:STATEMENTS]]
     text = coloured("\n".join(shown))
     return box(Html(f'<pre class="formula">{text}</pre>'), *more(len(shown), len(statements), "lines"), title=title)
-
-
-def text_html(text: str) -> Html:
-    """A knowledge file in colours."""
-    return Html(f"<pre>{coloured(text)}</pre>")

@@ -271,7 +271,7 @@ class KnowledgeBase:
         return statements_box(repr(self).strip("<>"), self._lines(Expr.unicode))
 
     def _repr_latex_(self) -> str:
-        return f"$${self.latex()}$$"
+        return self.latex()
 
     def _text(self, printer: Callable[[Expr], str]) -> str:
         """One statement a line: declarations, definitions, facts, axioms."""

@@ -181,7 +181,7 @@ def _knowledge(config: TaskConfig, evaluations: Sequence[Evaluation], names: Seq
                 lines += _held(header[1], evaluations, names)
     for axiom in left:  # it stands in another file, or has no name
         lines += [f"[{markup(axiom)}]", *_held(axiom, evaluations, names)]
-    return f'<div class="doxa"><pre>{chr(10).join(lines)}</pre></div>'
+    return f'<div class="doxa"><pre class="code">{chr(10).join(lines)}</pre></div>'
 
 
 def _held(name: str, evaluations: Sequence[Evaluation], names: Sequence[str]) -> list[str]:
