@@ -14,6 +14,7 @@ from doxa.fuzzy._logic import Logic, logic
 from doxa.fuzzy.quantifiers._aggregators import Aggregator
 from doxa.logic import And, Axiom, Expr, Interpretation, KnowledgeBase, Quantifier
 from doxa.logic.syntax._binders import Group
+from doxa.logic.tensor._defined import DEPTH
 from doxa.logic.tensor._plan import TensorPlan, formulas_of
 from doxa.logic.tensor._plan import outermost as outermost_forall
 
@@ -63,6 +64,8 @@ class FuzzyPlan:
             :meth:`explain` says which.
         checkpoint: when a frame is cut into tiles, the backward pass computes each tile again instead of keeping all of
             them, so that ``chunk`` bounds its memory too. Turn it off for ``torch.func``.
+        depth: how often the clauses of recursive definitions are evaluated, at most; :meth:`explain` reports how much
+            the last time still changed. In Gödel logic that is nothing as soon as no derivation is longer.
 
     Calling it on data gives one value, or one per axiom. ``torch.compile`` follows a module that calls it without graph
     breaks, if the formulas have no guards and the plan was called once before on data of this kind.
@@ -92,6 +95,7 @@ class FuzzyPlan:
         rewrite: bool = True,
         compile: bool = False,
         checkpoint: bool = True,
+        depth: int = DEPTH,
     ) -> None:
         self.logic = as_logic(logic)
         self.outermost = outermost
@@ -105,6 +109,7 @@ class FuzzyPlan:
             keep=keep,
             compile=compile,
             checkpoint=checkpoint,
+            depth=depth,
         )
         self.names = tuple([name for name, _ in self.plan.formulas])
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from doxa.errors import DoxaError
+from doxa.errors import ConfigError, DoxaError
 from doxa.fuzzy import FuzzyPlan, GeneralizedMeanError, Logic, LogProduct
 from doxa.fuzzy import logic as logic_by_name
 from doxa.logic import Axiom, Field, Interpretation, postorder
@@ -36,6 +36,8 @@ class Fuzzy(Semantics):
         logic: the operators: a :class:`doxa.fuzzy.Logic` or its name.
         quantifier: "mean" takes the mean of the losses of the instances of the outermost ``forall``; "logic" takes the
             logic's own ∀ (a p-mean, the minimum, a product), as Logic Tensor Networks and the dissertation do.
+        depth: how often the clauses of recursive definitions are evaluated, at most; ``explain`` reports what the last
+            time still changed.
         impossible, budget: see `Semantics`.
 
     >>> import doxa, torch
@@ -46,9 +48,12 @@ class Fuzzy(Semantics):
     """
 
     logic: Logic | str = "log_product"
+    depth: int = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.depth < 1:
+            raise ConfigError(f"depth={self.depth} must be at least 1: how often recursive definitions are evaluated")
         if isinstance(self.logic, str):
             logic_by_name(self.logic)  # complains about a name that there is not
 
@@ -73,9 +78,11 @@ class _Compiled(Compiled):
         chunk = min(CHUNK, how.budget.entries)
         formulas: Any = [(a.name, a.formula) for a in axioms]
         mean = LogProduct("mean") if self.is_log else GeneralizedMeanError(1.0)
-        self.plan = FuzzyPlan(formulas, interpretation, logic, chunk=chunk)
-        self.mean_plan = FuzzyPlan(formulas, interpretation, logic, outermost=mean, chunk=chunk)
-        self.row_plans = [FuzzyPlan(a, interpretation, logic, keep=outermost(a), chunk=chunk) for a in axioms]
+        self.plan = FuzzyPlan(formulas, interpretation, logic, chunk=chunk, depth=how.depth)
+        self.mean_plan = FuzzyPlan(formulas, interpretation, logic, outermost=mean, chunk=chunk, depth=how.depth)
+        self.row_plans = [
+            FuzzyPlan(a, interpretation, logic, keep=outermost(a), chunk=chunk, depth=how.depth) for a in axioms
+        ]
         self.of_rows = [any(isinstance(node, Field) for node in postorder(a.formula)) for a in axioms]
 
     def losses(self, data: Data, generator: Generator, reduction: Reduction) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -179,11 +180,21 @@ class Batch:
             else:
                 raise BindingError(_unknown_data(name, signature, rows))
         self.device = self._device()
-        self.schema = (
+        self.schema = self._schema()
+
+    def _schema(self) -> tuple[Any, ...]:
+        return (
             tuple([(name, o.features is None) for name, o in self.given.items()]),
             tuple([(name, tuple([(f, c.schema) for f, c in r.columns.items()])) for name, r in self.rows.items()]),
             tuple([(name, *_kind(m)) for name, m in self.symbols.items()]),
         )
+
+    def extended(self, symbols: Mapping[str, Meaning]) -> Batch:
+        """The same data, with relations that follow from them."""
+        other = copy(self)
+        other.symbols = {**self.symbols, **symbols}
+        other.schema = other._schema()
+        return other
 
     def _relation(self, name: str, value: Any) -> Meaning:
         """A predicate or function whose meaning comes with the data, such as the edges of a graph."""

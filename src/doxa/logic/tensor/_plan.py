@@ -21,6 +21,7 @@ from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Classical, OuterFold
 from doxa.logic.tensor._block import Result, Scope
 from doxa.logic.tensor._compile import Compiler
+from doxa.logic.tensor._defined import DEPTH, Completion
 from doxa.logic.tensor._execute import Root
 from doxa.logic.tensor._frame import pool_of, pool_of_sort
 from doxa.logic.tensor._pools import NUMBER
@@ -75,7 +76,10 @@ class TensorPlan:
         keep: str | Sequence[str] = (),
         compile: bool = False,
         checkpoint: bool = True,
+        depth: int = DEPTH,
     ) -> None:
+        if depth < 1:
+            raise ValueError(f"depth must be at least 1, got {depth}")
         if chunk < 1 or stack < 2:
             raise ValueError(f"chunk must be at least 1 and stack at least 2, got {chunk} and {stack}")
         self.interpretation = interpretation
@@ -90,6 +94,9 @@ class TensorPlan:
         if not self.one and self.keep:
             raise ValueError("keep names variables of one formula; give one axiom instead of many")
         self.rows = row_names([f for _, f in self.formulas])
+        self.depth = depth
+        self.completion = Completion(algebra, self._evaluated, depth)
+        self._clauses: dict[Expr, TensorPlan] = {}
         self._programs: dict[Any, Program] = {}
 
     def __call__(self, *, generator: Generator = None, **data: Any) -> Tensor:
@@ -124,6 +131,7 @@ class TensorPlan:
         self, batch: Batch, generator: Generator, trace: Trace | None = None, samples: Samples = None
     ) -> list[Tensor]:
         """The value of each formula, or of each stack, on data that are already read."""
+        batch = self.completed(batch)
         needs, roots, traced = self.program(batch)
         samples = {} if samples is None else samples
         run = Run(batch, needs, self.chunk, generator, trace, self.checkpoint, samples)
@@ -140,10 +148,24 @@ class TensorPlan:
                     values.append(ready[root] if root in ready else root.value(run))
         return values
 
+    def completed(self, batch: Batch) -> Batch:
+        """The data together with what is defined in terms of them."""
+        return self.completion(batch, [f for _, f in self.formulas]) if batch.signature.definitions else batch
+
+    def _evaluated(self, formula: Expr, keep: tuple[str, ...], batch: Batch) -> Tensor:
+        """A clause of a definition for all its arguments, as truth values."""
+        if formula not in self._clauses:
+            self._clauses[formula] = TensorPlan(
+                formula, self.interpretation, algebra=self.algebra, chunk=self.chunk, keep=keep, depth=self.depth
+            )
+        value = self._clauses[formula].run(batch)
+        return value.exp() if getattr(self.algebra, "is_log", False) else value
+
     def run(
         self, batch: Batch, generator: Generator = None, trace: Trace | None = None, samples: Samples = None
     ) -> Tensor:
         """One value, or one per formula in order. Plans of formulas that draw the same batches share ``samples``."""
+        batch = self.completed(batch)
         values = self.values(batch, generator, trace, samples)
         if self.one:
             return values[0]
@@ -159,9 +181,10 @@ class TensorPlan:
     def explain(self, *, generator: Generator = None, **data: Any) -> str:
         """Run on data, and say what was computed: axes, lists of instances, tiles, tables, and calls of networks."""
         trace = Trace()
-        batch = self.interpretation.read(data, self.rows)
+        batch = self.completed(self.interpretation.read(data, self.rows))
         self.run(batch, generator, trace)
         lines = [f"{self.algebra.name}, chunks of {self.chunk} elements", *trace.lines()]
+        lines += [f"defined {done}" for done in self.completion.done]
         traced = self.program(batch).traced
         if traced is not None:
             self.run(batch, generator)

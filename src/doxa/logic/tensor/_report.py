@@ -157,7 +157,7 @@ def satisfaction(
     rules = [(name, f.children[0]) for name, f in plain if isinstance(f, Implies)]
     facts = fact_formulas(kb)
     with torch.no_grad():
-        batch = interpretation.read(data)
+        batch = TensorPlan(formulas, interpretation, chunk=chunk).completed(interpretation.read(data))
         surveyed = [(name, f) for name, f in formulas if outermost(f)[0]]
         found = {r.name: r for r in _survey(surveyed, batch, examples, chunk, generator)}
         # Axioms without an outermost forall have one instance each; there may be very many of them.
