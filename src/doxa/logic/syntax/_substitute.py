@@ -17,7 +17,8 @@ def renamed(root: Expr, names: Mapping[str, str]) -> Expr:
     >>> print(renamed(Call("p", (x, y)) & exists(x)(Call("q", (x, y))), {"x": "u", "y": "v"}))
     p(u, v) & exists x: P. q(x, v)
     """
-    return drive(_renamed(root, dict(names), {}))
+    found: Expr = drive(_renamed(root, dict(names), {}))
+    return found
 
 
 def _renamed(node: Expr, names: dict[str, str], done: dict[tuple[int, tuple[tuple[str, str], ...]], Expr]) -> Task:

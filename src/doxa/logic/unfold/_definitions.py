@@ -185,7 +185,8 @@ def _replaced(body: Expr, new: Mapping[int, Expr], build: Builder, spend: Spend)
         return body
     value: dict[int, Expr] = {}
     for node in below([body], parts):
-        value[id(node)] = new[id(node)] if id(node) in new else build.rebuild(node, [value[id(c)] for c in parts(node)])
+        inside = [value[id(c)] for c in parts(node)]
+        value[id(node)] = new.get(id(node), node) if not inside else build.rebuild(node, inside)
     spend(len(value) // 8)
     return value[id(body)]
 
