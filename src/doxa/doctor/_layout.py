@@ -34,8 +34,9 @@ def has_objects(sort: Sort) -> bool:
 
 
 def symbols(kb: KnowledgeBase) -> list[Predicate | Function]:
-    """Predicates and functions."""
-    return [*kb.signature.predicates.values(), *kb.signature.functions.values()]
+    """Predicates and functions that are bound to something; what is defined follows from them."""
+    every = [*kb.signature.predicates.values(), *kb.signature.functions.values()]
+    return [symbol for symbol in every if symbol.name not in kb.signature.definitions]
 
 
 def mentions(formula: Expr, symbols: Sequence[Predicate | Function]) -> list[Expr]:
