@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 import torch
+from tests.logic.programs import ATOMS, NODES, holds, model, program
 
 import doxa
-from tests.logic.programs import ATOMS, NODES, holds, model, program
 
 FREE = ["edge(a, b)", "edge(b, a)", "edge(b, c)", "edge(c, a)", "mark(a)", "mark(c)"]
 
@@ -71,7 +71,7 @@ def test_all_agree_with_classical_truth_on_crisp_inputs(seed: int, semantics: st
     mark = torch.tensor([float(on.get(f"mark({a})", False)) for a in NODES])
     found = doxa.Model(kb, edge=doxa.probs(edge), mark=doxa.probs(mark)).truth(semantics=semantics)
     for axiom in kb.axioms:
-        assert float(found[axiom.name]) == pytest.approx(holds(axiom.formula, {}, true), abs=1e-5)
+        assert float(found[axiom.name]) == pytest.approx(float(holds(axiom.formula, {}, true)), abs=1e-5)
 
 
 GRAPH = """
@@ -163,8 +163,9 @@ def test_gradients_of_exact_probabilities() -> None:
 
 @pytest.mark.parametrize("semantics", ["exact", "sampled", "refined", "fuzzy"])
 def test_losses_teach(semantics: str) -> None:
-    logits = torch.nn.Parameter(torch.full((6, 6), -2.0))
-    model = doxa.Model(GRAPH, edge=doxa.logits(logits))
+    logits = torch.nn.Parameter(torch.full((3, 3), -2.0))
+    small = GRAPH.replace("1..6", "1..3").replace("path(1, 5)", "path(1, 2)").replace("path(1, 6)", "path(1, 3)")
+    model = doxa.Model(small, edge=doxa.logits(logits))
     optimizer = torch.optim.Adam([logits], 0.3)
     generator = torch.Generator().manual_seed(0)
     losses = []
@@ -174,7 +175,7 @@ def test_losses_teach(semantics: str) -> None:
         loss.backward()
         assert torch.isfinite(loss) and logits.grad is not None and bool(torch.isfinite(logits.grad).all())
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
     assert losses[-1] < losses[0]
 
 
@@ -199,8 +200,8 @@ def test_functions_of_rows_are_exact() -> None:
     x, y = torch.randn(4, 2, 2, generator=generator).double(), torch.randn(4, 2, 2, generator=generator).double()
     low, high = torch.tensor([0, 1, 1, 0]), torch.tensor([0, 1, 0, 1])
     model = doxa.Model(kb, bit=doxa.logits(lambda image: image))
-    rows = model.rows(semantics="exact", sums={"x": x, "y": y, "low": low, "high": high}) if hasattr(model, "rows") else None
-    losses = model.losses(semantics="exact", reduction="none", sums={"x": x, "y": y, "low": low, "high": high})
+    sums = {"x": x, "y": y, "low": low, "high": high}
+    losses = model.losses(semantics="exact", reduction="none", sums=sums).by_name()
     p, q = x.softmax(-1), y.softmax(-1)
     for row in range(4):
         right = {"low": 0.0, "high": 0.0}
@@ -211,4 +212,3 @@ def test_functions_of_rows_are_exact() -> None:
             right["high"] += float(weight * (total // 4 == high[row]))
         for name in right:
             assert float(losses[name][row]) == pytest.approx(-math.log(right[name]), abs=1e-6)
-    assert rows is None or rows

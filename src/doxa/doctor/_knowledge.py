@@ -108,8 +108,8 @@ def knowledge_scenes(
     used = {n.name for axiom in kb.axioms for n in postorder(axiom.formula) if isinstance(n, Call)}
     if defined := sorted(used & kb.signature.definitions.keys()):
         raise KnowledgeError(
-            f"could not decide: {defined[0]} is defined, and shortcuts are not looked for behind definitions; write out "
-            "what it stands for in the axioms"
+            f"could not decide: {defined[0]} is defined, and shortcuts are not looked for behind definitions; write "
+            "out what it stands for in the axioms"
         )
     if not kb.axioms:
         raise KnowledgeError("there are no axioms, so nothing is said about any concept, and shortcuts cannot be found")

@@ -35,7 +35,7 @@ def has_objects(sort: Sort) -> bool:
 
 def symbols(kb: KnowledgeBase) -> list[Predicate | Function]:
     """Predicates and functions that are bound to something; what is defined follows from them."""
-    every = [*kb.signature.predicates.values(), *kb.signature.functions.values()]
+    every: list[Predicate | Function] = [*kb.signature.predicates.values(), *kb.signature.functions.values()]
     return [symbol for symbol in every if symbol.name not in kb.signature.definitions]
 
 

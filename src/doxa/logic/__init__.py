@@ -66,6 +66,7 @@ from doxa.logic.syntax._tree import (
 from doxa.logic.tensor._plan import truth
 from doxa.logic.tensor._report import SatisfactionReport, satisfaction
 from doxa.logic.text._parser import load, parse, parse_formula
+from doxa.logic.unfold._proofs import Proof, proofs
 from doxa.logic.unfold._propositional import ground
 
 __all__ = [
@@ -96,6 +97,7 @@ __all__ = [
     "Number",
     "Or",
     "Predicate",
+    "Proof",
     "Quantifier",
     "Ragged",
     "Rows",
@@ -127,6 +129,7 @@ __all__ = [
     "parse_formula",
     "postorder",
     "probs",
+    "proofs",
     "propositions",
     "read_dimacs",
     "sample",

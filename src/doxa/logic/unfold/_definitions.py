@@ -16,7 +16,7 @@ from doxa.errors import KnowledgeError
 from doxa.logic.syntax._define import Define, Definitions, components, strata
 from doxa.logic.syntax._node import Task, below
 from doxa.logic.syntax._simplify import Builder, parts
-from doxa.logic.syntax._tree import And, Call, Expr, Or
+from doxa.logic.syntax._tree import And, Call, Expr, Name, Number, Or
 from doxa.logic.unfold._domains import ENTRIES, check_entries
 
 Key = tuple[str, tuple[Any, ...]]
@@ -46,7 +46,21 @@ class Definer:
         self._running: dict[Key, None] = {}
         self._open: dict[tuple[str, ...], dict[Key, Expr]] = {}
         """Of each stratum that is being completed: its atoms so far, and what stands for them meanwhile."""
+        self._kept: dict[Key, Expr] | None = None
         self._spent = 0
+
+    def keep(self) -> dict[Key, Expr]:
+        """From now on atoms stand for themselves: those that were met, to be asked about by :meth:`rules`."""
+        self._kept = {}
+        return self._kept
+
+    def rules(self, key: Key) -> Task:
+        """The clauses of an atom, each with its formula."""
+        found: list[tuple[Define, Expr]] = []
+        for clause in self._definitions[key[0]]:
+            assert isinstance(clause, Define)
+            found.append((clause, (yield self._clauses(key, {}, [clause]))))
+        return found
 
     def __contains__(self, name: str) -> bool:
         return name in self._definitions
@@ -67,7 +81,10 @@ class Definer:
         key, stratum = (name, args), self._stratum[name]
         if key in self._found:
             return self._found[key]
-        if self._definitions[name][0].label[1] is not None or not stratum.recursive:
+        function = self._definitions[name][0].label[1] is not None
+        if self._kept is not None and not function:
+            return self._kept.setdefault(key, self._build.share(Call(name, tuple([_term(a) for a in args]))))
+        if function or not stratum.recursive:
             if key in self._running:
                 way = [*list(self._running)[list(self._running).index(key) :], key]
                 shown = " needs ".join([_shown(k) for k in way[:6]])
@@ -94,13 +111,13 @@ class Definer:
         self._found.update({atom: solved[stands] for atom, stands in known.items()})
         return self._found[key]
 
-    def _clauses(self, key: Key, own: dict[Define, Any]) -> Task:
+    def _clauses(self, key: Key, own: dict[Define, Any], only: Sequence[Expr] | None = None) -> Task:
         """Of a predicate, where any clause holds; of a function, the value of the first clause whose guard does."""
         values, build = self._values, self._build
         name, args = key
         found: list[tuple[Expr, Any]] = []
         left = build.true
-        for clause in self._definitions[name]:
+        for clause in only or self._definitions[name]:
             assert isinstance(clause, Define)
             values.step()
             self._spend(1)
@@ -156,7 +173,7 @@ def least(bodies: Mapping[Expr, Expr], build: Builder, spend: Spend = lambda _: 
     for group in components({i: sorted(u) for i, u in enumerate(uses)}):
         for i in group:
             earlier = uses[i] & solved.keys()
-            current[i] = _replaced(current[i], {id(atoms[j]): solved[j] for j in earlier}, build, spend)
+            current[i] = replaced(current[i], {id(atoms[j]): solved[j] for j in earlier}, build, spend)
             uses[i] -= earlier
         left = set(group)
         order: list[int] = []
@@ -165,14 +182,14 @@ def least(bodies: Mapping[Expr, Expr], build: Builder, spend: Spend = lambda _: 
             i = min(left, key=lambda i: (users[i] * len(uses[i]), i))
             left.remove(i)
             order.append(i)
-            current[i] = _replaced(current[i], {id(atoms[i]): build.false}, build, spend)
+            current[i] = replaced(current[i], {id(atoms[i]): build.false}, build, spend)
             uses[i].discard(i)
             for j in left:
                 if i in uses[j]:
-                    current[j] = _replaced(current[j], {id(atoms[i]): current[i]}, build, spend)
+                    current[j] = replaced(current[j], {id(atoms[i]): current[i]}, build, spend)
                     uses[j] = (uses[j] | uses[i]) - {i}
         for i in reversed(order):
-            solved[i] = _replaced(current[i], {id(atoms[j]): solved[j] for j in uses[i]}, build, spend)
+            solved[i] = replaced(current[i], {id(atoms[j]): solved[j] for j in uses[i]}, build, spend)
     return {atom: build.flatten(solved[i]) for i, atom in enumerate(atoms)}
 
 
@@ -180,7 +197,8 @@ def _mentioned(body: Expr, index: Mapping[int, int]) -> set[int]:
     return {index[id(node)] for node in below([body], parts) if id(node) in index}
 
 
-def _replaced(body: Expr, new: Mapping[int, Expr], build: Builder, spend: Spend) -> Expr:
+def replaced(body: Expr, new: Mapping[int, Expr], build: Builder, spend: Spend = lambda _: None) -> Expr:
+    """A formula with other formulas in the place of atoms, by their identity."""
     if not new:
         return body
     value: dict[int, Expr] = {}
@@ -189,6 +207,10 @@ def _replaced(body: Expr, new: Mapping[int, Expr], build: Builder, spend: Spend)
         value[id(node)] = new.get(id(node), node) if not inside else build.rebuild(node, inside)
     spend(len(value) // 8)
     return value[id(body)]
+
+
+def _term(value: Any) -> Expr:
+    return Number(value) if isinstance(value, int | float) else Name(str(value))
 
 
 def _shown(key: Key) -> str:

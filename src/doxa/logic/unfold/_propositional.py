@@ -33,7 +33,7 @@ from doxa.logic.syntax._simplify import formulas
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, Function, Predicate, Signature
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, Truth
 from doxa.logic.unfold._aggregates import CHAINS, NOTHING, joined
-from doxa.logic.unfold._definitions import reachable
+from doxa.logic.unfold._definitions import Definer, reachable
 from doxa.logic.unfold._domains import ENTRIES, Clock, Domains, Row, Universe, Value, check_entries, check_grounding
 from doxa.logic.unfold._unfolder import Case, Formulas, Unfolder
 
@@ -189,6 +189,11 @@ class Propositions(Formulas):
     def constraints(self) -> tuple[Expr, ...]:
         """What makes the atoms of each function met so far a function: exactly one value."""
         return tuple([self._build.count("exactly", 1, family) for family in self.families])
+
+    @property
+    def definer(self) -> Definer | None:
+        """What finds out what is defined; None where nothing is."""
+        return self._unfolder.definer
 
     def unfold(self, formula: Expr) -> Expr:
         """The formula over atoms; an error if some term in it has no value and matters."""

@@ -113,9 +113,9 @@ class Unfolder:
 
     def __init__(self, values: Formulas, outer: Scope | None = None, definer: Definer | None = None) -> None:
         self.values = values
-        self._definer = definer
+        self.definer = definer
         if definer is None and values.definitions:
-            self._definer = Definer(values, values.definitions, self._evaluator)
+            self.definer = Definer(values, values.definitions, self._evaluator)
         self._build = values._build
         self._outer = outer or {}
         self._free: dict[int, frozenset[str]] = {}
@@ -186,15 +186,15 @@ class Unfolder:
                 results.append((yield from self._once(below, scope)))
             elif isinstance(node, Name):
                 results.append(self._named(node.name, scope))
-            elif self._definer is not None and isinstance(node, Call) and node.name in self._definer:
-                results.append((yield from self._definer.call(node, [results[i] for i in below])))
+            elif self.definer is not None and isinstance(node, Call) and node.name in self.definer:
+                results.append((yield from self.definer.call(node, [results[i] for i in below])))
             else:
                 results.append(self._apply(node, [results[i] for i in below]))
         return results[-1]
 
     def _evaluator(self, clause: Define) -> Callable[[Expr, Scope], Task]:
         """Evaluates expressions of a clause, whose variables and results are its own."""
-        inner = Unfolder(self.values, definer=self._definer)
+        inner = Unfolder(self.values, definer=self.definer)
         inner._roots.append(clause)
         inner._free = free_variables(clause)
         return lambda node, scope: inner._once(inner._code(node), scope)
