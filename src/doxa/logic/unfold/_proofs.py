@@ -46,6 +46,15 @@ class Proof:
     """Why a goal holds: the lines of the derivation, each after the one it stands under.
 
     ``str`` shows it as indented text, and :meth:`svg` as a picture.
+
+    >>> from doxa.logic import parse
+    >>> kb = parse("pred rain, cold; define snow := rain & cold", warn=False)
+    >>> (proof,) = proofs(kb, "snow", {"rain": 0.5, "cold": 0.4})
+    >>> print(proof)
+    snow, probability 0.2
+      snow  by define snow := rain & cold
+        rain  0.5
+        cold  0.4
     """
 
     goal: Expr
