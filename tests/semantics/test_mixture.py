@@ -15,7 +15,8 @@ from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.problem import Belief, Mixture
 from doxa.semantics import Exact, Refined, Sampled
 from doxa.semantics._probabilistic import Probabilistic
-from doxa.stochastic import Enumerate, Estimator, LeaveOneOut, Score, UnorderedSet
+from doxa.stochastic import Enumerate, Estimator, LeaveOneOut, Score, UnorderedSet, check_unbiased
+from doxa.stochastic.estimators._mixtures import JointWorlds
 
 ROWS = 3000
 LOGITS = torch.tensor([[[2.0, -1], [1, 0]], [[0, 0.5], [-2, 1]], [[0.3, 0.1], [0, 0]]], dtype=torch.float64)
@@ -61,6 +62,19 @@ def test_estimates_are_unbiased(estimator: Estimator) -> None:
         spread = found.std(0) / math.sqrt(ROWS)
         assert ((found.mean(0) - true[0]).abs() <= 4.5 * spread + 1e-12).all()
         assert isinstance(estimator, Enumerate) == bool((spread < 1e-9).all())
+
+
+@pytest.mark.parametrize("estimator", [Score(), LeaveOneOut(2), Enumerate()], ids=repr)
+def test_the_judge_finds_no_bias(estimator: Estimator) -> None:
+    def worlds(theta: Tensor) -> JointWorlds:
+        heads = torch.stack([theta, -theta, theta.flip(-1)], -2).unsqueeze(-1) * torch.tensor([1.0, -0.5])
+        return JointWorlds(Mixture.from_logits(heads, theta))
+
+    def cost(z: Tensor) -> Tensor:
+        return (z[..., 0] + 2 * z[..., 1] * z[..., 2]).double()
+
+    verdict = check_unbiased(estimator, worlds, cost, at=torch.tensor([0.4, -0.7, 0.2]), order=1)
+    assert verdict.ok, str(verdict)
 
 
 def test_the_logarithm_of_the_share_that_holds() -> None:

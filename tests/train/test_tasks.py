@@ -109,6 +109,7 @@ def test_symbols_that_share_a_mixture_train_and_are_evaluated(tmp_path: Path) ->
     assert found.concept_accuracy is not None and found.concept_accuracy > 0.9
     assert found.satisfaction > 0.9 and found.concept_calibration is not None
     _, _, model = open_run(run.path, task)
+    assert "face share one belief" in str(doxa.doctor.examine_run(run.path, task=task))
     (reading,) = measure(task, model).concepts
     beliefs = torch.cat([model.marginals("face", f"tosses.{coin}", **task.test) for coin in ("first", "second")])
     labels = torch.cat([task.concepts["face"][f"tosses.{coin}"] for coin in ("first", "second")]) - 1

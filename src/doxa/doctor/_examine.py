@@ -222,7 +222,11 @@ def examine_run(
     if chosen is None:
         name = type(semantics).__name__
         note = f"trained under {name}, which has no operators to examine; --logic says under which ones to look at it"
-        found = Examination("", {}, tuple(on_data(model.kb, model.interpretation, data)), (note,))
+        notes, shared = [note], model.interpretation.joint_symbols
+        if shared:
+            notes.append(f"{', '.join(sorted(shared))} share one belief, so they were not looked at one by one")
+        seen = [] if shared else on_data(model.kb, model.interpretation, data)
+        found = Examination("", {}, tuple(seen), tuple(notes))
     else:
         found = examine(
             model.kb,

@@ -43,6 +43,10 @@ class Sampled(Semantics):
         log: minimise -log of the share of worlds that hold.
         quantifier, impossible, budget: see `Semantics`.
 
+    Of a :func:`doxa.mixture` the component is drawn first, and the estimator is told the probability of the world under
+    all of them; of :func:`doxa.autoregressive` worlds are drawn place by place. Estimators that take variables one at a
+    time refuse both.
+
     `Model.truth` draws at least 128 worlds for each instance and multiplies the shares of those that hold; that is the
     probability of `Exact` where no two instances have a variable in common.
 
