@@ -186,6 +186,11 @@ def box(*parts: object, title: object = "") -> str:
     return f'<div class="doxa"><style>{STYLE}</style>{heading}{"".join(map(markup, parts))}</div>'
 
 
+def said(shown: object) -> str:
+    """What a notebook shows of an object that prints as words: the words."""
+    return box(pre(shown))
+
+
 class Shown:
     """Markup that notebooks show."""
 
@@ -214,7 +219,7 @@ class Said(str):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        return box(pre(str(self)))
+        return said(str(self))
 
 
 def page(title: str, body: str) -> str:

@@ -20,6 +20,7 @@ import doxa
 from doxa import doctor, exact, fuzzy
 from doxa._html import Html, Said, Shown, bar, box, line, markup, number, pairs, pre, span, table
 from doxa._html import page as html_page
+from doxa.doctor._ask import Certificate, Question, Questions
 from doxa.doctor._examine import AxiomGradient
 from doxa.doctor._scenes import Concept
 from doxa.doctor._shortcuts import Shortcut
@@ -28,6 +29,7 @@ from doxa.exact.engines._plan import Option
 from doxa.fuzzy import GradientMeasures
 from doxa.fuzzy._logic import OperatorTable
 from doxa.logic import Call, Name, Quantifier, Sort
+from doxa.logic.sat._solve import Entailment
 from doxa.logic.syntax._binders import Group
 from doxa.logic.tensor._report import AxiomReport, SatisfactionReport
 from doxa.problem import addition
@@ -37,6 +39,7 @@ from doxa.semantics._refine import RefinedBeliefs
 from doxa.semantics._worlds import ConditionedBeliefs, Explanation, Explanations, World
 from doxa.sklearn._explain import Change
 from doxa.sklearn._explain import Explanation as LabelExplanation
+from doxa.stochastic._check import Verdict
 from doxa.stochastic._profile import Profile, ProfileRow
 from doxa.train.runs._results import ResultsTable, Row
 from doxa.train.tasks._evaluate import Comparison, Evaluation
@@ -112,6 +115,12 @@ def refined(odd: str) -> RefinedBeliefs:
 
 
 SHOWN: dict[str, Callable[[str], Any]] = {
+    "Entailment": lambda odd: Entailment(False, {Call(f"rain{odd}"): True}),
+    "Verdict": lambda odd: Verdict(f"score{odd}", "undecided", reason=f"why{odd}"),
+    "Questions": lambda odd: Questions(
+        (Question(3, f"pairs.left{odd}", f"bit{odd}", 1.0),), 1, True, 1.0, 1.0, f"as{odd}"
+    ),
+    "Certificate": lambda odd: Certificate(2, shortcuts(odd)),
     "Shown": lambda odd: Shown(box(odd or "text")),
     "Said": lambda odd: Said(f"uses {odd}"),
     "Expr": lambda odd: knowledge(odd).axioms[0].formula,

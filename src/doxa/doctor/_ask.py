@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from doxa._html import said
 from doxa.doctor._knowledge import knowledge_scenes, known_symbols
 from doxa.doctor._maps import MapSearch
 from doxa.doctor._scenes import Concept, Mapped, Scene, arrange
@@ -110,6 +111,9 @@ class Questions:
             lines.append(f"the model is least sure between worlds in rows {rows}")
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        return said(self)
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -144,6 +148,9 @@ class Certificate:
             named = ", ".join(f"{concept.name} = {concept.values[v]}" for concept, v in left.labelled)
             lines.append(f"labels for {named} rule out all that is left")
         return "\n".join([*lines, *([f"could not decide {left.undecided}"] if left.undecided else [])])
+
+    def _repr_html_(self) -> str:
+        return said(self)
 
 
 class _Asked:

@@ -47,7 +47,7 @@ class Finding:
         return f"[{self.where}] {self.kind}: {self.says}\n    {self.change}"
 
     def _repr_html_(self) -> str:
-        return _html.box(_html.pre(self))
+        return _html.said(self)
 
 
 def empty_axioms(kb: KnowledgeBase, clock: Meter) -> tuple[list[Finding], str]:

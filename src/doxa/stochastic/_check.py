@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from doxa._html import said
 from doxa.errors import ConfigError
 from doxa.stochastic._costs import TOLERANCE, CostScale, PlainTape
 from doxa.stochastic._truth import TooMany, Truth, Unknown, WorldTape, derivatives, expectation, graph_derivatives
@@ -105,6 +106,9 @@ class Verdict:
             f"{self.name}: BIASED at order {n} by {gap:.3g} ({how}): "
             f"estimate {self.estimate[n]:.6g}, truth {self.truth[n]:.6g}"
         )
+
+    def _repr_html_(self) -> str:
+        return said(self)
 
 
 def check_unbiased(

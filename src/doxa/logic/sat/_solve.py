@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from doxa._html import said
 from doxa.errors import BudgetError, KnowledgeError
 from doxa.logic.sat._cnf import CNF
 from doxa.logic.sat._encode import to_cnf
@@ -171,6 +172,9 @@ class Entailment:
         # The values that a function does not have go without saying.
         literals = [a if true else Not(a) for a, true in self.counter_model.items() if true or isinstance(a, Call)]
         return f"does not follow; counter-model: {', '.join(map(str, literals)) or 'the empty one'}"
+
+    def _repr_html_(self) -> str:
+        return said(self)
 
 
 def entails(
