@@ -437,3 +437,26 @@ def test_satisfaction_is_that_of_the_most_probable_world() -> None:
     other = doxa.Model(text, **doxa.mixture(weights=weights, s=doxa.probs(s), t=doxa.probs(1 - t)))
     found = other.satisfaction()
     assert (found["same"].holds, found["same"].violations) == (0, ({"x": "ann"}, {"x": "bob"}))
+
+
+def test_a_family_of_values_that_exclude_each_other_is_a_function() -> None:
+    heads = Heads(4, 2, 3)
+    weights = doxa.logits(torch.tensor([0.3, -0.2], dtype=torch.float64))
+    data = "sort I; sort D = 0..2; data r(x: I, y: I);"
+    family = doxa.Model(
+        data + "pred p(I, D); [s] forall t in r. exists d: D. p(t.x, d) & p(t.y, d)",
+        "exact",
+        **doxa.mixture(weights=weights, p=doxa.logits(heads, exclusive=True)),
+    )
+    function = doxa.Model(
+        data + "func p(I) -> D; [s] forall t in r. p(t.x) = p(t.y)",
+        "exact",
+        **doxa.mixture(weights=weights, p=doxa.logits(heads)),
+    )
+    x, y = torch.randn(2, 3, 4, generator=seeded(), dtype=torch.float64)
+    truths = [model.truth(per_row=True, r={"x": x, "y": y})["s"] for model in (family, function)]
+    torch.testing.assert_close(*truths)
+    own = torch.tensor([0.3, -0.2], dtype=torch.float64).softmax(0)
+    same = (heads.net(x).softmax(-1) * heads.net(y).softmax(-1)).sum(-1)
+    torch.testing.assert_close(truths[0], (own * same).sum(-1))
+    torch.testing.assert_close(*[m.marginals("p", "r.x", r={"x": x, "y": y}) for m in (family, function)])

@@ -374,7 +374,9 @@ def test_tasks_with_mistakes(tmp_path: Path) -> None:
         task.semantics_of("exact:godel")
     with pytest.raises(ConfigError, match="unknown key 'step'; did you mean 'steps'"):
         train_task(task, "exact", tmp_path / "a", settings=["step=3"], progress=False)
-    with pytest.raises(ConfigError, match=r"unknown key 'bach'; did you mean 'batch_size'\? .* steps, .*, validation$"):
+    with pytest.raises(
+        ConfigError, match=r"unknown key 'bach'; did you mean 'batch_size'\? .* steps, .*, validation, diversity$"
+    ):
         train_task(task, "exact", tmp_path / "a", settings=["bach=3"], progress=False)
     with pytest.raises(ConfigError, match=r"optimizer is 'adm' \(text\), wanted one of adam, adamw, sgd$"):
         train_task(task, "exact", tmp_path / "a", settings=["optimizer=adm"], progress=False)
