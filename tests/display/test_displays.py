@@ -32,6 +32,7 @@ from doxa.logic import Call, Name, Quantifier, Sort
 from doxa.logic.sat._solve import Entailment
 from doxa.logic.syntax._binders import Group
 from doxa.logic.tensor._report import AxiomReport, SatisfactionReport
+from doxa.logic.unfold._proofs import Line, Proof
 from doxa.problem import addition
 from doxa.semantics._combine import AxiomLosses
 from doxa.semantics._predict import Prediction
@@ -49,11 +50,30 @@ SOURCE = Path(doxa.__file__).parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PAYLOAD = "\"'><img src=x onerror=window.hit=1><script>window.hit=1</script></pre></td></svg></style>&lt;<!--"
 ALLOWED = {
-    *("div", "style", "p", "pre", "span", "table", "tr", "th", "td", "svg", "path", "circle", "text"),
+    *("div", "style", "p", "pre", "span", "table", "tr", "th", "td", "svg", "path", "line", "rect", "circle", "text"),
 }
 ATTRIBUTES = {
-    *("class", "style", "x", "y", "d", "cx", "cy", "r", "width", "height", "viewbox", "role"),
-    *("font-size", "fill", "stroke", "opacity", "text-anchor"),
+    *(
+        "class",
+        "style",
+        "x",
+        "y",
+        "d",
+        "x1",
+        "x2",
+        "y1",
+        "y2",
+        "rx",
+        "xmlns",
+        "cx",
+        "cy",
+        "r",
+        "width",
+        "height",
+        "viewbox",
+        "role",
+    ),
+    *("font-size", "font-family", "fill", "stroke", "opacity", "text-anchor"),
 }
 
 
@@ -114,6 +134,11 @@ def refined(odd: str) -> RefinedBeliefs:
     return RefinedBeliefs((f"rain{odd}", "wet"), before, after, truth, True, {"rain": {"": [0]}})
 
 
+def proof(odd: str) -> Proof:
+    snow, rain = Call(f"snow{odd}"), Call(f"rain{odd}")
+    return Proof(snow, 0.5, (Line(snow, None), Line(rain, 0, None, 0.5)))
+
+
 SHOWN: dict[str, Callable[[str], Any]] = {
     "Entailment": lambda odd: Entailment(False, {Call(f"rain{odd}"): True}),
     "Verdict": lambda odd: Verdict(f"score{odd}", "undecided", reason=f"why{odd}"),
@@ -121,6 +146,7 @@ SHOWN: dict[str, Callable[[str], Any]] = {
         (Question(3, f"pairs.left{odd}", f"bit{odd}", 1.0),), 1, True, 1.0, 1.0, f"as{odd}"
     ),
     "Certificate": lambda odd: Certificate(2, shortcuts(odd)),
+    "Proof": proof,
     "Shown": lambda odd: Shown(box(odd or "text")),
     "Said": lambda odd: Said(f"uses {odd}"),
     "Expr": lambda odd: knowledge(odd).axioms[0].formula,

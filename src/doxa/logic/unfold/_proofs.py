@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, count
 from typing import NamedTuple
-from xml.sax.saxutils import escape
 
+from doxa._html import Html, box, markup
 from doxa.errors import BindingError, BudgetError, KnowledgeError
 from doxa.logic.syntax._binders import Count
 from doxa.logic.syntax._define import Define, strata
@@ -134,15 +134,15 @@ class Proof:
             x, y = left[n], 70 * depths[n] + 10
             fill = "#e8f1e4" if fact else "#e6ecf5"
             middle = x + widths[n] / 2
-            box = f'x="{x:.0f}" y="{y}" width="{widths[n]:.0f}" height="40" rx="5"'
-            parts.append(f'<rect {box} fill="{fill}" stroke="#556"/>')
-            for text, down, style in ((escape(texts[n]), 17, "12"), (notes[n], 33, '11" fill="#555')):
+            place = f'x="{x:.0f}" y="{y}" width="{widths[n]:.0f}" height="40" rx="5"'
+            parts.append(f'<rect {place} fill="{fill}" stroke="#556"/>')
+            for text, down, style in ((markup(texts[n]), 17, "12"), (notes[n], 33, '11" fill="#555')):
                 place = f'x="{middle:.0f}" y="{y + down}" font-size="{style}" text-anchor="middle"'
                 parts.append(f"<text {place}>{text}</text>")
         return "".join([*parts, "</svg>"])
 
-    def _repr_svg_(self) -> str:
-        return self.svg()
+    def _repr_html_(self) -> str:
+        return box(Html(self.svg()))
 
 
 class _Goal(NamedTuple):
