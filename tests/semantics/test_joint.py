@@ -190,6 +190,7 @@ def test_components_that_are_certain_are_any_worlds(seed: int) -> None:
             found = listed[tuple(world)]
             assert found.probability == pytest.approx(share / shares[up].sum().item())
             assert found.components[k] == pytest.approx(1.0)
+            assert f"component {k}: 1.00" in str(found) and f"{k}: 1.00" in found._repr_html_()
     losses = model.losses(semantics=doxa.Sampled(Enumerate(), log=False), **data).by_name()
     assert losses["up"].item() == pytest.approx(1 - shares[up].sum().item())
 

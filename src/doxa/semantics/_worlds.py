@@ -49,10 +49,13 @@ class World:
 
     def __str__(self) -> str:
         told = ", ".join([f"{name} = {value}" for name, value in self.values.items()]) or "nothing is uncertain"
-        if self.components:
-            shares = [f"{i}: {share:.2f}" for i, share in enumerate(self.components) if share >= 0.005]
-            told += f"  [component {', '.join(shares)}]"
-        return f"{self.probability:.2f}  {told}"
+        shares = f"  [component {self.shares}]" if self.components else ""
+        return f"{self.probability:.2f}  {told}{shares}"
+
+    @property
+    def shares(self) -> str:
+        """The components that it may come from, and how probably."""
+        return ", ".join([f"{i}: {share:.2f}" for i, share in enumerate(self.components) if share >= 0.005])
 
     def _repr_html_(self) -> str:
         return _html.box(_worlds([self]))
@@ -106,8 +109,12 @@ class Explanations(list[Explanation]):
 def _worlds(worlds: list[World]) -> _html.Html:
     """A line for each world, with its probability as a bar."""
     names = list(dict.fromkeys([name for world in worlds for name in world.values]))
-    rows = [(_html.bar(w.probability), *[w.values.get(name, "") for name in names]) for w in worlds]
-    return _html.table(("probability", *names), rows) if worlds else _html.line("no world", kind="bad")
+    mixed = ["component"] if any(world.components for world in worlds) else []
+    rows = [
+        (_html.bar(w.probability), *[w.values.get(name, "") for name in names], *[w.shares for _ in mixed])
+        for w in worlds
+    ]
+    return _html.table(("probability", *names, *mixed), rows) if worlds else _html.line("no world", kind="bad")
 
 
 def explain(
