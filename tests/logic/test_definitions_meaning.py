@@ -250,3 +250,57 @@ def test_empty_sorts_and_no_arguments() -> None:
     kb = parse(f"sort N; pred e(N, N); pred r; {said}\n[q] d -> exists x, y: N. p(x, y)", warn=False)
     seen = Interpretation(kb, e=torch.zeros(0, 0, dtype=torch.bool), r=torch.tensor(True))
     assert not bool(truth(kb, seen, N=0))
+
+
+ADDER = """
+sort Place = 0..3
+sort Bit = 0..1
+func x(Place) -> Bit
+func y(Place) -> Bit
+pred go(Place)
+define carry(i: Place where i > 0) -> Bit := (x(i - 1) + y(i - 1) + carry(i - 1)) // 2
+define carry(i: Place) -> Bit := 0
+define on(i: Place where i > 0) := on(i - 1) & go(i)
+define on(i: Place where i = 0) := true
+[carry] carry(3) = 1
+[on] on(3)
+"""
+
+
+@pytest.mark.parametrize("semantics", ["classical", "godel", "product", "log_product", "lukasiewicz"])
+def test_functions_and_guards_as_tables(semantics: str) -> None:
+    """Carries of all sums of three bits; and clauses whose recursion would leave the sort without their guard."""
+    from doxa.fuzzy import FuzzyPlan
+
+    kb = parse(ADDER, warn=False)
+    for a, b, c in itertools.product((0, 3, 5, 6, 7), (0, 1, 5, 7), (0b111, 0b101, 0b110)):
+        bits = [torch.tensor([n >> i & 1 for i in range(4)]) for n in (a, b)]
+        go = torch.tensor([False, *[bool(c >> i & 1) for i in range(3)]])
+        if semantics == "classical":
+            seen = Interpretation(kb, x=bits[0], y=bits[1], go=go)
+            found = [float(truth(kb[name], seen)) for name in ("carry", "on")]
+        else:
+            sure = [probs(torch.nn.functional.one_hot(n, 2).double()) for n in bits]
+            plan = FuzzyPlan(kb, Interpretation(kb, x=sure[0], y=sure[1], go=probs(go.double())), semantics)
+            found = (plan().exp() if plan.is_log else plan()).tolist()
+        assert found == pytest.approx([float(a + b >= 8), float(c == 0b111)], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("define f(i: P) -> P := f(i)", "needs itself"),
+        ("define f(i: P) -> P := f((i + 1) mod 4)", "needs itself"),
+        ("define f(i: P where i > 0) -> P := 1", "no value for some arguments"),
+    ],
+)
+def test_tables_refuse_what_has_no_value(text: str, message: str) -> None:
+    kb = parse(f"sort P = 0..3\n{text}\n[q] f(1) = 1", warn=False)
+    with pytest.raises(KnowledgeError, match=message):
+        truth(kb, Interpretation(kb))
+
+
+def test_rows_are_refused_plainly() -> None:
+    kb = parse("data r(n: Int); define p(x in r) := x.n > 3\n[q] forall x in r. p(x)", warn=False)
+    with pytest.raises(KnowledgeError, match="defined for rows"):
+        truth(kb, Interpretation(kb), r={"n": torch.tensor([4])})

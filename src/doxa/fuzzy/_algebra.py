@@ -8,7 +8,7 @@ With the product t-norm, its dual, standard negation and Reichenbach's implicati
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Literal
 
@@ -25,7 +25,7 @@ from doxa.fuzzy.operators._generators import power, unpower
 from doxa.fuzzy.operators._logspace import LogConjunction, LogForall
 from doxa.fuzzy.operators._parameters import Parameter, bounds, current
 from doxa.fuzzy.operators._wrapped import SigmoidalAggregator
-from doxa.fuzzy.quantifiers._aggregators import Aggregator, LogProduct, PowerAggregator
+from doxa.fuzzy.quantifiers._aggregators import Aggregator, GeneralizedMeanError, LogProduct, PowerAggregator
 from doxa.fuzzy.quantifiers._folds import Counting, Wrapped, connective_fold, quantifier_fold
 from doxa.logic import And, Expr, Implies, Not, Or
 from doxa.logic.tensor._algebra import Accumulator, Algebra, Kind, Monoid, OuterFold
@@ -125,6 +125,9 @@ class FuzzyAlgebra(Algebra):
         if not aggregator.is_log or self.logic.is_log:
             return None
         return OuterFold(False, True, partial(_fold_of, aggregator, False), None)
+
+    def truths(self) -> FuzzyAlgebra:
+        return replace(self, outermost=GeneralizedMeanError(1.0)) if self.is_log else self
 
     def only(self, is_log: bool) -> Accumulator:
         return Monoid("sum") if is_log else Monoid("min")

@@ -140,6 +140,10 @@ class Algebra(Protocol):
         """The value of the only instance there is, and true where there is none."""
         return self.quantifier("forall", None)
 
+    def truths(self) -> Algebra:
+        """The same truth values, of whole formulas too where these are logarithms otherwise."""
+        return self
+
     def result(self, x: Tensor, is_log: bool) -> Tensor:
         """The value of a whole formula, from a logarithm or a truth value."""
         return x

@@ -12,7 +12,7 @@ not evaluated on all tuples: see `doxa.logic.tensor._rules`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -22,13 +22,12 @@ from torch import Tensor
 from doxa.errors import BudgetError, KnowledgeError
 from doxa.logic.bind._bindings import has_values
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.bind._meanings import Table
+from doxa.logic.bind._meanings import Meaning, Table
 from doxa.logic.syntax._binders import Group, Quantifier
 from doxa.logic.syntax._define import Define, Stratum, strata
-from doxa.logic.syntax._substitute import renamed
-from doxa.logic.syntax._symbols import RowSort
-from doxa.logic.syntax._tree import And, Call, Expr, Or, postorder
-from doxa.logic.tensor._algebra import Algebra, Classical
+from doxa.logic.syntax._symbols import Function, RowSort
+from doxa.logic.syntax._tree import And, Call, Compare, Expr, Name, postorder
+from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Classical
 from doxa.logic.tensor._rules import closure
 
 DEPTH = 64
@@ -36,7 +35,8 @@ DEPTH = 64
 LARGEST = 2**24
 """Tables of defined predicates have at most so many entries."""
 
-Evaluate = Callable[[Expr, tuple[str, ...], Batch], Tensor]
+_VALUE = "\0value"
+Evaluate = Callable[[Expr, tuple[str, ...], Batch, Algebra], Tensor]
 """The truth of a ``forall`` for each choice of its variables, which are kept as axes."""
 
 
@@ -89,47 +89,103 @@ class Completion:
 
     def _completed(self, batch: Batch, stratum: Stratum) -> Batch:
         sizes = {name: self._sizes(name, batch) for name in stratum.names}
+        if stratum.names[0] in batch.signature.functions:
+            return self._functions(batch, stratum, sizes)
         if isinstance(self.algebra, Classical):
             found = closure(batch, stratum, sizes)
             if found is not None:
                 tables, rounds = found
                 self.done.append(Rounds(stratum.names, rounds, 0.0, "rounds of joins"))
                 return self._with(batch, tables)
-        formulas = {name: _formula(batch.signature.definitions[name]) for name in stratum.names}
-        dtype = torch.bool if isinstance(self.algebra, Classical) else _dtype(batch)
-        tables = {name: torch.zeros(size, dtype=dtype, device=batch.device) for name, size in sizes.items()}
-        if not stratum.recursive:
-            return self._with(batch, {n: self._value(f, batch, sizes[n]) for n, f in formulas.items()})
+        start = {name: self._false(size, batch) for name, size in sizes.items()}
+        most = sum([prod(size) for size in sizes.values()]) + 1 if isinstance(self.algebra, Classical) else self.depth
+        return self._with(batch, self._iterated(batch, stratum, start, most))
+
+    def _iterated(self, batch: Batch, stratum: Stratum, tables: dict[str, Tensor], most: int) -> dict[str, Tensor]:
+        """Evaluate all clauses on the tables again and again, until nothing changes or it was often enough."""
         residual, count = torch.inf, 0
-        most = sum([prod(size) for size in sizes.values()]) + 1 if dtype == torch.bool else self.depth
         while residual > 0 and count < most:
             batch = self._with(batch, tables)
-            new = {name: self._value(formula, batch, sizes[name]) for name, formula in formulas.items()}
+            new = {name: self._value(name, batch, tables[name].shape) for name in tables}
             count += 1
             if all(has_values(t) for t in new.values()):
                 changes = [(new[n].detach().double() - tables[n].detach().double()).abs() for n in new]
                 residual = max([float(change.max()) if change.numel() else 0.0 for change in changes])
             tables = new
+            if not stratum.recursive:
+                residual = 0.0
         self.done.append(Rounds(stratum.names, count, residual))
-        return self._with(batch, tables)
+        return tables
 
-    def _value(self, formula: Expr, batch: Batch, sizes: Sequence[int]) -> Tensor:
-        names = formula.names if isinstance(formula, Quantifier) else ()
-        value = self.evaluate(formula, names, batch)
-        return value.expand(list(sizes)) if value.shape != torch.Size(sizes) else value
+    def _functions(self, batch: Batch, stratum: Stratum, sizes: Mapping[str, tuple[int, ...]]) -> Batch:
+        """The distributions of functions. No value needs itself, so the same are reached whatever one starts from."""
+        most, ends = sum([prod(size[:-1]) for size in sizes.values()]) + 1, []
+        for place in (0, -1) if stratum.recursive else (0,):
+            start = {name: self._false(size, batch) for name, size in sizes.items()}
+            for table in start.values():
+                table[..., place] = 1
+            ends.append(self._iterated(batch, stratum, start, most))
+        for name, table in ends[0].items():
+            settled = self.done[-1].residual == 0 and all(torch.equal(e[name], table) for e in ends[1:])
+            if has_values(table) and not settled:
+                raise KnowledgeError(f"a value of {name} needs itself; begin with a clause that does not")
+            if has_values(table) and not bool((table > 0).any(-1).all()):
+                raise KnowledgeError(f"{name} has no value for some arguments; add a clause without a condition")
+        return self._with(batch, ends[0])
+
+    def _value(self, name: str, batch: Batch, sizes: Sequence[int]) -> Tensor:
+        """The truth of what is defined for all its arguments: of any clause, or of the first whose guard holds."""
+        definitions = batch.signature.definitions
+        function = name in batch.signature.functions
+        parts: list[Tensor] = []
+        left: Tensor | None = None
+        for clause in definitions[name]:
+            assert isinstance(clause, Define)
+            groups, body, guard = list(clause.groups), clause.body, clause.guard
+            if function:
+                groups, body = [*groups, Group([_VALUE], sort=clause.result)], Compare("=", body, Name(_VALUE))
+            elif guard is not None and any(isinstance(node, Call) for node in postorder(guard)):
+                body, guard = And(guard, body), None  # as true as what it speaks of
+            keep = tuple([n for g in groups for n in g.names])
+            over = Quantifier("forall", groups, body, guard=guard) if groups else body
+            value = self.evaluate(over, keep, batch, self.algebra.truths()).expand(list(sizes))
+            passes = None
+            if guard is not None:
+                where = Quantifier("forall", clause.groups, guard) if clause.groups else guard
+                passes = self.evaluate(where, clause.names, batch, CLASSICAL)
+                passes = passes.unsqueeze(-1) if function else passes
+            chosen = passes if left is None else left if passes is None else left & passes
+            parts.append(value if chosen is None else torch.where(chosen, value, torch.zeros_like(value)))
+            if function:
+                others = torch.zeros_like(value[..., :1], dtype=torch.bool) if passes is None else ~passes
+                left = others if left is None else left & others
+        if len(parts) == 1:
+            return parts[0]
+        return torch.stack(parts).amax(0) if function else self._any(parts)
+
+    def _any(self, parts: list[Tensor]) -> Tensor:
+        """The disjunction of truth values."""
+        algebra, kind = self.algebra, "bool" if isinstance(self.algebra, Classical) else "prob"
+        joined = algebra.or_([algebra.atom(part, kind, part.dtype) for part in parts])  # type: ignore[arg-type]
+        return joined.exp() if algebra.connectives_are_log else joined
+
+    def _false(self, sizes: Sequence[int], batch: Batch) -> Tensor:
+        dtype = torch.bool if isinstance(self.algebra, Classical) else _dtype(batch)
+        return torch.zeros(list(sizes), dtype=dtype, device=batch.device)
 
     def _with(self, batch: Batch, tables: dict[str, Tensor]) -> Batch:
-        symbols = batch.signature.predicates
-        kind = "bool" if isinstance(self.algebra, Classical) else "prob"
-        return batch.extended({n: Table(symbols[n], t, kind) for n, t in tables.items()})  # type: ignore[arg-type]
+        known, crisp = batch.signature, isinstance(self.algebra, Classical)
+        found: dict[str, Meaning] = {}
+        for name, table in tables.items():
+            if name in known.functions:  # the value that a distribution is sure of
+                found[name] = Table(known.functions[name], table.to(_dtype(batch)), "prob")
+            else:
+                found[name] = Table(known.predicates[name], table, "bool" if crisp else "prob")
+        return batch.extended(found)
 
     def _sizes(self, name: str, batch: Batch) -> tuple[int, ...]:
-        symbol = batch.signature.predicates.get(name)
-        if symbol is None:
-            raise KnowledgeError(
-                f"{name} is a defined function, which fuzzy and classical evaluation do not compute; use Exact() or "
-                "Sampled(), or define a predicate instead"
-            )
+        known = batch.signature
+        symbol = known.predicates.get(name) or known.functions[name]
         sizes: list[int] = []
         for sort in symbol.sorts:
             if isinstance(sort, RowSort):
@@ -138,28 +194,14 @@ class Completion:
                     "Sampled(), or define it for the objects of a sort"
                 )
             sizes.append(len(sort.values) if sort.values is not None else batch.objects(sort.name).size)
+        sizes += [len(symbol.result.values or ())] if isinstance(symbol, Function) else []
         if prod(sizes) > LARGEST:
             shown = " x ".join(map(str, sizes))
-            raise BudgetError(
-                "entries", f"{name} has a table of {shown} entries, more than {LARGEST:,}; use fewer objects"
-            )
+            message = f"{name} has a table of {shown} entries, more than {LARGEST:,}; use fewer objects"
+            raise BudgetError("entries", message)
         return tuple(sizes)
 
 
 def _dtype(batch: Batch) -> torch.dtype:
     tensors = [*batch.interpretation.tensors(), *[tensor for _, tensor in batch.tensors()]]
     return next((t.dtype for t in tensors if t.dtype.is_floating_point), torch.get_default_dtype())
-
-
-def _formula(clauses: Sequence[Expr]) -> Expr:
-    """The clauses of a predicate as one formula over its parameters, to be kept as axes."""
-    parts: list[Expr] = []
-    first = clauses[0]
-    assert isinstance(first, Define)
-    names = first.names
-    for clause in clauses:
-        assert isinstance(clause, Define)
-        body = clause.body if clause.guard is None else And(clause.guard, clause.body)
-        parts.append(body if clause.names == names else renamed(body, dict(zip(clause.names, names, strict=True))))
-    groups = [Group(g.names, sort=g.sort) for g in first.groups]
-    return Quantifier("forall", groups, Or(*parts)) if groups else Or(*parts)

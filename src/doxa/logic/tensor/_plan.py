@@ -96,7 +96,7 @@ class TensorPlan:
         self.rows = row_names([f for _, f in self.formulas])
         self.depth = depth
         self.completion = Completion(algebra, self._evaluated, depth)
-        self._clauses: dict[Expr, TensorPlan] = {}
+        self._clauses: dict[tuple[Expr, bool], TensorPlan] = {}
         self._programs: dict[Any, Program] = {}
 
     def __call__(self, *, generator: Generator = None, **data: Any) -> Tensor:
@@ -152,14 +152,14 @@ class TensorPlan:
         """The data together with what is defined in terms of them."""
         return self.completion(batch, [f for _, f in self.formulas]) if batch.signature.definitions else batch
 
-    def _evaluated(self, formula: Expr, keep: tuple[str, ...], batch: Batch) -> Tensor:
+    def _evaluated(self, formula: Expr, keep: tuple[str, ...], batch: Batch, algebra: Algebra) -> Tensor:
         """A clause of a definition for all its arguments, as truth values."""
-        if formula not in self._clauses:
-            self._clauses[formula] = TensorPlan(
-                formula, self.interpretation, algebra=self.algebra, chunk=self.chunk, keep=keep, depth=self.depth
+        key = (formula, isinstance(algebra, Classical))
+        if key not in self._clauses:
+            self._clauses[key] = TensorPlan(
+                formula, self.interpretation, algebra=algebra, chunk=self.chunk, keep=keep, depth=self.depth
             )
-        value = self._clauses[formula].run(batch)
-        return value.exp() if getattr(self.algebra, "is_log", False) else value
+        return self._clauses[key].run(batch)
 
     def run(
         self, batch: Batch, generator: Generator = None, trace: Trace | None = None, samples: Samples = None
