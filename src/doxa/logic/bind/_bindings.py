@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import CellType
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from doxa.errors import BindingError
+from doxa.logic.bind._table_files import columns_of, read_table
 
 Returns = Literal["bool", "prob", "logit", "log_prob", "value"]
 Computation = nn.Module | Tensor | Callable[..., Tensor]
@@ -36,6 +38,17 @@ class Entries:
     """A table by name: argument tuples and what they map to."""
 
     entries: tuple[tuple[tuple[Any, ...], Any], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A table by columns: one for each argument, and for a function one for the value."""
+
+    columns: tuple[tuple[Tensor, tuple[str, ...] | None], ...]
+    """Numbers and indices; or, with names, the place of each entry's name among these."""
+    origin: str
+    positions: bool = False
+    """Are whole numbers positions also in a range, and not its values?"""
 
 
 @dataclass(frozen=True)
@@ -98,21 +111,58 @@ def values(thing: Computation) -> Declared:
     return Declared(_declarable(thing, "values"), "value")
 
 
-def table(entries: Mapping[Any, Any] | Iterable[Any]) -> Entries:
+def table(entries: Mapping[Any, Any] | Iterable[Any] | Tensor | str | Path) -> Entries | Columns:
     """A relation by its tuples (all others are false), or a function by a dict from tuples to values.
 
-    Objects are named by constants, values of finite sorts, or indices into the data.
+    Objects are named by constants, values of finite sorts, or indices into the data. Very many tuples come as columns,
+    one for each argument (and one for the value of a function), without an object of Python's for each:
+
+    * a tensor of whole numbers ``(n, k)``, one tuple per row;
+    * a sparse tensor (COO or CSR) of truth values, one axis per argument;
+    * a data frame of pandas, or the path of a CSV or Parquet file (read by pandas; the first line of CSV names the
+      columns).
 
     >>> table({("alice", "bob"), }).entries
     ((('alice', 'bob'), True),)
     >>> table({0: 1, 1: 0}).entries
     (((0,), 1), ((1,), 0))
+    >>> len(table(torch.tensor([[0, 1], [1, 2], [2, 3]])).columns)
+    2
     """
+    if isinstance(entries, Tensor):
+        return _sparse(entries) if entries.layout != torch.strided else _rows(entries)
+    if isinstance(entries, str | Path):
+        return Columns(tuple(read_table(Path(entries))), str(entries))
+    if type(entries).__module__.startswith("pandas."):
+        return Columns(tuple(columns_of(entries, "the data frame")), "the data frame")
     if isinstance(entries, Mapping):
         pairs = list(entries.items())
     else:
         pairs = [(key, True) for key in entries]
     return Entries(tuple([(key if isinstance(key, tuple) else (key,), value) for key, value in pairs]))
+
+
+def _rows(rows: Tensor) -> Columns:
+    """Tuples by the rows of a tensor."""
+    rows = rows.unsqueeze(1) if rows.ndim == 1 else rows
+    if rows.ndim != 2 or rows.dtype == torch.bool or rows.is_complex() or rows.requires_grad:
+        raise BindingError(
+            f"table(...) takes a tensor with one tuple of indices per row, (n, k), got {describe(rows)}; a tensor with "
+            "one axis per argument is bound as it is, without table"
+        )
+    return Columns(tuple([(column, None) for column in rows.unbind(1)]), "the tensor")
+
+
+def _sparse(tensor: Tensor) -> Columns:
+    """The places of a sparse tensor that hold true."""
+    if tensor.dtype != torch.bool:
+        raise BindingError(
+            f"a sparse tensor lists the tuples that are true: wanted dtype bool, got {describe(tensor)}; "
+            "use .bool(), or .to_dense() for truth values in between"
+        )
+    coo = (tensor if tensor.layout == torch.sparse_coo else tensor.to_sparse()).coalesce()
+    places = coo.indices()[:, coo.values()]
+    return Columns(tuple([(column, None) for column in places.unbind(0)]), f"the tensor {shape_of(tensor)}", True)
 
 
 def function(call: Callable[..., Any], *, per_object: bool = False) -> PythonFunction:

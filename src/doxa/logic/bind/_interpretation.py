@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from doxa._cache import Cache
 from doxa.errors import BindingError
 from doxa.logic.bind import _meanings
-from doxa.logic.bind._bindings import Entries, Joint, describe, has_values, table
-from doxa.logic.bind._meanings import Fixed, Meaning, Named, Network, Table, bind, positions, signature_text
+from doxa.logic.bind._bindings import Columns, Entries, Joint, describe, has_values, table
+from doxa.logic.bind._listings import positions
+from doxa.logic.bind._meanings import Fixed, Meaning, Named, Network, Table, bind, signature_text
 from doxa.logic.bind._universe import Column, Objects, RowSet, read_rows, read_sort
 from doxa.logic.syntax._binders import Binder
 from doxa.logic.syntax._diagnostics import did_you_mean
@@ -364,7 +365,7 @@ def _list(names: list[str]) -> str:
 Args = tuple[str | int | float, ...]
 
 
-def _facts_table(facts: Sequence[Fact]) -> Entries:
+def _facts_table(facts: Sequence[Fact]) -> Entries | Columns:
     labels: dict[Args, bool] = {}
     for fact in facts:
         if labels.setdefault(fact.args, fact.label) != fact.label:
@@ -376,6 +377,8 @@ def _check_facts(
     predicate: Predicate, meaning: Meaning, facts: Sequence[Fact], position: Callable[[str], int | None]
 ) -> None:
     """Refuse a binding that contradicts a fact, or one of a closed predicate that says anything else."""
+    if not facts and not predicate.closed:
+        return
     truth, true = _crisp(predicate, meaning, position)
     said = [truth(fact.args) for fact in facts]
     for fact, value in zip(facts, said, strict=True):
@@ -396,7 +399,7 @@ def _crisp(
 ) -> tuple[Callable[[Args], bool | None], int | None]:
     """The truth of an atom, and how many are true; None where that is not known yet."""
     if isinstance(meaning, Named):
-        entries = dict(meaning.entries)
+        entries = meaning.entries
         # An object of an open sort may also be meant by its index in the data.
         open_ = [i for i, s in enumerate(predicate.sorts) if s.is_open and not s.is_integer]
         otherwise = None if any(isinstance(args[i], int) for args in entries for i in open_) else False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -82,12 +82,15 @@ class Piece:
     columns: dict[str, Tensor]
     count: int
     path: tuple[tuple[int, int], ...]
+    last: bool = True
+    """Does no other piece come after it?"""
 
 
 @dataclass(frozen=True)
 class _Table:
     columns: dict[str, Tensor]
     count: int
+    last: bool = True
 
 
 class Join:
@@ -132,7 +135,7 @@ class Join:
             raise ValueError(f"no relation says what {missing[0]!r} may be; give its number of objects in domains")
         own = [(n, Tuples.all(domains[n], self.device)) for n in free]
         sources = [_selected(a) for a in atoms] + [(n, t, {n: 0}, False) for n, t in own]
-        self.steps = _plan(sources, tests)
+        self.expected, self.steps = _plan(sources, tests)
 
     def __str__(self) -> str:
         return ", ".join([f"{step.text} {step.count}" for step in self.steps]) or "one"
@@ -147,7 +150,7 @@ class Join:
         names = self.names if keep is None else list(keep)
         parts: list[Tuples | _Table] = []
         total = 0
-        for part in self.pieces(piece):
+        for part in self.pieces(piece, names):
             found: Tuples | _Table = _Table({n: part.columns[n] for n in names}, part.count)
             if len(names) < len(self.names):
                 found = Tuples.of_columns([part.columns[n] for n in names], part.count)
@@ -173,42 +176,54 @@ class Join:
         >>> Join([], domains={"x": 3, "y": 4}).count()
         12
         """
-        return sum([part.count for part in self.pieces(piece)])
+        return sum([part.count for part in self.pieces(piece, ())])
 
-    def pieces(self, size: int = PIECE) -> Iterator[Piece]:
-        """The join in pieces of at most ``size`` tuples each, and no longer list on the way."""
+    def pieces(self, size: int = PIECE, names: Sequence[str] | None = None) -> Iterator[Piece]:
+        """The join in pieces of at most ``size`` tuples each, and no longer list on the way.
+
+        With ``names``, only the columns of these; there are as many tuples as with all of them.
+        """
+        needed = self._needed(names)
         for step in self.steps:
             step.count = 0
-        yield from self._pieces(size)
-
-    def _pieces(self, size: int) -> Iterator[Piece]:
         stack: list[Iterator[tuple[_Table, tuple[tuple[int, int], ...]]]] = [iter([(_Table({}, 1), ())])]
         while stack:
             found = next(stack[-1], None)
             if found is None:
                 stack.pop()
             elif len(stack) <= len(self.steps):
-                stack.append(self._grown(self.steps[len(stack) - 1], *found, size))
+                number = len(stack) - 1
+                stack.append(self._grown(self.steps[number], *found, size, needed[number]))
             elif found[0].count:
-                yield Piece(found[0].columns, found[0].count, found[1])
+                yield Piece(found[0].columns, found[0].count, found[1], found[0].last)
 
-    def piece(self, path: Sequence[tuple[int, int]]) -> Piece:
+    def piece(self, path: Sequence[tuple[int, int]], names: Sequence[str] | None = None) -> Piece:
         """The piece that was cut out there."""
         table = _Table({}, 1)
         cuts = iter(path)
-        for step in self.steps:
+        for step, needed in zip(self.steps, self._needed(names), strict=True):
             if step.kind == "join":
                 start, count = _matches(step, table)
-                table = _expanded(step, table, start, count, count.cumsum(0), *next(cuts))
-            table = _kept(step, table)
+                table = _expanded(step, table, start, count, count.cumsum(0), *next(cuts), needed)
+            else:
+                table = _kept(step, table, needed)
         return Piece(table.columns, table.count, tuple(path))
 
+    def _needed(self, names: Sequence[str] | None) -> list[set[str]]:
+        """Behind each step, the variables that a later one looks at, or that are asked for."""
+        needed = {*(self.names if names is None else names)}
+        found: list[set[str]] = []
+        for step in reversed(self.steps):
+            found.append(set(needed))
+            needed.update(step.shared if step.test is None else step.test.names)
+        return found[::-1]
+
     def _grown(
-        self, step: Step, table: _Table, path: tuple[tuple[int, int], ...], size: int
+        self, step: Step, table: _Table, path: tuple[tuple[int, int], ...], size: int, needed: set[str]
     ) -> Iterator[tuple[_Table, tuple[tuple[int, int], ...]]]:
         """A table behind one more step, in pieces."""
         if step.kind != "join":
-            found = _kept(step, table)
+            found = _kept(step, table, needed)
             step.count += found.count
             yield found, path
             return
@@ -217,7 +232,8 @@ class Join:
         total = int(ends[-1]) if len(ends) else 0
         for first in range(0, total, size):
             last = min(total, first + size)
-            found = _kept(step, _expanded(step, table, start, count, ends, first, last))
+            found = _expanded(step, table, start, count, ends, first, last, needed)
+            found = replace(found, last=table.last and last == total)
             step.count += found.count
             yield found, (*path, (first, last))
 
@@ -236,14 +252,17 @@ def _matches(step: Step, table: _Table) -> tuple[Tensor, Tensor]:
     return index.find([table.columns[n] for n in step.shared], table.count)
 
 
-def _expanded(step: Step, table: _Table, start: Tensor, count: Tensor, ends: Tensor, first: int, last: int) -> _Table:
+def _expanded(
+    step: Step, table: _Table, start: Tensor, count: Tensor, ends: Tensor, first: int, last: int, needed: set[str]
+) -> _Table:
     """Each tuple of a table beside its matches; of all of these, those from ``first`` to before ``last``."""
-    tuples, new = step.tuples, [n for n in step.columns if n not in step.shared]
+    tuples, new = step.tuples, [n for n in step.columns if n not in step.shared and n in needed]
     assert tuples is not None
     total = last - first
-    if not table.columns:  # the first relation of all
+    if table.count == 1 and not step.shared:  # as for the first relation of all: nothing is repeated
         whole = total == tuples.count
-        return _Table({n: c if whole else c[first:last] for n, c in _named(step, new)}, total)
+        columns = {n: c.expand(total) for n, c in table.columns.items() if n in needed}
+        return _Table(columns | {n: c if whole else c[first:last] for n, c in _named(step, new)}, total)
     low, high = 0, table.count
     if first > 0 or last < int(ends[-1]):
         low, high = [
@@ -258,12 +277,13 @@ def _expanded(step: Step, table: _Table, start: Tensor, count: Tensor, ends: Ten
     else:
         before = ends - count
     left = torch.repeat_interleave(count, output_size=total)
-    right = torch.arange(total, device=left.device).add_((start - before).index_select(0, left))
-    order = tuples.index(tuple([step.columns[n] for n in step.shared])).order
-    if order is not None:
-        right = order.index_select(0, right)
-    columns = {n: c[low:high].index_select(0, left) for n, c in table.columns.items()}
-    columns |= {n: c.index_select(0, right) for n, c in _named(step, new)}
+    columns = {n: c[low:high].index_select(0, left) for n, c in table.columns.items() if n in needed}
+    if new:
+        right = torch.arange(total, device=left.device).add_((start - before).index_select(0, left))
+        order = tuples.index(tuple([step.columns[n] for n in step.shared])).order
+        if order is not None:
+            right = order.index_select(0, right)
+        columns |= {n: c.index_select(0, right) for n, c in _named(step, new)}
     return _Table(columns, total)
 
 
@@ -272,21 +292,22 @@ def _named(step: Step, names: Sequence[str]) -> list[tuple[str, Tensor]]:
     return [(n, step.tuples.columns[step.columns[n]]) for n in names]
 
 
-def _kept(step: Step, table: _Table) -> _Table:
+def _kept(step: Step, table: _Table, needed: set[str]) -> _Table:
     """What passes the tests of a step, and what is in its relation if that brings no variable, or not in it."""
     if step.kind in ("in", "not in"):
         _, count = _matches(step, table)
-        table = _where(table, (count > 0) if step.kind == "in" else (count == 0))
+        return _where(table, (count > 0) if step.kind == "in" else (count == 0), needed)
     if step.test is not None and table.count:
-        table = _where(table, step.test.keep(*[table.columns[n] for n in step.test.names]))
+        return _where(table, step.test.keep(*[table.columns[n] for n in step.test.names]), needed)
     return table
 
 
-def _where(table: _Table, keep: Tensor) -> _Table:
+def _where(table: _Table, keep: Tensor, needed: set[str]) -> _Table:
     at = keep.expand(table.count).nonzero().squeeze(1)
-    if len(at) == table.count:
-        return table
-    return _Table({n: c.index_select(0, at) for n, c in table.columns.items()}, len(at))
+    columns = {n: c for n, c in table.columns.items() if n in needed}
+    if len(at) < table.count:
+        columns = {n: c.index_select(0, at) for n, c in columns.items()}
+    return _Table(columns, len(at), table.last)
 
 
 # --- plans ---
@@ -315,16 +336,19 @@ def _selected(atom: Atom) -> _Source:
     return str(atom), tuples, columns, atom.negated
 
 
-def _plan(sources: list[_Source], tests: Sequence[Test]) -> list[Step]:
-    """The cheapest order that is found by taking the relation that leaves the fewest tuples, from every first one."""
+def _plan(sources: list[_Source], tests: Sequence[Test]) -> tuple[float, list[Step]]:
+    """The cheapest order that is found by taking the relation that leaves the fewest tuples, from every first one.
+
+    Before it, the sum of the sizes of all lists, as far as that can be said.
+    """
     sources, tests = _pushed(sources, tests)
     positive = [s for s in sources if not s[3]]
     firsts = range(len(positive))
     if len(positive) > MOST_FIRST:
         firsts = range(smallest := min(firsts, key=lambda i: positive[i][1].count), smallest + 1)
     orders = [_greedy(positive, first, tests) for first in firsts]
-    chosen = min(orders, key=lambda o: o[0])[1] if orders else []
-    return _steps([positive[i] for i in chosen], [s for s in sources if s[3]], tests)
+    cost, chosen = min(orders, key=lambda o: o[0]) if orders else (1.0, [])
+    return cost, _steps([positive[i] for i in chosen], [s for s in sources if s[3]], tests)
 
 
 def _pushed(sources: list[_Source], tests: Sequence[Test]) -> tuple[list[_Source], list[Test]]:
@@ -348,7 +372,7 @@ def _pushed(sources: list[_Source], tests: Sequence[Test]) -> tuple[list[_Source
 def _greedy(sources: list[_Source], first: int, tests: Sequence[Test]) -> tuple[float, list[int]]:
     """The sum of all sizes as they are estimated, and the order."""
     if len(sources) == 1:
-        return 0.0, [0]
+        return float(sources[0][1].count), [0]
     order: list[int] = []
     size, cost = 1.0, 0.0
     times = Counter([n for _, _, columns, _ in sources for n in columns])

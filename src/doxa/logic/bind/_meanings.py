@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from doxa.errors import BindingError
 from doxa.logic.bind import _bindings
 from doxa.logic.bind._bindings import (
+    Columns,
     Declared,
     Entries,
     Joint,
@@ -22,7 +23,7 @@ from doxa.logic.bind._bindings import (
     shape_of,
     table,
 )
-from doxa.logic.syntax._diagnostics import did_you_mean
+from doxa.logic.bind._listings import Listing, listings, position
 from doxa.logic.syntax._symbols import INT, REAL, Constant, Function, Predicate, Signature, Sort
 
 Symbol = Predicate | Function
@@ -134,21 +135,35 @@ class Table(nn.Module):
 
 
 class Named(nn.Module):
-    """Tuples of names with their values; a relation is false of all others, a function has no value there."""
+    """Tuples with their values, as columns; a relation is false of all others, a function has no value there."""
 
     mixed = False
 
-    def __init__(self, symbol: Symbol, entries: Entries) -> None:
+    def __init__(self, symbol: Symbol, arguments: list[Listing], value: Listing) -> None:
         super().__init__()
         self.symbol = symbol
-        self.entries = entries.entries
         self.returns: Returns = "bool" if isinstance(symbol, Predicate) else "value"
-        self.listed = {
-            i: sorted({args[i] for args, _ in self.entries}) for i, s in enumerate(symbol.sorts) if s in (INT, REAL)
-        }
-        """The numbers that occur, for each argument that is a number."""
-        self.made: tuple[Any, Any] = (None, None)
-        """The last table that was made of it, and for which objects."""
+        self.value = value
+        self.listed: dict[int, Tensor] = {}
+        """The numbers that occur, in order, for each argument that is a number; its column has their places."""
+        self.arguments = list(arguments)
+        for i, sort in enumerate(symbol.sorts):
+            if sort in (INT, REAL):
+                self.listed[i], places = torch.unique(arguments[i].codes, return_inverse=True)
+                self.arguments[i] = Listing(places)
+        self.made: dict[str, tuple[Any, Any]] = {}
+        """The last list of tuples and the last table that were made of it, and for which objects."""
+
+    @property
+    def entries(self) -> dict[tuple[Any, ...], Any]:
+        """The tuples and their values as Python's."""
+        columns = [
+            self.listed[i][listing.codes].tolist() if i in self.listed else listing.python(sort)
+            for i, (listing, sort) in enumerate(zip(self.arguments, self.symbol.sorts, strict=True))
+        ]
+        result = self.symbol.result if isinstance(self.symbol, Function) else None
+        values = self.value.codes.tolist() if result is None else self.value.python(result)
+        return dict(zip(zip(*columns, strict=True) if columns else [()] * len(values), values, strict=True))
 
 
 class Fixed(nn.Module):
@@ -223,8 +238,11 @@ def bind(symbol: Symbol, value: Any, signature: Signature) -> Meaning:
     if isinstance(value, PythonFunction):
         returns: Returns = "bool" if isinstance(symbol, Predicate) else "value"
         return Network(symbol, value.call, returns, exclusive=False, bare=True, each=value.per_object)
-    if isinstance(value, Entries | set | frozenset | dict):
-        return _named(symbol, value if isinstance(value, Entries) else table(value), signature)
+    if isinstance(value, Tensor) and value.layout != torch.strided and isinstance(symbol, Predicate):
+        value = _listed(symbol, value)
+    if isinstance(value, Entries | Columns | set | frozenset | dict):
+        entries = value if isinstance(value, Entries | Columns) else table(value)
+        return Named(symbol, *listings(symbol, entries, signature_text(symbol), signature))
     if isinstance(value, Tensor) or (isinstance(value, bool | int | float) and not symbol.sorts):
         return _tensor(symbol, torch.as_tensor(value), "value" if isinstance(symbol, Function) else "bool", False)
     if callable(value):
@@ -291,23 +309,6 @@ def bind_constant(symbol: Constant, value: Any) -> Fixed:
     return Fixed(symbol, index=position(sort, value, name))
 
 
-def position(sort: Sort, value: Any, place: str, known: dict[Any, int] | None = None) -> int:
-    """Where a value stands in its finite sort; ``known`` holds the answers, when there are many to ask for."""
-    assert sort.values is not None
-    if isinstance(value, Tensor) and value.ndim == 0:
-        value = value.item()
-    if isinstance(value, int | str) and not isinstance(value, bool):
-        found = (known or positions(sort)).get(value)
-        if found is not None:
-            return found
-    shown = ", ".join([str(v) for v in sort.values[:12]]) + (", ..." if len(sort.values) > 12 else "")
-    raise BindingError(f"{place}: {value!r} is no value of {sort.name} ({shown})")
-
-
-def positions(sort: Sort) -> dict[Any, int]:
-    return {value: i for i, value in enumerate(sort.values or ())}
-
-
 def _check_returns(symbol: Symbol, value: Declared) -> None:
     name = symbol.name
     if isinstance(symbol, Predicate):
@@ -335,6 +336,22 @@ def _unusable(tensor: Tensor) -> tuple[str, str]:
     return "", ""
 
 
+def _listed(symbol: Predicate, tensor: Tensor) -> Entries | Columns:
+    """A sparse tensor as a table; its axes must be as long as the sorts that are known."""
+    if tensor.ndim == len(symbol.sorts):
+        for axis, (size, sort) in enumerate(zip(tensor.shape, symbol.sorts, strict=True)):
+            _check_axis(symbol, axis, size, sort, tensor)
+    return table(tensor)
+
+
+def _check_axis(symbol: Symbol, axis: int, size: int, sort: Sort, tensor: Tensor) -> None:
+    if sort.size is not None and size != sort.size:
+        raise BindingError(
+            f"{symbol.name}: axis {axis} ranges over the {sort.size} values of {sort.name}, but the tensor has size "
+            f"{size} there; its shape is {shape_of(tensor)}"
+        )
+
+
 def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -> Table:
     name = symbol.name
     wanted, remedy = _unusable(tensor)
@@ -357,11 +374,7 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
             f"got {describe(tensor)}"
         )
     for axis, (size, sort) in enumerate(zip(tensor.shape, axes, strict=True)):
-        if sort.size is not None and size != sort.size:
-            raise BindingError(
-                f"{name}: axis {axis} ranges over the {sort.size} values of {sort.name}, but the tensor has size "
-                f"{size} there; its shape is {shape_of(tensor)}"
-            )
+        _check_axis(symbol, axis, size, sort, tensor)
     if isinstance(symbol, Predicate) and returns == "bool":
         if tensor.dtype.is_floating_point and not isinstance(tensor, nn.Parameter):
             returns = "prob"
@@ -394,36 +407,3 @@ def _value_table(symbol: Function, tensor: Tensor) -> Tensor:
         known = f"it has {low}..{high}" if isinstance(sort.values, range) else f"give positions 0..{high}"
         raise BindingError(f"{name}: the tensor holds {first}, which is no value of {sort.name}; {known}")
     return positions
-
-
-def _named(symbol: Symbol, entries: Entries, signature: Signature) -> Named:
-    """Check the tuples of a table: how long they are, and whether their names are values or constants of the sorts."""
-    sorts = [*symbol.sorts, *([symbol.result] if isinstance(symbol, Function) else [])]
-    places = [positions(sort) for sort in sorts]
-    for args, value in entries.entries:
-        if len(args) != len(symbol.sorts):
-            wanted = f"{signature_text(symbol)} takes {len(symbol.sorts)} arguments"
-            raise BindingError(f"{symbol.name}: {wanted}, but the table has the tuple {args!r}")
-        for arg, sort, known in zip([*args, value], sorts, places, strict=False):
-            _check_name(symbol.name, arg, sort, known, signature)
-        if isinstance(symbol, Predicate) and not isinstance(value, bool):
-            raise BindingError(f"{symbol.name}{args!r}: a predicate is true or false, got {value!r}")
-    return Named(symbol, entries)
-
-
-def _check_name(place: str, value: Any, sort: Sort, known: dict[Any, int], signature: Signature) -> None:
-    if sort.values is not None:
-        position(sort, value, place, known)
-        return
-    number = isinstance(value, int) and not isinstance(value, bool)
-    if sort in (INT, REAL):
-        fits = number or (sort == REAL and isinstance(value, float))
-    else:
-        fits = isinstance(value, str) or (number and value >= 0)
-    if not fits:
-        raise BindingError(f"{place}: {value!r} names nothing of sort {sort.name}; use a constant or an index")
-    constant = signature.constants.get(value) if isinstance(value, str) else None
-    if isinstance(value, str) and (constant is None or constant.sort != sort):
-        constants = [c.name for c in signature.constants.values() if c.sort == sort]
-        remedy = did_you_mean(value, constants, f"declare it: const {value}: {sort.name}")
-        raise BindingError(f"{place}: no constant {value!r} of sort {sort.name}; {remedy}")

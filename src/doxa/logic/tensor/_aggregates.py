@@ -28,7 +28,8 @@ from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Monoid, State
 from doxa.logic.tensor._block import Absorbed, Block, Frame, Reducer, Scope
 from doxa.logic.tensor._fold import Fold
-from doxa.logic.tensor._frame import Names, frame
+from doxa.logic.tensor._frame import frame
+from doxa.logic.tensor._names import Names
 from doxa.logic.tensor._pools import NUMBER, TRUTH, Ref, spread, union
 from doxa.logic.tensor._terms import as_number
 from doxa.logic.tensor._trees import draw_first

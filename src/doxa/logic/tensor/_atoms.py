@@ -75,7 +75,7 @@ class Application:
         if any(numbers) and not isinstance(meaning, Named):
             shown, found = self._direct(args)
         else:
-            refs, pools = self._arguments(args)
+            refs, pools = self.arguments(args)
             if isinstance(meaning, Network) and len(meaning.inputs) == 1 and not meaning.per_object:
                 fed = meaning.inputs[0]
                 asked = self.needs.unary.setdefault(self.batch.identity(meaning), {})
@@ -93,7 +93,7 @@ class Application:
         partial = isinstance(meaning, Named) or (isinstance(meaning, Network) and meaning.bare)
         return _defined(self.call, block, found, shown) if self.view == "value" and partial and defined else found
 
-    def _arguments(self, args: Sequence[Ref]) -> tuple[list[Ref], tuple[Pool, ...]]:
+    def arguments(self, args: Sequence[Ref]) -> tuple[list[Ref], tuple[Pool, ...]]:
         """The arguments as positions in pools that the meaning of the symbol can take."""
         refs: list[Ref] = []
         pools: list[Pool] = []
@@ -247,8 +247,8 @@ def _listed_place(block: Block, number: Ref, pool: _pools.Listed) -> Ref:
         assert isinstance(meaning, Named)
         numbers = meaning.listed[pool.argument]
         value = torch.as_tensor(value, device=frame.run.device)
-        known = torch.tensor(numbers, dtype=value.dtype, device=value.device)
-        if not numbers:
+        known = numbers.to(device=value.device, dtype=value.dtype)
+        if not len(numbers):
             return torch.zeros_like(value, dtype=torch.int64)
         at = torch.searchsorted(known, value.contiguous()).clamp(max=len(numbers) - 1)
         return torch.where(take(known, [at]) == value, at, len(numbers))

@@ -5,7 +5,8 @@ Equal operations on equal values are one step; what the tiles of a frame have in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ class Frame:
     regs: list[Any]
     whole: bool
     """Is this the whole frame, and not one tile of many?"""
+    pieces: int = 1
+    """In how many pieces its lists came; for the report."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,6 +50,24 @@ class Absorbed(NamedTuple):
     made: Ref
     """The value that all places come from."""
     places: dict[Axis, Ref]
+
+
+Places = tuple[Tensor | None, ...]
+"""The entries of a list as places along the axes that it took the place of; None for those that nobody looks at."""
+
+
+def length_of(places: Places) -> int:
+    return next(len(column) for column in places if column is not None)
+
+
+class Split(ABC):
+    """A list that is too long for one frame: what comes after it is done for each of its pieces."""
+
+    axis: Axis
+
+    @abstractmethod
+    def pieces(self) -> Iterator[Callable[[], Places]]:
+        """At least one piece, each as a function that makes it, and that may be asked again."""
 
 
 @dataclass(eq=False, slots=True)
@@ -115,6 +136,8 @@ class Block:
     blank: list[Any]
     """The registers before anything has run: constants, and places to fill."""
     input_slots: tuple[int, ...]
+    live: frozenset[int]
+    """The values that the result depends on."""
 
     def __init__(self, parent: Block | None, label: str) -> None:
         self.parent = parent
@@ -125,6 +148,8 @@ class Block:
         self.own: list[Own] = []
         self.steps: list[Step] = []
         self.lists: list[Absorbed] = []
+        self.joined: set[Axis] = set()
+        """Axes that stand in joins and nowhere else, so that nothing is as long as they are together."""
         self.ragged: list[tuple[Ref, _pools.Column, int]] = []
         self.ranges: dict[Axis, Ref] = {}
         self.guards: list[tuple[Expr, dict[str, Ref]]] = []
@@ -238,10 +263,14 @@ class Block:
         """Finish building: what varies from tile to tile, and when each value is no longer needed."""
         self.reducer = reducer
         self.outer = tuple({a: None for ref, _ in self.inputs for a in ref.axes})
-        varying = {own.slot for own in self.own}
-        if self.own:
-            own_axes = {own.axis for own in self.own}
+        varying = {own.slot for own in self.own if own.axis not in self.joined}
+        if varying:
+            own_axes = {own.axis for own in self.own if own.axis not in self.joined}
             varying |= {ref.slot for axis, ref in self.ranges.items() if axis in own_axes}
+        live = {ref.slot for ref in reducer.refs}
+        for step in reversed(self.steps):  # a value that nobody looks at is not made
+            if step.out in live:
+                live.update(step.args)
         self.invariant = []
         self.varying = []
         last: dict[int, Step] = {}
@@ -251,13 +280,17 @@ class Block:
                 self.varying.append(step)
             else:
                 self.invariant.append(step)
+        self.invariant = [step for step in self.invariant if step.out in live]
+        self.varying = [step for step in self.varying if step.out in live]
         self.steps = [*self.invariant, *self.varying]  # the order in which they run
+        self.live = frozenset(live)
         for step in self.steps:
             for slot in step.args:
                 last[slot] = step
         kept = {ref.slot for ref in reducer.refs}
         for own in self.own:
-            own.costs = reducer.spreads or own.slot in last or own.slot in kept or own.axis in self.ranges
+            used = reducer.spreads or own.slot in last or own.slot in kept or own.axis in self.ranges
+            own.costs = used and own.axis not in self.joined
         made = {step.out for step in self.steps}
         frees: dict[int, list[int]] = {}
         for slot, step in last.items():

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from doxa.errors import ConfigError
 from doxa.logic.syntax._node import Task, drive
-from doxa.logic.tensor._block import Block, Frame, Own, Step
+from doxa.logic.tensor._block import Block, Frame, Own, Places, Split, Step, length_of
 from doxa.logic.tensor._pools import Axis, Pool, Ref, Type, spread
 from doxa.logic.tensor._run import Run
 
@@ -75,15 +75,14 @@ def run_block(block: Block, run: Run, values: Sequence[Any], outer: dict[Axis, i
             tiles = [dict(zip(costly, box, strict=True)) for box in boxes]
     frame = _framed(block, run, values, sizes, whole=tiles is None or len(tiles) == 1)
     if frame.whole:
-        yield from _run_steps(block.steps, frame)
-        found = block.reducer.tile(frame)
+        found = yield from _run_steps(block, block.steps, frame, None)
     else:
-        yield from _run_steps(block.invariant, frame)
-        found = yield from _run_tiles(block, frame, tiles or [])
+        found = yield from _run_steps(block, block.invariant, frame, tiles)
     if run.trace is not None:
         axes = [(o.axis.label, run.size(o.pool)) for o in block.own]
         axes += [(a.list.label, frame.sizes.get(a.list, 0)) for a in block.lists]
-        run.trace.block(block.label, axes, len(tiles) if tiles else 1, block.reducer.note(frame.sizes))
+        count = (len(tiles) if tiles else 1) * frame.pieces
+        run.trace.block(block.label, axes, count, block.reducer.note(frame.sizes))
     return block.reducer.finish(frame, found)
 
 
@@ -118,13 +117,45 @@ def _framed(block: Block, run: Run, values: Sequence[Any], sizes: dict[Axis, int
     return frame
 
 
-def _run_steps(steps: list[Step], frame: Frame) -> Task:
+def _run_steps(block: Block, steps: list[Step], frame: Frame, tiles: list[dict[Own, slice]] | None) -> Task:
+    """Run steps, then reduce the frame, or the tiles of it; from a list in pieces on, for each of these."""
     regs = frame.regs
-    for step in steps:
+    for number, step in enumerate(steps):
         value = step.fn(frame, *[regs[a] for a in step.args])
-        regs[step.out] = (yield value) if step.suspends else value
+        value = (yield value) if step.suspends else value
+        if isinstance(value, Split):
+            return (yield from _run_pieces(block, steps[number:], frame, value, tiles))
+        regs[step.out] = value
         for slot in step.frees:
             regs[slot] = None
+    if tiles is None:
+        return block.reducer.tile(frame)
+    return (yield from _run_tiles(block, frame, tiles))
+
+
+def _run_pieces(
+    block: Block, steps: list[Step], frame: Frame, split: Split, tiles: list[dict[Own, slice]] | None
+) -> Task:
+    """Go on with each piece of a list in turn."""
+    found: Any = None
+    listed = Counter[Axis]()
+    count = 0
+    for count, piece in enumerate(split.pieces(), 1):
+
+        def go_on(piece: Callable[[], Places] = piece) -> Task:
+            # A frame of its own: the backward pass may have to run this piece again.
+            own = Frame(frame.run, dict(frame.sizes), list(frame.regs), False)
+            own.regs[steps[0].out] = value = piece()
+            own.sizes[split.axis] = length_of(value)
+            part = yield from _run_steps(block, steps[1:], own, tiles)
+            listed.update({a.list: own.sizes.get(a.list, 0) for a in block.lists if a.list not in frame.sizes})
+            return part
+
+        part = yield _recomputed(frame.run, go_on)
+        found = part if count == 1 else block.reducer.merge(found, part)
+    frame.sizes.update(listed)  # for the report
+    frame.pieces *= count
+    return found
 
 
 def _run_tile(block: Block, frame: Frame, tile: dict[Own, slice]) -> Task:
@@ -132,8 +163,7 @@ def _run_tile(block: Block, frame: Frame, tile: dict[Own, slice]) -> Task:
         frame.regs[own.slot] = places
         frame.sizes[own.axis] = places.stop - places.start
     _fill_positions(block, frame)
-    yield from _run_steps(block.varying, frame)
-    return block.reducer.tile(frame)
+    return (yield from _run_steps(block, block.varying, frame, None))
 
 
 def _run_tiles(block: Block, frame: Frame, tiles: list[dict[Own, slice]]) -> Task:

@@ -16,6 +16,7 @@ from torch import Tensor
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.bind._bindings import check_alike, check_finite, describe, is_finite, shape_of
 from doxa.logic.bind._meanings import Meaning, Named, Network, Table, check_table, is_exclusive, low_of, signature_text
+from doxa.logic.bind._tuples import Tuples
 from doxa.logic.syntax._symbols import INT, REAL, Function
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra, Kind
@@ -80,6 +81,20 @@ class Run(RunData):
         if tensor.requires_grad and self.batch.interpretation.check_finite:
             check_table(meaning)  # it learns; others were looked at when they were bound
         return tensor
+
+    def tuples(self, name: str, pools: tuple[Pool, ...]) -> Tuples:
+        """The tuples of which a table or a tensor of truth values is true, as positions in pools."""
+
+        def make() -> Tuples:
+            meaning = self.batch.meaning(name)
+            if isinstance(meaning, Named):
+                return self.named_tuples(meaning, [self.size(p) for p in pools])
+            raw = self.raw(name, pools)
+            assert isinstance(raw, Tensor)
+            columns = raw.nonzero(as_tuple=True)  # in order, and each once
+            return Tuples(columns, len(columns[0]))
+
+        return self.keep(("tuples", name, pools), make)
 
     def features(self, pool: Pool, wanted_by: str) -> Tensor | None:
         """What a network sees of the objects of a pool, one per entry of the first axis; None when that is nothing."""

@@ -13,15 +13,18 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from doxa._cache import for_later
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.bind._bindings import describe, has_values
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.bind._meanings import Named, low_of, positions
+from doxa.logic.bind._listings import Listing
+from doxa.logic.bind._meanings import Named, low_of
+from doxa.logic.bind._tuples import Tuples
 from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._symbols import INT, REAL, Function, Sort
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra, Classical
-from doxa.logic.tensor._pools import Pool, Sparse, cut
+from doxa.logic.tensor._pools import Pool, Sparse, cut, ravel
 
 T = TypeVar("T")
 LARGEST = 2**24
@@ -60,6 +63,9 @@ class Trace:
         if axes:
             parts = ", ".join([f"{name} {size}" for name, size in axes])
             self.blocks.append(f"  {label}: {parts}, {tiles} tile{'s' if tiles != 1 else ''}{note}")
+
+    def join(self, plan: str) -> None:
+        self.blocks.append(f"    joined: {plan}")
 
     def lines(self) -> list[str]:
         found = [line for title, blocks in self.roots for line in [title, *reversed(blocks)]]
@@ -212,67 +218,74 @@ class RunData:
 
     def named_table(self, meaning: Named, sizes: Sequence[int]) -> Tensor | Sparse:
         """The table of named tuples over the objects of this run; made once per choice of sizes and device."""
+        made: Tensor | Sparse = self._named("table", meaning, sizes, self._named_table)
+        return made
+
+    def named_tuples(self, meaning: Named, sizes: Sequence[int]) -> Tuples:
+        """The tuples of a relation over the objects of this run; made as often."""
+        made: Tuples = self._named("tuples", meaning, sizes, self._named_tuples)
+        return made
+
+    def _named(self, what: str, meaning: Named, sizes: Sequence[int], make: Callable[..., Any]) -> Any:
         given = tuple([sort.name in self.batch.given for sort in meaning.symbol.sorts])  # names then mean other objects
         key = (tuple(sizes), given, str(self.device))
-        known, found = meaning.made  # the last one: when the objects change, the old table will not come back
-        if known != key:
-            found = self._named_table(meaning, sizes)
-            meaning.made = (key, found)
-        made: Tensor | Sparse = found
-        return made
+        known, found = meaning.made.get(what, (None, None))
+        if known != key:  # the last one is kept: when the objects change, the old table will not come back
+            found = for_later(lambda: make(meaning, sizes))
+            meaning.made[what] = (key, found)
+        return found
+
+    def _named_tuples(self, meaning: Named, sizes: Sequence[int]) -> Tuples:
+        true = meaning.value.codes.to(self.device)
+        columns = [column[true] for column in self._columns(meaning, sizes)]
+        return Tuples.of_columns(columns, int(true.sum()))
 
     def _named_table(self, meaning: Named, sizes: Sequence[int]) -> Tensor | Sparse:
         symbol, total = meaning.symbol, prod(sizes)
-        places = [
-            {v: i for i, v in enumerate(meaning.listed[argument])}.__getitem__
-            if argument in meaning.listed
-            else self._place(sort, size, symbol.name)
-            for argument, (sort, size) in enumerate(zip(symbol.sorts, sizes, strict=True))
-        ]
-        flat = []
-        for args, _ in meaning.entries:
-            number = 0
-            for arg, size, place in zip(args, sizes, places, strict=True):
-                number = number * size + place(arg)
-            flat.append(number)
-        keys = torch.tensor(flat, dtype=torch.int64, device=self.device)
         if isinstance(symbol, Function):
             if total > LARGEST:
                 raise BindingError(f"{symbol.name}: a table over {total} tuples is too large; bind a Python function")
-            return self._named_values(meaning, symbol, keys, total).view(sizes)
-        true = torch.tensor([bool(v) for _, v in meaning.entries], dtype=torch.bool, device=self.device)
-        keys = keys[true]
+            keys = torch.as_tensor(ravel(self._columns(meaning, sizes), sizes), device=self.device)
+            return self._named_values(meaning, symbol, keys, total).view(list(sizes))
+        keys = torch.as_tensor(ravel(self.named_tuples(meaning, sizes).columns, sizes), device=self.device)
         if total > LARGEST:
-            return Sparse(torch.unique(keys), tuple(sizes))
+            return Sparse(keys, tuple(sizes))
         dense = torch.zeros(total, dtype=torch.bool, device=self.device)
-        dense[keys] = True
-        return dense.view(sizes)
+        dense[keys if symbol.sorts else slice(0, self.named_tuples(meaning, sizes).count)] = True
+        return dense.view(list(sizes))
+
+    def _columns(self, meaning: Named, sizes: Sequence[int]) -> list[Tensor]:
+        """The arguments of all tuples as positions."""
+        found = []
+        for argument, (listing, sort, size) in enumerate(
+            zip(meaning.arguments, meaning.symbol.sorts, sizes, strict=True)
+        ):
+            if argument in meaning.listed:
+                found.append(listing.codes.to(self.device))
+            else:
+                found.append(self._places(listing, sort, size, meaning.symbol.name))
+        return found
 
     def _named_values(self, meaning: Named, symbol: Function, keys: Tensor, total: int) -> Tensor:
-        result = symbol.result
-        place: Callable[[Any], Any]
-        if result == REAL:
-            place, nothing, dtype = float, float("nan"), torch.float64
-        elif result == INT:
-            place, nothing, dtype = int, NO_INT, torch.int64
-        else:
+        result, values = symbol.result, meaning.value.codes.to(self.device)
+        nothing: float = NO_INT if result == INT else float("nan") if result == REAL else -1
+        if result not in (INT, REAL):
             size = len(result.values) if result.values is not None else self.batch.objects(result.name).size
-            place, nothing, dtype = self._place(result, size, symbol.name), -1, torch.int64
-        filled = torch.full((total,), nothing, dtype=dtype, device=self.device)
-        filled[keys] = torch.tensor([place(v) for _, v in meaning.entries], dtype=dtype, device=self.device)
+            values = self._places(meaning.value, result, size, symbol.name)
+        filled = torch.full((total,), nothing, dtype=values.dtype, device=self.device)
+        filled[keys if symbol.sorts else slice(0, len(values))] = values
         return filled
 
-    def _place(self, sort: Sort, size: int, name: str) -> Callable[[Any], int]:
+    def _places(self, listing: Listing, sort: Sort, size: int, name: str) -> Tensor:
         if sort.values is not None:
-            return positions(sort).__getitem__
-
-        def place(value: Any) -> int:
-            at = self.batch.index_of(value) if isinstance(value, str) else int(value)
-            if at >= size:
-                raise BindingError(f"{name}: the table names object {value!r}, but {sort.name} has {size} objects")
-            return at
-
-        return place
+            return listing.codes.to(self.device)
+        found = listing.places(self.batch.index_of)
+        if len(found) and int(found.max()) >= size:
+            at = int(found.argmax())
+            code = int(listing.codes[at])
+            value = listing.names[-1 - code] if code < 0 else code
+            raise BindingError(f"{name}: the table names object {value!r}, but {sort.name} has {size} objects")
+        return found.to(self.device)
 
 
 def _identity(inputs: tuple[Any, ...]) -> tuple[Any, ...]:

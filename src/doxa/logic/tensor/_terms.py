@@ -11,7 +11,8 @@ from torch import Tensor
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.bind._bindings import dtype_of, has_values, shape_of
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.bind._meanings import low_of, position
+from doxa.logic.bind._listings import position
+from doxa.logic.bind._meanings import low_of
 from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, INT, REAL, Sort
 from doxa.logic.syntax._tree import Arith, Expr, Field, Index
 from doxa.logic.tensor import _pools
