@@ -14,7 +14,7 @@ from doxa.errors import ConfigError
 from doxa.logic import Axiom, Interpretation
 from doxa.pose._beliefs import AnyJoint, BeliefPlan, believed, plan_beliefs
 from doxa.pose._data import CallData, require_unmapped
-from doxa.pose._poser import AxiomInstances, Decided, OpenInstances, Poser, decide
+from doxa.pose._poser import AxiomInstances, Decided, Listed, OpenInstances, Poser, decide
 from doxa.pose._references import Instances
 from doxa.pose._rows import seen_by
 from doxa.pose._variables import UNDEFINED
@@ -76,6 +76,8 @@ class PosedAxiom:
         variables: the variables that make an instance.
         joint: whether the instances are independent parts of one event instead.
         field_values: by rows and field, the values of the terms that the axiom says a field equals.
+        listed: what each variable stands for in each instance, where there are so many choices that only those are
+            listed that the guard lets through; ``shape`` is then their number.
 
     >>> import doxa
     >>> kb = doxa.parse("sort Day; pred wet(Day); [dry] forall d: Day. !wet(d)")
@@ -92,6 +94,7 @@ class PosedAxiom:
     variables: tuple[str, ...]
     joint: bool = False
     field_values: dict[tuple[str, str], set[Any]] = field(default_factory=dict)
+    listed: Listed | None = None
 
     def gather(self, parts: Sequence[Tensor], *, true: float, false: float) -> Tensor:
         """A number for every instance, from those of the batches; ``true`` and ``false`` for those that are certain."""
@@ -178,12 +181,12 @@ def pose(
         plan.decided = decided if _lasts(read, shapes) else None
     beliefs = iter(_believed(axioms, plan, decided, read, shapes) if believe else ())
     found = []
-    for axiom, (shape, passes, variables, joint, _), (holds, field_values, some) in zip(
+    for axiom, (shape, passes, variables, joint, _, listed), (holds, field_values, some) in zip(
         axioms, plan.instances, decided, strict=True
     ):
         batches = [_batch(part, next(beliefs, None)) for part in some]
         joint = joint or (whole and bool(interpretation.shared_in(axiom.formula)))
-        found.append(PosedAxiom(axiom, shape, passes, holds, batches, variables, joint, field_values))
+        found.append(PosedAxiom(axiom, shape, passes, holds, batches, variables, joint, field_values, listed))
     return found
 
 

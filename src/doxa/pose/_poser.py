@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from doxa.errors import KnowledgeError
 from doxa.logic import Axiom, Call, Expr, Field, Implies, Name, Quantifier, postorder
 from doxa.logic.bind._interpretation import row_names
 from doxa.logic.syntax._binders import Binder, Group, first_forall
+from doxa.logic.tensor._instances import guarded
 from doxa.logic.unfold._definitions import reachable
 from doxa.pose._beliefs import given_values
 from doxa.pose._data import CallData
@@ -22,12 +24,21 @@ from doxa.pose._references import Cell, Indexed, Instances, Own, Question, Row, 
 from doxa.pose._values import InstanceValues
 from doxa.pose._variables import UNDEFINED
 
+FEW = 2**20
+"""Up to so many choices of variables are laid out, an axis for each; of more, those that a guard passes are listed."""
 TEMPLATES = 256
 """Cache size: templates of one axiom."""
 AlikeInstances = tuple[Instances, Template, Tensor]
 """Instances that look alike, their template, and where they are among all instances of the axiom."""
 OpenInstances = tuple[AlikeInstances, Tensor, Tensor]
 """Instances that networks decide, what is given, and what is observed."""
+
+
+class Listed(NamedTuple):
+    """What each variable stands for in each instance, int64 ``(instances,)``, and how the guard was joined."""
+
+    columns: dict[str, Tensor]
+    plan: str
 
 
 class AxiomInstances(NamedTuple):
@@ -38,6 +49,8 @@ class AxiomInstances(NamedTuple):
     variables: tuple[str, ...]
     joint: bool
     alike: list[AlikeInstances]
+    listed: Listed | None = None
+    """What each variable stands for in each instance, where only those are listed that the guard lets through."""
 
 
 class Decided(NamedTuple):
@@ -62,21 +75,60 @@ class Poser:
         """The instances of the axiom, by template; no network runs."""
         if self.first is None:
             return self._as_whole(read)
+        if (listed := self._listed(read, self.first)) is not None:
+            return listed
         instances, scope, shape, left = self._instances(read, self.first.groups, generator)
         body, guard = self.first.body, self.first.guard
         passes = torch.ones(instances.count, dtype=torch.bool)
         if left:
             body = Quantifier("forall", left, body, guard=guard)
         elif guard is not None:
-            defined = read.batch.signature.definitions
-            calls = [node.name for node in postorder(*reachable([guard], defined)) if isinstance(node, Call)]
-            if all(read.is_crisp(name) for name in calls if name not in defined):
+            if _is_crisp(read, guard):
                 alike = self._by_template(read, guard, instances, scope)
                 passes = decide(axiom, read, AxiomInstances(shape, passes, (), False, alike)).holds
             else:
                 body = Implies(guard, body)
         alike = self._by_template(read, body, instances, scope, passes=passes)
         return AxiomInstances(shape, passes, tuple(scope), False, alike)
+
+    def _listed(self, read: CallData, first: Quantifier) -> AxiomInstances | None:
+        """The instances that a guard lets through, where it is certain and the choices of its variables are many."""
+        if first.guard is None or not _is_crisp(read, first.guard):
+            return None
+        if any(isinstance(node, Call) and node.name in read.batch.signature.definitions for node in postorder(first.guard)):
+            return None
+        sizes: list[int] = []
+        for group in first.groups:
+            if group.sample is not None or (group.sort is None and _rows_of(group) is None):
+                return None
+            sizes += [_size(read, group)] * len(group.names)
+        if prod(sizes) <= FEW:
+            return None
+        read.looked = True
+        lists, plan = guarded(read.batch, first.groups, first.guard)
+        columns = {name: column.cpu() for name, column in lists.items()}
+        count = len(next(iter(columns.values())))
+        found, scope = Instances(count, {}, {}), dict[str, Any]()
+        for group in first.groups:
+            for name in group.names:
+                self._bind(read, group, name, columns[name], found, scope)
+        passes = torch.ones(count, dtype=torch.bool)
+        alike = self._by_template(read, first.body, found, scope)
+        return AxiomInstances((count,), passes, tuple(scope), False, alike, Listed(columns, plan))
+
+    def _bind(
+        self, read: CallData, group: Group, name: str, index: Tensor, found: Instances, scope: dict[str, Any]
+    ) -> None:
+        """A variable over a sort or over rows: what it stands for in each instance."""
+        if group.sort is not None:
+            found.own[name] = index
+            sort = read.batch.signature.sorts[group.sort]
+            scope[name] = (group.sort, Indexed(0, name)) if sort.values is None else Own(name, sort)
+        else:
+            over = str(_rows_of(group))
+            columns = [found.rows[over]] if over in found.rows else []
+            found.rows[over] = torch.cat([*columns, index.unsqueeze(1)], 1)
+            scope[name] = Row(over, found.rows[over].shape[1] - 1)
 
     def _instances(
         self, read: CallData, groups: Sequence[Group], generator: torch.Generator | None
@@ -106,15 +158,8 @@ class Poser:
                 if cell is not None:
                     found.own[name] = index
                     scope[name] = Cell(cell.row, cell.field, (*cell.path, name))
-                elif group.sort is not None:
-                    found.own[name] = index
-                    sort = read.batch.signature.sorts[group.sort]
-                    scope[name] = (group.sort, Indexed(0, name)) if sort.values is None else Own(name, sort)
                 else:
-                    over = str(_rows_of(group))
-                    columns = [found.rows[over]] if over in found.rows else []
-                    found.rows[over] = torch.cat([*columns, index.unsqueeze(1)], 1)
-                    scope[name] = Row(over, found.rows[over].shape[1] - 1)
+                    self._bind(read, group, name, index, found, scope)
         return found, scope, (found.count,) if flat else tuple(sizes), ()
 
     def _by_template(
@@ -186,6 +231,13 @@ class Poser:
         return [_of_rows(over, torch.tensor(rows)) for rows in sizes.values()]
 
 
+def _is_crisp(read: CallData, guard: Expr) -> bool:
+    """Do tables and functions alone decide a guard, also through definitions?"""
+    defined = read.batch.signature.definitions
+    calls = [node.name for node in postorder(*reachable([guard], defined)) if isinstance(node, Call)]
+    return all(read.is_crisp(name) for name in calls if name not in defined)
+
+
 def _sequence(domain: Expr | None, scope: Mapping[str, Any]) -> Cell | None:
     """The field of a row that variables range over, as in ``x in s.objects``."""
     if isinstance(domain, Field) and isinstance(domain.children[0], Name):
@@ -194,15 +246,19 @@ def _sequence(domain: Expr | None, scope: Mapping[str, Any]) -> Cell | None:
     return None
 
 
+def _size(read: CallData, group: Group) -> int:
+    """How many objects, values or rows a group ranges over."""
+    if group.sort is None:
+        return read.batch.row_set(str(_rows_of(group))).size
+    sort = read.batch.signature.sorts[group.sort]
+    return read.batch.objects(group.sort).size if sort.values is None else len(sort.values)
+
+
 def _members(read: CallData, group: Group, generator: torch.Generator | None) -> Tensor | None:
     """The indices of what a group ranges over; None if that depends on other variables."""
-    if group.sort is not None:
-        sort = read.batch.signature.sorts[group.sort]
-        size = read.batch.objects(group.sort).size if sort.values is None else len(sort.values)
-    elif (over := _rows_of(group)) is not None:
-        size = read.batch.row_set(over).size
-    else:
+    if group.sort is None and _rows_of(group) is None:
         return None
+    size = _size(read, group)
     if group.sample is not None and group.sample < size:
         device = generator.device if generator is not None else None
         read.looked = True

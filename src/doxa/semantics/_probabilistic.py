@@ -150,6 +150,8 @@ class Probabilistic(Compiled):
         for posed in self.posed(data, whole=self.how.quantifier == "logic"):
             certain = int(posed.passes.sum()) - sum(len(batch.instances) for batch in posed.batches)
             lines.append(f"{posed.axiom.name}: {int(posed.passes.sum()):,} instances, {certain:,} of them certain")
+            if posed.listed is not None and posed.listed.plan:
+                lines.append(f"joined: {posed.listed.plan}")
             names = list(dict.fromkeys(n for b in posed.batches for n in b.problem.names[: len(b.problem.world)]))
             if names:
                 shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

@@ -155,6 +155,8 @@ def explain(
 def place_of(posed: PosedAxiom, instance: int, names: dict[str, tuple[str, ...]]) -> dict[str, int | str]:
     """What the variables of an instance stand for: the name of an object, else its number."""
     places = torch.unravel_index(torch.tensor(instance), posed.shape) if posed.shape else ()
+    if posed.listed is not None:
+        places = tuple([column[instance] for column in posed.listed.columns.values()])
     pairs = zip(posed.variables, places, strict=True)
     return {name: names[name][at] if name in names else int(at) for name, at in pairs}
 

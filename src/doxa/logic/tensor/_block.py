@@ -268,6 +268,7 @@ class Block:
             own_axes = {own.axis for own in self.own if own.axis not in self.joined}
             varying |= {ref.slot for axis, ref in self.ranges.items() if axis in own_axes}
         live = {ref.slot for ref in reducer.refs}
+        live.update([absorbed.made.slot for absorbed in self.lists])  # how long a list is matters by itself
         for step in reversed(self.steps):  # a value that nobody looks at is not made
             if step.out in live:
                 live.update(step.args)

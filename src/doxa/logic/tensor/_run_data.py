@@ -53,6 +53,7 @@ class Trace:
     roots: list[tuple[str, list[str]]] = field(default_factory=list)
     tables: dict[str, tuple[int, ...]] = field(default_factory=dict)
     calls: list[tuple[str, tuple[tuple[int, ...], ...]]] = field(default_factory=list)
+    joins: list[str] = field(default_factory=list)
 
     def root(self, names: list[str]) -> None:
         title = names[0] if len(names) == 1 else f"{len(names)} formulas of one shape, such as {names[0]}"
@@ -65,6 +66,7 @@ class Trace:
             self.blocks.append(f"  {label}: {parts}, {tiles} tile{'s' if tiles != 1 else ''}{note}")
 
     def join(self, plan: str) -> None:
+        self.joins.append(plan)
         self.blocks.append(f"    joined: {plan}")
 
     def lines(self) -> list[str]:
