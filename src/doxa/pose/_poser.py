@@ -105,7 +105,7 @@ class Poser:
         if prod(sizes) <= FEW:
             return None
         read.looked = True
-        lists, plan = guarded(read.batch, first.groups, first.guard)
+        lists, plan = guarded(read.batch, first)
         columns = {name: column.cpu() for name, column in lists.items()}
         count = len(next(iter(columns.values())))
         found, scope = Instances(count, {}, {}), dict[str, Any]()

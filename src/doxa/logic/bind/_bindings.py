@@ -133,7 +133,7 @@ def table(entries: Mapping[Any, Any] | Iterable[Any] | Tensor | str | Path) -> E
         return _sparse(entries) if entries.layout != torch.strided else _rows(entries)
     if isinstance(entries, str | Path):
         return Columns(tuple(read_table(Path(entries))), str(entries))
-    if type(entries).__module__.startswith("pandas."):
+    if type(entries).__module__.partition(".")[0] == "pandas":
         return Columns(tuple(columns_of(entries, "the data frame")), "the data frame")
     if isinstance(entries, Mapping):
         pairs = list(entries.items())

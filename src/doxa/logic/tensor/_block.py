@@ -5,7 +5,6 @@ Equal operations on equal values are one step; what the tiles of a frame have in
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -60,14 +59,17 @@ def length_of(places: Places) -> int:
     return next(len(column) for column in places if column is not None)
 
 
-class Split(ABC):
+class Split:
     """A list that is too long for one frame: what comes after it is done for each of its pieces."""
 
     axis: Axis
 
-    @abstractmethod
     def pieces(self) -> Iterator[Callable[[], Places]]:
         """At least one piece, each as a function that makes it, and that may be asked again."""
+        raise NotImplementedError
+
+
+MOVES = ("place", "shift", "gather", "positions")
 
 
 @dataclass(eq=False, slots=True)
@@ -79,6 +81,8 @@ class Step:
     out: int
     suspends: bool
     inner: Block | None
+    moves: bool = False
+    """Does it only move values to where they are needed, so that it can be left out if nobody needs them?"""
     frees: tuple[int, ...] = ()
 
 
@@ -192,7 +196,8 @@ class Block:
         if found is None:
             found = Ref(self.slot(), axes, kind, dense=dense, epoch=len(self.lists))
             self._numbers[number] = found
-            self.steps.append(Step(fn, slots, found.slot, suspends, inner))
+            moves = isinstance(key, tuple) and key[0] in MOVES
+            self.steps.append(Step(fn, slots, found.slot, suspends, inner, moves))
         # A position can be read in several ways: a row is a position in each of its fields.
         return found if found.type == kind else found.read_as(kind)
 
@@ -269,9 +274,9 @@ class Block:
             varying |= {ref.slot for axis, ref in self.ranges.items() if axis in own_axes}
         live = {ref.slot for ref in reducer.refs}
         live.update([absorbed.made.slot for absorbed in self.lists])  # how long a list is matters by itself
-        for step in reversed(self.steps):  # a value that nobody looks at is not made
-            if step.out in live:
-                live.update(step.args)
+        for step in reversed(self.steps):  # others may find that a term has no value
+            if step.out in live or not step.moves:
+                live.update([step.out, *step.args])
         self.invariant = []
         self.varying = []
         last: dict[int, Step] = {}

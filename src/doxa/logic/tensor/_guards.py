@@ -79,28 +79,40 @@ class Guards:
             yield self.apply()
 
     def apply(self) -> Task:
-        """Make the lists: one for all that is known, then one for each condition that is left."""
+        """Make the lists of what waits. What may have no value sees only what those before it let through."""
         waiting, self._waiting = self._waiting, []
+        some: list[Expr] = []
+        for conjunct in waiting:
+            if self._is_total(conjunct):
+                some.append(conjunct)
+                continue
+            yield self._apply(some)
+            yield self._each([conjunct])
+            some = []
+        yield self._apply(some)
+
+    def _apply(self, waiting: list[Expr]) -> Task:
+        """One list for all that is known, then one for each condition that is left."""
         relations = dict[int, Related | None]()
         for number, conjunct in enumerate(waiting):
             call = conjunct.children[0] if isinstance(conjunct, Not) else conjunct
             if self._is_relation(call):
                 relations[number] = yield self._related(call, conjunct is not call)
+        later = waiting
         if any(r is not None and not r.negated and r.variables for r in relations.values()):
-            later: list[Expr] = []
-            joined: list[tuple[Expr, Related | bool]] = []
+            later = []
+            joined: list[tuple[Expr, Related | None]] = []
             for number, conjunct in enumerate(waiting):
-                total = self._is_total(conjunct)
                 related = relations.get(number)
-                if related is not None:
-                    joined.append((conjunct, related))
-                elif self._is_known(conjunct) and (total or not later):
-                    joined.append((conjunct, total))
-                else:
+                if related is None and not self._is_known(conjunct):
                     later.append(conjunct)
+                else:
+                    joined.append((conjunct, related))
             yield _Joined(self.compiler, self.block, self.scope).build(joined)
-            waiting = later
-        for conjunct in _conjuncts(self.compiler, And(*waiting)) if waiting else []:
+        yield self._each(later)
+
+    def _each(self, conjuncts: list[Expr]) -> Task:
+        for conjunct in _conjuncts(self.compiler, And(*conjuncts)) if conjuncts else []:
             yield _guard(self.compiler, conjunct, self.block, self.scope)
 
     def _is_relation(self, node: Expr) -> bool:
@@ -145,14 +157,15 @@ class Guards:
         return True
 
     def _is_total(self, node: Expr) -> bool:
-        """Can it be evaluated anywhere?"""
+        """Has it a truth value everywhere?"""
+        predicates = self.compiler.batch.signature.predicates
         for inner in postorder(node):
             match inner:
                 case Arith(op="+" | "-" | "*") | Name() | Field():
                     continue
                 case Arith() if isinstance(divisor := inner.children[-1], Number) and divisor.value != 0:
                     continue
-                case Call() if inner.name in self.compiler.batch.signature.predicates:
+                case Call() if inner.name in predicates or isinstance(self.compiler.batch.meaning(inner.name), Table):
                     if not all(_is_plain_term(arg) for arg in inner.children):
                         return False
                 case _ if not isinstance(inner, CONNECTIVES):
@@ -215,7 +228,6 @@ class _Test(NamedTuple):
     along: Axis
     names: tuple[str, ...]
     label: str
-    total: bool
 
 
 @dataclass
@@ -229,23 +241,24 @@ class _Joined:
     labels: dict[int, str] = field(default_factory=dict)
     """The name in the join of the value in a slot."""
 
-    def build(self, conjuncts: list[tuple[Expr, Related | bool]]) -> Task:
+    def build(self, conjuncts: list[tuple[Expr, Related | None]]) -> Task:
         compiler, block = self.compiler, self.block
-        relations = [r for _, r in conjuncts if isinstance(r, Related)]
+        relations = [r for _, r in conjuncts if r is not None]
         for related in relations:
             for ref, term in zip(related.args, related.call.children, strict=True):
                 self._column(ref, str(term))
         tests: list[_Test] = []
-        for conjunct, total in conjuncts:
-            if isinstance(total, bool):
-                tests.append((yield self._test(conjunct, total)))
+        for conjunct, related_ in conjuncts:
+            if related_ is None:
+                tests.append((yield self._test(conjunct)))
         guard = And(*[conjunct for conjunct, _ in conjuncts])
         axis = compiler.axis(f"[{guard}]" if compiler.trees.look(guard).size < 30 else "[guard]")
         axes = union([ref.axes for ref in self.inputs])
         along = tuple([tuple([a in ref.axes for ref in self.inputs]) for a in axes])
         key = ("join", guard, tuple([(ref.type, ref.dense) for ref in self.inputs]), along)
-        fixed = [_fixed(compiler, conjunct, self.scope) for conjunct, _ in conjuncts]
-        names = None if any(f is None for f in fixed) else [n for f in fixed for n in f or ()]
+        fixed_by = [_fixed(compiler, conjunct, self.scope) for conjunct, _ in conjuncts]
+        names = None if any(f is None for f in fixed_by) else [n for f in fixed_by for n in f or ()]
+        named = [r for r in relations if isinstance(compiler.batch.meaning(r.call.name), Named)]
         how = _Plan(axis, axes, self.inputs, self.labels, relations, tests)
         last = Last()
 
@@ -255,11 +268,13 @@ class _Joined:
             asked = how.asked(block)
             known = (*key, asked)
             found: tuple[Places, str] | None = run.find_list(known, values) if frame.whole else None
-            meanings = [run.batch.meaning(name) for name in names or ()]
-            tensors = [m.tensor for m in meanings if isinstance(m, Table)]
-            listed = [how.tuples(run, r) for r in relations if isinstance(run.batch.meaning(r.call.name), Named)]
+            fixed: Any = None
+            tensors: list[Tensor] = []
             if found is None and names is not None:
-                found = last.find((run.device, values, listed), tensors)
+                meanings = [run.batch.meaning(name) for name in names]
+                tensors = [m.tensor for m in meanings if isinstance(m, Table)]
+                fixed = (run.device, values, [how.tuples(run, r) for r in named])
+                found = last.find(fixed, tensors)
             budget = max(1, run.chunk // _others(block, frame, axis))
             longest = PIECE if run.chunk >= SMALL else min(budget, PIECE)
             if found is None:
@@ -268,8 +283,8 @@ class _Joined:
                 if lists is None:
                     return _Pieces(axis, how, join, values, min(budget, PIECE), run, asked)
                 found = lists, str(join)
-                if frame.whole and names is not None:
-                    last.keep((run.device, values, listed), tensors, found)
+                if frame.whole and fixed is not None:
+                    last.keep(fixed, tensors, found)
                 if frame.whole:
                     run.keep_list(known, values, found)
             if run.trace is not None:
@@ -291,7 +306,7 @@ class _Joined:
             label = label if label.isprintable() else f"#{ref.slot}"
             self.labels[ref.slot] = f"{label}#{ref.slot}" if label in taken else label
 
-    def _test(self, conjunct: Expr, total: bool) -> Task:
+    def _test(self, conjunct: Expr) -> Task:
         test = Block(self.block, "guard")
         inner = Scope(self.scope, test)
         along = self.compiler.axis("tuples")
@@ -303,7 +318,7 @@ class _Joined:
             inner.names[name] = Ref(test.slot(), (along,), ref.type)
             test.inputs.append((inner.names[name], inner.names[name]))
         test.seal(Result((yield self.compiler.truth(conjunct, inner, CLASSICAL))))
-        return _Test(test, along, tuple(names), str(conjunct), total)
+        return _Test(test, along, tuple(names), str(conjunct))
 
 
 def _others(block: Block, frame: Frame, axis: Axis) -> int:
@@ -323,6 +338,7 @@ class _Plan:
     labels: dict[int, str]
     relations: list[Related]
     tests: list[_Test]
+    _asked: list[tuple[Axis, ...]] = field(default_factory=list)
 
     def tuples(self, run: Run, related: Related) -> Tuples:
         return run.tuples(related.call.name, related.pools)
@@ -335,7 +351,7 @@ class _Plan:
         listed = {name for atom in atoms if not atom.negated for name in atom.names}
         for axis in self.axes:
             atoms += self._places(run, axis, values, listed)
-        tests = [Test(t.names, partial(_passes, t.block, t.along, run), t.label, t.total) for t in self.tests]
+        tests = [Test(t.names, partial(_passes, t.block, t.along, run), t.label) for t in self.tests]
         return Join(atoms, tests, device=run.device)
 
     def _places(self, run: Run, axis: Axis, values: Sequence[Any], listed: set[str]) -> list[Atom]:
@@ -355,8 +371,10 @@ class _Plan:
 
     def asked(self, block: Block) -> tuple[Axis, ...]:
         """The axes whose places anything depends on; at least one, which says how many entries there are."""
-        places = next(absorbed.places for absorbed in block.lists if absorbed.list is self.axis)
-        return tuple([a for a in self.axes if places[a].slot in block.live]) or self.axes[:1]
+        if not self._asked:
+            places = next(absorbed.places for absorbed in block.lists if absorbed.list is self.axis)
+            self._asked.append(tuple([a for a in self.axes if places[a].slot in block.live]) or self.axes[:1])
+        return self._asked[0]
 
     def whole(self, join: Join, values: Sequence[Any], longest: int, asked: tuple[Axis, ...]) -> Places | None:
         """The list as places along the axes; None if it is longer than that, and should come in pieces."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from doxa.errors import BudgetError
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.syntax._binders import Group
+from doxa.logic.syntax._binders import Quantifier
 from doxa.logic.syntax._node import Task, drive
 from doxa.logic.syntax._tree import Expr
 from doxa.logic.tensor._block import Block, Frame, Reducer, Scope
@@ -26,7 +25,7 @@ LIMIT = 10**8
 """The most entries of the lists of all variables."""
 
 
-def guarded(batch: Batch, groups: Sequence[Group], guard: Expr) -> tuple[dict[str, Tensor], str]:
+def guarded(batch: Batch, quantifier: Quantifier) -> tuple[dict[str, Tensor], str]:
     """The choices of the variables of a quantifier that its guard lets through, int64 ``(instances,)`` by variable.
 
     Objects are told by their index, values of finite sorts by their position, rows by their number. Known relations are
@@ -35,28 +34,28 @@ def guarded(batch: Batch, groups: Sequence[Group], guard: Expr) -> tuple[dict[st
     >>> from doxa.logic import Interpretation, parse, table
     >>> kb = parse("sort P; pred f(P, P); [hop] forall x, y, z: P where f(x, y) & f(y, z). f(x, z)")
     >>> batch = Interpretation(kb, f=table({(0, 1), (1, 2)})).read({"P": 3})
-    >>> guarded(batch, kb["hop"].formula.groups, kb["hop"].formula.guard)
+    >>> guarded(batch, kb["hop"].formula)
     ({'x': tensor([0]), 'y': tensor([1]), 'z': tensor([2])}, 'f(x, y) 2, f(y, z) 1')
     """
-    compiler = Compiler(batch, [guard], stack=1 << 62)
-    compiler.trees.bound.update([name for group in groups for name in group.names])
+    compiler = Compiler(batch, [quantifier], stack=1 << 62)
     block = Block(None, "instances")
-    drive(_compile(compiler, block, groups, guard))
+    drive(_compile(compiler, block, quantifier))
     trace = Trace()
     found: dict[str, Tensor] = drive(run_block(block, Run(batch, compiler.needs, CHUNK, trace=trace), [], {}))
     return found, "; ".join(trace.joins)
 
 
-def _compile(compiler: Compiler, block: Block, groups: Sequence[Group], guard: Expr) -> Task:
+def _compile(compiler: Compiler, block: Block, quantifier: Quantifier) -> Task:
     scope = Scope(None, block)
-    yield frame(compiler, block, scope, [(groups, guard)])
-    block.seal(_Listing(block, {n: block.positions(compiler.name(n, scope)) for g in groups for n in g.names}, guard))
+    yield frame(compiler, block, scope, [(quantifier.groups, quantifier.guard)])
+    variables = {name: block.positions(compiler.name(name, scope)) for name in quantifier.names}
+    block.seal(_Listing(block, variables, quantifier.guard))
 
 
 class _Listing(Reducer):
     """The values of variables in all instances."""
 
-    def __init__(self, block: Block, variables: dict[str, Ref], guard: Expr) -> None:
+    def __init__(self, block: Block, variables: dict[str, Ref], guard: Expr | None) -> None:
         self.all = union([block.axes])
         self.axes: tuple[Axis, ...] = ()
         self.variables, self.guard = variables, guard
