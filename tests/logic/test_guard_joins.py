@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from doxa.errors import BindingError, DataError
 from doxa.fuzzy import FuzzyPlan
 from doxa.logic import Interpretation, logits, parse, satisfaction, table
-from doxa.logic.tensor import _guards
+from doxa.logic.tensor import _joined
 from doxa.logic.tensor._plan import TensorPlan
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # of torch's own
@@ -118,7 +118,7 @@ def test_fuzzy_values_and_gradients_are_those_of_guards_without_joins(
     name: str, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Relations that networks decide are no join: their guards look at all choices of their variables."""
-    monkeypatch.setattr(_guards, "PIECE", piece)
+    monkeypatch.setattr(_joined, "PIECE", piece)
     for seed in (1, 2):
         case = Situation(seed, density=0.35)
         learnt = nn.Parameter(torch.randn(N, dtype=torch.float64, generator=generator(seed)))

@@ -95,7 +95,9 @@ class Poser:
         """The instances that a guard lets through, where it is certain and the choices of its variables are many."""
         if first.guard is None or not _is_crisp(read, first.guard):
             return None
-        if any(isinstance(node, Call) and node.name in read.batch.signature.definitions for node in postorder(first.guard)):
+        if any(
+            isinstance(node, Call) and node.name in read.batch.signature.definitions for node in postorder(first.guard)
+        ):
             return None
         sizes: list[int] = []
         for group in first.groups:

@@ -18,7 +18,8 @@ from doxa.logic.syntax._tree import Expr, Name
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL
 from doxa.logic.tensor._block import Block, Frame, Scope
-from doxa.logic.tensor._guards import Guards, absorb, part_of
+from doxa.logic.tensor._guards import Guards
+from doxa.logic.tensor._lists import absorb, part_of
 from doxa.logic.tensor._names import Names
 from doxa.logic.tensor._pools import NUMBER, Axis, Pool, Ref, Type, unravel
 
