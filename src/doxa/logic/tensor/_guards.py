@@ -76,7 +76,7 @@ class Guards:
         """Is it a relation whose tuples are listed, of terms that have a value everywhere?"""
         if not isinstance(node, Call) or not node.children or node.name not in self.compiler.batch.signature.predicates:
             return False
-        if node.name in self.compiler.batch.signature.definitions:
+        if self._is_open(node.name):
             return False
         meaning = self.compiler.batch.meaning(node.name)
         if isinstance(meaning, Named):
@@ -84,6 +84,11 @@ class Guards:
         else:
             listed = isinstance(meaning, Table) and meaning.tensor.dtype == torch.bool
         return listed and all(_is_plain_term(arg) for arg in node.children)
+
+    def _is_open(self, name: str) -> bool:
+        """Is it defined, and not evaluated yet?"""
+        batch = self.compiler.batch
+        return name in batch.signature.definitions and name not in batch.symbols
 
     def _related(self, call: Expr, negated: bool) -> Task:
         """A listed relation of columns: of terms along one axis each, and of constants."""
@@ -109,7 +114,7 @@ class Guards:
                         return False
                 case Name() | Field() | Arith():
                     continue
-                case Call() if inner.name in batch.signature.definitions:
+                case Call() if self._is_open(inner.name):
                     return False
                 case Call() if isinstance(batch.meaning(inner.name), Table | Named):
                     continue
