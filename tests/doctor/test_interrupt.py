@@ -20,13 +20,13 @@ import sys
 from doxa.cli import main
 from doxa.doctor._maps import MapSearch
 
-listed = MapSearch._listed
+models = MapSearch._models
 
 def announced(search):
     print("searching", flush=True)
-    return listed(search)
+    return models(search)
 
-MapSearch._listed = announced
+MapSearch._models = announced
 sys.exit(main(["shortcuts", sys.argv[1]]))
 """
 

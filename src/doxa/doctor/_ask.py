@@ -101,8 +101,9 @@ class Questions:
             verdict = f"{labels} out {self.expected:.1f} of {listed} on average"
         lines = [f"under the assumption that {self.assumption}: {verdict}" if self.assumption else verdict]
         if self.shortcuts:
-            best = f"that is at least {100 * self.share:.0f} % of what as many labels can rule out, however chosen"
-            lines.append("no choice of as many labels rules out more" if self.share > 0.9999 else best)
+            least = math.floor(100 * self.share)
+            best = f"that is at least {least} % of what as many labels can rule out, however chosen"
+            lines.append("no choice of as many labels rules out more" if self.share > 1 - 1e-9 else best)
         shown = [f"row {q.row}: {q.concept} of {q.field}" for q in self.questions[:SHOWN]]
         more = len(self.questions) - len(shown)
         lines += [*shown, f"and {more} more"] if more > 0 else shown

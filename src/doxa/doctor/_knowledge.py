@@ -127,7 +127,8 @@ def knowledge_scenes(
             where = " and ".join(f"{name}.{field}" for name, field in sequences)
             assumption = f"rows of every length from 0 to {length} occur in {where}, and none longer"
     units = [(_Unit(kb, bound, found[0], search.meter), found) for found in parts]
-    asked = [unit.scene(None if data is None else found, budget, observed) for unit, found in units]
+    single = observed is None and len(units) == 1
+    asked = [unit.scene(None if data is None else found, budget, observed, unlisted=single) for unit, found in units]
     scenes = [scene for scene in asked if scene is not None]
     if not scenes:
         raise KnowledgeError(
@@ -249,9 +250,17 @@ class _Unit:
                 yield from [group.sort] * len(group.names)
 
     def scene(
-        self, data: _Part | None, budget: Budget, observed: Mapping[str, Sequence[Any]] | None = None
+        self,
+        data: _Part | None,
+        budget: Budget,
+        observed: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        unlisted: bool = False,
     ) -> Scene | None:
-        """What has to be explained: the worlds in the data, or all in which the knowledge holds; None if nothing."""
+        """What has to be explained: the worlds in the data, or all in which the knowledge holds; None if nothing.
+
+        Where they are too many to list, and may be ``unlisted``, the scene has none of them.
+        """
         seen = {name: list(column) for name, column in (observed or {}).items()} if data is None else data[1]
         posed = self.posed(self.observed(seen) if data is not None or observed is not None else {}, budget)
         if not posed.sizes and data is None:
@@ -259,7 +268,13 @@ class _Unit:
         variables = _variables(self.kb, list(posed.sizes))
         right: list[Tensor] = []
         if data is None:
-            worlds, numbers = posed.all(budget.worlds, self.clock)
+            try:
+                worlds, numbers = posed.all(budget.worlds, self.clock)
+            except BudgetError as error:
+                if error.field != "worlds" or not unlisted:
+                    raise
+                none = torch.zeros(0, len(variables), dtype=torch.int64)
+                return Scene(variables, none, lambda taken, rows: rows > 0, unlisted=(posed, error))
             right = by_number(worlds, numbers)
         else:
             worlds, numbers = _occurring(posed, next(iter(self.layout.rows)), variables, data)

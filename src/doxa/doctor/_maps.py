@@ -12,7 +12,8 @@ from pysat.solvers import Glucose4
 from torch import Tensor
 
 from doxa.doctor._scenes import Mapped, seconds_left
-from doxa.errors import BudgetError
+from doxa.doctor._symbolic import SymbolicWorlds
+from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits import compile_cnf
 from doxa.logic import CNF
 from doxa.problem import Budget
@@ -49,6 +50,10 @@ class MapSearch:
         self.starts = [sum(n * n for n in sizes[:k]) for k in range(len(sizes))]
         # A value that never occurs may be taken for anything; the identity stands for all of that.
         occurs: list[set[int]] = [set() for _ in sizes]
+        self.unlisted = [self._unlisted(scene) for scene in scenes]
+        for scene, unlisted in zip(scenes, self.unlisted, strict=True):
+            for place, concept in enumerate(scene.concepts):
+                occurs[concept] |= set() if unlisted is None else set(unlisted.occurring(place))
         for scene in scenes:
             for concept, column in zip(scene.concepts, scene.worlds.unbind(-1), strict=True):
                 occurs[concept] |= set(torch.unique(column).tolist())
@@ -73,9 +78,18 @@ class MapSearch:
         self.shortcut = self.new_variable()  # assumed: the map is not the identity
         self.solver.add_clause([-self.shortcut, *[-v for v in self.identity]])
 
+    def _unlisted(self, scene: Mapped) -> SymbolicWorlds | None:
+        if scene.unlisted is None:
+            return None
+        posed, error = scene.unlisted
+        try:
+            return SymbolicWorlds(posed, [self.sizes[k] for k in scene.concepts], scene.decode, self.meter)
+        except ProblemError:
+            raise error from None
+
     def _alike(self, scene: Mapped) -> Iterator[list[int]]:
         """What a value cannot be taken for, from the worlds in which all variables have that value."""
-        if len(set(scene.concepts)) > 1:
+        if len(set(scene.concepts)) > 1 or not len(scene.worlds):
             return
         size = self.sizes[scene.concepts[0]]
         rows = (scene.worlds == scene.worlds[:, :1]).all(-1).nonzero().squeeze(1)
@@ -109,6 +123,9 @@ class MapSearch:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.solver.delete()
+        for unlisted in self.unlisted:
+            if unlisted is not None:
+                unlisted.close()
         if "keyboard interrupt" in str(error):  # Ctrl-C, caught and renamed by the solver
             raise KeyboardInterrupt from None
 
@@ -164,7 +181,12 @@ class MapSearch:
     def wrong(self, model: Sequence[int]) -> list[list[int]]:
         """Clauses that forbid what the map does to worlds it gets wrong; none if it explains everything."""
         table = self.table(model)
-        for scene in self.scenes:
+        for scene, unlisted in zip(self.scenes, self.unlisted, strict=True):
+            if unlisted is not None:
+                self.meter.spend(LEAST)
+                if (found := unlisted.counterexample(scene.concepts, table)) is not None:
+                    return [self.clause(scene, *found)]
+                continue
             self.meter.spend(max(len(scene.worlds), LEAST))
             columns = zip(scene.concepts, scene.worlds.unbind(-1), strict=True)
             mapped = torch.stack([table[k][column] for k, column in columns], -1)
@@ -236,7 +258,7 @@ class MapSearch:
 
     def _compiled(self) -> int | None:
         pairs = sum(len(s.worlds) * math.prod([self.sizes[k] for k in s.concepts]) for s in self.scenes)
-        if pairs > COMPILED:
+        if pairs > COMPILED or any(unlisted is not None for unlisted in self.unlisted):
             return None
         clauses = [*self.base, *[clause for scene in self.scenes for clause in self._forbidden(scene)]]
         try:

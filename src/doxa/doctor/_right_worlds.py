@@ -75,7 +75,7 @@ class RightWorlds:
         self.observations = observations
         self.possible = torch.ones(len(observations), dtype=torch.bool)
         self.sizes: dict[str, int] = {}  # of variables
-        self._posed: list[_Posed] = []
+        self.parts: list[_Posed] = []
         for axiom, instances in posed:
             never = axiom.passes & ~axiom.holds
             for batch in axiom.batches:
@@ -97,12 +97,12 @@ class RightWorlds:
                 if batch.given is None and problem.num_worlds <= TABLE:
                     table = torch.cat([problem(part) for part in _parts(problem.world)])
                 columns = [list(self.sizes).index(name) for name in names]
-                self._posed.append(_Posed(problem, batch.given, batch.observed, places, columns, table))
+                self.parts.append(_Posed(problem, batch.given, batch.observed, places, columns, table))
 
     def right(self, worlds: Tensor, numbers: Tensor) -> Tensor:
         """Are these worlds right under the observations of these numbers?"""
         found = self.possible[numbers]
-        for part in self._posed:
+        for part in self.parts:
             found = found & part.right(worlds, numbers)
         return found
 
@@ -114,7 +114,7 @@ class RightWorlds:
         if count > limit:
             shown = f"{count:,}" if count < 10**15 else f"about 10^{len(str(count)) - 1}"
             raise too_many(f"there are {shown} worlds", limit)
-        telling = next((p for p in self._posed if p.table is not None and bool((p.places[possible] >= 0).all())), None)
+        telling = next((p for p in self.parts if p.table is not None and bool((p.places[possible] >= 0).all())), None)
         if telling is None and count * len(possible) > 16 * limit:
             raise too_many(f"there are {count:,} worlds under each of {len(possible):,} observations", 16 * limit)
         found = []

@@ -20,6 +20,7 @@ _PAIRS = 4096  # so many pairs of worlds are tried for an example of one
 
 # Worlds (n, W) and the rows (n,) that are taken for them, to whether the conclusions stay, bool (n,).
 Explains = Callable[[Tensor, Tensor], Tensor]
+Decoded = Mapping[int, tuple[int, int, int]]  # of each variable its object, and how to find it in a joint value
 World = tuple[int, ...]
 Mixture = tuple[World, World, World]  # two worlds that are right, and one between them that is not
 Outputs = Sequence[tuple[str, ...]]  # for each concept the outputs that it consists of
@@ -74,6 +75,7 @@ class Scene(NamedTuple):
     right: Sequence[Tensor] = ()
     numbers: Tensor | None = None
     observations: Sequence[Mapping[tuple[str, str, int], Any]] = ()
+    unlisted: Any = None  # which worlds are right, where they are too many to list
 
 
 class Mapped(NamedTuple):
@@ -84,6 +86,8 @@ class Mapped(NamedTuple):
     explains: Explains
     objects: tuple[Hashable, ...]  # which object each variable is
     rows: Tensor  # which world of its scene each world is, ``(n,)``
+    decode: Decoded = {}  # noqa: RUF012
+    unlisted: Any = None  # which worlds are right, where they are too many to list
 
 
 def arrange(scenes: Sequence[Scene], joint: int, worlds: int) -> tuple[list[Concept], list[Mapped], str]:
@@ -192,7 +196,8 @@ def _joined(scene: Scene, outputs: Outputs, sizes: dict[str, int]) -> Mapped:
 
     concepts = tuple(number for number, _, _ in objects)
     seen = tuple(scene.variables[next(iter(asked.values()))].object for _, _, asked in objects)
-    return Mapped(concepts, torch.stack(columns, -1) if columns else worlds, explained, seen, rows)
+    joined = torch.stack(columns, -1) if columns else worlds
+    return Mapped(concepts, joined, explained, seen, rows, decode, scene.unlisted)
 
 
 def _concept(group: tuple[str, ...], scenes: Sequence[Scene], sizes: dict[str, int]) -> Concept:

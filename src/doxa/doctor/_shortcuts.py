@@ -43,7 +43,7 @@ class Shortcuts:
     Args:
         count: so many maps explain everything, the identity among them.
         complete: whether these are all; otherwise there are more, or it could not be decided.
-        worlds: how many worlds had to be explained.
+        worlds: how many worlds had to be explained; 0 where they were too many to list.
         concepts: what the maps are of.
         simplest: those that move the fewest values, in order.
         labels: concept and value for each label that is needed to leave only the identity.
@@ -77,7 +77,7 @@ class Shortcuts:
         return self.complete and self.count == 1
 
     def __str__(self) -> str:
-        explain = f"all {self.worlds:,} worlds"
+        explain = f"all {self.worlds:,} worlds" if self.worlds else "all worlds"
         wrong = self.count - 1
         if self.free:
             verdict = f"no shortcut: only the true concepts explain {explain}"
@@ -252,7 +252,7 @@ class Search:
                     step = "which labels rule them out"
                     labels = maps.labels()
         except BudgetError as error:
-            if error.field == "entries":  # a concept of too many values
+            if error.field in ("entries", "worlds"):  # a concept of too many values; worlds that cannot be searched
                 raise
             late = error.field == "seconds"
             undecided = f"{step} within {self.budget.seconds:g} seconds" if late else f"{step}: {error}"

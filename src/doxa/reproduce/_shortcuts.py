@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from doxa._numerics import safe_log
-from doxa.data import Batches
+from doxa.data import MNIST, Batches
 from doxa.doctor import ask, certify
 from doxa.errors import ConfigError
 from doxa.logic import logits, mixture
@@ -304,8 +304,10 @@ def _curve(results: Sequence[Result], task: str, choice: str) -> dict[int, list[
 
 
 def _draw(results: Sequence[Result], folder: Path) -> list[Path]:
-    """How many labels concepts need, chosen by asking and at random; and how wrong confidence is, by task and way."""
-    return [*_draw_labels(results, folder), *_draw_calibration(results, folder)]
+    """How many labels concepts need, chosen by asking and at random; how wrong confidence is, by task and way; and what
+    is drawn for the tasks without digits.
+    """
+    return [*_draw_labels(results, folder), *_draw_calibration(results, folder), *_draw_pictures(folder)]
 
 
 def _draw_labels(results: Sequence[Result], folder: Path) -> list[Path]:
@@ -341,6 +343,28 @@ def _draw_calibration(results: Sequence[Result], folder: Path) -> list[Path]:
     axes.set_xticklabels(tasks)
     axes.legend(ncol=3, fontsize=8)
     return [saved(drawing, folder / "calibration.png")]
+
+
+def _draw_pictures(folder: Path) -> list[Path]:
+    """The first streets and boards, with what is told of them."""
+    streets, boards = (drawn(name, _no_digits, (8, 1)).task for name in ("driving", "kandinsky"))
+    drawing, cells = figure(2, 6, size=(9, 3.6))
+    for i, axes in enumerate(cells[:6]):
+        rows = streets.train["streets"]
+        axes.imshow(rows["view"][i].permute(1, 2, 0))
+        axes.set_title(("stop", "go")[int(rows["action"][i])], fontsize=9)
+    for i, axes in enumerate(cells[6:]):
+        rows = boards.train["boards"]
+        figures = [torch.cat([rows[f"{name}{n}"][i] for n in (1, 2, 3)], 2) for name in "abc"]
+        axes.imshow(torch.cat(figures, 1).permute(1, 2, 0))
+        axes.set_title(("no pattern", "pattern")[int(rows["pattern"][i])], fontsize=9)
+    for axes in cells:
+        axes.set_axis_off()
+    return [saved(drawing, folder / "pictures.png")]
+
+
+def _no_digits() -> MNIST:
+    raise ConfigError("drawn pictures need no digits")
 
 
 SHORTCUTS = Experiment(
