@@ -71,6 +71,9 @@ class Reasoning:
         axioms: the truth and the loss of each.
         loss: of all together; NaN under classical semantics, which has none.
         gradients: how the loss changes with each belief, by atom; training moves beliefs the other way.
+
+    >>> Scene("pred rain; [wet] rain", {"rain": 0.5}).reason("fuzzy:godel").axioms
+    (AxiomRow(axiom='wet', truth=0.5, loss=0.5),)
     """
 
     semantics: str
