@@ -120,12 +120,12 @@ def ways_figures(folder: Path) -> Gallery:
 
 def _picture(folder: Path) -> Illustration:
     found = _results(folder)
-    drawing, axes = figure(1, 3, size=(13, 4.6))
+    drawing, axes = figure(1, 3, size=(10.5, 4.4))
     ranked, exact = scores_of(found, "auprc"), scores_of(found, "exact")
     names: dict[str, str] = {name: name for name in Hierarchies}
-    _panel(axes[0], ranked, names, "average precision: difference from a network without knowledge")
-    _panel(axes[1], exact, names, "whole label sets right: difference, in points")
-    _panel(axes[2], exact, STRUCTURES, "whole rankings and paths right, in percent", absolute=True)
+    _panel(axes[0], ranked, names, "average precision, less that of none")
+    _panel(axes[1], exact, names, "label sets right, less those of none, in points")
+    _panel(axes[2], exact, STRUCTURES, "orders and paths right, in percent", absolute=True)
     handles, labels = max((ax.get_legend_handles_labels() for ax in axes), key=lambda both: len(both[0]))
     drawing.legend(handles, labels, loc="outside lower center", ncols=len(WAYS), frameon=False)
     shown = {f"{name} {way}": round(score.mean, 4) for (name, way), score in exact.items()}
@@ -134,7 +134,8 @@ def _picture(folder: Path) -> Illustration:
 
 def _panel(ax: Any, scores: Scores, sets: dict[str, str], title: str, *, absolute: bool = False) -> None:
     """A row for each set, a mark for each way; differences are from the way "none"."""
-    there = [name for name in sets if any((name, way) in scores for way in WAYS)]
+    there = [name for name in sets if absolute or (name, "none") in scores]
+    there = [name for name in there if any((name, way) in scores for way in WAYS)]
     if not there:
         ax.set_axis_off()
         return
