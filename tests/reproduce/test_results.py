@@ -50,7 +50,14 @@ SHARED = Path(os.environ.get("DOXA_DATA", Path(__file__).parents[3] / "shared" /
 RERUN: dict[str, tuple[Experiment, tuple[str, ...]]] = {
     "addition": (
         ADDITION,
-        ("refine/3000", "ltn/3000", "exact/n-1", "amortized/scan-predict-n-1", "amortized/mlp-predict-n-1"),
+        (
+            "refine/3000",
+            "ltn/3000",
+            "exact/n-1",
+            "exact/n-15-dropout",
+            "amortized/scan-predict-n-1",
+            "amortized/mlp-predict-n-1",
+        ),
     ),
     "aggregates": (AGGREGATES, ("lists/sum", "grids/exact-3")),
     "counting": (COUNTING, ("3-sat/graph", "hierarchy/scan")),
