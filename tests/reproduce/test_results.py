@@ -71,7 +71,7 @@ RERUN: dict[str, tuple[Experiment, tuple[str, ...]]] = {
     "preferences": (PREFERENCES, ("six-to-four/constrained", "six-to-four/mixture")),
     "grid": (GRID, ("paths-ends/constrained",)),
     "road": (ROAD, ("scores/even",)),
-    "shortcuts": (SHORTCUTS, ("xor/mixture", "evenodd/exact", "xor/fuzzy", "xor/amortized", "labels-evenodd/ask-4")),
+    "shortcuts": (SHORTCUTS, ("xor/mixture", "evenodd/exact", "xor/fuzzy", "labels-half/ask-1")),
     "graphs": (GRAPHS, ("nations/rules",)),
 }
 """Experiments, and which of their entries are trained again: of each pattern, the first that has a result."""
