@@ -217,6 +217,17 @@ def test_damaged_tables(text: str, message: str, tmp_path: Path) -> None:
         read_labels(file, driving_drawn((40, 5)).task)
 
 
+def test_a_task_without_labels_to_measure_on_can_have_labels(tmp_path: Path) -> None:
+    made = driving_drawn((40, 5))
+    blind = replace(made.task, concepts={})
+    lines = ask(blind, size=3).write(tmp_path / "ask.csv").read_text().splitlines()
+    (tmp_path / "told.csv").write_text("\n".join([lines[0], *[f"{line}false" for line in lines[1:]]]))
+    labels = read_labels(tmp_path / "told.csv", blind)
+    assert sorted(labels) == ["green", "obstacle", "red"]
+    with pytest.raises(DataError, match="contradicts the knowledge"):  # neither red nor green
+        certify(blind, labels)
+
+
 def test_labels_that_contradict_the_knowledge() -> None:
     made = driving_drawn((40, 5))
     row = int(made.task.train["streets"]["action"].argmax())  # to go

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from doxa._files import write_atomic
 from doxa.errors import DataError
-from doxa.logic import Ragged
+from doxa.logic import Function, Predicate, Ragged
 from doxa.train.tasks._measure import value_names
 from doxa.train.tasks._task import Task, columns, nearest
 
@@ -29,8 +29,23 @@ Labels = dict[str, dict[str, Tensor]]
 
 
 def concept_places(task: Task) -> dict[str, list[str]]:
-    """The fields that each concept of a task is read off, such as ``{"digit": ["pairs.left", "pairs.right"]}``."""
-    return {symbol: list(places) for symbol, places in task.concepts.items()}
+    """The fields that each concept of a task is read off, such as ``{"digit": ["pairs.left", "pairs.right"]}``.
+
+    A concept is what is said of one object: a function into a finite sort, or a predicate, perhaps over a finite sort.
+    """
+    signature = task.kb.signature
+    declared = signature.rows.get(task.rows)
+    if declared is None:
+        return {symbol: list(places) for symbol, places in task.concepts.items()}
+    found = {}
+    for symbol in [*signature.predicates.values(), *signature.functions.values()]:
+        finite = symbol.result if isinstance(symbol, Function) else symbol.sorts[-1] if len(symbol.sorts) == 2 else None
+        alone = len(symbol.sorts) == 1 or (len(symbol.sorts) == 2 and isinstance(symbol, Predicate))
+        closed = isinstance(symbol, Predicate) and symbol.closed
+        if alone and not closed and symbol.sorts[0].values is None and (finite is None or finite.values is not None):
+            fields = [name for name, sort, _ in declared.fields if sort == symbol.sorts[0]]
+            found[symbol.name] = [f"{task.rows}.{name}" for name in fields]
+    return {symbol: places for symbol, places in found.items() if places}
 
 
 def read_labels(file: str | Path, task: Task) -> Labels:
