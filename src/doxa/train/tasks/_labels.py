@@ -38,7 +38,8 @@ def concept_places(task: Task) -> dict[str, list[str]]:
     if declared is None:
         return {symbol: list(places) for symbol, places in task.concepts.items()}
     found = {}
-    for symbol in [*signature.predicates.values(), *signature.functions.values()]:
+    symbols: list[Predicate | Function] = [*signature.predicates.values(), *signature.functions.values()]
+    for symbol in symbols:
         finite = symbol.result if isinstance(symbol, Function) else symbol.sorts[-1] if len(symbol.sorts) == 2 else None
         alone = len(symbol.sorts) == 1 or (len(symbol.sorts) == 2 and isinstance(symbol, Predicate))
         closed = isinstance(symbol, Predicate) and symbol.closed
