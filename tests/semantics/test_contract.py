@@ -177,6 +177,22 @@ CASES = {
         {"P": torch.arange(3.0).unsqueeze(-1)},
         {},
     ),
+    "definitions": Case(
+        """sort P; pred e(P, P); pred s(P); sort D = 0..2; func d(P) -> D
+        define path(x, y: P) := e(x, y) | exists z: P. e(x, z) & path(z, y)
+        define lone(x: P) := !exists y: P. path(x, y)
+        define lone(x: P) := s(x)
+        define next(n: D where n < 2) -> D := n + 1
+        define next(n: D) -> D := 0
+        [reach] forall x, y: P where x != y. path(x, y) | s(y)
+        [lone] forall x: P. lone(x) <-> s(x)
+        [some] exists x, y: P. path(x, y)
+        [turn] forall x: P. next(d(x)) != 1""",
+        {"e": "pred", "s": "pred", "d": "func"},
+        {"e": torch.tensor([[0, 1], [0, 0]]), "s": torch.tensor([1, 1]), "d": sure(torch.tensor([1, 2]), 3)},
+        {"P": torch.arange(2.0).unsqueeze(-1)},
+        {},
+    ),
     "counting": Case(
         """sort I; sort D = 0..2; pred is(I, D)
         [one] forall x: I. exactly 1 d: D. is(x, d)

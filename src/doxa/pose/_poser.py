@@ -12,9 +12,10 @@ from torch import Tensor
 
 from doxa._cache import for_later
 from doxa.errors import KnowledgeError
-from doxa.logic import Axiom, Call, Expr, Field, Implies, Name, Quantifier, postorder
+from doxa.logic import Aggregate, Axiom, Call, Expr, Field, Implies, Name, Quantifier, postorder
 from doxa.logic.bind._interpretation import row_names
-from doxa.logic.syntax._binders import Binder, Group, first_forall
+from doxa.logic.syntax._binders import Group, first_forall
+from doxa.logic.syntax._define import Definitions
 from doxa.logic.tensor._instances import guarded
 from doxa.logic.unfold._definitions import reachable
 from doxa.pose._beliefs import given_values
@@ -207,7 +208,7 @@ class Poser:
 
         Where the axiom does not go row by row, or object by object of an open sort, the only part is everything.
         """
-        over = _row_by_row(self.formula)
+        over = _row_by_row(self.formula, read.batch.signature.definitions)
         parts: list[tuple[Instances, dict[str, int]]] = [(Instances(1, {}, {}), {})]
         if over is not None and (over.sort is None or read.batch.signature.sorts[over.sort].values is None):
             parts = self._components(read, over)
@@ -346,7 +347,7 @@ def _rows_of(group: Group) -> str | None:
     return group.domain.name if isinstance(group.domain, Name) else None
 
 
-def _row_by_row(formula: Expr) -> Group | None:
+def _row_by_row(formula: Expr, definitions: Definitions) -> Group | None:
     """What a formula ranges over with its first variable and nowhere else: rows, or an open sort."""
     outermost = first_forall(formula)
     if outermost is None:
@@ -354,7 +355,8 @@ def _row_by_row(formula: Expr) -> Group | None:
     group = outermost.groups[0]
     if len(group.names) > 1 or group.sample is not None or not isinstance(group.domain, Name | None):
         return None
-    every = [(g.sort, g.domain) for node in postorder(formula) if isinstance(node, Binder) for g in node.groups]
+    inside = postorder(*reachable([formula], definitions))
+    every = [(g.sort, g.domain) for node in inside if isinstance(node, Quantifier | Aggregate) for g in node.groups]
     return group if every.count((group.sort, group.domain)) == 1 else None
 
 
