@@ -16,7 +16,7 @@ from doxa.logic.tensor._block import Block, Frame, Reducer, Scope
 from doxa.logic.tensor._compile import Compiler
 from doxa.logic.tensor._execute import run_block
 from doxa.logic.tensor._frame import frame
-from doxa.logic.tensor._plan import CHUNK
+from doxa.logic.tensor._plan import CHUNK, TensorPlan
 from doxa.logic.tensor._pools import Axis, Ref, spread, union
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._run_data import Trace
@@ -37,6 +37,7 @@ def guarded(batch: Batch, quantifier: Quantifier) -> tuple[dict[str, Tensor], st
     >>> guarded(batch, kb["hop"].formula)
     ({'x': tensor([0]), 'y': tensor([1]), 'z': tensor([2])}, 'f(x, y) 2, f(y, z) 1')
     """
+    batch = TensorPlan(quantifier, batch.interpretation).completed(batch)
     compiler = Compiler(batch, [quantifier], stack=1 << 62)
     block = Block(None, "instances")
     drive(_compile(compiler, block, quantifier))
