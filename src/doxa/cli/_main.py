@@ -25,10 +25,12 @@ from doxa.cli._output import say
 from doxa.cli._play import Play
 from doxa.cli._reproduce import (
     Addition,
+    Aggregates,
     All,
     Counting,
     Everything,
     Figures,
+    Graphs,
     Grid,
     Hmc,
     Paths,
@@ -77,6 +79,8 @@ class Reproduce:
         | Annotated[Counting, subcommand("counting")]
         | Annotated[Road, subcommand("road")]
         | Annotated[ShortcutTasks, subcommand("shortcuts")]
+        | Annotated[Aggregates, subcommand("aggregates")]
+        | Annotated[Graphs, subcommand("graphs")]
         | Annotated[All, subcommand("all")]
         | Annotated[Everything, subcommand("list")]
     ] = field(default_factory=Everything)

@@ -348,6 +348,20 @@ class Shortcuts(Rerun):
     name = "shortcuts"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Aggregates(Rerun):
+    """Digits learnt from sums and maxima of lists, and from what the cheapest ways through grids cost."""
+
+    name = "aggregates"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graphs(Rerun):
+    """Missing triples of Nations, Kinships and UMLS, in the folder --data, with and without rules."""
+
+    name = "graphs"
+
+
 Topic = Literal["fuzzy", "refine", "timings", "explanations", "ways"]
 
 
