@@ -2,7 +2,7 @@
 
 What one sees: pictures of two places with or without a road between them. The labels never speak of roads, only of
 whether one can get from one place to another, which is defined in two lines, with recursion. Exact reasoning turns
-these labels into a gradient for the roads; the most probable proof shows why somebody gets there.
+these labels into a gradient for the roads.
 
 python examples/reachable.py [--smoke]
 """

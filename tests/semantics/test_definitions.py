@@ -242,3 +242,9 @@ def test_constraints_know_definitions() -> None:
 
     kb = doxa.parse("pred a, b; define p := q & b | a; define q := p; [x] p", warn=False)
     assert float(Constraint(kb).probability(doxa.Belief.uniform((2, 2)))) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("semantics", ["fuzzy", "fuzzy:godel", "classical"])
+def test_tensors_without_values_have_the_right_shapes(semantics: str) -> None:
+    model = doxa.Model(GRAPH, edge=doxa.probs(torch.nn.Parameter(graph()))).to("meta")
+    assert all(t.shape == () and t.device.type == "meta" for t in model.truth(semantics=semantics).values())

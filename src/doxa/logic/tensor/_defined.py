@@ -91,6 +91,9 @@ class Completion:
         sizes = {name: self._sizes(name, batch) for name in stratum.names}
         if stratum.names[0] in batch.signature.functions:
             return self._functions(batch, stratum, sizes)
+        tensors = [*batch.interpretation.tensors(), *[tensor for _, tensor in batch.tensors()]]
+        if isinstance(self.algebra, Classical) and not all(has_values(tensor) for tensor in tensors):
+            return self._with(batch, {name: self._false(size, batch) for name, size in sizes.items()})  # only shapes
         if isinstance(self.algebra, Classical):
             found = closure(batch, stratum, sizes)
             if found is not None:
