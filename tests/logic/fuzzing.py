@@ -53,6 +53,13 @@ func colour(Object) -> Colour
 func today() -> Digit
 data pairs(left: Image, right: Image, sum: Int)
 data scenes(objects: Object*, label: Digit)
+define knows(x: Person, y: Person) := friends(x, y) | exists z: Person. friends(x, z) & knows(z, y)
+define alone(x: Person where x != alice) := !exists y: Person where y != x. knows(x, y)
+define near(s in scenes, x, y in s.objects) :=
+    colour(x) = colour(y) | exists z in s.objects. near(s, x, z) & near(s, z, y)
+define parity(d: Digit where d > 1) -> Digit := parity(d - 2)
+define parity(d: Digit) -> Digit := d
+define dry := !rain & !wet
 """
 STATEMENTS = """
 [symmetry] forall x, y: Person. friends(x, y) -> friends(y, x)
@@ -80,13 +87,6 @@ fact friends(alice, bob)
 fact !smokes(bob); fact smokes("New York")
 [two] rain -> wet; [three] wet -> rain
 forall d, e: Digit. d + e = 9 -> d = 9 - e
-define knows(x: Person, y: Person) := friends(x, y) | exists z: Person. friends(x, z) & knows(z, y)
-define alone(x: Person where x != alice) := !exists y: Person where y != x. knows(x, y)
-define near(s in scenes, x, y in s.objects) :=
-    colour(x) = colour(y) | exists z in s.objects. near(s, x, z) & near(s, z, y)
-define parity(d: Digit where d > 1) -> Digit := parity(d - 2)
-define parity(d: Digit) -> Digit := d
-define dry := !rain & !wet
 forall s in scenes. sum x in s.objects. parity(s.label) + 1 >= s.label * 2
 forall s in scenes. (max x, y in s.objects where near(s, x, y). parity(s.label)) - 1 != min d: Digit. d
 count x: Person where smokes(x) > 2 -> 1 + count x: Person where (smokes(x) & !alone(x)) <= 3
