@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BudgetError
+from doxa.logic.bind import _join
 from doxa.logic.bind._join import Atom, Join, Test
 from doxa.logic.bind._tuples import Tuples
 
@@ -85,6 +86,19 @@ def test_a_join_is_what_nested_loops_find(seed: int) -> None:
     if case.names:
         kept = case.names[: len(case.names) // 2 + 1]
         assert sorted(listed(join.columns(kept, piece=2), kept)) == sorted(case.loops(kept))
+
+
+@pytest.mark.parametrize("block", [1, 3])
+def test_lists_are_the_same_in_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(100):
+        join = Case(seed).join()
+        wanted = join.columns()
+        with monkeypatch.context() as patch:
+            patch.setattr(_join, "BLOCK", block)
+            for piece in (4, 10**7):
+                assert {n: c.tolist() for n, c in join.columns(piece=piece).items()} == {
+                    n: c.tolist() for n, c in wanted.items()
+                }
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -18,6 +18,8 @@ from doxa.logic.bind._tuples import Tuples
 
 PIECE = 10**7
 """Longer lists are made in pieces of at most this many tuples."""
+BLOCK = 2**18
+"""So many tuples of a list are made at once, in memory that is used again and stays in the cache."""
 LIMIT = 10**9
 """The most entries of a list that is made as a whole."""
 MOST_FIRST = 8
@@ -263,28 +265,27 @@ def _expanded(
         whole = total == tuples.count
         columns = {n: c.expand(total) for n, c in table.columns.items() if n in needed}
         return _Table(columns | {n: c if whole else c[first:last] for n, c in _named(step, new)}, total)
-    low, high = 0, table.count
-    if first > 0 or last < int(ends[-1]):
-        low, high = [
-            int(i) for i in torch.searchsorted(ends, torch.tensor([first, last - 1], device=ends.device), right=True)
-        ]
-        high += 1
-        start, ends = start[low:high], ends[low:high]
-        count = count[low:high].clone()
-        before = ends - count - first
-        count[0] = ends[0] - first
-        count[-1] -= ends[-1] - last
-    else:
-        before = ends - count
-    left = torch.repeat_interleave(count, output_size=total)
-    columns = {n: c[low:high].index_select(0, left) for n, c in table.columns.items() if n in needed}
-    if new:
-        right = torch.arange(total, device=left.device).add_((start - before).index_select(0, left))
-        order = tuples.index(tuple([step.columns[n] for n in step.shared])).order
-        if order is not None:
-            right = order.index_select(0, right)
-        columns |= {n: c.index_select(0, right) for n, c in _named(step, new)}
-    return _Table(columns, total)
+    old = [(n, c) for n, c in table.columns.items() if n in needed]
+    index = tuples.index(tuple([step.columns[n] for n in step.shared]))
+    found = {n: ends.new_empty(total) for n in [*[n for n, _ in old], *new]}
+    shift = start - (ends - count)  # from the place among all matches to the place in the relation
+    cuts = torch.arange(first, last, BLOCK, device=ends.device)
+    lows = torch.searchsorted(ends, cuts, right=True).tolist()
+    highs = torch.searchsorted(ends, (cuts + (BLOCK - 1)).clamp_(max=last - 1), right=True).tolist()
+    for a, low, high in zip(range(first, last, BLOCK), lows, highs, strict=True):
+        b = min(last, a + BLOCK)
+        own = count[low : high + 1].clone()
+        own[0] = ends[low] - a
+        own[-1] -= ends[high] - b
+        left = torch.repeat_interleave(own, output_size=b - a)
+        for name, column in old:
+            torch.index_select(column[low : high + 1], 0, left, out=found[name][a - first : b - first])
+        if new:
+            right = torch.arange(a, b, device=left.device).add_(shift[low : high + 1].index_select(0, left))
+            right = right if index.order is None else index.order.index_select(0, right)
+            for name, column in _named(step, new):
+                torch.index_select(column, 0, right, out=found[name][a - first : b - first])
+    return _Table(found, total)
 
 
 def _named(step: Step, names: Sequence[str]) -> list[tuple[str, Tensor]]:
