@@ -95,7 +95,7 @@ def classical(objects: int, count: int, rule: str, merge: str) -> Row:
 
     assert ours() == peer()
     name = f"{rule} hops over {objects:,} objects, {count:,} facts, classical truth, against a merge of {merge}"
-    return compare(name, ours, peer, goal=1.5, better="lower", repeats=15)
+    return compare(name, ours, peer, goal=1.0, better="lower", repeats=15)
 
 
 def by_pandas(f: Tensor, s: Tensor, number: int) -> Callable[[], bool]:
