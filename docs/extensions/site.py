@@ -1,4 +1,4 @@
-"""What the site is made of besides its pages: the course, the help of every command, and KaTeX, served by the site itself."""
+"""What the site has besides its pages: the course, the help of every command, and KaTeX, served by the site itself."""
 
 from __future__ import annotations
 
