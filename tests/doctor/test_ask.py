@@ -279,6 +279,14 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert main(["ask", str(run), "--concepts", "told.csv", "--out", "more.csv", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["unsure"] and all(q["doubt"] is not None for q in found["questions"])
+    capsys.readouterr()
+    assert main(["certify", str(run), "--json"]) == 0, "a run has the labels that it learnt from"
+    told = json.loads(capsys.readouterr().out)["labels_told"]
+    assert main(["certify", "driving", "--concepts", "told.csv", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["labels_told"] == told > 0
+    Path("told.csv").rename("away.csv")
+    assert main(["certify", str(run)]) == 1 and "give them with --concepts" in capsys.readouterr().err
+    Path("away.csv").rename("told.csv")
     assert main(["certify", "driving", "--concepts", "told.csv"]) == 0
     assert "with these 6 labels" in capsys.readouterr().out
     assert main(["evaluate", "--together", str(run), str(run), "--json"]) == 0

@@ -38,8 +38,11 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield found.group(0)
     finally:
         server.send_signal(signal.SIGINT)
-        assert server.wait(20) == 0, "Ctrl-C ends it"
-        server.stdout.close()
+        with server:  # closes its pipe
+            try:
+                assert server.wait(60) == 0, "Ctrl-C ends it"
+            finally:
+                server.kill()
 
 
 def fetch(url: str) -> int:

@@ -74,6 +74,20 @@ def test_functions_are_distributions_whatever_is_said() -> None:
     assert scene.open == {"Day": 2}
 
 
+def test_bars_point_to_where_training_moves_the_values_of_a_function() -> None:
+    """Against the gradient of logits, which is p times the centred one."""
+    text = "sort O = {o}\nsort D = 0..3\npred red(O)\nfunc digit(O) -> D\n[a] forall x: O. red(x) -> digit(x) > 1"
+    scene = Scene(text, {"red(o)": 0.8})
+    found = scene.reason("exact").gradients
+    p = torch.tensor([[scene.beliefs[f"digit(o) = {d}"] for d in range(4)]])
+    logits = p.log().requires_grad_()
+    model = doxa.Model(text, "exact", digit=doxa.logits(logits), red=doxa.probs(torch.tensor([0.8])))
+    (moved,) = torch.autograd.grad(model.loss(), logits)
+    shown = torch.tensor([found[f"digit(o) = {d}"] for d in range(4)])
+    assert torch.allclose(p[0] * shown, moved[0], atol=1e-5)
+    assert shown[0] > 0 > shown[3], "the loss falls where 0 falls and 3 rises"
+
+
 def test_objects_in_rows_have_their_names() -> None:
     scene = Scene(read_text(EXAMPLES["addition"]), counts={"pairs": 2})
     assert "digit(pairs[1].right) = 9" in scene.places and scene.open == {"pairs": 2}

@@ -238,3 +238,14 @@ def test_a_guard_about_other_variables_excludes_where_none_is_left() -> None:
     for word in ("exact", "fuzzy", "classical"):
         found = model.predict("pairs.sum", values=range(6), semantics=word, pairs=rows)
         assert found.values.tolist() == [2] and (found.truths[:, 4:] == 0).all()
+
+
+def test_a_row_variable_that_is_bound_again_is_refused() -> None:
+    """The field of an inner row is not the one that is predicted, though it is called alike."""
+    text = """sort I; sort D = 0..2; func d(I) -> D; data rows(x: I, t: Int)
+    [q] forall p in rows. d(p.x) = p.t & (exists p in rows. p.t = 5)"""
+    model = doxa.Model(
+        doxa.parse(text, warn=False), "exact", d=doxa.probs(torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]]))
+    )
+    with pytest.raises(KnowledgeError, match=r"does not speak about rows\.t row by row"):
+        model.predict("rows.t", values=[0, 1, 2], I=2, rows={"x": torch.tensor([0, 1]), "t": torch.tensor([5, 1])})

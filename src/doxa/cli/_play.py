@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -26,8 +28,7 @@ class Play:
     def run(self) -> int:
         from doxa.play._serve import serve
 
-        try:
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
             serve(self.file, port=self.port, open_browser=not self.no_browser, say=say)
-        except KeyboardInterrupt:
-            os._exit(0)  # Ctrl-C is how it ends, and the threads of open pages would keep the process
-        return 0
+        sys.stdout.flush()
+        os._exit(0)  # the threads of open pages would keep the process

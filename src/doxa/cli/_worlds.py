@@ -23,7 +23,7 @@ class AboutLabels(Limited):
     source: Annotated[Positional[str], arg(metavar="TASK | RUN")]
     """The name of a task, see doxa tasks, a Python file that defines one, or a run folder."""
     concepts: Annotated[Path | None, arg(metavar="CSV")] = None
-    """A table of concept labels that are known: row, field, concept, value."""
+    """A table of concept labels that are known: row, field, concept, value. A run has those it learnt from."""
     joint: int = 64
     """Concepts of one object with more joint values than this are mapped one by one."""
     worlds: int = 1 << 20
@@ -35,6 +35,7 @@ class AboutLabels(Limited):
         """The task, the model of a run, and labels and limits as arguments."""
         from doxa.doctor import LIMITS
         from doxa.train import find_task, open_run, read_labels
+        from doxa.train.tasks._train import labels_of_run
 
         if self.worlds < 1:
             raise ConfigError(f"--worlds is {self.worlds}, expected at least 1")
@@ -42,10 +43,13 @@ class AboutLabels(Limited):
         if run.is_dir():
             if self.data is not None:
                 raise ConfigError("a run knows its data; --data is for tasks")
-            _, task, model = open_run(run)
+            opened, task, model = open_run(run)
         else:
-            task, model = find_task(self.source, data=self.data, progress=False), None
-        labels = {} if self.concepts is None else read_labels(self.concepts, task)
+            opened, task, model = None, find_task(self.source, data=self.data, progress=False), None
+        if self.concepts is not None:
+            labels = read_labels(self.concepts, task)
+        else:
+            labels = {} if opened is None else labels_of_run(opened, task)
         limits = {"joint": self.joint, "budget": replace(LIMITS, worlds=self.worlds), "seconds": self.limit}
         return task, model, {"labels": labels, **limits}
 

@@ -70,7 +70,8 @@ class Reasoning:
         semantics: in a word.
         axioms: the truth and the loss of each.
         loss: of all together; NaN under classical semantics, which has none.
-        gradients: how the loss changes with each belief, by atom; training moves beliefs the other way.
+        gradients: how the loss changes with each belief, by atom; training moves beliefs the other way. Of a function
+            it is that among beliefs that sum to 1: that of a value less the mean of all, by how probable they are.
 
     >>> Scene("pred rain; [wet] rain", {"rain": 0.5}).reason("fuzzy:godel").axioms
     (AxiomRow(axiom='wet', truth=0.5, loss=0.5),)
@@ -177,13 +178,19 @@ class Scene:
         losses = self.model.losses(semantics=how, generator=generator, **self.data)
         total = losses.total
         moved = torch.autograd.grad(total, list(parameters.values()), allow_unused=True) if total.requires_grad else ()
-        slopes = dict(zip(parameters, moved, strict=False))
+        slopes = {name: self._along(name, slope) for name, slope in zip(parameters, moved, strict=False)}
         rows = [
             AxiomRow(name, truths[name].item() if name in truths else math.nan, loss.item())
             for name, loss in losses.by_name().items()
         ]
         gradients = {name: _at(slopes.get(at.symbol), at.at) for name, at in self.places.items()}
         return Reasoning(word, tuple(rows), total.item(), gradients)
+
+    def _along(self, name: str, slope: Tensor | None) -> Tensor | None:
+        """A gradient along which the beliefs of a function still sum to 1: one falls where another rises."""
+        if slope is None or name not in self.kb.signature.functions:
+            return slope
+        return slope - (self._worlds.atoms[name].detach() * slope).sum(-1, keepdim=True)
 
     def satisfaction(self) -> SatisfactionReport:
         """How far the axioms hold when every belief is rounded.

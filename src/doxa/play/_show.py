@@ -75,6 +75,7 @@ def beside(left: Answer[Reasoning], right: Answer[Reasoning], names: tuple[str, 
 def _gradients(found: Sequence[Reasoning | None], names: tuple[str, str]) -> list[Html]:
     every = [f.gradients if f else {} for f in found]
     tops = [max([abs(g) for g in own.values() if math.isfinite(g)], default=0.0) for own in every]
+    tops = [top if top > 1e-6 else 0.0 for top in tops]
     atoms = list(dict.fromkeys([atom for own in every for atom in own]))
     loudest = sorted(
         atoms, key=lambda a: -max([abs(own.get(a, 0.0)) / (t or 1) for own, t in zip(every, tops, strict=True)])
@@ -104,7 +105,9 @@ def _truth(value: float) -> object:
 
 
 def _number(value: float) -> str:
-    return "–" if math.isnan(value) else "∞" if value == math.inf else f"{value + 0.0:.3g}"
+    if abs(value) < 1e-6:  # what rounding leaves of 0
+        return "0"
+    return "–" if math.isnan(value) else "∞" if value == math.inf else f"{value:.3g}"
 
 
 def link(state: State) -> str:

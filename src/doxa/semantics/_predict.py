@@ -125,7 +125,8 @@ def _about(axiom: Axiom, rows: str, field: str, listed: str) -> Axiom | None:
     row = mentions.pop()
     first = () if formula is None else formula.groups
     own = [g for g in first if row in g.names and isinstance(g.domain, Name) and g.domain.name == rows]
-    if formula is None or mentions or not own or own[0].sample is not None:
+    shadowed = sum(row in group.names for group in every) > 1  # a binder inside takes the name for something else
+    if formula is None or mentions or not own or shadowed or own[0].sample is not None:
         raise KnowledgeError(
             f"axiom {axiom.name!r} does not speak about {rows}.{field} row by row; to predict it, the axiom would "
             f"begin with 'forall p in {rows}' and mention only the {field} of that p"

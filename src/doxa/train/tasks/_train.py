@@ -28,6 +28,7 @@ from doxa.train.runs._run import Run
 from doxa.train.runs._steps import discard_unlearnt
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._fit import Fitting, fit
+from doxa.train.tasks._labels import Labels, read_labels
 from doxa.train.tasks._measure import measure
 from doxa.train.tasks._task import Task, columns, nearest
 
@@ -335,6 +336,22 @@ def open_run(path: str | Path, task: Task | None = None, semantics: Semantics | 
     return run, task, model.eval()
 
 
+def labels_of_run(run: Run, task: Task) -> Labels:
+    """The concept labels that a run learnt from, read from its table again; an error if that is gone or has changed."""
+    config = task_config(run)
+    if not config.fingerprint.labels:
+        return {}
+    file = _from_run(config.concepts, run.path)
+    origin = config.concepts or "given from Python"
+    give = f"{run.path} learnt from concept labels ({origin}); give them with --concepts"
+    if not config.concepts or not Path(file).is_file():
+        raise RunError(f"{give}: they cannot be found from here")
+    labels = read_labels(file, task)
+    if _hashed(labels) != config.fingerprint.labels:
+        raise RunError(f"{give}: {file} is not what it was then")
+    return labels
+
+
 def _check_unchanged(run: Run, before: TaskConfig, now: TaskConfig) -> None:
     """An error if the knowledge, the data or the networks are not those that the run began with."""
     if changes := _changes(before, now):
@@ -355,7 +372,7 @@ def _from_run(name: str, folder: Path) -> str:
 
     What is not here is looked for from the folders that the run lies in: one of them is where it was started.
     """
-    if not (name.endswith(".py") or os.sep in name) or Path(name).is_absolute() or Path(name).exists():
+    if not (name.endswith((".py", ".csv")) or os.sep in name) or Path(name).is_absolute() or Path(name).exists():
         return name
     around = [parent / name for parent in folder.resolve().parents]
     return str(next((file for file in around if file.exists()), name))
