@@ -461,3 +461,9 @@ def test_a_family_of_values_that_exclude_each_other_is_a_function() -> None:
     same = (heads.net(x).softmax(-1) * heads.net(y).softmax(-1)).sum(-1)
     torch.testing.assert_close(truths[0], (own * same).sum(-1))
     torch.testing.assert_close(*[m.marginals("p", "r.x", r={"x": x, "y": y}) for m in (family, function)])
+
+
+def test_a_mixture_that_is_bound_to_one_symbol() -> None:
+    both = doxa.mixture(weights=doxa.logits(torch.zeros(2)), rain=doxa.logits(torch.zeros(2)))
+    with pytest.raises(doxa.BindingError, match=r"write \*\*doxa\.mixture"):
+        doxa.Model("pred rain; [wet] rain", "exact", rain=both)

@@ -223,6 +223,10 @@ def signature_text(symbol: Symbol | Constant) -> str:
 def bind(symbol: Symbol, value: Any, signature: Signature) -> Meaning:
     """Check a value against the declaration of a predicate or function, and wrap it."""
     name = symbol.name
+    if isinstance(value, dict) and any(isinstance(part, Joint) for part in value.values()):
+        raise BindingError(
+            f"{name}: a mixture binds several symbols at once; write **doxa.mixture(...), not {name}=..."
+        )
     if isinstance(value, Joint):
         return _in_turn(symbol) if value.own is None else _mixed(symbol, value.own, signature)
     if isinstance(value, Declared):

@@ -130,7 +130,7 @@ def count(
     for found, _ in enumerate(_models(cnf, clock), 1):
         if found > limit:
             message = f"there are more than {limit:,} models, too many to count one by one"
-            raise BudgetError("limit", f"{message}; raise limit, or count with an exact engine")
+            raise BudgetError("limit", f"{message}; raise limit (--models), or count them with doxa.exact.Constraint")
     return found
 
 

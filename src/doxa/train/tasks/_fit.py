@@ -303,8 +303,9 @@ def _naming(when: str) -> Iterator[None]:
     try:
         yield
     except BindingError as error:
-        hint = "if training made it so, a lower learning rate or clipped gradients often help"
-        raise BindingError(f"{when}: {error}; {hint}") from error
+        blown_up = "finite" in str(error) or "-inf" in str(error)  # a wrong shape is no matter of training
+        hint = "; if training made it so, a lower learning rate or clipped gradients often help" if blown_up else ""
+        raise BindingError(f"{when}: {error}{hint}") from error
 
 
 def _share(batch: Any, fabric: Any) -> Any:

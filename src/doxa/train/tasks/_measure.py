@@ -40,7 +40,7 @@ class Reading:
     >>> reading.accuracy, reading.calibration_error
     (0.0, 1.0)
     >>> print(reading.warning())
-    bit: 0.0 % are read right, but 100.0 % are read by a map of the values: 0 → 1, 1 → 0 (off by one)
+    bit: 0.0 % are read right, but 100.0 % are read by a map of the values: 0 → 1, 1 → 0 (a relabelling)
     """
 
     name: str  # of what was read, such as ``"digit"`` or ``"pairs.sum"``
@@ -127,10 +127,12 @@ class Reading:
 
     def _kind(self, moved: dict[int, int]) -> str:
         moves = {j - i for i, j in moved.items()}
+        if not all(value.lstrip("-").isdigit() for value in self.values):
+            moves = set()  # names have no order
         if len(moves) == 1:
             by = next(iter(moves))
             return f" ({abs(by)} too {'high' if by > 0 else 'low'})"
-        if moves <= {-1, 1}:
+        if moves and moves <= {-1, 1} and len(moved) > 2:  # two that are swapped are just swapped
             return " (off by one)"
         return " (a relabelling)" if len(set(self.map.values())) == len(self.map) else ""
 
