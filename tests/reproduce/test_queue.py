@@ -29,7 +29,16 @@ def test_the_queue_holds_every_configuration_that_needs_no_data_of_the_user(tmp_
         n
         for n in every
         if n.startswith(
-            ("sat/satlib", "paths/warcraft", "addition/amortized/mlp", "hmc/", "preferences/", "grid/", "road/", "graphs/")
+            (
+                "sat/satlib",
+                "paths/warcraft",
+                "addition/amortized/mlp",
+                "hmc/",
+                "preferences/",
+                "grid/",
+                "road/",
+                "graphs/",
+            )
         )
     }
     assert every - set(names) <= needing
