@@ -20,7 +20,7 @@ from doxa.logic.unfold._aggregates import CHAINS, NOTHING, Chain, joined
 from doxa.logic.unfold._unfolder import Case, Formulas
 from doxa.pose._problem import lowered
 from doxa.pose._references import Known
-from doxa.pose._variables import UNDEFINED, Computed, Term, Variables, strict
+from doxa.pose._variables import UNDEFINED, Computed, Term, Variables, arithmetic, strict
 
 SUBSETS = 1 << 12
 """Sets of used values up to which ``all_different`` is a chain; beyond, it says of each pair that they differ."""
@@ -110,7 +110,9 @@ def aggregated(node: Aggregate, choices: Sequence[tuple[Any, Any]], variables: V
             if kind not in ("sum", "count"):
                 raise BudgetError("join", f"{node} is of terms with too many joint values; say it digit by digit")
             return Computed.of("+", [a, b])
-        return variables.apply("+" if kind in ("sum", "count") else ("join", kind), strict(chain.join), [a, b])
+        if kind in ("sum", "count"):
+            return variables.apply("+", partial(arithmetic, "+"), [a, b])
+        return variables.apply(("join", kind), strict(chain.join), [a, b])
 
     def size(state: Any) -> int:
         return len(state.values) if isinstance(state, Term) else 1 if not isinstance(state, Computed) else 1 << 30

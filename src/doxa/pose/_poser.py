@@ -337,8 +337,8 @@ def undefined(axiom: Axiom) -> KnowledgeError:
     """The error for an axiom some term of which may have no value."""
     return KnowledgeError(
         f"axiom {axiom.name!r}, {axiom.formula}: some term has no value in a world of positive probability, such as a "
-        "quotient by zero, a function outside its table, or an index outside its sequence; keep it away from there "
-        "with a guard, as in 'where d != 0'"
+        "quotient by zero, inf - inf (the min of nothing is inf), a function outside its table, or an index outside "
+        "its sequence; keep it away from there with a guard, as in 'where d != 0'"
     )
 
 

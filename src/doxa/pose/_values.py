@@ -6,6 +6,7 @@ What networks say is a world variable.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, product
@@ -16,13 +17,13 @@ import torch
 from doxa.errors import BindingError, BudgetError, KnowledgeError
 from doxa.logic import INT, REAL, And, Arith, Call, Compare, Expr, Field, Function, Index, Or, Predicate, Sort
 from doxa.logic.syntax._binders import Group
-from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, RowSort
+from doxa.logic.syntax._symbols import COMPARISON, RowSort
 from doxa.logic.unfold._unfolder import Scope, Unfolder
 from doxa.pose._aggregates import AggregateValues
 from doxa.pose._data import CallData
 from doxa.pose._problem import Template, build, lowered
 from doxa.pose._references import Cell, Indexed, Instances, Known, Object, Own, Reference, Row, Symbol
-from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Variables, strict
+from doxa.pose._variables import NUMBERS, SMALL, UNDEFINED, Computed, Term, Variables, arithmetic, strict
 
 
 class InstanceValues(AggregateValues):
@@ -248,10 +249,10 @@ class InstanceValues(AggregateValues):
                     "join", f"{node} depends on too many joint values to be divided; say it digit by digit"
                 )
             return Computed.of(node.op, [self._raw(n, SMALL) for n in numbers])
-        if any(isinstance(n, Known) for n in numbers) and not any(isinstance(n, Term) for n in numbers):
+        listed = any(isinstance(n, Term) or n in (math.inf, -math.inf) for n in numbers)  # of each value by itself
+        if any(isinstance(n, Known) for n in numbers) and not listed:
             return UNDEFINED if any(n is UNDEFINED for n in numbers) else Known(node.op, tuple(numbers))
-        operate = partial(_divided, ARITHMETIC[node.op]) if node.op in ("//", "mod") else ARITHMETIC[node.op]
-        return self.variables.apply(node.op, strict(operate), [self._term(n) for n in numbers])
+        return self.variables.apply(node.op, partial(arithmetic, node.op), [self._term(n) for n in numbers])
 
     def compare(self, node: Compare, args: list[Any]) -> Any:
         sorts = [self._sort_of(a) for a in args if isinstance(a, Cell)]
@@ -467,7 +468,3 @@ def _partial(known: Known) -> bool:
     if known.op == "call":
         return isinstance(known.args[0], Function)
     return known.op in ("//", "mod") or any(_partial(k) for k in known.args if isinstance(k, Known))
-
-
-def _divided(operate: Any, a: Any, b: Any) -> Any:
-    return UNDEFINED if b == 0 else operate(a, b)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from doxa.errors import BudgetError
 from doxa.logic import Call, Expr
-from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON
+from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, calculated
 
 
 class Undefined:
@@ -258,6 +258,14 @@ def _one_by_one(
     number = {pair: i for i, pair in enumerate(distinct)}
     codes = np.array([number[type(r), r] for r in results], dtype=np.int64)
     return codes, tuple([value for _, value in distinct])
+
+
+def arithmetic(op: str, a: Any, b: Any) -> Any:
+    """An operation on numbers: undefined where it has no value, or where an argument is."""
+    if a is UNDEFINED or b is UNDEFINED:
+        return UNDEFINED
+    found = calculated(op, a, b)
+    return UNDEFINED if found is None else found
 
 
 def strict(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -302,6 +303,25 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "mod": operator.mod,
 }
 """Division rounds down and ``mod`` has the sign of the divisor, as in Python. Zero divisors are the caller's matter."""
+
+
+def calculated(op: str, a: Any, b: Any) -> Any:
+    """An operation on two numbers, which may be infinite; None where it has no value.
+
+    Sums, differences, products and quotients have their usual limits. There is no value of a quotient by 0, of ∞ - ∞,
+    of 0 · ∞, and of a remainder of or a quotient by something infinite.
+
+    >>> calculated("-", math.inf, 1), calculated("//", math.inf, -2), calculated("-", math.inf, math.inf)
+    (inf, -inf, None)
+    """
+    if op in ("//", "mod") and (b == 0 or abs(b) == math.inf):
+        return None
+    if op in ("//", "mod") and abs(a) == math.inf:
+        return None if op == "mod" else a * b
+    found = ARITHMETIC[op](a, b)
+    return None if found != found else found
+
+
 COMPARISON: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,

@@ -25,17 +25,15 @@ from doxa.logic.syntax._binders import Aggregate
 from doxa.logic.syntax._node import Task
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Number, postorder
 from doxa.logic.tensor import _pools
-from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Monoid, State
+from doxa.logic.tensor._algebra import CLASSICAL, Accumulator, Algebra, Monoid, State
 from doxa.logic.tensor._block import Absorbed, Block, Frame, Reducer, Scope
 from doxa.logic.tensor._fold import Fold
 from doxa.logic.tensor._frame import frame
+from doxa.logic.tensor._infinite import Extreme, Total, extended, infinity, refuse
 from doxa.logic.tensor._names import Names
 from doxa.logic.tensor._pools import NUMBER, TRUTH, Ref, spread, union
 from doxa.logic.tensor._terms import as_number
 from doxa.logic.tensor._trees import draw_first
-
-INFINITE = 1 << 62
-"""Stands for infinity among whole numbers: the least of nothing, and its negative the greatest."""
 
 
 class Values(NamedTuple):
@@ -89,7 +87,9 @@ class Aggregates(Names):
                 return algebra.atom(x, "bool", frame.run.dtype(algebra))
 
             return scope.block.emit(("certain", id(algebra)), truth, [found], found.axes)
-        total = Monoid("sum") if node.kind in ("sum", "count") else Extreme(greatest=node.kind == "max")
+        total: Accumulator = Extreme(greatest=node.kind == "max")
+        if node.kind in ("sum", "count"):
+            total = Total(node) if self.trees.extremes else Monoid("sum")
         return self.close(block, Fold(block, each, total), scope.block).read_as(NUMBER)
 
     def _number(self, node: Aggregate, block: Block, ref: Ref) -> Ref:
@@ -169,6 +169,7 @@ class Aggregates(Names):
         pairs, remains = draw_first(both if guard is None else And(guard, both), self.is_drawn, self.numbers)
         self._draw(pairs)
         inner, weights = yield self.bind(pairs, Scope(scope, block), algebra)
+        inner.possible = self.possible_draws(weights, inner, algebra)
         equation = remains if guard is None else remains.children[-1]
         body = self._number(node, block, (yield self.compile(equation.children[0], inner, CLASSICAL)))
         soft: list[Ref] = []
@@ -176,6 +177,26 @@ class Aggregates(Names):
             parts = remains.children[:-1]
             soft = [(yield self.truth(parts[0] if len(parts) == 1 else And(*parts), inner, algebra))]
         return self.close(block, Distribution(block, body, weights, soft, algebra), scope.block)
+
+    def possible_draws(self, weights: Sequence[Ref], scope: Scope, algebra: Algebra) -> Ref | None:
+        """Where what is drawn may be so; None where nobody asks, since nothing is infinite."""
+        outer = self.possible(scope)
+        if not weights or not self.trees.extremes:
+            return outer
+
+        def possible(frame: Frame, *truths: Tensor) -> Tensor:
+            known = truths[len(weights) :]
+            return CLASSICAL.and_(
+                torch.broadcast_tensors(*[is_possible(t, algebra) for t in truths[: len(weights)]], *known)
+            )
+
+        return scope.block.broadcast(
+            ("possible draws", id(algebra)), possible, [*weights, *([] if outer is None else [outer])]
+        )
+
+    @abstractmethod
+    def possible(self, scope: Scope) -> Ref | None:
+        """The values of drawn variables that may be, in a scope where that is asked for."""
 
     @abstractmethod
     def _draw(self, draws: list[tuple[str, Expr]]) -> None:
@@ -194,43 +215,6 @@ def _pairs(frame: Frame, body: Any, objects: Any, *places: Tensor) -> Tensor:
 
 
 # --- folds of numbers -----------------------------------------------------------------------------------------------
-
-
-class Extreme:
-    """The least or greatest number; of nothing, infinity."""
-
-    idempotent = False
-    counts = False
-
-    def __init__(self, *, greatest: bool) -> None:
-        self.greatest = greatest
-
-    def _empty(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        infinite = float("inf") if x.dtype.is_floating_point else INFINITE
-        return x.new_full(tuple(shape), -infinite if self.greatest else infinite)
-
-    def lift(self, x: Tensor) -> State:
-        return (x,)
-
-    def fold(self, state: State, dims: tuple[int, ...]) -> State:
-        (x,) = state
-        if not dims:
-            return state
-        if any(x.shape[d] == 0 for d in dims):
-            return (self._empty(x, [n for d, n in enumerate(x.shape) if d not in dims]),)
-        return (x.amax(dims) if self.greatest else x.amin(dims),)
-
-    def segments(self, state: State, dim: int, ids: Tensor, size: int) -> State:
-        (x,) = state
-        start = self._empty(x, [*x.shape[:dim], size, *x.shape[dim + 1 :]])
-        index = ids.view([-1 if d == dim else 1 for d in range(x.ndim)]).expand(x.shape)
-        return (start.scatter_reduce(dim, index, x, "amax" if self.greatest else "amin"),)
-
-    def merge(self, a: State, b: State) -> State:
-        return (torch.maximum(a[0], b[0]) if self.greatest else torch.minimum(a[0], b[0]),)
-
-    def finish(self, state: State, count: int | Tensor) -> Tensor:
-        return state[0]
 
 
 class Collected:
@@ -319,6 +303,12 @@ def nothing_to_choose(node: Aggregate) -> KnowledgeError:
 
 def _truth(value: bool, like: Tensor, algebra: Algebra) -> Tensor:
     return algebra.atom(torch.tensor(value, device=like.device), "bool", like.dtype)
+
+
+def is_possible(x: Tensor, algebra: Algebra) -> Tensor:
+    """What is truer than false."""
+    true = _truth(True, x, algebra)
+    return x > torch.maximum(_truth(False, x, algebra), algebra.and_([true, algebra.not_(true)]))
 
 
 def _some(x: Tensor, dim: int, algebra: Algebra) -> Tensor:
@@ -426,10 +416,11 @@ class SoftFold(Fold):
         (truths, objects, values), _, left = total
         if self.node.kind == "all_different":
             return Values(values[:0], self.onto(frame, left, _all_differ(truths, self.algebra).unsqueeze(-1)))
-        found, state = chain(self.node.kind, values, truths, self.algebra)
+        found, state = chain(self.node, values, truths, self.algebra)
         if self.node.kind not in ("argmin", "argmax"):
             return Values(found, self.onto(frame, left, state))
-        if not objects.shape[-1]:
+        nothing = is_possible(truths[..., -1], self.algebra).all(-1)  # nothing passes its guard for certain
+        if not objects.shape[-1] or (has_values(nothing) and bool(nothing.any())):
             raise nothing_to_choose(self.node)
         return Values(found, self.onto(frame, left, state), self.onto(frame, left, objects))
 
@@ -445,14 +436,19 @@ def _all_differ(truths: Tensor, algebra: Algebra) -> Tensor:
     return fold.finish(fold.fold(fold.lift(algebra.not_(clash)), (clash.ndim - 1,)), len(first))
 
 
-def chain(kind: str, values: Tensor, truths: Tensor, algebra: Algebra) -> tuple[Tensor, Tensor]:
+def chain(node: Aggregate, values: Tensor, truths: Tensor, algebra: Algebra) -> tuple[Tensor, Tensor]:
     """The values of an aggregate, and how true each is, from the distributions of choices ``(*axes, n, V + 1)``."""
+    kind = node.kind
     true, false = (_truth(v, truths, algebra) for v in (True, False))
     batch, choices = truths.shape[:-2], truths.unbind(-2)
     if kind in ("sum", "count"):
         sums, state = values.new_zeros(1), true.expand(*batch, 1)
         for choice in choices:
-            table = torch.cat([sums.unsqueeze(1) + values, sums.unsqueeze(1)], 1)  # without it, the sum stays
+            more, wrong = extended("+", sums.unsqueeze(1), values, values.device)
+            if has_values(wrong) and bool(wrong.any()):
+                both = is_possible(state, algebra).unsqueeze(-1) & is_possible(choice[..., :-1], algebra).unsqueeze(-2)
+                refuse(node, both & wrong)
+            table = torch.cat([more, sums.unsqueeze(1)], 1)  # without it, the sum stays
             sums, codes = torch.unique(table, return_inverse=True)
             state = _joined(state, choice, codes, len(sums), false, algebra)
         return sums, state
@@ -464,7 +460,7 @@ def chain(kind: str, values: Tensor, truths: Tensor, algebra: Algebra) -> tuple[
         codes = torch.where(rank.unsqueeze(1) >= rank, torch.arange(count + 1).unsqueeze(1), torch.arange(count + 1))
         for choice in choices:
             state = _joined(state, choice, codes.to(values.device), count + 1, false, algebra)
-        infinite = float("inf") if values.dtype.is_floating_point else INFINITE
+        infinite = infinity(values)
         return torch.cat([values, values.new_full((1,), -infinite if greatest else infinite)]), state
     # Where it is: states are pairs of a value and a choice, and nothing, which comes first.
     state, ranks = true.expand(*batch, 1), order.new_full((1,), -1)

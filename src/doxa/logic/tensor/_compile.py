@@ -84,13 +84,13 @@ class Compiler(Aggregates):
             case Call():
                 return Application(node, block, batch, self.needs, algebra).result(below)
             case Compare():
-                return compare(node, node.op, block, below[0], below[1], batch, algebra)
+                return compare(node, node.op, block, below[0], below[1], batch, algebra, self.trees.extremes)
             case _tree.Field():
                 return field(node, below[0], batch)
             case _tree.Index():
                 return index(self.written(node), block, below[0], below[1], batch)
             case _tree.Arith():
-                return arithmetic(self.written(node), block, below, batch, self.possible(scope))
+                return arithmetic(self.written(node), block, below, batch, self.possible(scope), self.trees.extremes)
             case _tree.Truth():
                 return self.literal(node.value, block, algebra)
         below = [as_truth(c, block, b, batch, algebra) for c, b in zip(node.children, below, strict=True)]
@@ -275,10 +275,13 @@ class Compiler(Aggregates):
         inner, weights = yield self.bind(pairs, inner, algebra)
         calls = {value: _tree.Name(name) for name, value in pairs if self.is_drawn(value)}
         block.label += " " + ", ".join(node.names)
+        likely = self.possible_draws(weights, inner, algebra)
         guard = self.guard_of_draws(node, calls, inner)
         if guard is not None:
-            ref = inner.possible = yield self.truth(guard, inner, CLASSICAL)
+            ref = yield self.truth(guard, inner, CLASSICAL)
             weights.append(block.emit(("possible", id(algebra)), _certain(algebra), [ref], ref.axes))
+            likely = ref if likely is None else self.joined("and", [ref, likely], block, CLASSICAL)
+        inner.possible = likely
         truth = yield self.truth(node.body, inner, algebra)
         if not weights:
             return self.close(block, Result(truth), scope.block)

@@ -18,6 +18,7 @@ from doxa.logic.syntax._tree import Arith, Expr, Field, Index
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra
 from doxa.logic.tensor._block import Block, Frame
+from doxa.logic.tensor._infinite import comparable, extended, refuse
 from doxa.logic.tensor._pools import NUMBER, TRUTH, Ref, Type, entries, is_sample, take
 from doxa.logic.tensor._run import Run
 
@@ -92,36 +93,59 @@ def index(node: Index, block: Block, base: Ref, place: Ref, batch: Batch) -> Ref
     return block.broadcast(("index", pool, node), element, args, kind)
 
 
-def arithmetic(node: Arith, block: Block, args: list[Ref], batch: Batch, possible: Ref | None = None) -> Ref:
-    """``+ - * // mod`` and unary minus, of numbers. A divisor may be 0 where that is not ``possible``."""
+def arithmetic(
+    node: Arith, block: Block, args: list[Ref], batch: Batch, possible: Ref | None = None, extremes: bool = False
+) -> Ref:
+    """``+ - * // mod`` and unary minus, of numbers; with ``extremes``, they may be infinite.
+
+    What is not ``possible`` needs no value: there a divisor may be 0.
+    """
     numbers = [as_number(block, a, batch) for a in args]
     op = node.op
     if all(n.const is not None for n in numbers):
         return block.constant(_calculate(node, op, *[n.const for n in numbers]), NUMBER)
-    if op not in ("//", "mod") or possible is None:
-        return block.broadcast(("arith", op), lambda frame, *values: _calculate(node, op, *values), numbers, NUMBER)
+    extremes = extremes and len(numbers) == 2
+    if possible is None or not (extremes or op in ("//", "mod")):
+        possible = None
 
-    def divide(frame: Frame, a: Any, b: Any, possible: Tensor) -> Any:
-        b = torch.as_tensor(b, device=frame.run.device)
-        return _calculate(node, op, a, torch.where(possible | (b != 0), b, 1))
+    def calculate(frame: Frame, *values: Any) -> Any:
+        if possible is not None:
+            a, b, needed = values
+            if op in ("//", "mod"):
+                b = torch.as_tensor(b, device=frame.run.device)
+                b = torch.where(needed | (b != 0), b, 1)
+            values = (a, b)
+        if not extremes:
+            return _calculate(node, op, *values)
+        _check_divisor(node, op, values[1])
+        found, wrong = extended(op, *values, frame.run.device)
+        refuse(node, wrong if possible is None else wrong & needed)
+        return found
 
-    return block.broadcast(("arith", op), divide, [*numbers, possible], NUMBER)
+    return block.broadcast(("arith", op), calculate, [*numbers, *([] if possible is None else [possible])], NUMBER)
 
 
 def _calculate(node: Expr, op: str, a: Any, b: Any = None) -> Any:
     if b is None:
         return -a
+    _check_divisor(node, op, b)
+    return ARITHMETIC[op](a, b)
+
+
+def _check_divisor(node: Expr, op: str, b: Any) -> None:
     if op in ("//", "mod"):
         zero = torch.as_tensor(b == 0)
         if has_values(zero) and bool(zero.any()):
             raise KnowledgeError(f"{node} divides by zero; guard it with 'where'")
-    return ARITHMETIC[op](a, b)
 
 
-def compare(node: Expr, op: str, block: Block, left: Ref, right: Ref, batch: Batch, algebra: Algebra) -> Ref:
+def compare(
+    node: Expr, op: str, block: Block, left: Ref, right: Ref, batch: Batch, algebra: Algebra, extremes: bool = False
+) -> Ref:
     same = COMPARISON[op]
 
     def compared(frame: Frame, one: Any, other: Any) -> Tensor:
+        one, other = comparable(one, other) if extremes else (one, other)
         truth = torch.as_tensor(same(one, other), device=frame.run.device)
         return algebra.atom(truth, "bool", frame.run.dtype(algebra))
 

@@ -56,6 +56,8 @@ class Trees:
         self.bound: set[str] = set()
         self.hints: dict[str, str] = {}
         """Names that were made as variables of a sort in Python; some may be free."""
+        self.extremes = False
+        """Is there a ``min`` or ``max``, which may be infinite?"""
         nodes = list(postorder(*roots))
         constants = {*batch.signature.constants, *batch.signature.value_sorts}
         for node in nodes:
@@ -83,6 +85,7 @@ class Trees:
             elif isinstance(node, Binder | Let):
                 names = free_of_binder(node, [b.names for b in below])
                 total = total and not isinstance(node, Aggregate)
+                self.extremes |= isinstance(node, Aggregate) and node.kind in ("min", "max")
             elif isinstance(node, Arith | Index) or (isinstance(node, Call) and node.name in functions):
                 total = False
             known[id(node)] = Known(names, total, size)

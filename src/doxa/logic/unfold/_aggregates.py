@@ -5,7 +5,8 @@
     argmax nothing    (v, i)      the greater, the first    and where it was
     all_different  ∅  {v}         a ∪ b, or a clash         the values so far
 
-Nothing is 0, -inf or inf, nothing, and all different. Every join is associative, so a chain may be cut anywhere.
+Nothing is 0, -inf or inf, nothing, and all different; the sum of inf and -inf is nothing, too. Every join is
+associative, so a chain may be cut anywhere.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from doxa.logic.syntax._symbols import calculated
+
 S = TypeVar("S")
 WIDE = 64
 """Neighbours are joined in pairs while both have at most about so many values, then one after the other."""
 
 
 class Nothing:
-    """Where an extreme is, if there is none; there is one."""
+    """Where an extreme is, if there is none, and what inf - inf is; there is one."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -50,7 +53,10 @@ def _same(state: Any) -> Any:
 
 
 def _add(a: Any, b: Any) -> Any:
-    return a + b
+    if a is NOTHING or b is NOTHING:
+        return NOTHING
+    found = calculated("+", a, b)
+    return NOTHING if found is None else found
 
 
 def _first_least(a: Any, b: Any) -> Any:

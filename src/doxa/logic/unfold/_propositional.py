@@ -30,7 +30,7 @@ from doxa.logic.syntax._binders import Aggregate, Group
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._kb import KnowledgeBase
 from doxa.logic.syntax._simplify import formulas
-from doxa.logic.syntax._symbols import ARITHMETIC, COMPARISON, Function, Predicate, Signature
+from doxa.logic.syntax._symbols import COMPARISON, Function, Predicate, Signature, calculated
 from doxa.logic.syntax._tree import And, Arith, Call, Compare, Expr, Field, Index, Name, Number, Or, Truth
 from doxa.logic.unfold._aggregates import CHAINS, NOTHING, joined
 from doxa.logic.unfold._definitions import Definer, reachable
@@ -372,7 +372,6 @@ class Propositions(Formulas):
 
     def arithmetic(self, node: Arith, args: list[Any]) -> Any:
         """The value or table of ``+ - * // mod`` or of unary minus."""
-        operate = ARITHMETIC[node.op]
         if len(args) == 1:
             args = [0, args[0]]
 
@@ -383,7 +382,8 @@ class Propositions(Formulas):
                 self._number(node, value)
             if node.op in ("//", "mod") and right == 0:
                 return Undefined(f"{left} {node.op} {right} divides by zero")
-            return operate(left, right)
+            found = calculated(node.op, left, right)
+            return Undefined(f"{left} {node.op} {right} has no value, in {node}") if found is None else found
 
         self._check_terms(node, args)
         if not any(isinstance(a, Table) for a in args):
@@ -453,7 +453,8 @@ class Propositions(Formulas):
         for total, condition in last.items():
             value = total if isinstance(total, Undefined) else chain.finish(total)
             if value is NOTHING:
-                value = Undefined(f"{node} is not defined: there is nothing to choose from")
+                why = "it adds inf and -inf" if node.kind == "sum" else "there is nothing to choose from"
+                value = Undefined(f"{node} is not defined: {why}")
             elif node.kind in ("argmin", "argmax") and not isinstance(value, Undefined):
                 value = cases[value].scope[node.names[0]]
             found.setdefault(value, []).append(condition)
