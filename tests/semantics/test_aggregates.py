@@ -264,6 +264,169 @@ def test_nothing_is_a_sum_of_zero_and_extremes_are_infinite() -> None:
         assert all(float(v) == pytest.approx(1.0, abs=1e-6) for v in model.truth(rows=rows).values())
 
 
+# --- arithmetic on the min and max of nothing ---------------------------------------------------------------------
+
+SEMANTICS = ["classical", "fuzzy:godel", "fuzzy:product", "fuzzy:log_product", "exact", "sampled", "refined"]
+LEAST, MOST = "(min y: S where c(y). y)", "(max y: S where c(y). y)"
+INFINITIES = {
+    f"(sum x: S. {LEAST}) > 5": 1,
+    f"(sum x: S. {MOST}) < 3": 1,
+    f"{LEAST} * 2 > 0": 1,
+    f"{LEAST} * (0 - 2) < 0": 1,
+    f"{LEAST} * {MOST} < 0": 1,
+    f"{LEAST} - 1 = {LEAST}": 1,
+    f"{LEAST} + 1.5 = {LEAST}": 1,
+    f"{LEAST} - {MOST} = {LEAST}": 1,
+    f"-{LEAST} = {MOST}": 1,
+    f"{MOST} // 2 < 0": 1,
+    f"{LEAST} // 2 > 5": 1,
+    f"{LEAST} // (0 - 2) = {MOST}": 1,
+    f"{MOST} + 1 >= 0": 0,
+    f"(max x: S. {MOST} + x) < 0": 1,
+    f"{LEAST} - {LEAST} = 0": None,
+    f"{LEAST} + {MOST} = 0": None,
+    f"0 * {LEAST} = 0": None,
+    f"{MOST} mod 2 = 0": None,
+    f"3 mod {LEAST} = 3": None,
+    f"3 // {LEAST} = 0": None,
+    f"(sum x: S. {LEAST} * (1 - x)) > 0": None,
+    f"(sum x: S where x != 1. {LEAST} * (1 - x)) > 0": None,
+    "(argmax x: S where c(x). x) >= 0": None,
+}
+
+
+@pytest.mark.parametrize("how", SEMANTICS)
+@pytest.mark.parametrize("kind", ["known", "believed"])
+def test_infinity_has_one_arithmetic(how: str, kind: str) -> None:
+    c = torch.zeros(3).bool() if kind == "known" else doxa.probs(torch.zeros(3))
+    for text, expected in INFINITIES.items():
+        model = doxa.Model(f"sort S = 0..2\npred c(S)\n[q] {text}", how, c=c)
+        if expected is None:
+            with pytest.raises(KnowledgeError, match=r"no value|nothing to choose"):
+                model.truth()
+        else:
+            assert float(model.truth()["q"]) == pytest.approx(expected, abs=1e-6), text
+
+
+def test_infinity_over_ground_atoms() -> None:
+    for text, expected in INFINITIES.items():
+        kb = doxa.parse(f"sort S = 0..2\npred c(S)\n[q] {text}")
+        if expected is None or text.startswith(f"{LEAST} * {MOST}"):  # 0 * inf, if both were free
+            with pytest.raises(KnowledgeError, match=r"no value|not defined|divides by zero"):
+                ground(kb)
+        else:
+            theory = ground(kb)
+            assert bool(evaluate(theory.axioms["q"], dict.fromkeys(theory.atoms, False))) == bool(expected), text
+
+
+@pytest.mark.parametrize("how", ["classical", "fuzzy:godel"])
+def test_infinity_is_the_same_among_whole_and_real_numbers(how: str) -> None:
+    head = "sort S = 0..2\npred c(S)\nfunc w(S) -> Real\n"
+    real = "(min y: S where c(y). w(y))"
+    for text in (f"{real} = {LEAST}", f"-{real} = {MOST}", f"{real} + {LEAST} > 5", f"{real} * 2 = {LEAST} // 2"):
+        model = doxa.Model(f"{head}[q] {text}", how, c=torch.zeros(3).bool(), w=torch.rand(3))
+        assert float(model.truth()["q"]) == 1
+    model = doxa.Model(f"{head}[q] {real} - {LEAST} = 0", how, c=torch.zeros(3).bool(), w=torch.rand(3))
+    with pytest.raises(KnowledgeError, match="no value"):
+        model.truth()
+
+
+@pytest.mark.parametrize("how", ["godel", "product", "lukasiewicz", "log_product"])
+def test_fuzzy_argmax_wants_something_certain(how: str) -> None:
+    for probs, fine in ([0.2, 0.9, 0.4], False), ([0.2, 1.0, 0.4], True), ([0.0, 0.0, 1.0], True), ([0.0] * 3, False):
+        text = "sort S = 0..2\npred c(S)\n[q] (argmax x: S where c(x). x) >= 0"
+        model = doxa.Model(text, doxa.Fuzzy(how), c=doxa.probs(torch.tensor(probs)))
+        if fine:
+            assert model.truth()["q"].isfinite()
+        else:
+            with pytest.raises(KnowledgeError, match="nothing to choose"):
+                model.truth()
+
+
+def limit(op: str, a: float | None, b: float | None) -> float | None:
+    """What a op b tends to as its infinite sides grow, each at its own pace; None if that depends on how."""
+    if a is None or b is None or (op in ("//", "mod") and (b == 0 or math.isinf(b))):
+        return None
+    found = set()
+    for i, j in product((10**6, 10**9), repeat=2):
+        x, y = [int(math.copysign(k, v)) if math.isinf(v) else v for v, k in ((a, i), (b, j))]
+        value = {"+": x + y, "-": x - y, "*": x * y, "//": x // (y or 1), "mod": x % (y or 1)}[op]
+        found.add(value if abs(value) < 10**5 else math.copysign(math.inf, value))
+    if op == "mod" and math.isinf(a):
+        return None
+    if 0 in (a, b) and op == "*" and (math.isinf(a) or math.isinf(b)):
+        return None
+    return found.pop() if len(found) == 1 and not (op == "-" and math.isinf(a) and a == b) else None
+
+
+def calculation(seed: int) -> tuple[str, Callable[[list[Item], list[Item], int], bool | None]]:
+    """A comparison of one calculation with another number; None where it has no value."""
+    random = Random(1000 + seed)
+    extremes = [text for text in TERMS if text.startswith(("min", "max"))]
+    left, right = random.choice(extremes), random.choice([*extremes, "sum x in r.{0}. digit(x)", "r.n", "2"])
+    fields = [random.choice(["items", "other"]) for _ in range(2)]
+    op, k = random.choice(["+", "-", "*", "//", "mod"]), random.randint(-1, 3)
+    sign, holds = random.choice([("=", "=="), ("<", "<"), (">=", ">="), ("!=", "!=")])
+    compare = eval(f"lambda p, q: p {holds} q")
+
+    def value(text: str, field: str, a: list[Item], b: list[Item], n: int) -> float:
+        if text in TERMS:
+            return TERMS[text](a if field == "items" else b)
+        return n if text == "r.n" else int(text)
+
+    def judge(a: list[Item], b: list[Item], n: int) -> bool | None:
+        found = limit(op, value(left, fields[0], a, b, n), value(right, fields[1], a, b, n))
+        return None if found is None else bool(compare(found, k))
+
+    sides = [f"({text.format(field)})" for text, field in zip((left, right), fields, strict=True)]
+    return f"[a] forall r in rows. {sides[0]} {op} {sides[1]} {sign} {k}", judge
+
+
+def single(rows: dict[str, Any], r: int) -> dict[str, Any]:
+    """One row of the data."""
+    parts = {name: doxa.Ragged(rows[name][r], [len(rows[name][r])]) for name in ("items", "other")}
+    return {**parts, "n": rows["n"][r : r + 1]}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_calculations_with_infinity_against_all_worlds(seed: int) -> None:
+    text, judge = calculation(seed)
+    rows, random = data(seed, *LENGTHS)
+    digit, red = Sees(3, random), Sees(1, random)
+    model = doxa.Model(HEAD + text, "exact", digit=doxa.logits(digit), red=doxa.logits(red)).double()
+    for r in range(4):
+        parts = [list(worlds(digit(x).softmax(-1), red(x).sigmoid())) for x in (rows["items"][r], rows["other"][r])]
+        found = [(float(p * q), judge(a, b, int(rows["n"][r]))) for (p, a), (q, b) in product(*parts)]
+        if any(holds is None for _, holds in found):
+            with pytest.raises(KnowledgeError, match="no value"):
+                model.truth(rows=single(rows, r))
+        else:
+            expected = sum(p for p, holds in found if holds)
+            assert float(model.truth(rows=single(rows, r))["a"]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize(
+    "how", ["classical", "fuzzy:product", "fuzzy:godel", "fuzzy:lukasiewicz", "refined", "sampled"]
+)
+def test_calculations_with_infinity_on_certain_networks(seed: int, how: str) -> None:
+    text, judge = calculation(seed)
+    rows, random = data(seed, *LENGTHS)
+    digit, red = Sees(3, random, 1e5), Sees(1, random, 1e5)
+    model = doxa.Model(HEAD + text, how, digit=doxa.logits(digit), red=doxa.logits(red)).double()
+    for r in range(4):
+        both = [
+            [(int(d), bool(m)) for d, m in zip(digit(x).argmax(-1), red(x) > 0, strict=True)]
+            for x in (rows["items"][r], rows["other"][r])
+        ]
+        expected = judge(*both, int(rows["n"][r]))
+        if expected is None:
+            with pytest.raises(KnowledgeError, match=r"no value|divides by zero"):
+                model.truth(rows=single(rows, r))
+        else:
+            assert float(model.truth(rows=single(rows, r))["a"]) == pytest.approx(float(expected), abs=1e-4)
+
+
 def test_fuzzy_sums_are_the_chain_with_the_operators_of_the_logic() -> None:
     rows, _ = data(2, [2, 2], [0, 0])
     model, digit = model_of("[a] forall r in rows. (sum x in r.items. digit(x)) = 2", doxa.Fuzzy("godel"))
