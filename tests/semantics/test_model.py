@@ -413,3 +413,13 @@ def test_nan_is_traced_to_its_symbol_even_where_nothing_can_be_drawn() -> None:
     assert (
         model.find_nonfinite(semantics=doxa.Sampled()) == "what rain is bound to returned numbers that are not finite"
     )
+
+
+@pytest.mark.parametrize("depth", ["a", None, 1.5, 2.0, True, 0, -3, float("inf")])
+def test_depth_is_a_whole_number(depth: Any) -> None:
+    with pytest.raises(ConfigError, match=r"depth is .*, expected a whole number of at least 1"):
+        doxa.Fuzzy("product", depth=depth)
+
+
+def test_depth_of_one_is_fine() -> None:
+    assert doxa.Fuzzy("product", depth=1).depth == 1

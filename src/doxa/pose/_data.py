@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from doxa.errors import BindingError, ConfigError, KnowledgeError
-from doxa.logic import INT, REAL, Interpretation, Predicate
+from doxa.logic import INT, REAL, Expr, Interpretation, Predicate
 from doxa.logic.bind._bindings import Returns
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Network, Table, check_table, is_exclusive
@@ -21,6 +21,7 @@ from doxa.logic.tensor._plan import CHUNK
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._run_data import Needs
 from doxa.logic.tensor._symbol_values import symbol_values
+from doxa.pose._known_definitions import with_known_definitions
 from doxa.pose._references import Block, Cell, Indexed, Instances, Known, Object, Question, Reference, Row, Symbol
 from doxa.pose._variables import UNDEFINED
 
@@ -56,8 +57,10 @@ def require_unmapped(tensor: Tensor) -> None:
 class CallData:
     """Where objects, numbers and sequences are, for many instances at once."""
 
-    def __init__(self, interpretation: Interpretation, data: Mapping[str, Any], rows: Iterable[str]) -> None:
-        self.interpretation, self._data, self._rows_named = interpretation, data, rows
+    def __init__(
+        self, interpretation: Interpretation, data: Mapping[str, Any], rows: Iterable[str], formulas: Sequence[Expr]
+    ) -> None:
+        self.interpretation, self._data, self._rows_named, self._formulas = interpretation, data, rows, formulas
         self.looked = False
         """Was anything looked at besides shapes? Then other data of these shapes may be posed in another way."""
         self._blocks: dict[Block, range] = {}
@@ -65,8 +68,8 @@ class CallData:
 
     @cached_property
     def batch(self) -> Batch:
-        """The data, checked."""
-        return self.interpretation.read(self._data, self._rows_named)
+        """The data, checked; with what is defined by recursion and what they decide."""
+        return with_known_definitions(self.interpretation.read(self._data, self._rows_named), self._formulas)
 
     @cached_property
     def given(self) -> Mapping[str, Any]:
@@ -360,7 +363,9 @@ class CallData:
         direct = [s for s in lookup.direct if s in asked]
         found |= {s.name: _direct(self.batch, s.name, *asked.pop(s).values()) for s in direct}
         if asked:
-            others = symbol_values(self.interpretation, {s.name: columns for s, columns in asked.items()}, self.given)
+            columns_of = {s.name: columns for s, columns in asked.items()}
+            follows = {n: self.batch.symbols[n] for n in self.batch.signature.definitions if n in self.batch.symbols}
+            others = symbol_values(self.interpretation, columns_of, self.given, follows)
             found |= {name: (reading.values, reading.returns) for name, reading in others.items()}
         flat: dict[Symbol, tuple[Tensor, Returns]] = {}
         for symbol, axes in lookup.axes.items():

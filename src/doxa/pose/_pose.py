@@ -166,7 +166,9 @@ def pose(
         as_one = whole and not interpretation.shared_in(axiom.formula)
         made = ("pose", axiom.formula, as_one, limit)
         posers.append(plans.get(made) or plans.find(made, partial(Poser, axiom, as_one, limit)))
-    read = CallData(interpretation, data, frozenset().union(*[poser.rows for poser in posers]))
+    read = CallData(
+        interpretation, data, frozenset().union(*[poser.rows for poser in posers]), [a.formula for a in axioms]
+    )
     shapes = _shapes(interpretation, data)
     key = ("posed", tuple(posers), shapes)
     plan = plans.get(key)

@@ -38,7 +38,8 @@ class InstanceValues(AggregateValues):
         seen: dict[Known, tuple[Any, ...]],
         limit: int,
     ) -> None:
-        super().__init__(data.batch.signature.definitions)
+        unfolded = data.batch.signature.definitions
+        super().__init__({name: clauses for name, clauses in unfolded.items() if name not in data.batch.symbols})
         self.data, self.signature = data, data.batch.signature
         self.first, self.everyone, self.rows_of = first, everyone, rows_of
         self.variables, self.template = Variables(limit), Template()

@@ -52,8 +52,9 @@ class Fuzzy(Semantics):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.depth < 1:
-            raise ConfigError(f"depth={self.depth} must be at least 1: how often recursive definitions are evaluated")
+        if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1:
+            what = "a whole number of at least 1: how often recursive definitions are evaluated"
+            raise ConfigError(f"depth is {self.depth!r}, expected {what}")
         if isinstance(self.logic, str):
             logic_by_name(self.logic)  # complains about a name that there is not
 

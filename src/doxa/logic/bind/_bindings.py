@@ -47,8 +47,8 @@ class Columns:
     columns: tuple[tuple[Tensor, tuple[str, ...] | None], ...]
     """Numbers and indices; or, with names, the place of each entry's name among these."""
     origin: str
-    positions: bool = False
-    """Are whole numbers positions also in a range, and not its values?"""
+    shape: tuple[int, ...] | None = None
+    """Of a sparse tensor, how long its axes are: whole numbers are then positions also in a range, not its values."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,9 @@ def _sparse(tensor: Tensor) -> Columns:
         )
     coo = (tensor if tensor.layout == torch.sparse_coo else tensor.to_sparse()).coalesce()
     places = coo.indices()[:, coo.values()]
-    return Columns(tuple([(column, None) for column in places.unbind(0)]), f"the tensor {shape_of(tensor)}", True)
+    return Columns(
+        tuple([(column, None) for column in places.unbind(0)]), f"the tensor {shape_of(tensor)}", shape_of(tensor)
+    )
 
 
 def function(call: Callable[..., Any], *, per_object: bool = False) -> PythonFunction:

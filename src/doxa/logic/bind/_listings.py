@@ -65,7 +65,9 @@ def listings(
     """The columns of the arguments and of the value; names and numbers are checked against the sorts."""
     result = symbol.result if isinstance(symbol, Function) else None
     if isinstance(table, Columns):
-        return _of_columns(symbol, table, said, signature)
+        arguments, value = _of_columns(symbol, table, said, signature)
+        check_single(symbol, arguments, value)
+        return arguments, value
     arity, name = len(symbol.sorts), symbol.name
     for args, value in table.entries:
         if len(args) != arity:
@@ -77,7 +79,9 @@ def listings(
     found = [_of_values(name, column, sort, signature) for column, sort in zip(lists, symbol.sorts, strict=True)]
     if result is None:
         return found, Listing(torch.tensor(values, dtype=torch.bool))
-    return found, _of_values(name, values, result, signature)
+    results = _of_values(name, values, result, signature)
+    check_single(symbol, found, results)
+    return found, results
 
 
 def _of_values(place: str, values: Sequence[Any], sort: Sort, signature: Signature) -> Listing:
@@ -122,6 +126,43 @@ def _check_constant(place: str, value: str, sort: Sort, signature: Signature) ->
         raise BindingError(f"{place}: no constant {value!r} of sort {sort.name}; {remedy}")
 
 
+def contradiction(arguments: Sequence[Tensor], values: Tensor) -> tuple[int, int] | None:
+    """Two rows of a table of the same arguments and another value, if there are such.
+
+    >>> contradiction([torch.tensor([3, 1, 3])], torch.tensor([0, 1, 2]))
+    (0, 2)
+    """
+    count = len(values)
+    key = torch.zeros(count, dtype=torch.int64, device=values.device)
+    for column in arguments:  # equal keys for equal tuples, and no key above the number of rows
+        place = torch.unique(column, return_inverse=True)[1]
+        key = torch.unique(key * count + place, return_inverse=True)[1]
+    rows = torch.arange(count, device=values.device)
+    first = torch.full_like(key, count).scatter_reduce(0, key, rows, "amin")[key]
+    differs = (values != values[first]) & ~(values.isnan() & values[first].isnan())
+    if not bool(differs.any()):
+        return None
+    at = int(differs.long().argmax())
+    return int(first[at]), at
+
+
+def check_single(symbol: Predicate | Function, arguments: Sequence[Listing], value: Listing) -> None:
+    """Refuse a function of two values for the same arguments."""
+    if isinstance(symbol, Predicate):
+        return
+    rows = contradiction([listing.codes for listing in arguments], value.codes)
+    if rows is None:
+        return
+
+    def shown(listing: Listing, row: int, sort: Sort) -> str:
+        return str(Listing(listing.codes[[row]], listing.names).python(sort)[0])
+
+    of = ", ".join([shown(a, rows[1], sort) for a, sort in zip(arguments, symbol.sorts, strict=True)])
+    said = " and ".join([shown(value, row, symbol.result) for row in rows])
+    where = f"in its rows {rows[0]} and {rows[1]}"
+    raise BindingError(f"{symbol.name}: the table gives {symbol.name}({of}) two values, {said}, {where}; keep one")
+
+
 # --- tables that come in columns already ---
 
 
@@ -137,7 +178,7 @@ def _of_columns(
     found = []
     for number, ((codes, names), sort) in enumerate(zip(table.columns, sorts, strict=True)):
         place = f"{symbol.name}: column {number} of {table.origin}"
-        found.append(_of_codes(place, codes, names, sort, signature, table.positions))
+        found.append(_of_codes(place, codes, names, sort, signature, table.shape is not None))
     if isinstance(symbol, Function):
         return found[:-1], found[-1]
     count = len(found[0].codes) if found else 0

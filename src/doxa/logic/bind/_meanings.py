@@ -139,9 +139,13 @@ class Named(nn.Module):
 
     mixed = False
 
-    def __init__(self, symbol: Symbol, arguments: list[Listing], value: Listing) -> None:
+    def __init__(
+        self, symbol: Symbol, arguments: list[Listing], value: Listing, shape: tuple[int, ...] | None = None
+    ) -> None:
         super().__init__()
         self.symbol = symbol
+        self.shape = shape
+        """How long the axes of a sparse tensor were that the tuples came from."""
         self.returns: Returns = "bool" if isinstance(symbol, Predicate) else "value"
         self.value = value
         self.listed: dict[int, Tensor] = {}
@@ -242,11 +246,14 @@ def bind(symbol: Symbol, value: Any, signature: Signature) -> Meaning:
     if isinstance(value, PythonFunction):
         returns: Returns = "bool" if isinstance(symbol, Predicate) else "value"
         return Network(symbol, value.call, returns, exclusive=False, bare=True, each=value.per_object)
-    if isinstance(value, Tensor) and value.layout != torch.strided and isinstance(symbol, Predicate):
-        value = _listed(symbol, value)
-    if isinstance(value, Entries | Columns | set | frozenset | dict):
+    sparse = isinstance(value, Tensor) and value.layout != torch.strided and isinstance(symbol, Predicate)
+    if sparse or isinstance(value, Entries | Columns | set | frozenset | dict):
         entries = value if isinstance(value, Entries | Columns) else table(value)
-        return Named(symbol, *listings(symbol, entries, signature_text(symbol), signature))
+        shape = entries.shape if isinstance(entries, Columns) else None
+        if shape is not None and len(shape) == len(symbol.sorts):
+            for axis, sort in enumerate(symbol.sorts):
+                _check_axis(symbol, axis, sort, shape)
+        return Named(symbol, *listings(symbol, entries, signature_text(symbol), signature), shape)
     if isinstance(value, Tensor) or (isinstance(value, bool | int | float) and not symbol.sorts):
         return _tensor(symbol, torch.as_tensor(value), "value" if isinstance(symbol, Function) else "bool", False)
     if callable(value):
@@ -340,19 +347,11 @@ def _unusable(tensor: Tensor) -> tuple[str, str]:
     return "", ""
 
 
-def _listed(symbol: Predicate, tensor: Tensor) -> Entries | Columns:
-    """A sparse tensor as a table; its axes must be as long as the sorts that are known."""
-    if tensor.ndim == len(symbol.sorts):
-        for axis, (size, sort) in enumerate(zip(tensor.shape, symbol.sorts, strict=True)):
-            _check_axis(symbol, axis, size, sort, tensor)
-    return table(tensor)
-
-
-def _check_axis(symbol: Symbol, axis: int, size: int, sort: Sort, tensor: Tensor) -> None:
-    if sort.size is not None and size != sort.size:
+def _check_axis(symbol: Symbol, axis: int, sort: Sort, shape: tuple[int, ...]) -> None:
+    if sort.size is not None and shape[axis] != sort.size:
         raise BindingError(
             f"{symbol.name}: axis {axis} ranges over the {sort.size} values of {sort.name}, but the tensor has size "
-            f"{size} there; its shape is {shape_of(tensor)}"
+            f"{shape[axis]} there; its shape is {shape}"
         )
 
 
@@ -377,8 +376,8 @@ def _tensor(symbol: Symbol, tensor: Tensor, returns: Returns, exclusive: bool) -
             f"{name}: {signature_text(symbol)} needs a tensor of {len(axes)} axes ({wanted}){hint}, "
             f"got {describe(tensor)}"
         )
-    for axis, (size, sort) in enumerate(zip(tensor.shape, axes, strict=True)):
-        _check_axis(symbol, axis, size, sort, tensor)
+    for axis, sort in enumerate(axes):
+        _check_axis(symbol, axis, sort, shape_of(tensor))
     if isinstance(symbol, Predicate) and returns == "bool":
         if tensor.dtype.is_floating_point and not isinstance(tensor, nn.Parameter):
             returns = "prob"

@@ -25,7 +25,7 @@ from doxa.logic.syntax._define import Define, Stratum
 from doxa.logic.syntax._symbols import COMPARISON, Sort
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Name, Not, Number, Or, Truth
 from doxa.logic.tensor._pools import Sparse, unravel
-from doxa.logic.tensor._run_data import Needs, RunData
+from doxa.logic.tensor._run_data import Needs, RunData, check_axis
 from doxa.logic.tensor._terms import known_constant
 
 MOST = 64
@@ -206,12 +206,14 @@ class Relations:
     def table(self, name: str) -> Tensor | Sparse:
         if name not in self._tables:
             meaning = self._batch.meaning(name)
+            sorts = self._batch.signature.predicates[name].sorts
+            sizes = [len(s.values) if s.values is not None else self._batch.objects(s.name).size for s in sorts]
             if isinstance(meaning, Table):
+                for axis, size in enumerate(sizes):
+                    check_axis(meaning, axis, meaning.tensor.shape[axis], size)
                 self._tables[name] = meaning.tensor
             else:
                 assert isinstance(meaning, Named)
-                sorts = self._batch.signature.predicates[name].sorts
-                sizes = [len(s.values) if s.values is not None else self._batch.objects(s.name).size for s in sorts]
                 self._tables[name] = self._run.named_table(meaning, sizes)
         return self._tables[name]
 

@@ -21,7 +21,7 @@ from doxa.logic.syntax._symbols import INT, REAL, Function
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra, Kind
 from doxa.logic.tensor._pools import Pool, Sparse, cut, is_sample, ravel, unravel
-from doxa.logic.tensor._run_data import RunData
+from doxa.logic.tensor._run_data import RunData, check_axis
 
 View = Literal["truth", "weights", "mode", "value"]
 
@@ -72,12 +72,9 @@ class Run(RunData):
             return self._network(meaning, pools)
         if isinstance(meaning, Named):
             return self.named_table(meaning, sizes)
-        name, tensor = meaning.symbol.name, meaning.tensor
-        for axis, (size, sort) in enumerate(zip(sizes, meaning.symbol.sorts, strict=True)):
-            came = tensor.shape[axis]
-            if came != size:
-                shown = f"{sort.name} has {size} objects"
-                raise BindingError(f"{name}: axis {axis} of its tensor has size {came}, but {shown}")
+        tensor = meaning.tensor
+        for axis, size in enumerate(sizes):
+            check_axis(meaning, axis, tensor.shape[axis], size)
         if tensor.requires_grad and self.batch.interpretation.check_finite:
             check_table(meaning)  # it learns; others were looked at when they were bound
         return tensor

@@ -17,8 +17,8 @@ from doxa._cache import for_later
 from doxa.errors import BindingError, KnowledgeError
 from doxa.logic.bind._bindings import describe, has_values
 from doxa.logic.bind._interpretation import Batch
-from doxa.logic.bind._listings import Listing
-from doxa.logic.bind._meanings import Named, low_of
+from doxa.logic.bind._listings import Listing, check_single
+from doxa.logic.bind._meanings import Named, Table, low_of
 from doxa.logic.bind._tuples import Tuples
 from doxa.logic.bind._universe import Column
 from doxa.logic.syntax._symbols import INT, REAL, Function, Sort
@@ -247,7 +247,10 @@ class RunData:
         if isinstance(symbol, Function):
             if total > LARGEST:
                 raise BindingError(f"{symbol.name}: a table over {total} tuples is too large; bind a Python function")
-            keys = torch.as_tensor(ravel(self._columns(meaning, sizes), sizes), device=self.device)
+            columns = self._columns(meaning, sizes)
+            if any(listing.names for listing in meaning.arguments):  # a name and an index may mean the same object
+                check_single(symbol, [Listing(column) for column in columns], meaning.value)
+            keys = torch.as_tensor(ravel(columns, sizes), device=self.device)
             return self._named_values(meaning, symbol, keys, total).view(list(sizes))
         keys = torch.as_tensor(ravel(self.named_tuples(meaning, sizes).columns, sizes), device=self.device)
         if total > LARGEST:
@@ -265,6 +268,8 @@ class RunData:
             if argument in meaning.listed:
                 found.append(listing.codes.to(self.device))
             else:
+                if meaning.shape is not None:
+                    check_axis(meaning, argument, meaning.shape[argument], size)
                 found.append(self._places(listing, sort, size, meaning.symbol.name))
         return found
 
@@ -288,6 +293,14 @@ class RunData:
             value = listing.names[-1 - code] if code < 0 else code
             raise BindingError(f"{name}: the table names object {value!r}, but {sort.name} has {size} objects")
         return found.to(self.device)
+
+
+def check_axis(meaning: Table | Named, axis: int, came: int, size: int) -> None:
+    """Refuse a tensor of more or fewer objects than there are."""
+    if came != size:
+        symbol = meaning.symbol
+        shown = f"{symbol.sorts[axis].name} has {size} objects"
+        raise BindingError(f"{symbol.name}: axis {axis} of its tensor has size {came}, but {shown}")
 
 
 def _identity(inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from doxa.logic.bind._bindings import Returns
 from doxa.logic.bind._interpretation import Batch, Interpretation
-from doxa.logic.bind._meanings import is_draw, is_exclusive
+from doxa.logic.bind._meanings import Meaning, is_draw, is_exclusive
 from doxa.logic.syntax._binders import Group
 from doxa.logic.syntax._node import Task, drive
 from doxa.logic.syntax._symbols import INT, Function, Sort
@@ -41,12 +41,16 @@ class SymbolValues:
 
 
 def symbol_values(
-    interpretation: Interpretation, asked: Mapping[str, Mapping[int, Tensor]], data: Mapping[str, Any]
+    interpretation: Interpretation,
+    asked: Mapping[str, Mapping[int, Tensor]],
+    data: Mapping[str, Any],
+    follows: Mapping[str, Meaning] | None = None,
 ) -> dict[str, SymbolValues]:
     """What predicates and functions say about many tuples of objects at once; every network runs once.
 
     ``asked`` has for each symbol one tensor per argument that is not of a finite sort, by its place: features, indices
-    into the objects of the data, or numbers; all of one length. Finite arguments become axes.
+    into the objects of the data, or numbers; all of one length. Finite arguments become axes. ``follows`` has relations
+    that are defined, already evaluated on the data.
 
     >>> from doxa.logic import Function, KnowledgeBase, Sort, logits
     >>> digit = Function("digit", (Sort("Image"),), Sort.range("Digit", 0, 9))
@@ -62,6 +66,7 @@ def symbol_values(
             sorts = (known.predicates.get(symbol) or known.functions[symbol]).sorts
             rows[_rows(symbol)] = {_field(sorts[i], i): column for i, column in columns.items()}
     batch = interpretation.read({**data, **rows}, rows)
+    batch = batch.extended(follows) if follows else batch
     needs, roots = interpretation.plans.find(
         ("symbol_values", tuple(asked), batch.schema), lambda: _compiled(batch, list(asked))
     )

@@ -19,6 +19,10 @@ from doxa.logic.syntax._simplify import Builder, parts
 from doxa.logic.syntax._tree import And, Call, Expr, Name, Number, Or
 from doxa.logic.unfold._domains import ENTRIES, check_entries
 
+NODES = 8
+"""So many nodes of formulas are one entry."""
+LOOKUPS = 512
+"""So many questions whether one atom uses another take as long as one entry."""
 Key = tuple[str, tuple[Any, ...]]
 """What is defined, and its arguments."""
 
@@ -107,7 +111,7 @@ class Definer:
             for atom in list(known)[len(bodies) :]:
                 bodies[known[atom]] = yield self._clauses(atom, own)
         del self._open[stratum.names]
-        solved = least(bodies, self._build, self._spend)
+        solved = least(bodies, self._build, self.spend)
         self._found.update({atom: solved[stands] for atom, stands in known.items()})
         return self._found[key]
 
@@ -119,8 +123,7 @@ class Definer:
         left = build.true
         for clause in only or self._definitions[name]:
             assert isinstance(clause, Define)
-            values.step()
-            self._spend(1)
+            self.spend(1)
             if clause not in own:
                 own[clause] = self._evaluator(clause)
             scope = dict(zip(clause.names, args, strict=True))
@@ -145,7 +148,9 @@ class Definer:
             found.append((left, values.undefined(nothing)))
         return values.choose(Call(name, ()), found)
 
-    def _spend(self, entries: int) -> None:
+    def spend(self, entries: int) -> None:
+        """Count work against the limits, and look at the clock."""
+        self._values.step()
         self._spent += entries
         remedy = "ask about fewer objects, or raise entries"
         check_entries(self._spent, getattr(self._values, "_entries", ENTRIES), "unfolding definitions", remedy)
@@ -156,6 +161,8 @@ Spend = Callable[[int], None]
 
 def least(bodies: Mapping[Expr, Expr], build: Builder, spend: Spend = lambda _: None) -> dict[Expr, Expr]:
     """The least solution of monotone equations ``atom = body`` over the same atoms, as formulas without them.
+
+    ``spend`` is told what it takes, in entries, again and again: the place to stop.
 
     >>> from doxa.logic import propositions
     >>> p, q, a, b = propositions("p q a b")
@@ -180,6 +187,7 @@ def least(bodies: Mapping[Expr, Expr], build: Builder, spend: Spend = lambda _: 
         while left:
             users = {i: sum([i in uses[j] for j in left]) for i in left} if len(left) > 1 else dict.fromkeys(left, 0)
             i = min(left, key=lambda i: (users[i] * len(uses[i]), i))
+            spend(len(left) ** 2 // LOOKUPS)
             left.remove(i)
             order.append(i)
             current[i] = replaced(current[i], {id(atoms[i]): build.false}, build, spend)
@@ -205,7 +213,7 @@ def replaced(body: Expr, new: Mapping[int, Expr], build: Builder, spend: Spend =
     for node in below([body], parts):
         inside = [value[id(c)] for c in parts(node)]
         value[id(node)] = new.get(id(node), node) if not inside else build.rebuild(node, inside)
-    spend(len(value) // 8)
+    spend(1 + len(value) // NODES)
     return value[id(body)]
 
 

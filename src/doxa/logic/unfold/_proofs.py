@@ -24,7 +24,7 @@ from doxa.logic.syntax._node import drive
 from doxa.logic.syntax._simplify import Builder
 from doxa.logic.syntax._tree import And, Call, Compare, Expr, Iff, Implies, Not, Or, Truth, Xor
 from doxa.logic.text._parser import parse_formula
-from doxa.logic.unfold._definitions import least, replaced
+from doxa.logic.unfold._definitions import Spend, least, replaced
 from doxa.logic.unfold._domains import ENTRIES, Clock, Domains
 from doxa.logic.unfold._propositional import Propositions
 
@@ -357,15 +357,16 @@ class _Search:
         if not self.solved:
             build = self.view._build
             bodies = {a: build.join(Or, [body for _, body in rules]) for a, rules in self.rules.items()}
-            self.solved = _stratified(bodies, self.kb, build)
+            assert self.definer is not None  # there is a defined atom
+            self.solved = _stratified(bodies, self.kb, build, self.definer.spend)
         return self.solved[atom]
 
 
-def _stratified(bodies: Mapping[Expr, Expr], kb: KnowledgeBase, build: Builder) -> dict[Expr, Expr]:
+def _stratified(bodies: Mapping[Expr, Expr], kb: KnowledgeBase, build: Builder, spend: Spend) -> dict[Expr, Expr]:
     """The least solution, one stratum after the other."""
     solved: dict[Expr, Expr] = {}
     for stratum in strata(kb.signature.definitions):
         own = {a: b for a, b in bodies.items() if isinstance(a, Call) and a.name in stratum.names}
         below = {id(a): s for a, s in solved.items()}
-        solved |= least({a: replaced(b, below, build) for a, b in own.items()}, build)
+        solved |= least({a: replaced(b, below, build, spend) for a, b in own.items()}, build, spend)
     return solved
