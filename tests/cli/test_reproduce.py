@@ -14,6 +14,7 @@ from doxa.reproduce import (
     GRAPHS,
     GRID,
     HMC,
+    KINSHIP,
     PATHS,
     PREFERENCES,
     ROAD,
@@ -29,7 +30,7 @@ EXPERIMENTS = {
     e.name: e
     for e in (
         *(SAME, SUM9, SAT, ADDITION, COUNTING, VAE, PATHS, SUDOKU),
-        *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS),
+        *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS, KINSHIP),
     )
 }
 

@@ -298,9 +298,3 @@ def test_tables_refuse_what_has_no_value(text: str, message: str) -> None:
     kb = parse(f"sort P = 0..3\n{text}\n[q] f(1) = 1", warn=False)
     with pytest.raises(KnowledgeError, match=message):
         truth(kb, Interpretation(kb))
-
-
-def test_rows_are_refused_plainly() -> None:
-    kb = parse("data r(n: Int); define p(x in r) := x.n > 3\n[q] forall x in r. p(x)", warn=False)
-    with pytest.raises(KnowledgeError, match="defined for rows"):
-        truth(kb, Interpretation(kb), r={"n": torch.tensor([4])})

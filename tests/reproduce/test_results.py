@@ -27,6 +27,7 @@ from doxa.reproduce import (
     GRAPHS,
     GRID,
     HMC,
+    KINSHIP,
     PATHS,
     PREFERENCES,
     ROAD,
@@ -72,6 +73,7 @@ RERUN: dict[str, tuple[Experiment, tuple[str, ...]]] = {
     "grid": (GRID, ("paths-ends/constrained",)),
     "road": (ROAD, ("scores/even",)),
     "shortcuts": (SHORTCUTS, ("xor/mixture", "evenodd/exact", "xor/fuzzy", "labels-half/ask-1")),
+    "kinship": (KINSHIP, ("pairs/given", "pairs/learnt")),
     "graphs": (GRAPHS, ("nations/rules",)),
 }
 """Experiments, and which of their entries are trained again: of each pattern, the first that has a result."""

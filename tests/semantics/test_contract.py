@@ -193,6 +193,24 @@ CASES = {
         {"P": torch.arange(2.0).unsqueeze(-1)},
         {},
     ),
+    "definitions for rows": Case(
+        """sort I; sort D = 0..2; data scenes(objects: I*, at: D); pred e(I, I); func d(I) -> D
+        define path(s in scenes, x, y in s.objects) := e(x, y) | exists z in s.objects. e(x, z) & path(s, z, y)
+        define lone(s in scenes) := !exists x, y in s.objects. path(s, x, y)
+        define up(s in scenes, n: D where n < s.at) -> D := n + 1
+        define up(s in scenes, n: D) -> D := n
+        [reach] forall s in scenes. forall x, y in s.objects where x != y. path(s, x, y) | path(s, y, x)
+        [lone] forall s in scenes. lone(s) <-> s.at = 0
+        [up] forall s in scenes. forall x in s.objects. up(s, d(x)) != 0""",
+        {"e": "pred", "d": "func"},
+        {"e": torch.tensor([[0, 1, 0], [0, 0, 0], [1, 0, 0]]), "d": sure(torch.tensor([0, 2, 1]), 3)},
+        {
+            "I": torch.arange(3.0).unsqueeze(-1),
+            "scenes": {"objects": doxa.Ragged(torch.tensor([0, 1, 2]), [2, 0, 1]), "at": torch.tensor([1, 0, 0])},
+        },
+        {},
+        "scenes",
+    ),
     "counting": Case(
         """sort I; sort D = 0..2; pred is(I, D)
         [one] forall x: I. exactly 1 d: D. is(x, d)

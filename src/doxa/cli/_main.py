@@ -33,6 +33,7 @@ from doxa.cli._reproduce import (
     Graphs,
     Grid,
     Hmc,
+    Kinship,
     Paths,
     Preferences,
     Road,
@@ -81,6 +82,7 @@ class Reproduce:
         | Annotated[ShortcutTasks, subcommand("shortcuts")]
         | Annotated[Aggregates, subcommand("aggregates")]
         | Annotated[Graphs, subcommand("graphs")]
+        | Annotated[Kinship, subcommand("kinship")]
         | Annotated[All, subcommand("all")]
         | Annotated[Everything, subcommand("list")]
     ] = field(default_factory=Everything)

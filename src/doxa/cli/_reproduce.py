@@ -362,6 +362,13 @@ class Graphs(Rerun):
     name = "graphs"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Kinship(Rerun):
+    """Kinship learnt from stories of two facts, and asked of stories of up to ten."""
+
+    name = "kinship"
+
+
 Topic = Literal["fuzzy", "refine", "timings", "explanations", "ways"]
 
 

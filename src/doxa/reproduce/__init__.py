@@ -22,6 +22,7 @@ from doxa.reproduce._counting import COUNTING
 from doxa.reproduce._digits import train_digits
 from doxa.reproduce._experiment import Experiment, collect, reproduce
 from doxa.reproduce._graphs import GRAPHS
+from doxa.reproduce._kinship import KINSHIP
 from doxa.reproduce._labels import GRID, HMC, PREFERENCES
 from doxa.reproduce._paths import PATHS
 from doxa.reproduce._road import ROAD
@@ -42,6 +43,7 @@ __all__ = [
     "GRAPHS",
     "GRID",
     "HMC",
+    "KINSHIP",
     "PATHS",
     "PREFERENCES",
     "ROAD",

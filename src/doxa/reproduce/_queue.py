@@ -26,6 +26,7 @@ from doxa.reproduce._aggregates import AGGREGATES
 from doxa.reproduce._counting import COUNTING
 from doxa.reproduce._experiment import Entry, Experiment, by_budget, collect, result_name, train
 from doxa.reproduce._graphs import GRAPHS
+from doxa.reproduce._kinship import KINSHIP
 from doxa.reproduce._labels import GRID, HMC, PREFERENCES
 from doxa.reproduce._paths import PATHS
 from doxa.reproduce._road import ROAD
@@ -40,7 +41,7 @@ from doxa.train.runs._results import _number, _time, markdown_table
 
 EXPERIMENTS = (
     *(SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU, COUNTING),
-    *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS),
+    *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS, KINSHIP),
 )
 PATIENCE = 60.0
 """Seconds that a job has to save what it has done when it is stopped."""
@@ -76,6 +77,7 @@ QUEUE = (
     Item(SUDOKU, "published/*", 1, 10_000),  # of 50,000
     Item(COUNTING, "*", 2),
     Item(AGGREGATES, "*", 3),
+    Item(KINSHIP, "*", 3),
     Item(PATHS, "terrain-12/*", 2),
     Item(PATHS, "terrain-30/*"),
     Item(VAE, "*"),

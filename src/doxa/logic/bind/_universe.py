@@ -158,6 +158,13 @@ class Column:
         self.starts = None if self.lengths is None else self.lengths.cumsum(0) - self.lengths
 
     @property
+    def longest(self) -> int:
+        """How many objects the row with the most of them has."""
+        if self.lengths is None:
+            return self.values.shape[1]
+        return int(self.lengths.max()) if len(self.lengths) else 0
+
+    @property
     def schema(self) -> tuple[Any, ...]:
         """What a plan depends on: everything but the values and the number of rows."""
         dtype = self.values.dtype

@@ -15,7 +15,7 @@ from doxa.errors import KnowledgeError
 from doxa.logic.bind._bindings import has_values
 from doxa.logic.bind._interpretation import Batch
 from doxa.logic.bind._meanings import Named, Network, is_draw, low_of
-from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate
+from doxa.logic.syntax._symbols import INT, REAL, Function, Predicate, RowSort
 from doxa.logic.syntax._tree import Call
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import Algebra
@@ -23,6 +23,7 @@ from doxa.logic.tensor._block import Block, Frame
 from doxa.logic.tensor._pools import NUMBER, TRUTH, Pool, Ref, Sparse, Type, align, inserted, ravel, take, union
 from doxa.logic.tensor._run import Run, Source, View
 from doxa.logic.tensor._run_data import NO_INT, Needs
+from doxa.logic.tensor._structures import place_argument, row_argument, structured
 from doxa.logic.tensor._terms import as_finite, as_number, as_object, in_sort
 
 
@@ -97,10 +98,17 @@ class Application:
         """The arguments as positions in pools that the meaning of the symbol can take."""
         refs: list[Ref] = []
         pools: list[Pool] = []
+        inside = structured(self.symbol.name, self.batch)
+        pool: Pool
         for number, (arg, sort) in enumerate(zip(args, self.symbol.sorts, strict=True)):
-            if sort.values is not None:
+            if isinstance(sort, RowSort):
+                ref, pool = row_argument(self.block, arg, sort, self.call), _pools.Rows(sort.name)
+            elif number in inside:
+                row, field = inside[number]
+                ref, pool = place_argument(self.block, arg, args[row], field, self.call, number)
+            elif sort.values is not None:
                 ref = as_finite(self.block, arg, sort, self.batch, self.call)
-                pool: Pool = _pools.Finite(sort)
+                pool = _pools.Finite(sort)
             elif isinstance(self.meaning, Named) and number in self.meaning.listed:
                 pool = _pools.Listed(self.symbol.name, number)
                 ref = _listed_place(self.block, as_number(self.block, arg, self.batch), pool)

@@ -26,9 +26,10 @@ from doxa.logic.bind._meanings import Meaning, Table
 from doxa.logic.syntax._binders import Group, Quantifier
 from doxa.logic.syntax._define import Define, Stratum, strata
 from doxa.logic.syntax._symbols import Function, RowSort
-from doxa.logic.syntax._tree import And, Call, Compare, Expr, Name, postorder
+from doxa.logic.syntax._tree import And, Call, Compare, Expr, Name, Truth, postorder
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Classical
 from doxa.logic.tensor._rules import closure
+from doxa.logic.tensor._structures import ranges, structured
 
 DEPTH = 64
 """Rounds after which an approximation of a fixed point is taken as it is."""
@@ -132,7 +133,7 @@ class Completion:
             settled = self.done[-1].residual == 0 and all(torch.equal(e[name], table) for e in ends[1:])
             if has_values(table) and not settled:
                 raise KnowledgeError(f"a value of {name} needs itself; begin with a clause that does not")
-            if has_values(table) and not bool((table > 0).any(-1).all()):
+            if has_values(table) and not bool(((table > 0).any(-1) | self._absent(name, batch)).all()):
                 raise KnowledgeError(f"{name} has no value for some arguments; add a clause without a condition")
         return self._with(batch, ends[0])
 
@@ -144,7 +145,8 @@ class Completion:
         left: Tensor | None = None
         for clause in definitions[name]:
             assert isinstance(clause, Define)
-            groups, body, guard = list(clause.groups), clause.body, clause.guard
+            parameters = ranges(clause, batch)
+            groups, body, guard = list(parameters), clause.body, clause.guard
             if function:
                 groups, body = [*groups, Group([_VALUE], sort=clause.result)], Compare("=", body, Name(_VALUE))
             elif guard is not None and any(isinstance(node, Call) for node in postorder(guard)):
@@ -154,7 +156,7 @@ class Completion:
             value = self.evaluate(over, keep, batch, self.algebra.truths()).expand(list(sizes))
             passes = None
             if guard is not None:
-                where = Quantifier("forall", clause.groups, guard) if clause.groups else guard
+                where = Quantifier("forall", parameters, guard) if parameters else guard
                 passes = self.evaluate(where, clause.names, batch, CLASSICAL)
                 passes = passes.unsqueeze(-1) if function else passes
             chosen = passes if left is None else left if passes is None else left & passes
@@ -165,6 +167,15 @@ class Completion:
         if len(parts) == 1:
             return parts[0]
         return torch.stack(parts).amax(0) if function else self._any(parts)
+
+    def _absent(self, name: str, batch: Batch) -> Tensor:
+        """Where a table has no tuple: places that only longer rows have."""
+        clause = batch.signature.definitions[name][0]
+        assert isinstance(clause, Define)
+        if not structured(name, batch):
+            return torch.zeros((), dtype=torch.bool, device=batch.device)
+        everywhere = Quantifier("forall", ranges(clause, batch), Truth(True))
+        return ~self.evaluate(everywhere, clause.names, batch, CLASSICAL)
 
     def _any(self, parts: list[Tensor]) -> Tensor:
         """The disjunction of truth values."""
@@ -189,14 +200,16 @@ class Completion:
     def _sizes(self, name: str, batch: Batch) -> tuple[int, ...]:
         known = batch.signature
         symbol = known.predicates.get(name) or known.functions[name]
+        inside = structured(name, batch)
         sizes: list[int] = []
-        for sort in symbol.sorts:
+        for number, sort in enumerate(symbol.sorts):
             if isinstance(sort, RowSort):
-                raise KnowledgeError(
-                    f"{name} is defined for rows, which fuzzy and classical evaluation do not compute; use Exact() or "
-                    "Sampled(), or define it for the objects of a sort"
-                )
-            sizes.append(len(sort.values) if sort.values is not None else batch.objects(sort.name).size)
+                sizes.append(batch.row_set(sort.name).size)
+            elif number in inside:
+                row, field = inside[number]
+                sizes.append(batch.column(symbol.sorts[row].name, field).longest)
+            else:
+                sizes.append(len(sort.values) if sort.values is not None else batch.objects(sort.name).size)
         sizes += [len(symbol.result.values or ())] if isinstance(symbol, Function) else []
         if prod(sizes) > LARGEST:
             shown = " x ".join(map(str, sizes))

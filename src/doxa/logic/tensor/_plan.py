@@ -16,17 +16,18 @@ from doxa.logic.syntax._binders import Group, Quantifier
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._kb import Axiom, KnowledgeBase
 from doxa.logic.syntax._node import Task, drive
-from doxa.logic.syntax._tree import Expr, Name, Not, as_formula
+from doxa.logic.syntax._tree import Call, Expr, Field, Name, Not, as_formula
 from doxa.logic.tensor import _pools
 from doxa.logic.tensor._algebra import CLASSICAL, Algebra, Classical, OuterFold
-from doxa.logic.tensor._block import Result, Scope
+from doxa.logic.tensor._block import Block, Result, Scope
 from doxa.logic.tensor._compile import Compiler
 from doxa.logic.tensor._defined import DEPTH, Completion
 from doxa.logic.tensor._execute import Root
-from doxa.logic.tensor._frame import pool_of, pool_of_sort
-from doxa.logic.tensor._pools import NUMBER
+from doxa.logic.tensor._frame import frame, pool_of, pool_of_sort
+from doxa.logic.tensor._pools import NUMBER, Pool, Ref
 from doxa.logic.tensor._run import Run
 from doxa.logic.tensor._run_data import Needs, Trace
+from doxa.logic.tensor._structures import Scatter, place_argument
 from doxa.logic.tensor._traced import Traced
 from doxa.logic.tensor._trees import Stack
 
@@ -77,6 +78,7 @@ class TensorPlan:
         compile: bool = False,
         checkpoint: bool = True,
         depth: int = DEPTH,
+        table: bool = False,
     ) -> None:
         if depth < 1:
             raise ValueError(f"depth must be at least 1, got {depth}")
@@ -87,6 +89,8 @@ class TensorPlan:
         self.chunk = chunk
         self.stack = stack
         self.compile = compile
+        self.table = table
+        """Are all variables kept, also those inside structures, as places in their row? For definitions."""
         self.checkpoint = checkpoint
         self.keep = (keep,) if isinstance(keep, str) else tuple(keep)
         self.one = isinstance(what, Expr | Axiom)
@@ -124,7 +128,7 @@ class TensorPlan:
         for what, members in [*groups, *[(expressions[n], [n]) for n in singles]]:
             roots.append(Root([names[m] for m in members], members))
             with located(roots[-1].names):
-                drive(_compile(compiler, roots[-1], what, self.algebra, self.keep))
+                drive(_compile(compiler, roots[-1], what, self.algebra, self.keep, table=self.table))
         return Program(compiler.needs, roots, Traced(roots) if self.compile else None)
 
     def values(
@@ -157,7 +161,7 @@ class TensorPlan:
         key = (formula, isinstance(algebra, Classical))
         if key not in self._clauses:
             self._clauses[key] = TensorPlan(
-                formula, self.interpretation, algebra=algebra, chunk=self.chunk, keep=keep, depth=self.depth
+                formula, self.interpretation, algebra=algebra, chunk=self.chunk, keep=keep, depth=self.depth, table=True
             )
         return self._clauses[key].run(batch)
 
@@ -272,7 +276,9 @@ def fact_formulas(kb: KnowledgeBase) -> list[tuple[str, Expr]]:
     return [(str(f), f.atom if f.label else Not(f.atom)) for f in kb.facts]
 
 
-def _compile(compiler: Compiler, root: Root, what: Expr | Stack, algebra: Algebra, keep: tuple[str, ...]) -> Task:
+def _compile(
+    compiler: Compiler, root: Root, what: Expr | Stack, algebra: Algebra, keep: tuple[str, ...], *, table: bool
+) -> Task:
     """Compile one formula, or a stack; free variables and those in ``keep`` are axes of the value."""
     scope = Scope(None, root.block)
     if isinstance(what, Stack):
@@ -284,6 +290,9 @@ def _compile(compiler: Compiler, root: Root, what: Expr | Stack, algebra: Algebr
         for name in [n for n in compiler.trees.hints if n in free]:
             pool, kind = pool_of_sort(compiler, compiler.trees.hints[name])
             scope.names[name] = root.variable(compiler.axis(name), pool, kind)
+    if table and any(not isinstance(g.domain, Name | None) for groups, _ in outermost(formula)[0] for g in groups):
+        root.block.seal(Result((yield _tabled(compiler, root, formula, scope, algebra, keep))))
+        return
     if keep:
         ref, is_log = yield _kept(compiler, root, formula, scope, algebra, keep)
     else:
@@ -324,6 +333,34 @@ def _kept(compiler: Compiler, root: Root, formula: Expr, scope: Scope, algebra: 
     if not any(groups for groups, _ in parts):
         outer = OuterFold(True, None, algebra.only, None)
     return (yield compiler.block("forall", None, parts, body, scope, algebra, outer))
+
+
+def _tabled(
+    compiler: Compiler, root: Root, formula: Expr, scope: Scope, algebra: Algebra, keep: tuple[str, ...]
+) -> Task:
+    """The formula as a table over its outermost variables, all of them kept; those inside rows by their place there."""
+    assert isinstance(formula, Quantifier)
+    block = Block(root.block, "table")
+    inner = Scope(scope, block)
+    yield frame(compiler, block, inner, [(formula.groups, formula.guard)])
+    ref, is_log = yield compiler.value(formula.body, inner, algebra)
+    value = block.emit(("result",), lambda frame, x: algebra.result(x, is_log), [ref], ref.axes)
+    places: list[Ref] = []
+    pools: list[Pool] = []
+    for group in formula.groups:
+        for name in group.names:
+            found = compiler.name(name, inner)
+            if isinstance(group.domain, Field):
+                of = group.domain.children[0]
+                assert isinstance(of, Name)
+                call = Call(name, (Name(name),))
+                found, pool = place_argument(block, found, compiler.name(of.name, inner), group.domain.name, call, 0)
+            else:
+                pool, _ = pool_of(compiler, group)
+            places.append(found)
+            pools.append(pool)
+    assert len(places) == len(keep)
+    return compiler.close(block, Scatter(block, value, places, pools), root.block)
 
 
 def outermost(formula: Expr, *, alone: bool = False) -> tuple[list[tuple[tuple[Group, ...], Expr | None]], Expr]:

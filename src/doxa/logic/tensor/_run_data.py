@@ -148,7 +148,8 @@ class RunData:
             case _pools.Column(level=level):
                 return int(self.column(pool.rows, pool.field).values.shape[:level].numel())
             case _pools.Places(level=level):
-                return self.column(pool.rows, pool.field).values.shape[level]
+                column = self.column(pool.rows, pool.field)
+                return column.longest if column.lengths is not None else column.values.shape[level]
             case _pools.Function(pools=pools):
                 return prod([self.size(inner) for inner in pools])
             case _pools.Propositions(names=names):
