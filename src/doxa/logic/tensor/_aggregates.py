@@ -186,9 +186,7 @@ class Aggregates(Names):
 
         def possible(frame: Frame, *truths: Tensor) -> Tensor:
             known = truths[len(weights) :]
-            return CLASSICAL.and_(
-                torch.broadcast_tensors(*[is_possible(t, algebra) for t in truths[: len(weights)]], *known)
-            )
+            return CLASSICAL.and_([*[is_possible(t, algebra) for t in truths[: len(weights)]], *known])
 
         return scope.block.broadcast(
             ("possible draws", id(algebra)), possible, [*weights, *([] if outer is None else [outer])]

@@ -118,7 +118,7 @@ def arithmetic(
         if not extremes:
             return _calculate(node, op, *values)
         _check_divisor(node, op, values[1])
-        found, wrong = extended(op, *values, frame.run.device)
+        found, wrong = extended(op, values[0], values[1], frame.run.device)
         refuse(node, wrong if possible is None else wrong & needed)
         return found
 
