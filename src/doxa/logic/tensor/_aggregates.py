@@ -186,9 +186,7 @@ class Aggregates(Names):
 
         def possible(frame: Frame, *truths: Tensor) -> Tensor:
             known = truths[len(weights) :]
-            parts = [*[is_possible(t, algebra) for t in truths[: len(weights)]], *known]
-            shape = torch.broadcast_shapes(*[part.shape for part in parts])
-            return CLASSICAL.and_([part.expand(shape) for part in parts])
+            return CLASSICAL.and_([*[is_possible(t, algebra) for t in truths[: len(weights)]], *known])
 
         return scope.block.broadcast(
             ("possible draws", id(algebra)), possible, [*weights, *([] if outer is None else [outer])]
