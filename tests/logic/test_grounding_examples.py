@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ def random_meaning(kb: KnowledgeBase, seed: int) -> tuple[dict[str, Any], dict[s
         return call
 
     for symbol in [*signature.predicates.values(), *signature.functions.values()]:
+        if symbol.name in signature.definitions:
+            continue
         arguments = [sorts[s.name] for s in symbol.sorts]
         shape = [len(a) for a in arguments]
         if symbol.name in signature.functions:
@@ -70,7 +74,22 @@ def random_meaning(kb: KnowledgeBase, seed: int) -> tuple[dict[str, Any], dict[s
             for row, part in zip(plain, entries.split(lengths.tolist()), strict=True):
                 row[field] = part.tolist() if many else part.item()
         data[name], rows[name] = columns, plain
-    return bindings, data, World(sorts, symbols, {}, rows)
+    world = World(sorts, symbols, {}, rows)
+    for name, clauses in signature.definitions.items():  # in the order of the file, which is that of their strata
+        true: set[tuple[Any, ...]] = set()
+        symbols[name] = lambda *args, true=true: args in true
+        while not (found := set(_derived(clauses, world))) <= true:
+            true |= found
+    return bindings, data, world
+
+
+def _derived(clauses: Any, world: World) -> Iterator[tuple[Any, ...]]:
+    """What the clauses of a definition say, given what is known so far."""
+    for clause in clauses:
+        for args in product(*[world.sorts[g.sort] for g in clause.groups for _ in g.names]):
+            scope = dict(zip(clause.names, args, strict=True))
+            if all(evaluate(part, world, scope) for part in (clause.guard, clause.body) if part is not None):
+                yield args
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda f: f.stem)
