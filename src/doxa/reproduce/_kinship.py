@@ -6,7 +6,7 @@ come as vectors, one of several phrases with noise, and the question is what the
     define so_far(s in stories, i: Place where i > 0) -> Relation := compose(so_far(s, i - 1), said(s.facts[i]))
 
 How two relations compose is ``given``, and then what a fact says is learnt from the answers alone; or it is ``learnt``
-as well, from pairs whose facts are named. A recurrent network (``neural``) learns from the same pairs.
+as well, from pairs whose facts are named. A recurrent network (``neural``) learns from the answers to pairs alone.
 """
 
 from __future__ import annotations
