@@ -47,12 +47,18 @@ class Span:
         """
         start = min(max(self.column - 1, 0), len(self.text))
         end = min(max(self.end_column - 1, start), len(self.text))
-        first, last = 0, len(self.text)
-        if last > WINDOW:
-            first = max(0, min(start - WINDOW // 4, last - WINDOW))
-            last = first + WINDOW
-        left, right = ("..." if first else ""), ("..." if last < len(self.text) else "")
-        line = [visible(c, keep="\t") for c in self.text]
+        line = [visible(c, keep="\t") for c in self.text]  # some characters are written as several
+        first, last = 0, len(line)
+        if sum(map(len, line)) > WINDOW:  # a quarter of the window stands before the span, if there is so much
+            first, last, room = start, start, WINDOW // 4
+            while first and len(line[first - 1]) <= room:
+                first, room = first - 1, room - len(line[first - 1])
+            room += WINDOW - WINDOW // 4
+            while last < len(line) and len(line[last]) <= room:
+                last, room = last + 1, room - len(line[last])
+            while first and len(line[first - 1]) <= room:
+                first, room = first - 1, room - len(line[first - 1])
+        left, right = ("..." if first else ""), ("..." if last < len(line) else "")
         before = " " * len(left) + "".join(["\t" if c == "\t" else " " * _width(c) for c in "".join(line[first:start])])
         under = "^" * max(1, sum([_width(c) for c in "".join(line[start : min(end, last)])]))
         return f"{left}{''.join(line[first:last])}{right}\n{before}{under}"
