@@ -63,7 +63,7 @@ def test_the_example_is_short_and_does_all(tmp_path: Path, capsys: pytest.Captur
 def test_what_a_method_cannot_do_is_said_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--steps", "2", "--quiet", "--out", str(tmp_path)]
     assert main(["train", str(MY_TASK), "--semantics", "refined", *options]) == 0
-    assert capsys.readouterr().out.startswith("note: refinement makes only the best world of a row more probable")
+    assert capsys.readouterr().out.startswith("note: refinement looks at the best two worlds of a row alone")
 
 
 def test_an_early_end_and_the_checkpoint_that_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,9 +30,15 @@ class Refined(Semantics):
 
     .. math:: t = \max_{w ⊨ φ} T(P_1(w_1), …, P_n(w_n)),
 
-    as in the addition layer of Chapter 4; an instance that no possible world violates is true. The loss of an instance
-    is -log t; `Model.truth` is that of the weakest instance. Learning from it may end in a local minimum: only the best
-    world is made more probable.
+    as in the addition layer of Chapter 4; an instance that no possible world violates is true. In the same way ¬φ gets
+    the truth f of the best world that violates it. The loss of an instance is that of a choice between the two, as the
+    layer is trained in Chapter 4,
+
+    .. math:: -\log \frac{t}{t + f},
+
+    so the best world that holds becomes more probable, and the best that does not less. Of one variable alone f is
+    1 - t, so a label costs its cross entropy. `Model.truth` is t of the weakest instance. Learning may end in a local
+    minimum: the gradient sees two worlds of an instance, and no others.
 
     Args:
         logic: whose conjunction is T, by name: "godel", "lukasiewicz", "product", …
@@ -46,8 +52,8 @@ class Refined(Semantics):
     """
 
     caution: ClassVar[str] = (
-        "refinement makes only the best world of a row more probable, so learning may end in a local minimum (on sums "
-        "of digits some digits are taken for others); compare with exact or fuzzy"
+        "refinement looks at the best two worlds of a row alone, so learning may end in a local minimum (on sums of "
+        "digits some digits are taken for others); compare with exact or fuzzy"
     )
 
     logic: str = "godel"
@@ -71,10 +77,18 @@ class _Compiled(Probabilistic):
     how: Refined
 
     def log_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
-        truths = self.batch_truths(posed, batch, generator)
-        return torch.where(truths <= 0, -torch.inf, truths.clamp(min=torch.finfo(truths.dtype).tiny).log())
+        return _log(self.batch_truths(posed, batch, generator))
+
+    def batch_losses(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        true, false = self._refined(posed, batch)
+        found = _log(true / (true + false).clamp(min=torch.finfo(true.dtype).tiny))
+        return found.detach().clamp(min=0.0) - found  # not -0.0
 
     def batch_truths(self, posed: PosedAxiom, batch: ProblemBatch, generator: Generator) -> Tensor:
+        return self._refined(posed, batch)[0]
+
+    def _refined(self, posed: PosedAxiom, batch: ProblemBatch) -> tuple[Tensor, Tensor]:
+        """The refined truths of the instances and of their negations, ``(instances,)`` each."""
         problem, probs = batch.problem, one_belief(batch.belief).log_probs.exp()
         if problem.num_worlds > self.how.budget.worlds:
             raise BudgetError(
@@ -95,7 +109,10 @@ class _Compiled(Probabilistic):
                 raise undefined(posed.axiom)
         holds = (outputs == batch.observed.unsqueeze(1)).all(-1)
         violated = (~holds & ~(columns.detach().amin(0) <= 0)).any(-1)  # in a world that is possible
-        return torch.where(violated, truths.masked_fill(~holds, 0.0).amax(-1), 1.0)
+        best, worst = (truths.masked_fill(~which, 0.0).amax(-1) for which in (holds, ~holds))
+        if len(columns) == 1:  # the truths of all values add up to 1 as they are
+            worst = 1 - best
+        return torch.where(violated, best, 1.0), torch.where(violated, worst, 0.0)
 
     def _worlds(self, problem: Problem) -> tuple[Tensor, Tensor]:
         """All worlds, and their outputs where nothing is given, once for each problem."""
@@ -113,3 +130,8 @@ class _Compiled(Probabilistic):
 
     def describe(self, posed: PosedAxiom, batch: ProblemBatch) -> str:
         return f"the best of {batch.problem.num_worlds:,} worlds by {self.how.logic}; a truth value, not a probability"
+
+
+def _log(truths: Tensor) -> Tensor:
+    """log t; -inf at 0, with a finite derivative."""
+    return torch.where(truths <= 0, -torch.inf, truths.clamp(min=torch.finfo(truths.dtype).tiny).log())
