@@ -58,6 +58,7 @@ class Meter:
         self._start = time.monotonic()
         self._look = 0  # at the clock, when so many operations are done
         self._uncounted = 0
+        self.progress: Callable[[], float] | None = None  # which part of the task is done, where that can be said
 
     def tick(self, work: int = 1) -> None:
         """Some work is done that takes time but no operations: look at the clock now and then."""
@@ -79,7 +80,7 @@ class Meter:
         """An error if these are too many."""
         if operations > self.budget.operations:
             most = f"more than {self.budget.operations:,} operations"
-            raise BudgetError("operations", f"{self.task} takes {most}; raise Budget(operations=...)")
+            raise BudgetError("operations", f"{self.task} takes {most}{self._estimate()}; raise Budget(operations=...)")
 
     def check_nodes(self, nodes: int) -> None:
         """An error if these are too many."""
@@ -87,12 +88,19 @@ class Meter:
         if nodes > self.budget.nodes:
             most = f"more than {self.budget.nodes:,} nodes and components: the clauses are too entangled"
             remedy = "Raise Budget(nodes=...), split the knowledge, or use an approximate engine: sampled or amortized"
-            raise BudgetError("nodes", f"{self.task} takes {most}. {remedy}")
+            raise BudgetError("nodes", f"{self.task} takes {most}{self._estimate()}. {remedy}")
+
+    def _estimate(self) -> str:
+        """What the whole task would take at the pace of what is done; a bound from above where results are reused."""
+        done = 0.0 if self.progress is None else self.progress()
+        if not 0.0 < done < 1.0:
+            return ""
+        return f" (about {100 * done:.2g} % is done, so some {self.operations / done:.1e} operations at this pace)"
 
     def check_clock(self) -> None:
         """An error if time is over."""
         if self.budget.seconds is not None and time.monotonic() - self._start > self.budget.seconds:
-            late = f"could not decide within {self.budget.seconds:g} seconds: {self.task} is not done"
+            late = f"could not decide within {self.budget.seconds:g} seconds: {self.task} is not done{self._estimate()}"
             raise BudgetError("seconds", f"{late}; raise Budget(seconds=...)")
 
 

@@ -1,0 +1,300 @@
+"""The search of the compiler: assign a variable, propagate, split what is left into parts, look each up.
+
+It knows two kinds of constraints: clauses, and *groups*, of whose literals an allowed number are true. With t of them
+true and f open, the bits (allowed >> t) below 2^(f + 1) say how many of the open ones may be true: none left is a
+conflict, all of them that the group holds, only the first or the last that all open literals are false or true. What
+is left of a group depends on counts alone, so variables that a group cannot tell apart share their nodes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from doxa.exact.circuits._circuit import AND, FALSE, OR, Circuit, CircuitBuilder
+from doxa.problem._budget import Meter
+
+UNIT = 22  # a clause with n literals left weighs 2^(UNIT - n)
+
+
+class Group(NamedTuple):
+    """Literals, of which k may be true where bit k of ``allowed`` is set."""
+
+    literals: tuple[int, ...]
+    allowed: int
+
+    @property
+    def negation(self) -> Group:
+        """That another number of them is true."""
+        return Group(self.literals, ((2 << len(self.literals)) - 1) & ~self.allowed)
+
+
+Part = tuple[tuple[object, ...], list[int], int]
+"""What names a part of a problem, its variables, and which of them to decide first."""
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A part being compiled: first with the variable true, then with it false."""
+
+    key: tuple[object, ...]
+    variables: list[int]
+    variable: int
+    mark: int  # how long the trail was
+    literals: list[int]  # what the current branch has fixed
+    pending: list[Part]  # parts still to compile
+    parts: list[int]  # compiled parts
+    branches: list[int]
+    second: bool = False
+    count: int = 0  # parts of the branch
+
+
+class Search:
+    """Clauses and groups that must hold, unless they are switched off."""
+
+    def __init__(self, variables: int, clauses: Sequence[Sequence[int]], groups: Sequence[Group], meter: Meter) -> None:
+        self.variables = variables
+        self.meter = meter
+        self.clauses, self.groups = clauses, groups
+        self.value = [0] * (variables + 1)  # 1, -1, or 0 while unassigned
+        self.clauses_of: list[list[int]] = [
+            [] for _ in range(2 * variables + 1)
+        ]  # by literal, negative ones at the end
+        self.groups_of: list[list[int]] = [[] for _ in range(2 * variables + 1)]
+        for number, clause in enumerate(clauses):
+            meter.tick(len(clause))
+            for literal in clause:
+                self.clauses_of[literal].append(number)
+        for number, group in enumerate(groups):
+            meter.tick(len(group.literals))
+            for literal in group.literals:
+                self.groups_of[literal].append(number)
+        self.left = [len(clause) for clause in clauses]  # literals that are not false
+        self.weight = [1 << max(UNIT - n, 0) for n in range(max(self.left, default=0) + 1)]
+        self.satisfied = [0] * len(clauses)  # literals that are true
+        self.true = [0] * len(groups)
+        self.open = [len(group.literals) for group in groups]
+        self.off = [0] * len(groups)
+        self.trail: list[int] = []
+        self.builder = CircuitBuilder(variables)
+        self.known: dict[tuple[object, ...], int] = {}
+
+    def switch(self, number: int, group: bool, change: int) -> None:
+        """A clause or a group need not hold (+1), or must again (-1)."""
+        (self.off if group else self.satisfied)[number] += change
+
+    def finish(self, cases: list[int]) -> Circuit:
+        """The circuit of cases that exclude each other."""
+        return self.builder.finish(self.builder.add(OR, cases))
+
+    def run(self, literals: list[int]) -> int:
+        """The node for what must hold, and these literals."""
+        self.meter.spend(len(self.clauses) + len(self.groups))
+        queue, lost = list(literals), False
+        for c, clause in enumerate(self.clauses):
+            if not self.satisfied[c]:
+                lost = lost or not clause
+                queue += clause if len(clause) == 1 else []
+        for g in range(len(self.groups)):
+            rest, every = self.residual(g)
+            lost = lost or rest == 0
+            queue += self.forced(g, rest, every)
+        if lost or not self.assign(queue):
+            self.undo(0)
+            return FALSE
+        parts = self.components(range(1, self.variables + 1))
+        bottom = _Frame((), [], 0, 0, list(self.trail), parts, [], [], True, len(parts))
+        stack = [bottom]
+        self.meter.progress = lambda: progress(stack)
+        while True:
+            frame = stack[-1]
+            if frame.pending:
+                key, variables, variable = frame.pending.pop()
+                result = self.known.get(key)
+                if result is None:
+                    self.meter.check_nodes(len(self.builder.kinds) + len(self.known))
+                    stack.append(_Frame(key, variables, variable, len(self.trail), [], [], [], []))
+                    self.branch(stack[-1], variable)
+                else:
+                    deliver(frame, result)
+                continue
+            # The branch is complete.
+            if frame.parts and frame.parts[-1] == FALSE:
+                node = FALSE
+            else:
+                leaves = [2 * abs(literal) - 2 + (literal < 0) for literal in frame.literals]
+                node = self.builder.add(AND, leaves + frame.parts)
+            self.undo(frame.mark)
+            if frame is bottom:
+                return node
+            frame.branches.append(node)
+            if not frame.second:
+                frame.second = True
+                self.branch(frame, -frame.variable)
+                continue
+            result = self.builder.add(OR, frame.branches)
+            self.known[frame.key] = result
+            stack.pop()
+            deliver(stack[-1], result)
+
+    def branch(self, frame: _Frame, literal: int) -> None:
+        """Start a branch; a conflict is a part that is false."""
+        if self.assign([literal]):
+            frame.literals = self.trail[frame.mark :]
+            frame.pending = self.components(frame.variables)
+            frame.parts = []
+        else:
+            frame.pending, frame.parts = [], [FALSE]
+        frame.count = len(frame.pending)
+
+    def residual(self, g: int) -> tuple[int, int]:
+        """How many of the open literals of a group may be true, as bits; and all bits."""
+        every = (2 << self.open[g]) - 1
+        return every if self.off[g] else self.groups[g].allowed >> self.true[g] & every, every
+
+    def forced(self, g: int, rest: int, every: int) -> Iterator[int]:
+        """Literals that follow from a group."""
+        if rest != every and rest in (1, every + 1 >> 1):
+            self.meter.spend(len(self.groups[g].literals))
+            for literal in self.groups[g].literals:
+                if not self.value[abs(literal)]:
+                    yield -literal if rest == 1 else literal
+
+    def assign(self, queue: list[int]) -> bool:
+        """Make literals true, and what follows from them; False on a conflict."""
+        value, left, satisfied, clauses = self.value, self.left, self.satisfied, self.clauses
+        at = work = 0
+        while at < len(queue):
+            literal = queue[at]
+            at += 1
+            known = value[abs(literal)]
+            if known:
+                if (known > 0) != (literal > 0):
+                    return False
+                continue
+            value[abs(literal)] = 1 if literal > 0 else -1
+            self.trail.append(literal)
+            with_it, against, groups = self.clauses_of[literal], self.clauses_of[-literal], self.groups_of[literal]
+            others = self.groups_of[-literal]
+            work += len(with_it) + len(against) + len(groups) + len(others)
+            for c in with_it:
+                satisfied[c] += 1
+            conflict = False
+            for c in against:
+                left[c] -= 1
+                if not satisfied[c]:
+                    if left[c] == 1:
+                        for other in clauses[c]:
+                            if not value[abs(other)]:
+                                queue.append(other)
+                                break
+                    elif left[c] == 0:
+                        conflict = True
+            if groups or others:
+                for g in groups:
+                    self.true[g] += 1
+                for g in groups + others:
+                    self.open[g] -= 1
+                for g in groups + others:
+                    rest, every = self.residual(g)
+                    conflict = conflict or rest == 0
+                    queue += self.forced(g, rest, every)
+            if conflict:
+                return False
+        self.meter.spend(work)
+        return True
+
+    def undo(self, mark: int) -> None:
+        for literal in reversed(self.trail[mark:]):
+            self.value[abs(literal)] = 0
+            for c in self.clauses_of[literal]:
+                self.satisfied[c] -= 1
+            for c in self.clauses_of[-literal]:
+                self.left[c] += 1
+            for g in self.groups_of[literal]:
+                self.true[g] -= 1
+                self.open[g] += 1
+            for g in self.groups_of[-literal]:
+                self.open[g] += 1
+        del self.trail[mark:]
+
+    def components(self, variables: Sequence[int]) -> list[Part]:
+        """What is left over these variables, in parts that share no variable."""
+        value, satisfied, left, clauses, weight = self.value, self.satisfied, self.left, self.clauses, self.weight
+        clauses_of, groups_of = self.clauses_of, self.groups_of
+        seen: set[int] = set()
+        seen_clauses: set[int] = set()
+        seen_groups: set[int] = set()
+        found: list[Part] = []
+        work = len(variables)
+        for first in variables:
+            if value[first] or first in seen:
+                continue
+            seen.add(first)
+            part = [first]
+            own: list[int] = []  # its clauses, as negative numbers
+            rests: list[tuple[int, int]] = []
+            best, best_score = first, -1
+            for v in part:  # grows while it is read
+                score = 0
+                with_it, against = clauses_of[v], clauses_of[-v]
+                work += len(with_it) + len(against)
+                for c in (*with_it, *against):
+                    if satisfied[c]:
+                        continue
+                    score += weight[left[c]]
+                    if c not in seen_clauses:
+                        seen_clauses.add(c)
+                        own.append(~c)
+                        work += len(clauses[c])
+                        for other in clauses[c]:
+                            near = other if other > 0 else -other
+                            if not value[near] and near not in seen:
+                                seen.add(near)
+                                part.append(near)
+                for g in (*groups_of[v], *groups_of[-v]):
+                    work += 1
+                    rest, every = self.residual(g)
+                    if rest == every:
+                        continue
+                    score += 1 << (UNIT - 2)
+                    if g not in seen_groups:
+                        seen_groups.add(g)
+                        rests.append((g, rest))
+                        work += len(self.groups[g].literals)
+                        for other in self.groups[g].literals:
+                            near = other if other > 0 else -other
+                            if not value[near] and near not in seen:
+                                seen.add(near)
+                                part.append(near)
+                if score > best_score:
+                    best, best_score = v, score
+            if own or rests:  # otherwise the variable is free
+                # A part is named by its variables, its clauses, and what is left of its groups.
+                name = array("i", sorted(part + own)).tobytes()
+                found.append(((name, *sorted(rests)), part, best))
+        self.meter.spend(work)
+        found.sort(key=lambda component: len(component[1]))
+        return list(reversed(found))  # the smallest is taken first: if it is false, the others need no work
+
+
+def deliver(frame: _Frame, result: int) -> None:
+    """A part of a branch is compiled."""
+    frame.parts.append(result)
+    if result == FALSE:  # the branch is lost whatever the other parts are
+        frame.pending = []
+
+
+def progress(stack: Sequence[_Frame]) -> float:
+    """About which part of the search is done: branches count half each, parts of a branch alike."""
+    done, width = 0.0, 1.0
+    for depth, frame in enumerate(stack):
+        if depth:
+            width /= 2
+            done += width * frame.second
+        if frame.count and depth + 1 < len(stack):
+            width /= frame.count
+            done += width * (frame.count - len(frame.pending) - 1)
+    return done
