@@ -367,3 +367,19 @@ def test_a_certificate_tells_a_wrong_answer() -> None:
     found = layer.certificate(x, layer(x) - 0.01)
     assert bool((found.error > 1e-3).all())
     assert float(layer.certificate(x, x + 1).primal.min()) > 4
+
+
+@pytest.mark.parametrize("power", range(3, 16))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equalities_that_nearly_repeat_each_other(power: int, dtype: torch.dtype) -> None:
+    near = f"{1 + 10.0**-power:.17g}"
+    text = f"x + y + z = 1; {near}*x + y + z = 1; x >= 0; y >= 0; z >= 0"
+    layer, plain = LinearProjection(text), LinearProjection("x = 0; y + z = 1; y >= 0; z >= 0", names=list("xyz"))
+    x = 3 * random((50, 3), dtype=dtype)
+    found = layer(x)
+    assert bool(layer.satisfied(found).all())
+    assert torch.allclose(found, plain(x), atol=1e-6 if dtype == torch.float32 else 1e-14)
+    assert float(layer.certificate(x, found).error.max()) < (1e-5 if dtype == torch.float32 else 1e-13)
+    guarded = LinearProjection(f"on -> x + y = 1; on -> {near}*x + y = 1")
+    free, held = guarded(x[:, :2], labels={"on": torch.arange(50) % 2 == 0}), torch.tensor([0.0, 1.0], dtype=dtype)
+    assert torch.equal(free[1::2], x[1::2, :2]) and torch.allclose(free[::2], held.expand(25, 2), atol=1e-6)

@@ -45,7 +45,7 @@ class LinearCertificate:
     """``(*batch)``: the length of x - z - Aᵀλ_A - Eᵀλ_E. As projections bring no two points further apart, values that
     fulfil the other conditions are within ``error`` of the nearest ones."""
     multipliers: Tensor
-    """``(*batch, rows)``: λ, in the order of ``system.rows``."""
+    """``(*batch, rows)``: λ, in the order of ``system.reduced.rows``; of ``system.rows`` where ``active`` was given."""
 
 
 class LinearProjection(nn.Module):
@@ -94,7 +94,7 @@ class LinearProjection(nn.Module):
             raise ConfigError(f"constraints is a {type(constraints).__name__}, expected a text or a LinearSystem")
         if (found := self.system.contradiction()) is not None:
             raise KnowledgeError(f"{found}; remove one, or make it weaker")
-        self._solver = Solver(self.system)
+        self._solver = Solver(self.system.reduced)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,26 +119,32 @@ class LinearProjection(nn.Module):
         values = self._checked(values)
         on = self._holding(values, labels, active)
         flat = values.detach().reshape(-1, values.shape[-1])
-        result, held = self._project(flat, on)
-        rows = self.system.matrix.to(values.device)
+        # which rows hold was said of those of the system, not of the reduced one
+        system = self.system.reduced if active is None else self.system
+        holding = on if system is self.system else self._holding(values, labels, None, system)
+        result, held = self._project(flat, on, system, holding)
+        rows = system.matrix.to(values.device)
         projected: Tensor = _Project.apply(values, result.view(values.shape), held, rows)  # type: ignore[no-untyped-call]
         return projected
 
-    def _project(self, flat: Tensor, on: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The nearest values and the rows that hold them."""
-        equality = self.system.equality.to(flat.device)
-        held = equality.expand(len(flat), -1) if on is None else equality & on
+    def _project(
+        self, flat: Tensor, on: Tensor | None, system: LinearSystem, holding: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The nearest values and the rows that hold them: of ``system``, of which those in ``holding`` hold."""
+        equality = system.equality.to(flat.device)
+        held = equality.expand(len(flat), -1) if holding is None else equality & holding
         fine = self._fine(flat, on)
         if bool(fine.all()):
             return flat.clone(), held
         wrong = (~fine).nonzero().flatten()
-        some = None if on is None else on[wrong]
-        solver = self._solver if flat.device.type == "cpu" else Solver(self.system, flat.device)
-        found = self._solved(solver, flat, wrong, some, flat.dtype == torch.float64)
+        some, on_rows = (None if t is None else t[wrong] for t in (on, holding))
+        own = flat.device.type == "cpu" and system is self._solver.system
+        solver = self._solver if own else Solver(system, flat.device)
+        found = self._solved(solver, flat, wrong, on_rows, flat.dtype == torch.float64)
         if flat.dtype != torch.float64:
             rest = (~self._fine(found.values.to(flat.dtype), some)).nonzero().flatten()
             if len(rest):  # such as points so large that float64 leaves too few digits of the bounds
-                again = self._solved(solver, flat, wrong[rest], None if some is None else some[rest], True)
+                again = self._solved(solver, flat, wrong[rest], None if on_rows is None else on_rows[rest], True)
                 found.values[rest], found.active[rest] = again.values, again.active
         nearest = rounded(self.system, found.values, some, flat.dtype)
         if not bool(torch.isfinite(nearest).all()):
@@ -183,20 +189,22 @@ class LinearProjection(nn.Module):
             raise ConfigError(f"the result has shape {tuple(result.shape)}, expected {wanted}")
         on = self._holding(values, labels, active)
         start, end = (t.detach().reshape(-1, t.shape[-1]) for t in (values, result))
-        batch, system = values.shape[:-1], self.system
+        excess = self.system.excess(end)
+        excess = excess if on is None else torch.where(on, excess, 0.0)
+        system = self.system.reduced if active is None else self.system
+        on = on if system is self.system else self._holding(values, labels, None, system)
         residual, unit = system.measure(end)
-        excess = system.excess(end)
         on = torch.ones_like(residual, dtype=torch.bool) if on is None else on
-        excess, equality = torch.where(on, excess, 0.0), system.equality.to(end.device)
+        matrix, equality = system.matrix.to(end.device), system.equality.to(end.device)
         eps = 64 * torch.finfo(end.dtype).eps
         largest = end.abs().amax(-1, keepdim=True) + eps * start.abs().amax(-1, keepdim=True)
-        reach = system.matrix.to(end.device).norm(dim=1) * largest
-        tight = on & ((residual.abs() <= eps * reach + 2 * ULPS * unit) | equality)
+        tight = on & ((residual.abs() <= eps * matrix.norm(dim=1) * largest + 2 * ULPS * unit) | equality)
         move = start.to(torch.float64) - end.to(torch.float64)
-        found = multipliers(system.matrix.to(end.device), equality, tight, move)
-        error = (move - found @ system.matrix.to(end.device)).norm(dim=-1)
+        found = multipliers(matrix, equality, tight, move)
+        error = (move - found @ matrix).norm(dim=-1)
         below = torch.where(equality | (found >= 0), 0.0, -found)
         slack = (found * residual).abs()
+        batch = values.shape[:-1]
         primal, dual, complementarity = (_largest(t).view(batch) for t in (excess, below, slack))
         return LinearCertificate(primal, dual, complementarity, error.view(batch), found.view(*batch, system.count))
 
@@ -219,11 +227,14 @@ class LinearProjection(nn.Module):
             raise ConfigError(f"the values have a row {row.tolist()}, expected finite numbers of at most {_HUGE:g}")
         return values
 
-    def _holding(self, values: Tensor, labels: Labels, active: Tensor | None) -> Tensor | None:
+    def _holding(
+        self, values: Tensor, labels: Labels, active: Tensor | None, system: LinearSystem | None = None
+    ) -> Tensor | None:
         """Which rows hold, ``(examples, rows)``; None: all."""
-        batch, rows = values.shape[:-1], self.system.count
+        system = system or self.system
+        batch, rows = values.shape[:-1], system.count
         try:
-            on = self.system.holding(labels, batch)
+            on = system.holding(labels, batch)
         except RuntimeError as problem:
             raise ConfigError(f"labels do not fit values of the batch shape {tuple(batch)}: {problem}") from problem
         if active is not None:

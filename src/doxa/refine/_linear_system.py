@@ -14,6 +14,7 @@ from doxa.logic import Call, Expr
 from doxa.logic.syntax._diagnostics import did_you_mean
 from doxa.logic.syntax._simplify import atoms_of, evaluate
 from doxa.refine._linear_proof import Contradiction
+from doxa.refine._linear_reduce import eliminated, nearly_dependent
 from doxa.refine._linear_solve import Solver
 from doxa.refine._linear_text import read
 
@@ -227,6 +228,31 @@ class LinearSystem:
         index = nonzero.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :width]
         return index, self.matrix.gather(1, index)
 
+    @cached_property
+    def reduced(self) -> LinearSystem:
+        """A system with the same solutions, in which no equalities under one guard nearly repeat each other.
+
+        >>> LinearSystem.parse("x + y + z = 1; 1.00001*x + y + z = 1; x <= 2").reduced.rows
+        ('x <= 2', '1*x = 0', '1*y + 1*z = 1')
+        """
+        kept, guards, more = list(range(len(self.A))), list(self.guards[: len(self.A)]), []
+        for guard in dict.fromkeys(self.guards[len(self.A) :]):
+            group = [i for i in range(len(self.A), self.count) if self.guards[i] == guard]
+            found = eliminated(self.matrix[group], self.bounds[group]) if nearly_dependent(self.matrix[group]) else None
+            if found is None:
+                kept += group
+                guards += [guard] * len(group)
+            else:
+                more.append((*found, guard))
+        if not more:
+            return self
+        E = torch.cat([self.matrix[kept[len(self.A) :]], *[rows for rows, _, _ in more]])
+        f = torch.cat([self.bounds[kept[len(self.A) :]], *[bounds for _, bounds, _ in more]])
+        guards += [guard for rows, _, guard in more for _ in range(len(rows))]
+        bare = LinearSystem(self.A, self.b, E, f, self.names)
+        rows = (*[self.rows[i] for i in kept], *bare.rows[len(kept) :])
+        return LinearSystem(self.A, self.b, E, f, self.names, rows, tuple(guards), self.labels)
+
     def contradiction(self, labels: Mapping[str, bool] | None = None) -> Contradiction | None:
         """The rows that cannot hold together under these labels, with a proof; None if all can.
 
@@ -250,6 +276,8 @@ class LinearSystem:
         off = found.values @ self.matrix.T - self.bounds
         off = torch.where(self.equality, off.abs(), off)
         if bool(((off > 1e-6 * size) & on).any()):
+            if self.reduced is not self and self.reduced.contradiction(labels) is None:
+                return None
             worst = self.rows[int(torch.where(on, off, -torch.inf).argmax())]
             raise ConfigError(
                 f"could not decide whether the rows can hold together: `{worst}` nearly depends on others, and float64 "
