@@ -22,6 +22,7 @@ from torch import nn
 from doxa.errors import BudgetError, ConfigError, DoxaWarning, KnowledgeError
 from doxa.problem import Budget
 from doxa.sklearn import Allowed, KnowledgeClassifier, KnowledgeRegressor, LabelKnowledge
+from doxa.sklearn._targets import LabelError
 
 pytestmark = pytest.mark.filterwarnings("ignore:no circuit for the knowledge fits the budget")
 RULES = "cat -> animal\ndog -> animal\n!(cat & dog)"
@@ -307,7 +308,7 @@ def test_other_features_than_those_of_fit_are_refused() -> None:
 
 def test_more_bad_input() -> None:
     X, y = data()
-    with pytest.warns(DoxaWarning, match="1 labels have no positive example \\(dog\\)"):
+    with pytest.warns(DoxaWarning, match="1 label has no positive example \\(dog\\)"):
         quick().fit(X, y.assign(dog=False))
     model = quick().fit(X, y)
     with pytest.raises(ValueError, match="y has the columns"):
@@ -326,6 +327,24 @@ def test_more_bad_input() -> None:
         LabelKnowledge("a", "ab")
 
 
+def test_what_is_no_number_is_named() -> None:
+    X, y = data()
+    table = pd.DataFrame(X, columns=list("abcd"))
+    for wrong in ("red", pd.Categorical(["red"] * 120), pd.Timestamp("2020-01-01")):
+        with pytest.raises(ValueError, match=r"the column 'b' of X has '(red|2020.*)' in it, expected numbers; encode"):
+            quick().fit(table.assign(b=wrong), y)
+    for labels in ([{"cat"}] * 120, [["cat"], ["cat", "animal"]] * 60, pd.Series([{"cat"}] * 120)):
+        with pytest.raises(ValueError, match=r"y has (set|list)s of labels, .*MultiLabelBinarizer\(\)"):
+            quick().fit(X, labels)
+    with pytest.raises(ValueError, match=r"columns of str such as 'no', expected 0 and 1.*say y == 'yes'"):
+        quick().fit(X, y.replace({True: "yes", False: "no"}))
+    costs = pd.DataFrame({"the rent": X[:, 0], "food": X[:, 1]})
+    with pytest.raises(KnowledgeError, match=r'double quotation marks: "the rent" >= food$'):
+        KnowledgeRegressor("the rent >= food").fit(X, costs)
+    with pytest.raises(KnowledgeError, match=r"names the value '(rent|food)', .*; the columns of y are y0, y1$"):
+        KnowledgeRegressor("rent >= food").fit(X, costs.to_numpy())
+
+
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_one_row_and_one_label(way: dict[str, Any]) -> None:
     X, y = data()
@@ -341,10 +360,28 @@ def test_one_row_and_one_label(way: dict[str, Any]) -> None:
     assert "black" in model.report(table, one) and model.explain(table[:1]).labels in ((), ("black",))
 
 
+@pytest.mark.parametrize("kind", [bool, int, float])
+def test_knowledge_names_a_column_of_zero_and_one(kind: type) -> None:
+    X, y = data()
+    table = pd.DataFrame(X, columns=list("abcd")).assign(rain=np.arange(120) % 2, dark=np.arange(120) % 3 == 0)
+    one = ((y["black"] | table["dark"]) & (table["rain"] == 0)).astype(kind).rename("black")
+    model = quick("rain -> !black\ndark & !rain -> black").fit(table, one)
+    found = model.predict(table)
+    assert found.shape == (120,) and found.dtype == one.dtype and set(found) <= set(one)
+    assert not found[table["rain"] == 1].any() and found[(table["rain"] == 0) & table["dark"]].all()
+    assert model.knowledge_.requirements[0].text == "rain -> !black"
+    assert model.certificate(table).valid.all() and model.score(table, one) > 0.6
+    assert (pickle.loads(pickle.dumps(model)).predict(table) == found).all()
+    with pytest.raises(LabelError, match="row 1 violates rain -> !black"):
+        quick("rain -> !black").fit(table, (one == 0).astype(kind))
+    with pytest.raises(KnowledgeError, match="'rain' is a label and a feature"):
+        quick("rain -> dark").fit(table, one.rename("rain"))
+
+
 def test_one_column_is_a_label_or_classes() -> None:
     X, y = data()
-    with pytest.raises(KnowledgeError, match=r"say y\.to_frame\(\) for one label with its name"):
-        quick("!black").fit(X, y["black"])
+    with pytest.raises(KnowledgeError, match=r"one of 0 and 1 can have a name: pd.Series\(y, name=\.\.\.\)"):
+        quick("!black").fit(X, y["black"].to_numpy())
     words = y[["black"]].replace({True: "yes", False: "no"}).infer_objects()
     with pytest.warns(DataConversionWarning):
         assert quick(None).fit(X, words).classes_.tolist() == ["no", "yes"]

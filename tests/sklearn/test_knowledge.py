@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from doxa.errors import DataError, KnowledgeError
-from doxa.logic import CNF, Count, parse, propositions
+from doxa.logic import CNF, And, Call, Count, Iff, Implies, Not, Or, parse, propositions
+from doxa.logic.syntax._simplify import evaluate
 from doxa.sklearn import Allowed, LabelKnowledge
+from doxa.sklearn._read import renamed
 
 NAMES = ["animal", "cat", "dog", "free"]
 animal, cat, dog = propositions("animal cat dog")
@@ -134,3 +136,54 @@ def test_variables_of_clauses_are_labels_by_number_whatever_these_are_called() -
     found = LabelKnowledge("p cnf 3 2\n1 0\n-3 0\n", ["x0", "x1", "x2"])
     assert [r.text for r in found.requirements] == ["x0", "!x2"]
     assert [r.text for r in LabelKnowledge("p cnf 2 1\n1 0\n", ["x2", "x1"]).requirements] == ["x2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "mended"),
+    [
+        ("big dog -> any animal", '"big dog" -> "any animal"'),
+        ("'big dog' -> 'any animal'", '"big dog" -> "any animal"'),
+        ('"big dog" -> any animal', '"big dog" -> "any animal"'),
+        ("cat\ncat & big dog-s -> 01/02", 'cat & "big dog-s" -> "01/02"'),
+        ("0 -> not", '"0" -> "not"'),
+    ],
+)
+def test_names_that_are_no_words_get_quotation_marks(text: str, mended: str) -> None:
+    names = ["cat", "big", "big dog", "big dog-s", "any animal", "01/02", "01", "0", "not"]
+    with pytest.raises(KnowledgeError) as found:
+        LabelKnowledge(text, names)
+    assert str(found.value).endswith(f"double quotation marks: {mended}")
+    assert LabelKnowledge(mended, names).requirements  # what it says can be read
+
+
+def test_quotation_marks_are_not_proposed_where_they_do_not_help() -> None:
+    for text in ("big dog -> ", "cat dog", "big dog cat"):
+        with pytest.raises(KnowledgeError) as found:
+            LabelKnowledge(text, ["big dog", "cat"])
+        assert "double quotation marks" not in str(found.value)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_other_names_mean_the_same(seed: int) -> None:
+    formula = random_formula(np.random.default_rng(seed), [Call("x"), Call("y"), Call("z")], 4)
+    swapped = renamed(formula, {"x": "y", "y": "x"})
+    for values in product([False, True], repeat=3):
+        x, y, z = values
+        world = {Call("x"): x, Call("y"): y, Call("z"): z}
+        other = {Call("x"): y, Call("y"): x, Call("z"): z}
+        assert evaluate(swapped, world) == evaluate(formula, other)
+
+
+def random_formula(rng: np.random.Generator, atoms: list[Any], depth: int) -> Any:
+    if not depth or rng.random() < 0.15:
+        return atoms[rng.integers(len(atoms))]
+    parts = [random_formula(rng, atoms, depth - 1) for _ in range(2)]
+    kinds = [
+        lambda: And(*parts),
+        lambda: Or(*parts),
+        lambda: Implies(*parts),
+        lambda: Iff(*parts),
+        lambda: Not(parts[0]),
+        lambda: Count("exactly", 1, [*parts, atoms[0]]),
+    ]
+    return kinds[rng.integers(len(kinds))]()

@@ -35,6 +35,20 @@ def _whole(value: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, Integral)
 
 
+def _not_numeric(X: Any) -> str | None:
+    """Which column of a table holds no numbers, and what to do about it."""
+    for name in getattr(X, "columns", ()):
+        values = np.asarray(X[name]) if list(X.columns).count(name) == 1 else np.empty(0)
+        try:
+            if values.dtype.kind in "mM":
+                raise TypeError("a time")
+            values.astype(np.float64)
+        except (TypeError, ValueError):
+            remedy = "encode it, for example with sklearn.preprocessing.OneHotEncoder, or leave it out"
+            return f"the column {name!r} of X has {str(values.flat[0])!r} in it, expected numbers; {remedy}"
+    return None
+
+
 WISHES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(
         ("batch_size", "max_epochs", "hidden"), ("a whole number of at least 1", lambda v: _whole(v) and v >= 1)
@@ -84,9 +98,14 @@ class NetworkEstimator(BaseEstimator):
     # -- features ---------------------------------------------------------------------------------------------------
 
     def _features(self, X: Any, *, reset: bool) -> NDArray[np.float64]:
-        features: NDArray[np.float64] = validate_data(
-            self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
-        )
+        try:
+            features: NDArray[np.float64] = validate_data(
+                self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
+            )
+        except (TypeError, ValueError) as error:
+            if (column := _not_numeric(X)) is not None:
+                raise LabelError(column) from error
+            raise
         if not features.flags.writeable:  # pandas lends its own memory, which torch would warn of
             features = features.copy()
         if reset:

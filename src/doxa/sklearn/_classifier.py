@@ -182,15 +182,17 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
         self.targets_ = targets_of(y, classes)
         self.classes_ = self.targets_.classes
         columns = getattr(self, "feature_names_in_", ())
-        names = self.targets_.names
+        called = {} if self.targets_.many else self.targets_.alias(getattr(y, "name", None))
         try:
-            self.knowledge_ = LabelKnowledge(self.knowledge, names, features=columns, budget=self.budget)
+            self.knowledge_ = LabelKnowledge(
+                self.knowledge, self.targets_.names, features=columns, aliases=called, budget=self.budget
+            )
         except KnowledgeError as error:
-            if self.targets_.many or not re.search(
-                rf"mentions .*'{re.escape(str(getattr(y, 'name', None)))}'", str(error)
-            ):
+            if self.targets_.many or "the knowledge mentions" not in str(error):
                 raise
-            shape = "y is one column, whose classes are the labels; say y.to_frame() for one label with its name"
+            shape = (
+                "y is one column, whose classes are the labels; one of 0 and 1 can have a name: pd.Series(y, name=...)"
+            )
             raise KnowledgeError(f"{error}. {shape}") from error
         self._find_given(self.knowledge_.given)
         self.head_: Head = (MultiLabel if self.targets_.many else MultiClass)(self.knowledge_, self._way())

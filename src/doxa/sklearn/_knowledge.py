@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from doxa.logic.syntax._simplify import atoms_of, evaluate
 from doxa.logic.unfold._propositional import Propositional
 from doxa.problem import Budget
 from doxa.refine import Rules
-from doxa.sklearn._read import Names, Requirement, read
+from doxa.sklearn._read import Names, Requirement, read, renamed
 
 _ROWS = 8192
 """Rows whose requirements are evaluated at a time."""
@@ -42,6 +42,7 @@ class LabelKnowledge:
             - a tuple of several of these, all of which hold.
         names: the labels, in the order of the columns of y.
         features: the names of features that the knowledge may mention.
+        aliases: other names by which it may speak of labels.
         budget: what compiling may cost.
 
     Raises:
@@ -57,7 +58,13 @@ class LabelKnowledge:
     """
 
     def __init__(
-        self, knowledge: Any, names: Sequence[str], *, features: Sequence[str] = (), budget: Budget | None = None
+        self,
+        knowledge: Any,
+        names: Sequence[str],
+        *,
+        features: Sequence[str] = (),
+        aliases: Mapping[str, str] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         if isinstance(names, str):
             raise ConfigError(f"names is the text {names!r}, expected a list of labels")
@@ -66,12 +73,15 @@ class LabelKnowledge:
             twice = next(n for n in self.names if self.names.count(n) > 1)
             raise KnowledgeError(f"two labels are named {twice!r}; rename a column of y")
         others = [str(f) for f in features]
-        self.requirements: tuple[Requirement, ...] = tuple(read(knowledge, Names(self.names, others)))
-        mentioned = {str(a.name): a for r in self.requirements for a in atoms_of(r.formula) if isinstance(a, Call)}
-        if both := [name for name in mentioned if name in set(self.names) & set(others)]:
+        known = (*self.names, *(aliases or {}))
+        found = read(knowledge, Names(known, others))
+        said = {str(a.name) for r in found for a in atoms_of(r.formula) if isinstance(a, Call)}
+        if both := said & set(known) & set(others):
             raise KnowledgeError(
-                f"{both[0]!r} is a label and a feature, so the knowledge is unclear; rename one of them"
+                f"{min(both)!r} is a label and a feature, so the knowledge is unclear; rename one of them"
             )
+        self.requirements = tuple([Requirement(text, renamed(formula, aliases or {})) for text, formula in found])
+        mentioned = {(aliases or {}).get(name, name) for name in said}
         labels = set(self.names)
         self.given = tuple(name for name in dict.fromkeys(others) if name in mentioned and name not in labels)
         self.free = tuple(name for name in self.names if name not in mentioned)

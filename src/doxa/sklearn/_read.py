@@ -14,7 +14,8 @@ from doxa.errors import DataError, KnowledgeError
 from doxa.logic import CNF, And, Call, Expr, Implies, KnowledgeBase, Not, Or, Predicate, ground, load, parse
 from doxa.logic import read_dimacs as dimacs
 from doxa.logic.syntax._diagnostics import did_you_mean
-from doxa.logic.syntax._simplify import atoms_of
+from doxa.logic.syntax._simplify import atoms_of, formulas
+from doxa.logic.syntax._words import quote
 from doxa.logic.unfold._propositional import Propositional
 
 
@@ -101,7 +102,29 @@ def _text(text: str, names: Names) -> list[Requirement]:
             return _base(parse(text, warn=False), names)
         if found := re.findall(r"unknown proposition '([^']*)'", str(error)):
             raise unknown(found, names.labels, names.features) from error
+        if mended := with_quotes(text, names.known, lambda words: parse(words, base=base, warn=False)):
+            raise KnowledgeError(f"{error}\n{mended}") from error
         raise
+
+
+def with_quotes(text: str, names: Iterable[str], reads: Callable[[str], object]) -> str:
+    """What to write where names that are no words lack quotation marks; nothing where that does not make it readable.
+
+    >>> with_quotes("big dog -> animal", ["big dog", "animal"], lambda text: None)
+    'a name that is no word has double quotation marks: "big dog" -> animal'
+    """
+    odd = sorted([name for name in names if quote(name) != name and name.strip()], key=len, reverse=True)
+    if not odd:
+        return ""
+    any_of = "|".join(map(re.escape, odd))
+    wanted = re.compile(rf'"[^"]*"|\'({any_of})\'|(?<!\w)({any_of})(?!\w)')
+    mended = wanted.sub(lambda found: quote(found[1] or found[2]) if found[1] or found[2] else found[0], text)
+    lines = [new.strip() for old, new in zip(text.splitlines(), mended.splitlines(), strict=True) if new != old]
+    try:
+        reads(mended)
+    except KnowledgeError:
+        return ""
+    return f"a name that is no word has double quotation marks: {lines[0]}" if lines else ""
 
 
 def _file(path: Path, names: Names) -> list[Requirement]:
@@ -133,6 +156,22 @@ def _of_labels(formula: Expr, names: Names) -> Expr:
     if wrong := [str(name) for name in found if name not in names.known]:
         raise unknown(wrong, names.labels, names.features)
     return formula
+
+
+def renamed(formula: Expr, names: Mapping[str, str]) -> Expr:
+    """The formula with other names for some propositions.
+
+    >>> cold, rainy = Call("cold"), Call("rainy")
+    >>> print(renamed(cold >> ~rainy, {"rainy": "yes"}))
+    cold -> !yes
+    """
+    atoms: dict[Expr, Expr] = {Call(old): Call(new) for old, new in names.items()}
+    found: dict[int, Expr] = {}
+    for node in formulas(formula):
+        below = node.children if all(id(child) in found for child in node.children) else ()
+        changed = node.with_children(tuple([found[id(child)] for child in below])) if below else node
+        found[id(node)] = atoms.get(node, changed)
+    return found[id(formula)]
 
 
 def _formula(formula: Expr, names: Names) -> list[Requirement]:

@@ -14,9 +14,10 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor, nn
 
 from doxa.errors import ConfigError, KnowledgeError
-from doxa.refine import LinearProjection
+from doxa.refine import LinearProjection, LinearSystem
 from doxa.sklearn._base import NetworkEstimator
 from doxa.sklearn._network import Standardise
+from doxa.sklearn._read import with_quotes
 from doxa.sklearn._targets import LabelError, read_numbers
 from doxa.sklearn._training import Rows
 
@@ -109,14 +110,29 @@ class KnowledgeRegressor(RegressorMixin, NetworkEstimator):
         self._find_given(())
         if self.knowledge is None:
             return
-        own = isinstance(self.knowledge, str)
-        self.projection_ = LinearProjection(self.knowledge, names=self.names_ if own else ())
+        columns = list(map(str, getattr(self, "feature_names_in_", ())))
+        try:
+            self.projection_ = LinearProjection(
+                self.knowledge, names=self.names_ if isinstance(self.knowledge, str) else ()
+            )
+        except KnowledgeError as error:
+            raise self._unread(error, columns) from error
         if self.projection_.names != self.names_:
             raise KnowledgeError(f"the knowledge is about {self.projection_.names}, but y has {self.names_}")
-        columns = list(map(str, getattr(self, "feature_names_in_", ())))
         if missing := [name for name in self.projection_.labels if name not in columns]:
             raise KnowledgeError(f"a guard names {missing[0]!r}, which is no column of X; guards are Boolean features")
         self._find_given(self.projection_.labels)
+
+    def _unread(self, error: KnowledgeError, columns: list[str]) -> KnowledgeError:
+        """The error for knowledge that cannot be read, with what y has, and what to write."""
+        if str(error).endswith("; add it to names"):
+            shown = ", ".join(self.names_[:8]) + (", ..." if len(self.names_) > 8 else "")
+            return KnowledgeError(f"{str(error).removesuffix('add it to names')}the columns of y are {shown}")
+        if isinstance(self.knowledge, str):
+            known = [*self.names_, *columns]
+            mended = with_quotes(self.knowledge, known, lambda text: LinearSystem.parse(text, self.names_))
+            return KnowledgeError(f"{error}\n{mended}") if mended else error
+        return error
 
     def _checked(self, features: NDArray[np.float64], values: NDArray[np.float64]) -> Rows:
         """Rows whose values obey the knowledge."""

@@ -18,7 +18,7 @@ from doxa.errors import DataError, DoxaWarning, users_line
 
 
 class LabelError(DataError, ValueError):
-    """y is of the wrong kind; also a ``ValueError``, which scikit-learn expects.
+    """The rows or their labels are of the wrong kind; also a ``ValueError``, which scikit-learn expects.
 
     >>> raise LabelError("y has NaN in rows 3 and 4")
     Traceback (most recent call last):
@@ -39,6 +39,11 @@ class Targets:
     def names(self) -> tuple[str, ...]:
         """As knowledge calls them."""
         return tuple(map(str, self.classes.tolist()))
+
+    def alias(self, name: Any) -> dict[str, str]:
+        """Of a column of 0 and 1 with a name: the name, which says that the class is 1."""
+        truths = self.classes.dtype.kind in "biuf" and self.classes.tolist() == [0, 1]
+        return {str(name): self.names[1]} if truths and name is not None and str(name) not in self.names else {}
 
     def encode(self, y: Any) -> NDArray[np.bool_]:
         """bool ``(n, labels)``."""
@@ -98,7 +103,8 @@ def warn_empty(targets: Targets, values: NDArray[Any]) -> None:
     empty = [name for name, seen in zip(targets.names, np.asarray(values.any(0)), strict=True) if not seen]
     if empty:
         listed = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
-        message = f"{len(empty)} labels have no positive example ({listed}); they will hardly be predicted"
+        count = "1 label has" if len(empty) == 1 else f"{len(empty)} labels have"
+        message = f"{count} no positive example ({listed}) and will hardly be predicted"
         warnings.warn(DoxaWarning(message), stacklevel=users_line())
 
 
@@ -112,7 +118,7 @@ def read_y(y: Any) -> tuple[NDArray[Any], Sequence[str] | None]:
     names = [str(c) for c in y.columns] if hasattr(y, "columns") else None
     if hasattr(y, "toarray"):
         y = y.toarray()
-    values = np.asarray(y)
+    values = _array(y)
     if values.ndim > 2 or values.ndim == 0:
         raise LabelError(f"y has shape {values.shape}, expected (rows,) classes or (rows, labels) of 0 and 1")
     if values.ndim == 2 and values.shape[1] == 0:
@@ -129,13 +135,24 @@ def read_y(y: Any) -> tuple[NDArray[Any], Sequence[str] | None]:
         try:
             values = values.astype(np.float64)
         except (TypeError, ValueError):
-            wrong = f"y has several columns of {type(values.flat[0]).__name__}"
-            raise LabelError(f"{wrong}, expected 0 and 1 (or booleans): one column for each label") from None
+            wrong = f"y has several columns of {type(values.flat[0]).__name__} such as {str(values.flat[0])!r}"
+            remedy = "say y == 'yes' for words, or sklearn.preprocessing.MultiLabelBinarizer for lists of labels"
+            raise LabelError(f"{wrong}, expected 0 and 1, one column for each label; {remedy}") from None
     if not np.isin(values, (0, 1)).all():
         row, column = np.argwhere(~np.isin(values, (0, 1)))[0]
         label = column if names is None else repr(names[column])
-        raise LabelError(f"y has {values[row, column]!r} in row {row}, label {label}; several labels are 0 and 1 each")
+        raise LabelError(f"y has {values[row, column]} in row {row}, label {label}; several labels are 0 and 1 each")
     return values.astype(bool), names
+
+
+def _array(y: Any) -> NDArray[Any]:
+    """y as an array, unless it has lists or sets of labels."""
+    some = next(iter(y), None) if isinstance(y, list | tuple) or getattr(y, "ndim", 0) == 1 else None
+    uneven = isinstance(some, list | tuple) and len({len(row) for row in y}) > 1
+    if isinstance(some, set | frozenset) or uneven:
+        remedy = "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y) makes a table of 0 and 1 of it"
+        raise LabelError(f"y has {type(some).__name__}s of labels, expected one column for each label; {remedy}")
+    return np.asarray(y)
 
 
 def _missing(values: NDArray[Any]) -> list[int]:
