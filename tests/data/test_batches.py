@@ -162,7 +162,7 @@ def test_on_another_device() -> None:
         (([torch.arange(3)], 2), {}, r"data is list, expected a tuple or dict"),
         ((torch.arange(3), 2), {}, r"data is Tensor, expected a tuple or dict"),
         (((), 2), {}, r"data is empty, expected one column or more"),
-        (({"x": "ab"}, 2), {}, r"data\['x'\] is str, expected a tensor, a Ragged or a list"),
+        (({"x": "ab"}, 2), {}, r"data\['x'\] is str, expected a tensor, a Ragged, a Mapped or a list"),
         (((torch.tensor(1),), 2), {}, r"data\['0'\] is a tensor without rows"),
         (({"x": torch.arange(3), "y": torch.arange(4)}, 2), {}, r"different numbers of rows \(x: 3, y: 4\)"),
         (((torch.arange(3), torch.arange(3, device="meta")), 2), {}, r"different devices \(0: cpu, 1: meta\)"),

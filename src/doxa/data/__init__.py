@@ -33,6 +33,7 @@ from doxa.data._digits import DigitsTask, SudokuPuzzles, digits_task, is_sudoku,
 from doxa.data._drawn import draw_objects, draw_streets
 from doxa.data._hmc import HMC, read_hmc
 from doxa.data._ksat import ksat_instances, random_ksat
+from doxa.data._mapped import Mapped
 from doxa.data._mnist import MNIST, normalize, read_idx, write_idx
 from doxa.data._paths import TILE_COSTS, PathMaps, map_tiles, optimal_paths, read_warcraft, terrain_maps
 from doxa.data._road import Requirements, read_road
@@ -46,6 +47,7 @@ __all__ = [
     "Batches",
     "DigitsTask",
     "LabelTable",
+    "Mapped",
     "PathMaps",
     "Requirements",
     "Splits",

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from doxa.data._mapped import Mapped
 from doxa.errors import ConfigError, DataError
 from doxa.logic import Ragged
 
@@ -30,9 +31,11 @@ def count_rows(data: Any, what: str = "data") -> int:
     sizes = {}
     for name, column in columns_of(data).items():
         shown = f"{what}[{name!r}]" if name else what
-        if not isinstance(column, Tensor | Ragged | list) or (isinstance(column, Tensor) and column.ndim == 0):
+        if not isinstance(column, Tensor | Ragged | Mapped | list) or (isinstance(column, Tensor) and column.ndim == 0):
             kind = "a tensor without rows" if isinstance(column, Tensor) else type(column).__name__
-            raise DataError(f"{shown} is {kind}, expected a tensor, a Ragged or a list with one entry for each row")
+            raise DataError(
+                f"{shown} is {kind}, expected a tensor, a Ragged, a Mapped or a list with one entry for each row"
+            )
         sizes[name] = len(column)
     if not sizes:
         raise DataError(f"{what} is empty, expected one column or more")
@@ -61,6 +64,8 @@ def take_rows(data: Any, rows: Tensor | slice) -> Any:
     def some(column: Any) -> Any:
         if isinstance(column, list):
             return column[rows] if isinstance(rows, slice) else [column[i] for i in rows.tolist()]
+        if isinstance(column, Mapped):
+            return column[rows]
         if isinstance(column, Tensor) and isinstance(rows, Tensor):
             return column.index_select(0, rows.to(column.device))  # copies whole rows, faster than column[rows]
         return column[rows.to(column.device) if isinstance(rows, Tensor) else rows]
@@ -121,8 +126,8 @@ class Batches(Generic[Batch]):
     stopped. Each batch is a copy, on the device of the data; the order does not depend on the device.
 
     Args:
-        data: columns with the same number of rows: tensors (first axis), `doxa.Ragged` structures and lists of names,
-            on one device, in a tuple or a dict that may hold further ones; batches come in the same form.
+        data: columns with the same number of rows: tensors (first axis), `Mapped` files, `doxa.Ragged` structures and
+            lists, on one device, in a tuple or a dict that may hold further ones; batches come in the same form.
         batch_size: rows in a batch; the last one of an epoch may have fewer.
         shuffle: False takes the rows in the order they have.
         seed: 0 or more, fixes the order.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from doxa._cache import for_later
+from doxa._cache import Cache, for_later
 from doxa.errors import KnowledgeError
 from doxa.logic import Aggregate, Axiom, Call, Expr, Field, Implies, Name, Quantifier, postorder
 from doxa.logic.bind._interpretation import row_names
@@ -28,7 +28,7 @@ from doxa.pose._variables import UNDEFINED
 FEW = 2**20
 """Up to so many choices of variables are laid out, an axis for each; of more, those that a guard passes are listed."""
 TEMPLATES = 256
-"""Cache size: templates of one axiom."""
+"""Cache size: templates of one axiom for one schema of data, and such schemas."""
 AlikeInstances = tuple[Instances, Template, Tensor]
 """Instances that look alike, their template, and where they are among all instances of the axiom."""
 OpenInstances = tuple[AlikeInstances, Tensor, Tensor]
@@ -69,8 +69,8 @@ class Poser:
         self.limit, self.formula = limit, axiom.formula
         self.first = None if whole else first_forall(axiom.formula)
         self.rows = row_names([axiom.formula])
-        self._templates: dict[Any, list[Template]] = {}
-        self._seen: dict[Any, Any] = {}
+        self._templates: Cache[Any, list[Template]] = Cache(TEMPLATES)
+        self._seen: Cache[Any, Any] = Cache(TEMPLATES)
 
     def __call__(self, axiom: Axiom, read: CallData, generator: torch.Generator | None) -> AxiomInstances:
         """The instances of the axiom, by template; no network runs."""
@@ -178,7 +178,7 @@ class Poser:
         rows_of = rows_of or {}
         left = torch.arange(every.count) if passes is None else passes.nonzero().squeeze(1)
         key = (formula, tuple(scope.items()), tuple(rows_of.items()), read.batch.schema)
-        known = self._templates.setdefault(key, [])
+        known: list[Template] = self._templates.find(key, list)
         everyone, earlier = every.select(left), list(known)
         found = []
         while len(left):
