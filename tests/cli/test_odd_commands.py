@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -15,6 +16,8 @@ import pytest
 
 from doxa.cli import main
 from doxa.cli._knowledge import Show, Solve
+from doxa.cli._main import time_limit
+from doxa.errors import BudgetError
 from doxa.logic.unfold._domains import ENTRIES
 
 RULES = """
@@ -152,6 +155,28 @@ def test_the_time_limit(command: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*command.format(file).split(), "--limit", "0.2"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("could not decide within 0.2 seconds; ") and "--limit" in said and said.count("\n") == 1
+
+
+def test_the_time_limit_passes_over_the_garbage_collector() -> None:
+    """An error in one of its callbacks is lost: the limit waits until the callback is over."""
+    inside = []
+
+    def callback(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and not inside:
+            inside.append(phase)
+            until = time.monotonic() + 1.5  # the first alarm comes after 1.01 seconds
+            while time.monotonic() < until:
+                pass
+
+    gc.callbacks.append(callback)
+    try:
+        with pytest.raises(BudgetError, match="could not decide"), time_limit(0.01):
+            gc.collect()
+            while True:
+                pass
+    finally:
+        gc.callbacks.remove(callback)
+    assert inside
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from doxa.reproduce import (
     ROAD,
     SAME,
     SAT,
+    SCALE,
     SHORTCUTS,
     SUDOKU,
     SUM9,
@@ -30,7 +31,7 @@ EXPERIMENTS = {
     e.name: e
     for e in (
         *(SAME, SUM9, SAT, ADDITION, COUNTING, VAE, PATHS, SUDOKU),
-        *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS, KINSHIP),
+        *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS, KINSHIP, SCALE),
     )
 }
 

@@ -33,6 +33,7 @@ from doxa.reproduce import (
     ROAD,
     SAME,
     SAT,
+    SCALE,
     SHORTCUTS,
     SUDOKU,
     SUM9,
@@ -74,6 +75,7 @@ RERUN: dict[str, tuple[Experiment, tuple[str, ...]]] = {
     "road": (ROAD, ("scores/even",)),
     "shortcuts": (SHORTCUTS, ("xor/mixture", "evenodd/exact", "xor/fuzzy", "labels-half/ask-1")),
     "kinship": (KINSHIP, ("pairs/given", "pairs/learnt")),
+    "scale": (SCALE, ("addition/exact-100", "lists/exact-16")),
     "graphs": (GRAPHS, ("nations/rules",)),
 }
 """Experiments, and which of their entries are trained again: of each pattern, the first that has a result."""

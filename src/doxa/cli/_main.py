@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, Union
 
 import tyro
@@ -39,6 +41,7 @@ from doxa.cli._reproduce import (
     Road,
     Same,
     Sat,
+    Scale,
     Sudoku,
     Sum9,
     Vae,
@@ -83,6 +86,7 @@ class Reproduce:
         | Annotated[Aggregates, subcommand("aggregates")]
         | Annotated[Graphs, subcommand("graphs")]
         | Annotated[Kinship, subcommand("kinship")]
+        | Annotated[Scale, subcommand("scale")]
         | Annotated[All, subcommand("all")]
         | Annotated[Everything, subcommand("list")]
     ] = field(default_factory=Everything)
@@ -211,6 +215,14 @@ def _users_lines(error: Exception) -> list[str]:
     return [f"{frame.filename.removeprefix(here)}:{frame.lineno}: in {frame.name}" for frame in frames[-5:]]
 
 
+def _collecting(frame: FrameType | None) -> bool:
+    """Whether a frame is, or was called by, one of the callbacks of the garbage collector."""
+    callbacks = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+    while frame is not None and frame.f_code not in callbacks:
+        frame = frame.f_back
+    return frame is not None
+
+
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
     """Raise an error in the main thread a second after the limit, and again each second if it was caught.
@@ -223,7 +235,9 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     if not 0 < seconds < 1e9:
         raise ConfigError(f"--limit is {seconds}, expected a number of seconds above 0")
 
-    def stop(number: int, frame: object) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        if _collecting(frame):  # where an error is printed and lost; the next second comes
+            return
         raise BudgetError("limit", f"could not decide within {seconds:g} seconds; allow more with --limit")
 
     before = signal.signal(signal.SIGALRM, stop)

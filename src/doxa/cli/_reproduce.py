@@ -369,6 +369,13 @@ class Kinship(Rerun):
     name = "kinship"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Scale(Rerun):
+    """Digits learnt from long sums: numbers of up to 1,000 digits, lists of up to 1,024."""
+
+    name = "scale"
+
+
 Topic = Literal["fuzzy", "refine", "timings", "explanations", "ways"]
 
 

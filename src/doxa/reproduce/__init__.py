@@ -28,6 +28,7 @@ from doxa.reproduce._paths import PATHS
 from doxa.reproduce._road import ROAD
 from doxa.reproduce._same_tables import SAME, SUM9
 from doxa.reproduce._sat import SAT
+from doxa.reproduce._scale import SCALE
 from doxa.reproduce._shortcuts import SHORTCUTS
 from doxa.reproduce._sudoku import SUDOKU
 from doxa.reproduce._vae import VAE
@@ -49,6 +50,7 @@ __all__ = [
     "ROAD",
     "SAME",
     "SAT",
+    "SCALE",
     "SHORTCUTS",
     "SUDOKU",
     "SUM9",

@@ -309,7 +309,9 @@ _RECIPES: dict[Data, LabelsConfig] = {
     "gasch1": LabelsConfig(steps=1170, hidden=1000),
     "seq": LabelsConfig(steps=820, hidden=1000),
     "diatoms": LabelsConfig(steps=2475, hidden=800, dropout=0.4, learning_rate=3e-3, schedule="cosine"),
-    "enron": LabelsConfig(steps=960, input_dropout=0.6, norm=False),
+    "enron": LabelsConfig(
+        steps=1600, input_dropout=0.6, norm=False, members=5, batch_size=320, learning_rate=3e-4, weight_decay=0.1
+    ),
     "imclef07a": LabelsConfig(
         steps=1600, hidden=1000, dropout=0.35, learning_rate=3e-3, schedule="cosine", batch_size=256
     ),

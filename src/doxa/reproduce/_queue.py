@@ -32,6 +32,7 @@ from doxa.reproduce._paths import PATHS
 from doxa.reproduce._road import ROAD
 from doxa.reproduce._same_tables import SAME, SUM9
 from doxa.reproduce._sat import SAT
+from doxa.reproduce._scale import SCALE
 from doxa.reproduce._shortcuts import SHORTCUTS
 from doxa.reproduce._sudoku import SUDOKU
 from doxa.reproduce._vae import VAE
@@ -41,7 +42,7 @@ from doxa.train.runs._results import _number, _time, markdown_table
 
 EXPERIMENTS = (
     *(SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU, COUNTING),
-    *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS, KINSHIP),
+    *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS, KINSHIP, SCALE),
 )
 PATIENCE = 60.0
 """Seconds that a job has to save what it has done when it is stopped."""
@@ -78,9 +79,12 @@ QUEUE = (
     Item(COUNTING, "*", 2),
     Item(AGGREGATES, "*", 3),
     Item(KINSHIP, "*", 3),
+    Item(SCALE, "*", 2),
     Item(PATHS, "terrain-12/*", 2),
     Item(PATHS, "terrain-30/*"),
-    Item(VAE, "*"),
+    Item(VAE, "*/loo@5"),
+    Item(VAE, "*/*@1"),
+    Item(VAE, "*/unordered-set@5"),
     Item(SAME, "*", 1, 14_000),
     Item(SUM9, "*", 1, 14_000),
     Item(SAME, "baseline/supervised"),
@@ -88,6 +92,7 @@ QUEUE = (
     Item(SAME, "implications/reichenbach-sigmoidal"),
     Item(SHORTCUTS, "[!l]*", 3),
     Item(SHORTCUTS, "labels-*", 5),
+    Item(VAE, "*"),
     Item(SAT, "[0-9]*"),
     Item(ADDITION, "exact/*", 3),
     Item(ADDITION, "neural/*"),
