@@ -19,6 +19,7 @@ from doxa.cli._knowledge import Show, Solve
 from doxa.cli._main import time_limit
 from doxa.errors import BudgetError
 from doxa.logic.unfold._domains import ENTRIES
+from doxa.train import Run
 
 RULES = """
 sort Item
@@ -252,6 +253,36 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # even if it is ignored here
     )
+
+
+def test_training_saves_when_it_is_told_to_terminate(tmp_path: Path) -> None:
+    process = started(tmp_path, "train", "--semantics", "exact")
+    run = tmp_path / "runs" / "signs" / "exact" / "10000000-steps" / "seed-0"
+    lines_of(run / "metrics.jsonl", process, 3)
+    process.terminate()
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert f"stopped at step {Run.open(run).load().step} of 10000000, saved in" in said
+
+
+def test_termination_ends_what_is_deaf_to_ctrl_c() -> None:
+    """As a queue of jobs in the background of a shell: what is to be done at the end is done."""
+    program = """
+import os, signal, sys
+import doxa.cli, doxa.cli._main
+def run(arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    finally:
+        print("jobs are stopped")
+doxa.cli._main.run = run
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.exit(doxa.cli.main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "jobs are stopped\n", "interrupted\n")
 
 
 @pytest.mark.slow

@@ -12,12 +12,14 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 when all went well, 1 for mistakes, 130 after Ctrl-C.
+    """Run the command line and return its exit code: 0 when all went well, 1 for mistakes, 130 after Ctrl-C or when it
+    was told to terminate.
 
     >>> main(["version"]) == 0
     0.1.0
@@ -43,9 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _insisting(seen: list[int], alone: bool) -> Iterator[None]:
-    """Raise KeyboardInterrupt at Ctrl-C, and again each half second: libraries that are being loaded swallow it."""
+    """Raise KeyboardInterrupt at Ctrl-C, and again each half second: libraries that are being loaded swallow it.
 
-    def interrupt(number: int, frame: object) -> None:
+    A command that is told to terminate does the same, also where Ctrl-C is ignored, as in the background of a shell.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
         seen.append(number)
         if hasattr(signal, "setitimer"):
             signal.signal(signal.SIGALRM, interrupt)
@@ -53,13 +58,22 @@ def _insisting(seen: list[int], alone: bool) -> Iterator[None]:
         if not isinstance(sys.exc_info()[1], KeyboardInterrupt):  # it is not being handled yet
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
-        yield  # signals arrive elsewhere, or are ignored
+    def terminate(number: int, frame: FrameType | None) -> None:
+        handler = signal.getsignal(signal.SIGINT)  # of this moment: training holds Ctrl-C back until a step is done
+        (handler if callable(handler) else interrupt)(number, frame)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals arrive elsewhere
         return
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = {}
+    if callable(signal.getsignal(signal.SIGINT)):  # not ignored
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
+    if alone:
+        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN if seen and alone else before)  # Python takes a while to end
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if seen and alone else handler)  # Python takes a while to end
         if seen and hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)
