@@ -71,12 +71,8 @@ def find_groups(clauses: Sequence[Clause], meter: Meter) -> tuple[list[Clause], 
 
 def _upright(group: Group) -> Group:
     """The same group with the first of its variables positive, in order of variables."""
-    literals = tuple(sorted(group.literals, key=abs))
-    if literals[0] > 0:
-        return Group(literals, group.allowed)
-    size = len(literals)
-    mirrored = sum(1 << (size - k) for k in range(size + 1) if group.allowed >> k & 1)
-    return Group(tuple(-x for x in literals), mirrored)
+    upright = Group(tuple(sorted(group.literals, key=abs)), group.allowed)
+    return upright if upright.literals[0] > 0 else upright.mirrored
 
 
 def _connected(clauses: Sequence[Clause], meter: Meter) -> list[list[Clause]]:

@@ -30,16 +30,22 @@ class Group(NamedTuple):
         """That another number of them is true."""
         return Group(self.literals, ((2 << len(self.literals)) - 1) & ~self.allowed)
 
+    @property
+    def mirrored(self) -> Group:
+        """The same constraint on the opposite literals."""
+        size = len(self.literals)
+        return Group(tuple(-x for x in self.literals), sum((self.allowed >> k & 1) << (size - k) for k in range(size + 1)))
 
-Part = tuple[tuple[object, ...], list[int], int]
-"""What names a part of a problem, its variables, and which of them to decide first."""
+
+Part = tuple[bytes, list[int], int]
+"""The numbers of what is left of a problem's constraints, in a part; its variables, and which of them to decide first."""
 
 
 @dataclass(slots=True)
 class _Frame:
     """A part being compiled: first with the variable true, then with it false."""
 
-    key: tuple[object, ...]
+    key: bytes
     variables: list[int]
     variable: int
     mark: int  # how long the trail was
@@ -54,7 +60,7 @@ class _Frame:
 class Search:
     """Clauses and groups that must hold, unless they are switched off."""
 
-    def __init__(self, variables: int, clauses: Sequence[Sequence[int]], groups: Sequence[Group], meter: Meter) -> None:
+    def __init__(self, variables: int, clauses: Sequence[tuple[int, ...]], groups: Sequence[Group], meter: Meter) -> None:
         self.variables = variables
         self.meter = meter
         self.clauses, self.groups = clauses, groups
@@ -79,7 +85,10 @@ class Search:
         self.off = [0] * len(groups)
         self.trail: list[int] = []
         self.builder = CircuitBuilder(variables)
-        self.known: dict[tuple[object, ...], int] = {}
+        # What is left of constraints has a number, equal ones the same; a clause as it came has its place.
+        self.contents: list[object] = list(clauses)
+        self.names: dict[object, int] = {clause: number for number, clause in enumerate(clauses)}
+        self.known: dict[bytes, int] = {}
 
     def switch(self, number: int, group: bool, change: int) -> None:
         """A clause or a group need not hold (+1), or must again (-1)."""
@@ -105,7 +114,7 @@ class Search:
             self.undo(0)
             return FALSE
         parts = self.components(range(1, self.variables + 1))
-        bottom = _Frame((), [], 0, 0, list(self.trail), parts, [], [], True, len(parts))
+        bottom = _Frame(b"", [], 0, 0, list(self.trail), parts, [], [], True, len(parts))
         stack = [bottom]
         self.meter.progress = lambda: progress(stack)
         while True:
@@ -223,7 +232,7 @@ class Search:
     def components(self, variables: Sequence[int]) -> list[Part]:
         """What is left over these variables, in parts that share no variable."""
         value, satisfied, left, clauses, weight = self.value, self.satisfied, self.left, self.clauses, self.weight
-        clauses_of, groups_of = self.clauses_of, self.groups_of
+        clauses_of, groups_of, names, contents = self.clauses_of, self.groups_of, self.names, self.contents
         seen: set[int] = set()
         seen_clauses: set[int] = set()
         seen_groups: set[int] = set()
@@ -234,8 +243,7 @@ class Search:
                 continue
             seen.add(first)
             part = [first]
-            own: list[int] = []  # its clauses, as negative numbers
-            rests: list[tuple[int, int]] = []
+            own: set[int] = set()
             best, best_score = first, -1
             for v in part:  # grows while it is read
                 score = 0
@@ -244,14 +252,24 @@ class Search:
                 for c in (*with_it, *against):
                     if satisfied[c]:
                         continue
-                    score += weight[left[c]]
+                    clause = clauses[c]
+                    size = left[c]
+                    score += weight[size]
                     if c not in seen_clauses:
                         seen_clauses.add(c)
-                        own.append(~c)
-                        work += len(clauses[c])
-                        for other in clauses[c]:
+                        work += len(clause)
+                        if size == len(clause):
+                            own.add(c)
+                        else:
+                            clause = tuple([x for x in clause if not value[abs(x)]])
+                            name = names.get(clause)
+                            if name is None:
+                                name = names[clause] = len(contents)
+                                contents.append(clause)
+                            own.add(name)
+                        for other in clause:
                             near = other if other > 0 else -other
-                            if not value[near] and near not in seen:
+                            if near not in seen:
                                 seen.add(near)
                                 part.append(near)
                 for g in (*groups_of[v], *groups_of[-v]):
@@ -262,22 +280,39 @@ class Search:
                     score += 1 << (UNIT - 2)
                     if g not in seen_groups:
                         seen_groups.add(g)
-                        rests.append((g, rest))
-                        work += len(self.groups[g].literals)
-                        for other in self.groups[g].literals:
+                        literals = self.groups[g].literals
+                        work += len(literals)
+                        open_ones = tuple([x for x in literals if not value[abs(x)]])
+                        own.add(self.name_group(open_ones, rest, every))
+                        for other in open_ones:
                             near = other if other > 0 else -other
-                            if not value[near] and near not in seen:
+                            if near not in seen:
                                 seen.add(near)
                                 part.append(near)
                 if score > best_score:
                     best, best_score = v, score
-            if own or rests:  # otherwise the variable is free
-                # A part is named by its variables, its clauses, and what is left of its groups.
-                name = array("i", sorted(part + own)).tobytes()
-                found.append(((name, *sorted(rests)), part, best))
+            if own:  # otherwise the variable is free
+                found.append((array("i", sorted(own)).tobytes(), part, best))
         self.meter.spend(work)
         found.sort(key=lambda component: len(component[1]))
         return list(reversed(found))  # the smallest is taken first: if it is false, the others need no work
+
+    def name_group(self, literals: tuple[int, ...], rest: int, every: int) -> int:
+        """The number of what is left of a group. What is a clause is named like that clause."""
+        content: object
+        if rest == every - 1:  # at least one is true
+            content = tuple(sorted(literals))
+        elif rest == every >> 1:  # not all are true
+            content = tuple(sorted([-x for x in literals]))
+        elif literals[0] > 0:
+            content = (literals, rest)
+        else:
+            content = Group(literals, rest).mirrored
+        name = self.names.get(content)
+        if name is None:
+            name = self.names[content] = len(self.contents)
+            self.contents.append(content)
+        return name
 
 
 def deliver(frame: _Frame, result: int) -> None:
