@@ -11,12 +11,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from doxa.exact.circuits._circuit import AND, FALSE, OR, Circuit, CircuitBuilder
 from doxa.problem._budget import Meter
 
 UNIT = 22  # a clause with n literals left weighs 2^(UNIT - n)
+WIDE = 64  # literals of a constraint that makes its variables neighbours
 
 
 class Group(NamedTuple):
@@ -83,12 +85,43 @@ class Search:
         self.true = [0] * len(groups)
         self.open = [len(group.literals) for group in groups]
         self.off = [0] * len(groups)
+        self.rank = self.ranked()
         self.trail: list[int] = []
         self.builder = CircuitBuilder(variables)
         # What is left of constraints has a number, equal ones the same; a clause as it came has its place.
         self.contents: list[object] = list(clauses)
         self.names: dict[object, int] = {clause: number for number, clause in enumerate(clauses)}
         self.known: dict[bytes, int] = {}
+
+    def ranked(self) -> list[int]:
+        """A rank for each variable: high ones are decided first among those that matter about as much.
+
+        By maximum cardinality search (Tarjan and Yannakakis 1984): next comes the variable with the most neighbours
+        before it, then the one with the lowest number. Decisions stay close to each other, so that few constraints are
+        cut in two, and what is left is the same more often.
+        """
+        near: list[set[int]] = [set() for _ in self.value]
+        for constraint in (*self.clauses, *(group.literals for group in self.groups)):
+            if len(constraint) <= WIDE:
+                self.meter.tick(len(constraint))
+                together = [abs(x) for x in constraint]
+                for v in together:
+                    near[v].update(together)
+        rank, before = [0] * len(near), [0] * len(near)
+        queue = [(0, v) for v in range(1, len(near))]  # already a heap
+        after = self.variables
+        while queue:
+            count, v = heappop(queue)
+            if rank[v] or -count != before[v]:
+                continue
+            self.meter.tick(len(near[v]))
+            rank[v] = after
+            after -= 1
+            for other in near[v]:
+                if not rank[other]:
+                    before[other] += 1
+                    heappush(queue, (-before[other], other))
+        return rank
 
     def switch(self, number: int, group: bool, change: int) -> None:
         """A clause or a group need not hold (+1), or must again (-1)."""
@@ -143,10 +176,27 @@ class Search:
                 frame.second = True
                 self.branch(frame, -frame.variable)
                 continue
-            result = self.builder.add(OR, frame.branches)
+            result = self.join(*frame.branches)
             self.known[frame.key] = result
             stack.pop()
             deliver(stack[-1], result)
+
+    def join(self, first: int, second: int) -> int:
+        """Either branch of a decision. What both have comes out: (C ∧ A) ∨ (C ∧ B) = C ∧ (A ∨ B)."""
+        if first < 0 or second < 0:
+            return self.builder.add(OR, [first, second])
+        ours, theirs = self.conjuncts(first), self.conjuncts(second)
+        common = ours & theirs
+        if not common:
+            return self.builder.add(OR, [first, second])
+        rests = [self.builder.add(AND, ours - common), self.builder.add(AND, theirs - common)]
+        if max(rests) < 2 * self.variables:  # v ∨ ¬v: the decision does not matter
+            return self.builder.add(AND, common)
+        return self.builder.add(AND, [*common, self.builder.add(OR, rests)])
+
+    def conjuncts(self, node: int) -> set[int]:
+        inner = node - 2 * self.variables
+        return set(self.builder.arguments[inner]) if inner >= 0 and self.builder.kinds[inner] == AND else {node}
 
     def branch(self, frame: _Frame, literal: int) -> None:
         """Start a branch; a conflict is a part that is false."""
@@ -233,6 +283,7 @@ class Search:
         """What is left over these variables, in parts that share no variable."""
         value, satisfied, left, clauses, weight = self.value, self.satisfied, self.left, self.clauses, self.weight
         clauses_of, groups_of, names, contents = self.clauses_of, self.groups_of, self.names, self.contents
+        rank, span = self.rank, len(self.rank)
         seen: set[int] = set()
         seen_clauses: set[int] = set()
         seen_groups: set[int] = set()
@@ -289,6 +340,7 @@ class Search:
                             if near not in seen:
                                 seen.add(near)
                                 part.append(near)
+                score = score.bit_length() * span + rank[v]
                 if score > best_score:
                     best, best_score = v, score
             if own:  # otherwise the variable is free
