@@ -39,16 +39,19 @@ class Group(NamedTuple):
         return Group(tuple(-x for x in self.literals), sum((self.allowed >> k & 1) << (size - k) for k in range(size + 1)))
 
 
-Part = tuple[bytes, list[int], int]
-"""The numbers of what is left of a problem's constraints, in a part; its variables, and which of them to decide first."""
+class Part(NamedTuple):
+    """A part of what is left, which shares no variable with the others."""
+
+    key: bytes
+    names: list[int]  # the numbers of its contents
+    constraints: list[int]  # one for each: the number of a clause, or ~ that of a group
 
 
 @dataclass(slots=True)
 class _Frame:
     """A part being compiled: first with the variable true, then with it false."""
 
-    key: bytes
-    variables: list[int]
+    part: Part
     variable: int
     mark: int  # how long the trail was
     literals: list[int]  # what the current branch has fixed
@@ -66,10 +69,9 @@ class Search:
         self.variables = variables
         self.meter = meter
         self.clauses, self.groups = clauses, groups
-        self.value = [0] * (variables + 1)  # 1, -1, or 0 while unassigned
-        self.clauses_of: list[list[int]] = [
-            [] for _ in range(2 * variables + 1)
-        ]  # by literal, negative ones at the end
+        # By literal, negative ones at the end: 1 if it is true, -1 if it is false, 0 while it is open.
+        self.value = [0] * (2 * variables + 1)
+        self.clauses_of: list[list[int]] = [[] for _ in range(2 * variables + 1)]
         self.groups_of: list[list[int]] = [[] for _ in range(2 * variables + 1)]
         for number, clause in enumerate(clauses):
             meter.tick(len(clause))
@@ -88,9 +90,12 @@ class Search:
         self.rank = self.ranked()
         self.trail: list[int] = []
         self.builder = CircuitBuilder(variables)
-        # What is left of constraints has a number, equal ones the same; a clause as it came has its place.
-        self.contents: list[object] = list(clauses)
-        self.names: dict[object, int] = {clause: number for number, clause in enumerate(clauses)}
+        # What is left of a constraint has a number, equal ones the same: its variables, and how much it matters.
+        self.names: dict[object, int] = {}
+        self.scopes: list[tuple[int, ...]] = []
+        self.matters: list[int] = []
+        self.name_of = [self.name(clause, clause, self.weight[len(clause)]) for clause in clauses]
+        self.name_of += [self.name_group(*group, (2 << len(group.literals)) - 1) for group in reversed(groups)]
         self.known: dict[bytes, int] = {}
 
     def ranked(self) -> list[int]:
@@ -100,7 +105,7 @@ class Search:
         before it, then the one with the lowest number. Decisions stay close to each other, so that few constraints are
         cut in two, and what is left is the same more often.
         """
-        near: list[set[int]] = [set() for _ in self.value]
+        near: list[set[int]] = [set() for _ in range(self.variables + 1)]
         for constraint in (*self.clauses, *(group.literals for group in self.groups)):
             if len(constraint) <= WIDE:
                 self.meter.tick(len(constraint))
@@ -146,18 +151,23 @@ class Search:
         if lost or not self.assign(queue):
             self.undo(0)
             return FALSE
-        parts = self.components(range(1, self.variables + 1))
-        bottom = _Frame(b"", [], 0, 0, list(self.trail), parts, [], [], True, len(parts))
+        clauses = [c for c, satisfied in enumerate(self.satisfied) if not satisfied]
+        groups = [g for g, off in enumerate(self.off) if not off]
+        names = [*(self.name_of[c] for c in clauses), *(self.name_of[~g] for g in groups)]
+        whole = Part(b"", names, [*clauses, *(~g for g in groups)])
+        parts = self.components(whole)
+        bottom = _Frame(whole, 0, 0, list(self.trail), parts, [], [], True, len(parts))
         stack = [bottom]
         self.meter.progress = lambda: progress(stack)
         while True:
             frame = stack[-1]
             if frame.pending:
-                key, variables, variable = frame.pending.pop()
-                result = self.known.get(key)
+                part = frame.pending.pop()
+                result = self.known.get(part.key)
                 if result is None:
                     self.meter.check_nodes(len(self.builder.kinds) + len(self.known))
-                    stack.append(_Frame(key, variables, variable, len(self.trail), [], [], [], []))
+                    variable = self.choose(part)
+                    stack.append(_Frame(part, variable, len(self.trail), [], [], [], []))
                     self.branch(stack[-1], variable)
                 else:
                     deliver(frame, result)
@@ -177,7 +187,7 @@ class Search:
                 self.branch(frame, -frame.variable)
                 continue
             result = self.join(*frame.branches)
-            self.known[frame.key] = result
+            self.known[frame.part.key] = result
             stack.pop()
             deliver(stack[-1], result)
 
@@ -202,7 +212,7 @@ class Search:
         """Start a branch; a conflict is a part that is false."""
         if self.assign([literal]):
             frame.literals = self.trail[frame.mark :]
-            frame.pending = self.components(frame.variables)
+            frame.pending = self.components(frame.part)
             frame.parts = []
         else:
             frame.pending, frame.parts = [], [FALSE]
@@ -213,43 +223,40 @@ class Search:
         every = (2 << self.open[g]) - 1
         return every if self.off[g] else self.groups[g].allowed >> self.true[g] & every, every
 
-    def forced(self, g: int, rest: int, every: int) -> Iterator[int]:
+    def forced(self, g: int, rest: int, every: int) -> list[int]:
         """Literals that follow from a group."""
-        if rest != every and rest in (1, every + 1 >> 1):
-            self.meter.spend(len(self.groups[g].literals))
-            for literal in self.groups[g].literals:
-                if not self.value[abs(literal)]:
-                    yield -literal if rest == 1 else literal
+        if rest == every or rest not in (1, every + 1 >> 1):
+            return []
+        literals, value = self.groups[g].literals, self.value
+        self.meter.spend(len(literals))
+        return [-x if rest == 1 else x for x in literals if not value[x]]
 
     def assign(self, queue: list[int]) -> bool:
         """Make literals true, and what follows from them; False on a conflict."""
         value, left, satisfied, clauses = self.value, self.left, self.satisfied, self.clauses
-        at = work = 0
-        while at < len(queue):
-            literal = queue[at]
-            at += 1
-            known = value[abs(literal)]
-            if known:
-                if (known > 0) != (literal > 0):
-                    return False
+        work, conflict = 0, False
+        for literal in queue:  # grows while it is read
+            if value[literal]:
+                if value[literal] < 0:
+                    conflict = True
+                    break
                 continue
-            value[abs(literal)] = 1 if literal > 0 else -1
+            value[literal], value[-literal] = 1, -1
             self.trail.append(literal)
             with_it, against, groups = self.clauses_of[literal], self.clauses_of[-literal], self.groups_of[literal]
             others = self.groups_of[-literal]
             work += len(with_it) + len(against) + len(groups) + len(others)
             for c in with_it:
                 satisfied[c] += 1
-            conflict = False
             for c in against:
                 left[c] -= 1
-                if not satisfied[c]:
-                    if left[c] == 1:
+                if left[c] < 2 and not satisfied[c]:
+                    if left[c]:
                         for other in clauses[c]:
-                            if not value[abs(other)]:
+                            if not value[other]:
                                 queue.append(other)
                                 break
-                    elif left[c] == 0:
+                    else:
                         conflict = True
             if groups or others:
                 for g in groups:
@@ -261,17 +268,18 @@ class Search:
                     conflict = conflict or rest == 0
                     queue += self.forced(g, rest, every)
             if conflict:
-                return False
+                break
         self.meter.spend(work)
-        return True
+        return not conflict
 
     def undo(self, mark: int) -> None:
-        for literal in reversed(self.trail[mark:]):
-            self.value[abs(literal)] = 0
+        value, satisfied, left = self.value, self.satisfied, self.left
+        for literal in self.trail[mark:]:
+            value[literal] = value[-literal] = 0
             for c in self.clauses_of[literal]:
-                self.satisfied[c] -= 1
+                satisfied[c] -= 1
             for c in self.clauses_of[-literal]:
-                self.left[c] += 1
+                left[c] += 1
             for g in self.groups_of[literal]:
                 self.true[g] -= 1
                 self.open[g] += 1
@@ -279,75 +287,90 @@ class Search:
                 self.open[g] += 1
         del self.trail[mark:]
 
-    def components(self, variables: Sequence[int]) -> list[Part]:
-        """What is left over these variables, in parts that share no variable."""
-        value, satisfied, left, clauses, weight = self.value, self.satisfied, self.left, self.clauses, self.weight
-        clauses_of, groups_of, names, contents = self.clauses_of, self.groups_of, self.names, self.contents
+    def components(self, part: Part) -> list[Part]:
+        """What is left of a part, in parts that share no variable."""
+        value, satisfied, left, names, scopes = self.value, self.satisfied, self.left, self.names, self.scopes
+        ours: dict[int, int] = {}  # what is left, and of what; of equal ones the last
+        for name, c in zip(part.names, part.constraints, strict=True):
+            if c >= 0:
+                if satisfied[c]:
+                    continue
+                if left[c] != len(scopes[name]):
+                    clause = tuple([x for x in self.clauses[c] if not value[x]])
+                    known = names.get(clause)
+                    name = self.name(clause, clause, self.weight[len(clause)]) if known is None else known
+            elif self.open[~c] != len(scopes[name]):
+                rest, every = self.residual(~c)
+                if rest == every:
+                    continue
+                name = self.name_group(tuple([x for x in self.groups[~c].literals if not value[x]]), rest, every)
+            ours[name] = c
+        self.meter.spend(len(part.names) + len(ours))
+        # The smallest is taken first, from the end: if it is false, the others need no work.
+        return [
+            Part(array("i", sorted(own)).tobytes(), own, [ours[name] for name in own])
+            for own in sorted(self.connected(list(ours)), key=lambda own: -len(own))
+        ]
+
+    def connected(self, names: list[int]) -> list[list[int]]:
+        """The contents in parts that share no variable."""
+        scopes = self.scopes
+        if not names:
+            return []
+        # What is left mostly hangs together: a few looks at what touches the first one find that out.
+        mine, variables, others = names[:1], set(scopes[names[0]]), names[1:]
+        for _ in range(3):
+            if not others:
+                return [mine]
+            apart = []
+            for name in others:
+                if variables.isdisjoint(scopes[name]):
+                    apart.append(name)
+                else:
+                    variables.update(scopes[name])
+                    mine.append(name)
+            others = apart
+        found = [(mine, list(variables))]
+        home = dict.fromkeys(variables, 0)  # in which of them a variable is
+        for name in others:
+            scope = scopes[name]
+            self.meter.spend(len(scope))
+            homes = {home[v] for v in scope if v in home}
+            into = max(homes, key=lambda i: len(found[i][1]), default=len(found))
+            if not homes:
+                found.append(([], []))
+            own, its = found[into]
+            own.append(name)
+            fresh = [v for v in scope if v not in home]
+            its += fresh
+            home.update(dict.fromkeys(fresh, into))
+            for other in homes - {into}:
+                theirs, moved = found[other]
+                own += theirs
+                its += moved
+                home.update(dict.fromkeys(moved, into))
+                self.meter.spend(len(moved))
+                found[other] = ([], [])
+        return [own for own, _ in found if own]
+
+    def choose(self, part: Part) -> int:
+        """The variable to decide next: of those that matter most, by powers of two, the one of highest rank."""
+        score: dict[int, int] = {}
+        for name in part.names:
+            matters = self.matters[name]
+            for v in self.scopes[name]:
+                score[v] = score.get(v, 0) + matters
+        self.meter.spend(len(score))
         rank, span = self.rank, len(self.rank)
-        seen: set[int] = set()
-        seen_clauses: set[int] = set()
-        seen_groups: set[int] = set()
-        found: list[Part] = []
-        work = len(variables)
-        for first in variables:
-            if value[first] or first in seen:
-                continue
-            seen.add(first)
-            part = [first]
-            own: set[int] = set()
-            best, best_score = first, -1
-            for v in part:  # grows while it is read
-                score = 0
-                with_it, against = clauses_of[v], clauses_of[-v]
-                work += len(with_it) + len(against)
-                for c in (*with_it, *against):
-                    if satisfied[c]:
-                        continue
-                    clause = clauses[c]
-                    size = left[c]
-                    score += weight[size]
-                    if c not in seen_clauses:
-                        seen_clauses.add(c)
-                        work += len(clause)
-                        if size == len(clause):
-                            own.add(c)
-                        else:
-                            clause = tuple([x for x in clause if not value[abs(x)]])
-                            name = names.get(clause)
-                            if name is None:
-                                name = names[clause] = len(contents)
-                                contents.append(clause)
-                            own.add(name)
-                        for other in clause:
-                            near = other if other > 0 else -other
-                            if near not in seen:
-                                seen.add(near)
-                                part.append(near)
-                for g in (*groups_of[v], *groups_of[-v]):
-                    work += 1
-                    rest, every = self.residual(g)
-                    if rest == every:
-                        continue
-                    score += 1 << (UNIT - 2)
-                    if g not in seen_groups:
-                        seen_groups.add(g)
-                        literals = self.groups[g].literals
-                        work += len(literals)
-                        open_ones = tuple([x for x in literals if not value[abs(x)]])
-                        own.add(self.name_group(open_ones, rest, every))
-                        for other in open_ones:
-                            near = other if other > 0 else -other
-                            if near not in seen:
-                                seen.add(near)
-                                part.append(near)
-                score = score.bit_length() * span + rank[v]
-                if score > best_score:
-                    best, best_score = v, score
-            if own:  # otherwise the variable is free
-                found.append((array("i", sorted(own)).tobytes(), part, best))
-        self.meter.spend(work)
-        found.sort(key=lambda component: len(component[1]))
-        return list(reversed(found))  # the smallest is taken first: if it is false, the others need no work
+        return max(score, key=lambda v: score[v].bit_length() * span + rank[v])
+
+    def name(self, content: object, literals: Sequence[int], matters: int) -> int:
+        """The number of what is left of a constraint over these literals."""
+        number = self.names.setdefault(content, len(self.scopes))
+        if number == len(self.scopes):
+            self.scopes.append(tuple(map(abs, literals)))
+            self.matters.append(matters)
+        return number
 
     def name_group(self, literals: tuple[int, ...], rest: int, every: int) -> int:
         """The number of what is left of a group. What is a clause is named like that clause."""
@@ -356,15 +379,9 @@ class Search:
             content = tuple(sorted(literals))
         elif rest == every >> 1:  # not all are true
             content = tuple(sorted([-x for x in literals]))
-        elif literals[0] > 0:
-            content = (literals, rest)
         else:
-            content = Group(literals, rest).mirrored
-        name = self.names.get(content)
-        if name is None:
-            name = self.names[content] = len(self.contents)
-            self.contents.append(content)
-        return name
+            content = (literals, rest) if literals[0] > 0 else Group(literals, rest).mirrored
+        return self.name(content, literals, 1 << (UNIT - 2))
 
 
 def deliver(frame: _Frame, result: int) -> None:
