@@ -45,6 +45,7 @@ class Part(NamedTuple):
     key: bytes
     names: list[int]  # the numbers of its contents
     constraints: list[int]  # one for each: the number of a clause, or ~ that of a group
+    times: dict[int, int]  # how many constraints have the same content, where it is not one
 
 
 @dataclass(slots=True)
@@ -154,7 +155,7 @@ class Search:
         clauses = [c for c, satisfied in enumerate(self.satisfied) if not satisfied]
         groups = [g for g, off in enumerate(self.off) if not off]
         names = [*(self.name_of[c] for c in clauses), *(self.name_of[~g] for g in groups)]
-        whole = Part(b"", names, [*clauses, *(~g for g in groups)])
+        whole = Part(b"", names, [*clauses, *(~g for g in groups)], {})
         parts = self.components(whole)
         bottom = _Frame(whole, 0, 0, list(self.trail), parts, [], [], True, len(parts))
         stack = [bottom]
@@ -291,7 +292,9 @@ class Search:
         """What is left of a part, in parts that share no variable."""
         value, satisfied, left, names, scopes = self.value, self.satisfied, self.left, self.names, self.scopes
         ours: dict[int, int] = {}  # what is left, and of what; of equal ones the last
+        times: dict[int, int] = {}
         for name, c in zip(part.names, part.constraints, strict=True):
+            often = part.times.get(name, 1) if part.times else 1
             if c >= 0:
                 if satisfied[c]:
                     continue
@@ -304,11 +307,15 @@ class Search:
                 if rest == every:
                     continue
                 name = self.name_group(tuple([x for x in self.groups[~c].literals if not value[x]]), rest, every)
+            if name in ours:
+                times[name] = times.get(name, 1) + often
+            elif often > 1:
+                times[name] = often
             ours[name] = c
         self.meter.spend(len(part.names) + len(ours))
         # The smallest is taken first, from the end: if it is false, the others need no work.
         return [
-            Part(array("i", sorted(own)).tobytes(), own, [ours[name] for name in own])
+            Part(array("i", sorted(own)).tobytes(), own, [ours[name] for name in own], times)
             for own in sorted(self.connected(list(ours)), key=lambda own: -len(own))
         ]
 
@@ -357,7 +364,7 @@ class Search:
         """The variable to decide next: of those that matter most, by powers of two, the one of highest rank."""
         score: dict[int, int] = {}
         for name in part.names:
-            matters = self.matters[name]
+            matters = self.matters[name] * part.times.get(name, 1)
             for v in self.scopes[name]:
                 score[v] = score.get(v, 0) + matters
         self.meter.spend(len(score))
