@@ -12,12 +12,13 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from doxa.exact.circuits._circuit import AND, FALSE, OR, Circuit, CircuitBuilder
 from doxa.problem._budget import Meter
 
 UNIT = 22  # a clause with n literals left weighs 2^(UNIT - n)
+COPIED = 8  # constraints of a part that is looked for under other names
 WIDE = 64  # literals of a constraint that makes its variables neighbours
 
 
@@ -48,11 +49,19 @@ class Part(NamedTuple):
     times: dict[int, int]  # how many constraints have the same content, where it is not one
 
 
+class Shape(NamedTuple):
+    """What parts have in common that are the same but for the names of variables."""
+
+    key: tuple[int, ...]
+    variables: list[int]  # in order of numbers
+
+
 @dataclass(slots=True)
 class _Frame:
     """A part being compiled: first with the variable true, then with it false."""
 
     part: Part
+    shape: Shape | None
     variable: int
     mark: int  # how long the trail was
     literals: list[int]  # what the current branch has fixed
@@ -92,12 +101,14 @@ class Search:
         self.trail: list[int] = []
         self.builder = CircuitBuilder(variables)
         # What is left of a constraint has a number, equal ones the same: its variables, and how much it matters.
-        self.names: dict[object, int] = {}
+        self.names: dict[tuple[Any, ...], int] = {}
+        self.contents: list[tuple[Any, ...]] = []
         self.scopes: list[tuple[int, ...]] = []
         self.matters: list[int] = []
         self.name_of = [self.name(clause, clause, self.weight[len(clause)]) for clause in clauses]
         self.name_of += [self.name_group(*group, (2 << len(group.literals)) - 1) for group in reversed(groups)]
         self.known: dict[bytes, int] = {}
+        self.shapes: dict[tuple[int, ...], tuple[list[int], list[int], int]] = {}
 
     def ranked(self) -> list[int]:
         """A rank for each variable: high ones are decided first among those that matter about as much.
@@ -157,7 +168,7 @@ class Search:
         names = [*(self.name_of[c] for c in clauses), *(self.name_of[~g] for g in groups)]
         whole = Part(b"", names, [*clauses, *(~g for g in groups)], {})
         parts = self.components(whole)
-        bottom = _Frame(whole, 0, 0, list(self.trail), parts, [], [], True, len(parts))
+        bottom = _Frame(whole, None, 0, 0, list(self.trail), parts, [], [], True, len(parts))
         stack = [bottom]
         self.meter.progress = lambda: progress(stack)
         while True:
@@ -167,8 +178,15 @@ class Search:
                 result = self.known.get(part.key)
                 if result is None:
                     self.meter.check_nodes(len(self.builder.kinds) + len(self.known))
-                    variable = self.choose(part)
-                    stack.append(_Frame(part, variable, len(self.trail), [], [], [], []))
+                    score = self.scores(part)
+                    shape = self.shape(part, score)
+                    result = self.copied(part, shape)
+                    if result is not None:
+                        self.known[part.key] = result
+                        deliver(frame, result)
+                        continue
+                    variable = self.choose(score)
+                    stack.append(_Frame(part, shape, variable, len(self.trail), [], [], [], []))
                     self.branch(stack[-1], variable)
                 else:
                     deliver(frame, result)
@@ -189,6 +207,8 @@ class Search:
                 continue
             result = self.join(*frame.branches)
             self.known[frame.part.key] = result
+            if frame.shape is not None and frame.shape.key not in self.shapes:
+                self.shapes[frame.shape.key] = frame.shape.variables, frame.part.names, result
             stack.pop()
             deliver(stack[-1], result)
 
@@ -360,28 +380,61 @@ class Search:
                 found[other] = ([], [])
         return [own for own, _ in found if own]
 
-    def choose(self, part: Part) -> int:
-        """The variable to decide next: of those that matter most, by powers of two, the one of highest rank."""
+    def scores(self, part: Part) -> dict[int, int]:
+        """How much each variable of a part matters: short clauses count more."""
         score: dict[int, int] = {}
         for name in part.names:
             matters = self.matters[name] * part.times.get(name, 1)
             for v in self.scopes[name]:
                 score[v] = score.get(v, 0) + matters
         self.meter.spend(len(score))
+        return score
+
+    def choose(self, score: dict[int, int]) -> int:
+        """The variable to decide next: of those that matter most, by powers of two, the one of highest rank."""
         rank, span = self.rank, len(self.rank)
         return max(score, key=lambda v: score[v].bit_length() * span + rank[v])
 
-    def name(self, content: object, literals: Sequence[int], matters: int) -> int:
+    def shape(self, part: Part, score: dict[int, int]) -> Shape | None:
+        """The shape of a part that is large enough to be worth a copy: what its variables matter, in their order."""
+        if len(part.names) < COPIED:
+            return None
+        variables = sorted(score)
+        return Shape((len(part.names), *[score[v] for v in variables]), variables)
+
+    def copied(self, part: Part, shape: Shape | None) -> int | None:
+        """The node of a part that was compiled over other variables, in the same order: a copy of that node."""
+        found = None if shape is None else self.shapes.get(shape.key)
+        if shape is None or found is None:
+            return None
+        variables, names, node = found
+        new = dict(zip(variables, shape.variables, strict=True))
+        new |= {-old: -v for old, v in new.items()}
+        ours = set(part.names)
+        for name in names:
+            content = self.contents[name]
+            self.meter.tick(len(self.scopes[name]))
+            if isinstance(content[0], tuple):  # a group
+                content = (tuple([new[x] for x in content[0]]), content[1])
+            else:
+                content = tuple([new[x] for x in content])
+            if self.names.get(content) not in ours:
+                return None
+        leaves = {2 * abs(x) - 2 + (x < 0): 2 * abs(y) - 2 + (y < 0) for x, y in new.items()}
+        return self.builder.copy(node, leaves, self.meter)
+
+    def name(self, content: tuple[Any, ...], literals: Sequence[int], matters: int) -> int:
         """The number of what is left of a constraint over these literals."""
         number = self.names.setdefault(content, len(self.scopes))
         if number == len(self.scopes):
+            self.contents.append(content)
             self.scopes.append(tuple(map(abs, literals)))
             self.matters.append(matters)
         return number
 
     def name_group(self, literals: tuple[int, ...], rest: int, every: int) -> int:
         """The number of what is left of a group. What is a clause is named like that clause."""
-        content: object
+        content: tuple[Any, ...]
         if rest == every - 1:  # at least one is true
             content = tuple(sorted(literals))
         elif rest == every >> 1:  # not all are true
