@@ -23,7 +23,7 @@ from doxa.exact.circuits._search import Group
 from doxa.problem._budget import Meter
 
 Clause = tuple[int, ...]
-CHECKS = 64  # lookups for each literal of the clauses that finding subsets may take
+CHECKS = 8  # lookups for each literal of the clauses that finding subsets may take
 
 
 def distinct(clauses: Iterable[Sequence[int]], meter: Meter) -> list[Clause]:
@@ -170,9 +170,11 @@ def _subsets(clauses: Sequence[Clause], meter: Meter) -> list[tuple[Group, list[
             if clause in done:
                 continue
             members = set(clause)
-            candidates = others[clause[1:]].intersection(
-                *(others[clause[:i] + clause[i + 1 :]] for i in range(1, width))
-            )
+            near = sorted((others[clause[:i] + clause[i + 1 :]] for i in range(width)), key=len)
+            checks -= len(near[0])
+            if checks < 0:
+                break
+            candidates = near[0].intersection(*near[1:])
             if not candidates:
                 continue
             for x in sorted(candidates - members, key=lambda x: (abs(x), x)):

@@ -9,7 +9,7 @@ is left of a group depends on counts alone, so variables that a group cannot tel
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -37,7 +37,9 @@ class Group(NamedTuple):
     def mirrored(self) -> Group:
         """The same constraint on the opposite literals."""
         size = len(self.literals)
-        return Group(tuple(-x for x in self.literals), sum((self.allowed >> k & 1) << (size - k) for k in range(size + 1)))
+        return Group(
+            tuple(-x for x in self.literals), sum((self.allowed >> k & 1) << (size - k) for k in range(size + 1))
+        )
 
 
 class Part(NamedTuple):
@@ -75,7 +77,9 @@ class _Frame:
 class Search:
     """Clauses and groups that must hold, unless they are switched off."""
 
-    def __init__(self, variables: int, clauses: Sequence[tuple[int, ...]], groups: Sequence[Group], meter: Meter) -> None:
+    def __init__(
+        self, variables: int, clauses: Sequence[tuple[int, ...]], groups: Sequence[Group], meter: Meter
+    ) -> None:
         self.variables = variables
         self.meter = meter
         self.clauses, self.groups = clauses, groups
