@@ -29,6 +29,7 @@ from doxa.exact.circuits._encoding import encode
 from doxa.exact.circuits._layers import evaluate, make_layers
 from doxa.logic import CNF
 from doxa.problem import Belief, Budget, addition, exactly_k
+from doxa.problem._budget import Meter
 from exact import klay_module, sudoku
 from harness import RESULTS, Row, cpu_seconds, summary
 
@@ -55,7 +56,7 @@ def hierarchy(branches: int, depth: int) -> CNF:
 
 
 def sums(digits: int) -> CNF:
-    return encode(addition(digits), Budget(operations=1 << 40)).cnf
+    return encode(addition(digits), Meter(Budget(operations=1 << 40), "encoding")).cnf
 
 
 KNOWLEDGE: dict[str, Callable[[], CNF]] = {

@@ -204,6 +204,25 @@ class CircuitBuilder:
             self.arguments.append(key[1])
         return number
 
+    def copy(self, root: int, leaves: Mapping[int, int], meter: Meter) -> int:
+        """The node below which other leaves take the place of these."""
+        new = {TRUE: TRUE, FALSE: FALSE, **leaves}
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if node in new:
+                stack.pop()
+                continue
+            inner = node - 2 * self.variables
+            children = self.arguments[inner]
+            missing = [child for child in children if child not in new]
+            if missing:
+                stack += missing
+            else:
+                meter.spend(len(children))
+                new[node] = self.add(self.kinds[inner], [new[child] for child in children])
+        return new[root]
+
     def free(self, scope: int) -> int:
         """The conjunction of v ∨ ¬v over the variables of a scope, given as bits."""
         if scope not in self._free:

@@ -13,6 +13,7 @@ from doxa.exact.circuits._circuit import Circuit
 from doxa.exact.circuits._packages import by_dd, by_pysdd
 from doxa.exact.circuits._patterns import distinct, find_groups
 from doxa.exact.circuits._search import Search
+from doxa.exact.circuits._shrinking import shrink
 from doxa.logic import CNF
 from doxa.problem._budget import Budget, Meter
 
@@ -42,7 +43,7 @@ def compile_clauses(
     kept, groups = find_groups(distinct(clauses, meter), meter)
     if broken is None:
         search = Search(variables, kept, groups, meter)
-        return search.finish([search.run([])])
+        return shrink(search.finish([search.run([])]), meter)
     more, others = find_groups(distinct(broken, meter), meter)
     every = [*groups, *others, *(group.negation for group in others)]
     search = Search(variables, [*kept, *more], every, meter)
@@ -61,7 +62,7 @@ def compile_clauses(
         cases.append(search.run([]))
         search.switch(negation, True, 1)
         search.switch(g, True, -1)
-    return search.finish(cases)
+    return shrink(search.finish(cases), meter)
 
 
 Backend = Literal["doxa", "pysdd", "dd"]

@@ -23,7 +23,7 @@ from doxa.exact.circuits._search import Group
 from doxa.problem._budget import Meter
 
 Clause = tuple[int, ...]
-CHECKS = 64  # lookups for each literal of the clauses that finding subsets may take
+CHECKS = 8  # lookups for each literal of the clauses that finding subsets may take
 
 
 def distinct(clauses: Iterable[Sequence[int]], meter: Meter) -> list[Clause]:
@@ -71,12 +71,8 @@ def find_groups(clauses: Sequence[Clause], meter: Meter) -> tuple[list[Clause], 
 
 def _upright(group: Group) -> Group:
     """The same group with the first of its variables positive, in order of variables."""
-    literals = tuple(sorted(group.literals, key=abs))
-    if literals[0] > 0:
-        return Group(literals, group.allowed)
-    size = len(literals)
-    mirrored = sum(1 << (size - k) for k in range(size + 1) if group.allowed >> k & 1)
-    return Group(tuple(-x for x in literals), mirrored)
+    upright = Group(tuple(sorted(group.literals, key=abs)), group.allowed)
+    return upright if upright.literals[0] > 0 else upright.mirrored
 
 
 def _connected(clauses: Sequence[Clause], meter: Meter) -> list[list[Clause]]:
@@ -174,9 +170,11 @@ def _subsets(clauses: Sequence[Clause], meter: Meter) -> list[tuple[Group, list[
             if clause in done:
                 continue
             members = set(clause)
-            candidates = others[clause[1:]].intersection(
-                *(others[clause[:i] + clause[i + 1 :]] for i in range(1, width))
-            )
+            near = sorted((others[clause[:i] + clause[i + 1 :]] for i in range(width)), key=len)
+            checks -= len(near[0])
+            if checks < 0:
+                break
+            candidates = near[0].intersection(*near[1:])
             if not candidates:
                 continue
             for x in sorted(candidates - members, key=lambda x: (abs(x), x)):

@@ -9,14 +9,17 @@ is left of a group depends on counts alone, so variables that a group cannot tel
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
 
 from doxa.exact.circuits._circuit import AND, FALSE, OR, Circuit, CircuitBuilder
 from doxa.problem._budget import Meter
 
 UNIT = 22  # a clause with n literals left weighs 2^(UNIT - n)
+COPIED = 8  # constraints of a part that is looked for under other names
+WIDE = 64  # literals of a constraint that makes its variables neighbours
 
 
 class Group(NamedTuple):
@@ -30,17 +33,37 @@ class Group(NamedTuple):
         """That another number of them is true."""
         return Group(self.literals, ((2 << len(self.literals)) - 1) & ~self.allowed)
 
+    @property
+    def mirrored(self) -> Group:
+        """The same constraint on the opposite literals."""
+        size = len(self.literals)
+        return Group(
+            tuple(-x for x in self.literals), sum((self.allowed >> k & 1) << (size - k) for k in range(size + 1))
+        )
 
-Part = tuple[tuple[object, ...], list[int], int]
-"""What names a part of a problem, its variables, and which of them to decide first."""
+
+class Part(NamedTuple):
+    """A part of what is left, which shares no variable with the others."""
+
+    key: bytes
+    names: list[int]  # the numbers of its contents
+    constraints: list[int]  # one for each: the number of a clause, or ~ that of a group
+    times: dict[int, int]  # how many constraints have the same content, where it is not one
+
+
+class Shape(NamedTuple):
+    """What parts have in common that are the same but for the names of variables."""
+
+    key: tuple[int, ...]
+    variables: list[int]  # in order of numbers
 
 
 @dataclass(slots=True)
 class _Frame:
     """A part being compiled: first with the variable true, then with it false."""
 
-    key: tuple[object, ...]
-    variables: list[int]
+    part: Part
+    shape: Shape | None
     variable: int
     mark: int  # how long the trail was
     literals: list[int]  # what the current branch has fixed
@@ -54,14 +77,15 @@ class _Frame:
 class Search:
     """Clauses and groups that must hold, unless they are switched off."""
 
-    def __init__(self, variables: int, clauses: Sequence[Sequence[int]], groups: Sequence[Group], meter: Meter) -> None:
+    def __init__(
+        self, variables: int, clauses: Sequence[tuple[int, ...]], groups: Sequence[Group], meter: Meter
+    ) -> None:
         self.variables = variables
         self.meter = meter
         self.clauses, self.groups = clauses, groups
-        self.value = [0] * (variables + 1)  # 1, -1, or 0 while unassigned
-        self.clauses_of: list[list[int]] = [
-            [] for _ in range(2 * variables + 1)
-        ]  # by literal, negative ones at the end
+        # By literal, negative ones at the end: 1 if it is true, -1 if it is false, 0 while it is open.
+        self.value = [0] * (2 * variables + 1)
+        self.clauses_of: list[list[int]] = [[] for _ in range(2 * variables + 1)]
         self.groups_of: list[list[int]] = [[] for _ in range(2 * variables + 1)]
         for number, clause in enumerate(clauses):
             meter.tick(len(clause))
@@ -77,9 +101,48 @@ class Search:
         self.true = [0] * len(groups)
         self.open = [len(group.literals) for group in groups]
         self.off = [0] * len(groups)
+        self.rank = self.ranked()
         self.trail: list[int] = []
         self.builder = CircuitBuilder(variables)
-        self.known: dict[tuple[object, ...], int] = {}
+        # What is left of a constraint has a number, equal ones the same: its variables, and how much it matters.
+        self.names: dict[tuple[Any, ...], int] = {}
+        self.contents: list[tuple[Any, ...]] = []
+        self.scopes: list[tuple[int, ...]] = []
+        self.matters: list[int] = []
+        self.name_of = [self.name(clause, clause, self.weight[len(clause)]) for clause in clauses]
+        self.name_of += [self.name_group(*group, (2 << len(group.literals)) - 1) for group in reversed(groups)]
+        self.known: dict[bytes, int] = {}
+        self.shapes: dict[tuple[int, ...], tuple[list[int], list[int], int]] = {}
+
+    def ranked(self) -> list[int]:
+        """A rank for each variable: high ones are decided first among those that matter about as much.
+
+        By maximum cardinality search (Tarjan and Yannakakis 1984): next comes the variable with the most neighbours
+        before it, then the one with the lowest number. Decisions stay close to each other, so that few constraints are
+        cut in two, and what is left is the same more often.
+        """
+        near: list[set[int]] = [set() for _ in range(self.variables + 1)]
+        for constraint in (*self.clauses, *(group.literals for group in self.groups)):
+            if len(constraint) <= WIDE:
+                self.meter.tick(len(constraint))
+                together = [abs(x) for x in constraint]
+                for v in together:
+                    near[v].update(together)
+        rank, before = [0] * len(near), [0] * len(near)
+        queue = [(0, v) for v in range(1, len(near))]  # already a heap
+        after = self.variables
+        while queue:
+            count, v = heappop(queue)
+            if rank[v] or -count != before[v]:
+                continue
+            self.meter.tick(len(near[v]))
+            rank[v] = after
+            after -= 1
+            for other in near[v]:
+                if not rank[other]:
+                    before[other] += 1
+                    heappush(queue, (-before[other], other))
+        return rank
 
     def switch(self, number: int, group: bool, change: int) -> None:
         """A clause or a group need not hold (+1), or must again (-1)."""
@@ -104,18 +167,30 @@ class Search:
         if lost or not self.assign(queue):
             self.undo(0)
             return FALSE
-        parts = self.components(range(1, self.variables + 1))
-        bottom = _Frame((), [], 0, 0, list(self.trail), parts, [], [], True, len(parts))
+        clauses = [c for c, satisfied in enumerate(self.satisfied) if not satisfied]
+        groups = [g for g, off in enumerate(self.off) if not off]
+        names = [*(self.name_of[c] for c in clauses), *(self.name_of[~g] for g in groups)]
+        whole = Part(b"", names, [*clauses, *(~g for g in groups)], {})
+        parts = self.components(whole)
+        bottom = _Frame(whole, None, 0, 0, list(self.trail), parts, [], [], True, len(parts))
         stack = [bottom]
         self.meter.progress = lambda: progress(stack)
         while True:
             frame = stack[-1]
             if frame.pending:
-                key, variables, variable = frame.pending.pop()
-                result = self.known.get(key)
+                part = frame.pending.pop()
+                result = self.known.get(part.key)
                 if result is None:
                     self.meter.check_nodes(len(self.builder.kinds) + len(self.known))
-                    stack.append(_Frame(key, variables, variable, len(self.trail), [], [], [], []))
+                    score = self.scores(part)
+                    shape = self.shape(part, score)
+                    result = self.copied(part, shape)
+                    if result is not None:
+                        self.known[part.key] = result
+                        deliver(frame, result)
+                        continue
+                    variable = self.choose(score)
+                    stack.append(_Frame(part, shape, variable, len(self.trail), [], [], [], []))
                     self.branch(stack[-1], variable)
                 else:
                     deliver(frame, result)
@@ -134,16 +209,35 @@ class Search:
                 frame.second = True
                 self.branch(frame, -frame.variable)
                 continue
-            result = self.builder.add(OR, frame.branches)
-            self.known[frame.key] = result
+            result = self.join(*frame.branches)
+            self.known[frame.part.key] = result
+            if frame.shape is not None and frame.shape.key not in self.shapes:
+                self.shapes[frame.shape.key] = frame.shape.variables, frame.part.names, result
             stack.pop()
             deliver(stack[-1], result)
+
+    def join(self, first: int, second: int) -> int:
+        """Either branch of a decision. What both have comes out: (C ∧ A) ∨ (C ∧ B) = C ∧ (A ∨ B)."""
+        if first < 0 or second < 0:
+            return self.builder.add(OR, [first, second])
+        ours, theirs = self.conjuncts(first), self.conjuncts(second)
+        common = ours & theirs
+        if not common:
+            return self.builder.add(OR, [first, second])
+        rests = [self.builder.add(AND, ours - common), self.builder.add(AND, theirs - common)]
+        if max(rests) < 2 * self.variables:  # v ∨ ¬v: the decision does not matter
+            return self.builder.add(AND, common)
+        return self.builder.add(AND, [*common, self.builder.add(OR, rests)])
+
+    def conjuncts(self, node: int) -> set[int]:
+        inner = node - 2 * self.variables
+        return set(self.builder.arguments[inner]) if inner >= 0 and self.builder.kinds[inner] == AND else {node}
 
     def branch(self, frame: _Frame, literal: int) -> None:
         """Start a branch; a conflict is a part that is false."""
         if self.assign([literal]):
             frame.literals = self.trail[frame.mark :]
-            frame.pending = self.components(frame.variables)
+            frame.pending = self.components(frame.part)
             frame.parts = []
         else:
             frame.pending, frame.parts = [], [FALSE]
@@ -154,43 +248,40 @@ class Search:
         every = (2 << self.open[g]) - 1
         return every if self.off[g] else self.groups[g].allowed >> self.true[g] & every, every
 
-    def forced(self, g: int, rest: int, every: int) -> Iterator[int]:
+    def forced(self, g: int, rest: int, every: int) -> list[int]:
         """Literals that follow from a group."""
-        if rest != every and rest in (1, every + 1 >> 1):
-            self.meter.spend(len(self.groups[g].literals))
-            for literal in self.groups[g].literals:
-                if not self.value[abs(literal)]:
-                    yield -literal if rest == 1 else literal
+        if rest == every or rest not in (1, every + 1 >> 1):
+            return []
+        literals, value = self.groups[g].literals, self.value
+        self.meter.spend(len(literals))
+        return [-x if rest == 1 else x for x in literals if not value[x]]
 
     def assign(self, queue: list[int]) -> bool:
         """Make literals true, and what follows from them; False on a conflict."""
         value, left, satisfied, clauses = self.value, self.left, self.satisfied, self.clauses
-        at = work = 0
-        while at < len(queue):
-            literal = queue[at]
-            at += 1
-            known = value[abs(literal)]
-            if known:
-                if (known > 0) != (literal > 0):
-                    return False
+        work, conflict = 0, False
+        for literal in queue:  # grows while it is read
+            if value[literal]:
+                if value[literal] < 0:
+                    conflict = True
+                    break
                 continue
-            value[abs(literal)] = 1 if literal > 0 else -1
+            value[literal], value[-literal] = 1, -1
             self.trail.append(literal)
             with_it, against, groups = self.clauses_of[literal], self.clauses_of[-literal], self.groups_of[literal]
             others = self.groups_of[-literal]
             work += len(with_it) + len(against) + len(groups) + len(others)
             for c in with_it:
                 satisfied[c] += 1
-            conflict = False
             for c in against:
                 left[c] -= 1
-                if not satisfied[c]:
-                    if left[c] == 1:
+                if left[c] < 2 and not satisfied[c]:
+                    if left[c]:
                         for other in clauses[c]:
-                            if not value[abs(other)]:
+                            if not value[other]:
                                 queue.append(other)
                                 break
-                    elif left[c] == 0:
+                    else:
                         conflict = True
             if groups or others:
                 for g in groups:
@@ -202,17 +293,18 @@ class Search:
                     conflict = conflict or rest == 0
                     queue += self.forced(g, rest, every)
             if conflict:
-                return False
+                break
         self.meter.spend(work)
-        return True
+        return not conflict
 
     def undo(self, mark: int) -> None:
-        for literal in reversed(self.trail[mark:]):
-            self.value[abs(literal)] = 0
+        value, satisfied, left = self.value, self.satisfied, self.left
+        for literal in self.trail[mark:]:
+            value[literal] = value[-literal] = 0
             for c in self.clauses_of[literal]:
-                self.satisfied[c] -= 1
+                satisfied[c] -= 1
             for c in self.clauses_of[-literal]:
-                self.left[c] += 1
+                left[c] += 1
             for g in self.groups_of[literal]:
                 self.true[g] -= 1
                 self.open[g] += 1
@@ -220,64 +312,140 @@ class Search:
                 self.open[g] += 1
         del self.trail[mark:]
 
-    def components(self, variables: Sequence[int]) -> list[Part]:
-        """What is left over these variables, in parts that share no variable."""
-        value, satisfied, left, clauses, weight = self.value, self.satisfied, self.left, self.clauses, self.weight
-        clauses_of, groups_of = self.clauses_of, self.groups_of
-        seen: set[int] = set()
-        seen_clauses: set[int] = set()
-        seen_groups: set[int] = set()
-        found: list[Part] = []
-        work = len(variables)
-        for first in variables:
-            if value[first] or first in seen:
-                continue
-            seen.add(first)
-            part = [first]
-            own: list[int] = []  # its clauses, as negative numbers
-            rests: list[tuple[int, int]] = []
-            best, best_score = first, -1
-            for v in part:  # grows while it is read
-                score = 0
-                with_it, against = clauses_of[v], clauses_of[-v]
-                work += len(with_it) + len(against)
-                for c in (*with_it, *against):
-                    if satisfied[c]:
-                        continue
-                    score += weight[left[c]]
-                    if c not in seen_clauses:
-                        seen_clauses.add(c)
-                        own.append(~c)
-                        work += len(clauses[c])
-                        for other in clauses[c]:
-                            near = other if other > 0 else -other
-                            if not value[near] and near not in seen:
-                                seen.add(near)
-                                part.append(near)
-                for g in (*groups_of[v], *groups_of[-v]):
-                    work += 1
-                    rest, every = self.residual(g)
-                    if rest == every:
-                        continue
-                    score += 1 << (UNIT - 2)
-                    if g not in seen_groups:
-                        seen_groups.add(g)
-                        rests.append((g, rest))
-                        work += len(self.groups[g].literals)
-                        for other in self.groups[g].literals:
-                            near = other if other > 0 else -other
-                            if not value[near] and near not in seen:
-                                seen.add(near)
-                                part.append(near)
-                if score > best_score:
-                    best, best_score = v, score
-            if own or rests:  # otherwise the variable is free
-                # A part is named by its variables, its clauses, and what is left of its groups.
-                name = array("i", sorted(part + own)).tobytes()
-                found.append(((name, *sorted(rests)), part, best))
-        self.meter.spend(work)
-        found.sort(key=lambda component: len(component[1]))
-        return list(reversed(found))  # the smallest is taken first: if it is false, the others need no work
+    def components(self, part: Part) -> list[Part]:
+        """What is left of a part, in parts that share no variable."""
+        value, satisfied, left, names, scopes = self.value, self.satisfied, self.left, self.names, self.scopes
+        ours: dict[int, int] = {}  # what is left, and of what; of equal ones the last
+        times: dict[int, int] = {}
+        for name, c in zip(part.names, part.constraints, strict=True):
+            often = part.times.get(name, 1) if part.times else 1
+            if c >= 0:
+                if satisfied[c]:
+                    continue
+                if left[c] != len(scopes[name]):
+                    clause = tuple([x for x in self.clauses[c] if not value[x]])
+                    known = names.get(clause)
+                    name = self.name(clause, clause, self.weight[len(clause)]) if known is None else known
+            elif self.open[~c] != len(scopes[name]):
+                rest, every = self.residual(~c)
+                if rest == every:
+                    continue
+                name = self.name_group(tuple([x for x in self.groups[~c].literals if not value[x]]), rest, every)
+            if name in ours:
+                times[name] = times.get(name, 1) + often
+            elif often > 1:
+                times[name] = often
+            ours[name] = c
+        self.meter.spend(len(part.names) + len(ours))
+        # The smallest is taken first, from the end: if it is false, the others need no work.
+        return [
+            Part(array("i", sorted(own)).tobytes(), own, [ours[name] for name in own], times)
+            for own in sorted(self.connected(list(ours)), key=lambda own: -len(own))
+        ]
+
+    def connected(self, names: list[int]) -> list[list[int]]:
+        """The contents in parts that share no variable."""
+        scopes = self.scopes
+        if not names:
+            return []
+        # What is left mostly hangs together: a few looks at what touches the first one find that out.
+        mine, variables, others = names[:1], set(scopes[names[0]]), names[1:]
+        for _ in range(3):
+            if not others:
+                return [mine]
+            apart = []
+            for name in others:
+                if variables.isdisjoint(scopes[name]):
+                    apart.append(name)
+                else:
+                    variables.update(scopes[name])
+                    mine.append(name)
+            others = apart
+        found = [(mine, list(variables))]
+        home = dict.fromkeys(variables, 0)  # in which of them a variable is
+        for name in others:
+            scope = scopes[name]
+            self.meter.spend(len(scope))
+            homes = {home[v] for v in scope if v in home}
+            into = max(homes, key=lambda i: len(found[i][1]), default=len(found))
+            if not homes:
+                found.append(([], []))
+            own, its = found[into]
+            own.append(name)
+            fresh = [v for v in scope if v not in home]
+            its += fresh
+            home.update(dict.fromkeys(fresh, into))
+            for other in homes - {into}:
+                theirs, moved = found[other]
+                own += theirs
+                its += moved
+                home.update(dict.fromkeys(moved, into))
+                self.meter.spend(len(moved))
+                found[other] = ([], [])
+        return [own for own, _ in found if own]
+
+    def scores(self, part: Part) -> dict[int, int]:
+        """How much each variable of a part matters: short clauses count more."""
+        score: dict[int, int] = {}
+        for name in part.names:
+            matters = self.matters[name] * part.times.get(name, 1)
+            for v in self.scopes[name]:
+                score[v] = score.get(v, 0) + matters
+        self.meter.spend(len(score))
+        return score
+
+    def choose(self, score: dict[int, int]) -> int:
+        """The variable to decide next: of those that matter most, by powers of two, the one of highest rank."""
+        rank, span = self.rank, len(self.rank)
+        return max(score, key=lambda v: score[v].bit_length() * span + rank[v])
+
+    def shape(self, part: Part, score: dict[int, int]) -> Shape | None:
+        """The shape of a part that is large enough to be worth a copy: what its variables matter, in their order."""
+        if len(part.names) < COPIED:
+            return None
+        variables = sorted(score)
+        return Shape((len(part.names), *[score[v] for v in variables]), variables)
+
+    def copied(self, part: Part, shape: Shape | None) -> int | None:
+        """The node of a part that was compiled over other variables, in the same order: a copy of that node."""
+        found = None if shape is None else self.shapes.get(shape.key)
+        if shape is None or found is None:
+            return None
+        variables, names, node = found
+        new = dict(zip(variables, shape.variables, strict=True))
+        new |= {-old: -v for old, v in new.items()}
+        ours = set(part.names)
+        for name in names:
+            content = self.contents[name]
+            self.meter.tick(len(self.scopes[name]))
+            if isinstance(content[0], tuple):  # a group
+                content = (tuple([new[x] for x in content[0]]), content[1])
+            else:
+                content = tuple([new[x] for x in content])
+            if self.names.get(content) not in ours:
+                return None
+        leaves = {2 * abs(x) - 2 + (x < 0): 2 * abs(y) - 2 + (y < 0) for x, y in new.items()}
+        return self.builder.copy(node, leaves, self.meter)
+
+    def name(self, content: tuple[Any, ...], literals: Sequence[int], matters: int) -> int:
+        """The number of what is left of a constraint over these literals."""
+        number = self.names.setdefault(content, len(self.scopes))
+        if number == len(self.scopes):
+            self.contents.append(content)
+            self.scopes.append(tuple(map(abs, literals)))
+            self.matters.append(matters)
+        return number
+
+    def name_group(self, literals: tuple[int, ...], rest: int, every: int) -> int:
+        """The number of what is left of a group. What is a clause is named like that clause."""
+        content: tuple[Any, ...]
+        if rest == every - 1:  # at least one is true
+            content = tuple(sorted(literals))
+        elif rest == every >> 1:  # not all are true
+            content = tuple(sorted([-x for x in literals]))
+        else:
+            content = (literals, rest) if literals[0] > 0 else Group(literals, rest).mirrored
+        return self.name(content, literals, 1 << (UNIT - 2))
 
 
 def deliver(frame: _Frame, result: int) -> None:
