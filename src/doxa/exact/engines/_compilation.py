@@ -14,7 +14,8 @@ from doxa.exact.circuits._circuit import Circuit
 from doxa.exact.circuits._compiler import Backend, compile_with
 from doxa.exact.circuits._encoding import Encoding, encode, encode_formula
 from doxa.exact.circuits._files import Kept, key_of, load, save
-from doxa.exact.circuits._layers import Kernel, evaluate, make_layers, native_kernel
+from doxa.exact.circuits._kernel import Kernel, native_kernel
+from doxa.exact.circuits._layers import evaluate, make_layers
 from doxa.exact.circuits._semirings import FLOOR, Reduce, restore
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
