@@ -22,16 +22,17 @@
 #define FLOOR (-1e30) /* and this for the logarithm of 0 itself, of which many can be added up */
 #define SAFE 600.0    /* e^600 and e^-600 are far from the ends of the range of a double */
 #define MARGIN 621.0  /* 2^-896: what is lost below the range of a double, 2^-1075, is 2^-179 of that */
+#define FAR 1e12      /* plain numbers within this and its inverse are far from 0 and from infinity */
 #define INLINE static inline __attribute__((always_inline))
 
 typedef double vec __attribute__((vector_size(8 * LANES)));
 typedef int64_t ints __attribute__((vector_size(8 * LANES)));
 
 enum { LOGS, PLAIN, BEST };
-enum { DONE, MEMORY, TANGLED };
 
 typedef struct {
-    int64_t literals, nodes, longest; /* the most factors of a product */
+    int64_t literals, nodes, derived; /* the last ones derived from the root: the derivatives of the literals */
+    int64_t longest;                  /* the most factors of a product */
     const int32_t *sums;              /* node i adds up the products sums[i] to sums[i + 1] */
     const int32_t *products;          /* product t multiplies factors[products[t]] to factors[products[t + 1]] */
     const int32_t *factors;
@@ -51,6 +52,10 @@ typedef struct {
 
 INLINE vec all(double x) { return (vec){x, x, x, x, x, x, x, x}; }
 INLINE vec pick(ints mask, vec a, vec b) { return (vec)((mask & (ints)a) | (~mask & (ints)b)); }
+INLINE uint64_t packed(ints mask) { /* a byte for each lane */
+    typedef int8_t bytes __attribute__((vector_size(LANES)));
+    return (uint64_t)__builtin_convertvector(mask, bytes);
+}
 INLINE vec larger(vec a, vec b) { return pick(a > b, a, b); }
 INLINE vec smaller(vec a, vec b) { return pick(a < b, a, b); }
 
@@ -110,35 +115,31 @@ void logarithms(int64_t n, const double *x, double *out) {
 
 /* ---- sums of products: plain numbers ---- */
 
-INLINE void upward(const Program *p, const int w, vec *restrict v) {
-    for (int64_t i = 0; i < p->nodes; i++) {
+INLINE void upward(const Program *p, const int w, int64_t nodes, vec *restrict v) {
+    for (int64_t i = 0; i < nodes; i++) {
         vec sum[MOST];
         for (int j = 0; j < w; j++) sum[j] = all(0.0);
         for (int32_t t = p->sums[i]; t < p->sums[i + 1]; t++) {
-            const int32_t first = p->products[t], last = p->products[t + 1];
-            if (last == first + 2) {
-                const vec *a = v + (int64_t)p->factors[first] * w, *b = v + (int64_t)p->factors[first + 1] * w;
+            const int32_t *f = p->factors + p->products[t], *end = p->factors + p->products[t + 1];
+            if (end == f + 2) {
+                const vec *a = v + (int64_t)f[0] * w, *b = v + (int64_t)f[1] * w;
                 for (int j = 0; j < w; j++) sum[j] += a[j] * b[j];
-            } else if (last == first) {
+            } else if (end == f) {
                 for (int j = 0; j < w; j++) sum[j] += all(1.0);
             } else {
                 vec product[MOST];
-                const vec *a = v + (int64_t)p->factors[first] * w;
-                for (int j = 0; j < w; j++) product[j] = a[j];
-                for (int32_t f = first + 1; f < last; f++) {
-                    const vec *x = v + (int64_t)p->factors[f] * w;
-                    for (int j = 0; j < w; j++) product[j] *= x[j];
-                }
+                for (int j = 0; j < w; j++) product[j] = v[(int64_t)*f * w + j];
+                while (++f < end)
+                    for (int j = 0; j < w; j++) product[j] *= v[(int64_t)*f * w + j];
                 for (int j = 0; j < w; j++) sum[j] += product[j];
             }
         }
-        vec *out = v + (p->literals + i) * w;
-        for (int j = 0; j < w; j++) out[j] = sum[j];
+        for (int j = 0; j < w; j++) v[(p->literals + i) * w + j] = sum[j];
     }
 }
 
-/* The derivative of a product with respect to a factor is the product of the others: of those before it, times those
- * after it. Nothing is divided, so factors may be 0. */
+/* Derivatives with respect to plain numbers, some of which are 0. That with respect to a factor is the product of the
+ * others: of those before it, times those after it. */
 INLINE void downward(const Program *p, const int w, const vec *restrict v, vec *restrict s, vec *restrict after) {
     for (int64_t i = p->nodes - 1; i >= 0; i--) {
         vec g[MOST];
@@ -146,25 +147,14 @@ INLINE void downward(const Program *p, const int w, const vec *restrict v, vec *
         for (int32_t t = p->sums[i]; t < p->sums[i + 1]; t++) {
             const int32_t first = p->products[t], count = p->products[t + 1] - first;
             const int32_t *f = p->factors + first;
-            if (count == 2) {
-                const int64_t a = (int64_t)f[0] * w, b = (int64_t)f[1] * w;
-                for (int j = 0; j < w; j++) s[a + j] += g[j] * v[b + j];
-                for (int j = 0; j < w; j++) s[b + j] += g[j] * v[a + j];
-            } else if (count == 1) {
-                for (int j = 0; j < w; j++) s[(int64_t)f[0] * w + j] += g[j];
-            } else if (count) {
-                vec before[MOST];
-                for (int j = 0; j < w; j++) after[(count - 1) * w + j] = all(1.0);
-                for (int32_t c = count - 1; c > 0; c--)
-                    for (int j = 0; j < w; j++) after[(c - 1) * w + j] = after[c * w + j] * v[(int64_t)f[c] * w + j];
-                for (int j = 0; j < w; j++) before[j] = g[j];
-                for (int32_t c = 0; c < count; c++) {
-                    const int64_t x = (int64_t)f[c] * w;
-                    for (int j = 0; j < w; j++) {
-                        s[x + j] += before[j] * after[c * w + j];
-                        before[j] *= v[x + j];
-                    }
-                }
+            vec before[MOST];
+            for (int j = 0; j < w; j++) before[j] = g[j];
+            for (int j = 0; j < w; j++) after[(count > 0 ? count - 1 : 0) * w + j] = all(1.0);
+            for (int32_t c = count - 1; c > 0; c--)
+                for (int j = 0; j < w; j++) after[(c - 1) * w + j] = after[c * w + j] * v[(int64_t)f[c] * w + j];
+            for (int32_t c = 0; c < count; c++) {
+                const int64_t x = (int64_t)f[c] * w;
+                for (int j = 0; j < w; j++) s[x + j] += before[j] * after[c * w + j], before[j] *= v[x + j];
             }
         }
     }
@@ -216,7 +206,6 @@ INLINE void log_downward(const Program *p, const int w, const vec *restrict v, v
 
 typedef struct {
     vec *values, *slopes, *after;
-    int32_t *stack;
 } Room;
 
 INLINE void load(const Task *t, const int w, int64_t literal, int64_t begin, int64_t n, vec *restrict out) {
@@ -250,40 +239,37 @@ INLINE void store(const Task *t, void *array, int64_t index, int64_t begin, int6
         memcpy((double *)array + from, lanes, sizeof(double) * n);
 }
 
-/* The most probable world of each row: from the root downwards, only what belongs to it is visited. */
-static void trace(Task *t, const int w, int64_t begin, int64_t n, const Room *room, const vec *root) {
+/* The best world of each row. From the root downwards, a row is handed on to all factors of the first of the best
+ * products; `on` has a byte for each row of a node. */
+INLINE void trace(const Task *t, const int w, int64_t begin, int64_t n, const Room *room, const vec *root) {
     const Program *p = t->program;
-    const double *v = (const double *)room->values;
-    const int64_t wide = (int64_t)w * LANES, edges = p->products[p->sums[p->nodes]];
-    for (int64_t l = 0; l < p->literals; l++) {
-        if (t->single) memset((float *)t->slopes + l * t->rows + begin, 0, sizeof(float) * n);
-        else memset((double *)t->slopes + l * t->rows + begin, 0, sizeof(double) * n);
-    }
-    for (int64_t r = 0; r < n; r++) {
-        if (!(((const double *)root)[r] >= ZERO)) continue; /* impossible, or not a number */
-        int64_t height = 0, seen = 0;
-        room->stack[height++] = (int32_t)(p->literals + p->nodes - 1);
-        while (height) {
-            const int32_t node = room->stack[--height];
-            if (seen++ > edges) { /* an edge was taken twice */
-                atomic_store(&t->failed, TANGLED);
-                return;
+    const vec *v = room->values;
+    uint64_t *on = (uint64_t *)room->slopes;
+    memset(on, 0, sizeof(uint64_t) * w * (p->literals + p->nodes));
+    for (int j = 0; j < w; j++) on[(p->literals + p->nodes - 1) * w + j] = packed(root[j] >= all(ZERO));
+    for (int64_t i = p->nodes - 1; i >= 0; i--) {
+        uint64_t left[MOST], any = 0;
+        for (int j = 0; j < w; j++) any |= left[j] = on[(p->literals + i) * w + j];
+        for (int32_t k = p->sums[i]; any && k < p->sums[i + 1]; k++) {
+            uint64_t taken[MOST];
+            vec term[MOST];
+            total(p, w, k, v, term);
+            any = 0;
+            for (int j = 0; j < w; j++) {
+                taken[j] = left[j] & packed(term[j] == v[(p->literals + i) * w + j]);
+                any |= left[j] &= ~taken[j];
             }
-            if (node < p->literals) {
-                if (t->single) ((float *)t->slopes)[node * t->rows + begin + r] = 1.0f;
-                else ((double *)t->slopes)[node * t->rows + begin + r] = 1.0;
-                continue;
-            }
-            const int32_t i = node - (int32_t)p->literals;
-            int32_t best = p->sums[i];
-            double top = -INFINITY;
-            for (int32_t k = p->sums[i]; k < p->sums[i + 1]; k++) {
-                double sum = 0.0;
-                for (int32_t f = p->products[k]; f < p->products[k + 1]; f++) sum += v[p->factors[f] * wide + r];
-                if (sum > top) top = sum, best = k;
-            }
-            for (int32_t f = p->products[best]; f < p->products[best + 1]; f++) room->stack[height++] = p->factors[f];
+            for (int32_t f = p->products[k]; f < p->products[k + 1]; f++)
+                for (int j = 0; j < w; j++) on[(int64_t)p->factors[f] * w + j] |= taken[j];
         }
+    }
+    for (int64_t l = 0; l < p->literals; l++) {
+        const int8_t *chosen = (const int8_t *)(on + l * w);
+        const int64_t from = l * t->rows + begin;
+        if (t->single)
+            for (int64_t r = 0; r < n; r++) ((float *)t->slopes)[from + r] = (float)-chosen[r];
+        else
+            for (int64_t r = 0; r < n; r++) ((double *)t->slopes)[from + r] = (double)-chosen[r];
     }
 }
 
@@ -338,7 +324,19 @@ INLINE ints trusted(const Program *p, vec low, vec high, vec root) {
     return (high + all(p->bound) <= all(SAFE)) & small & (root == root);
 }
 
-INLINE void block(Task *t, const int w, int64_t begin, int64_t n, const Room *room) {
+/* Rows in which no literal is 0, or nearly so: there derivatives with respect to logarithms are divided by it. */
+INLINE void plain(const Task *t, const int w, int64_t begin, int64_t n, vec *v, ints *right) {
+    for (int j = 0; j < w; j++) right[j] = ~(ints)all(0.0);
+    for (int64_t l = 0; l < t->program->literals; l++) {
+        load(t, w, l, begin, n, v + l * w);
+        for (int j = 0; j < w; j++) {
+            const vec size = larger(v[l * w + j], -v[l * w + j]);
+            right[j] &= (size >= all(1 / FAR)) & (size <= all(FAR));
+        }
+    }
+}
+
+INLINE void block(const Task *t, const int w, int64_t begin, int64_t n, const Room *room) {
     const Program *p = t->program;
     const int64_t every = p->literals + p->nodes;
     vec *v = room->values, *s = room->slopes, *last = v + (every - 1) * w, root[MOST], low[MOST], high[MOST];
@@ -351,31 +349,30 @@ INLINE void block(Task *t, const int w, int64_t begin, int64_t n, const Room *ro
         return;
     }
     if (t->mode == LOGS) raise(t, w, begin, n, v, low, high);
-    else
-        for (int64_t l = 0; l < p->literals; l++) load(t, w, l, begin, n, v + l * w);
-    upward(p, w, v);
+    else plain(t, w, begin, n, v, right);
+    upward(p, w, t->slopes == NULL ? p->nodes : p->nodes + p->derived, v);
     for (int j = 0; j < w; j++) {
         root[j] = t->mode == LOGS ? logarithm(last[j]) : last[j];
-        right[j] = t->mode == LOGS ? trusted(p, low[j], high[j], last[j]) : ~(ints)all(0.0);
+        if (t->mode == LOGS) right[j] = trusted(p, low[j], high[j], last[j]);
+        low[j] = (vec)((last[j] > all(0.0)) & (ints)(all(1.0) / last[j]));
     }
     store(t, t->roots, 0, begin, n, root);
-    if (t->slopes != NULL) {
-        memset(s, 0, sizeof(vec) * w * every);
-        for (int j = 0; j < w; j++) s[(every - 1) * w + j] = all(1.0);
-        downward(p, w, v, s, room->after);
-        vec scale[MOST];
-        for (int j = 0; j < w; j++) scale[j] = pick(last[j] > all(0.0), all(1.0) / last[j], all(0.0));
-        for (int64_t l = 0; l < p->literals; l++) {
-            if (t->mode == LOGS)
-                for (int j = 0; j < w; j++) s[l * w + j] = s[l * w + j] * v[l * w + j] * scale[j];
-            store(t, t->slopes, l, begin, n, s + l * w);
-        }
+    for (int64_t l = 0; t->slopes != NULL && l < p->literals; l++) {
+        vec *slope = v + (p->nodes + p->derived + l) * w;
+        for (int j = 0; j < w; j++) slope[j] = t->mode == LOGS ? slope[j] * low[j] : slope[j] / v[l * w + j];
+        store(t, t->slopes, l, begin, n, slope);
     }
     const int64_t *lanes = (const int64_t *)right;
     int64_t wrong = 0;
     for (int64_t r = 0; r < n; r++) wrong += lanes[r] == 0;
-    if (!wrong) return;
-    by_logs(t, w, begin, n, room, root);
+    if (!wrong || (t->mode == PLAIN && t->slopes == NULL)) return;
+    if (t->mode == LOGS) {
+        by_logs(t, w, begin, n, room, root);
+    } else {
+        memset(s, 0, sizeof(vec) * w * every);
+        for (int j = 0; j < w; j++) s[(every - 1) * w + j] = all(1.0);
+        downward(p, w, v, s, room->after);
+    }
     for (int64_t r = 0; r < n; r++) {
         if (lanes[r]) continue;
         const double *found = (const double *)root + r, *slopes = (const double *)s + r;
@@ -391,13 +388,12 @@ INLINE void block(Task *t, const int w, int64_t begin, int64_t n, const Room *ro
 static void *work(void *given) {
     Task *t = given;
     const int64_t every = t->program->literals + t->program->nodes, wide = (int64_t)t->width * LANES;
-    const int64_t vectors = (every * (t->slopes == NULL ? 1 : 2) + t->program->longest) * t->width;
+    const int64_t more = t->slopes == NULL ? 0 : t->program->derived > every ? t->program->derived : every;
     Room room;
-    room.values = aligned_alloc(sizeof(vec), sizeof(vec) * vectors);
-    room.stack = malloc(sizeof(int32_t) * (t->program->products[t->program->sums[t->program->nodes]] + 2));
-    if (room.values != NULL && room.stack != NULL) {
-        room.after = room.values + every * t->width;
-        room.slopes = room.after + t->program->longest * t->width;
+    room.values = aligned_alloc(sizeof(vec), sizeof(vec) * (every + more + t->program->longest) * t->width);
+    if (room.values != NULL) {
+        room.slopes = room.values + every * t->width;
+        room.after = room.slopes + more * t->width;
         for (int64_t begin; (begin = atomic_fetch_add(&t->next, wide)) < t->to;) {
             const int64_t n = t->to - begin < wide ? t->to - begin : wide;
             if (t->width == 1) block(t, 1, begin, n, &room);
@@ -405,15 +401,13 @@ static void *work(void *given) {
             else block(t, 4, begin, n, &room);
         }
     } else {
-        atomic_store(&t->failed, MEMORY);
+        atomic_store(&t->failed, 1);
     }
     free(room.values);
-    free(room.stack);
     return NULL;
 }
 
-/* Rows `from` to `to`; `slopes` may be missing. Says what went wrong: memory was lacking, or a circuit is not
- * decomposable. */
+/* Rows `from` to `to`; `slopes` may be missing. Returns 0 where memory is lacking. */
 int evaluate(const Program *program, int mode, int single, int width, int threads, int64_t rows, int64_t from, int64_t to,
              const void *weights, int64_t across, int64_t along, void *roots, void *slopes) {
     Task task = {.program = program, .mode = mode, .single = single, .width = width, .rows = rows, .to = to,
@@ -425,5 +419,5 @@ int evaluate(const Program *program, int mode, int single, int width, int thread
     while (started < threads - 1 && started < 64 && pthread_create(&helpers[started], NULL, work, &task) == 0) started++;
     work(&task);
     for (int i = 0; i < started; i++) pthread_join(helpers[i], NULL);
-    return atomic_load(&task.failed);
+    return !atomic_load(&task.failed);
 }
