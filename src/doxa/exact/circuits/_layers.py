@@ -248,10 +248,13 @@ class _Evaluate(torch.autograd.Function):
 def evaluate(layers: Layers, weights: Tensor, *, reduce: Reduce = SUM, kernel: Kernel | None = None) -> Tensor:
     """The weight of the root ``(R,)`` from those of the literals ``(2 · variables, R)``."""
     if not layers.circuit.edges and layers.circuit.kinds[0] == (AND if layers.real else OR):
-        return (0.0 * weights.clamp(min=FLOOR)).sum(0) + (1.0 if layers.real else NEG_INF)  # true or false, whatever the weights
+        constant = 1.0 if layers.real else NEG_INF  # true or false, whatever the weights
+        return (0.0 * weights.clamp(min=FLOOR)).sum(0) + constant
     fit = kernel if kernel is not None and kernel.accepts(weights) and reduce.mode != "drawn" else None
     wanted = is_traced(weights) or (weights.requires_grad and torch.is_grad_enabled())
-    root: Tensor = _Evaluate.apply(weights, layers, fit, reduce, wanted)[0]  # type: ignore[no-untyped-call]
+    # Without derivatives, what records them is left out: it takes longer than a small circuit.
+    made = _Evaluate.apply if wanted else _Evaluate.forward
+    root: Tensor = made(weights, layers, fit, reduce, wanted)[0]  # type: ignore[no-untyped-call]
     return root if layers.real else restore(root)
 
 
