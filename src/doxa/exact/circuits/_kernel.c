@@ -36,16 +36,20 @@ typedef struct {
     const int32_t *sums;              /* node i adds up the products sums[i] to sums[i + 1] */
     const int32_t *products;          /* product t multiplies factors[products[t]] to factors[products[t + 1]] */
     const int32_t *factors;
+    const int32_t *models;            /* how many worlds a node holds, or many */
     double bound;                     /* log of the number of models, and of edges */
 } Program;
 
 typedef struct {
     const Program *program;
-    int mode, single, width;
+    int mode, best, single, width; /* how many are asked for, where it is the best */
     int64_t rows, to;
     const void *weights;
     int64_t across, along; /* steps in memory from a literal, and from a row, to the next */
     void *roots, *slopes;
+    int64_t *worlds; /* of the best, with the values of so many variables: a literal says that a variable has a value */
+    int64_t variables;
+    const int32_t *variable, *value;
     atomic_llong next; /* the first row that nobody has taken yet */
     atomic_int failed;
 } Task;
@@ -55,6 +59,10 @@ INLINE vec pick(ints mask, vec a, vec b) { return (vec)((mask & (ints)a) | (~mas
 INLINE uint64_t packed(ints mask) { /* a byte for each lane */
     typedef int8_t bytes __attribute__((vector_size(LANES)));
     return (uint64_t)__builtin_convertvector(mask, bytes);
+}
+INLINE ints unpacked(uint64_t lanes) {
+    typedef int8_t bytes __attribute__((vector_size(LANES)));
+    return __builtin_convertvector((bytes)lanes, ints);
 }
 INLINE vec larger(vec a, vec b) { return pick(a > b, a, b); }
 INLINE vec smaller(vec a, vec b) { return pick(a < b, a, b); }
@@ -202,10 +210,14 @@ INLINE void log_downward(const Program *p, const int w, const vec *restrict v, v
     }
 }
 
-/* ---- a block of rows ---- */
+/* ---- rows, and room for them ---- */
 
 typedef struct {
     vec *values, *slopes, *after;
+    int32_t *place, *length; /* of the lists of the best */
+    uint64_t *on;
+    vec *wanted;
+    ints *skip;
 } Room;
 
 INLINE void load(const Task *t, const int w, int64_t literal, int64_t begin, int64_t n, vec *restrict out) {
@@ -239,41 +251,164 @@ INLINE void store(const Task *t, void *array, int64_t index, int64_t begin, int6
         memcpy((double *)array + from, lanes, sizeof(double) * n);
 }
 
-/* The best world of each row. From the root downwards, a row is handed on to all factors of the first of the best
- * products; `on` has a byte for each row of a node. */
-INLINE void trace(const Task *t, const int w, int64_t begin, int64_t n, const Room *room, const vec *root) {
-    const Program *p = t->program;
-    const vec *v = room->values;
-    uint64_t *on = (uint64_t *)room->slopes;
-    memset(on, 0, sizeof(uint64_t) * w * (p->literals + p->nodes));
-    for (int j = 0; j < w; j++) on[(p->literals + p->nodes - 1) * w + j] = packed(root[j] >= all(ZERO));
-    for (int64_t i = p->nodes - 1; i >= 0; i--) {
-        uint64_t left[MOST], any = 0;
-        for (int j = 0; j < w; j++) any |= left[j] = on[(p->literals + i) * w + j];
-        for (int32_t k = p->sums[i]; any && k < p->sums[i + 1]; k++) {
-            uint64_t taken[MOST];
-            vec term[MOST];
-            total(p, w, k, v, term);
-            any = 0;
-            for (int j = 0; j < w; j++) {
-                taken[j] = left[j] & packed(term[j] == v[(p->literals + i) * w + j]);
-                any |= left[j] &= ~taken[j];
-            }
-            for (int32_t f = p->products[k]; f < p->products[k + 1]; f++)
-                for (int j = 0; j < w; j++) on[(int64_t)p->factors[f] * w + j] |= taken[j];
+/* ---- the best worlds ---- */
+
+/* A node has a list of its best sums, in order: `length[node]` of them, from `place[node]` on. The factors of a product
+ * have one each, but for two at most. */
+typedef struct {
+    vec base[MOST];
+    const vec *lists[2];
+    int32_t lengths[2], nodes[2];
+} Term;
+
+INLINE void gather(const Program *p, const int w, const Room *room, int32_t t, Term *term) {
+    static const vec nothing[MOST];
+    for (int side = 0; side < 2; side++) term->lists[side] = nothing, term->lengths[side] = 1, term->nodes[side] = -1;
+    for (int j = 0; j < w; j++) term->base[j] = all(0.0);
+    for (int32_t f = p->products[t], side = 0; f < p->products[t + 1]; f++) {
+        const int32_t node = p->factors[f];
+        const vec *list = room->values + (int64_t)room->place[node] * w;
+        if (room->length[node] > 1 && side < 2) {
+            term->nodes[side] = node, term->lists[side] = list, term->lengths[side++] = room->length[node];
+            continue;
         }
-    }
-    for (int64_t l = 0; l < p->literals; l++) {
-        const int8_t *chosen = (const int8_t *)(on + l * w);
-        const int64_t from = l * t->rows + begin;
-        if (t->single)
-            for (int64_t r = 0; r < n; r++) ((float *)t->slopes)[from + r] = (float)-chosen[r];
-        else
-            for (int64_t r = 0; r < n; r++) ((double *)t->slopes)[from + r] = (double)-chosen[r];
+        for (int j = 0; j < w; j++) term->base[j] += list[j];
     }
 }
 
-/* In log space: the logarithms of rows that are not trusted in plain numbers, or the best of all. */
+INLINE vec candidate(const int w, const Term *term, int32_t a, int32_t b, int j) {
+    return (term->base[j] + term->lists[0][(int64_t)a * w + j]) + term->lists[1][(int64_t)b * w + j];
+}
+
+/* Every sum of the best k is of an a-th and a b-th best with a b <= k. */
+#define EACH_CANDIDATE(term, k)                                                                                      \
+    for (int32_t a = 0; a < (k) && (a == 0 || a < (term).lengths[0]); a++)                                           \
+        for (int32_t b = 0; (a + 1) * (b + 1) <= (k) && (b == 0 || b < (term).lengths[1]); b++)
+
+INLINE void best_upward(const Program *p, const int w, const int k, const Room *room) {
+    for (int64_t i = 0; i < p->nodes; i++) {
+        vec *list = room->values + (int64_t)room->place[p->literals + i] * w;
+        const int32_t length = room->length[p->literals + i];
+        for (int64_t q = 0; q < (int64_t)length * w; q++) list[q] = all(-INFINITY);
+        for (int32_t t = p->sums[i]; t < p->sums[i + 1]; t++) {
+            Term term;
+            gather(p, w, room, t, &term);
+            EACH_CANDIDATE(term, k) {
+                vec x[MOST];
+                for (int j = 0; j < w; j++) x[j] = candidate(w, &term, a, b, j);
+                /* those with smaller a and b are on the list already, and no worse */
+                for (int32_t q = (a + 1) * (b + 1) - 1; q < length; q++)
+                    for (int j = 0; j < w; j++) {
+                        const vec y = list[(int64_t)q * w + j];
+                        list[(int64_t)q * w + j] = larger(x[j], y);
+                        x[j] = smaller(x[j], y);
+                    }
+            }
+        }
+    }
+}
+
+/* From the root downwards, a row is handed on to the factors of the product that its sum is of. `on` has a byte for each
+ * row of a world in a node: which sum of the list it is, counted from 1. Of equal candidates the first go to the first
+ * of the equal sums on the list: `skip` counts those that are not for this one, and is -1 when it is found. */
+INLINE void best_downward(const Program *p, const int w, const int k, const Room *room) {
+    const uint64_t each = 0x0101010101010101ULL;
+    uint64_t *on = room->on;
+    for (int64_t i = p->nodes - 1; i >= 0; i--) {
+        const int64_t node = p->literals + i;
+        const vec *list = room->values + (int64_t)room->place[node] * w;
+        uint64_t left = 0;
+        for (int64_t c = 0; c < k * w; c++) left |= on[node * k * w + c];
+        for (int c = 0; left && c < k; c++)
+            for (int j = 0; j < w; j++) {
+                const ints rank = unpacked(on[(node * k + c) * w + j]);
+                vec wanted = list[j];
+                ints skip = rank == 0;
+                for (int32_t q = 1; q < room->length[node]; q++)
+                    wanted = pick(rank == q + 1, list[(int64_t)q * w + j], wanted);
+                for (int32_t q = 1; q < room->length[node]; q++)
+                    skip -= (rank > q) & (list[(int64_t)(q - 1) * w + j] == wanted);
+                room->wanted[c * w + j] = wanted;
+                room->skip[c * w + j] = skip;
+            }
+        for (int32_t t = p->sums[i]; left && t < p->sums[i + 1]; t++) {
+            Term term;
+            if (k == 1) total(p, w, t, room->values, term.base);
+            else gather(p, w, room, t, &term);
+            left = 0;
+            EACH_CANDIDATE(term, k) {
+                vec x[MOST];
+                for (int j = 0; j < w; j++) x[j] = k == 1 ? term.base[j] : candidate(w, &term, a, b, j);
+                left = 0;
+                for (int c = 0; c < k; c++) {
+                    uint64_t taken[MOST], any = 0;
+                    for (int j = 0; j < w; j++) {
+                        const ints skip = room->skip[c * w + j];
+                        const ints same = (x[j] == room->wanted[c * w + j]) & (skip >= 0);
+                        any |= taken[j] = packed(same & (skip == 0));
+                        room->skip[c * w + j] = skip + same;
+                        left |= packed(skip + same >= 0);
+                    }
+                    for (int32_t f = p->products[t]; any && f < p->products[t + 1]; f++) {
+                        const int32_t to = p->factors[f];
+                        const uint64_t rank = k == 1 ? 0 : to == term.nodes[0] ? a : to == term.nodes[1] ? b : 0;
+                        for (int j = 0; j < w; j++) on[((int64_t)to * k + c) * w + j] |= taken[j] & each * (rank + 1);
+                    }
+                }
+            }
+        }
+    }
+}
+
+INLINE void best(const Task *t, const int w, const int k, int64_t begin, int64_t n, const Room *room) {
+    const Program *p = t->program;
+    ints odd[MOST];
+    for (int j = 0; j < w; j++) odd[j] = (ints)all(0.0);
+    for (int64_t l = 0; l < p->literals; l++) {
+        vec *x = room->values + l * w;
+        load(t, w, l, begin, n, x);
+        for (int j = 0; j < w; j++) odd[j] |= x[j] != x[j], x[j] = larger(x[j], all(FLOOR));
+    }
+    if (k == 1) log_upward(p, w, 1, room->values);
+    else best_upward(p, w, k, room);
+    const int64_t last = p->literals + p->nodes - 1;
+    const vec *list = room->values + (int64_t)room->place[last] * w;
+    if (t->slopes != NULL || t->worlds != NULL) memset(room->on, 0, sizeof(uint64_t) * k * w * (last + 1));
+    for (int c = 0; c < k; c++) {
+        vec score[MOST];
+        for (int j = 0; j < w; j++) {
+            score[j] = c < room->length[last] ? list[(int64_t)c * w + j] : all(-INFINITY);
+            score[j] = pick(odd[j], all(NAN), pick(score[j] < all(ZERO), all(-INFINITY), score[j]));
+            if (t->slopes != NULL || t->worlds != NULL)
+                room->on[(last * k + c) * w + j] = packed(score[j] >= all(ZERO)) & (0x0101010101010101ULL * (c + 1ULL));
+        }
+        store(t, t->roots, c, begin, n, score);
+        for (int64_t r = 0; t->worlds != NULL && r < n; r++) /* no world, or that with value 0 for all variables yet */
+            memset(t->worlds + ((begin + r) * k + c) * t->variables, ((const double *)score)[r] >= ZERO ? 0 : -1,
+                   sizeof(int64_t) * t->variables);
+    }
+    if (t->slopes == NULL && t->worlds == NULL) return;
+    best_downward(p, w, k, room);
+    for (int64_t l = 0; l < p->literals; l++) {
+        const uint8_t *chosen = (const uint8_t *)(room->on + l * k * w);
+        const int64_t from = l * t->rows + begin;
+        if (t->slopes != NULL)
+            for (int64_t r = 0; r < n; r++) {
+                if (t->single) ((float *)t->slopes)[from + r] = (float)chosen[r];
+                else ((double *)t->slopes)[from + r] = (double)chosen[r];
+            }
+        if (t->worlds != NULL && t->variable[l] >= 0 && t->value[l] != 0)
+            for (int c = 0; c < k; c++)
+                for (int64_t r = 0; r < n; r++) {
+                    const int64_t value = -(int64_t)(chosen[c * w * LANES + r] != 0) & t->value[l];
+                    t->worlds[((begin + r) * k + c) * t->variables + t->variable[l]] += value;
+                }
+    }
+}
+
+/* ---- a block of rows ---- */
+
+/* In log space: rows that are not trusted in plain numbers. */
 INLINE void by_logs(const Task *t, const int w, int64_t begin, int64_t n, const Room *room, vec *root) {
     const Program *p = t->program;
     vec *v = room->values, *s = room->slopes;
@@ -283,11 +418,11 @@ INLINE void by_logs(const Task *t, const int w, int64_t begin, int64_t n, const 
         load(t, w, l, begin, n, v + l * w);
         for (int j = 0; j < w; j++) odd[j] |= v[l * w + j] != v[l * w + j], v[l * w + j] = larger(v[l * w + j], all(FLOOR));
     }
-    log_upward(p, w, t->mode == BEST, v);
+    log_upward(p, w, 0, v);
     const vec *last = v + (p->literals + p->nodes - 1) * w;
     for (int j = 0; j < w; j++)
         root[j] = pick(odd[j], all(NAN), pick(last[j] < all(ZERO), all(-INFINITY), last[j]));
-    if (t->slopes == NULL || t->mode == BEST) return;
+    if (t->slopes == NULL) return;
     memset(s, 0, sizeof(vec) * w * (p->literals + p->nodes));
     for (int j = 0; j < w; j++) s[(p->literals + p->nodes - 1) * w + j] = pick(last[j] < all(ZERO), all(0.0), all(1.0));
     log_downward(p, w, v, s);
@@ -342,12 +477,6 @@ INLINE void block(const Task *t, const int w, int64_t begin, int64_t n, const Ro
     vec *v = room->values, *s = room->slopes, *last = v + (every - 1) * w, root[MOST], low[MOST], high[MOST];
     ints right[MOST];
     for (int j = 0; j < w; j++) low[j] = high[j] = all(0.0);
-    if (t->mode == BEST) {
-        by_logs(t, w, begin, n, room, root);
-        store(t, t->roots, 0, begin, n, root);
-        if (t->slopes != NULL) trace(t, w, begin, n, room, root);
-        return;
-    }
     if (t->mode == LOGS) raise(t, w, begin, n, v, low, high);
     else plain(t, w, begin, n, v, right);
     upward(p, w, t->slopes == NULL ? p->nodes : p->nodes + p->derived, v);
@@ -385,39 +514,84 @@ INLINE void block(const Task *t, const int w, int64_t begin, int64_t n, const Ro
     }
 }
 
+/* Room for the values of a block; 0 where memory is lacking. */
+static int furnish(const Task *t, Room *room) {
+    const Program *p = t->program;
+    const int64_t every = p->literals + p->nodes;
+    int64_t vectors = every, more = 0;
+    memset(room, 0, sizeof *room);
+    if (t->mode == BEST) {
+        room->place = malloc(sizeof(int32_t) * 2 * every);
+        if (room->place == NULL) return 0;
+        room->length = room->place + every;
+        vectors = 0;
+        for (int64_t i = 0; i < every; i++) {
+            room->place[i] = (int32_t)vectors;
+            room->length[i] = p->models[i] < 1 ? 1 : p->models[i] < t->best ? p->models[i] : t->best;
+            vectors += room->length[i];
+        }
+        room->on = malloc(sizeof(uint64_t) * t->best * t->width * every);
+        if (room->on == NULL) return 0;
+        more = 2 * t->best;
+    } else if (t->slopes != NULL) {
+        more = p->derived > every ? p->derived : every;
+    }
+    room->values = aligned_alloc(sizeof(vec), sizeof(vec) * (vectors + more + p->longest) * t->width);
+    if (room->values == NULL) return 0;
+    room->slopes = room->wanted = room->values + vectors * t->width;
+    room->after = room->slopes + more * t->width;
+    room->skip = (ints *)(room->wanted + (int64_t)t->best * t->width);
+    return 1;
+}
+
 static void *work(void *given) {
     Task *t = given;
-    const int64_t every = t->program->literals + t->program->nodes, wide = (int64_t)t->width * LANES;
-    const int64_t more = t->slopes == NULL ? 0 : t->program->derived > every ? t->program->derived : every;
+    const int64_t wide = (int64_t)t->width * LANES;
     Room room;
-    room.values = aligned_alloc(sizeof(vec), sizeof(vec) * (every + more + t->program->longest) * t->width);
-    if (room.values != NULL) {
-        room.slopes = room.values + every * t->width;
-        room.after = room.slopes + more * t->width;
+    if (furnish(t, &room)) {
         for (int64_t begin; (begin = atomic_fetch_add(&t->next, wide)) < t->to;) {
             const int64_t n = t->to - begin < wide ? t->to - begin : wide;
-            if (t->width == 1) block(t, 1, begin, n, &room);
-            else if (t->width == 2) block(t, 2, begin, n, &room);
-            else block(t, 4, begin, n, &room);
+            if (t->mode == BEST && t->best > 1 && t->width == 1) best(t, 1, t->best, begin, n, &room);
+            else if (t->mode == BEST && t->best > 1) best(t, MOST, t->best, begin, n, &room);
+            else if (t->mode == BEST && t->width == 1) best(t, 1, 1, begin, n, &room);
+            else if (t->mode == BEST) best(t, MOST, 1, begin, n, &room);
+            else if (t->width == 1) block(t, 1, begin, n, &room);
+            else block(t, MOST, begin, n, &room);
         }
     } else {
         atomic_store(&t->failed, 1);
     }
     free(room.values);
+    free(room.place);
+    free(room.on);
     return NULL;
 }
 
-/* Rows `from` to `to`; `slopes` may be missing. Returns 0 where memory is lacking. */
-int evaluate(const Program *program, int mode, int single, int width, int threads, int64_t rows, int64_t from, int64_t to,
-             const void *weights, int64_t across, int64_t along, void *roots, void *slopes) {
-    Task task = {.program = program, .mode = mode, .single = single, .width = width, .rows = rows, .to = to,
-                 .weights = weights, .across = across, .along = along, .roots = roots, .slopes = slopes};
-    atomic_init(&task.next, from);
-    atomic_init(&task.failed, 0);
+static int run(Task *task, int threads, int64_t from) {
+    atomic_init(&task->next, from);
+    atomic_init(&task->failed, 0);
     pthread_t helpers[64];
     int started = 0;
-    while (started < threads - 1 && started < 64 && pthread_create(&helpers[started], NULL, work, &task) == 0) started++;
-    work(&task);
+    while (started < threads - 1 && started < 64 && pthread_create(&helpers[started], NULL, work, task) == 0) started++;
+    work(task);
     for (int i = 0; i < started; i++) pthread_join(helpers[i], NULL);
-    return !atomic_load(&task.failed);
+    return !atomic_load(&task->failed);
+}
+
+/* Rows `from` to `to` of weights, of which there are `rows`; `slopes` may be missing. Returns 0 where memory is lacking. */
+int evaluate(const Program *program, int mode, int single, int width, int threads, int64_t rows, int64_t from, int64_t to,
+             const void *weights, int64_t across, int64_t along, void *roots, void *slopes) {
+    Task task = {.program = program, .mode = mode, .best = 1, .single = single, .width = width, .rows = rows, .to = to,
+                 .weights = weights, .across = across, .along = along, .roots = roots, .slopes = slopes};
+    return run(&task, threads, from);
+}
+
+/* The worlds of the `best` best: values of `variables`, -1 where there are fewer worlds; and their sums. */
+int best_worlds(const Program *program, int best, int single, int width, int threads, int64_t rows, int64_t from,
+                int64_t to, const void *weights, int64_t across, int64_t along, void *roots, int64_t *worlds,
+                int64_t variables, const int32_t *variable, const int32_t *value) {
+    Task task = {.program = program, .mode = BEST, .best = best, .single = single, .width = width, .rows = rows, .to = to,
+                 .weights = weights, .across = across, .along = along, .roots = roots, .worlds = worlds,
+                 .variables = variables, .variable = variable, .value = value};
+    return run(&task, threads, from);
 }

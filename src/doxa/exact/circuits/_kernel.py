@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -21,11 +20,19 @@ from doxa.exact.circuits._circuit import OR, Circuit
 
 Mode = Literal["log", "real", "best"]
 MODES: dict[Mode, int] = {"log": 0, "real": 1, "best": 2}
-LANES, WIDTHS = 8, (4, 2, 1)  # rows in a vector, and vectors that the kernel may take at a time
+LANES, WIDTHS = 8, (4, 1)  # rows in a vector, and vectors that the kernel may take at a time
 NEAR = 1 << 23  # bytes that stay near the processor: in a cache of the third level, or nearly in the second
-SHORT = 3  # factors of a product whose derivatives are written out
+MANY = 127  # best worlds that the kernel can find
 WORK = 1 << 26  # about as many edges times rows as take a tenth of a second: so soon Ctrl-C is answered
 SHARED = 1 << 20  # fewer are not worth a second thread
+
+
+class _Fields(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("literals", "nodes", "derived", "longest")),
+        *((name, ctypes.c_void_p) for name in ("sums", "products", "factors", "models")),
+        ("bound", ctypes.c_double),
+    )
 
 
 Terms = list[tuple[int, ...]]
@@ -46,12 +53,24 @@ class Program:
     sums: NDArray[np.int32]
     products: NDArray[np.int32]
     factors: NDArray[np.int32]
+    models: NDArray[np.int32]  # how many models a node has, or many
     bound: float  # the log of the value at weights of 1, times that of the edges
 
     @property
     def derived(self) -> int:
         """How many nodes there are after the root."""
         return len(self.sums) - 1 - self.nodes
+
+    @cached_property
+    def longest(self) -> int:
+        """The most factors of a product."""
+        return int(np.diff(self.products).max(initial=1))
+
+    @property
+    def fields(self) -> ctypes.Structure:
+        """What the kernel sees of it."""
+        addresses = (x.ctypes.data for x in (self.sums, self.products, self.factors, self.models))
+        return _Fields(self.literals, self.nodes, self.derived, self.longest, *addresses, self.bound)
 
 
 def make_program(circuit: Circuit) -> Program:
@@ -65,14 +84,16 @@ def make_program(circuit: Circuit) -> Program:
     flat = [term for terms in every for term in terms]
     sums, products = ([0, *accumulate(map(len, rows))] for rows in (every, flat))
     arrays = (np.array(x, np.int32) for x in (sums, products, [f for term in flat for f in term]))
-    return Program(literals, len(nodes), *arrays, bound + math.log(len(flat) + products[-1] + 1))
+    models = np.minimum(values, float(MANY)).astype(np.int32)
+    return Program(literals, len(nodes), *arrays, models, bound + math.log(len(flat) + products[-1] + 1))
 
 
 def _sums_of_products(circuit: Circuit) -> list[Terms]:
     """The terms of every node that is kept.
 
     A conjunction that only one node needs is a product of that node, and a disjunction within a disjunction is a part
-    of it: neither has a number of its own to be kept. But the literals of a long product have, all together.
+    of it: neither has a number of its own to be kept. But a product has two factors that are not literals at most, and
+    its literals, all together, where there are several.
     """
     literals = circuit.literals
     parents = np.bincount(circuit.children, minlength=literals + len(circuit)).tolist()
@@ -85,14 +106,19 @@ def _sums_of_products(circuit: Circuit) -> list[Terms]:
     kept: list[Terms] = []
     together: dict[tuple[int, ...], int] = {}
 
+    def joined(factors: tuple[int, ...]) -> int:
+        if len(factors) == 1:
+            return factors[0]
+        if factors not in together:
+            kept.append([factors])
+            together[factors] = literals + len(kept) - 1
+        return together[factors]
+
     def split(term: tuple[int, ...]) -> tuple[int, ...]:
-        own = tuple(x for x in term if x < literals)
-        if len(term) <= SHORT or len(own) < 2:
-            return term
-        if own not in together:
-            kept.append([own])
-            together[own] = literals + len(kept) - 1
-        return together[own], *term[len(own) :]
+        own, rest = tuple(x for x in term if x < literals), tuple(x for x in term if x >= literals)
+        while len(rest) > 2:
+            rest = tuple(joined(rest[i : i + 2]) for i in range(0, len(rest), 2))
+        return (joined(own), *rest) if len(own) + len(rest) > 3 else own + rest
 
     for number, (kind, children) in enumerate(zip(circuit.kinds.tolist(), circuit.arguments, strict=True), literals):
         if kind == OR:
@@ -112,9 +138,8 @@ def _sums_of_products(circuit: Circuit) -> list[Terms]:
 def _derivatives(literals: int, nodes: list[Terms]) -> list[Terms]:
     """What follows the root: the derivative of every node from those of the nodes that need it, then of the literals.
 
-    That with respect to a factor is the product of the others: of those before it, times those after it. Nothing is
-    divided, so factors may be 0. With respect to logarithms, times the root, it is the same for all literals of a
-    product: its value times its derivative.
+    That with respect to a factor is the product of the others: nothing is divided, so factors may be 0. With respect to
+    logarithms, times the root, it is the same for all literals of a product: its value times its derivative.
     """
     made: list[Terms] = []
     begin = literals + len(nodes)
@@ -128,20 +153,6 @@ def _derivatives(literals: int, nodes: list[Terms]) -> list[Terms]:
         made.append(list(terms))
         return begin + len(made) - 1
 
-    def share(first: int, factors: Sequence[int]) -> None:
-        """Give ``first`` times the others to each factor."""
-        if len(factors) <= SHORT:
-            for k, x in enumerate(factors):
-                parts[x].append((first, *factors[:k], *factors[k + 1 :]))
-            return
-        after = [factors[-1]]
-        for x in reversed(factors[1:-1]):
-            after.append(add((x, after[-1])))
-        for x, rest in zip(factors, reversed(after), strict=False):
-            parts[x].append((first, rest))
-            first = add((first, x))
-        parts[factors[-1]].append((first,))
-
     first = {x: i for i in reversed(range(len(nodes))) for term in nodes[i] for x in term if x < literals}
     ready: dict[int, list[int]] = {}  # literals whose derivatives are known after this node, and still near
     for x, i in first.items():
@@ -154,7 +165,8 @@ def _derivatives(literals: int, nodes: list[Terms]) -> list[Terms]:
                 flows[x].append((flow,))
         else:
             for term in nodes[i]:
-                share(slope, term)
+                for k, x in enumerate(term):
+                    parts[x].append((slope, *term[:k], *term[k + 1 :]))
         for x in ready.get(i, ()):
             if parts[x]:
                 flows[x].append((add(*parts[x]), x))
@@ -163,14 +175,6 @@ def _derivatives(literals: int, nodes: list[Terms]) -> list[Terms]:
 
 def _product(numbers: list[float]) -> float:
     return math.inf if math.inf in numbers else math.prod(numbers)
-
-
-class _Fields(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("literals", "nodes", "derived", "longest")),
-        *((name, ctypes.c_void_p) for name in ("sums", "products", "factors")),
-        ("bound", ctypes.c_double),
-    )
 
 
 class Kernel:
@@ -194,32 +198,61 @@ class Kernel:
 
         Logarithms may be -inf: so are the roots of rows that are impossible, whose derivatives are 0.
         """
+        roots = weights.new_empty(weights.shape[1])
+        found = torch.empty(weights.shape, dtype=weights.dtype) if slopes else None
+        numbers = program.literals + program.nodes + (program.derived if slopes and mode != "best" else 0)
+        outputs = (_at(roots), _at(found))
+        self._run("evaluate", MODES[mode], program, numbers, len(program.factors), weights, outputs)
+        return roots, found
+
+    def best(
+        self, program: Program, weights: Tensor, k: int, variables: int, places: NDArray[np.int32]
+    ) -> tuple[Tensor, Tensor]:
+        """The k best models of each row as worlds, int64 ``(R, k, variables)``, and their log-weights ``(k, R)``.
+
+        ``places`` ``(2, 2 · variables)`` says which variable a literal speaks of, or -1, and which value it gives it. A
+        variable of which no literal is in a model is 0. Where there are fewer models, worlds are -1, log-weights -inf.
+        """
         rows = weights.shape[1]
-        roots, found = weights.new_empty(rows), torch.empty(weights.shape, dtype=weights.dtype) if slopes else None
-        edges = len(program.factors) + len(program.products)
-        nodes = program.literals + program.nodes + (program.derived if slopes and mode != "best" else 0)
-        fitting = (w for w in WIDTHS if 8 * LANES * w * nodes <= NEAR and LANES * w < 2 * rows)
-        width = next(fitting, 1)
-        threads = torch.get_num_threads() if rows * edges > SHARED else 1
-        wide = LANES * width
-        step = wide * max(1, WORK * threads // (wide * edges))
-        pointers = (program.sums, program.products, program.factors)
-        addresses = (array.ctypes.data for array in pointers)
-        longest = int(np.diff(program.products).max(initial=1))
-        fields = _Fields(program.literals, program.nodes, program.derived, longest, *addresses, program.bound)
+        scores, worlds = weights.new_empty(k, rows), torch.empty(rows, k, variables, dtype=torch.int64)
+        numbers = int(np.clip(program.models, 1, k).sum())
+        outputs = (_at(scores), _at(worlds), ctypes.c_int64(variables), *(_at(x) for x in places))
+        self._run("best_worlds", k, program, numbers, k * k * len(program.factors), weights, outputs)
+        return worlds, scores
+
+    def _run(
+        self,
+        function: str,
+        what: int,
+        program: Program,
+        numbers: int,
+        work: int,
+        weights: Tensor,
+        outputs: tuple[Any, ...],
+    ) -> None:
+        """Call a function for as many rows at a time as Ctrl-C can wait for: ``work`` for a row, with ``numbers``."""
+        rows = weights.shape[1]
+        width = next((w for w in WIDTHS if 8 * LANES * w * numbers <= NEAR and rows > LANES), 1)
+        threads = torch.get_num_threads() if rows * work > SHARED else 1
+        step = LANES * width * max(1, WORK * threads // (LANES * width * max(work, 1)))
         for first in range(0, rows, step):
-            done = self._library.evaluate(
-                ctypes.byref(fields),
-                *(ctypes.c_int(x) for x in (MODES[mode], weights.dtype == torch.float32, width, threads)),
+            done = getattr(self._library, function)(
+                ctypes.byref(program.fields),
+                *(ctypes.c_int(x) for x in (what, weights.dtype == torch.float32, width, threads)),
                 *(ctypes.c_int64(x) for x in (rows, first, min(first + step, rows))),
-                ctypes.c_void_p(weights.data_ptr()),
+                _at(weights),
                 *(ctypes.c_int64(x) for x in weights.stride()),
-                ctypes.c_void_p(roots.data_ptr()),
-                ctypes.c_void_p(None if found is None else found.data_ptr()),
+                *outputs,
             )
             if not done:
                 raise MemoryError("no memory for the values of a circuit")
-        return roots, found
+
+
+def _at(array: Tensor | NDArray[Any] | None) -> ctypes.c_void_p:
+    """Where the numbers are."""
+    return ctypes.c_void_p(
+        None if array is None else array.data_ptr() if isinstance(array, Tensor) else array.ctypes.data
+    )
 
 
 @cache
