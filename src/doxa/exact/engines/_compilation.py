@@ -14,9 +14,9 @@ from doxa.exact.circuits._circuit import Circuit
 from doxa.exact.circuits._compiler import Backend, compile_with
 from doxa.exact.circuits._encoding import Encoding, encode, encode_formula
 from doxa.exact.circuits._files import Kept, key_of, load, save
-from doxa.exact.circuits._kernel import Kernel, native_kernel
+from doxa.exact.circuits._kernel import MANY, Kernel, native_kernel
 from doxa.exact.circuits._layers import evaluate, make_layers
-from doxa.exact.circuits._semirings import FLOOR, Reduce, restore
+from doxa.exact.circuits._semirings import FLOOR, NEG_INF, Reduce, restore
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget, Meter
@@ -100,6 +100,20 @@ class Compilation(ExactReasoner):
             return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
         return (self._compiled if value else self._negation()).value(self._weights(given, world), reduce)
 
+    def _best_worlds(self, rows: Tensor, out: Tensor, given: Tensor | None, k: int, meter: Meter) -> Tensor:
+        asked = [-1] if self.problem.formula is None else torch.unique(out).tolist()
+        if is_traced(rows) or not self._compiled.searches(rows, k) or (self.problem.formula is not None and -1 in asked):
+            return super()._best_worlds(rows, out, given, k, meter)
+        if self.problem.formula is None:
+            return self._compiled.best(self._weights(given, rows, self._agreeing(out, rows.dtype)), rows, k)
+        worlds = torch.empty(len(rows), k, rows.shape[1], dtype=torch.int64)
+        for value in asked:
+            meter.check_clock()
+            own = (out.squeeze(1) == value).nonzero().squeeze(1)
+            weights = self._weights(None if given is None else given[own], rows[own])
+            worlds[own] = (self._compiled if value else self._negation()).best(weights, rows, k)
+        return worlds
+
     def _negation(self) -> Compiled:
         if self._negated is None:
             with self._lock:  # one thread makes it, the others wait
@@ -135,6 +149,23 @@ class Compiled(nn.Module):
         literals = weights.index_select(0, self.sources.to(weights.device))
         root = evaluate(self.layers, literals, reduce=reduce, kernel=self.kernel)
         return root + weights.index_select(0, self.always.to(weights.device)).sum(0) if len(self.always) else root
+
+    def searches(self, rows: Tensor, k: int) -> bool:
+        """Whether the kernel finds the k best worlds of such rows."""
+        return self.kernel is not None and self.kernel.accepts(rows) and k <= MANY
+
+    def best(self, weights: Tensor, rows: Tensor, k: int) -> Tensor:
+        """The k best worlds ``(R, k, W)`` for log-weights ``(n, R)``, the first of which are those of the rows."""
+        assert self.kernel is not None
+        width, domain = rows.shape[1:]
+        literals = weights.index_select(0, self.sources)
+        places = torch.stack([self.sources // domain, self.sources % domain]).int()
+        places[0].masked_fill_(self.sources >= width * domain, -1)
+        worlds = self.kernel.best(self.layers.program, literals, k, width, places.numpy())[0]
+        if len(self.always):  # what every world has may be impossible
+            never = weights.index_select(0, self.always).amin(0) == NEG_INF
+            worlds.masked_fill_(never[:, None, None], -1)
+        return worlds
 
 
 def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool) -> Circuit:
