@@ -7,6 +7,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shutil
 import signal
 import stat
@@ -118,11 +119,20 @@ def _build(compiler: str, source: Path, target: Path) -> None:
         os.replace(made, target)  # whole or not at all, also when two processes build it at once
 
 
+def _texts(source: Path | None) -> list[bytes]:
+    """A C file, and those beside it that it includes."""
+    if source is None:
+        return [b""]
+    text = source.read_bytes()
+    names = re.findall(rb'^#include "([^"]+)"', text, re.MULTILINE)
+    return [text, *((source.parent / name.decode()).read_bytes() for name in names)]
+
+
 def _fingerprint(compiler: str, source: Path | None = None) -> str:
     """Of everything that decides what the library is: source, flags, compiler, processor; nothing is run."""
     program = Path(compiler).resolve()
     facts = [
-        b"" if source is None else source.read_bytes(),
+        *_texts(source),
         " ".join(FLAGS).encode(),
         platform.machine().encode(),
         str(program).encode(),

@@ -78,14 +78,14 @@ def make_program(circuit: Circuit) -> Program:
     literals, nodes = circuit.literals, _sums_of_products(circuit)
     values = [1.0] * literals
     for terms in nodes:
-        values.append(math.fsum(_product([values[f] for f in term]) for term in terms))
+        values.append(sum(_product([values[f] for f in term]) for term in terms))
     bound = math.log(values[-1]) if values[-1] > 0 else 0.0
     every = nodes + _derivatives(literals, nodes)
     flat = [term for terms in every for term in terms]
     sums, products = ([0, *accumulate(map(len, rows))] for rows in (every, flat))
-    arrays = (np.array(x, np.int32) for x in (sums, products, [f for term in flat for f in term]))
-    models = np.minimum(values, float(MANY)).astype(np.int32)
-    return Program(literals, len(nodes), *arrays, models, bound + math.log(len(flat) + products[-1] + 1))
+    factors, models = [f for term in flat for f in term], [int(min(x, MANY)) for x in values]
+    arrays = [np.array(x, np.int32) for x in (sums, products, factors, models)]
+    return Program(literals, len(nodes), *arrays, bound=bound + math.log(len(flat) + len(factors) + 1))
 
 
 def _sums_of_products(circuit: Circuit) -> list[Terms]:

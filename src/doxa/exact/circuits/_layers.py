@@ -7,7 +7,7 @@ children by their shares e^(a - x); shares of 0 and 1, for the best child or a d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -253,8 +253,8 @@ def evaluate(layers: Layers, weights: Tensor, *, reduce: Reduce = SUM, kernel: K
     fit = kernel if kernel is not None and kernel.accepts(weights) and reduce.mode != "drawn" else None
     wanted = is_traced(weights) or (weights.requires_grad and torch.is_grad_enabled())
     # Without derivatives, what records them is left out: it takes longer than a small circuit.
-    made = _Evaluate.apply if wanted else _Evaluate.forward
-    root: Tensor = made(weights, layers, fit, reduce, wanted)[0]  # type: ignore[no-untyped-call]
+    made: Callable[..., tuple[Tensor, Tensor]] = _Evaluate.apply if wanted else _Evaluate.forward
+    root = made(weights, layers, fit, reduce, wanted)[0]
     return root if layers.real else restore(root)
 
 

@@ -201,6 +201,8 @@ class ExactReasoner(Probabilistic, ABC):
         prior = belief.log_prob(worlds.clamp(min=0).movedim(-2, 0)).movedim(0, -1)
         total = self.log_prob(belief, output, given=given).unsqueeze(-1)
         scores = (prior - total.masked_fill(total == NEG_INF, 0.0)).masked_fill(missing, NEG_INF)
+        if k == 1:
+            return Explanations(worlds, scores, proven)
         order = scores.detach().argsort(dim=-1, descending=True, stable=True)
         ranked = worlds.gather(-2, order.unsqueeze(-1).expand_as(worlds)), scores.gather(-1, order)
         return Explanations(*ranked, proven.gather(-1, order))
@@ -355,11 +357,16 @@ class ExactReasoner(Probabilistic, ABC):
         """p(w_i = v | y, P), ``(*batch, W, D)``, and log p(y | P); an error for impossible outputs."""
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
-            total, (shares,) = derivatives(lambda w: self._total(w, out, seen, SUM), rows)
+            shares, total = self._marginal(rows, out, seen)
             return over_components(shares), total
 
         shares, total = self._by_rows(query, belief, output, given)
         self._require_possible(total, output, given)
+        return shares, total
+
+    def _marginal(self, rows: Tensor, out: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The derivatives of log Z with respect to the rows of a belief or a mixture, and log Z."""
+        total, (shares,) = derivatives(lambda w: self._total(w, out, given, SUM), rows)
         return shares, total
 
     def _best_world(self, rows: Tensor, out: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
