@@ -7,6 +7,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shutil
 import signal
 import stat
@@ -23,8 +24,8 @@ __all__ = ["cache_directory", "native_library"]
 
 # No -ffast-math: it would flush subnormal numbers in the whole process and break infinities. These two only say
 # that nobody looks at errno or at floating-point traps.
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC", "-shared")
-SECONDS = 10  # that a compiler may take
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC", "-shared", "-pthread")
+SECONDS = 60  # that a compiler may take
 PROBE = 3  # seconds in which a compiler must say who it is: one that hangs costs no more, and only once
 DAY = 86_400
 
@@ -118,11 +119,20 @@ def _build(compiler: str, source: Path, target: Path) -> None:
         os.replace(made, target)  # whole or not at all, also when two processes build it at once
 
 
+def _texts(source: Path | None) -> list[bytes]:
+    """A C file, and those beside it that it includes."""
+    if source is None:
+        return [b""]
+    text = source.read_bytes()
+    names = re.findall(rb'^#include "([^"]+)"', text, re.MULTILINE)
+    return [text, *((source.parent / name.decode()).read_bytes() for name in names)]
+
+
 def _fingerprint(compiler: str, source: Path | None = None) -> str:
     """Of everything that decides what the library is: source, flags, compiler, processor; nothing is run."""
     program = Path(compiler).resolve()
     facts = [
-        b"" if source is None else source.read_bytes(),
+        *_texts(source),
         " ".join(FLAGS).encode(),
         platform.machine().encode(),
         str(program).encode(),

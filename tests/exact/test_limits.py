@@ -110,10 +110,12 @@ def test_a_question_looks_at_the_clock_between_parts_and_steps(monkeypatch: pyte
 INTERRUPTED = {
     "circuit": """
         from doxa.exact.circuits import cardinality, native_kernel
+        from doxa.exact.circuits._kernel import make_program
         circuit = cardinality(150, 50, 100).smooth()
         weights = -torch.rand(circuit.literals, 4096)
         kernel = native_kernel()
-        work = lambda: kernel.values(circuit, weights)
+        program = make_program(circuit)
+        work = lambda: kernel.evaluate(program, weights)
     """,
     "paths": """
         from doxa.problem import cheapest_paths

@@ -8,7 +8,8 @@
 from doxa.exact.circuits._circuit import Circuit, CircuitBuilder, cardinality, chain, exactly_one, machine
 from doxa.exact.circuits._compiler import compile_cnf
 from doxa.exact.circuits._files import read_nnf, write_nnf
-from doxa.exact.circuits._layers import native_kernel, weigh
+from doxa.exact.circuits._kernel import native_kernel
+from doxa.exact.circuits._layers import weigh
 
 __all__ = [
     "Circuit",

@@ -7,90 +7,24 @@ children by their shares e^(a - x); shares of 0 and 1, for the best child or a d
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from doxa._native import native_library
 from doxa.errors import ConfigError, ProblemError
 from doxa.exact.circuits._circuit import AND, OR, Circuit
+from doxa.exact.circuits._kernel import Kernel, Mode, Program, make_program, native_kernel
 from doxa.exact.circuits._semirings import BEST, FLOOR, NEG_INF, SUM, Reduce, restore
 from doxa.problem._budget import Meter
 from doxa.problem._logspace import is_traced
 
 Semiring = Literal["log", "real", "max"]
-
-
-SOURCE = Path(__file__).with_name("_kernel.c")
-NAMES = {torch.float32: "float", torch.float64: "double"}
-BLOCK = 128  # rows that the kernel takes at a time
-WORK = 1 << 24  # about as many edges times rows as take a tenth of a second: so soon Ctrl-C is answered
-
-
-class Kernel:
-    """A compiled kernel."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-
-    def __reduce__(self) -> tuple[Any, ...]:  # where a copy is opened, the kernel is that of the machine, if any
-        return native_kernel, ()
-
-    def accepts(self, weights: Tensor) -> bool:
-        """Whether these are numbers that the kernel computes with: on the CPU, in single or double precision."""
-        return weights.device.type == "cpu" and weights.dtype in NAMES
-
-    def values(self, circuit: Circuit, weights: Tensor, *, real: bool = False) -> Tensor:
-        """The (log-)weight of every node ``(nodes, R)`` from those of the literals ``(2 · variables, R)``."""
-        values = torch.empty(circuit.literals + len(circuit), weights.shape[1], dtype=weights.dtype)
-        values[: circuit.literals] = weights
-        self._call("products" if real else "values", circuit, values)
-        return values
-
-    def derivatives(self, circuit: Circuit, values: Tensor, grad: Tensor, *, real: bool = False) -> Tensor:
-        """The derivative of the root, times ``grad`` ``(R,)``, with respect to the literals."""
-        slopes = torch.zeros_like(values)
-        slopes[-1] = grad
-        done = self._call("product_slopes" if real else "slopes", circuit, values, slopes)
-        if real and not done:
-            raise MemoryError("no memory for the products of a conjunction")
-        return slopes[: circuit.literals]
-
-    def _call(self, what: str, circuit: Circuit, *tensors: Tensor) -> bool:
-        arrays = (circuit.kinds, circuit.offsets, circuit.children)
-        kinds, offsets, children = (ctypes.c_void_p(np.ascontiguousarray(a).ctypes.data) for a in arrays)
-        sizes = (ctypes.c_int64(circuit.literals), ctypes.c_int64(len(circuit)))
-        rows = tensors[0].shape[1]
-        pointers = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
-        function = getattr(self._library, f"{what}_{NAMES[tensors[0].dtype]}")
-        edges = max(circuit.edges, 1)
-        step = BLOCK * max(1, WORK // (BLOCK * edges)) if BLOCK * edges < 4 * WORK else max(1, 4 * WORK // edges)
-        done = []
-        for first in range(0, rows, step):
-            part = (ctypes.c_int64(x) for x in (rows, first, min(first + step, rows)))
-            done.append(function(*sizes, kinds, offsets, children, *part, *pointers))
-        return all(done)
-
-
-@cache
-def native_kernel() -> Kernel | None:
-    """The kernel, or None where there is no C compiler or it does not do its work.
-
-    Set the environment variable ``DOXA_NATIVE=0`` to do without.
-
-    >>> kernel = native_kernel()                                     # compiled once, then kept in a private directory
-    """
-    library = native_library(SOURCE)
-    return None if library is None else Kernel(library)
 
 
 class Layer(NamedTuple):
@@ -123,6 +57,11 @@ class Layers:
     def entries(self) -> int:
         """Numbers held for each row."""
         return 2 * self.nodes + self.shares
+
+    @cached_property
+    def program(self) -> Program:
+        """The circuit as the kernel takes it."""
+        return make_program(self.circuit)
 
     def values(self, weights: Tensor, reduce: Reduce) -> Tensor:
         """The weight of every node ``(nodes, R)``, from those of the literals; the last one is the root."""
@@ -261,17 +200,23 @@ def _bag(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
 
 
 class _Evaluate(torch.autograd.Function):
+    """The root, and what its derivative is made of: that for a ``grad`` of 1 by the kernel, else the weight of every
+    node. The kernel finds it while the nodes of a row are at hand, so it must be told whether it is wanted."""
+
     @staticmethod
-    def forward(weights: Tensor, layers: Layers, kernel: Kernel | None, reduce: Reduce) -> tuple[Tensor, Tensor]:
-        if kernel is not None and reduce.mode == "sum" and kernel.accepts(weights):
-            values = kernel.values(layers.circuit, weights, real=layers.real)
-        else:
-            values = layers.values(weights, reduce)
+    def forward(
+        weights: Tensor, layers: Layers, kernel: Kernel | None, reduce: Reduce, wanted: bool
+    ) -> tuple[Tensor, Tensor]:
+        if kernel is not None:
+            mode: Mode = "real" if layers.real else "best" if reduce.mode == "best" else "log"
+            root, slopes = kernel.evaluate(layers.program, weights, mode, slopes=wanted)
+            return root, weights.new_empty(0, weights.shape[1]) if slopes is None else slopes
+        values = layers.values(weights if layers.real else weights.clamp(min=FLOOR), reduce)
         return values[-1].clone(), values
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        weights, ctx.layers, ctx.kernel, ctx.reduce = inputs
+        weights, ctx.layers, ctx.kernel, ctx.reduce, _ = inputs
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(weights, output[1])
@@ -279,32 +224,37 @@ class _Evaluate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad is None:
-            return None, None, None, None
-        weights, values = ctx.saved_tensors
+            return None, None, None, None, None
+        weights, kept = ctx.saved_tensors
         layers: Layers = ctx.layers
         if torch.is_grad_enabled() and ctx.reduce.mode == "sum":  # the derivative may be differentiated in turn
-            slopes = layers.plain_derivatives(layers.plain_values(weights), grad)
-        elif ctx.kernel is not None and ctx.reduce.mode == "sum" and ctx.kernel.accepts(weights):
-            slopes = ctx.kernel.derivatives(layers.circuit, values, grad, real=layers.real)
+            floored = weights if layers.real else weights.clamp(min=FLOOR)
+            slopes = layers.plain_derivatives(layers.plain_values(floored), grad)
+        elif ctx.kernel is not None:
+            slopes = kept * grad
         else:
-            slopes = layers.derivatives(values, grad, ctx.reduce)
-        return slopes, None, None, None
+            slopes = layers.derivatives(kept, grad, ctx.reduce)
+        return slopes, None, None, None, None
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[Any, ...], weights: Tensor, *rest: Any
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
         moved = weights.movedim(in_dims[0], -1)
-        root, values = _Evaluate.apply(moved.flatten(1), *rest)  # type: ignore[no-untyped-call]
-        return (root.unflatten(0, moved.shape[1:]), values.unflatten(1, moved.shape[1:])), (1, 2)
+        root, kept = _Evaluate.apply(moved.flatten(1), *rest)  # type: ignore[no-untyped-call]
+        return (root.unflatten(0, moved.shape[1:]), kept.unflatten(1, moved.shape[1:])), (1, 2)
 
 
 def evaluate(layers: Layers, weights: Tensor, *, reduce: Reduce = SUM, kernel: Kernel | None = None) -> Tensor:
     """The weight of the root ``(R,)`` from those of the literals ``(2 · variables, R)``."""
-    weights = weights if layers.real else weights.clamp(min=FLOOR)
     if not layers.circuit.edges and layers.circuit.kinds[0] == (AND if layers.real else OR):
-        return (0.0 * weights).sum(0) + (1.0 if layers.real else NEG_INF)  # true or false, whatever the weights
-    root: Tensor = _Evaluate.apply(weights, layers, kernel, reduce)[0]  # type: ignore[no-untyped-call]
+        constant = 1.0 if layers.real else NEG_INF  # true or false, whatever the weights
+        return (0.0 * weights.clamp(min=FLOOR)).sum(0) + constant
+    fit = kernel if kernel is not None and kernel.accepts(weights) and reduce.mode != "drawn" else None
+    wanted = is_traced(weights) or (weights.requires_grad and torch.is_grad_enabled())
+    # Without derivatives, what records them is left out: it takes longer than a small circuit.
+    made: Callable[..., tuple[Tensor, Tensor]] = _Evaluate.apply if wanted else _Evaluate.forward
+    root = made(weights, layers, fit, reduce, wanted)[0]
     return root if layers.real else restore(root)
 
 

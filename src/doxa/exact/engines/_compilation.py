@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +15,16 @@ from doxa.exact.circuits._circuit import Circuit
 from doxa.exact.circuits._compiler import Backend, compile_with
 from doxa.exact.circuits._encoding import Encoding, encode, encode_formula
 from doxa.exact.circuits._files import Kept, key_of, load, save
-from doxa.exact.circuits._layers import Kernel, evaluate, make_layers, native_kernel
-from doxa.exact.circuits._semirings import FLOOR, Reduce, restore
+from doxa.exact.circuits._kernel import MANY, Kernel, native_kernel
+from doxa.exact.circuits._layers import evaluate, make_layers
+from doxa.exact.circuits._semirings import FLOOR, NEG_INF, Reduce, restore
 from doxa.exact.engines._reasoner import ExactReasoner
 from doxa.problem import Impossible, Problem
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import is_traced
+
+Ask = Callable[[int, Tensor, Tensor | None], tuple[Tensor, ...]]
+"""What is asked of rows and given values where a formula has the same truth value in all of them."""
 
 
 class Compilation(ExactReasoner):
@@ -83,21 +88,64 @@ class Compilation(ExactReasoner):
     def _log_prob(self, world: Tensor, output: Tensor, given: Tensor | None, reduce: Reduce) -> Tensor:
         if self.problem.formula is None or is_traced(output):
             return super()._log_prob(world, output, given, reduce)
-        asked = torch.unique(output).tolist()
-        if len(asked) == 1:
-            return self._truth(world, given, asked[0], reduce)
-        rows, parts = [], []
-        for value in asked:
+
+        def ask(value: int, rows: Tensor, seen: Tensor | None) -> tuple[Tensor]:
+            return (self._truth(rows, seen, value, reduce),)
+
+        return self._by_truth(ask, world, output, given)[0]
+
+    def _by_truth(self, ask: Ask, rows: Tensor, output: Tensor, given: Tensor | None) -> tuple[Tensor, ...]:
+        """Ask for rows of which a formula holds, does not hold, or may do either, and put the answers together."""
+        least, most = (int(x) for x in output.aminmax()) if len(output) else (1, 1)
+        if least == most:
+            return ask(least, rows, given)
+        places, parts = [], []
+        for value in torch.unique(output).tolist():
             own = (output.squeeze(1) == value).nonzero().squeeze(1)
-            parts.append(self._truth(world[own], None if given is None else given[own], value, reduce))
-            rows.append(own)
-        return torch.cat(parts)[torch.cat(rows).argsort()]
+            parts.append(ask(value, rows[own], None if given is None else given[own]))
+            places.append(own)
+        order = torch.cat(places).argsort()
+        return tuple(torch.cat(answers)[order] for answers in zip(*parts, strict=True))
 
     def _truth(self, world: Tensor, given: Tensor | None, value: int, reduce: Reduce) -> Tensor:
         """log Z over the worlds in which a formula holds (1), does not hold (0), or all of them (-1)."""
         if value < 0:
             return restore(reduce(world.clamp(min=FLOOR).movedim(-1, 0)).sum(-1))
-        return (self._compiled if value else self._negation()).value(self._weights(given, world), reduce)
+        return self._circuit(value).value(self._weights(given, world), reduce)
+
+    def _best_worlds(self, rows: Tensor, out: Tensor, given: Tensor | None, k: int, meter: Meter) -> Tensor:
+        if not self._compiled.runs(rows) or k > MANY:
+            return super()._best_worlds(rows, out, given, k, meter)
+        if self.problem.formula is None:
+            return self._compiled.best(self._weights(given, rows, self._agreeing(out, rows.dtype)), rows, k)
+
+        def ask(value: int, rows: Tensor, seen: Tensor | None) -> tuple[Tensor]:
+            if value < 0:
+                unknown = out.new_full((len(rows), 1), value)
+                return (super(Compilation, self)._best_worlds(rows, unknown, seen, k, meter),)
+            meter.check_clock()
+            return (self._circuit(value).best(self._weights(seen, rows), rows, k),)
+
+        return self._by_truth(ask, rows, out, given)[0]
+
+    def _marginal(self, rows: Tensor, out: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
+        recorded = torch.is_grad_enabled() and rows.requires_grad
+        if recorded or rows.ndim != 3 or not self._compiled.runs(rows):
+            return super()._marginal(rows, out, given)
+        if self.problem.formula is None:
+            return self._compiled.shares(self._weights(given, rows, self._agreeing(out, rows.dtype)), rows)
+
+        def ask(value: int, rows: Tensor, seen: Tensor | None) -> tuple[Tensor, ...]:
+            if value < 0:
+                return super(Compilation, self)._marginal(rows, out.new_full((len(rows), 1), value), seen)
+            return self._circuit(value).shares(self._weights(seen, rows), rows)
+
+        shares, total = self._by_truth(ask, rows, out, given)
+        return shares, total
+
+    def _circuit(self, value: int) -> Compiled:
+        """The circuit of the worlds in which a formula holds (1) or does not (0)."""
+        return self._compiled if value else self._negation()
 
     def _negation(self) -> Compiled:
         if self._negated is None:
@@ -134,6 +182,37 @@ class Compiled(nn.Module):
         literals = weights.index_select(0, self.sources.to(weights.device))
         root = evaluate(self.layers, literals, reduce=reduce, kernel=self.kernel)
         return root + weights.index_select(0, self.always.to(weights.device)).sum(0) if len(self.always) else root
+
+    def runs(self, rows: Tensor) -> bool:
+        """Whether the kernel takes such rows."""
+        return self.kernel is not None and not is_traced(rows) and self.kernel.accepts(rows)
+
+    def shares(self, weights: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The derivatives of ``value`` with respect to rows ``(R, W, D)``, which come first; and ``value``."""
+        assert self.kernel is not None
+        literals = weights.index_select(0, self.sources)
+        total, slopes = self.kernel.evaluate(self.layers.program, literals, slopes=True)
+        assert slopes is not None
+        found = torch.zeros(rows.shape[1] * rows.shape[2], len(rows), dtype=rows.dtype)
+        own = (self.sources < len(found)).nonzero().squeeze(1)  # no two literals have the same place
+        found.index_copy_(0, self.sources[own], slopes.index_select(0, own))
+        if len(self.always):
+            total = total + weights.index_select(0, self.always).sum(0)
+            found[self.always[self.always < len(found)]] = (total > NEG_INF).to(found.dtype)
+        return found.unflatten(0, rows.shape[1:]).permute(2, 0, 1), total
+
+    def best(self, weights: Tensor, rows: Tensor, k: int) -> Tensor:
+        """The k best worlds ``(R, k, W)`` for log-weights ``(n, R)``, the first of which are those of the rows."""
+        assert self.kernel is not None
+        width, domain = rows.shape[1:]
+        literals = weights.index_select(0, self.sources)
+        places = torch.stack([self.sources // domain, self.sources % domain]).int()
+        places[0].masked_fill_(self.sources >= width * domain, -1)
+        worlds = self.kernel.best(self.layers.program, literals, k, width, places.numpy())[0]
+        if len(self.always):  # what every world has may be impossible
+            never = weights.index_select(0, self.always).amin(0) == NEG_INF
+            worlds.masked_fill_(never[:, None, None], -1)
+        return worlds
 
 
 def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool) -> Circuit:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from doxa.exact.circuits._semirings import FLOOR, NEG_INF, Reduce, restore
-from doxa.exact.engines._search import Find, derivatives, k_best
+from doxa.exact.engines._search import Search, derivatives
 from doxa.problem._logspace import draw, logsumexp
 from doxa.problem._mixture import entropy_between, picked
 
@@ -52,7 +52,7 @@ def drawn(
 
 
 def pooled_best(
-    find: Find, rows: Tensor, output: Tensor, given: Tensor | None, sizes: tuple[int, ...], k: int, width: int
+    search: Search, rows: Tensor, output: Tensor, given: Tensor | None, k: int, width: int
 ) -> tuple[Tensor, Tensor]:
     """The k best worlds ``(R, k, W)`` that were found, best first, and which of them are proven to be: ``(R, k)``.
 
@@ -62,26 +62,24 @@ def pooled_best(
     ``width`` worlds.
     """
     if rows.ndim == 3:
-        worlds = k_best(find, rows, output, given, sizes, k)
+        worlds = search(rows, output, given, k)
         return worlds, torch.ones(worlds.shape[:2], dtype=torch.bool, device=rows.device)
-    worlds, proven = _pool(find, rows, output, given, sizes, k, k)
+    worlds, proven = _pool(search, rows, output, given, k, k)
     length = k
     while length < width and not bool(proven.all()):
         length, at = min(2 * length, width), (~proven.all(-1)).nonzero().squeeze(-1)
         seen = None if given is None else given[at]
-        worlds[at], proven[at] = _pool(find, rows[at], output[at], seen, sizes, k, length)
+        worlds[at], proven[at] = _pool(search, rows[at], output[at], seen, k, length)
     return worlds, proven
 
 
 def _pool(
-    find: Find, rows: Tensor, output: Tensor, given: Tensor | None, sizes: tuple[int, ...], k: int, length: int
+    search: Search, rows: Tensor, output: Tensor, given: Tensor | None, k: int, length: int
 ) -> tuple[Tensor, Tensor]:
     count, parts = rows.shape[:2]
     repeated = [None if x is None else x.repeat_interleave(parts, 0) for x in (output, given)]
     assert repeated[0] is not None
-    worlds = k_best(find, rows.flatten(0, 1), repeated[0], repeated[1], sizes, length).reshape(
-        count, parts * length, -1
-    )
+    worlds = search(rows.flatten(0, 1), repeated[0], repeated[1], length).reshape(count, parts * length, -1)
     missing = worlds[..., 0] < 0
     index = worlds.clamp(min=0)[:, :, None, :, None].expand(-1, -1, parts, -1, -1)
     table = rows.unsqueeze(1).expand(*index.shape[:-1], rows.shape[-1]).gather(-1, index).squeeze(-1).sum(-1)

@@ -18,7 +18,7 @@ from torch import Tensor
 from doxa.errors import BudgetError, ProblemError
 from doxa.exact.circuits._semirings import BEST, NEG_INF, SUM, Reduce
 from doxa.exact.engines._mixture import drawn, entropy_of_mixture, joined, over_components, pooled_best
-from doxa.exact.engines._search import contract, derivatives, log_of, most_probable_output
+from doxa.exact.engines._search import contract, derivatives, k_best, log_of, most_probable_output
 from doxa.problem import Belief, Explanations, Impossible, Mixture, Problem
 from doxa.problem._budget import Budget, Meter
 from doxa.problem._logspace import common_batch
@@ -189,12 +189,11 @@ class ExactReasoner(Probabilistic, ABC):
             raise ProblemError(f"k is {k}, expected at least 1")
         sizes, meter = self.problem.world, Meter(self.budget, f"finding the {k:,} best worlds")
 
-        def find(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
-            meter.check_clock()
-            return self._best_world(rows, out, seen)
+        def search(rows: Tensor, out: Tensor, seen: Tensor | None, count: int) -> Tensor:
+            return self._best_worlds(rows, out, seen, count, meter)
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
-            return pooled_best(find, rows, out, seen, sizes, k, width)
+            return pooled_best(search, rows, out, seen, k, width)
 
         shrink = len(sizes) if k > 1 or (isinstance(belief, Mixture) and width > 1) else 1
         worlds, proven = self._by_rows(query, belief.detach(), output, given, shrink=shrink)
@@ -202,6 +201,8 @@ class ExactReasoner(Probabilistic, ABC):
         prior = belief.log_prob(worlds.clamp(min=0).movedim(-2, 0)).movedim(0, -1)
         total = self.log_prob(belief, output, given=given).unsqueeze(-1)
         scores = (prior - total.masked_fill(total == NEG_INF, 0.0)).masked_fill(missing, NEG_INF)
+        if k == 1:
+            return Explanations(worlds, scores, proven)
         order = scores.detach().argsort(dim=-1, descending=True, stable=True)
         ranked = worlds.gather(-2, order.unsqueeze(-1).expand_as(worlds)), scores.gather(-1, order)
         return Explanations(*ranked, proven.gather(-1, order))
@@ -356,16 +357,30 @@ class ExactReasoner(Probabilistic, ABC):
         """p(w_i = v | y, P), ``(*batch, W, D)``, and log p(y | P); an error for impossible outputs."""
 
         def query(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
-            total, (shares,) = derivatives(lambda w: self._total(w, out, seen, SUM), rows)
+            shares, total = self._marginal(rows, out, seen)
             return over_components(shares), total
 
         shares, total = self._by_rows(query, belief, output, given)
         self._require_possible(total, output, given)
         return shares, total
 
+    def _marginal(self, rows: Tensor, out: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The derivatives of log Z with respect to the rows of a belief or a mixture, and log Z."""
+        total, (shares,) = derivatives(lambda w: self._total(w, out, given, SUM), rows)
+        return shares, total
+
     def _best_world(self, rows: Tensor, out: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
         score, (choices,) = derivatives(lambda w: self._log_prob(w, out, given, BEST), rows)
         return choices.argmax(-1), score
+
+    def _best_worlds(self, rows: Tensor, out: Tensor, given: Tensor | None, k: int, meter: Meter) -> Tensor:
+        """The k best worlds ``(R, k, W)``, by asking for the best again and again."""
+
+        def find(rows: Tensor, out: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor]:
+            meter.check_clock()
+            return self._best_world(rows, out, seen)
+
+        return k_best(find, rows, out, given, self.problem.world, k)
 
     def _best_for(self, rows: Tensor, weights: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
         """The best world for log-weights of the world and of the output."""

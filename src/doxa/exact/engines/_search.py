@@ -15,6 +15,9 @@ from doxa.problem._logspace import is_traced
 Find = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """The best world ``(R, W)`` of rows ``(R, W, D)``, outputs and given values, and its score ``(R,)``."""
 
+Search = Callable[[Tensor, Tensor, Tensor | None, int], Tensor]
+"""The k best worlds ``(R, k, W)`` of rows, best first; -1 where there are fewer."""
+
 
 def derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The rows of a function and their derivatives, which are differentiable in turn where gradients are recorded."""
