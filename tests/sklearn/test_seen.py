@@ -90,6 +90,16 @@ def test_rules_about_features_leave_fewer_sets(learn: str) -> None:
     free_model = seen(RULES + "\nwet -> !black", learn="repair", guarantee=False).fit(X, y)
     _, alone = by_hand(free_model, X, y)
     assert np.allclose(free_model.predict_proba(X), alone @ worlds)
+    found = free_model.certificate(X)
+    assert (found.optimal == found.valid).all()  # what violates the rules is not the best that obeys
+
+
+def test_without_a_guarantee_a_class_that_violates_is_not_called_optimal() -> None:
+    X, y = data()
+    kinds = np.where(y["black"], "black", "white")
+    model = KnowledgeClassifier("wet -> !black", learn="repair", guarantee=False, max_epochs=40, random_state=0)
+    found = model.fit(X, kinds).certificate(X.assign(wet=1))
+    assert (found.optimal == found.valid).all() and not found.valid.all()
 
 
 def test_a_row_whose_features_leave_no_seen_set_is_named() -> None:

@@ -99,7 +99,8 @@ class Choices(Head):
         return self._of_labels(self._known(raw, given).softmax(-1))
 
     def decide(self, raw: Tensor, given: Tensor | None) -> Decision:
-        return Decision(self.sets[self._known(raw, given).argmax(-1).numpy()], np.ones(len(raw), dtype=bool))
+        labels = self.sets[self._known(raw, given).argmax(-1).numpy()]
+        return Decision(labels, ~self.violated(labels, given) if self.knows else np.ones(len(raw), dtype=bool))
 
 
 class MultiClass(Choices):
