@@ -64,7 +64,7 @@ class Choices(Head):
         """Which sets are allowed where the given features are these, ``(choices,)``."""
         if (key := kind.tobytes()) not in self._good:
             seen = np.tile(kind, (len(self.sets), 1)) if len(kind) else None
-            self._good[key] = ~self.knowledge.violations(self.sets, seen).any(1)
+            self._good[key] = np.asarray(~self.knowledge.violations(self.sets, seen).any(1))
         return self._good[key]
 
     def none_allowed(self, rows: list[int]) -> KnowledgeError:
@@ -93,7 +93,7 @@ class Choices(Head):
         return self._of_labels(self.scores(raw).softmax(-1))
 
     def raw_labels(self, raw: Tensor) -> NDArray[np.bool_]:
-        return self.sets[self.scores(raw).argmax(-1).numpy()]
+        return np.asarray(self.sets[self.scores(raw).argmax(-1).numpy()])
 
     def probs(self, raw: Tensor, given: Tensor | None) -> Tensor:
         return self._of_labels(self._known(raw, given).softmax(-1))
