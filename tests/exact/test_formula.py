@@ -132,6 +132,8 @@ def test_given_atoms_of_knowledge() -> None:
     assert layer.decode(belief, given=torch.tensor([1])).worlds.tolist() == [1, 1]
     with pytest.raises(KnowledgeError, match="the knowledge has no atom h"):
         Constraint(A & B, given=[H])
+    with pytest.raises(KnowledgeError, match=r"no atom a, which was said to be given; .* doxa.logic.Call\('a'\)"):
+        Constraint(A & B, given=["a"])  # type: ignore[list-item]
 
 
 def test_atoms_that_are_missing_or_twice() -> None:

@@ -185,6 +185,7 @@ def test_samples_follow_the_belief() -> None:
     "build, message",
     [
         (lambda: Belief(torch.zeros(2, 3, dtype=torch.int64)), "dtype torch.int64, expected floating point"),
+        (lambda: Belief([0.5, 0.5]), "log_probs is a list, expected a tensor"),  # type: ignore[arg-type]
         (lambda: Belief(torch.zeros(3)), r"shape \(3,\), expected \(\*batch, variables, values\)"),
         (lambda: Belief(torch.zeros(4, 0, 3)), "at least one variable and value"),
         (lambda: Belief(torch.zeros(1, 2)), r"variable 0 in row \(\) are \[1.0, 1.0\], expected numbers that sum to 1"),

@@ -333,6 +333,10 @@ def test_bad_input_is_refused_clearly() -> None:
     for bad in (torch.nan, torch.inf):
         with pytest.raises(ConfigError, match="expected finite numbers"):
             layer(torch.tensor([1.0, bad]), labels)
+    with pytest.raises(ConfigError, match=r"the values are a list, expected a tensor \(\*batch, 1\)"):
+        LinearProjection("a >= 1")([0.0])  # a module takes whatever comes
+    with pytest.raises(ConfigError, match=r"names is the text 'ab', expected a list of names: \['ab'\]"):
+        LinearProjection("ab >= 1", "ab")
     with pytest.raises(ConfigError, match=r"shape \(3,\), expected \(\*batch, 2\): a, b"):
         layer(torch.zeros(3), labels)
     with pytest.raises(ConfigError, match="no labels came"):

@@ -48,9 +48,9 @@ def folder(tmp_path: Path) -> Path:
 SMALL = LabelsConfig(hidden=16, dropout=0.1, batch_size=8, steps=20)
 
 
-@pytest.mark.parametrize("way", sorted(WAYS))
+@pytest.mark.parametrize("way", sorted([*WAYS, "seen"]))
 def test_every_way_learns_and_those_with_knowledge_never_break_it(folder: Path, way: str, tmp_path: Path) -> None:
-    config = replace(SMALL, **WAYS[way])
+    config = replace(SMALL, **WAYS.get(way, {"seen": True}))
     result = train(config, tmp_path / "run", seed=0, data=folder, progress=False)
     assert 0 < result.metrics["auprc"] <= 1
     assert ("consistent_before" in result.metrics) == (way != "none")
@@ -117,10 +117,11 @@ def test_first_outputs_make_labels_as_probable_as_they_are_frequent(components: 
 def test_entries_of_each_experiment_differ_in_data_and_way_alone() -> None:
     for experiment, sets in ((HMC, 8), (PREFERENCES, 2), (GRID, 2)):
         names = [entry.name for entry in experiment.entries]
-        assert len(names) == len(set(names)) == sets * (len(WAYS) + (experiment is HMC))
+        assert len(names) == len(set(names)) == sets * (len(WAYS) + 1 + (experiment is HMC))
         for entry in experiment.entries:
             data, way = entry.name.split("/")
-            changes = WAYS.get(way, {"learn": "constrained", "labelled": True})
+            own = {"sharp": {"labelled": True}, "seen": {"seen": True}}
+            changes = WAYS.get(way) or {"learn": "constrained", **own[way]}
             assert replace(entry.config, **changes) == entry.config
             assert (entry.config.data, entry.config.measure) == (data, "test")
 
@@ -138,8 +139,8 @@ def test_ways_stand_side_by_side(tmp_path: Path) -> None:
     saved(tmp_path, "constrained", 1, auprc=0.33, exact=5.0, consistent=100.0, consistent_before=4.0)
     saved(tmp_path, "sharp", 0, auprc=0.9, exact=9.0, consistent=100.0)  # a recipe of its own, never bold
     page = ways_page(tmp_path)
-    assert "| eisen | 0.300 (1) | – | – | – | **0.320 ± 0.010 (2)** | – | 0.900 (1) | 0.306 |" in page
-    assert "| eisen | 4.0 (1) | – | – | – | **4.5 ± 0.5 (2)** | – | 9.0 (1) | 6.2 |" in page
+    assert "| eisen | 0.300 (1) | – | – | – | **0.320 ± 0.010 (2)** | – | 0.900 (1) | – | 0.306 |" in page
+    assert "| eisen | 4.0 (1) | – | – | – | **4.5 ± 0.5 (2)** | – | 9.0 (1) | – | 6.2 |" in page
     assert "| eisen | 97.0 (1) | – | 3.0 ± 1.0 (2) | 100.0 |" in page
     assert main(["figures", "ways", "--results", str(tmp_path), "--out", str(tmp_path / "drawn")]) == 0
     assert (tmp_path / "drawn" / "ways.png").read_bytes().startswith(b"\x89PNG")

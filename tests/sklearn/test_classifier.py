@@ -204,8 +204,8 @@ def test_a_network_of_ones_own() -> None:
 
 SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"learn": "magic"}, "learn is 'magic', expected one of constrained, loss, layer, repair"),
-    ({"beliefs": "mixture:0"}, "expected 'independent' or 'mixture:K'"),
-    ({"beliefs": 4}, "expected 'independent' or 'mixture:K'"),
+    ({"beliefs": "mixture:0"}, "expected 'independent', 'seen', or 'mixture:K'"),
+    ({"beliefs": 4}, "expected 'independent', 'seen', or 'mixture:K'"),
     ({"beliefs": "mixture:2", "learn": "layer"}, "not a mixture"),
     ({"semantics": "vague"}, "semantics is 'vague'"),
     ({"violations": "ignore"}, "violations is 'ignore'"),

@@ -106,6 +106,7 @@ def test_given_features() -> None:
 @pytest.mark.parametrize(
     ("form", "message"),
     [
+        ({"cat", "dog"}, r"is the set \{'cat', 'dog'\}, which says nothing by itself; say \[\{'cat', 'dog'\}\] for"),
         ("cat -> animl", "mentions 'animl', which is neither a label .*; did you mean 'animal'"),
         ({"poodle": ["dog"]}, "mentions 'poodle', which is neither a label"),
         ({"catt": ["animal"]}, "did you mean 'cat'"),

@@ -65,6 +65,8 @@ WAYS: list[dict[str, Any]] = [
     {"learn": "constrained", "beliefs": "mixture:3"},
     {"learn": "repair", "beliefs": "mixture:2"},
     {"learn": "constrained", "beliefs": "mixture:2", "guarantee": False},
+    {"learn": "constrained", "beliefs": "seen"},
+    {"learn": "repair", "beliefs": "seen", "guarantee": False},
 ]
 
 
@@ -87,7 +89,7 @@ def test_the_module_decides_as_the_classifier(knowledge: Any, way: dict[str, Any
     assert not way.get("guarantee", True) or not model.knowledge_.violations(labels).any()
 
 
-@pytest.mark.parametrize("way", WAYS[:6], ids=str)
+@pytest.mark.parametrize("way", [*WAYS[:6], *WAYS[8:]], ids=str)
 @pytest.mark.parametrize("rules", ["cat -> animal\nrain -> !dog", "rain & cat -> animal"])
 def test_the_module_knows_given_features(rules: str, way: dict[str, Any]) -> None:
     X, y = data()
@@ -122,7 +124,7 @@ def test_rows_without_consistent_labels_have_no_probabilities() -> None:
     assert np.isnan(probs[0]).all() and np.isfinite(probs[1:]).all()
 
 
-@pytest.mark.parametrize("way", [WAYS[0], WAYS[1], WAYS[5]], ids=str)
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[1], WAYS[5], WAYS[8]], ids=str)
 def test_torch_export_takes_the_module(way: dict[str, Any]) -> None:
     X, y = data()
     model = KnowledgeClassifier(KNOWLEDGE[1], max_epochs=2, random_state=0, **way).fit(X, y)

@@ -171,7 +171,12 @@ def _posed(theory: Propositional, given: set[Expr]) -> tuple[Problem, Sequence[t
     """The problem whether the knowledge holds, and the atoms of each world variable in order of appearance."""
     unknown = given.difference(theory.atoms)
     if unknown:
-        raise KnowledgeError(f"the knowledge has no atom {', '.join(map(str, unknown))}, which was said to be given")
+        came: list[object] = sorted(unknown, key=str)
+        texts = [atom for atom in came if isinstance(atom, str)]
+        remedy = f"; an atom is a formula: say doxa.logic.Call({texts[0]!r})" if texts else ""
+        raise KnowledgeError(
+            f"the knowledge has no atom {', '.join(map(str, came))}, which was said to be given{remedy}"
+        )
     atoms = Atoms.of(theory)
     both = sorted(zip(*atoms, strict=True), key=lambda pair: not given.isdisjoint(pair[0]))  # the world first
     atoms = Atoms([variable for variable, _ in both], tuple(size for _, size in both))

@@ -50,6 +50,9 @@ class Belief:
     validate: InitVar[bool] = True
 
     def __post_init__(self, validate: bool) -> None:
+        came: object = self.log_probs
+        if not isinstance(came, Tensor):
+            raise ProblemError(f"log_probs is a {type(came).__name__}, expected a tensor (*batch, W, D)")
         if not self.log_probs.dtype.is_floating_point:
             raise ProblemError(f"log_probs has dtype {self.log_probs.dtype}, expected floating point")
         object.__setattr__(self, "sizes", _fitting("log_probs", self.log_probs, self.sizes))

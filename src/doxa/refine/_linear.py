@@ -89,6 +89,9 @@ class LinearProjection(nn.Module):
                 raise ConfigError("a LinearSystem has names and labels of its own; leave names and labels out")
             self.system = constraints
         elif isinstance(constraints, str):
+            for what, given in (("names", names), ("labels", labels)):
+                if isinstance(given, str):
+                    raise ConfigError(f"{what} is the text {given!r}, expected a list of names: [{given!r}]")
             self.system = LinearSystem.parse(constraints, names, labels)
         else:
             raise ConfigError(f"constraints is a {type(constraints).__name__}, expected a text or a LinearSystem")
@@ -212,6 +215,9 @@ class LinearProjection(nn.Module):
 
     def _checked(self, values: Tensor) -> Tensor:
         n = len(self.names)
+        came: object = values
+        if not isinstance(came, Tensor):
+            raise ConfigError(f"the values are a {type(came).__name__}, expected a tensor (*batch, {n})")
         if not values.dim() or values.shape[-1] != n:
             shown = ", ".join(self.names[:6]) + (", ..." if n > 6 else "")
             raise ConfigError(f"the values have shape {tuple(values.shape)}, expected (*batch, {n}): {shown}")

@@ -17,6 +17,8 @@ from doxa.train import Result
 from doxa.train.report._report import figure
 from doxa.train.runs._results import markdown_table
 
+SHARP = ("sharp", "seen")
+"""Ways for exact matches, which on hierarchies have settings of their own."""
 STRUCTURES = {
     "six-to-four": "sushi: four from six",
     "four-to-six": "sushi: six from four",
@@ -54,7 +56,7 @@ def scores_of(results: Sequence[Result], metric: str) -> Scores:
     groups: dict[tuple[str, str], list[float]] = {}
     for result in results:
         _, data, way = result.experiment.split("/")
-        if way in (*WAYS, "sharp") and metric in result.metrics:
+        if way in (*WAYS, *SHARP) and metric in result.metrics:
             groups.setdefault((data, way), []).append(result.metrics[metric])
     errors = {key: stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0 for key, values in groups.items()}
     return {key: Score(mean(values), errors[key], len(values)) for key, values in groups.items()}
@@ -78,10 +80,10 @@ def ways_page(folder: Path) -> str:
         scores = scores_of(found, metric)
         rows = []
         for name, label in sets.items():
-            sharp = scores[name, "sharp"].text(digits) if (name, "sharp") in scores else "–"
             cells = [_cell(scores, name, way, digits) for way in WAYS]
-            rows.append([label, *cells, sharp, f"{_published(name)[metric]:g}" if metric in _published(name) else "–"])
-        parts.append(f"**{title}**\n\n{markdown_table(['', *WAYS, 'sharp', 'published'], rows)}\n")
+            cells += [scores[name, way].text(digits) if (name, way) in scores else "–" for way in SHARP]
+            rows.append([label, *cells, f"{_published(name)[metric]:g}" if metric in _published(name) else "–"])
+        parts.append(f"**{title}**\n\n{markdown_table(['', *WAYS, *SHARP, 'published'], rows)}\n")
     obey, alone = scores_of(found, "consistent"), scores_of(found, "consistent_before")
     shown = []
     for name, label in (hierarchies | STRUCTURES).items():

@@ -20,10 +20,11 @@ from torch.nn.functional import one_hot
 
 from doxa.errors import ConfigError, KnowledgeError
 from doxa.problem import Budget
-from doxa.sklearn._base import CHUNK, NetworkEstimator
+from doxa.sklearn._base import NetworkEstimator
+from doxa.sklearn._choices import Choices, MultiClass, SeenSets
 from doxa.sklearn._explain import Explanation, Judged, explanation
 from doxa.sklearn._export import Deployed, to_onnx
-from doxa.sklearn._heads import Head, MultiClass, MultiLabel, Way, impossible
+from doxa.sklearn._heads import Head, MultiLabel, Way, impossible
 from doxa.sklearn._knowledge import LabelKnowledge
 from doxa.sklearn._repair import consistent_labels
 from doxa.sklearn._targets import LabelError, targets_of
@@ -72,7 +73,9 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
             knowledge only in predicting.
         semantics: of the semantic loss: "exact", by a circuit, or "fuzzy", which always is affordable.
         guarantee: predict the most probable consistent output.
-        beliefs: "independent" labels, or "mixture:K" of K independent beliefs.
+        beliefs: "independent" labels; "mixture:K" of K independent beliefs; or "seen", which believes only in the label
+            sets that training rows have: it is good at getting whole sets right, and a set that no training row has is
+            never predicted.
         violations: what to do with training rows that violate the knowledge: "error", "drop", or "repair" by the
             nearest consistent labels.
         hidden, layers, dropout, activation: the shape of the "mlp".
@@ -143,9 +146,14 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
         """
         self._check_settings()
         rows = self._begin(X, y, None)
+        self._observe(rows)
         if (X_val is None) != (y_val is None):
             raise ConfigError("give both X_val and y_val, or neither")
         held = None if X_val is None else self._checked(self._features(X_val, reset=False), y_val)
+        if held is not None and isinstance(self.head_, SeenSets) and bool((self.head_.chosen(held.y) < 0).all()):
+            raise LabelError(
+                "no row of y_val has a label set that a row of y has, and beliefs='seen' predicts no other"
+            )
         self._train(self.head_.outputs, self.head_.loss, rows, held, self._score())
         return self
 
@@ -166,15 +174,21 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
             if classes is not None and not self.targets_.many and list(np.unique(classes)) != list(self.classes_):
                 raise LabelError(f"classes is {list(classes)}, but the first call said {list(self.classes_)}")
             rows = self._checked(self._features(X, reset=False), y)
+        self._observe(rows)
         self._train_more(rows)
         return self
 
+    def _observe(self, rows: Rows) -> None:
+        if isinstance(self.head_, SeenSets):
+            self.head_.observe(rows.y)
+
     def _way(self) -> Way:
-        match = re.fullmatch(r"independent|mixture:([1-9][0-9]*)", str(self.beliefs))
+        match = re.fullmatch(r"independent|seen|mixture:([1-9][0-9]*)", str(self.beliefs))
         if match is None:
-            raise ConfigError(f"beliefs is {self.beliefs!r}, expected 'independent' or 'mixture:K' such as 'mixture:4'")
+            wanted = "'independent', 'seen', or 'mixture:K' such as 'mixture:4'"
+            raise ConfigError(f"beliefs is {self.beliefs!r}, expected {wanted}")
         components = int(match[1] or 0)
-        return Way(self.learn, self.semantics, self.guarantee, components, self.weight)
+        return Way(self.learn, self.semantics, self.guarantee, components, self.weight, self.beliefs == "seen")
 
     def _begin(self, X: Any, y: Any, classes: Any) -> Rows:
         """Read data and knowledge, with nothing learnt before."""
@@ -195,7 +209,9 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
             )
             raise KnowledgeError(f"{error}. {shape}") from error
         self._find_given(self.knowledge_.given)
-        self.head_: Head = (MultiLabel if self.targets_.many else MultiClass)(self.knowledge_, self._way())
+        way = self._way()
+        kind = MultiClass if not self.targets_.many else SeenSets if way.seen else MultiLabel
+        self.head_: Head = kind(self.knowledge_, way)
         self.n_repaired_ = self.n_dropped_ = 0
         return self._checked(features, y)
 
@@ -256,6 +272,8 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
 
     def _require_possible(self, given: Tensor | None) -> None:
         """An error that names the rows whose features leave no consistent labels."""
+        if given is not None and isinstance(self.head_, Choices) and len(self.head_.sets):
+            self.head_.allowed(len(given), given)
         if given is not None and isinstance(self.head_, MultiLabel) and self.head_.circuit is not None:
             possible = self.head_.circuit.possible(torch.ones(1, dtype=torch.int64), given=given)
             if not bool(possible.all()):
@@ -263,9 +281,10 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
 
     def _by_chunk(self, X: Any, function: Callable[[Tensor, Tensor | None], Any]) -> list[Any]:
         raw, given = self._raw(X)
-        parts = range(0, len(raw), CHUNK)
+        size = self.head_.chunk
+        parts = range(0, len(raw), size)
         with torch.no_grad():
-            return [function(raw[i : i + CHUNK], None if given is None else given[i : i + CHUNK]) for i in parts]
+            return [function(raw[i : i + size], None if given is None else given[i : i + size]) for i in parts]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The classes, or 0 and 1 for each label: with a guarantee, the most probable consistent ones."""

@@ -13,11 +13,12 @@ from doxa.errors import ConfigError
 from doxa.exact import Constraint
 from doxa.exact.circuits._semirings import FLOOR
 from doxa.refine import Rules
-from doxa.sklearn._heads import Head, MultiClass, MultiLabel
+from doxa.sklearn._choices import Choices, MultiClass, SeenSets
+from doxa.sklearn._heads import Head, MultiLabel
 from doxa.sklearn._network import Whole
 
 MOST_GIVEN = 12
-"""Features that knowledge about one class for each row may mention: every choice of them is a row of a table."""
+"""Features that knowledge about classes or seen label sets may mention: every choice of them is a row of a table."""
 
 
 class Circuit(nn.Module):
@@ -92,6 +93,8 @@ class Deployed(nn.Module):
     """
 
     allowed: Tensor
+    sets: Tensor
+    logs: Tensor
     places: Tensor
     powers: Tensor
 
@@ -102,8 +105,12 @@ class Deployed(nn.Module):
         self.layer: nn.Module | None = None
         self.rules: Rules | None = None
         self.circuit: Circuit | None = None
-        if isinstance(head, MultiClass):
+        self.classes = isinstance(head, MultiClass)
+        if isinstance(head, Choices):
             self.register_buffer("allowed", _allowed(head), persistent=False)
+            self.register_buffer("sets", torch.from_numpy(head.sets.copy()), persistent=False)
+            counts = head.counts if isinstance(head, SeenSets) else np.ones(len(head.sets))
+            self.register_buffer("logs", torch.from_numpy(np.log(counts)).float(), persistent=False)
             self.register_buffer("powers", 2 ** torch.arange(len(given)), persistent=False)
             return
         assert isinstance(head, MultiLabel)
@@ -122,9 +129,11 @@ class Deployed(nn.Module):
         given = (x.index_select(1, self.places) > 0.5).to(raw.dtype)
         if not self.many:
             kind = (given.to(torch.int64) * self.powers).sum(1)
-            masked = raw.masked_fill(~self.allowed.index_select(0, kind), -torch.inf)
-            best = masked.argmax(-1, keepdim=True)
-            return masked.softmax(-1), torch.arange(raw.shape[1], device=raw.device) == best
+            sets = self.sets.to(raw.dtype)
+            scores = raw if self.classes else raw @ sets.T + self.logs
+            masked = scores.masked_fill(~self.allowed.index_select(0, kind), -torch.inf)
+            probs = masked.softmax(-1) if self.classes else (masked.softmax(-1) @ sets).clamp(0, 1)
+            return probs, self.sets.index_select(0, masked.argmax(-1))
         if self.way.components:
             return self._of_mixture(raw, given)
         probs = raw.sigmoid()
@@ -171,17 +180,15 @@ def _possible(probs: Tensor, root: Tensor) -> Tensor:
     return torch.where((root > FLOOR / 1e6).unsqueeze(-1), probs, torch.nan)
 
 
-def _allowed(head: MultiClass) -> Tensor:
-    """Which classes are allowed for each choice of the given features, bool ``(2 ** given, classes)``."""
+def _allowed(head: Choices) -> Tensor:
+    """Which choices are allowed for each choice of the given features, bool ``(2 ** given, choices)``."""
     given = len(head.knowledge.given)
     if given > MOST_GIVEN:
         raise ConfigError(f"the knowledge mentions {given} features, more than the {MOST_GIVEN} that can be exported")
-    if not head.knows or not (head.way.guarantee or head.way.learn in ("constrained", "layer")):
-        return torch.ones(2**given, head.count, dtype=torch.bool)
+    if not head.conditions:
+        return torch.ones(2**given, len(head.sets), dtype=torch.bool)
     kinds = (np.arange(2**given)[:, None] >> np.arange(given)) % 2
-    each, seen = np.tile(np.eye(head.count, dtype=bool), (len(kinds), 1)), np.repeat(kinds, head.count, 0)
-    broken = head.knowledge.violations(each, seen if given else None).any(1)
-    return torch.from_numpy(~broken.reshape(len(kinds), head.count))
+    return torch.from_numpy(np.stack([head.allowed_by(kind) for kind in kinds]))
 
 
 def to_onnx(module: nn.Module, features: int, path: str | Path) -> None:

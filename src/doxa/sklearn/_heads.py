@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits
 
 from doxa._numerics import safe_log
 from doxa.errors import BudgetError, ConfigError, DoxaWarning, KnowledgeError, users_line
@@ -37,6 +37,8 @@ class Way(NamedTuple):
     components: int = 0
     """Of the mixture; 0 for independent labels."""
     weight: float = 1.0
+    seen: bool = False
+    """Whether only the label sets of training rows have a probability."""
 
     def check(self) -> None:
         """An error for a word that is not known."""
@@ -44,11 +46,11 @@ class Way(NamedTuple):
             raise ConfigError(f"learn is {self.learn!r}, expected one of {', '.join(get_args(Learn))}")
         if self.semantics not in get_args(Meaning):
             raise ConfigError(f"semantics is {self.semantics!r}, expected 'exact' or 'fuzzy'")
-        if self.components and (self.learn == "layer" or (self.learn == "loss" and self.semantics == "fuzzy")):
+        refines = self.learn == "layer" or (self.learn == "loss" and self.semantics == "fuzzy")
+        if refines and (self.components or self.seen):
             what = "learn='layer'" if self.learn == "layer" else "semantics='fuzzy'"
-            raise ConfigError(
-                f"{what} refines one truth value for each label, not a mixture; use beliefs='independent'"
-            )
+            other = "whole label sets" if self.seen else "a mixture"
+            raise ConfigError(f"{what} refines one truth value for each label, not {other}; use beliefs='independent'")
 
 
 class Decision(NamedTuple):
@@ -60,6 +62,9 @@ class Decision(NamedTuple):
 
 class Head(nn.Module, ABC):
     """What stands behind the network."""
+
+    chunk = 1024
+    """Rows to decide at a time."""
 
     def __init__(self, knowledge: LabelKnowledge, way: Way) -> None:
         super().__init__()
@@ -269,71 +274,3 @@ def impossible(knowledge: LabelKnowledge, rows: list[int]) -> KnowledgeError:
     return KnowledgeError(
         f"no labels are consistent with the features ({given}) of rows {listed}; correct the features"
     )
-
-
-class MultiClass(Head):
-    r"""A row has exactly one class: :math:`p(c) ∝ e^{z_c}`, over the classes that the knowledge allows for the row.
-
-    With so few worlds the knowledge is evaluated on each of them, and everything is exact: constrained and layer
-    normalise over the allowed classes A, loss adds :math:`-w \log p(A)`, repair looks at A only in predicting.
-    """
-
-    def __init__(self, knowledge: LabelKnowledge, way: Way) -> None:
-        super().__init__(knowledge, way)
-        if way.components:
-            raise ConfigError("one class for each row needs no mixture: any distribution is possible; drop beliefs=")
-        self.count = len(knowledge.names)
-        if self.knows and not knowledge.given and not bool(self.allowed(1, None).any()):
-            listed = "; ".join(r.text for r in knowledge.requirements[:8])
-            raise KnowledgeError(f"a row has exactly one class, and the knowledge allows none of them: {listed}")
-
-    @property
-    def outputs(self) -> int:
-        return self.count
-
-    def allowed(self, rows: int, given: Tensor | None) -> Tensor:
-        """Which classes the knowledge allows for each row, bool ``(rows, classes)``."""
-        if not self.knows:
-            return torch.ones(rows, self.count, dtype=torch.bool)
-        each = np.eye(self.count, dtype=bool)
-        if given is None:
-            good = ~self.knowledge.violations(each).any(1)
-            return torch.from_numpy(good).expand(rows, self.count)
-        kinds, which = np.unique(given.numpy(), axis=0, return_inverse=True)
-        good = np.stack([~self.knowledge.violations(each, np.tile(k, (self.count, 1))).any(1) for k in kinds])
-        rows_good = good[which.reshape(-1)]
-        if not rows_good.any(1).all():
-            raise impossible(self.knowledge, np.flatnonzero(~rows_good.any(1)).tolist())
-        return torch.from_numpy(rows_good)
-
-    def loss(self, raw: Tensor, target: Tensor, given: Tensor | None) -> Tensor:
-        if not self.knows or self.way.learn == "repair":
-            return cross_entropy(raw, target)
-        allowed = self.allowed(len(raw), given)
-        if self.way.learn in ("constrained", "layer"):
-            return cross_entropy(raw.masked_fill(~allowed, -torch.inf), target)
-        share = torch.where(allowed, raw.log_softmax(-1), -torch.inf).logsumexp(-1)
-        return cross_entropy(raw, target) - self.way.weight * share.mean()
-
-    def raw_probs(self, raw: Tensor) -> Tensor:
-        return raw.softmax(-1)
-
-    def raw_labels(self, raw: Tensor) -> NDArray[np.bool_]:
-        return _one_hot(raw)
-
-    def _known(self, raw: Tensor, given: Tensor | None) -> Tensor:
-        if not self.knows or not (self.way.guarantee or self.way.learn in ("constrained", "layer")):
-            return raw
-        return raw.masked_fill(~self.allowed(len(raw), given), -torch.inf)
-
-    def probs(self, raw: Tensor, given: Tensor | None) -> Tensor:
-        return self._known(raw, given).softmax(-1)
-
-    def decide(self, raw: Tensor, given: Tensor | None) -> Decision:
-        return Decision(_one_hot(self._known(raw, given)), np.ones(len(raw), dtype=bool))
-
-
-def _one_hot(raw: Tensor) -> NDArray[np.bool_]:
-    labels = np.zeros(raw.shape, dtype=bool)
-    labels[np.arange(len(raw)), raw.argmax(-1).numpy()] = True
-    return labels

@@ -83,6 +83,10 @@ def read(knowledge: Any, names: Names) -> list[Requirement]:
         if not knowledge.is_directed():
             raise KnowledgeError("the graph has no directions; give a networkx.DiGraph with edges child -> parent")
         return _edges([(str(child), str(parent)) for child, parent in knowledge.edges], names)
+    if isinstance(knowledge, set | frozenset) and all(isinstance(item, str) for item in knowledge):
+        listed = "{" + ", ".join(map(repr, sorted(knowledge))) + "}"
+        wanted = f"[{listed}] for a combination that is forbidden, Allowed([{listed}]) for one that is allowed"
+        raise KnowledgeError(f"the knowledge is the set {listed}, which says nothing by itself; say {wanted}")
     if isinstance(knowledge, Sequence | set | frozenset):
         return _listed(list(knowledge), names)
     forms = "text, a formula, a KnowledgeBase, DIMACS, a hierarchy {child: [parents]}, a DiGraph, a list of forbidden"

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from doxa.sklearn._heads import Head, MultiClass, MultiLabel
+from doxa.sklearn._choices import MultiClass
+from doxa.sklearn._heads import Head, MultiLabel, nearest_by_sat
 
 
 def consistent_labels(head: Head, labels: NDArray[np.bool_], given: NDArray[Any] | None) -> NDArray[np.bool_]:
@@ -17,6 +18,7 @@ def consistent_labels(head: Head, labels: NDArray[np.bool_], given: NDArray[Any]
     seen = None if given is None else torch.from_numpy(given.astype(np.int64))
     if isinstance(head, MultiLabel):
         return head.nearest(leaning, seen)
-    assert isinstance(head, MultiClass)
+    if not isinstance(head, MultiClass):
+        return nearest_by_sat(head.knowledge, leaning, seen)
     allowed = head.allowed(len(labels), seen)
     return np.asarray(np.eye(head.count, dtype=bool)[(leaning + 3 * allowed).argmax(1).numpy()])
