@@ -1,6 +1,7 @@
 # Plain pip in a virtual environment; nothing else is needed but Python 3.11 or newer and make.
 PYTHON ?= python3
 VENV ?= .venv
+PEERS ?= .bench-peers
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # One thread per process: two processes of one thread beat one of two.
@@ -47,16 +48,20 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix src tests benchmarks examples course
 	$(BIN)/ruff format src tests benchmarks examples course
 
-# Peers to measure against. storchastic asks for old versions of its requirements, hence --no-deps.
-$(VENV)/.bench: $(VENV)/.dev
-	$(PIP) --no-deps LTNtorch==1.0.2 storchastic==0.3.7 pyro-ppl pyro-api opt_einsum entmax tqdm packaging
-	$(PIP) PySDD klaycircuits
+# Peers to measure against, at pinned versions, in an environment of their own that sees $(VENV) and cannot change it.
+$(PEERS)/.done: benchmarks/peers.txt $(VENV)/.dev
+	$(BIN)/python -m venv --clear $(PEERS)
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+	    > $$($(PEERS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/below.pth
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/peers.txt
 	@touch $@
 
-bench: $(VENV)/.bench
-	@for script in $$(grep -l '^def rows' benchmarks/*.py | sort); do \
-	    echo "== $$script"; $(BIN)/python $$script || exit 1; done
-	$(BIN)/python benchmarks/table.py
+# Each script in a process of its own; one that fails does not stop the others, and is named at the end.
+bench: $(PEERS)/.done
+	@failed=; for script in $$(grep -l '^def rows' benchmarks/*.py | sort); do \
+	    echo "== $$script"; $(PEERS)/bin/python $$script || failed="$$failed $$script"; done; \
+	$(PEERS)/bin/python benchmarks/table.py; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
@@ -73,5 +78,5 @@ dist: $(VENV)/.dev
 	$(BIN)/python -m build --outdir dist .
 
 clean:
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

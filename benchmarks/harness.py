@@ -3,18 +3,24 @@
 A benchmark is a script with ``rows() -> list[Row]`` that ends with ``main(__file__, rows)``. It prints its rows and
 writes them to ``benchmarks/results/<script>.json``; ``python benchmarks/table.py`` puts all of them into one table.
 
+A row names in its text what it is measured against. From that follow the versions kept with it, and how the peer is
+used: as its documentation shows (``recommended``), or, where a row says so, as one would use it who knows how it works
+inside (``expert``). Code that uses no peer, written for the one problem that is measured, is ``by hand``.
+
 Times are CPU times of this process, so another process on the machine disturbs them little. A ratio is the median over
 pairs of neighbouring measurements, its spread the first and third quartile of them.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +28,36 @@ import torch
 
 RESULTS = Path(__file__).parent / "results"
 Better = Literal["higher", "lower"]
+Use = Literal["recommended", "expert", "by hand"]
+
+# How rows name a peer, and the package whose version is meant.
+PEERS = {
+    "LTNtorch": "LTNtorch",
+    "storchastic": "storchastic",
+    "PySDD": "PySDD",
+    "KLay": "klaycircuits",
+    "dd's": "dd",
+    "ProbLog": "problog",
+    "RC2": "python-sat",
+    "SLSQP": "scipy",
+    "scipy": "scipy",
+    "pandas": "pandas",
+    "polars": "polars",
+    "Lark": "lark",
+}
+HAND = ("by hand", "tensor code", "padding", "in a loop", "max-min", "against torch", "an indexed tensor", "Adam")
+
+
+def packages_of(name: str) -> list[str]:
+    """The packages that a row with this name is measured against."""
+    return list(dict.fromkeys(package for peer, package in PEERS.items() if peer in name))
+
+
+def use_of(name: str) -> Use | None:
+    """How a peer is used, unless the row says it; none where doxa is measured against itself or a limit."""
+    if any(word in name for word in HAND):
+        return "by hand"
+    return "recommended" if packages_of(name) else None
 
 
 @dataclass(frozen=True)
@@ -34,6 +70,7 @@ class Row:
     better: Better
     spread: tuple[float, float] | None = None
     note: str = ""
+    use: Use | None = None
 
     @property
     def met(self) -> bool:
@@ -64,6 +101,7 @@ def compare(
     repeats: int = 30,
     sample: float = 0.01,
     note: str = "",
+    use: Use | None = None,
 ) -> Row:
     """Measure two functions in turn.
 
@@ -85,13 +123,15 @@ def compare(
             mine = cpu_seconds(ours, our_loops)
             theirs = cpu_seconds(peer, peer_loops)
         ratios.append(mine / theirs if better == "lower" else theirs / mine)
-    return summary(name, ratios, goal=goal, better=better, note=note)
+    return summary(name, ratios, goal=goal, better=better, note=note, use=use)
 
 
-def summary(name: str, ratios: list[float], *, goal: float, better: Better, note: str = "") -> Row:
+def summary(
+    name: str, ratios: list[float], *, goal: float, better: Better, note: str = "", use: Use | None = None
+) -> Row:
     """A row from ratios that were measured some other way, such as in alternating processes."""
     low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else (ratios[0],) * 3
-    return Row(name, statistics.median(ratios), goal, better, (low, high), note)
+    return Row(name, statistics.median(ratios), goal, better, (low, high), note, use)
 
 
 def exponent(sizes: list[float], times: list[float]) -> float:
@@ -99,6 +139,14 @@ def exponent(sizes: list[float], times: list[float]) -> float:
     xs, ys = torch.tensor(sizes).double().log(), torch.tensor(times).double().log()
     xs = xs - xs.mean()
     return float((xs * (ys - ys.mean())).sum() / (xs * xs).sum())
+
+
+def record(row: Row) -> dict[str, object]:
+    """What is kept of a row: what was measured, against which versions, and when."""
+    kept = asdict(row) | {"use": row.use or use_of(row.name), "met": row.met}
+    versions = {name: importlib.metadata.version(name) for name in ("torch", *packages_of(row.name))}
+    found = {k: v for k, v in kept.items() if v not in (None, "")}
+    return found | {"versions": versions, "date": str(date.today())}
 
 
 def main(file: str, rows: Callable[[], list[Row]]) -> None:
@@ -110,5 +158,5 @@ def main(file: str, rows: Callable[[], list[Row]]) -> None:
         print(row.line())
     RESULTS.mkdir(exist_ok=True)
     target = RESULTS / f"{Path(file).stem}.json"
-    content = [{k: v for k, v in (asdict(r) | {"met": r.met}).items() if v not in (None, "")} for r in measured]
+    content = [record(row) for row in measured]
     target.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -260,13 +260,12 @@ class _Both(Refinement):
         changes = []
         if case.direction != "down":
             up = self.up(case)
-            changes.append(
-                up if self.still_up else torch.where((case.target > case.value).unsqueeze(case.dim), up, 0.0)
-            )
+            still = None if self.still_up else (case.target <= case.value).unsqueeze(case.dim)
+            changes.append(up if still is None else up.masked_fill(still, 0.0))
         if case.direction != "up":
             down = self.down(case)
-            below = case.target < case.value
-            changes.append(down if self.still_down else torch.where(below.unsqueeze(case.dim), down, 0.0))
+            still = None if self.still_down else (case.target >= case.value).unsqueeze(case.dim)
+            changes.append(down if still is None else down.masked_fill(still, 0.0))
         return changes[0] if len(changes) == 1 else changes[0] + changes[1]
 
 

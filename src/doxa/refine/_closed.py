@@ -56,12 +56,12 @@ class GodelRefinement(Junction):
 
     def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor:
         index = aux if pick is first else pick(-t.detach(), dim)
-        return one_of(t, index, torch.relu(change).unsqueeze(dim), dim)
+        return one_of(t, index, change.unsqueeze(dim), dim)
 
     def dual_up(self, case: Case) -> Tensor:
         t, c, value, aux, target, dim, pick, _ = case
         if c is None:
-            return self.dual_rise(t, aux, target - value, dim, pick)
+            return self.dual_rise(t, aux, torch.relu(target - value), dim, pick)
         index = aux if pick is first else pick(-t.detach(), dim)
         amount = torch.relu(target.unsqueeze(dim) - t.gather(dim, index))
         return one_of(t, index, torch.where((target > value).unsqueeze(dim), amount, 0.0), dim)
@@ -215,12 +215,12 @@ class LukasiewiczRefinement(Junction):
         return ends * (2 * many * torch.finfo(case.t.dtype).eps)
 
     def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick) -> Tensor:
-        each = torch.relu(change) / t.shape[dim]
+        each = change / t.shape[dim]
         return each.unsqueeze(dim).expand_as(t)
 
     def dual_up(self, case: Case) -> Tensor:
         rise = case.target - case.value
-        rise = rise + self._slack(case, (case.target >= 1) & (rise > 0))
+        rise = torch.relu(rise + self._slack(case, (case.target >= 1) & (rise > 0)))
         return self.dual_rise(case.t, case.aux, rise, case.dim, case.pick)
 
     def dual_down(self, case: Case) -> Tensor:
@@ -255,17 +255,20 @@ class ProductRefinement(Junction):
     def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
         false = 1 - t
         rest = false.prod(dim) if c is None else false.prod(dim) * (1 - c).prod(dim)
-        return 1 - rest, false
+        return 1 - rest, (false, rest)
 
     def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick, c: Tensor | None = None) -> Tensor:
+        false, rest = aux
         index = t.max(dim, keepdim=True).indices if pick is first else pick(-t.detach(), dim)
-        others = self._others(aux, None if c is None else 1 - c, index, dim)
-        whole = aux.gather(dim, index)
-        rise = (torch.relu(change) / others).unsqueeze(dim)
-        return one_of(t, index, _all_of(rise, whole, (whole - rise) * others.unsqueeze(dim) <= cap(t)), dim)
+        rise = change / self._others(false, None if c is None else 1 - c, index, dim)
+        # all that is missing, but for rounding, and more than nothing
+        certain = change >= (rest - cap(t)).clamp_min(torch.finfo(t.dtype).tiny)
+        step = _all_of(rise.unsqueeze(dim), false.gather(dim, index), certain.unsqueeze(dim))
+        return one_of(t, index, step, dim)
 
     def dual_up(self, case: Case) -> Tensor:
-        return self.dual_rise(case.t, case.aux, case.target - case.value, case.dim, case.pick, case.c)
+        change = torch.relu(case.target - case.value)
+        return self.dual_rise(case.t, case.aux, change, case.dim, case.pick, case.c)
 
     def _others(self, t: Tensor, c: Tensor | None, index: Tensor, dim: int) -> Tensor:
         """The product of all but one."""
@@ -279,12 +282,15 @@ class ProductRefinement(Junction):
         t, c, value, _, target, dim, pick, _ = case
         index = pick(t.detach(), dim)
         fall = (torch.relu(value - target) / self._others(t, c, index, dim)).unsqueeze(dim)
-        return -one_of(t, index, _all_of(fall, t.gather(dim, index), (target <= 0).unsqueeze(dim)), dim)
+        certain = ((target <= 0) & (target < value)).unsqueeze(dim)
+        return -one_of(t, index, _all_of(fall, t.gather(dim, index), certain), dim)
 
 
 def _all_of(step: Tensor, whole: Tensor, certain: Tensor) -> Tensor:
     """The step, in value the whole one where that is meant: a target of 0 or 1 is met without rounding."""
-    return torch.where(certain & (step > 0), whole.detach() + (step - step.detach()), step)
+    if torch.is_grad_enabled():  # without, the same for less
+        whole = whole.detach() + (step - step.detach())
+    return torch.where(certain, whole, step)
 
 
 class GeneratorRefinement(Junction):

@@ -34,7 +34,7 @@ def largest(wishes: Tensor, pick: Pick) -> Tensor:
     """The largest absolute change; sizes that differ by rounding tie, so that the first of them wins everywhere."""
     size = (wishes.detach() if wishes.requires_grad else wishes).abs()
     smaller = size < size.amax(1, keepdim=True) - _ROUNDING[size.dtype]
-    return _chosen(wishes, pick(smaller.to(size.dtype), 1))
+    return _chosen(wishes, pick(smaller.to(torch.uint8), 1))
 
 
 def mean(wishes: Tensor, pick: Pick) -> Tensor:
@@ -133,6 +133,8 @@ class Engine(nn.Module):
         self._root_gather = self._gather(plan.roots, (len(plan.roots),))
         self._rho = [plan.refinements[g.key] for g in plan.groups]
         self._directions = [g.direction for g in plan.groups]
+        # Known once, and slow to ask of an abstract class at every pass.
+        self._implications = [isinstance(rho, ImplicationRefinement) for rho in self._rho]
         self._wishes = self._collect()
         self._alone = [wishes.alone for wishes in self._wishes]
         groups = zip(plan.groups, self._wishes[1:], self._alone[1:], strict=True)
@@ -297,11 +299,14 @@ class Engine(nn.Module):
         if wanted is None:
             assert change is not None
             if c is None and direction == "up" and not (self.clip or rho.turns):
+                if self._wishes[g + 1].givers[0] == -1:  # a formula that is true may be asked to fall by a rounding
+                    change = torch.relu(change)
                 rise = rho.rise(t, aux, change, 1, pick)
                 if rise is not None:
                     return rise.flatten(0, 1)
             wanted = value + change
-        if isinstance(rho, ImplicationRefinement):
+        if self._implications[g]:
+            rho = cast(ImplicationRefinement, rho)
             fixed: Fixed = None if not any(group.fixed) else "antecedent" if group.fixed[0] else "consequent"
             a, b = rho.change(t[:, 0], t[:, 1], value, wanted, fixed)
             return torch.stack([a, b], 1).flatten(0, 1) if fixed is None else b if group.fixed[0] else a

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from doxa import amortized
-from doxa.amortized.models._model import frozen
 from doxa.errors import BudgetError, ConfigError, DoxaWarning, users_line
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
@@ -20,6 +18,9 @@ from doxa.problem._mixture import one_belief
 from doxa.semantics._exact import Exact
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
+
+if TYPE_CHECKING:  # the engine is loaded when there is a problem to learn, not when a name is looked up
+    from doxa import amortized
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Amortized(Semantics):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_one_of(model=tuple(_MODELS), prior=tuple(_PRIORS))
+        self._require_one_of(model=_MODELS, prior=tuple(_PRIORS))
         for name, least in [("hidden", 1), ("layers", 1), ("pretrain", 0), ("steps", 0), ("samples", 1)]:
             if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}, expected a whole number of at least {least}")
@@ -93,23 +94,27 @@ class Amortized(Semantics):
             raise BudgetError(
                 "join", "the data decide numbers without bounds, which an inference model cannot see; use Sampled()"
             )
-        model = _MODELS[self.model](problem, self.hidden, self.layers)
-        engine = amortized.AmortizedReasoner(problem, model, _PRIORS[self.prior](problem.world), impossible="inf")
+        from doxa import amortized
+
+        model = _made(self.model, problem, self.hidden, self.layers)
+        prior: amortized.Prior = getattr(amortized, _PRIORS[self.prior])(problem.world)
+        engine = amortized.AmortizedReasoner(problem, model, prior, impossible="inf")
         return Learner(engine.to(device), self.learning_rate)
 
 
-_MODELS: dict[str, Callable[[Problem, int, int], amortized.InferenceModel]] = {
-    "mlp": lambda problem, hidden, layers: amortized.FactorMLPs(problem, hidden=hidden, layers=layers, explain=False),
-    "scan": lambda problem, hidden, layers: amortized.ScanModel(problem, hidden=hidden, explain=False),
-    "transformer": lambda problem, hidden, layers: amortized.CausalTransformer(
-        problem, width=hidden, layers=layers, explain=False
-    ),
-}
-_PRIORS: dict[str, type[amortized.Prior]] = {
-    "fitted": amortized.FittedDirichlet,
-    "mixture": amortized.MixtureDirichlet,
-    "replay": amortized.Replay,
-}
+def _made(name: str, problem: Problem, hidden: int, layers: int) -> amortized.InferenceModel:
+    """The inference model of a name."""
+    from doxa import amortized
+
+    if name == "mlp":
+        return amortized.FactorMLPs(problem, hidden=hidden, layers=layers, explain=False)
+    if name == "scan":
+        return amortized.ScanModel(problem, hidden=hidden, explain=False)
+    return amortized.CausalTransformer(problem, width=hidden, layers=layers, explain=False)
+
+
+_MODELS = ("mlp", "scan", "transformer")
+_PRIORS = {"fitted": "FittedDirichlet", "mixture": "MixtureDirichlet", "replay": "Replay"}
 
 
 class Learner:
@@ -161,6 +166,8 @@ class AmortizedCompiled(Probabilistic):
                 DoxaWarning,
                 stacklevel=users_line(),
             )
+        from doxa.amortized.models._model import frozen
+
         with frozen(learner.engine.model):
             found = learner.engine.log_prob(one_belief(batch.belief), batch.observed, given=batch.given)
         return found.to(batch.belief.dtype)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from doxa.errors import BudgetError
-from doxa.exact import ExactPlan, plan
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.pose._poser import undefined
@@ -19,6 +18,9 @@ from doxa.problem import Belief, BruteForce, Budget, Mixture, Problem
 from doxa.problem._autoregressive import Autoregressive, WorldTable
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Data, Generator, Semantics
+
+if TYPE_CHECKING:  # the engine is loaded when there is a problem to plan
+    from doxa.exact import ExactPlan
 
 
 @dataclass(frozen=True)
@@ -105,5 +107,9 @@ def lister(interpretation: Interpretation, batch: ProblemBatch, budget: Budget) 
 def planned(interpretation: Interpretation, problem: Problem, budget: Budget) -> ExactPlan:
     """The exact plan of a problem, made once and kept by the interpretation."""
     plans, key = interpretation.plans, ("exact", problem, budget)
-    found: ExactPlan = plans.get(key) or plans.find(key, lambda: plan(problem, impossible="inf", budget=budget))
+    found: ExactPlan | None = plans.get(key)
+    if found is None:
+        from doxa.exact import plan
+
+        found = plans.find(key, lambda: plan(problem, impossible="inf", budget=budget))
     return found

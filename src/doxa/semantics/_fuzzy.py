@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from doxa.errors import ConfigError, DoxaError
-from doxa.fuzzy import FuzzyPlan, GeneralizedMeanError, Logic, LogProduct
-from doxa.fuzzy import logic as logic_by_name
 from doxa.logic import Axiom, Field, Interpretation, postorder
 from doxa.problem._logspace import is_traced
 from doxa.semantics._classical import outermost
 from doxa.semantics._semantics import Compiled, Data, Generator, Reduction, Semantics, reduced, require_mean
+
+if TYPE_CHECKING:  # the engine is loaded when a semantics is made, not when its name is looked up
+    from doxa.fuzzy import FuzzyPlan, Logic
 
 CHUNK = 2**22
 """Elements of an intermediate tensor, unless the budget says less."""
@@ -56,6 +57,8 @@ class Fuzzy(Semantics):
             what = "a whole number of at least 1: how often recursive definitions are evaluated"
             raise ConfigError(f"depth is {self.depth!r}, expected {what}")
         if isinstance(self.logic, str):
+            from doxa.fuzzy import logic as logic_by_name
+
             logic_by_name(self.logic)  # complains about a name that there is not
 
     def compile(self, axioms: Sequence[Axiom], interpretation: Interpretation) -> Compiled:
@@ -73,6 +76,9 @@ def _can_hold(batch: Any) -> Tensor:
 
 class _Compiled(Compiled):
     def __init__(self, axioms: Sequence[Axiom], interpretation: Interpretation, how: Fuzzy) -> None:
+        from doxa.fuzzy import FuzzyPlan, GeneralizedMeanError, LogProduct
+        from doxa.fuzzy import logic as logic_by_name
+
         logic = logic_by_name(how.logic) if isinstance(how.logic, str) else how.logic
         self.axioms, self.interpretation, self.how = axioms, interpretation, how
         self.is_log = logic.is_log or logic.forall.is_log or logic.exists.is_log

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from doxa.errors import BudgetError, ProblemError
-from doxa.fuzzy import TNorm
-from doxa.fuzzy import logic as logic_by_name
 from doxa.logic import Axiom, Interpretation
 from doxa.pose import PosedAxiom, ProblemBatch
 from doxa.pose._poser import undefined
@@ -19,6 +17,9 @@ from doxa.problem import Problem
 from doxa.problem._mixture import one_belief
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
+
+if TYPE_CHECKING:  # the operators are loaded when a semantics is made, not when its name is looked up
+    from doxa.fuzzy import TNorm
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ class Refined(Semantics):
 
     def conjunction(self) -> TNorm:
         """T, the conjunction of the logic."""
+        from doxa.fuzzy import TNorm
+        from doxa.fuzzy import logic as logic_by_name
+
         found = logic_by_name(self.logic).conj
         if not isinstance(found, TNorm):
             raise ProblemError(f"the conjunction of {self.logic} is {found}, expected a t-norm")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,12 +21,19 @@ from doxa.problem._logspace import is_traced
 from doxa.problem._mixture import AnyBelief, picked, rows_of
 from doxa.semantics._probabilistic import Probabilistic
 from doxa.semantics._semantics import Compiled, Generator, Semantics
-from doxa.stochastic import Estimator, LeaveOneOut, Tape
-from doxa.stochastic.estimators._mixtures import JointWorlds
+
+if TYPE_CHECKING:  # the estimators are loaded when a semantics is made, not when its name is looked up
+    from doxa.stochastic import Estimator, Tape
 
 DRAWS = 128
 """At least so many worlds are drawn to say how true a row is."""
 _ROWS = 4096
+
+
+def _default() -> Estimator:
+    from doxa.stochastic import LeaveOneOut
+
+    return LeaveOneOut(100)
 
 
 @dataclass(frozen=True)
@@ -57,11 +65,13 @@ class Sampled(Semantics):
     tensor(0.)
     """
 
-    estimator: Estimator = field(default_factory=lambda: LeaveOneOut(100))
+    estimator: Estimator = field(default_factory=_default)
     log: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        from doxa.stochastic import Estimator
+
         if not isinstance(self.estimator, Estimator):
             raise ConfigError(f"estimator is {self.estimator!r}, expected one of doxa.stochastic: LeaveOneOut(100)")
 
@@ -161,8 +171,12 @@ def _drawn(belief: AnyBelief | Autoregressive, estimator: Estimator, generator: 
     rows = belief.like if isinstance(belief, Autoregressive) else rows_of(belief)
     if not is_traced(rows) and bool(rows.detach().isnan().any()):
         raise ProblemError("no world can be drawn from NaN (not a number); Model.find_nonfinite(...) says from where")
+    from doxa.stochastic import Tape
+
     tape = Tape(batch_dims=1, generator=generator)
     if not isinstance(belief, Belief):
+        from doxa.stochastic.estimators._mixtures import JointWorlds
+
         return tape, tape.sample(JointWorlds(belief), estimator)
     worlds = Independent(Categorical(logits=belief.log_probs, validate_args=False), 1, validate_args=False)
     return tape, tape.sample(worlds, estimator)

@@ -20,18 +20,22 @@ noticed by its SHA-256 and passed over.
 measured and `results_table` sets it beside what others published.
 """
 
-from doxa.train.report._report import write_task_report
-from doxa.train.runs._config import config_values, load_config, read_config
-from doxa.train.runs._results import Result, Row, check_prefix, results_table
-from doxa.train.runs._run import Run
-from doxa.train.runs._state import GlobalRandom
-from doxa.train.runs._steps import clean_exit, run_steps
-from doxa.train.tasks._evaluate import compare_task, evaluate_run, evaluate_together
-from doxa.train.tasks._find import find_task
-from doxa.train.tasks._fit import Fitting, fit
-from doxa.train.tasks._labels import read_labels, write_labels
-from doxa.train.tasks._task import Task
-from doxa.train.tasks._train import open_run, train_task
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from doxa.train.report._report import write_task_report
+    from doxa.train.runs._config import config_values, load_config, read_config
+    from doxa.train.runs._results import Result, Row, check_prefix, results_table
+    from doxa.train.runs._run import Run
+    from doxa.train.runs._state import GlobalRandom
+    from doxa.train.runs._steps import clean_exit, run_steps
+    from doxa.train.tasks._evaluate import compare_task, evaluate_run, evaluate_together
+    from doxa.train.tasks._find import find_task
+    from doxa.train.tasks._fit import Fitting, fit
+    from doxa.train.tasks._labels import read_labels, write_labels
+    from doxa.train.tasks._task import Task
+    from doxa.train.tasks._train import open_run, train_task
 
 __all__ = [
     "Fitting",
@@ -58,3 +62,28 @@ __all__ = [
     "write_labels",
     "write_task_report",
 ]
+
+_HOMES = {
+    "report._report": ("write_task_report",),
+    "runs._config": ("config_values", "load_config", "read_config"),
+    "runs._results": ("Result", "Row", "check_prefix", "results_table"),
+    "runs._run": ("Run",),
+    "runs._state": ("GlobalRandom",),
+    "runs._steps": ("clean_exit", "run_steps"),
+    "tasks._evaluate": ("compare_task", "evaluate_run", "evaluate_together"),
+    "tasks._find": ("find_task",),
+    "tasks._fit": ("Fitting", "fit"),
+    "tasks._labels": ("read_labels", "write_labels"),
+    "tasks._task": ("Task",),
+    "tasks._train": ("open_run", "train_task"),
+}
+"""The file of each name. Only what is asked for is loaded: a `Task` needs no reports."""
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            value = getattr(import_module(f"doxa.train.{home}"), name)
+            globals()[name] = value  # looked up once
+            return value
+    raise AttributeError(f"module 'doxa.train' has no attribute {name!r}")

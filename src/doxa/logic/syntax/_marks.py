@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from doxa._html import Html, markup, span
-from doxa.logic.syntax._words import DECLARATIONS, KIND, QUOTED, SOFT_KIND, TOKEN, WORD
+from doxa.logic.syntax._words import DECLARATIONS, KIND, QUOTED, SOFT_KIND, WORD, token_matches
 
 Mark = Literal[
     "space", "comment", "keyword", "operator", "punctuation", "number", "truth", "string", "error", "name",
@@ -36,7 +36,7 @@ class Marked(NamedTuple):
 
 def _words(text: str) -> Iterator[tuple[str, str, int]]:
     """The tokens of a text without what is between them: terminal, spelling and place."""
-    for match in TOKEN.finditer(text):
+    for match in token_matches(text):
         word = match[1]
         if not word:
             continue

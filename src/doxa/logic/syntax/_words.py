@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from functools import cache
 
 SYMBOLS: dict[str, tuple[str, ...]] = {
     "IFF": ("<->", "<=>", "↔", "⇔", "iff"),
@@ -87,12 +89,24 @@ _MISTAKES = ("===", "==", "&&", "||", "**", "<>")
 """Operators of other languages, read whole so that the message can name them."""
 
 _SIGNS = sorted([s for s in (*KIND, *_MISTAKES) if not s.isalpha()], key=len, reverse=True)
-TOKEN = re.compile(
-    r"[^\S\n]*+(?:\#[^\n]*+)?"
-    rf"(\n|{'|'.join(SOFT.values())}|{IDENTIFIER}|{NUMBER}|{STRING}|\.(?:{IDENTIFIER}|{STRING})"
-    # A quotation mark that is never closed takes the rest of its line, so that no text is read twice.
-    rf'|"[^\n]*|{"|".join(re.escape(s) for s in _SIGNS)}|.|\Z)'
-)
+
+
+@cache
+def _token() -> re.Pattern[str]:
+    """Made when the first text is read: compiling it takes longer than importing most modules."""
+    return re.compile(
+        r"[^\S\n]*+(?:\#[^\n]*+)?"
+        rf"(\n|{'|'.join(SOFT.values())}|{IDENTIFIER}|{NUMBER}|{STRING}|\.(?:{IDENTIFIER}|{STRING})"
+        # A quotation mark that is never closed takes the rest of its line, so that no text is read twice.
+        rf'|"[^\n]*|{"|".join(re.escape(s) for s in _SIGNS)}|.|\Z)'
+    )
+
+
+def token_matches(text: str) -> Iterator[re.Match[str]]:
+    """The tokens of a text, each the first group of its match."""
+    return _token().finditer(text)
+
+
 WORD = re.compile(IDENTIFIER)
 QUOTED = re.compile(STRING)
 SOFT_KIND = {

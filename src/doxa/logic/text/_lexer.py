@@ -17,7 +17,7 @@ from operator import itemgetter
 
 from doxa.errors import KnowledgeError
 from doxa.logic.syntax._tree import Expr, Name, Number, Truth
-from doxa.logic.syntax._words import DECLARATIONS, KIND, MEANING, QUOTED, SOFT_KIND, TOKEN, WORD
+from doxa.logic.syntax._words import DECLARATIONS, KIND, MEANING, QUOTED, SOFT_KIND, WORD, token_matches
 
 # What a token does to the layout.
 _PLAIN, _OPEN, _CLOSE, _NEWLINE, _STOP, _ASSIGN = range(6)
@@ -100,12 +100,12 @@ class Vocabulary(dict[str, Token]):
 
 def tokens(text: str, vocabulary: Vocabulary) -> Iterator[Token]:
     """The tokens of a text with the ends of its statements, without positions."""
-    return layout(map(vocabulary.__getitem__, map(itemgetter(1), TOKEN.finditer(text))))
+    return layout(map(vocabulary.__getitem__, map(itemgetter(1), token_matches(text))))
 
 
 def located_tokens(text: str) -> Iterator[Token]:
     """The tokens of a text with the ends of its statements, each a new object that knows where it stands."""
-    return layout([Token.read(m[1], lambda node: node, m.start(1), m.end(1)) for m in TOKEN.finditer(text)])
+    return layout([Token.read(m[1], lambda node: node, m.start(1), m.end(1)) for m in token_matches(text)])
 
 
 def layout(raw: Iterable[Token]) -> Iterator[Token]:

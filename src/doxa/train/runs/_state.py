@@ -24,7 +24,7 @@ class HasState(Protocol):
 
 
 #: What may go into a checkpoint. A plain dict is kept as it is and refilled on resuming: for counters of your own.
-Stateful: TypeAlias = HasState | torch.Generator | np.random.Generator | dict[str, Any]
+Stateful: TypeAlias = "HasState | torch.Generator | np.random.Generator | dict[str, Any]"
 
 
 class GlobalRandom:
