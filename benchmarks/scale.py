@@ -155,7 +155,7 @@ def reading(mapped: dict[str, Mapped], tensors: dict[str, Tensor]) -> Row:
 
 # Two processes.
 
-BATCH, STEPS, WINDOWS = 64, 4, 60
+BATCH, STEPS, WINDOWS = 64, 2, 60
 
 
 def digits(rank: int) -> dict[str, Tensor]:

@@ -388,44 +388,49 @@ def times_table(results: Sequence[Result]) -> str:
 
 
 def _draw(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Seconds to accuracy, a dot for each seed and hollow ones at the time that did not suffice; where time goes."""
+    """Seconds to accuracy, and where the time of a step goes; the first also as a table."""
     if not results:
         return []
-    drawing, cells = figure(1, 3, size=(15, 4.2))
-    ways = list(WAYS)
-    for colour, (table, title) in enumerate(TABLES.items()):
-        for run in results:
-            _, found, how = run.experiment.split("/")
-            if found == table and how in WAYS:
-                y, done = ways.index(how) + 0.15 * (colour - 1.5), "seconds" in run.metrics
-                style = {"color": f"C{colour}", "markersize": 5, "fillstyle": "full" if done else "none"}
-                cells[0].plot([run.metrics["spent"]], [y], "o" if done else ">", **style)
-        cells[0].plot([], [], "o", color=f"C{colour}", label=title)
-    cells[0].set(title="CPU-seconds to accuracy; > not reached", xscale="log", yticks=range(len(ways)))
-    cells[0].legend(fontsize=7)
-    for axes, tables in ((cells[1], ("n-1",)), (cells[2], ("n-15-shifted", "n-15"))):
-        for y, how in enumerate(ways):
-            runs = next((found for t in tables if (found := _runs(results, t, how))), [])
-            if runs:
-                parts = [median([run.metrics[f"{part} of a step"] for run in runs]) for part in PARTS]
-                left = 0.0
-                for colour, part in enumerate(parts):
-                    axes.barh(y, 100 * part / sum(parts), left=left, color=f"C{colour}")
-                    left += 100 * part / sum(parts)
-                axes.text(101, y, f"{sum(parts):.3g} ms", va="center", fontsize=7)
-        axes.set(title=f"where the time of a step goes, %: N = {tables[0].split('-')[1]}", xlim=(0, 118))
-        for colour, part in enumerate(PARTS):
-            axes.barh(0, 0, color=f"C{colour}", label=part)
-        axes.legend(fontsize=7, loc="lower left")
-        axes.set(yticks=range(len(ways)))
-    for axes in cells:
-        axes.set_yticklabels([NAMES.get(how, how) for how in ways], fontsize=8)
-        axes.set_ylim(len(ways) - 0.4, -0.6)
+    drawing, (seconds, short, long) = figure(1, 3, size=(15, 4.2))
+    _draw_seconds(seconds, results)
+    _draw_parts(short, results, ("n-1",))
+    _draw_parts(long, results, ("n-15-shifted", "n-15"))
+    for axes in (seconds, short, long):
+        axes.set(yticks=range(len(WAYS)), ylim=(len(WAYS) - 0.4, -0.6))
+        axes.set_yticklabels([NAMES.get(how, how) for how in WAYS], fontsize=8)
         axes.grid(alpha=0.3, axis="x")
     table = folder / "times.md"
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(table, (times_table(results) + "\n").encode())
     return [saved(drawing, folder / "times.png"), table]
+
+
+def _draw_seconds(axes: Any, results: Sequence[Result]) -> None:
+    """A dot for each seed, and a hollow triangle at the time that did not suffice."""
+    for colour, (table, title) in enumerate(TABLES.items()):
+        axes.plot([], [], "o", color=f"C{colour}", label=title)
+        for y, how in enumerate(WAYS):
+            for run in _runs(results, table, how):
+                done = "seconds" in run.metrics
+                style = {"color": f"C{colour}", "markersize": 5, "fillstyle": "full" if done else "none"}
+                axes.plot([run.metrics["spent"]], [y + 0.15 * (colour - 1.5)], "o" if done else ">", **style)
+    axes.set(title="CPU-seconds to accuracy; > not reached", xscale="log")
+    axes.legend(fontsize=7)
+
+
+def _draw_parts(axes: Any, results: Sequence[Result], tables: tuple[str, ...]) -> None:
+    """A bar for each way: of the time of a step the shares of its parts, from the first table that has it."""
+    for y, how in enumerate(WAYS):
+        runs = next((found for table in tables if (found := _runs(results, table, how))), [])
+        parts = [median([run.metrics[f"{part} of a step"] for run in runs]) for part in PARTS] if runs else []
+        for i, part in enumerate(parts):
+            axes.barh(y, 100 * part / sum(parts), left=100 * sum(parts[:i]) / sum(parts), color=f"C{i}")
+        if parts:
+            axes.text(101, y, f"{sum(parts):.3g} ms", va="center", fontsize=7)
+    for i, name in enumerate(PARTS):
+        axes.barh(0, 0, color=f"C{i}", label=name)
+    axes.set(title=f"where the time of a step goes, %: N = {tables[0].split('-')[1]}", xlim=(0, 118))
+    axes.legend(fontsize=7, loc="lower left")
 
 
 def _runs(results: Sequence[Result], table: str, how: str) -> list[Result]:
