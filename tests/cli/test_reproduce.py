@@ -24,6 +24,7 @@ from doxa.reproduce import (
     SHORTCUTS,
     SUDOKU,
     SUM9,
+    TIMES,
     VAE,
 )
 
@@ -31,7 +32,7 @@ EXPERIMENTS = {
     e.name: e
     for e in (
         *(SAME, SUM9, SAT, ADDITION, COUNTING, VAE, PATHS, SUDOKU),
-        *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS, KINSHIP, SCALE),
+        *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS, KINSHIP, SCALE, TIMES),
     )
 }
 

@@ -37,6 +37,7 @@ from doxa.reproduce import (
     SHORTCUTS,
     SUDOKU,
     SUM9,
+    TIMES,
     VAE,
     Experiment,
     train_digits,
@@ -75,6 +76,7 @@ RERUN: dict[str, tuple[Experiment, tuple[str, ...]]] = {
     "road": (ROAD, ("scores/even",)),
     "shortcuts": (SHORTCUTS, ("xor/mixture", "evenodd/exact", "xor/fuzzy", "labels-half/ask-1")),
     "kinship": (KINSHIP, ("pairs/given", "pairs/learnt")),
+    "times": (TIMES, ("n-15-shifted/exact", "n-1/scan", "n-1/loo", "n-1/fuzzy", "n-1/refined")),
     "scale": (SCALE, ("addition/exact-100", "lists/exact-16")),
     "graphs": (GRAPHS, ("nations/rules",)),
 }

@@ -44,6 +44,7 @@ from doxa.cli._reproduce import (
     Scale,
     Sudoku,
     Sum9,
+    Times,
     Vae,
 )
 from doxa.cli._reproduce import (
@@ -87,6 +88,7 @@ class Reproduce:
         | Annotated[Graphs, subcommand("graphs")]
         | Annotated[Kinship, subcommand("kinship")]
         | Annotated[Scale, subcommand("scale")]
+        | Annotated[Times, subcommand("times")]
         | Annotated[All, subcommand("all")]
         | Annotated[Everything, subcommand("list")]
     ] = field(default_factory=Everything)

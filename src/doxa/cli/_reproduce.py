@@ -376,6 +376,13 @@ class Scale(Rerun):
     name = "scale"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Times(Rerun):
+    """CPU-seconds until digits learnt from sums are read well enough, for every way of reasoning."""
+
+    name = "times"
+
+
 Topic = Literal["fuzzy", "refine", "timings", "explanations", "ways"]
 
 

@@ -31,6 +31,7 @@ from doxa.reproduce._sat import SAT
 from doxa.reproduce._scale import SCALE
 from doxa.reproduce._shortcuts import SHORTCUTS
 from doxa.reproduce._sudoku import SUDOKU
+from doxa.reproduce._times import TIMES
 from doxa.reproduce._vae import VAE
 from doxa.reproduce.figures._fuzzy import fuzzy_figures
 from doxa.reproduce.figures._gallery import write_gallery
@@ -54,6 +55,7 @@ __all__ = [
     "SHORTCUTS",
     "SUDOKU",
     "SUM9",
+    "TIMES",
     "VAE",
     "Experiment",
     "collect",

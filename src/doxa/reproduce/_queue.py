@@ -35,6 +35,7 @@ from doxa.reproduce._sat import SAT
 from doxa.reproduce._scale import SCALE
 from doxa.reproduce._shortcuts import SHORTCUTS
 from doxa.reproduce._sudoku import SUDOKU
+from doxa.reproduce._times import TIMES
 from doxa.reproduce._vae import VAE
 from doxa.reproduce._ways import ways_page
 from doxa.train import Result, Row, Run
@@ -42,7 +43,7 @@ from doxa.train.runs._results import _number, _time, markdown_table
 
 EXPERIMENTS = (
     *(SAME, SUM9, SAT, ADDITION, VAE, PATHS, SUDOKU, COUNTING),
-    *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS, KINSHIP, SCALE),
+    *(HMC, PREFERENCES, GRID, ROAD, SHORTCUTS, AGGREGATES, GRAPHS, KINSHIP, SCALE, TIMES),
 )
 PATIENCE = 60.0
 """Seconds that a job has to save what it has done when it is stopped."""
@@ -79,6 +80,7 @@ QUEUE = (
     Item(COUNTING, "*", 2),
     Item(AGGREGATES, "*", 3),
     Item(KINSHIP, "*", 3),
+    Item(TIMES, "*", 3),
     Item(SCALE, "*", 2),
     Item(PATHS, "terrain-12/*", 2),
     Item(PATHS, "terrain-30/*"),
