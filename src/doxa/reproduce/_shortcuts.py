@@ -11,7 +11,7 @@ The second table learns from a few concept labels as well: those that `doxa ask`
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +30,7 @@ from doxa.semantics import Amortized, Model, Semantics
 from doxa.semantics import semantics as by_word
 from doxa.train import Result
 from doxa.train.report._report import figure
+from doxa.train.tasks._labelled import Labelled, best_start, start_seed
 from doxa.train.tasks._labels import Labels
 from doxa.train.tasks._measure import belief, measure
 from doxa.train.tasks._shortcuts import NAMES, Drawn, drawn
@@ -64,6 +65,8 @@ class ShortcutsConfig(Settings):
         super().__post_init__()
         if self.semantics != "exact" and (self.components > 1 or self.diversity):
             raise ConfigError(f"components and diversity need exact reasoning, but semantics is {self.semantics}")
+        if self.labels and self.members > 1:
+            raise ConfigError(f"labels are for one network, but members is {self.members}")
 
     @property
     def decay(self) -> int:  # type: ignore[override]
@@ -73,18 +76,33 @@ class ShortcutsConfig(Settings):
     def training(self, given: Given) -> Training:
         parts = self.made(given)
         task = with_choice(parts, self.labels, self.choice, seed=given.seed)
-        models = [self.model(task, seed=100 * given.seed + i) for i in range(self.members)]
-        members = nn.ModuleList(models)
-        optimizer = torch.optim.Adam(members.parameters(), lr=self.learning_rate)
-        fields = task.train[task.rows]
+        labelled, fields = Labelled(task), task.train[task.rows]
         batches = Batches(fields, self.batch_size, seed=given.seed, drop_last=True)
         random = torch.Generator().manual_seed(given.seed)
 
+        def loss_of(model: Model, rows: Mapping[str, Any], random: torch.Generator) -> Tensor:
+            found = self.loss(model, task, {task.rows: rows}, random)
+            told = labelled.loss(model, generator=random) if labelled else {}
+            return sum([*found.values(), *told.values()], torch.zeros(()))
+
+        def tried(model: Model) -> Callable[[], Tensor]:
+            random = torch.Generator().manual_seed(given.seed)
+            batches = Batches(fields, self.batch_size, seed=given.seed, drop_last=True)
+            return lambda: loss_of(model, batches.next(), random)
+
+        def learner(model: nn.Module) -> torch.optim.Optimizer:
+            return torch.optim.Adam(model.parameters(), lr=self.learning_rate)
+
+        models = [self.model(task, seed=100 * given.seed + i) for i in range(self.members)]
+        if labelled:
+            starts = (self.model(task, seed=start_seed(100 * given.seed, k)) for k in range(task.label_starts))
+            models = [best_start(starts, tried, learner)]
+        members = nn.ModuleList(models)
+        optimizer = learner(members)
+
         def step(i: int) -> dict[str, Tensor]:
             rows = batches.next()
-            batch = {task.rows: rows}
-            parts = [self.loss(model, task, batch, random) for model in models]
-            loss = torch.stack([sum(p.values(), torch.zeros(())) for p in parts]).sum()
+            loss = torch.stack([loss_of(model, rows, random) for model in models]).sum()
             descend(loss, optimizer, rate=self.rate(self.learning_rate, i))
             return {"loss": loss.detach() / len(models)}
 
@@ -251,7 +269,7 @@ OF_TASK: dict[str, dict[str, Any]] = {
 """Settings that a task needs: as few steps as it takes to learn what is told."""
 OF_BOTH: dict[tuple[str, str], dict[str, Any]] = {("evenodd", "mixture"): {"diversity": 1.0}}
 """Settings that a way needs for a task: as much diversity as leaves what is told learnt."""
-COUNTS = (1, 2, 4, 8)
+COUNTS = (1, 2, 4, 8, 16)
 """Concept labels, of which the curve shows how much they help."""
 LABELLED = ("half",)
 """Here sums say which rows show a digit that is open; in ``evenodd`` every sum leaves the same open."""
@@ -269,7 +287,7 @@ def _entries() -> tuple[Entry, ...]:
     curve = [
         Entry(
             f"labels-{task}/{choice}-{count}",
-            ShortcutsConfig(**{"task": task, **OF_TASK[task], "labels": count, "choice": choice}),
+            ShortcutsConfig(**{"task": task, **OF_TASK[task], "steps": 200, "labels": count, "choice": choice}),
         )
         for task in LABELLED
         for choice in ("ask", "random")
@@ -299,7 +317,7 @@ def _curve(results: Sequence[Result], task: str, choice: str) -> dict[int, list[
     found: dict[int, list[float]] = {}
     for result in results:
         table, _, row = result.experiment.removeprefix("shortcuts/").partition("/")
-        if table == f"labels-{task}" and row.startswith(f"{choice}-"):
+        if table == f"labels-{task}" and row.startswith(f"{choice}-") and row.rpartition("-")[2].isdigit():
             found.setdefault(int(row.rpartition("-")[2]), []).append(result.metrics["concept_accuracy"])
     return found
 

@@ -13,31 +13,33 @@ from doxa.logic import Call, Compare, Expr, Field, Interpretation, KnowledgeBase
 from doxa.logic.syntax._binders import Group, Quantifier
 from doxa.semantics._combine import Label
 from doxa.semantics._model import Model
+from doxa.semantics._semantics import Generator
 
 
-def add_labels(
-    model: Model, symbol: str, field: str, labels: Tensor, /, *, rows: Mapping[str, Any], weight: float = 1.0
-) -> None:
-    """Tell a model what objects in rows of data are; each label is a fact, and adds −w log p(label) to every loss.
+def label_loss(
+    model: Model, symbol: str, field: str, labels: Tensor, /, *, rows: Mapping[str, Any], generator: Generator = None
+) -> Tensor:
+    """The sum of −log p(label) over objects in rows of data; each label is judged as a fact is.
 
     Args:
-        model: which is told.
+        model: with networks to learn.
         symbol: a function into a finite sort, or a predicate, of one object.
         field: the field of the rows that the objects stand in.
         labels: positions among the values, int64 ``(rows,)``; of a predicate, 0 and 1.
         rows: the fields of the rows, by name; a mixture looks at all of a row.
-        weight: w.
+        generator: where something is sampled.
 
     >>> import doxa
     >>> from torch import nn
-    >>> model = Model("sort Image; sort Bit = 0..1; func bit(Image) -> Bit", bit=doxa.logits(nn.Linear(3, 2)))
+    >>> model = Model("sort Image; sort Bit = 0..1; func bit(Image) -> Bit", "exact", bit=doxa.logits(nn.Linear(3, 2)))
     >>> x, bits = torch.randn(4, 3), torch.tensor([0, 1, 1, 0])
-    >>> add_labels(model, "bit", "image", bits, rows={"image": x}, weight=0.25)
-    >>> cross_entropy = nn.functional.cross_entropy(model.interpretation.meanings["bit"].module(x), bits)
-    >>> bool(torch.isclose(model.loss(semantics="exact"), cross_entropy))
+    >>> found = label_loss(model, "bit", "image", bits, rows={"image": x})
+    >>> logits = model.interpretation.meanings["bit"].module(x)
+    >>> bool(torch.isclose(found, nn.functional.cross_entropy(logits, bits, reduction="sum")))
     True
     """
-    model.labels += _label_rows(model.kb, symbol, field, rows, labels, weight)
+    told = list(_label_rows(model.kb, symbol, field, rows, labels, 1.0))
+    return sum([loss for loss, _ in model.fact_losses(told, None, {}, generator).values()], torch.zeros(()))
 
 
 class LabelRows:

@@ -77,7 +77,7 @@ class Model(ShownModule, nn.Module):
         self.semantics = semantics
         self.lock = Lock()
         self._compiled: Cache[Any, Compiled] = Cache(COMPILED)
-        self._facts, self.labels = fact_rows(self.kb), list[Any]()  # labels are added by `add_labels`
+        self._facts = fact_rows(self.kb)
         self._names = frozenset(self.kb.signature.names())
         self._words: dict[str, Semantics] = {}
         if semantics is not None:
@@ -114,7 +114,7 @@ class Model(ShownModule, nn.Module):
             weights = self.weights.fixed.new_ones(len(found))
         else:
             found, weights = {axiom.name: found[axiom.name] for axiom in self.kb.axioms}, self.weights()
-        labels = self._label_losses(semantics, data, generator)
+        labels = self.fact_losses(self._facts, semantics, data, generator)
         every = {**found, **labels}
         values = [value for value, _ in every.values()]
         total: Tensor | None
@@ -436,12 +436,13 @@ class Model(ShownModule, nn.Module):
     def _joint_axiom(self) -> Axiom:
         return joint_axiom(self.kb.axioms)
 
-    def _label_losses(
-        self, semantics: Chosen, data: Mapping[str, Any], generator: Generator
+    @locked
+    def fact_losses(
+        self, told: Sequence[Any], semantics: Chosen, data: Mapping[str, Any], generator: Generator
     ) -> dict[str, tuple[Tensor, bool]]:
         """The losses of facts, each times its weight: as about the first axiom where each is treated its own way."""
         found = {}
-        for facts in (*self._facts, *self.labels):
+        for facts in told:
             groups = self._groups(semantics)
             said = groups[0][0] if groups else self._meant(self._said(semantics))
             shared = self.interpretation.shared_in(facts.axiom.formula)

@@ -16,7 +16,6 @@ from doxa.errors import ConfigError, DataError
 from doxa.logic import KnowledgeBase, Ragged, load, parse
 from doxa.semantics import Model, Semantics
 from doxa.semantics import semantics as by_word
-from doxa.semantics._labels import add_labels
 from doxa.semantics._semantics import WORDS
 from doxa.train.runs._config import did_you_mean
 from doxa.train.runs._state import seeded
@@ -45,9 +44,10 @@ class Task:
         worlds: values of concepts and observed fields that occur together, a column for each, as `knowledge_shortcuts`
             takes them, such as ``{"left": [0, 1], "right": [6, 5]}``; where not all that the knowledge allows occur.
         labels: what objects in training rows are told to be, by symbol and field: positions among the values, int64,
-            one for each row, -1 where nothing is told; `read_labels` reads them from a table. They are facts: each adds
-            ``label_weight`` / (number of labels) times -log p to the loss.
-        label_weight: how much all labels together weigh beside the knowledge.
+            one for each row, -1 where nothing is told; `read_labels` reads them from a table. They are facts: the mean
+            of -log p over those shown in a step is added to the loss, and what the knowledge says of their rows.
+        label_weight: how much both weigh beside the knowledge of a batch.
+        label_starts: where there are labels, so many networks are begun, and the one goes on that explains them best.
         images: fields of the test rows that can be drawn: grey values ``(rows, [1,] height, width)``.
         supervised: an ordinary loss to add to that of the knowledge: takes the model and a batch of the data.
         semantics: what a word for a semantics means for this task, where the usual is not the best.
@@ -83,7 +83,8 @@ class Task:
     concepts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     worlds: Mapping[str, Sequence[Any]] | None = None
     labels: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    label_weight: float = 1.0
+    label_weight: float = 3.0
+    label_starts: int = 8
     images: Sequence[str] = ()
     supervised: Callable[[Model, Data], Tensor] | None = None
     semantics: Mapping[str, Semantics] = field(default_factory=dict)
@@ -97,8 +98,9 @@ class Task:
             raise ConfigError(f"name is {self.name!r}, expected a word that can be the name of a folder")
         if not callable(self.symbols):
             raise ConfigError("symbols is not a function; write symbols=lambda: {...}, so that each run has new ones")
-        if self.batch_size < 1:
-            raise ConfigError(f"batch_size is {self.batch_size}, expected 1 or more")
+        for name in ("batch_size", "label_starts"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected 1 or more")
         if not self.rows:
             if len(self.train) != 1:
                 raise ConfigError(f"rows is needed: which of {_listed(self.train)} is cut into batches?")
@@ -171,15 +173,7 @@ class Task:
     def model(self, semantics: Semantics | None, *, seed: int = 0) -> Model:
         """The knowledge with new networks, drawn with a seed; the caller's random state is left as it is."""
         with seeded(seed):
-            made = Model(self.kb, semantics, **self.symbols())
-        told = [(s, place, column) for s, places in self.labels.items() for place, column in places.items()]
-        total = sum(int((column >= 0).sum()) for _, _, column in told)
-        for symbol, place, column in told:
-            if len(at := (column >= 0).nonzero().squeeze(1)):
-                rows = take_rows(columns(self.train, self.rows, "train"), at)
-                field = place.partition(".")[2]
-                add_labels(made, symbol, field, column[at], rows=rows, weight=self.label_weight / total)
-        return made
+            return Model(self.kb, semantics, **self.symbols())
 
     def column(self, place: str) -> Any:
         """A field of the test data by its name, such as ``"pairs.sum"``: a tensor, a `doxa.Ragged` or a list."""

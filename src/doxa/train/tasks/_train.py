@@ -7,7 +7,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -25,9 +25,11 @@ from doxa.train.runs._checkpoint import Checkpoint
 from doxa.train.runs._config import config_values, load_config
 from doxa.train.runs._files import write_json
 from doxa.train.runs._run import Run
+from doxa.train.runs._state import seeded
 from doxa.train.runs._steps import discard_unlearnt
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._fit import Fitting, fit
+from doxa.train.tasks._labelled import Labelled, best_start, start_seed
 from doxa.train.tasks._labels import Labels, read_labels
 from doxa.train.tasks._measure import measure
 from doxa.train.tasks._task import Task, columns, nearest
@@ -107,8 +109,9 @@ class _Objective(nn.Module):
         def whole(batch: Mapping[str, Any]) -> dict[str, Any]:
             return task.with_rows(task.train, batch)
 
+        labelled = Labelled(task)
         # functions, for a copy of the module (a moving average of it) must not copy the data
-        self._whole, self._supervised = whole, task.supervised
+        self._whole, self._supervised, self.labelled = whole, task.supervised, labelled.loss if labelled else None
 
     def forward(self, /, **batch: Any) -> dict[str, Tensor]:
         data = self._whole(batch)
@@ -116,6 +119,9 @@ class _Objective(nn.Module):
         metrics = {"loss": losses.total}
         if len(losses.names) > 1:
             metrics.update({f"loss of {name}": value for name, value in losses.by_name().items()})
+        if self.labelled is not None:
+            told = self.labelled(self.model)
+            metrics |= {**told, "loss": metrics["loss"] + sum(told.values())}
         if self._supervised is not None:
             metrics["supervised"] = _loss(self._supervised(self.model, data))
             metrics["loss"] = metrics["loss"] + metrics["supervised"]
@@ -204,6 +210,8 @@ def train_task(
         _check_unchanged(begun, kept, config)
         config = replace(config, fingerprint=kept.fingerprint)  # an old run has none
     objective = _Objective(learnt, model, config.diversity)
+    if objective.labelled is not None and not _has_begun(path):
+        objective = _best_objective(learnt, lambda k: task.model(chosen, seed=start_seed(seed, k)), config, seed)
 
     def look(judged: nn.Module) -> dict[str, float]:
         with _parameters_of(objective.model, judged):
@@ -224,6 +232,30 @@ def train_task(
     most = max(noted_memory(run), round(peak_megabytes(), 1))
     write_json(run.path / "memory.json", config_values(Memory(most)))
     return run
+
+
+def _has_begun(path: str | Path) -> bool:
+    """Is there a checkpoint to go on from?"""
+    return (Path(path) / "run.json").exists() and bool(Run.open(path).saved_steps())
+
+
+def _best_objective(task: Task, make: Callable[[int], Model], config: TaskConfig, seed: int) -> _Objective:
+    """The best of several starts; where a run goes on, its checkpoint has one already."""
+    size = min(config.batch_size, task.size("train"))
+
+    def loss(objective: _Objective) -> Callable[[], Tensor]:
+        batches = Batches(columns(task.train, task.rows, "train"), size, seed=seed, drop_last=True)
+
+        def step() -> Tensor:
+            batch = batches.next()
+            objective.prepare(batch)
+            return objective(**batch)["loss"]
+
+        return step
+
+    starts = (_Objective(task, make(k), config.diversity) for k in range(task.label_starts))
+    with seeded(seed):
+        return best_start(starts, loss, config.fitting.make_optimizer)
 
 
 @contextmanager
