@@ -60,7 +60,7 @@ $(PEERS)/.done: benchmarks/peers.txt $(VENV)/.dev
 bench: $(PEERS)/.done
 	@failed=; for script in $$(grep -l '^def rows' benchmarks/*.py | sort); do \
 	    echo "== $$script"; $(PEERS)/bin/python $$script || failed="$$failed $$script"; done; \
-	$(PEERS)/bin/python benchmarks/table.py; \
+	$(PEERS)/bin/python benchmarks/table.py || failed="$$failed benchmarks/table.py"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 docs: $(VENV)/.dev
