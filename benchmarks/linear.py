@@ -15,7 +15,11 @@ BUDGET = "total = a + b; 0 <= a <= 3; low <= high; 0 <= share <= 1; 0 <= b; a + 
 
 
 def against_scipy() -> list[Row]:
-    """SLSQP is timed on some of the rows, with derivatives and its default accuracy; ours on the whole batch."""
+    """SLSQP is timed on some of the rows, with derivatives and its default accuracy; ours on the whole batch.
+
+    It takes little more than a tenth of a millisecond a row, and stops within its tolerance; ours goes on to the last
+    bits and certifies every row, which a batch does not make up for twenty times.
+    """
     rows = []
     layer = LinearProjection(BUDGET)
     system = layer.system

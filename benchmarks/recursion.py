@@ -5,6 +5,9 @@ smoke, when stress makes people smoke and friends influence each other (ProbLog'
 text to the first answer, and 256 rows of probabilities on what has been compiled. In the second one ProbLog is in an
 expert's hands: compiled once, weights handed over row by row; its documentation compiles for each. It has no batches
 and no gradient, so doxa's row with the gradient is measured against ProbLog's answers without.
+
+To the first answer ProbLog is faster. Nearly all of doxa's time goes into unfolding the definition, and most of that
+into looking up the known relation, one atom at a time.
 """
 
 from __future__ import annotations
