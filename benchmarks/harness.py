@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import statistics
 import sys
 import time
@@ -36,7 +37,7 @@ PEERS = {
     "storchastic": "storchastic",
     "PySDD": "PySDD",
     "KLay": "klaycircuits",
-    "dd's": "dd",
+    "dd": "dd",
     "ProbLog": "problog",
     "RC2": "python-sat",
     "SLSQP": "scipy",
@@ -50,7 +51,7 @@ HAND = ("by hand", "tensor code", "padding", "in a loop", "max-min", "against to
 
 def packages_of(name: str) -> list[str]:
     """The packages that a row with this name is measured against."""
-    return list(dict.fromkeys(package for peer, package in PEERS.items() if peer in name))
+    return list(dict.fromkeys(package for peer, package in PEERS.items() if re.search(rf"\b{peer}\b", name)))
 
 
 def use_of(name: str) -> Use | None:
