@@ -78,7 +78,9 @@ class Direct:
         probs = batch.belief.log_probs.exp()
         parts = torch.stack([probs[:, i].index_select(-1, self.worlds[:, i]) for i in range(self.worlds.shape[1])])
         holds = (batch.problem(self.worlds) == batch.observed.unsqueeze(1)).all(-1)
-        return -safe_log(self.godel.reduce(parts, 0).masked_fill(~holds, 0.0).amax(-1)).mean()
+        truths = self.godel.reduce(parts, 0)
+        best, worst = (truths.masked_fill(~which, 0.0).amax(-1) for which in (holds, ~holds))
+        return -safe_log(best / (best + worst)).mean()
 
     def sampled(self) -> Tensor:
         batch = self.batch()
