@@ -18,7 +18,8 @@ from doxa.exact import Compilation, Constraint, Elimination, plan
 from doxa.exact.circuits import Circuit, compile_cnf, native_kernel
 from doxa.exact.circuits._compiler import compile_with
 from doxa.exact.circuits._encoding import encode
-from doxa.exact.circuits._layers import Kernel, Layers, evaluate, make_layers
+from doxa.exact.circuits._kernel import Kernel
+from doxa.exact.circuits._layers import Layers, evaluate, make_layers
 from doxa.logic import CNF, And, Or, propositions
 from doxa.problem import Belief, Budget, Factor, Problem, Variable, addition
 from harness import Row, compare, cpu_seconds, exponent

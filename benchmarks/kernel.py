@@ -1,13 +1,14 @@
 """The native kernel against what memory and cache allow, and what questions cost in forward passes.
 
-*Memory*: an evaluation that keeps the value of every node moves each of them at least once into memory and once back,
-as a copy does: (literals + nodes) · rows numbers, for each of forward and backward (the derivatives). The time of so
-large a copy, out of a buffer of 64 MB, is the bound for a circuit whose values do not fit into any cache. The kernel
-keeps no values of whole batches, so it may stay below.
+*Every value once*: an evaluation that keeps the value of every node moves each of them at least once into memory and
+once back, as a copy does: (literals + nodes) · rows numbers, forward, and as many again for derivatives. The bound is
+the time of so large a copy. That of 100 to 200 of 300 goes through memory, 370 MB at a time; the other circuits are
+held against a copy of 4 to 12 MB, which a cache holds. The kernel keeps no values of whole batches, so it may stay
+below.
 
-*Cache*: where all values are at hand, every edge still reads a number and every node writes one:
+*Every edge once*: where all values are at hand, every edge still reads a number and every node writes one:
 (edges + nodes) · rows forward, (3 · edges + 2 · nodes) · rows with derivatives, in which an edge reads a value and a
-derivative more. The bound is the time to copy as many bytes within 256 KB, half of them read and half written.
+derivative more. The bound is the time to move as many bytes by copies within 256 KB, half read and half written.
 
 Numbers have the size of the weights, though the kernel computes in double precision. Nodes and edges are those of the
 circuit, before the kernel makes sums of products of them. Rows for two threads compare wall time, others CPU time.
@@ -82,9 +83,9 @@ def bound_rows(kernel: Kernel) -> list[Row]:
                 what = f"{name}, {'with derivatives' if slopes else 'forward'}, {str(dtype)[6:]}, batch {BATCH}"
                 title = f"kernel on {what}: time against"
                 repeats = 12 if len(circuit) > 10_000 else 30
-                memory = compare(f"{title} moving every value through memory", ours, copying(far, FAR), goal=GOAL,
+                memory = compare(f"{title} moving every value once", ours, copying(far, FAR), goal=GOAL,
                                  better="lower", repeats=repeats)  # fmt: skip
-                cache = compare(f"{title} moving every edge through a cache", ours, copying(near, NEAR), goal=GOAL,
+                cache = compare(f"{title} moving every edge once within a cache", ours, copying(near, NEAR), goal=GOAL,
                                 better="lower", repeats=repeats)  # fmt: skip
                 rows += [memory, cache]
                 print(memory.line(), cache.line(), sep="\n")
@@ -110,7 +111,7 @@ def thread_rows(kernel: Kernel) -> list[Row]:
     torch.set_num_threads(1)
     what = f"100 to 200 of 300, with derivatives, float32, batch {BATCH}, two threads"
     return [
-        summary(f"kernel on {what}: time against moving every value through memory", bound, goal=GOAL, better="lower"),
+        summary(f"kernel on {what}: time against moving every value once", bound, goal=GOAL, better="lower"),
         summary(f"kernel on {what}: times faster than one", gain, goal=1.7, better="higher", note="wall time"),
     ]
 

@@ -125,14 +125,13 @@ INTERRUPTED = {
 }
 
 
-@pytest.mark.parametrize("what", sorted(INTERRUPTED))
-def test_control_c_is_answered_inside_the_c_code(what: str) -> None:
+@pytest.mark.parametrize(("what", "threads"), [*((what, 1) for what in sorted(INTERRUPTED)), ("circuit", 2)])
+def test_control_c_is_answered_inside_the_c_code(what: str, threads: int) -> None:
     if native_kernel() is None:
         pytest.skip("no C compiler")
     body = "\n".join(line.strip() for line in INTERRUPTED[what].strip().splitlines())
-    code = (
-        f"import torch\ntorch.set_num_threads(1)\n{body}\nwork()\nprint('ready', flush=True)\nwhile True:\n    work()\n"
-    )
+    begin = f"import torch\ntorch.set_num_threads({threads})\n{body}\nwork()\n"
+    code = f"{begin}print('ready', flush=True)\nwhile True:\n    work()\n"
     pipe = subprocess.PIPE
     listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # even if it is ignored here
     with subprocess.Popen(

@@ -84,8 +84,9 @@ def make_program(circuit: Circuit) -> Program:
     flat = [term for terms in every for term in terms]
     sums, products = ([0, *accumulate(map(len, rows))] for rows in (every, flat))
     factors, models = [f for term in flat for f in term], [int(min(x, MANY)) for x in values]
-    arrays = [np.array(x, np.int32) for x in (sums, products, factors, models)]
-    return Program(literals, len(nodes), *arrays, bound=bound + math.log(len(flat) + len(factors) + 1))
+    bound += math.log(len(flat) + len(factors) + 1)
+    a, b, c, d = (np.array(x, np.int32) for x in (sums, products, factors, models))
+    return Program(literals, len(nodes), sums=a, products=b, factors=c, models=d, bound=bound)
 
 
 def _sums_of_products(circuit: Circuit) -> list[Terms]:

@@ -199,7 +199,7 @@ class Compiled(nn.Module):
         if len(self.always):
             total = total + weights.index_select(0, self.always).sum(0)
             found[self.always[self.always < len(found)]] = (total > NEG_INF).to(found.dtype)
-        return found.unflatten(0, rows.shape[1:]).permute(2, 0, 1), total
+        return found.reshape(*rows.shape[1:], len(rows)).permute(2, 0, 1), total
 
     def best(self, weights: Tensor, rows: Tensor, k: int) -> Tensor:
         """The k best worlds ``(R, k, W)`` for log-weights ``(n, R)``, the first of which are those of the rows."""
