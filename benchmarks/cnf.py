@@ -187,7 +187,7 @@ class Made:
 
 
 def ours(cnf: CNF) -> tuple[Circuit, Callable[[], tuple[Circuit, int]]]:
-    circuit = compile_cnf(cnf, Budget(seconds=SECONDS, operations=1 << 40, nodes=10**8))
+    circuit = compile_cnf(cnf, Budget(operations=1 << 40, nodes=10**8))
     return circuit, lambda: (circuit, len(circuit))
 
 
