@@ -1,6 +1,7 @@
 """From clauses to a circuit: a top-down compiler (Huang and Darwiche 2007), or packages that are installed.
 
-Constraints that the clauses spell out are found first (``_patterns``), then the search runs (``_search``).
+Constraints that the clauses spell out are found first (``_patterns``), then the search runs (``_search``), and last the
+circuit is made smaller (``_shrinking``).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ def compile_cnf(cnf: CNF, budget: Budget | None = None) -> Circuit:
     """The clauses as a d-DNNF circuit over the same variables (not smooth).
 
     Cardinalities, parities and other constraints that count are recognised where all their clauses are there. Which
-    variable comes next is decided anew for each part: the one in the most clauses that are left, short ones counting
-    more. The search keeps its own stack, so deep problems are no problem for Python's.
+    variable comes next is decided anew for each part: one in the most clauses that are left, short ones counting more,
+    and close to those decided before. What conjunctions share becomes a node of its own. The search keeps its own
+    stack, so deep problems are no problem for Python's.
 
     Args:
         cnf: the clauses.

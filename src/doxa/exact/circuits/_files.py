@@ -75,7 +75,7 @@ def read_nnf(path: str | Path) -> Circuit:
     return builder.finish(numbers[-1])
 
 
-FORMAT = b"doxa circuit 4\n"
+FORMAT = b"doxa circuit 5\n"
 
 
 def key_of(cnf: CNF, *more: str) -> str:

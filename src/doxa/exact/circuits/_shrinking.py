@@ -68,9 +68,9 @@ class _Sharing:
         for child, rows in places.items():
             if len(rows) > 1:
                 alike[tuple(rows)].append(child)
-        for rows, shared in alike.items():
-            if len(rows) * len(shared) > len(rows) + len(shared):
-                self.replace(rows, shared)
+        for owners, shared in alike.items():
+            if len(owners) * len(shared) > len(owners) + len(shared):
+                self.replace(owners, shared)
 
     def share_pairs(self) -> None:
         """The pair that most conjunctions share, with all else that these share; then the next one."""
