@@ -249,7 +249,8 @@ def _best_objective(task: Task, make: Callable[[int], Model], config: TaskConfig
         def step() -> Tensor:
             batch = batches.next()
             objective.prepare(batch)
-            return objective(**batch)["loss"]
+            found: Tensor = objective(**batch)["loss"]
+            return found
 
         return step
 
