@@ -345,6 +345,7 @@ def _draw_labels(results: Sequence[Result], folder: Path) -> list[Path]:
             counts = [count for count, _ in curve]
             means = [sum(values) / len(values) for _, values in curve]
             axes.plot(counts, means, marker="o", label=word)
+            axes.set_xticks(counts)
             axes.fill_between(counts, [min(v) for _, v in curve], [max(v) for _, v in curve], alpha=0.15)
         axes.axhline(95, color="grey", linewidth=0.8, linestyle="--")
         axes.set(title=task, xlabel="concept labels", ylabel="concepts read right, %", ylim=(0, 102))
