@@ -362,6 +362,12 @@ def test_mistakes_are_told() -> None:
         BindingError, match=r"weights: .* shape \(rows, components\), here \(4, components\), got shape"
     ):
         loss(weights=doxa.logits(lambda *objects: torch.zeros(3, 2)))
+    rows = {"pairs": {"left": torch.randn(2, 3), "right": torch.randn(2, 3), "differ": torch.tensor([0, 1])}}
+    xor = """sort Image; sort Bit = 0..1; data pairs(left: Image, right: Image, differ: Bit); func bit(Image) -> Bit
+             [d] forall p in pairs. a := bit(p.left), b := bit(p.right) ((a + b) mod 2 = p.differ)"""
+    plain = doxa.mixture(weights=doxa.logits(torch.zeros(2)), bit=doxa.logits(nn.Linear(3, 2)))
+    with pytest.raises(BindingError, match=r"of each component, got .* the second axis is that of the components"):
+        doxa.Model(xor, "exact", **plain).loss(**rows)
     with pytest.raises(BindingError, match=r"digit: in a mixture the network should return a tensor \(8, components"):
         loss(digit=doxa.logits(lambda objects: torch.zeros(3, 2, 3)))
     with pytest.raises(BindingError, match="weights: NaN"):

@@ -94,7 +94,8 @@ class Valley(nn.Module):
         self.x = nn.Parameter(torch.tensor(start))
         self.steps = 0
 
-    def loss(self) -> Tensor:
+    def loss(self, left: float) -> Tensor:
+        assert left == 1 - self.steps / (2 * TRIED)
         self.steps += 1
         return (self.x.square() - 1).square() - 0.1 * self.x
 

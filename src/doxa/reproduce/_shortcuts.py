@@ -30,7 +30,7 @@ from doxa.semantics import Amortized, Model, Semantics
 from doxa.semantics import semantics as by_word
 from doxa.train import Result
 from doxa.train.report._report import figure
-from doxa.train.tasks._labelled import Labelled, best_start, start_seed
+from doxa.train.tasks._labelled import Labelled, best_start, kept_open, start_seed
 from doxa.train.tasks._labels import Labels
 from doxa.train.tasks._measure import belief, measure
 from doxa.train.tasks._shortcuts import NAMES, Drawn, drawn
@@ -85,10 +85,15 @@ class ShortcutsConfig(Settings):
             told = labelled.loss(model, generator=random) if labelled else {}
             return sum([*found.values(), *told.values()], torch.zeros(()))
 
-        def tried(model: Model) -> Callable[[], Tensor]:
+        def tried(model: Model) -> Callable[[float], Tensor]:
             random = torch.Generator().manual_seed(given.seed)
             batches = Batches(fields, self.batch_size, seed=given.seed, drop_last=True)
-            return lambda: loss_of(model, batches.next(), random)
+
+            def step(left: float) -> Tensor:
+                rows = batches.next()
+                return loss_of(model, rows, random) + kept_open(model, {task.rows: rows}, left, generator=random)
+
+            return step
 
         def learner(model: nn.Module) -> torch.optim.Optimizer:
             return torch.optim.Adam(model.parameters(), lr=self.learning_rate)
@@ -340,6 +345,7 @@ def _draw_labels(results: Sequence[Result], folder: Path) -> list[Path]:
             counts = [count for count, _ in curve]
             means = [sum(values) / len(values) for _, values in curve]
             axes.plot(counts, means, marker="o", label=word)
+            axes.set_xticks(counts)
             axes.fill_between(counts, [min(v) for _, v in curve], [max(v) for _, v in curve], alpha=0.15)
         axes.axhline(95, color="grey", linewidth=0.8, linestyle="--")
         axes.set(title=task, xlabel="concept labels", ylabel="concepts read right, %", ylim=(0, 102))

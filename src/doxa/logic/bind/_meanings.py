@@ -87,7 +87,12 @@ class Network(nn.Module):
         elif shape is None or (shape[: len(wanted)] if features else shape) != wanted:
             came = f"a {type(output).__name__}" if shape is None else f"shape {shape}"
             said = f"{symbol.name}: for {signature_text(symbol)} the network should return a tensor of shape"
-            raise BindingError(f"{said} {wanted} here, got {came}")
+            each = (
+                "; in a mixture the second axis is that of the components: (objects, components, …)"
+                if self.mixed
+                else ""
+            )
+            raise BindingError(f"{said} {wanted} here{' of each component' if each else ''}, got {came}{each}")
         assert isinstance(output, Tensor)
         if self.returns == "bool" and output.dtype != torch.bool:
             raise BindingError(

@@ -1,23 +1,28 @@
 """Learning from a few concept labels, so that a network believes them of all objects of a kind.
 
-A network of many parameters can learn one labelled picture by heart and read all others as before. Four things keep it
-from that. Labelled rows are part of every step, from the first on, before the network has chosen how to read. They are
-shown in changed versions: a picture is moved by a few pixels. What is told of a labelled row counts as much as its
-labels, so that it says what its other objects are as well. And which reading a network falls into is decided in its
-first steps, much by chance; so several are begun, and the one goes on that explains labels and knowledge best. Reading
-all but the labelled pictures wrongly costs loss, for it has to tell them apart from others of their kind.
+A network of many parameters can learn one labelled picture by heart and read all others as before. This keeps it from
+that:
+
+- Labelled rows are part of every step, from the first on, before the network has chosen how to read.
+- They are shown in changed versions: a picture is moved by a few pixels.
+- What is told of a labelled row counts as much as its labels, so that it says what its other objects are as well.
+- Which reading a network falls into is decided in its first steps, much by chance. So several are begun, and the one
+  goes on that explains labels and knowledge best. Reading all but the labelled pictures wrongly costs loss, for it has
+  to tell them apart from others of their kind.
+- In these first steps exact reasoning keeps all worlds open that fit, less and less (`Model.diversity`). Otherwise it
+  takes the worlds for which the least has to be told apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from doxa.data._batches import move_columns, take_rows
-from doxa.semantics import Model
+from doxa.semantics import Exact, Model
 from doxa.semantics._labels import label_loss
 from doxa.semantics._semantics import Generator
 from doxa.train.tasks._task import Task, columns
@@ -30,6 +35,8 @@ TRIED = 60
 """So many steps each start is tried; the better half of them twice as many."""
 LAST = 20
 """The mean loss of so many of these, the last, says how good a start is."""
+OPEN = 1.0
+"""How much `Model.diversity` weighs in the first step; in the last that a start is tried, it weighs nothing."""
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -100,8 +107,15 @@ def start_seed(seed: int, start: int) -> int:
     return seed + 1_000_003 * start
 
 
+def kept_open(model: Model, data: Mapping[str, Any], share: float, *, generator: Generator = None) -> Tensor:
+    """What keeps all worlds open that fit: a share of `OPEN` times the diversity; 0 where reasoning is not exact."""
+    if not isinstance(model.semantics, Exact):
+        return torch.zeros(())
+    return share * OPEN * model.diversity(generator=generator, **data).total
+
+
 def best_start(
-    starts: Iterable[M], loss: Callable[[M], Callable[[], Tensor]], optimizer: Callable[[M], torch.optim.Optimizer]
+    starts: Iterable[M], loss: Callable[[M], Callable[[float], Tensor]], optimizer: Callable[[M], torch.optim.Optimizer]
 ) -> M:
     """The best of some new models, after some steps: the one whose loss is the lowest in the end.
 
@@ -109,23 +123,24 @@ def best_start(
 
     Args:
         starts: the models.
-        loss: makes, for a model, what gives the loss of the next step; for all models the same batches.
+        loss: makes, for a model, what gives the loss of the next step; for all models the same batches. It takes the
+            share of the steps that are left, for `kept_open`.
         optimizer: makes the optimiser of a model.
 
     >>> def square(model):
-    ...     return lambda: (model.weight - 1).square().sum() + (model.bias.square() - 1).square().sum()
+    ...     return lambda left: (model.weight - 1).square().sum() + (model.bias.square() - 1).square().sum()
     >>> layers = [nn.Linear(1, 1) for _ in range(3)]
     >>> found = best_start(iter(layers), square, lambda layer: torch.optim.SGD(layer.parameters(), 0.1))
     >>> round(found.weight.item(), 3)
     1.0
     """
     going = [(model, loss(model), optimizer(model)) for model in starts]
-    for kept in ((len(going) + 1) // 2, 1):
+    for number, kept in enumerate(((len(going) + 1) // 2, 1)):
         ends = []
         for _, step, descent in going:
             last = []
             for i in range(TRIED):
-                found = step()
+                found = step(1 - (number * TRIED + i) / (2 * TRIED))
                 descent.zero_grad()
                 torch.autograd.backward(found)
                 descent.step()

@@ -84,7 +84,7 @@ class Task:
     worlds: Mapping[str, Sequence[Any]] | None = None
     labels: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     label_weight: float = 3.0
-    label_starts: int = 8
+    label_starts: int = 4
     images: Sequence[str] = ()
     supervised: Callable[[Model, Data], Tensor] | None = None
     semantics: Mapping[str, Semantics] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from doxa.train.runs._state import seeded
 from doxa.train.runs._steps import discard_unlearnt
 from doxa.train.tasks._find import find_task
 from doxa.train.tasks._fit import Fitting, fit
-from doxa.train.tasks._labelled import Labelled, best_start, start_seed
+from doxa.train.tasks._labelled import Labelled, best_start, kept_open, start_seed
 from doxa.train.tasks._labels import Labels, read_labels
 from doxa.train.tasks._measure import measure
 from doxa.train.tasks._task import Task, columns, nearest
@@ -243,14 +243,14 @@ def _best_objective(task: Task, make: Callable[[int], Model], config: TaskConfig
     """The best of several starts; where a run goes on, its checkpoint has one already."""
     size = min(config.batch_size, task.size("train"))
 
-    def loss(objective: _Objective) -> Callable[[], Tensor]:
+    def loss(objective: _Objective) -> Callable[[float], Tensor]:
         batches = Batches(columns(task.train, task.rows, "train"), size, seed=seed, drop_last=True)
 
-        def step() -> Tensor:
+        def step(left: float) -> Tensor:
             batch = batches.next()
             objective.prepare(batch)
             found: Tensor = objective(**batch)["loss"]
-            return found
+            return found + kept_open(objective.model, task.with_rows(task.train, batch), left)
 
         return step
 
