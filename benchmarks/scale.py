@@ -157,7 +157,7 @@ def reading(mapped: dict[str, Mapped], tensors: dict[str, Tensor]) -> Row:
 
 # Two processes.
 
-BATCH, STEPS, WINDOWS = 64, 2, 60
+BATCH, STEPS, WINDOWS = 64, 2, 150
 
 
 def digits(rank: int) -> dict[str, Tensor]:
@@ -184,6 +184,8 @@ def stepper(how: Semantics, *, together: bool) -> Callable[[dict[str, Tensor]], 
 
 def worker(rank: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})  # else both may be woken on the core that is less busy
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     batch, best = digits(rank), dict[str, list[float]]()
     for name, how in SEMANTICS.items():
