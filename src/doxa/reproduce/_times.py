@@ -286,7 +286,7 @@ class FuzzyWay(Way):
         self.model = Model(carried(config.digits), Fuzzy(), **{"is": probs(nn.Identity())})
 
     def forward(self, scores: Tensor, sums: Tensor, noise: torch.Generator) -> Tensor:
-        read = scores.softmax(-1).unbind(1)
+        read = scores.double().softmax(-1).unbind(1)  # truths of long sums are below what float32 tells from 0
         names = [f"{number}{i}" for number in "ab" for i in range(self.config.digits)]
         columns = {f"s{i}": digit for i, digit in enumerate(sums.unbind(1))}
         return self.model.loss(sums=columns | dict(zip(names, read, strict=True)))
@@ -468,7 +468,7 @@ INFERENCE: dict[str, dict[str, dict[str, Any]]] = {
     "scan": {
         "n-1": {"samples": 100, "pretrain": 200, "steps": 3000},
         "n-4": {"samples": 50, "pretrain": 300, "steps": 3500},
-        "n-15": {"samples": 32, "pretrain": 300, "steps": 3000, "inference_rate": 1e-2},
+        "n-15": {"samples": 32, "pretrain": 300, "steps": 8000, "inference_rate": 1e-2},
     },
     "mlp": {
         "n-1": {"samples": 128, "hidden": 128, "pretrain": 200, "steps": 3000, "inference_rate": 1e-3},
