@@ -153,6 +153,25 @@ def test_onnx_decides_as_the_classifier(knowledge: Any, way: dict[str, Any], tmp
         assert np.allclose(probs, model.predict_proba(X[:rows]), atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("beliefs", ["independent", "mixture:3"])
+def test_onnx_keeps_the_rules_where_the_network_is_sure_of_the_opposite(beliefs: str, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    random = np.random.default_rng(0)
+    X = pd.DataFrame({"a": random.normal(size=300), "indoors": random.integers(2, size=300).astype(float)})
+    y = pd.DataFrame({"beach": (X.a > 0) & (X.indoors == 0)})
+    y["swim"] = y.beach & (X.a > 0.5)
+    model = KnowledgeClassifier("indoors -> !beach\nswim -> beach", beliefs=beliefs, max_epochs=30, random_state=0)
+    model.fit(X, y).export_onnx(tmp_path / "model.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    far = pd.DataFrame({"a": np.linspace(-30, 30, 121), "indoors": 1.0})
+    for rows in (X, far):
+        probs, labels = session.run(None, {"x": rows.to_numpy().astype(np.float32)})
+        assert not labels[rows.indoors == 1].any() and not (labels[:, 1] & ~labels[:, 0]).any()
+        assert (labels == model.predict(rows)).all()
+        assert np.allclose(probs, model.predict_proba(rows), atol=1e-5)
+
+
 def test_what_cannot_be_exported_says_so() -> None:
     X, y = data()
     with pytest.warns(DoxaWarning, match="no circuit"):

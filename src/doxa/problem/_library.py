@@ -197,6 +197,11 @@ def cnf(clauses: Sequence[Sequence[int]], variables: int | None = None) -> Probl
     """
     rows = tuple(tuple(clause) for clause in clauses)
     literals = [literal for row in rows for literal in row]
+    for literal in literals:
+        if not isinstance(literal, int):
+            raise ProblemError(
+                f"a clause has the literal {literal!r}, expected whole numbers: 1 for a variable, -1 not"
+            )
     count = max((abs(literal) for literal in literals), default=0) if variables is None else variables
     if count < 1 or any(literal == 0 or abs(literal) > count for literal in literals):
         wanted = f"numbers from 1 to {count} or their negatives, and at least one variable; say variables="

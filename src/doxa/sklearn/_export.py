@@ -48,7 +48,7 @@ class Circuit(nn.Module):
         The derivatives for "false" and "true" of each label, ``(n, labels, 2)``, are probabilities, or 0 and 1 for the
         best world. The log-weight ``(n,)`` is log p(knowledge), or that of the best world.
         """
-        pair = torch.stack([nn.functional.logsigmoid(-logits), nn.functional.logsigmoid(logits)], -1)
+        pair = torch.stack([_log_sigmoid(-logits), _log_sigmoid(logits)], -1)
         seen = FLOOR * torch.stack([given, 1 - given], -1)
         parts = [pair.flatten(1), seen.flatten(1), torch.zeros_like(logits[:, :1])]
         weights = torch.cat(parts, 1).T.clamp(min=FLOOR)
@@ -169,10 +169,15 @@ class Deployed(nn.Module):
             between = self._best(torch.logit(mean_probs, eps=float(torch.finfo(raw.dtype).eps)), given).unsqueeze(1)
             found = torch.cat([self._best(flat, seen).reshape(-1, k, self.count), between], 1)
             # log p_j(w) = Σ_i w_i z_ji + log σ(-z_ji), for each world found and each component j
-            logs = found.to(raw.dtype) @ logits.transpose(1, 2) + nn.functional.logsigmoid(-logits).sum(-1).unsqueeze(1)
+            logs = found.to(raw.dtype) @ logits.transpose(1, 2) + _log_sigmoid(-logits).sum(-1).unsqueeze(1)
             best = (weights.unsqueeze(1) + logs).logsumexp(-1).argmax(-1)
             labels = found.gather(1, best.reshape(-1, 1, 1).expand(-1, 1, self.count)).squeeze(1)
         return probs, labels
+
+
+def _log_sigmoid(x: Tensor) -> Tensor:
+    """log σ(x), written out: as one operation it is exported as the logarithm of a sigmoid, which may be that of 0."""
+    return x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))
 
 
 def _possible(probs: Tensor, root: Tensor) -> Tensor:

@@ -131,9 +131,7 @@ class LabelKnowledge:
         """
         columns = [str(name) for name in getattr(labels, "columns", self.names)]
         if columns != list(self.names):
-            raise KnowledgeError(
-                f"labels has the columns {columns[:5]}, expected {list(self.names[:5])}, in this order"
-            )
+            raise KnowledgeError(f"labels has the columns {columns}, expected {list(self.names)}, in this order")
         if not np.isin(np.asarray(labels), (0, 1)).all():
             raise KnowledgeError("labels has other numbers than 0 and 1; say labels > 0.5, or what makes one true")
         truth = np.asarray(labels).astype(bool)

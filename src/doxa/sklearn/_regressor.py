@@ -102,7 +102,7 @@ class KnowledgeRegressor(RegressorMixin, NetworkEstimator):
         check_is_fitted(self)
         columns = tuple(str(c) for c in getattr(y, "columns", self.names_))
         if not self._one and columns != self.names_:
-            raise LabelError(f"y has the columns {columns[:5]}, expected {self.names_[:5]}, in this order")
+            raise LabelError(f"y has the columns {list(columns)}, expected {list(self.names_)}, in this order")
         return float(super().score(X, y, sample_weight))
 
     def _read_knowledge(self) -> None:

@@ -57,7 +57,7 @@ class Targets:
                 )
             columns = None if not hasattr(y, "columns") else [str(c) for c in y.columns]
             if columns is not None and columns != list(self.names):
-                raise LabelError(f"y has the columns {columns[:5]}, expected {list(self.names[:5])}, in this order")
+                raise LabelError(f"y has the columns {columns}, expected {list(self.names)}, in this order")
             return values.astype(bool)
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]

@@ -216,9 +216,10 @@ class Batch:
         if found is None and name in self.signature.definitions:
             raise BindingError(f"{name} is defined by the knowledge, and definitions are not evaluated here")
         if found is None:
+            closed = f"; if facts say all that holds of it, declare it closed: closed pred {name}(...)"
             raise BindingError(
-                f"{name} has no meaning yet: bind it, as in Interpretation(kb, {name}=...), or pass it with the data; "
-                f"if facts say all that holds of a predicate, declare it closed: closed pred {name}(...)"
+                f"{name} has no meaning yet: bind it, as in Interpretation(kb, {name}=...), or pass it with the data"
+                f"{closed if name in self.signature.predicates else ''}"
             )
         return found
 

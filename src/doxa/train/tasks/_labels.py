@@ -95,6 +95,8 @@ def read_labels(file: str | Path, task: Task) -> Labels:
         if not said:
             continue
         names = value_names(task.kb, concept)[0]
+        if concept in task.kb.signature.predicates and said in ("0", "1"):
+            said = names[int(said)]
         if said.lower() not in (known := [name.lower() for name in names]):
             raise DataError(f"{where}: {said!r} is no value of {concept}; {nearest(said, names, 'it has')}")
         column = found.setdefault(concept, {}).setdefault(place, torch.full((count,), -1))
