@@ -262,11 +262,11 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 """Ways to learn; ``exact`` believes something of each picture alone."""
 OF_TASK: dict[str, dict[str, Any]] = {
-    "evenodd": {"steps": 400},
+    "evenodd": {"steps": 800},
     "half": {"steps": 300},
     "xor": {"steps": 200},
-    "parity": {"steps": 200},
-    "mod10": {"steps": 500},
+    "parity": {"steps": 600},
+    "mod10": {"rows": 10_000, "steps": 1500},
     "equation": {"steps": 200},
     "driving": {"steps": 200},
     "kandinsky": {"rows": 1000, "tested": 300, "steps": 300, "batch_size": 32},
