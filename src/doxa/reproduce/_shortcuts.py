@@ -272,7 +272,10 @@ OF_TASK: dict[str, dict[str, Any]] = {
     "kandinsky": {"rows": 1000, "tested": 300, "steps": 300, "batch_size": 32},
 }
 """Settings that a task needs: as few steps as it takes to learn what is told."""
-OF_BOTH: dict[tuple[str, str], dict[str, Any]] = {("evenodd", "mixture"): {"diversity": 1.0}}
+OF_BOTH: dict[tuple[str, str], dict[str, Any]] = {
+    ("evenodd", "mixture"): {"diversity": 1.0},
+    ("mod10", "mixture"): {"diversity": 0.05},
+}
 """Settings that a way needs for a task: as much diversity as leaves what is told learnt."""
 COUNTS = (1, 2, 4, 8, 16)
 """Concept labels, of which the curve shows how much they help."""
