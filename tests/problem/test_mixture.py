@@ -73,7 +73,7 @@ def test_samples_have_the_right_frequencies() -> None:
     count = 50_000
     probs = torch.tensor([[[0.9, 0.2], [0.1, 0.7]], [[1.0, 0.5], [0.0, 0.0]]], dtype=torch.float64)
     weights = torch.tensor([[0.25, 0.75], [1.0, 0.0]], dtype=torch.float64)
-    mixture = Mixture(Belief.from_bernoulli(probs=probs), weights.log())
+    mixture = Mixture.from_bernoulli(probs=probs, weights=weights.log())
     drawn = mixture.sample(count, generator=seeded(1))
     assert drawn.shape == (count, 2, 2)
     for row in range(2):

@@ -103,14 +103,16 @@ class Mixture:
         return cls._weighted(Belief.from_logits(logits, sizes, validate=validate), weights, validate)
 
     @classmethod
-    def from_bernoulli(cls, *, logits: Tensor, weights: Tensor, validate: bool = True) -> Mixture:
-        """A mixture over Boolean variables, from the logits of *true* ``(*batch, K, W)`` and of the weights
-        ``(*batch, K)`` or ``(K,)``.
+    def from_bernoulli(
+        cls, *, probs: Tensor | None = None, logits: Tensor | None = None, weights: Tensor, validate: bool = True
+    ) -> Mixture:
+        """A mixture over Boolean variables, from the probabilities or the logits of *true* ``(*batch, K, W)`` (exactly
+        one of them), and the logits of the weights ``(*batch, K)`` or ``(K,)``.
 
         >>> Mixture.from_bernoulli(logits=torch.tensor([[9.0, 9.0], [-9.0, -9.0]]), weights=torch.zeros(2)).sizes
         (2, 2)
         """
-        return cls._weighted(Belief.from_bernoulli(logits=logits, validate=validate), weights, validate)
+        return cls._weighted(Belief.from_bernoulli(probs=probs, logits=logits, validate=validate), weights, validate)
 
     @classmethod
     def _weighted(cls, components: Belief, weights: Tensor, validate: bool) -> Mixture:

@@ -131,7 +131,9 @@ class Probabilistic(nn.Module):
         first = output.expand(*log_prob.shape, output.shape[-1])[tuple(rows[0])]
         seen = None if given is None else given.expand(*log_prob.shape, given.shape[-1])[tuple(rows[0])]
         remedy = "correct the rows, or for a loss that passes over them make the reasoner with impossible='finite'"
-        raise ProblemError(f"impossible outputs in rows {named}: {self._why_impossible(first, seen)}; {remedy}")
+        where = f"impossible outputs in rows {named}" if log_prob.dim() else "the output is impossible"
+        remedy = remedy if log_prob.dim() else remedy.replace("the rows", "it").replace("over them", "over it")
+        raise ProblemError(f"{where}: {self._why_impossible(first, seen)}; {remedy}")
 
     def _why_impossible(self, output: Tensor, given: Tensor | None) -> str:
         fits = self.possible(output, given=given)
