@@ -383,7 +383,7 @@ GRID = Experiment(
             (_PATHS, {"exact": 37.6}, "semantic probabilistic layers, Ahmed et al. 2022, who know only of the ends"),
             (replace(_PATHS, data="paths-ends"), {"exact": 37.6}, "semantic probabilistic layers, Ahmed et al. 2022"),
         ],
-        WAYS | {"seen": {"learn": "constrained", "seen": True}},
+        WAYS,
     ),
     train=train,
     metrics=("exact", "labels", "consistent", "consistent_before"),
