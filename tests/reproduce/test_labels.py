@@ -115,9 +115,10 @@ def test_first_outputs_make_labels_as_probable_as_they_are_frequent(components: 
 
 
 def test_entries_of_each_experiment_differ_in_data_and_way_alone() -> None:
-    for experiment, sets in ((HMC, 8), (PREFERENCES, 2), (GRID, 2)):
+    for experiment, sets, more in ((HMC, 8, {"sharp", "seen"}), (PREFERENCES, 2, {"seen"}), (GRID, 2, set[str]())):
         names = [entry.name for entry in experiment.entries]
-        assert len(names) == len(set(names)) == sets * (len(WAYS) + 1 + (experiment is HMC))
+        assert len(names) == len(set(names)) == sets * len(WAYS.keys() | more)
+        assert {name.split("/")[1] for name in names} == WAYS.keys() | more
         for entry in experiment.entries:
             data, way = entry.name.split("/")
             own = {"sharp": {"labelled": True}, "seen": {"seen": True}}
