@@ -24,9 +24,14 @@ from doxa.problem._budget import Meter
 Clauses = list[list[int]]
 
 
+def tidy(clauses: Clauses, meter: Meter) -> list[tuple[int, ...]]:
+    cnf = CNF.from_clauses(clauses, max(abs(x) for c in clauses for x in c))
+    return distinct(cnf.literals, cnf.offsets, meter)
+
+
 def found(clauses: Clauses) -> tuple[list[tuple[int, ...]], list[Group]]:
     meter = Meter(Budget(), "")
-    return find_groups(distinct(clauses, meter), meter)
+    return find_groups(tidy(clauses, meter), meter)
 
 
 def at_least(literals: list[int], k: int) -> Clauses:
@@ -141,7 +146,7 @@ def test_refusals_have_an_estimate() -> None:
 
 def test_what_is_too_small_or_too_wide_to_pay_stays_as_clauses() -> None:
     pair = [[1, 2], [-1, -2], [2, 3, 4]]
-    assert found(pair) == (distinct(pair, Meter(Budget(), "")), [])
+    assert found(pair) == (tidy(pair, Meter(Budget(), "")), [])
     wide = list(range(1, 20_001))
     clauses = [wide, [-1, *wide[1:]], [-1, 2]]  # tables of all parts of these clauses would not fit
     left, groups = found(clauses)
@@ -149,5 +154,5 @@ def test_what_is_too_small_or_too_wide_to_pay_stays_as_clauses() -> None:
     assert not groups
     small = Meter(Budget(entries=1 << 8), "")
     many = [[1, 9], *at_least(list(range(1, 9)), 5)]
-    assert find_groups(distinct(many, small), small)[1] == []
+    assert find_groups(tidy(many, small), small)[1] == []
     assert len(found(many)[1]) == 1

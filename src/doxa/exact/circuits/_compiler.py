@@ -39,27 +39,24 @@ def compile_cnf(cnf: CNF, budget: Budget | None = None) -> Circuit:
 
 
 def compile_clauses(
-    variables: int,
-    clauses: Sequence[Sequence[int]],
-    meter: Meter,
-    broken: Sequence[Sequence[int]] | None = None,
-    native: bool = True,
+    cnf: CNF, meter: Meter, broken: Sequence[Sequence[int]] | None = None, native: bool = True
 ) -> Circuit:
     """The circuit of clauses. With ``broken`` ones: the clauses hold, and at least one of the broken ones does not.
 
     Where there is a C compiler, the search and what follows it are ``native``; the circuit is the same.
     """
-    meter.spend(sum(map(len, clauses)) + sum(map(len, broken or ())))
-    kept, groups = find_groups(distinct(clauses, meter), meter)
-    more, others = find_groups(distinct(broken or (), meter), meter)
+    second = CNF.from_clauses(broken or (), cnf.atoms)
+    meter.spend(len(cnf.literals) + len(second.literals))
+    kept, groups = find_groups(distinct(cnf.literals, cnf.offsets, meter), meter)
+    more, others = find_groups(distinct(second.literals, second.offsets, meter), meter)
     every = [*groups, *others, *(group.negation for group in others)]
     library = native_compiler() if native else None
     small = library is not None and all(len(group.literals) <= MOST for group in every)
     search: Search | NativeSearch
     if library is not None and small:
-        search = NativeSearch(library, variables, [*kept, *more], every, meter)
+        search = NativeSearch(library, cnf.variables, [*kept, *more], every, meter)
     else:
-        search = Search(variables, [*kept, *more], every, meter)
+        search = Search(cnf.variables, [*kept, *more], every, meter)
     cases = [search.run([])] if broken is None else _broken(search, len(kept), more, len(groups), len(others))
     circuit = search.finish(cases)
     return shrink(circuit, meter) if library is None else native_shrink(library, circuit, meter)
@@ -104,7 +101,7 @@ def compile_with(
     meter = meter or Meter(budget, "")
     meter.task = f"compiling {len(cnf) + len(broken or ()):,} clauses over {cnf.variables:,} variables"
     if backend == "doxa":
-        return compile_clauses(cnf.variables, cnf.clauses, meter, broken, native), meter
+        return compile_clauses(cnf, meter, broken, native), meter
     if backend == "pysdd":
         return by_pysdd(cnf), meter
     if backend == "dd":
