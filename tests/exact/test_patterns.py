@@ -25,7 +25,7 @@ Clauses = list[list[int]]
 
 
 def tidy(clauses: Clauses, meter: Meter) -> list[tuple[int, ...]]:
-    cnf = CNF.from_clauses(clauses, max(abs(x) for c in clauses for x in c))
+    cnf = CNF.from_clauses(clauses, max((abs(x) for c in clauses for x in c), default=0))
     return distinct(cnf.literals, cnf.offsets, meter)
 
 
@@ -104,6 +104,17 @@ def test_weighted_counts_and_gradients(case: tuple[Clauses, int], seed: int) -> 
             slopes = [torch.autograd.grad(answer, weights, retain_graph=True)[0] for answer in answers]
             torch.testing.assert_close(*answers)
             torch.testing.assert_close(*slopes)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.lists(st.integers(-4, 4).filter(bool), max_size=5), max_size=12))
+def test_clauses_are_tidied(clauses: Clauses) -> None:
+    wanted: list[tuple[int, ...]] = []
+    for clause in clauses:
+        row = tuple(sorted(set(clause)))
+        if row not in wanted and not any(-x in row for x in row):
+            wanted.append(row)
+    assert tidy(clauses, Meter(Budget(), "")) == wanted
 
 
 def test_planted_constraints_are_found_and_nearly_planted_ones_are_not() -> None:
