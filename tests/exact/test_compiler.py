@@ -179,7 +179,7 @@ def steps(people: int) -> CNF:
 
 def test_a_long_search_ends_when_time_is_over_and_at_ctrl_c() -> None:
     cnf = steps(7)
-    with pytest.raises(BudgetError, match="could not decide within 0.3 seconds"):
+    with pytest.raises(BudgetError, match=r"could not decide within 0\.3 seconds"):
         compile_cnf(cnf, Budget(seconds=0.3, operations=1 << 60, nodes=1 << 60))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # even if it is ignored here
     timer = threading.Timer(0.5, _thread.interrupt_main)
