@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import random
+import signal
+import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -102,6 +106,92 @@ def test_awkward_clauses_whole_and_broken(seed: int) -> None:
         check(circuit, truth(kept, n) & ~truth(broken, n))
 
 
+def knotted(rng: random.Random) -> tuple[int, Clauses]:
+    """Larger ones: clauses of several lengths with a cardinality and an XOR, perhaps copied, perhaps behind a guard."""
+    n, copies, guard = rng.randint(10, 30), rng.randint(1, 3), rng.random() < 0.4
+    clauses = [
+        [v * rng.choice((1, -1)) for v in rng.sample(range(1, n + 1), rng.choice([1, 2, 3, 3, 3, 4, 6]))]
+        for _ in range(int(n * rng.uniform(0.5, 4)))
+    ]
+    if rng.random() < 0.5:
+        clauses += at_least([v * rng.choice((1, -1)) for v in rng.sample(range(1, n + 1), 7)], rng.randint(1, 6))
+        clauses += xor(rng.sample(range(1, n + 1), 4), odd=True)
+    last = n * copies + 1
+    every = [[x + n * i if x > 0 else x - n * i for x in c] for i in range(copies) for c in clauses]
+    return last, [[last, *c] for c in every] if guard else every
+
+
+def by_both(variables: int, clauses: Clauses, budget: Budget, broken: Clauses | None = None) -> list[object]:
+    """What the search in Python and that in C make of clauses, with what was counted; or the limit that they met."""
+    answers: list[object] = []
+    for native in (False, True):
+        try:
+            circuit, meter = compile_with("doxa", CNF.from_clauses(clauses, variables), budget, broken, native=native)
+        except BudgetError as error:
+            answers.append(error.field)
+            continue
+        arrays = (circuit.kinds, circuit.offsets, circuit.children)
+        answers.append((*((a.dtype, a.tolist()) for a in arrays), meter.operations, meter.nodes))
+    return answers
+
+
+@pytest.mark.parametrize("make", [awkward, knotted])
+def test_the_search_in_c_takes_the_steps_of_that_in_python(
+    make: Callable[[random.Random], tuple[int, Clauses]],
+) -> None:
+    rng = random.Random(5)
+    for _ in range(30):
+        n, clauses = make(rng)
+        python, native = by_both(n, clauses, Budget())
+        assert python == native
+        at = rng.randint(0, len(clauses))
+        python, native = by_both(n, clauses[:at], Budget(), clauses[at:])
+        assert python == native
+
+
+def test_both_searches_meet_the_same_limits() -> None:
+    rng = random.Random(1)
+    rows = [[v * rng.choice((1, -1)) for v in rng.sample(range(1, 31), 3)] for _ in range(70)]
+    _, meter = compile_with("doxa", CNF.from_clauses(rows, 30), Budget(), native=False)
+    limits = [Budget(operations=n) for n in (*range(100, meter.operations, 997), meter.operations)]
+    limits += [Budget(nodes=n) for n in (*range(1, meter.nodes, 17), meter.nodes)]
+    answers = [by_both(30, rows, budget) for budget in limits]
+    assert all(python == native for python, native in answers)
+    assert {python for python, _ in answers if isinstance(python, str)} == {"operations", "nodes"}
+    assert sum(isinstance(python, tuple) for python, _ in answers) == 2  # with just as many as it takes
+
+
+def test_groups_wider_than_a_number_of_the_search_in_c() -> None:
+    for n in (61, 62):
+        literals = [v if v % 3 else -v for v in range(1, n + 1)]
+        one = [literals, *([-a, -b] for a, b in itertools.combinations(literals, 2))]
+        guarded = [[n + 1, *c] for c in one]
+        assert compile_cnf(CNF.from_clauses(one, n)).count() == n
+        assert compile_cnf(CNF.from_clauses(guarded, n + 1)).count() == n + 2**n
+
+
+def steps(people: int) -> CNF:
+    """Four steps are a step, for any five people: too entangled for anybody."""
+    fives = itertools.product(range(people), repeat=5)
+    rows = [[*(-people * x - y - 1 for x, y in itertools.pairwise(w)), people * w[0] + w[-1] + 1] for w in fives]
+    return CNF.from_clauses(rows, people**2)
+
+
+def test_a_long_search_ends_when_time_is_over_and_at_ctrl_c() -> None:
+    cnf = steps(7)
+    with pytest.raises(BudgetError, match=r"could not decide within 0\.3 seconds"):
+        compile_cnf(cnf, Budget(seconds=0.3, operations=1 << 60, nodes=1 << 60))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # even if it is ignored here
+    timer = threading.Timer(0.5, _thread.interrupt_main)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compile_cnf(cnf, Budget(operations=1 << 60, nodes=1 << 60))
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+
+
 def test_copies_cost_little_more_than_one() -> None:
     rng = random.Random(3)
     rows = [[v * rng.choice((1, -1)) for v in rng.sample(range(1, 26), 3)] for _ in range(80)]
@@ -152,11 +242,8 @@ def test_variables_that_a_relation_cannot_tell_apart_share_nodes() -> None:
 
 
 def test_a_relation_that_is_too_entangled_is_refused_with_an_estimate() -> None:
-    people = 6  # four steps are a step
-    fives = itertools.product(range(people), repeat=5)
-    rows = [[*(-people * x - y - 1 for x, y in itertools.pairwise(w)), people * w[0] + w[-1] + 1] for w in fives]
     with pytest.raises(BudgetError, match=r"clauses over 36 variables takes .* operations at this pace"):
-        compile_cnf(CNF.from_clauses(rows, people**2), Budget(operations=1 << 20))
+        compile_cnf(steps(6), Budget(operations=1 << 20))
 
 
 def sudoku(givens: dict[tuple[int, int], int]) -> CNF:

@@ -24,9 +24,14 @@ from doxa.problem._budget import Meter
 Clauses = list[list[int]]
 
 
+def tidy(clauses: Clauses, meter: Meter) -> list[tuple[int, ...]]:
+    cnf = CNF.from_clauses(clauses, max((abs(x) for c in clauses for x in c), default=0))
+    return distinct(cnf.literals, cnf.offsets, meter)
+
+
 def found(clauses: Clauses) -> tuple[list[tuple[int, ...]], list[Group]]:
     meter = Meter(Budget(), "")
-    return find_groups(distinct(clauses, meter), meter)
+    return find_groups(tidy(clauses, meter), meter)
 
 
 def at_least(literals: list[int], k: int) -> Clauses:
@@ -101,6 +106,17 @@ def test_weighted_counts_and_gradients(case: tuple[Clauses, int], seed: int) -> 
             torch.testing.assert_close(*slopes)
 
 
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.lists(st.integers(-4, 4).filter(bool), max_size=5), max_size=12))
+def test_clauses_are_tidied(clauses: Clauses) -> None:
+    wanted: list[tuple[int, ...]] = []
+    for clause in clauses:
+        row = tuple(sorted(set(clause)))
+        if row not in wanted and not any(-x in row for x in row):
+            wanted.append(row)
+    assert tidy(clauses, Meter(Budget(), "")) == wanted
+
+
 def test_planted_constraints_are_found_and_nearly_planted_ones_are_not() -> None:
     for m in range(3, 8):
         literals = [v if v % 3 else -v for v in range(1, m + 1)]
@@ -141,7 +157,7 @@ def test_refusals_have_an_estimate() -> None:
 
 def test_what_is_too_small_or_too_wide_to_pay_stays_as_clauses() -> None:
     pair = [[1, 2], [-1, -2], [2, 3, 4]]
-    assert found(pair) == (distinct(pair, Meter(Budget(), "")), [])
+    assert found(pair) == (tidy(pair, Meter(Budget(), "")), [])
     wide = list(range(1, 20_001))
     clauses = [wide, [-1, *wide[1:]], [-1, 2]]  # tables of all parts of these clauses would not fit
     left, groups = found(clauses)
@@ -149,5 +165,5 @@ def test_what_is_too_small_or_too_wide_to_pay_stays_as_clauses() -> None:
     assert not groups
     small = Meter(Budget(entries=1 << 8), "")
     many = [[1, 9], *at_least(list(range(1, 9)), 5)]
-    assert find_groups(distinct(many, small), small)[1] == []
+    assert find_groups(tidy(many, small), small)[1] == []
     assert len(found(many)[1]) == 1

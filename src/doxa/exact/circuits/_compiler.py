@@ -11,6 +11,7 @@ from typing import Literal
 
 from doxa.errors import ConfigError
 from doxa.exact.circuits._circuit import Circuit
+from doxa.exact.circuits._clauses import MOST, NativeSearch, native_compiler, native_shrink
 from doxa.exact.circuits._packages import by_dd, by_pysdd
 from doxa.exact.circuits._patterns import distinct, find_groups
 from doxa.exact.circuits._search import Search
@@ -38,33 +39,51 @@ def compile_cnf(cnf: CNF, budget: Budget | None = None) -> Circuit:
 
 
 def compile_clauses(
-    variables: int, clauses: Sequence[Sequence[int]], meter: Meter, broken: Sequence[Sequence[int]] | None = None
+    cnf: CNF, meter: Meter, broken: Sequence[Sequence[int]] | None = None, native: bool = True
 ) -> Circuit:
-    """The circuit of clauses. With ``broken`` ones: the clauses hold, and at least one of the broken ones does not."""
-    meter.spend(sum(map(len, clauses)) + sum(map(len, broken or ())))
-    kept, groups = find_groups(distinct(clauses, meter), meter)
-    if broken is None:
-        search = Search(variables, kept, groups, meter)
-        return shrink(search.finish([search.run([])]), meter)
-    more, others = find_groups(distinct(broken, meter), meter)
+    """The circuit of clauses. With ``broken`` ones: the clauses hold, and at least one of the broken ones does not.
+
+    Where there is a C compiler, the search and what follows it are ``native``; the circuit is the same.
+    """
+    second = CNF.from_clauses(broken or (), cnf.atoms)
+    meter.spend(len(cnf.literals) + len(second.literals))
+    kept, groups = find_groups(distinct(cnf.literals, cnf.offsets, meter), meter)
+    more, others = find_groups(distinct(second.literals, second.offsets, meter), meter)
     every = [*groups, *others, *(group.negation for group in others)]
-    search = Search(variables, [*kept, *more], every, meter)
-    for c in range(len(kept), len(kept) + len(more)):
+    library = native_compiler() if native else None
+    small = library is not None and all(len(group.literals) <= MOST for group in every)
+    search: Search | NativeSearch
+    if library is not None and small:
+        search = NativeSearch(library, cnf.variables, [*kept, *more], every, meter)
+    else:
+        search = Search(cnf.variables, [*kept, *more], every, meter)
+    cases = [search.run([])] if broken is None else _broken(search, len(kept), more, len(groups), len(others))
+    circuit = search.finish(cases)
+    return shrink(circuit, meter) if library is None else native_shrink(library, circuit, meter)
+
+
+def _broken(
+    search: Search | NativeSearch, kept: int, more: Sequence[tuple[int, ...]], groups: int, others: int
+) -> list[int]:
+    """The cases in which one of the clauses ``more`` or of the ``others`` among the groups does not hold.
+
+    They exclude each other: one constraint is the first of those that does not hold. Behind the others are their
+    negations.
+    """
+    for c in range(kept, kept + len(more)):
         search.switch(c, False, 1)
-    for g in range(len(groups), len(every)):
+    for g in range(groups, groups + 2 * others):
         search.switch(g, True, 1)
-    # The cases exclude each other: one constraint is the first of the broken ones that does not hold.
     cases = []
-    for c, clause in enumerate(more, len(kept)):
+    for c, clause in enumerate(more, kept):
         cases.append(search.run([-literal for literal in clause]))
         search.switch(c, False, -1)
-    for g in range(len(groups), len(groups) + len(others)):
-        negation = g + len(others)
-        search.switch(negation, True, -1)
+    for g in range(groups, groups + others):
+        search.switch(g + others, True, -1)
         cases.append(search.run([]))
-        search.switch(negation, True, 1)
+        search.switch(g + others, True, 1)
         search.switch(g, True, -1)
-    return shrink(search.finish(cases), meter)
+    return cases
 
 
 Backend = Literal["doxa", "pysdd", "dd"]
@@ -76,12 +95,13 @@ def compile_with(
     budget: Budget,
     broken: Sequence[Sequence[int]] | None = None,
     meter: Meter | None = None,
+    native: bool = True,
 ) -> tuple[Circuit, Meter]:
     """A circuit by one of the compilers, and its meter; only doxa's own counts, and knows ``broken`` clauses."""
     meter = meter or Meter(budget, "")
     meter.task = f"compiling {len(cnf) + len(broken or ()):,} clauses over {cnf.variables:,} variables"
     if backend == "doxa":
-        return compile_clauses(cnf.variables, cnf.clauses, meter, broken), meter
+        return compile_clauses(cnf, meter, broken, native), meter
     if backend == "pysdd":
         return by_pysdd(cnf), meter
     if backend == "dd":

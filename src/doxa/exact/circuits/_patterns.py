@@ -14,10 +14,14 @@ has more than two. Smaller ones are as fast as clauses.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import combinations
+from bisect import bisect
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import chain, combinations, pairwise
 from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
 
 from doxa.exact.circuits._search import Group
 from doxa.problem._budget import Meter
@@ -26,14 +30,30 @@ Clause = tuple[int, ...]
 CHECKS = 8  # lookups for each literal of the clauses that finding subsets may take
 
 
-def distinct(clauses: Iterable[Sequence[int]], meter: Meter) -> list[Clause]:
-    """The clauses, each once and in order of numbers, without those that always hold."""
-    unique = dict[Clause, None]()
-    for clause in clauses:
-        meter.tick(len(clause))
-        literals = set(clause)
-        if not any(-literal in literals for literal in literals):
-            unique[tuple(sorted(literals))] = None
+def distinct(literals: NDArray[np.integer], offsets: NDArray[np.integer], meter: Meter) -> list[Clause]:
+    """The clauses ``literals[offsets[i]:offsets[i + 1]]``, each once and in order of numbers, without those that always
+    hold.
+
+    >>> from doxa.problem import Budget
+    >>> distinct(np.array([2, 1, 2, 1, 2, 3, -3]), np.array([0, 3, 5, 7]), Meter(Budget(), ""))
+    [(1, 2)]
+    """
+    count, span = len(offsets) - 1, 1 + int(np.abs(literals).max(initial=0))
+    clause = np.repeat(np.arange(count), np.diff(offsets))
+    keys = np.sort(clause * (2 * span) + literals + span)  # by clause, then by literal
+    meter.check_clock()
+    keys = keys[np.diff(keys, prepend=-1) > 0]
+    clause, literals = keys // (2 * span), keys % (2 * span) - span
+    both = np.sort(clause * span + np.abs(literals))
+    always = np.zeros(count, bool)
+    always[both[1:][np.diff(both) == 0] // span] = True
+    meter.check_clock()
+    flat, ends = literals.tolist(), np.bincount(clause, minlength=count).cumsum().tolist()
+    unique = dict.fromkeys(map(tuple, [flat[a:b] for a, b in pairwise([0, *ends])]))
+    if always.any():
+        for number in np.flatnonzero(always).tolist():
+            unique.pop(tuple(flat[ends[number - 1] if number else 0 : ends[number]]), None)
+    meter.check_clock()
     return list(unique)
 
 
@@ -105,18 +125,17 @@ def _connected(clauses: Sequence[Clause], meter: Meter) -> list[list[Clause]]:
 
 def _symmetric(part: Sequence[Clause]) -> Group | None:
     """The group that a part is, if its clauses stay the same whichever of its variables are swapped."""
-    kinds: dict[tuple[int, int], int] = defaultdict(int)
-    for clause in part:
-        negative = sum(x < 0 for x in clause)
-        kinds[len(clause) - negative, negative] += 1
-    variables = tuple(sorted({abs(x) for clause in part for x in clause}))
+    if len(part) < 2:
+        return None
+    kinds = Counter([(len(clause), bisect(clause, 0)) for clause in part])  # how long, and how many are negative
+    variables = sorted(set(map(abs, chain.from_iterable(part))))
     size = len(variables)
-    if len(part) < 2 or any(n != comb(size, a) * comb(size - a, b) for (a, b), n in kinds.items()):
+    if any(n != comb(size, length) * comb(length, negative) for (length, negative), n in kinds.items()):
         return None
     allowed = (2 << size) - 1
-    for a, b in kinds:  # a false and b true variables are forbidden: b to size - a true ones
-        allowed &= ~((2 << (size - a)) - (1 << b))
-    return Group(variables, allowed)
+    for length, b in kinds:  # length - b false and b true variables are forbidden: so are up to size - (length - b)
+        allowed &= ~((2 << (size - length + b)) - (1 << b))
+    return Group(tuple(variables), allowed)
 
 
 def _pays(size: int, clauses: int) -> bool:
@@ -126,25 +145,26 @@ def _pays(size: int, clauses: int) -> bool:
 
 def _same_variables(clauses: Sequence[Clause], meter: Meter) -> list[tuple[Group, list[Clause]]]:
     """Groups from clauses over the same variables."""
-    sets: dict[Clause, list[Clause]] = defaultdict(list)
+    sets: dict[frozenset[int], list[Clause]] = defaultdict(list)
     for clause in clauses:
-        meter.tick(len(clause))
-        sets[tuple(sorted(map(abs, clause)))].append(clause)
+        if len(clause) > 2:
+            sets[frozenset(map(abs, clause))].append(clause)
     found = []
     for variables, own in sets.items():
-        if len(own) < 2:
+        size, forbidden = len(variables), 0
+        meter.tick(size)
+        if not _pays(size, len(own)):
             continue
         kinds: dict[int, list[Clause]] = defaultdict(list)
         for clause in own:
-            kinds[sum(x < 0 for x in clause)].append(clause)
-        size, forbidden = len(variables), 0
+            kinds[bisect(clause, 0)].append(clause)
         used: list[Clause] = []
         for negative, some in kinds.items():
             if len(some) == comb(size, negative):
                 forbidden |= 1 << negative
                 used += some
         if _pays(size, len(used)):
-            found.append((Group(variables, ((2 << size) - 1) & ~forbidden), used))
+            found.append((Group(tuple(sorted(variables)), ((2 << size) - 1) & ~forbidden), used))
     return found
 
 
@@ -160,31 +180,36 @@ def _subsets(clauses: Sequence[Clause], meter: Meter) -> list[tuple[Group, list[
         if len(own) <= width or width * width * len(own) > meter.budget.entries // 4:
             continue
         checks = CHECKS * width * len(own)
+        meter.tick(width * len(own))
+        # In a group, each clause without one literal is completed by two others at least.
+        times = Counter(chain.from_iterable([combinations(clause, width - 1) for clause in own]))
+        own = [clause for clause in own if 1 not in map(times.__getitem__, combinations(clause, width - 1))]
+        if len(own) <= width:
+            continue
         others: dict[Clause, set[int]] = defaultdict(set)  # what completes a clause without one literal
         for clause in own:
             meter.tick(width * width)
-            for i in range(width):
-                others[clause[:i] + clause[i + 1 :]].add(clause[i])
+            for some, x in zip(combinations(clause, width - 1), reversed(clause), strict=True):
+                others[some].add(x)
         done: set[Clause] = set()
         for clause in own:
             if clause in done:
                 continue
             members = set(clause)
-            near = sorted((others[clause[:i] + clause[i + 1 :]] for i in range(width)), key=len)
+            near = sorted([others[some] for some in combinations(clause, width - 1)], key=len)
             checks -= len(near[0])
             if checks < 0:
                 break
-            candidates = near[0].intersection(*near[1:])
-            if not candidates:
-                continue
-            for x in sorted(candidates - members, key=lambda x: (abs(x), x)):
-                needed = comb(len(members), width - 1)
-                if -x in members or needed > checks:
+            candidates = near[0].intersection(*near[1:])  # what completes all subsets of the members
+            for x in sorted(candidates, key=lambda x: (abs(x), x)):
+                needed = comb(len(members), width - 2)
+                if x not in candidates or needed > checks:
                     continue
                 checks -= needed
                 meter.tick(needed)
-                if all(x in others.get(some, ()) for some in combinations(sorted(members), width - 1)):
-                    members.add(x)
+                for some in combinations(members, width - 2):
+                    candidates &= others.get(tuple(sorted((*some, x))), set())
+                members.add(x)
             size = len(members)
             if size > width:
                 used = list(combinations(sorted(members), width))

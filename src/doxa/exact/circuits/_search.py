@@ -338,9 +338,10 @@ class Search:
             ours[name] = c
         self.meter.spend(len(part.names) + len(ours))
         # The smallest is taken first, from the end: if it is false, the others need no work.
+        found = [sorted(own) for own in self.connected(list(ours))]
         return [
-            Part(array("i", sorted(own)).tobytes(), own, [ours[name] for name in own], times)
-            for own in sorted(self.connected(list(ours)), key=lambda own: -len(own))
+            Part(array("i", own).tobytes(), own, [ours[name] for name in own], times)
+            for own in sorted(found, key=lambda own: (-len(own), own[0]))
         ]
 
     def connected(self, names: list[int]) -> list[list[int]]:
@@ -365,7 +366,7 @@ class Search:
         home = dict.fromkeys(variables, 0)  # in which of them a variable is
         for name in others:
             scope = scopes[name]
-            self.meter.spend(len(scope))
+            self.meter.tick(len(scope))
             homes = {home[v] for v in scope if v in home}
             into = max(homes, key=lambda i: len(found[i][1]), default=len(found))
             if not homes:
@@ -380,7 +381,7 @@ class Search:
                 own += theirs
                 its += moved
                 home.update(dict.fromkeys(moved, into))
-                self.meter.spend(len(moved))
+                self.meter.tick(len(moved))
                 found[other] = ([], [])
         return [own for own, _ in found if own]
 

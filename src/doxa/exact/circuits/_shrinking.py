@@ -65,9 +65,9 @@ class _Sharing:
             for child in row:
                 places[child].append(i)
         alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for child, rows in places.items():
-            if len(rows) > 1:
-                alike[tuple(rows)].append(child)
+        for child in sorted(places):
+            if len(places[child]) > 1:
+                alike[tuple(places[child])].append(child)
         for owners, shared in alike.items():
             if len(owners) * len(shared) > len(owners) + len(shared):
                 self.replace(owners, shared)
@@ -127,7 +127,7 @@ class _Sharing:
                 row = self.wide.get(top - first, self.children[top - first])
                 missing = [child for child in row if child >= old and child not in number]
                 if missing:
-                    stack += missing
+                    stack += sorted(missing)
                 else:
                     number[top] = builder.add(self.kinds[top - first], [number[child] for child in row])
                     stack.pop()

@@ -172,7 +172,8 @@ class Compiled(nn.Module):
 
     def __init__(self, encoding: Encoding, meter: Meter, backend: Backend, cache: bool, kernel: Kernel | None) -> None:
         super().__init__()
-        self.layers = make_layers(find_circuit(encoding, meter, backend, cache), meter=meter)
+        circuit = find_circuit(encoding, meter, backend, cache, native=kernel is not None)
+        self.layers = make_layers(circuit, meter=meter)
         self.kernel = kernel
         self.register_buffer("sources", encoding.sources, persistent=False)
         self.register_buffer("always", torch.tensor(encoding.always, dtype=torch.int64), persistent=False)
@@ -215,7 +216,7 @@ class Compiled(nn.Module):
         return worlds
 
 
-def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool) -> Circuit:
+def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool, native: bool) -> Circuit:
     """The finished circuit of an encoding, from disk if it is there; a budget means the same in both cases."""
     finish = f"forget {encoding.forget} smooth {encoding.smooth} broken {encoding.broken}"
     key = key_of(encoding.cnf, finish, backend)
@@ -229,7 +230,7 @@ def find_circuit(encoding: Encoding, meter: Meter, backend: Backend, cache: bool
         meter.check_operations(found.operations)
         meter.check_nodes(found.nodes)
         return found.circuit
-    circuit, meter = compile_with(backend, encoding.cnf, meter.budget, encoding.broken, meter)
+    circuit, meter = compile_with(backend, encoding.cnf, meter.budget, encoding.broken, meter, native)
     circuit = circuit.forget(encoding.forget, meter).smooth(encoding.smooth, meter)
     if folder is not None:
         save(key, Kept(circuit, meter.operations, meter.nodes), folder)
