@@ -1,114 +1,171 @@
 /* The best worlds of a circuit. */
 
-/* A node has a list of its best sums, in order: `length[node]` of them, from `place[node]` on. The factors of a product
- * have one each, but for two at most. */
+/* A node has a list of its best sums, in order: `length[node]` of them, a power of 2, from `place[node]` on. Where it has
+ * fewer worlds, the rest is -inf. The factors of a product have one sum each, but for two at most. */
 typedef struct {
-    vec base[MOST];
+    vec base[MOST];               /* what the others add */
+    int32_t nodes[2], lengths[2]; /* of those two, the longer one last */
     const vec *lists[2];
-    int32_t lengths[2], nodes[2];
 } Term;
+
+INLINE const vec *sums_of(const Room *room, const int w, int64_t node) { return room->values + (int64_t)room->place[node] * w; }
 
 INLINE void gather(const Program *p, const int w, const Room *room, int32_t t, Term *term) {
     static const vec nothing[MOST];
-    for (int side = 0; side < 2; side++) term->lists[side] = nothing, term->lengths[side] = 1, term->nodes[side] = -1;
+    for (int s = 0; s < 2; s++) term->nodes[s] = -1, term->lengths[s] = 1, term->lists[s] = nothing;
     for (int j = 0; j < w; j++) term->base[j] = all(0.0);
-    for (int32_t f = p->products[t], side = 0; f < p->products[t + 1]; f++) {
-        const int32_t node = p->factors[f];
-        const vec *list = room->values + (int64_t)room->place[node] * w;
-        if (room->length[node] > 1 && side < 2) {
-            term->nodes[side] = node, term->lists[side] = list, term->lengths[side++] = room->length[node];
-            continue;
-        }
-        for (int j = 0; j < w; j++) term->base[j] += list[j];
-    }
-}
-
-INLINE vec candidate(const int w, const Term *term, int32_t a, int32_t b, int j) {
-    return (term->base[j] + term->lists[0][(int64_t)a * w + j]) + term->lists[1][(int64_t)b * w + j];
-}
-
-/* Every sum of the best k is of an a-th and a b-th best with a b <= k. */
-#define EACH_CANDIDATE(term, k)                                                                                      \
-    for (int32_t a = 0; a < (k) && (a == 0 || a < (term).lengths[0]); a++)                                           \
-        for (int32_t b = 0; (a + 1) * (b + 1) <= (k) && (b == 0 || b < (term).lengths[1]); b++)
-
-INLINE void best_upward(const Program *p, const int w, const int k, const Room *room) {
-    for (int64_t i = 0; i < p->nodes; i++) {
-        vec *list = room->values + (int64_t)room->place[p->literals + i] * w;
-        const int32_t length = room->length[p->literals + i];
-        for (int64_t q = 0; q < (int64_t)length * w; q++) list[q] = all(-INFINITY);
-        for (int32_t t = p->sums[i]; t < p->sums[i + 1]; t++) {
-            Term term;
-            gather(p, w, room, t, &term);
-            EACH_CANDIDATE(term, k) {
-                vec x[MOST];
-                for (int j = 0; j < w; j++) x[j] = candidate(w, &term, a, b, j);
-                /* those with smaller a and b are on the list already, and no worse */
-                for (int32_t q = (a + 1) * (b + 1) - 1; q < length; q++)
-                    for (int j = 0; j < w; j++) {
-                        const vec y = list[(int64_t)q * w + j];
-                        list[(int64_t)q * w + j] = larger(x[j], y);
-                        x[j] = smaller(x[j], y);
-                    }
-            }
+    for (int32_t f = p->products[t]; f < p->products[t + 1]; f++) {
+        const int32_t node = p->factors[f], length = room->length[node];
+        const vec *list = sums_of(room, w, node);
+        if (length == 1) {
+            for (int j = 0; j < w; j++) term->base[j] += list[j];
+        } else {
+            const int to = length > term->lengths[1];
+            if (to) term->nodes[0] = term->nodes[1], term->lengths[0] = term->lengths[1], term->lists[0] = term->lists[1];
+            term->nodes[to] = node, term->lengths[to] = length, term->lists[to] = list;
         }
     }
 }
 
-/* From the root downwards, a row is handed on to the factors of the product that its sum is of. `on` has a byte for each
- * row of a world in a node: which sum of the list it is, counted from 1. Of equal candidates the first go to the first
- * of the equal sums on the list: `skip` counts those that are not for this one, and is -1 when it is found. */
-INLINE void best_downward(const Program *p, const int w, const int k, const Room *room) {
-    const uint64_t each = 0x0101010101010101ULL;
-    uint64_t *on = room->on;
-    for (int64_t i = p->nodes - 1; i >= 0; i--) {
-        const int64_t node = p->literals + i;
-        const vec *list = room->values + (int64_t)room->place[node] * w;
-        uint64_t left = 0;
-        for (int64_t c = 0; c < k * w; c++) left |= on[node * k * w + c];
-        for (int c = 0; left && c < k; c++)
-            for (int j = 0; j < w; j++) {
-                const ints rank = unpacked(on[(node * k + c) * w + j]);
-                vec wanted = list[j];
-                ints skip = rank == 0;
-                for (int32_t q = 1; q < room->length[node]; q++)
-                    wanted = pick(rank == q + 1, list[(int64_t)q * w + j], wanted);
-                for (int32_t q = 1; q < room->length[node]; q++)
-                    skip -= (rank > q) & (list[(int64_t)(q - 1) * w + j] == wanted);
-                room->wanted[c * w + j] = wanted;
-                room->skip[c * w + j] = skip;
+/* Both lists are in order, best first: so is what becomes of the first, the best of both. */
+INLINE void swap(vec *a, vec *b) {
+    const vec x = larger(*a, *b);
+    *b = smaller(*a, *b), *a = x;
+}
+
+INLINE void merge(const int n, vec *x, const vec *y) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++) x[i] = larger(x[i], y[n - 1 - i]); /* falls and rises, or the other way round */
+#pragma GCC unroll 4
+    for (int far = n / 2; far > 0; far /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < n; i++)
+            if (!(i & far)) swap(x + i, x + i + far);
+}
+
+/* The list of a node with n sums. Every sum of the best n is of an a-th and a b-th best with a b <= n. */
+INLINE void best_of(const Program *p, const int w, const int n, const Room *room, int64_t i, vec *list) {
+    for (int32_t t = p->sums[i]; t < p->sums[i + 1]; t++) {
+        Term term;
+        gather(p, w, room, t, &term);
+        for (int j = 0; j < w; j++) {
+            const vec *left = term.lists[0] + j, *right = term.lists[1] + j;
+            vec x[n], y[n], first = term.base[j] + left[0];
+#pragma GCC unroll 8
+            for (int b = 0; b < n; b++) y[b] = b < term.lengths[1] ? first + right[b * w] : all(-INFINITY);
+            if (t == p->sums[i]) {
+#pragma GCC unroll 8
+                for (int b = 0; b < n; b++) x[b] = y[b];
+            } else {
+#pragma GCC unroll 8
+                for (int b = 0; b < n; b++) x[b] = list[b * w + j];
+                merge(n, x, y);
             }
-        for (int32_t t = p->sums[i]; left && t < p->sums[i + 1]; t++) {
-            Term term;
-            if (k == 1) total(p, w, t, room->values, term.base);
-            else gather(p, w, room, t, &term);
-            left = 0;
-            EACH_CANDIDATE(term, k) {
-                vec x[MOST];
-                for (int j = 0; j < w; j++) x[j] = k == 1 ? term.base[j] : candidate(w, &term, a, b, j);
-                left = 0;
-                for (int c = 0; c < k; c++) {
-                    uint64_t taken[MOST], any = 0;
-                    for (int j = 0; j < w; j++) {
-                        const ints skip = room->skip[c * w + j];
-                        const ints same = (x[j] == room->wanted[c * w + j]) & (skip >= 0);
-                        any |= taken[j] = packed(same & (skip == 0));
-                        room->skip[c * w + j] = skip + same;
-                        left |= packed(skip + same >= 0);
-                    }
-                    for (int32_t f = p->products[t]; any && f < p->products[t + 1]; f++) {
-                        const int32_t to = p->factors[f];
-                        const uint64_t rank = k == 1 ? 0 : to == term.nodes[0] ? a : to == term.nodes[1] ? b : 0;
-                        for (int j = 0; j < w; j++) on[((int64_t)to * k + c) * w + j] |= taken[j] & each * (rank + 1);
-                    }
+#pragma GCC unroll 8
+            for (int a = 1; a < n; a++) {
+                if (a >= term.lengths[0]) break;
+                first = term.base[j] + left[a * w];
+#pragma GCC unroll 8
+                for (int b = 0; (a + 1) * (b + 1) <= n; b++) {
+                    if (b >= term.lengths[1]) break;
+                    vec late = first + right[b * w];
+                    /* those with smaller a and b are on the list already, and no worse */
+#pragma GCC unroll 8
+                    for (int q = (a + 1) * (b + 1) - 1; q < n; q++) swap(x + q, &late);
                 }
             }
+#pragma GCC unroll 8
+            for (int b = 0; b < n; b++) list[b * w + j] = x[b];
         }
     }
 }
 
-INLINE void best(const Task *t, const int w, const int k, int64_t begin, int64_t n, const Room *room) {
+INLINE void best_upward(const Program *p, const int w, const Room *room) {
+    for (int64_t i = 0; i < p->nodes; i++) {
+        vec *list = (vec *)sums_of(room, w, p->literals + i);
+        for (int64_t q = 0; q < (int64_t)room->length[p->literals + i] * w && p->sums[i] == p->sums[i + 1]; q++)
+            list[q] = all(-INFINITY); /* nothing is added up */
+        switch (room->length[p->literals + i]) {
+        case 1: best_of(p, w, 1, room, i, list); break;
+        case 2: best_of(p, w, 2, room, i, list); break;
+        case 4: best_of(p, w, 4, room, i, list); break;
+        case 8: best_of(p, w, 8, room, i, list); break;
+        default: best_of(p, w, room->length[p->literals + i], room, i, list);
+        }
+    }
+}
+
+/* ---- worlds ---- */
+
+/* From the root downwards, a world is handed on to the factors of the product that its sum is of, in all rows at once:
+ * `on` has, for each sum of a node's list and each vector of rows, a byte for each of 8 worlds and in it a bit for each
+ * row. Of equal candidates, in one and the same order, the first go to the first of the equal sums: `skip` counts those
+ * that are not for this one. */
+INLINE void best_downward(const Program *p, const int w, const Room *room) {
+    for (int64_t i = p->nodes - 1; i >= 0; i--) {
+        const int64_t place = room->place[p->literals + i];
+        for (int32_t q = 0; q < room->length[p->literals + i]; q++) {
+            const vec *value = room->values + (place + q) * w;
+            uint64_t left[MOST], any = 0;
+            uint32_t later[MOST], more = 0; /* rows with some to skip */
+            uint8_t skip[MOST * LANES];
+            for (int j = 0; j < w; j++) any |= left[j] = room->on[(place + q) * w + j];
+            if (!any) continue;
+            for (int j = 0; j < w; j++) more |= later[j] = q > 0 ? equal(value[j], value[j - w]) : 0;
+            for (int r = 0; more && r < w * LANES; r++) {
+                const double *lane = (const double *)value + r;
+                for (skip[r] = 0; skip[r] < q && *lane == lane[-(skip[r] + 1) * w * LANES];) skip[r]++;
+            }
+            for (int32_t t = p->sums[i], last = p->sums[i + 1] - 1; any && t <= last; t++) {
+                Term term;
+                gather(p, w, room, t, &term);
+                for (int32_t a = 0; a <= q && a < term.lengths[0]; a++)
+                    for (int32_t b = 0; (a + 1) * (b + 1) <= q + 1 && b < term.lengths[1]; b++) {
+                        uint64_t taken[MOST], found = 0;
+                        any = 0;
+                        for (int j = 0; j < w; j++) {
+                            const vec x = (term.base[j] + term.lists[0][a * w + j]) + term.lists[1][b * w + j];
+                            const uint32_t same = equal(value[j], x);
+                            found |= taken[j] = left[j] & (same & ~later[j]) * 0x0101010101010101ULL;
+                            any |= left[j] &= ~taken[j];
+                            for (more = same & later[j]; more; more &= more - 1) {
+                                const int r = __builtin_ctz(more);
+                                if (--skip[j * LANES + r] == 0) later[j] &= ~(1u << r);
+                            }
+                        }
+                        for (int32_t f = p->products[t]; found && f < p->products[t + 1]; f++) {
+                            const int32_t to = p->factors[f];
+                            const int64_t rank = to == term.nodes[0] ? a : to == term.nodes[1] ? b : 0;
+                            for (int j = 0; j < w; j++) room->on[(room->place[to] + rank) * w + j] |= taken[j];
+                        }
+                    }
+            }
+        }
+    }
+}
+
+/* What the literals say of the worlds from `first` on, which were traced. */
+INLINE void tell(const Task *t, const int w, int first, int64_t begin, int64_t n, const Room *room) {
+    for (int64_t l = 0; l < t->program->literals; l++) {
+        const uint64_t *on = room->on + l * w;
+        for (int64_t r = 0; t->slopes != NULL && r < n; r++) {
+            const int chosen = on[r / LANES] >> r % LANES & 1;
+            if (t->single) ((float *)t->slopes)[l * t->rows + begin + r] = (float)chosen;
+            else ((double *)t->slopes)[l * t->rows + begin + r] = chosen;
+        }
+        if (t->worlds == NULL || t->variable[l] < 0 || t->value[l] == 0) continue;
+        for (int j = 0; j < w; j++)
+            for (uint64_t left = on[j]; left; left &= left - 1) {
+                const int bit = __builtin_ctzll(left);
+                const int64_t row = begin + j * LANES + bit % 8;
+                t->worlds[(row * t->best + first + bit / 8) * t->variables + t->variable[l]] = t->value[l];
+            }
+    }
+}
+
+INLINE void best(const Task *t, const int w, int64_t begin, int64_t n, const Room *room) {
     const Program *p = t->program;
+    const int64_t last = p->literals + p->nodes - 1;
     ints odd[MOST];
     for (int j = 0; j < w; j++) odd[j] = (ints)all(0.0);
     for (int64_t l = 0; l < p->literals; l++) {
@@ -116,39 +173,27 @@ INLINE void best(const Task *t, const int w, const int k, int64_t begin, int64_t
         load(t, w, l, begin, n, x);
         for (int j = 0; j < w; j++) odd[j] |= x[j] != x[j], x[j] = larger(x[j], all(FLOOR));
     }
-    if (k == 1) log_upward(p, w, 1, room->values);
-    else best_upward(p, w, k, room);
-    const int64_t last = p->literals + p->nodes - 1;
-    const vec *list = room->values + (int64_t)room->place[last] * w;
-    if (t->slopes != NULL || t->worlds != NULL) memset(room->on, 0, sizeof(uint64_t) * k * w * (last + 1));
-    for (int c = 0; c < k; c++) {
-        vec score[MOST];
-        for (int j = 0; j < w; j++) {
-            score[j] = c < room->length[last] ? list[(int64_t)c * w + j] : all(-INFINITY);
-            score[j] = pick(odd[j], all(NAN), pick(score[j] < all(ZERO), all(-INFINITY), score[j]));
-            if (t->slopes != NULL || t->worlds != NULL)
-                room->on[(last * k + c) * w + j] = packed(score[j] >= all(ZERO)) & (0x0101010101010101ULL * (c + 1ULL));
-        }
-        store(t, t->roots, c, begin, n, score);
-        for (int64_t r = 0; t->worlds != NULL && r < n; r++) /* no world, or that with value 0 for all variables yet */
-            memset(t->worlds + ((begin + r) * k + c) * t->variables, ((const double *)score)[r] >= ZERO ? 0 : -1,
-                   sizeof(int64_t) * t->variables);
-    }
-    if (t->slopes == NULL && t->worlds == NULL) return;
-    best_downward(p, w, k, room);
-    for (int64_t l = 0; l < p->literals; l++) {
-        const uint8_t *chosen = (const uint8_t *)(room->on + l * k * w);
-        const int64_t from = l * t->rows + begin;
-        if (t->slopes != NULL)
-            for (int64_t r = 0; r < n; r++) {
-                if (t->single) ((float *)t->slopes)[from + r] = (float)chosen[r];
-                else ((double *)t->slopes)[from + r] = (double)chosen[r];
+    if (t->best == 1) log_upward(p, w, 1, room->values);
+    else best_upward(p, w, room);
+    for (int first = 0; first < t->best; first += 8) {
+        if (room->on != NULL) memset(room->on, 0, sizeof(uint64_t) * w * (room->place[last] + room->length[last]));
+        for (int c = first; c < t->best && c < first + 8; c++) {
+            vec score[MOST];
+            for (int j = 0; j < w; j++) {
+                score[j] = c < room->length[last] ? sums_of(room, w, last)[c * w + j] : all(-INFINITY);
+                score[j] = pick(odd[j], all(NAN), pick(score[j] < all(ZERO), all(-INFINITY), score[j]));
             }
-        if (t->worlds != NULL && t->variable[l] >= 0 && t->value[l] != 0)
-            for (int c = 0; c < k; c++)
-                for (int64_t r = 0; r < n; r++) {
-                    const int64_t value = -(int64_t)(chosen[c * w * LANES + r] != 0) & t->value[l];
-                    t->worlds[((begin + r) * k + c) * t->variables + t->variable[l]] += value;
-                }
+            store(t, t->roots, c, begin, n, score);
+            for (int64_t r = 0; room->on != NULL && r < n; r++) {
+                const int there = ((const double *)score)[r] >= ZERO;
+                if (there) room->on[(room->place[last] + c) * w + r / LANES] |= 1ULL << (8 * (c - first) + r % LANES);
+                if (t->worlds != NULL) /* no world, or one whose variables are 0 where nothing else is said */
+                    memset(t->worlds + ((begin + r) * t->best + c) * t->variables, there ? 0 : -1,
+                           sizeof(int64_t) * t->variables);
+            }
+        }
+        if (room->on == NULL) continue;
+        best_downward(p, w, room);
+        tell(t, w, first, begin, n, room);
     }
 }

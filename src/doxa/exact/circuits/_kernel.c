@@ -237,20 +237,20 @@ static int furnish(const Task *t, Room *room) {
         vectors = 0;
         for (int64_t i = 0; i < every; i++) {
             room->place[i] = (int32_t)vectors;
-            room->length[i] = p->models[i] < 1 ? 1 : p->models[i] < t->best ? p->models[i] : t->best;
+            for (room->length[i] = 1; room->length[i] < t->best && room->length[i] < p->models[i];) room->length[i] *= 2;
             vectors += room->length[i];
         }
-        room->on = malloc(sizeof(uint64_t) * t->best * t->width * every);
-        if (room->on == NULL) return 0;
-        more = 2 * t->best;
+        if (t->slopes != NULL || t->worlds != NULL) {
+            room->on = malloc(sizeof(uint64_t) * t->width * vectors);
+            if (room->on == NULL) return 0;
+        }
     } else if (t->slopes != NULL) {
         more = p->derived > every ? p->derived : every;
     }
     room->values = aligned_alloc(sizeof(vec), sizeof(vec) * (vectors + more + p->longest) * t->width);
     if (room->values == NULL) return 0;
-    room->slopes = room->wanted = room->values + vectors * t->width;
+    room->slopes = room->values + vectors * t->width;
     room->after = room->slopes + more * t->width;
-    room->skip = (ints *)(room->wanted + (int64_t)t->best * t->width);
     return 1;
 }
 
@@ -261,10 +261,8 @@ static void *work(void *given) {
     if (furnish(t, &room)) {
         for (int64_t begin; (begin = atomic_fetch_add(&t->next, wide)) < t->to;) {
             const int64_t n = t->to - begin < wide ? t->to - begin : wide;
-            if (t->mode == BEST && t->best > 1 && t->width == 1) best(t, 1, t->best, begin, n, &room);
-            else if (t->mode == BEST && t->best > 1) best(t, MOST, t->best, begin, n, &room);
-            else if (t->mode == BEST && t->width == 1) best(t, 1, 1, begin, n, &room);
-            else if (t->mode == BEST) best(t, MOST, 1, begin, n, &room);
+            if (t->mode == BEST && t->width == 1) best(t, 1, begin, n, &room);
+            else if (t->mode == BEST) best(t, MOST, begin, n, &room);
             else if (t->width == 1) block(t, 1, begin, n, &room);
             else block(t, MOST, begin, n, &room);
         }

@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 #define LANES 8
 #define MOST 4       /* vectors of a node in a block */
@@ -47,16 +50,19 @@ typedef struct {
 
 INLINE vec all(double x) { return (vec){x, x, x, x, x, x, x, x}; }
 INLINE vec pick(ints mask, vec a, vec b) { return (vec)((mask & (ints)a) | (~mask & (ints)b)); }
-INLINE uint64_t packed(ints mask) { /* a byte for each lane */
-    typedef int8_t bytes __attribute__((vector_size(LANES)));
-    return (uint64_t)__builtin_convertvector(mask, bytes);
-}
-INLINE ints unpacked(uint64_t lanes) {
-    typedef int8_t bytes __attribute__((vector_size(LANES)));
-    return __builtin_convertvector((bytes)lanes, ints);
-}
+#ifdef __AVX512F__ /* one instruction, which compilers do not find in a comparison */
+INLINE vec larger(vec a, vec b) { return (vec)_mm512_max_pd((__m512d)a, (__m512d)b); }
+INLINE vec smaller(vec a, vec b) { return (vec)_mm512_min_pd((__m512d)a, (__m512d)b); }
+INLINE uint32_t equal(vec a, vec b) { return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_EQ_OQ); } /* a bit a lane */
+#else
 INLINE vec larger(vec a, vec b) { return pick(a > b, a, b); }
 INLINE vec smaller(vec a, vec b) { return pick(a < b, a, b); }
+INLINE uint32_t equal(vec a, vec b) {
+    uint32_t same = 0;
+    for (int i = 0; i < LANES; i++) same |= (uint32_t)(a[i] == b[i]) << i;
+    return same;
+}
+#endif
 
 /* e^x for x at most 709; 0 below -708. */
 INLINE vec raised(vec x) {
@@ -109,9 +115,7 @@ INLINE vec logarithm(vec x) {
 typedef struct {
     vec *values, *slopes, *after;
     int32_t *place, *length; /* of the lists of the best */
-    uint64_t *on;
-    vec *wanted;
-    ints *skip;
+    uint64_t *on;            /* which worlds a sum is part of */
 } Room;
 
 INLINE void load(const Task *t, const int w, int64_t literal, int64_t begin, int64_t n, vec *restrict out) {
