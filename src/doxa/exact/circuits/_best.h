@@ -1,30 +1,49 @@
-/* The best worlds of a circuit. */
-
-/* A node has a list of its best sums, in order: `length[node]` of them, a power of 2, from `place[node]` on. Where it has
+/* The best worlds of a circuit.
+ *
+ * A node has a list of its best sums, in order: `length[node]` of them, a power of 2, from `place[node]` on. Where it has
  * fewer worlds, the rest is -inf. The factors of a product have one sum each, but for two at most. */
-typedef struct {
-    vec base[MOST];               /* what the others add */
-    int32_t nodes[2], lengths[2]; /* of those two, the longer one last */
-    const vec *lists[2];
-} Term;
 
-INLINE const vec *sums_of(const Room *room, const int w, int64_t node) { return room->values + (int64_t)room->place[node] * w; }
-
-INLINE void gather(const Program *p, const int w, const Room *room, int32_t t, Term *term) {
-    static const vec nothing[MOST];
-    for (int s = 0; s < 2; s++) term->nodes[s] = -1, term->lengths[s] = 1, term->lists[s] = nothing;
-    for (int j = 0; j < w; j++) term->base[j] = all(0.0);
-    for (int32_t f = p->products[t]; f < p->products[t + 1]; f++) {
-        const int32_t node = p->factors[f], length = room->length[node];
-        const vec *list = sums_of(room, w, node);
-        if (length == 1) {
-            for (int j = 0; j < w; j++) term->base[j] += list[j];
-        } else {
+/* Room for lists, and where a product finds them; 0 where memory is lacking. */
+static int arrange(const Task *t, Room *room) {
+    const Program *p = t->program;
+    const int64_t every = p->literals + p->nodes, terms = p->sums[p->nodes];
+    int64_t zero = 0;
+    room->place = malloc(sizeof(int32_t) * (2 * every + p->products[terms]));
+    room->terms = malloc(sizeof(Term) * (terms + 1));
+    if (room->place == NULL || room->terms == NULL) return 0;
+    room->length = room->place + every;
+    room->singles = room->length + every;
+    for (int64_t i = 0; i < every; i++) {
+        room->place[i] = (int32_t)zero;
+        for (room->length[i] = 1; room->length[i] < t->best && room->length[i] < p->models[i];) room->length[i] *= 2;
+        zero += room->length[i];
+    }
+    room->zero = zero;
+    int32_t singles = 0;
+    for (int64_t i = 0; i < terms; i++) {
+        Term *term = room->terms + i;
+        *term = (Term){singles, {(int32_t)zero, (int32_t)zero}, {1, 1}};
+        for (int32_t f = p->products[i]; f < p->products[i + 1]; f++) {
+            const int32_t place = room->place[p->factors[f]], length = room->length[p->factors[f]];
             const int to = length > term->lengths[1];
-            if (to) term->nodes[0] = term->nodes[1], term->lengths[0] = term->lengths[1], term->lists[0] = term->lists[1];
-            term->nodes[to] = node, term->lengths[to] = length, term->lists[to] = list;
+            if (length == 1) {
+                room->singles[singles++] = place;
+                continue;
+            }
+            if (to) term->lists[0] = term->lists[1], term->lengths[0] = term->lengths[1];
+            term->lists[to] = place, term->lengths[to] = length;
         }
     }
+    room->terms[terms].singles = singles;
+    if (t->slopes == NULL && t->worlds == NULL) return 1;
+    room->on = malloc(sizeof(uint64_t) * t->width * (zero + 1));
+    return room->on != NULL;
+}
+
+INLINE void single(const int w, const Room *room, const Term *term, vec *out) {
+    for (int j = 0; j < w; j++) out[j] = all(0.0);
+    for (int32_t f = term->singles; f < term[1].singles; f++)
+        for (int j = 0; j < w; j++) out[j] += room->values[(int64_t)room->singles[f] * w + j];
 }
 
 /* Both lists are in order, best first: so is what becomes of the first, the best of both. */
@@ -43,32 +62,30 @@ INLINE void merge(const int n, vec *x, const vec *y) {
             if (!(i & far)) swap(x + i, x + i + far);
 }
 
-/* The list of a node with n sums. Every sum of the best n is of an a-th and a b-th best with a b <= n. */
-INLINE void best_of(const Program *p, const int w, const int n, const Room *room, int64_t i, vec *list) {
+/* The list of a node with n sums, with room for so many. Every sum of the best n is of an a-th and a b-th best with
+ * a b <= n. */
+INLINE void best_of(const Program *p, const int w, const int n, const Room *room, int64_t i, vec *x, vec *y) {
+    vec *list = room->values + (int64_t)room->place[p->literals + i] * w;
     for (int32_t t = p->sums[i]; t < p->sums[i + 1]; t++) {
-        Term term;
-        gather(p, w, room, t, &term);
+        const Term *term = room->terms + t;
+        const vec *left = room->values + (int64_t)term->lists[0] * w, *right = room->values + (int64_t)term->lists[1] * w;
+        vec base[MOST];
+        single(w, room, term, base);
         for (int j = 0; j < w; j++) {
-            const vec *left = term.lists[0] + j, *right = term.lists[1] + j;
-            vec x[n], y[n], first = term.base[j] + left[0];
+            vec first = base[j] + left[j];
 #pragma GCC unroll 8
-            for (int b = 0; b < n; b++) y[b] = b < term.lengths[1] ? first + right[b * w] : all(-INFINITY);
-            if (t == p->sums[i]) {
+            for (int b = 0; b < n; b++) y[b] = b < term->lengths[1] ? first + right[b * w + j] : all(-INFINITY);
 #pragma GCC unroll 8
-                for (int b = 0; b < n; b++) x[b] = y[b];
-            } else {
-#pragma GCC unroll 8
-                for (int b = 0; b < n; b++) x[b] = list[b * w + j];
-                merge(n, x, y);
-            }
+            for (int b = 0; b < n; b++) x[b] = t == p->sums[i] ? y[b] : list[b * w + j];
+            if (t > p->sums[i]) merge(n, x, y);
 #pragma GCC unroll 8
             for (int a = 1; a < n; a++) {
-                if (a >= term.lengths[0]) break;
-                first = term.base[j] + left[a * w];
+                if (a >= term->lengths[0]) break;
+                first = base[j] + left[a * w + j];
 #pragma GCC unroll 8
                 for (int b = 0; (a + 1) * (b + 1) <= n; b++) {
-                    if (b >= term.lengths[1]) break;
-                    vec late = first + right[b * w];
+                    if (b >= term->lengths[1]) break;
+                    vec late = first + right[b * w + j];
                     /* those with smaller a and b are on the list already, and no worse */
 #pragma GCC unroll 8
                     for (int q = (a + 1) * (b + 1) - 1; q < n; q++) swap(x + q, &late);
@@ -78,30 +95,27 @@ INLINE void best_of(const Program *p, const int w, const int n, const Room *room
             for (int b = 0; b < n; b++) list[b * w + j] = x[b];
         }
     }
+    for (int b = 0; b < n * w && p->sums[i] == p->sums[i + 1]; b++) list[b] = all(-INFINITY); /* nothing is added up */
 }
 
 INLINE void best_upward(const Program *p, const int w, const Room *room) {
     for (int64_t i = 0; i < p->nodes; i++) {
-        vec *list = (vec *)sums_of(room, w, p->literals + i);
-        for (int64_t q = 0; q < (int64_t)room->length[p->literals + i] * w && p->sums[i] == p->sums[i + 1]; q++)
-            list[q] = all(-INFINITY); /* nothing is added up */
-        switch (room->length[p->literals + i]) {
-        case 1: best_of(p, w, 1, room, i, list); break;
-        case 2: best_of(p, w, 2, room, i, list); break;
-        case 4: best_of(p, w, 4, room, i, list); break;
-        case 8: best_of(p, w, 8, room, i, list); break;
-        default: best_of(p, w, room->length[p->literals + i], room, i, list);
-        }
+        const int n = room->length[p->literals + i];
+        vec one[2], two[4], four[8], eight[16], many[256];
+        if (n == 1) best_of(p, w, 1, room, i, one, one + 1);
+        else if (n == 2) best_of(p, w, 2, room, i, two, two + 2);
+        else if (n == 4) best_of(p, w, 4, room, i, four, four + 4);
+        else if (n == 8) best_of(p, w, 8, room, i, eight, eight + 8);
+        else best_of(p, w, n, room, i, many, many + 128);
     }
 }
-
-/* ---- worlds ---- */
 
 /* From the root downwards, a world is handed on to the factors of the product that its sum is of, in all rows at once:
  * `on` has, for each sum of a node's list and each vector of rows, a byte for each of 8 worlds and in it a bit for each
  * row. Of equal candidates, in one and the same order, the first go to the first of the equal sums: `skip` counts those
  * that are not for this one. */
 INLINE void best_downward(const Program *p, const int w, const Room *room) {
+    uint64_t *on = room->on;
     for (int64_t i = p->nodes - 1; i >= 0; i--) {
         const int64_t place = room->place[p->literals + i];
         for (int32_t q = 0; q < room->length[p->literals + i]; q++) {
@@ -109,7 +123,7 @@ INLINE void best_downward(const Program *p, const int w, const Room *room) {
             uint64_t left[MOST], any = 0;
             uint32_t later[MOST], more = 0; /* rows with some to skip */
             uint8_t skip[MOST * LANES];
-            for (int j = 0; j < w; j++) any |= left[j] = room->on[(place + q) * w + j];
+            for (int j = 0; j < w; j++) any |= left[j] = on[(place + q) * w + j];
             if (!any) continue;
             for (int j = 0; j < w; j++) more |= later[j] = q > 0 ? equal(value[j], value[j - w]) : 0;
             for (int r = 0; more && r < w * LANES; r++) {
@@ -117,15 +131,18 @@ INLINE void best_downward(const Program *p, const int w, const Room *room) {
                 for (skip[r] = 0; skip[r] < q && *lane == lane[-(skip[r] + 1) * w * LANES];) skip[r]++;
             }
             for (int32_t t = p->sums[i], last = p->sums[i + 1] - 1; any && t <= last; t++) {
-                Term term;
-                gather(p, w, room, t, &term);
-                for (int32_t a = 0; a <= q && a < term.lengths[0]; a++)
-                    for (int32_t b = 0; (a + 1) * (b + 1) <= q + 1 && b < term.lengths[1]; b++) {
+                const Term *term = room->terms + t;
+                const int rest = q == 0 && t == last; /* whatever is left is of this one */
+                vec base[MOST] = {all(0.0)};
+                if (!rest) single(w, room, term, base);
+                for (int32_t a = 0; any && a <= q && a < term->lengths[0]; a++)
+                    for (int32_t b = 0; any && (a + 1) * (b + 1) <= q + 1 && b < term->lengths[1]; b++) {
+                        const int64_t left_at = (term->lists[0] + (int64_t)a) * w, right_at = (term->lists[1] + (int64_t)b) * w;
                         uint64_t taken[MOST], found = 0;
                         any = 0;
                         for (int j = 0; j < w; j++) {
-                            const vec x = (term.base[j] + term.lists[0][a * w + j]) + term.lists[1][b * w + j];
-                            const uint32_t same = equal(value[j], x);
+                            uint32_t same = 0xff;
+                            if (!rest) same = equal(value[j], (base[j] + room->values[left_at + j]) + room->values[right_at + j]);
                             found |= taken[j] = left[j] & (same & ~later[j]) * 0x0101010101010101ULL;
                             any |= left[j] &= ~taken[j];
                             for (more = same & later[j]; more; more &= more - 1) {
@@ -133,11 +150,10 @@ INLINE void best_downward(const Program *p, const int w, const Room *room) {
                                 if (--skip[j * LANES + r] == 0) later[j] &= ~(1u << r);
                             }
                         }
-                        for (int32_t f = p->products[t]; found && f < p->products[t + 1]; f++) {
-                            const int32_t to = p->factors[f];
-                            const int64_t rank = to == term.nodes[0] ? a : to == term.nodes[1] ? b : 0;
-                            for (int j = 0; j < w; j++) room->on[(room->place[to] + rank) * w + j] |= taken[j];
-                        }
+                        if (!found) continue;
+                        for (int j = 0; j < w; j++) on[left_at + j] |= taken[j], on[right_at + j] |= taken[j];
+                        for (int32_t f = term->singles; f < term[1].singles; f++)
+                            for (int j = 0; j < w; j++) on[(int64_t)room->singles[f] * w + j] |= taken[j];
                     }
             }
         }
@@ -173,14 +189,15 @@ INLINE void best(const Task *t, const int w, int64_t begin, int64_t n, const Roo
         load(t, w, l, begin, n, x);
         for (int j = 0; j < w; j++) odd[j] |= x[j] != x[j], x[j] = larger(x[j], all(FLOOR));
     }
+    for (int j = 0; j < w; j++) room->values[room->zero * w + j] = all(0.0);
     if (t->best == 1) log_upward(p, w, 1, room->values);
     else best_upward(p, w, room);
     for (int first = 0; first < t->best; first += 8) {
-        if (room->on != NULL) memset(room->on, 0, sizeof(uint64_t) * w * (room->place[last] + room->length[last]));
+        if (room->on != NULL) memset(room->on, 0, sizeof(uint64_t) * w * (room->zero + 1));
         for (int c = first; c < t->best && c < first + 8; c++) {
             vec score[MOST];
             for (int j = 0; j < w; j++) {
-                score[j] = c < room->length[last] ? sums_of(room, w, last)[c * w + j] : all(-INFINITY);
+                score[j] = c < room->length[last] ? room->values[(room->place[last] + (int64_t)c) * w + j] : all(-INFINITY);
                 score[j] = pick(odd[j], all(NAN), pick(score[j] < all(ZERO), all(-INFINITY), score[j]));
             }
             store(t, t->roots, c, begin, n, score);

@@ -231,19 +231,8 @@ static int furnish(const Task *t, Room *room) {
     int64_t vectors = every, more = 0;
     memset(room, 0, sizeof *room);
     if (t->mode == BEST) {
-        room->place = malloc(sizeof(int32_t) * 2 * every);
-        if (room->place == NULL) return 0;
-        room->length = room->place + every;
-        vectors = 0;
-        for (int64_t i = 0; i < every; i++) {
-            room->place[i] = (int32_t)vectors;
-            for (room->length[i] = 1; room->length[i] < t->best && room->length[i] < p->models[i];) room->length[i] *= 2;
-            vectors += room->length[i];
-        }
-        if (t->slopes != NULL || t->worlds != NULL) {
-            room->on = malloc(sizeof(uint64_t) * t->width * vectors);
-            if (room->on == NULL) return 0;
-        }
+        if (!arrange(t, room)) return 0;
+        vectors = room->zero + 1;
     } else if (t->slopes != NULL) {
         more = p->derived > every ? p->derived : every;
     }
@@ -261,16 +250,21 @@ static void *work(void *given) {
     if (furnish(t, &room)) {
         for (int64_t begin; (begin = atomic_fetch_add(&t->next, wide)) < t->to;) {
             const int64_t n = t->to - begin < wide ? t->to - begin : wide;
-            if (t->mode == BEST && t->width == 1) best(t, 1, begin, n, &room);
-            else if (t->mode == BEST) best(t, MOST, begin, n, &room);
-            else if (t->width == 1) block(t, 1, begin, n, &room);
-            else block(t, MOST, begin, n, &room);
+            switch (t->width + (t->mode == BEST ? 8 : 0)) {
+            case 1: block(t, 1, begin, n, &room); break;
+            case 2: block(t, 2, begin, n, &room); break;
+            case 4: block(t, 4, begin, n, &room); break;
+            case 9: best(t, 1, begin, n, &room); break;
+            case 10: best(t, 2, begin, n, &room); break;
+            default: best(t, 4, begin, n, &room);
+            }
         }
     } else {
         atomic_store(&t->failed, 1);
     }
     free(room.values);
     free(room.place);
+    free(room.terms);
     free(room.on);
     return NULL;
 }

@@ -20,7 +20,7 @@ from doxa.exact.circuits._circuit import OR, Circuit
 
 Mode = Literal["log", "real", "best"]
 MODES: dict[Mode, int] = {"log": 0, "real": 1, "best": 2}
-LANES, WIDTHS = 8, (4, 1)  # rows in a vector, and vectors that the kernel may take at a time
+LANES, WIDTHS = 8, (4, 2, 1)  # rows in a vector, and vectors that the kernel may take at a time
 NEAR = 1 << 23  # bytes that stay near the processor: in a cache of the third level, or nearly in the second
 MANY = 127  # best worlds that the kernel can find
 WORK = 1 << 26  # about as many edges times rows as take a tenth of a second: so soon Ctrl-C is answered

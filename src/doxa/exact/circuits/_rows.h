@@ -113,9 +113,16 @@ INLINE vec logarithm(vec x) {
 /* ---- rows, and room for them ---- */
 
 typedef struct {
+    int32_t singles;              /* where its factors with one sum begin; the next product says where they end */
+    int32_t lists[2], lengths[2]; /* of the others, the longer one last; that of nothing where there are none */
+} Term;
+
+typedef struct {
     vec *values, *slopes, *after;
-    int32_t *place, *length; /* of the lists of the best */
-    uint64_t *on;            /* which worlds a sum is part of */
+    int32_t *place, *length, *singles; /* of the lists of the best */
+    int64_t zero;                      /* the place of nothing, after all of them */
+    Term *terms;
+    uint64_t *on; /* which worlds a sum is part of */
 } Room;
 
 INLINE void load(const Task *t, const int w, int64_t literal, int64_t begin, int64_t n, vec *restrict out) {
