@@ -40,7 +40,7 @@ INLINE void upward(const Program *p, const int w, int64_t nodes, vec *restrict v
                 for (int j = 0; j < w; j++) sum[j] += product[j];
             }
         }
-        for (int j = 0; j < w; j++) v[(p->literals + i) * w + j] = sum[j];
+        for (int j = 0; j < w; j++) v[(int64_t)p->places[i] * w + j] = sum[j];
     }
 }
 
@@ -197,7 +197,7 @@ INLINE void block(const Task *t, const int w, int64_t begin, int64_t n, const Ro
     }
     store(t, t->roots, 0, begin, n, root);
     for (int64_t l = 0; t->slopes != NULL && l < p->literals; l++) {
-        vec *slope = v + (p->nodes + p->derived + l) * w;
+        vec *slope = v + (p->nodes + p->extra + l) * w;
         for (int j = 0; j < w; j++) slope[j] = t->mode == LOGS ? slope[j] * low[j] : slope[j] / v[l * w + j];
         store(t, t->slopes, l, begin, n, slope);
     }
@@ -234,7 +234,7 @@ static int furnish(const Task *t, Room *room) {
         if (!arrange(t, room)) return 0;
         vectors = room->zero + 1;
     } else if (t->slopes != NULL) {
-        more = p->derived > every ? p->derived : every;
+        more = p->extra > every ? p->extra : every;
     }
     room->values = aligned_alloc(sizeof(vec), sizeof(vec) * (vectors + more + p->longest) * t->width);
     if (room->values == NULL) return 0;

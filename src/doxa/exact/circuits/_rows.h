@@ -26,7 +26,9 @@ enum { LOGS, PLAIN, BEST };
 
 typedef struct {
     int64_t literals, nodes, derived; /* the last ones derived from the root: the derivatives of the literals */
+    int64_t extra;                    /* places for those, which follow that of the root */
     int64_t longest;                  /* the most factors of a product */
+    const int32_t *places;            /* node i is kept there: in order, but for those derived */
     const int32_t *sums;              /* node i adds up the products sums[i] to sums[i + 1] */
     const int32_t *products;          /* product t multiplies factors[products[t]] to factors[products[t + 1]] */
     const int32_t *factors;
