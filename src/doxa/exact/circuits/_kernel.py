@@ -241,7 +241,7 @@ class Kernel:
         """
         rows = weights.shape[1]
         scores, worlds = weights.new_empty(k, rows), torch.empty(rows, k, variables, dtype=torch.int64)
-        numbers = int(np.clip(program.models, 1, k).sum())
+        numbers = int(np.clip(program.models, 1, 1 << (k - 1).bit_length()).sum())
         outputs = (_at(scores), _at(worlds), ctypes.c_int64(variables), *(_at(x) for x in places))
         self._run("best_worlds", k, program, numbers, k * k * len(program.factors), weights, outputs)
         return worlds, scores
