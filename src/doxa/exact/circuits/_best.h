@@ -160,21 +160,43 @@ INLINE void best_downward(const Program *p, const int w, const Room *room) {
     }
 }
 
+/* The same for the best world alone: a word for each node, with a byte for each vector of rows. */
+INLINE void first_downward(const Program *p, const int w, const vec *v, uint64_t *on) {
+    for (int64_t i = p->nodes - 1; i >= 0; i--) {
+        const vec *value = v + (p->literals + i) * w;
+        uint64_t left = on[p->literals + i];
+        for (int32_t t = p->sums[i], last = p->sums[i + 1] - 1; left && t <= last; t++) {
+            uint64_t taken = left;
+            if (t < last) {
+                vec x[MOST];
+                uint64_t same = 0;
+                total(p, w, t, v, x);
+                for (int j = 0; j < w; j++) same |= (uint64_t)equal(value[j], x[j]) << 8 * j;
+                taken &= same;
+            }
+            left &= ~taken;
+            for (int32_t f = p->products[t]; taken && f < p->products[t + 1]; f++) on[p->factors[f]] |= taken;
+        }
+    }
+}
+
 /* What the literals say of the worlds from `first` on, which were traced. */
 INLINE void tell(const Task *t, const int w, int first, int64_t begin, int64_t n, const Room *room) {
     for (int64_t l = 0; l < t->program->literals; l++) {
-        const uint64_t *on = room->on + l * w;
-        for (int64_t r = 0; t->slopes != NULL && r < n; r++) {
-            const int chosen = on[r / LANES] >> r % LANES & 1;
+        const int words = t->best == 1 ? 1 : w;
+        const uint64_t *on = room->on + l * words;
+        for (int64_t r = 0; t->slopes != NULL && r < n; r++) { /* of the best alone */
+            const int chosen = *on >> r & 1;
             if (t->single) ((float *)t->slopes)[l * t->rows + begin + r] = (float)chosen;
             else ((double *)t->slopes)[l * t->rows + begin + r] = chosen;
         }
         if (t->worlds == NULL || t->variable[l] < 0 || t->value[l] == 0) continue;
-        for (int j = 0; j < w; j++)
+        for (int j = 0; j < words; j++)
             for (uint64_t left = on[j]; left; left &= left - 1) {
                 const int bit = __builtin_ctzll(left);
-                const int64_t row = begin + j * LANES + bit % 8;
-                t->worlds[(row * t->best + first + bit / 8) * t->variables + t->variable[l]] = t->value[l];
+                const int64_t row = begin + (t->best == 1 ? bit : j * LANES + bit % 8);
+                const int world = t->best == 1 ? 0 : first + bit / 8;
+                t->worlds[(row * t->best + world) * t->variables + t->variable[l]] = t->value[l];
             }
     }
 }
@@ -193,7 +215,7 @@ INLINE void best(const Task *t, const int w, int64_t begin, int64_t n, const Roo
     if (t->best == 1) log_upward(p, w, 1, room->values);
     else best_upward(p, w, room);
     for (int first = 0; first < t->best; first += 8) {
-        if (room->on != NULL) memset(room->on, 0, sizeof(uint64_t) * w * (room->zero + 1));
+        if (room->on != NULL) memset(room->on, 0, sizeof(uint64_t) * (t->best == 1 ? 1 : w) * (room->zero + 1));
         for (int c = first; c < t->best && c < first + 8; c++) {
             vec score[MOST];
             for (int j = 0; j < w; j++) {
@@ -203,14 +225,16 @@ INLINE void best(const Task *t, const int w, int64_t begin, int64_t n, const Roo
             store(t, t->roots, c, begin, n, score);
             for (int64_t r = 0; room->on != NULL && r < n; r++) {
                 const int there = ((const double *)score)[r] >= ZERO;
-                if (there) room->on[(room->place[last] + c) * w + r / LANES] |= 1ULL << (8 * (c - first) + r % LANES);
+                if (there && t->best == 1) room->on[last] |= 1ULL << r;
+                else if (there) room->on[(room->place[last] + c) * w + r / LANES] |= 1ULL << (8 * (c - first) + r % LANES);
                 if (t->worlds != NULL) /* no world, or one whose variables are 0 where nothing else is said */
                     memset(t->worlds + ((begin + r) * t->best + c) * t->variables, there ? 0 : -1,
                            sizeof(int64_t) * t->variables);
             }
         }
         if (room->on == NULL) continue;
-        best_downward(p, w, room);
+        if (t->best == 1) first_downward(p, w, room->values, room->on);
+        else best_downward(p, w, room);
         tell(t, w, first, begin, n, room);
     }
 }
