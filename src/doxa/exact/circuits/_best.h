@@ -65,37 +65,37 @@ INLINE void merge(const int n, vec *x, const vec *y) {
 /* The list of a node with n sums, with room for so many. Every sum of the best n is of an a-th and a b-th best with
  * a b <= n. */
 INLINE void best_of(const Program *p, const int w, const int n, const Room *room, int64_t i, vec *x, vec *y) {
-    vec *list = room->values + (int64_t)room->place[p->literals + i] * w;
-    for (int32_t t = p->sums[i]; t < p->sums[i + 1]; t++) {
-        const Term *term = room->terms + t;
-        const vec *left = room->values + (int64_t)term->lists[0] * w, *right = room->values + (int64_t)term->lists[1] * w;
-        vec base[MOST];
-        single(w, room, term, base);
-        for (int j = 0; j < w; j++) {
-            vec first = base[j] + left[j];
+    for (int j = 0; j < w; j++) {
+        const vec *v = room->values + j;
+        vec *list = room->values + (int64_t)room->place[p->literals + i] * w + j;
 #pragma GCC unroll 8
-            for (int b = 0; b < n; b++) y[b] = b < term->lengths[1] ? first + right[b * w + j] : all(-INFINITY);
+        for (int b = 0; b < n; b++) x[b] = all(-INFINITY);
+        for (int32_t t = p->sums[i]; t < p->sums[i + 1]; t++) {
+            const Term *term = room->terms + t;
+            const vec *left = v + (int64_t)term->lists[0] * w, *right = v + (int64_t)term->lists[1] * w;
+            vec base = all(0.0), first;
+            for (int32_t f = term->singles; f < term[1].singles; f++) base += v[(int64_t)room->singles[f] * w];
+            first = base + left[0];
 #pragma GCC unroll 8
-            for (int b = 0; b < n; b++) x[b] = t == p->sums[i] ? y[b] : list[b * w + j];
-            if (t > p->sums[i]) merge(n, x, y);
+            for (int b = 0; b < n; b++) y[b] = b < term->lengths[1] ? first + right[b * w] : all(-INFINITY);
+            merge(n, x, y);
 #pragma GCC unroll 8
             for (int a = 1; a < n; a++) {
                 if (a >= term->lengths[0]) break;
-                first = base[j] + left[a * w + j];
+                first = base + left[a * w];
 #pragma GCC unroll 8
                 for (int b = 0; (a + 1) * (b + 1) <= n; b++) {
                     if (b >= term->lengths[1]) break;
-                    vec late = first + right[b * w + j];
+                    vec late = first + right[b * w];
                     /* those with smaller a and b are on the list already, and no worse */
 #pragma GCC unroll 8
                     for (int q = (a + 1) * (b + 1) - 1; q < n; q++) swap(x + q, &late);
                 }
             }
-#pragma GCC unroll 8
-            for (int b = 0; b < n; b++) list[b * w + j] = x[b];
         }
+#pragma GCC unroll 8
+        for (int b = 0; b < n; b++) list[b * w] = x[b];
     }
-    for (int b = 0; b < n * w && p->sums[i] == p->sums[i + 1]; b++) list[b] = all(-INFINITY); /* nothing is added up */
 }
 
 INLINE void best_upward(const Program *p, const int w, const Room *room) {
