@@ -136,7 +136,7 @@ INLINE void by_logs(const Task *t, const int w, int64_t begin, int64_t n, const 
 
 /* Raised weights, and what decides whether their sums of products can be trusted: Σ_v of the most negative and of the
  * most positive logarithm of a variable, where there are such. */
-INLINE void raise(const Task *t, const int w, int64_t begin, int64_t n, vec *v, vec *low, vec *high) {
+INLINE void raise(const Task *t, const int w, const int brief, int64_t begin, int64_t n, vec *v, vec *low, vec *high) {
     for (int64_t l = 0; l < t->program->literals; l += 2) {
         vec *x = v + l * w, least, most;
         load(t, w, l, begin, n, x);
@@ -146,7 +146,7 @@ INLINE void raise(const Task *t, const int w, int64_t begin, int64_t n, vec *v, 
             for (int k = j; k < 2 * w; k += w) {
                 least = smaller(pick(x[k] < all(ZERO), all(0.0), x[k]), least);
                 most = pick(x[k] != x[k], x[k], larger(x[k], most)); /* what is not a number is not trusted */
-                x[k] = raised(x[k]); /* nor what is too large for it */
+                x[k] = power(x[k], brief); /* nor what is too large for it */
             }
             low[j] += least;
             high[j] += most;
@@ -187,7 +187,8 @@ INLINE void block(const Task *t, const int w, int64_t begin, int64_t n, const Ro
         for (int64_t l = 0; t->slopes != NULL && l < p->literals; l++) store(t, t->slopes, l, begin, n, s + l * w);
         return;
     }
-    if (t->mode == LOGS) raise(t, w, begin, n, v, low, high);
+    if (t->mode == LOGS && t->single) raise(t, w, 1, begin, n, v, low, high);
+    else if (t->mode == LOGS) raise(t, w, 0, begin, n, v, low, high);
     else plain(t, w, begin, n, v, right);
     upward(p, w, t->slopes == NULL ? p->nodes : p->nodes + p->derived, v);
     for (int j = 0; j < w; j++) {

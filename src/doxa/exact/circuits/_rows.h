@@ -66,17 +66,15 @@ INLINE uint32_t equal(vec a, vec b) {
 }
 #endif
 
-/* e^x for x at most 709; 0 below -708. */
-INLINE vec raised(vec x) {
+/* e^x for x at most 709; 0 below -708. For numbers that came in single precision a brief series will do: 1e-11. */
+INLINE vec power(vec x, const int brief) {
     const vec shift = all(6755399441055744.0); /* 1.5 * 2^52: adding it rounds, and the low bits are the integer */
     vec y = larger(x, all(-708.0));
     vec shifted = y * all(1.4426950408889634) + shift, n = shifted - shift;
     vec r = (y - n * all(6.93145751953125e-1)) - n * all(1.42860682030941723212e-6);
-    vec p = all(1.0 / 6227020800.0);
-    p = p * r + all(1.0 / 479001600.0);
-    p = p * r + all(1.0 / 39916800.0);
-    p = p * r + all(1.0 / 3628800.0);
-    p = p * r + all(1.0 / 362880.0);
+    vec p = all(1.0 / 362880.0);
+    if (!brief) p = (((all(1.0 / 6227020800.0) * r + all(1.0 / 479001600.0)) * r + all(1.0 / 39916800.0)) * r
+                     + all(1.0 / 3628800.0)) * r + p;
     p = p * r + all(1.0 / 40320.0);
     p = p * r + all(1.0 / 5040.0);
     p = p * r + all(1.0 / 720.0);
@@ -89,6 +87,8 @@ INLINE vec raised(vec x) {
     vec scale = (vec)(((ints)shifted + 1023) << 52);
     return (vec)((x >= all(-708.0)) & (ints)(p * scale));
 }
+
+INLINE vec raised(vec x) { return power(x, 0); }
 
 /* log x for numbers that are not subnormal; -inf for 0. */
 INLINE vec logarithm(vec x) {
