@@ -98,7 +98,8 @@ INLINE void best_of(const Program *p, const int w, const int n, const Room *room
     }
 }
 
-INLINE void best_upward(const Program *p, const int w, const Room *room) {
+/* Made once, for blocks of any width: it works on one vector at a time, and takes a compiler long. */
+static __attribute__((noinline, noclone)) void best_upward(const Program *p, const int w, const Room *room) {
     for (int64_t i = 0; i < p->nodes; i++) {
         const int n = room->length[p->literals + i];
         vec one[2], two[4], four[8], eight[16], many[256];
