@@ -1,114 +1,210 @@
-/* The best worlds of a circuit. */
+/* The best worlds of a circuit.
+ *
+ * A node has a list of its best sums, in order: `length[node]` of them, a power of 2, from `place[node]` on. Where it has
+ * fewer worlds, the rest is -inf. The factors of a product have one sum each, but for two at most. */
 
-/* A node has a list of its best sums, in order: `length[node]` of them, from `place[node]` on. The factors of a product
- * have one each, but for two at most. */
-typedef struct {
-    vec base[MOST];
-    const vec *lists[2];
-    int32_t lengths[2], nodes[2];
-} Term;
-
-INLINE void gather(const Program *p, const int w, const Room *room, int32_t t, Term *term) {
-    static const vec nothing[MOST];
-    for (int side = 0; side < 2; side++) term->lists[side] = nothing, term->lengths[side] = 1, term->nodes[side] = -1;
-    for (int j = 0; j < w; j++) term->base[j] = all(0.0);
-    for (int32_t f = p->products[t], side = 0; f < p->products[t + 1]; f++) {
-        const int32_t node = p->factors[f];
-        const vec *list = room->values + (int64_t)room->place[node] * w;
-        if (room->length[node] > 1 && side < 2) {
-            term->nodes[side] = node, term->lists[side] = list, term->lengths[side++] = room->length[node];
-            continue;
-        }
-        for (int j = 0; j < w; j++) term->base[j] += list[j];
+/* Room for lists, and where a product finds them; 0 where memory is lacking. */
+static int arrange(const Task *t, Room *room) {
+    const Program *p = t->program;
+    const int64_t every = p->literals + p->nodes, terms = p->sums[p->nodes];
+    int64_t zero = 0;
+    room->place = malloc(sizeof(int32_t) * (2 * every + p->products[terms]));
+    room->terms = malloc(sizeof(Term) * (terms + 1));
+    if (room->place == NULL || room->terms == NULL) return 0;
+    room->length = room->place + every;
+    room->singles = room->length + every;
+    for (int64_t i = 0; i < every; i++) {
+        room->place[i] = (int32_t)zero;
+        for (room->length[i] = 1; room->length[i] < t->best && room->length[i] < p->models[i];) room->length[i] *= 2;
+        zero += room->length[i];
     }
+    room->zero = zero;
+    int32_t singles = 0;
+    for (int64_t i = 0; i < terms; i++) {
+        Term *term = room->terms + i;
+        *term = (Term){singles, {(int32_t)zero, (int32_t)zero}, {1, 1}};
+        for (int32_t f = p->products[i]; f < p->products[i + 1]; f++) {
+            const int32_t place = room->place[p->factors[f]], length = room->length[p->factors[f]];
+            const int to = length > term->lengths[1];
+            if (length == 1) {
+                room->singles[singles++] = place;
+                continue;
+            }
+            if (to) term->lists[0] = term->lists[1], term->lengths[0] = term->lengths[1];
+            term->lists[to] = place, term->lengths[to] = length;
+        }
+    }
+    room->terms[terms].singles = singles;
+    if (t->slopes == NULL && t->worlds == NULL) return 1;
+    room->on = malloc(sizeof(uint64_t) * t->width * (zero + 1));
+    return room->on != NULL;
 }
 
-INLINE vec candidate(const int w, const Term *term, int32_t a, int32_t b, int j) {
-    return (term->base[j] + term->lists[0][(int64_t)a * w + j]) + term->lists[1][(int64_t)b * w + j];
+INLINE void single(const int w, const Room *room, const Term *term, vec *out) {
+    for (int j = 0; j < w; j++) out[j] = all(0.0);
+    for (int32_t f = term->singles; f < term[1].singles; f++)
+        for (int j = 0; j < w; j++) out[j] += room->values[(int64_t)room->singles[f] * w + j];
 }
 
-/* Every sum of the best k is of an a-th and a b-th best with a b <= k. */
-#define EACH_CANDIDATE(term, k)                                                                                      \
-    for (int32_t a = 0; a < (k) && (a == 0 || a < (term).lengths[0]); a++)                                           \
-        for (int32_t b = 0; (a + 1) * (b + 1) <= (k) && (b == 0 || b < (term).lengths[1]); b++)
+/* Both lists are in order, best first: so is what becomes of the first, the best of both. */
+INLINE void swap(vec *a, vec *b) {
+    const vec x = larger(*a, *b);
+    *b = smaller(*a, *b), *a = x;
+}
 
-INLINE void best_upward(const Program *p, const int w, const int k, const Room *room) {
-    for (int64_t i = 0; i < p->nodes; i++) {
-        vec *list = room->values + (int64_t)room->place[p->literals + i] * w;
-        const int32_t length = room->length[p->literals + i];
-        for (int64_t q = 0; q < (int64_t)length * w; q++) list[q] = all(-INFINITY);
+INLINE void merge(const int n, vec *x, const vec *y) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++) x[i] = larger(x[i], y[n - 1 - i]); /* falls and rises, or the other way round */
+#pragma GCC unroll 4
+    for (int far = n / 2; far > 0; far /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < n; i++)
+            if (!(i & far)) swap(x + i, x + i + far);
+}
+
+/* The list of a node with n sums, with room for so many. Every sum of the best n is of an a-th and a b-th best with
+ * a b <= n. */
+INLINE void best_of(const Program *p, const int w, const int n, const Room *room, int64_t i, vec *x, vec *y) {
+    for (int j = 0; j < w; j++) {
+        const vec *v = room->values + j;
+        vec *list = room->values + (int64_t)room->place[p->literals + i] * w + j;
+#pragma GCC unroll 8
+        for (int b = 0; b < n; b++) x[b] = all(-INFINITY);
         for (int32_t t = p->sums[i]; t < p->sums[i + 1]; t++) {
-            Term term;
-            gather(p, w, room, t, &term);
-            EACH_CANDIDATE(term, k) {
-                vec x[MOST];
-                for (int j = 0; j < w; j++) x[j] = candidate(w, &term, a, b, j);
-                /* those with smaller a and b are on the list already, and no worse */
-                for (int32_t q = (a + 1) * (b + 1) - 1; q < length; q++)
-                    for (int j = 0; j < w; j++) {
-                        const vec y = list[(int64_t)q * w + j];
-                        list[(int64_t)q * w + j] = larger(x[j], y);
-                        x[j] = smaller(x[j], y);
-                    }
-            }
-        }
-    }
-}
-
-/* From the root downwards, a row is handed on to the factors of the product that its sum is of. `on` has a byte for each
- * row of a world in a node: which sum of the list it is, counted from 1. Of equal candidates the first go to the first
- * of the equal sums on the list: `skip` counts those that are not for this one, and is -1 when it is found. */
-INLINE void best_downward(const Program *p, const int w, const int k, const Room *room) {
-    const uint64_t each = 0x0101010101010101ULL;
-    uint64_t *on = room->on;
-    for (int64_t i = p->nodes - 1; i >= 0; i--) {
-        const int64_t node = p->literals + i;
-        const vec *list = room->values + (int64_t)room->place[node] * w;
-        uint64_t left = 0;
-        for (int64_t c = 0; c < k * w; c++) left |= on[node * k * w + c];
-        for (int c = 0; left && c < k; c++)
-            for (int j = 0; j < w; j++) {
-                const ints rank = unpacked(on[(node * k + c) * w + j]);
-                vec wanted = list[j];
-                ints skip = rank == 0;
-                for (int32_t q = 1; q < room->length[node]; q++)
-                    wanted = pick(rank == q + 1, list[(int64_t)q * w + j], wanted);
-                for (int32_t q = 1; q < room->length[node]; q++)
-                    skip -= (rank > q) & (list[(int64_t)(q - 1) * w + j] == wanted);
-                room->wanted[c * w + j] = wanted;
-                room->skip[c * w + j] = skip;
-            }
-        for (int32_t t = p->sums[i]; left && t < p->sums[i + 1]; t++) {
-            Term term;
-            if (k == 1) total(p, w, t, room->values, term.base);
-            else gather(p, w, room, t, &term);
-            left = 0;
-            EACH_CANDIDATE(term, k) {
-                vec x[MOST];
-                for (int j = 0; j < w; j++) x[j] = k == 1 ? term.base[j] : candidate(w, &term, a, b, j);
-                left = 0;
-                for (int c = 0; c < k; c++) {
-                    uint64_t taken[MOST], any = 0;
-                    for (int j = 0; j < w; j++) {
-                        const ints skip = room->skip[c * w + j];
-                        const ints same = (x[j] == room->wanted[c * w + j]) & (skip >= 0);
-                        any |= taken[j] = packed(same & (skip == 0));
-                        room->skip[c * w + j] = skip + same;
-                        left |= packed(skip + same >= 0);
-                    }
-                    for (int32_t f = p->products[t]; any && f < p->products[t + 1]; f++) {
-                        const int32_t to = p->factors[f];
-                        const uint64_t rank = k == 1 ? 0 : to == term.nodes[0] ? a : to == term.nodes[1] ? b : 0;
-                        for (int j = 0; j < w; j++) on[((int64_t)to * k + c) * w + j] |= taken[j] & each * (rank + 1);
-                    }
+            const Term *term = room->terms + t;
+            const vec *left = v + (int64_t)term->lists[0] * w, *right = v + (int64_t)term->lists[1] * w;
+            vec base = all(0.0), first;
+            for (int32_t f = term->singles; f < term[1].singles; f++) base += v[(int64_t)room->singles[f] * w];
+            first = base + left[0];
+#pragma GCC unroll 8
+            for (int b = 0; b < n; b++) y[b] = b < term->lengths[1] ? first + right[b * w] : all(-INFINITY);
+            merge(n, x, y);
+#pragma GCC unroll 8
+            for (int a = 1; a < n; a++) {
+                if (a >= term->lengths[0]) break;
+                first = base + left[a * w];
+#pragma GCC unroll 8
+                for (int b = 0; (a + 1) * (b + 1) <= n; b++) {
+                    if (b >= term->lengths[1]) break;
+                    vec late = first + right[b * w];
+                    /* those with smaller a and b are on the list already, and no worse */
+#pragma GCC unroll 8
+                    for (int q = (a + 1) * (b + 1) - 1; q < n; q++) swap(x + q, &late);
                 }
             }
         }
+#pragma GCC unroll 8
+        for (int b = 0; b < n; b++) list[b * w] = x[b];
     }
 }
 
-INLINE void best(const Task *t, const int w, const int k, int64_t begin, int64_t n, const Room *room) {
+/* Made once, for blocks of any width: it works on one vector at a time, and takes a compiler long. */
+static __attribute__((noinline, noclone)) void best_upward(const Program *p, const int w, const Room *room) {
+    for (int64_t i = 0; i < p->nodes; i++) {
+        const int n = room->length[p->literals + i];
+        vec one[2], two[4], four[8], eight[16], many[256];
+        if (n == 1) best_of(p, w, 1, room, i, one, one + 1);
+        else if (n == 2) best_of(p, w, 2, room, i, two, two + 2);
+        else if (n == 4) best_of(p, w, 4, room, i, four, four + 4);
+        else if (n == 8) best_of(p, w, 8, room, i, eight, eight + 8);
+        else best_of(p, w, n, room, i, many, many + 128);
+    }
+}
+
+/* From the root downwards, a world is handed on to the factors of the product that its sum is of, in all rows at once:
+ * `on` has, for each sum of a node's list and each vector of rows, a byte for each of 8 worlds and in it a bit for each
+ * row. Of equal candidates, in one and the same order, the first go to the first of the equal sums: `skip` counts those
+ * that are not for this one. */
+INLINE void best_downward(const Program *p, const int w, const Room *room) {
+    uint64_t *on = room->on;
+    for (int64_t i = p->nodes - 1; i >= 0; i--) {
+        const int64_t place = room->place[p->literals + i];
+        for (int32_t q = 0; q < room->length[p->literals + i]; q++) {
+            const vec *value = room->values + (place + q) * w;
+            uint64_t left[MOST], any = 0;
+            uint32_t later[MOST], more = 0; /* rows with some to skip */
+            uint8_t skip[MOST * LANES];
+            for (int j = 0; j < w; j++) any |= left[j] = on[(place + q) * w + j];
+            if (!any) continue;
+            for (int j = 0; j < w; j++) more |= later[j] = q > 0 ? equal(value[j], value[j - w]) : 0;
+            for (int r = 0; more && r < w * LANES; r++) {
+                const double *lane = (const double *)value + r;
+                for (skip[r] = 0; skip[r] < q && *lane == lane[-(skip[r] + 1) * w * LANES];) skip[r]++;
+            }
+            for (int32_t t = p->sums[i], last = p->sums[i + 1] - 1; any && t <= last; t++) {
+                const Term *term = room->terms + t;
+                const int rest = q == 0 && t == last; /* whatever is left is of this one */
+                vec base[MOST] = {all(0.0)};
+                if (!rest) single(w, room, term, base);
+                for (int32_t a = 0; any && a <= q && a < term->lengths[0]; a++)
+                    for (int32_t b = 0; any && (a + 1) * (b + 1) <= q + 1 && b < term->lengths[1]; b++) {
+                        const int64_t left_at = (term->lists[0] + (int64_t)a) * w, right_at = (term->lists[1] + (int64_t)b) * w;
+                        uint64_t taken[MOST], found = 0;
+                        any = 0;
+                        for (int j = 0; j < w; j++) {
+                            uint32_t same = 0xff;
+                            if (!rest) same = equal(value[j], (base[j] + room->values[left_at + j]) + room->values[right_at + j]);
+                            found |= taken[j] = left[j] & (same & ~later[j]) * 0x0101010101010101ULL;
+                            any |= left[j] &= ~taken[j];
+                            for (more = same & later[j]; more; more &= more - 1) {
+                                const int r = __builtin_ctz(more);
+                                if (--skip[j * LANES + r] == 0) later[j] &= ~(1u << r);
+                            }
+                        }
+                        if (!found) continue;
+                        for (int j = 0; j < w; j++) on[left_at + j] |= taken[j], on[right_at + j] |= taken[j];
+                        for (int32_t f = term->singles; f < term[1].singles; f++)
+                            for (int j = 0; j < w; j++) on[(int64_t)room->singles[f] * w + j] |= taken[j];
+                    }
+            }
+        }
+    }
+}
+
+/* The same for the best world alone: a word for each node, with a byte for each vector of rows. */
+INLINE void first_downward(const Program *p, const int w, const vec *v, uint64_t *on) {
+    for (int64_t i = p->nodes - 1; i >= 0; i--) {
+        const vec *value = v + (p->literals + i) * w;
+        uint64_t left = on[p->literals + i];
+        for (int32_t t = p->sums[i], last = p->sums[i + 1] - 1; left && t <= last; t++) {
+            uint64_t taken = left;
+            if (t < last) {
+                vec x[MOST];
+                uint64_t same = 0;
+                total(p, w, t, v, x);
+                for (int j = 0; j < w; j++) same |= (uint64_t)equal(value[j], x[j]) << 8 * j;
+                taken &= same;
+            }
+            left &= ~taken;
+            for (int32_t f = p->products[t]; taken && f < p->products[t + 1]; f++) on[p->factors[f]] |= taken;
+        }
+    }
+}
+
+/* What the literals say of the worlds from `first` on, which were traced. */
+INLINE void tell(const Task *t, const int w, int first, int64_t begin, int64_t n, const Room *room) {
+    for (int64_t l = 0; l < t->program->literals; l++) {
+        const int words = t->best == 1 ? 1 : w;
+        const uint64_t *on = room->on + l * words;
+        for (int64_t r = 0; t->slopes != NULL && r < n; r++) { /* of the best alone */
+            const int chosen = *on >> r & 1;
+            if (t->single) ((float *)t->slopes)[l * t->rows + begin + r] = (float)chosen;
+            else ((double *)t->slopes)[l * t->rows + begin + r] = chosen;
+        }
+        if (t->worlds == NULL || t->variable[l] < 0 || t->value[l] == 0) continue;
+        for (int j = 0; j < words; j++)
+            for (uint64_t left = on[j]; left; left &= left - 1) {
+                const int bit = __builtin_ctzll(left);
+                const int64_t row = begin + (t->best == 1 ? bit : j * LANES + bit % 8);
+                const int world = t->best == 1 ? 0 : first + bit / 8;
+                t->worlds[(row * t->best + world) * t->variables + t->variable[l]] = t->value[l];
+            }
+    }
+}
+
+INLINE void best(const Task *t, const int w, int64_t begin, int64_t n, const Room *room) {
     const Program *p = t->program;
+    const int64_t last = p->literals + p->nodes - 1;
     ints odd[MOST];
     for (int j = 0; j < w; j++) odd[j] = (ints)all(0.0);
     for (int64_t l = 0; l < p->literals; l++) {
@@ -116,39 +212,30 @@ INLINE void best(const Task *t, const int w, const int k, int64_t begin, int64_t
         load(t, w, l, begin, n, x);
         for (int j = 0; j < w; j++) odd[j] |= x[j] != x[j], x[j] = larger(x[j], all(FLOOR));
     }
-    if (k == 1) log_upward(p, w, 1, room->values);
-    else best_upward(p, w, k, room);
-    const int64_t last = p->literals + p->nodes - 1;
-    const vec *list = room->values + (int64_t)room->place[last] * w;
-    if (t->slopes != NULL || t->worlds != NULL) memset(room->on, 0, sizeof(uint64_t) * k * w * (last + 1));
-    for (int c = 0; c < k; c++) {
-        vec score[MOST];
-        for (int j = 0; j < w; j++) {
-            score[j] = c < room->length[last] ? list[(int64_t)c * w + j] : all(-INFINITY);
-            score[j] = pick(odd[j], all(NAN), pick(score[j] < all(ZERO), all(-INFINITY), score[j]));
-            if (t->slopes != NULL || t->worlds != NULL)
-                room->on[(last * k + c) * w + j] = packed(score[j] >= all(ZERO)) & (0x0101010101010101ULL * (c + 1ULL));
-        }
-        store(t, t->roots, c, begin, n, score);
-        for (int64_t r = 0; t->worlds != NULL && r < n; r++) /* no world, or that with value 0 for all variables yet */
-            memset(t->worlds + ((begin + r) * k + c) * t->variables, ((const double *)score)[r] >= ZERO ? 0 : -1,
-                   sizeof(int64_t) * t->variables);
-    }
-    if (t->slopes == NULL && t->worlds == NULL) return;
-    best_downward(p, w, k, room);
-    for (int64_t l = 0; l < p->literals; l++) {
-        const uint8_t *chosen = (const uint8_t *)(room->on + l * k * w);
-        const int64_t from = l * t->rows + begin;
-        if (t->slopes != NULL)
-            for (int64_t r = 0; r < n; r++) {
-                if (t->single) ((float *)t->slopes)[from + r] = (float)chosen[r];
-                else ((double *)t->slopes)[from + r] = (double)chosen[r];
+    for (int j = 0; j < w; j++) room->values[room->zero * w + j] = all(0.0);
+    if (t->best == 1) log_upward(p, w, 1, room->values);
+    else best_upward(p, w, room);
+    for (int first = 0; first < t->best; first += 8) {
+        if (room->on != NULL) memset(room->on, 0, sizeof(uint64_t) * (t->best == 1 ? 1 : w) * (room->zero + 1));
+        for (int c = first; c < t->best && c < first + 8; c++) {
+            vec score[MOST];
+            for (int j = 0; j < w; j++) {
+                score[j] = c < room->length[last] ? room->values[(room->place[last] + (int64_t)c) * w + j] : all(-INFINITY);
+                score[j] = pick(odd[j], all(NAN), pick(score[j] < all(ZERO), all(-INFINITY), score[j]));
             }
-        if (t->worlds != NULL && t->variable[l] >= 0 && t->value[l] != 0)
-            for (int c = 0; c < k; c++)
-                for (int64_t r = 0; r < n; r++) {
-                    const int64_t value = -(int64_t)(chosen[c * w * LANES + r] != 0) & t->value[l];
-                    t->worlds[((begin + r) * k + c) * t->variables + t->variable[l]] += value;
-                }
+            store(t, t->roots, c, begin, n, score);
+            for (int64_t r = 0; room->on != NULL && r < n; r++) {
+                const int there = ((const double *)score)[r] >= ZERO;
+                if (there && t->best == 1) room->on[last] |= 1ULL << r;
+                else if (there) room->on[(room->place[last] + c) * w + r / LANES] |= 1ULL << (8 * (c - first) + r % LANES);
+                if (t->worlds != NULL) /* no world, or one whose variables are 0 where nothing else is said */
+                    memset(t->worlds + ((begin + r) * t->best + c) * t->variables, there ? 0 : -1,
+                           sizeof(int64_t) * t->variables);
+            }
+        }
+        if (room->on == NULL) continue;
+        if (t->best == 1) first_downward(p, w, room->values, room->on);
+        else best_downward(p, w, room);
+        tell(t, w, first, begin, n, room);
     }
 }

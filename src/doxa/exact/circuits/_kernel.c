@@ -40,7 +40,7 @@ INLINE void upward(const Program *p, const int w, int64_t nodes, vec *restrict v
                 for (int j = 0; j < w; j++) sum[j] += product[j];
             }
         }
-        for (int j = 0; j < w; j++) v[(p->literals + i) * w + j] = sum[j];
+        for (int j = 0; j < w; j++) v[(int64_t)p->places[i] * w + j] = sum[j];
     }
 }
 
@@ -136,7 +136,7 @@ INLINE void by_logs(const Task *t, const int w, int64_t begin, int64_t n, const 
 
 /* Raised weights, and what decides whether their sums of products can be trusted: Σ_v of the most negative and of the
  * most positive logarithm of a variable, where there are such. */
-INLINE void raise(const Task *t, const int w, int64_t begin, int64_t n, vec *v, vec *low, vec *high) {
+INLINE void raise(const Task *t, const int w, const int brief, int64_t begin, int64_t n, vec *v, vec *low, vec *high) {
     for (int64_t l = 0; l < t->program->literals; l += 2) {
         vec *x = v + l * w, least, most;
         load(t, w, l, begin, n, x);
@@ -146,7 +146,7 @@ INLINE void raise(const Task *t, const int w, int64_t begin, int64_t n, vec *v, 
             for (int k = j; k < 2 * w; k += w) {
                 least = smaller(pick(x[k] < all(ZERO), all(0.0), x[k]), least);
                 most = pick(x[k] != x[k], x[k], larger(x[k], most)); /* what is not a number is not trusted */
-                x[k] = raised(x[k]); /* nor what is too large for it */
+                x[k] = power(x[k], brief); /* nor what is too large for it */
             }
             low[j] += least;
             high[j] += most;
@@ -187,7 +187,8 @@ INLINE void block(const Task *t, const int w, int64_t begin, int64_t n, const Ro
         for (int64_t l = 0; t->slopes != NULL && l < p->literals; l++) store(t, t->slopes, l, begin, n, s + l * w);
         return;
     }
-    if (t->mode == LOGS) raise(t, w, begin, n, v, low, high);
+    if (t->mode == LOGS && t->single) raise(t, w, 1, begin, n, v, low, high);
+    else if (t->mode == LOGS) raise(t, w, 0, begin, n, v, low, high);
     else plain(t, w, begin, n, v, right);
     upward(p, w, t->slopes == NULL ? p->nodes : p->nodes + p->derived, v);
     for (int j = 0; j < w; j++) {
@@ -197,7 +198,7 @@ INLINE void block(const Task *t, const int w, int64_t begin, int64_t n, const Ro
     }
     store(t, t->roots, 0, begin, n, root);
     for (int64_t l = 0; t->slopes != NULL && l < p->literals; l++) {
-        vec *slope = v + (p->nodes + p->derived + l) * w;
+        vec *slope = v + (p->nodes + p->extra + l) * w;
         for (int j = 0; j < w; j++) slope[j] = t->mode == LOGS ? slope[j] * low[j] : slope[j] / v[l * w + j];
         store(t, t->slopes, l, begin, n, slope);
     }
@@ -231,26 +232,15 @@ static int furnish(const Task *t, Room *room) {
     int64_t vectors = every, more = 0;
     memset(room, 0, sizeof *room);
     if (t->mode == BEST) {
-        room->place = malloc(sizeof(int32_t) * 2 * every);
-        if (room->place == NULL) return 0;
-        room->length = room->place + every;
-        vectors = 0;
-        for (int64_t i = 0; i < every; i++) {
-            room->place[i] = (int32_t)vectors;
-            room->length[i] = p->models[i] < 1 ? 1 : p->models[i] < t->best ? p->models[i] : t->best;
-            vectors += room->length[i];
-        }
-        room->on = malloc(sizeof(uint64_t) * t->best * t->width * every);
-        if (room->on == NULL) return 0;
-        more = 2 * t->best;
+        if (!arrange(t, room)) return 0;
+        vectors = room->zero + 1;
     } else if (t->slopes != NULL) {
-        more = p->derived > every ? p->derived : every;
+        more = p->extra > every ? p->extra : every;
     }
     room->values = aligned_alloc(sizeof(vec), sizeof(vec) * (vectors + more + p->longest) * t->width);
     if (room->values == NULL) return 0;
-    room->slopes = room->wanted = room->values + vectors * t->width;
+    room->slopes = room->values + vectors * t->width;
     room->after = room->slopes + more * t->width;
-    room->skip = (ints *)(room->wanted + (int64_t)t->best * t->width);
     return 1;
 }
 
@@ -261,18 +251,21 @@ static void *work(void *given) {
     if (furnish(t, &room)) {
         for (int64_t begin; (begin = atomic_fetch_add(&t->next, wide)) < t->to;) {
             const int64_t n = t->to - begin < wide ? t->to - begin : wide;
-            if (t->mode == BEST && t->best > 1 && t->width == 1) best(t, 1, t->best, begin, n, &room);
-            else if (t->mode == BEST && t->best > 1) best(t, MOST, t->best, begin, n, &room);
-            else if (t->mode == BEST && t->width == 1) best(t, 1, 1, begin, n, &room);
-            else if (t->mode == BEST) best(t, MOST, 1, begin, n, &room);
-            else if (t->width == 1) block(t, 1, begin, n, &room);
-            else block(t, MOST, begin, n, &room);
+            switch (t->width + (t->mode == BEST ? 8 : 0)) {
+            case 1: block(t, 1, begin, n, &room); break;
+            case 2: block(t, 2, begin, n, &room); break;
+            case 4: block(t, 4, begin, n, &room); break;
+            case 9: best(t, 1, begin, n, &room); break;
+            case 10: best(t, 2, begin, n, &room); break;
+            default: best(t, 4, begin, n, &room);
+            }
         }
     } else {
         atomic_store(&t->failed, 1);
     }
     free(room.values);
     free(room.place);
+    free(room.terms);
     free(room.on);
     return NULL;
 }

@@ -20,7 +20,7 @@ from doxa.exact.circuits._circuit import OR, Circuit
 
 Mode = Literal["log", "real", "best"]
 MODES: dict[Mode, int] = {"log": 0, "real": 1, "best": 2}
-LANES, WIDTHS = 8, (4, 1)  # rows in a vector, and vectors that the kernel may take at a time
+LANES, WIDTHS = 8, (4, 2, 1)  # rows in a vector, and vectors that the kernel may take at a time
 NEAR = 1 << 23  # bytes that stay near the processor: in a cache of the third level, or nearly in the second
 MANY = 127  # best worlds that the kernel can find
 WORK = 1 << 26  # about as many edges times rows as take a tenth of a second: so soon Ctrl-C is answered
@@ -29,8 +29,8 @@ SHARED = 1 << 20  # fewer are not worth a second thread
 
 class _Fields(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("literals", "nodes", "derived", "longest")),
-        *((name, ctypes.c_void_p) for name in ("sums", "products", "factors", "models")),
+        *((name, ctypes.c_int64) for name in ("literals", "nodes", "derived", "extra", "longest")),
+        *((name, ctypes.c_void_p) for name in ("places", "sums", "products", "factors", "models")),
         ("bound", ctypes.c_double),
     )
 
@@ -45,11 +45,13 @@ class Program:
     the nodes ``factors[products[t]:products[t + 1]]``. The literals come first; the root is the last of ``nodes``.
 
     Those after the root are its derivatives, sums of products as well. The last ones are the derivatives with respect
-    to the logarithms of the literals, times the root.
+    to the logarithms of the literals, times the root. A derivative takes the place of another one that nobody needs any
+    more, so that few of them have to stay near; factors are places.
     """
 
     literals: int
     nodes: int
+    places: NDArray[np.int32]  # where a node is kept
     sums: NDArray[np.int32]
     products: NDArray[np.int32]
     factors: NDArray[np.int32]
@@ -59,7 +61,12 @@ class Program:
     @property
     def derived(self) -> int:
         """How many nodes there are after the root."""
-        return len(self.sums) - 1 - self.nodes
+        return len(self.places) - self.nodes
+
+    @cached_property
+    def extra(self) -> int:
+        """How many places there are after that of the root."""
+        return int(self.places[-1]) + 1 - self.literals - self.nodes
 
     @cached_property
     def longest(self) -> int:
@@ -69,8 +76,9 @@ class Program:
     @property
     def fields(self) -> ctypes.Structure:
         """What the kernel sees of it."""
-        addresses = (x.ctypes.data for x in (self.sums, self.products, self.factors, self.models))
-        return _Fields(self.literals, self.nodes, self.derived, self.longest, *addresses, self.bound)
+        arrays = (self.places, self.sums, self.products, self.factors, self.models)
+        sizes = (self.literals, self.nodes, self.derived, self.extra, self.longest)
+        return _Fields(*sizes, *(x.ctypes.data for x in arrays), self.bound)
 
 
 def make_program(circuit: Circuit) -> Program:
@@ -80,13 +88,15 @@ def make_program(circuit: Circuit) -> Program:
     for terms in nodes:
         values.append(sum(_product([values[f] for f in term]) for term in terms))
     bound = math.log(values[-1]) if values[-1] > 0 else 0.0
-    every = nodes + _derivatives(literals, nodes)
+    derived = _derivatives(literals, nodes)
+    every = nodes + derived
     flat = [term for terms in every for term in terms]
     sums, products = ([0, *accumulate(map(len, rows))] for rows in (every, flat))
     factors, models = [f for term in flat for f in term], [int(min(x, MANY)) for x in values]
     bound += math.log(len(flat) + len(factors) + 1)
-    a, b, c, d = (np.array(x, np.int32) for x in (sums, products, factors, models))
-    return Program(literals, len(nodes), sums=a, products=b, factors=c, models=d, bound=bound)
+    places = [*range(literals + len(nodes)), *_places(literals + len(nodes), derived, literals)]
+    a, b, c, d, e = (np.array(x, np.int32) for x in (places, sums, products, factors, models))
+    return Program(literals, len(nodes), places=a[literals:], sums=b, products=c, factors=a[d], models=e, bound=bound)
 
 
 def _sums_of_products(circuit: Circuit) -> list[Terms]:
@@ -174,6 +184,21 @@ def _derivatives(literals: int, nodes: list[Terms]) -> list[Terms]:
     return made + flows
 
 
+def _places(begin: int, derived: list[Terms], kept: int) -> list[int]:
+    """Where derivatives are kept, from ``begin`` on: the last ones, which are asked for, in places of their own."""
+    last = {x: i for i, terms in enumerate(derived) for term in terms for x in term if x >= begin}
+    places: list[int] = []
+    free: list[int] = []
+    most = begin
+    for i, terms in enumerate(derived[: len(derived) - kept]):
+        free += [places[x - begin] for x in {x for term in terms for x in term} if last.get(x) == i]
+        if not free:
+            free.append(most)
+            most += 1
+        places.append(free.pop())
+    return [*places, *range(most, most + kept)]
+
+
 def _product(numbers: list[float]) -> float:
     return math.inf if math.inf in numbers else math.prod(numbers)
 
@@ -201,7 +226,7 @@ class Kernel:
         """
         roots = weights.new_empty(weights.shape[1])
         found = torch.empty(weights.shape, dtype=weights.dtype) if slopes else None
-        numbers = program.literals + program.nodes + (program.derived if slopes and mode != "best" else 0)
+        numbers = program.literals + program.nodes + (program.extra if slopes and mode != "best" else 0)
         outputs = (_at(roots), _at(found))
         self._run("evaluate", MODES[mode], program, numbers, len(program.factors), weights, outputs)
         return roots, found
@@ -216,7 +241,7 @@ class Kernel:
         """
         rows = weights.shape[1]
         scores, worlds = weights.new_empty(k, rows), torch.empty(rows, k, variables, dtype=torch.int64)
-        numbers = int(np.clip(program.models, 1, k).sum())
+        numbers = int(np.clip(program.models, 1, 1 << (k - 1).bit_length()).sum())
         outputs = (_at(scores), _at(worlds), ctypes.c_int64(variables), *(_at(x) for x in places))
         self._run("best_worlds", k, program, numbers, k * k * len(program.factors), weights, outputs)
         return worlds, scores

@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 #define LANES 8
 #define MOST 4       /* vectors of a node in a block */
@@ -23,7 +26,9 @@ enum { LOGS, PLAIN, BEST };
 
 typedef struct {
     int64_t literals, nodes, derived; /* the last ones derived from the root: the derivatives of the literals */
+    int64_t extra;                    /* places for those, which follow that of the root */
     int64_t longest;                  /* the most factors of a product */
+    const int32_t *places;            /* node i is kept there: in order, but for those derived */
     const int32_t *sums;              /* node i adds up the products sums[i] to sums[i + 1] */
     const int32_t *products;          /* product t multiplies factors[products[t]] to factors[products[t + 1]] */
     const int32_t *factors;
@@ -47,28 +52,29 @@ typedef struct {
 
 INLINE vec all(double x) { return (vec){x, x, x, x, x, x, x, x}; }
 INLINE vec pick(ints mask, vec a, vec b) { return (vec)((mask & (ints)a) | (~mask & (ints)b)); }
-INLINE uint64_t packed(ints mask) { /* a byte for each lane */
-    typedef int8_t bytes __attribute__((vector_size(LANES)));
-    return (uint64_t)__builtin_convertvector(mask, bytes);
-}
-INLINE ints unpacked(uint64_t lanes) {
-    typedef int8_t bytes __attribute__((vector_size(LANES)));
-    return __builtin_convertvector((bytes)lanes, ints);
-}
+#ifdef __AVX512F__ /* one instruction, which compilers do not find in a comparison */
+INLINE vec larger(vec a, vec b) { return (vec)_mm512_max_pd((__m512d)a, (__m512d)b); }
+INLINE vec smaller(vec a, vec b) { return (vec)_mm512_min_pd((__m512d)a, (__m512d)b); }
+INLINE uint32_t equal(vec a, vec b) { return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_EQ_OQ); } /* a bit a lane */
+#else
 INLINE vec larger(vec a, vec b) { return pick(a > b, a, b); }
 INLINE vec smaller(vec a, vec b) { return pick(a < b, a, b); }
+INLINE uint32_t equal(vec a, vec b) {
+    uint32_t same = 0;
+    for (int i = 0; i < LANES; i++) same |= (uint32_t)(a[i] == b[i]) << i;
+    return same;
+}
+#endif
 
-/* e^x for x at most 709; 0 below -708. */
-INLINE vec raised(vec x) {
+/* e^x for x at most 709; 0 below -708. For numbers that came in single precision a brief series will do: 1e-11. */
+INLINE vec power(vec x, const int brief) {
     const vec shift = all(6755399441055744.0); /* 1.5 * 2^52: adding it rounds, and the low bits are the integer */
     vec y = larger(x, all(-708.0));
     vec shifted = y * all(1.4426950408889634) + shift, n = shifted - shift;
     vec r = (y - n * all(6.93145751953125e-1)) - n * all(1.42860682030941723212e-6);
-    vec p = all(1.0 / 6227020800.0);
-    p = p * r + all(1.0 / 479001600.0);
-    p = p * r + all(1.0 / 39916800.0);
-    p = p * r + all(1.0 / 3628800.0);
-    p = p * r + all(1.0 / 362880.0);
+    vec p = all(1.0 / 362880.0);
+    if (!brief) p = (((all(1.0 / 6227020800.0) * r + all(1.0 / 479001600.0)) * r + all(1.0 / 39916800.0)) * r
+                     + all(1.0 / 3628800.0)) * r + p;
     p = p * r + all(1.0 / 40320.0);
     p = p * r + all(1.0 / 5040.0);
     p = p * r + all(1.0 / 720.0);
@@ -81,6 +87,8 @@ INLINE vec raised(vec x) {
     vec scale = (vec)(((ints)shifted + 1023) << 52);
     return (vec)((x >= all(-708.0)) & (ints)(p * scale));
 }
+
+INLINE vec raised(vec x) { return power(x, 0); }
 
 /* log x for numbers that are not subnormal; -inf for 0. */
 INLINE vec logarithm(vec x) {
@@ -107,11 +115,16 @@ INLINE vec logarithm(vec x) {
 /* ---- rows, and room for them ---- */
 
 typedef struct {
+    int32_t singles;              /* where its factors with one sum begin; the next product says where they end */
+    int32_t lists[2], lengths[2]; /* of the others, the longer one last; that of nothing where there are none */
+} Term;
+
+typedef struct {
     vec *values, *slopes, *after;
-    int32_t *place, *length; /* of the lists of the best */
-    uint64_t *on;
-    vec *wanted;
-    ints *skip;
+    int32_t *place, *length, *singles; /* of the lists of the best */
+    int64_t zero;                      /* the place of nothing, after all of them */
+    Term *terms;
+    uint64_t *on; /* which worlds a sum is part of */
 } Room;
 
 INLINE void load(const Task *t, const int w, int64_t literal, int64_t begin, int64_t n, vec *restrict out) {

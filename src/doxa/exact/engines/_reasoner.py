@@ -198,7 +198,7 @@ class ExactReasoner(Probabilistic, ABC):
         shrink = len(sizes) if k > 1 or (isinstance(belief, Mixture) and width > 1) else 1
         worlds, proven = self._by_rows(query, belief.detach(), output, given, shrink=shrink)
         missing = worlds[..., 0] < 0
-        prior = belief.log_prob(worlds.clamp(min=0).movedim(-2, 0)).movedim(0, -1)
+        prior = belief._gather(worlds.clamp(min=0).movedim(-2, 0)).movedim(0, -1)
         total = self.log_prob(belief, output, given=given).unsqueeze(-1)
         scores = (prior - total.masked_fill(total == NEG_INF, 0.0)).masked_fill(missing, NEG_INF)
         if k == 1:

@@ -34,7 +34,12 @@ def derivatives(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tenso
 
 def log_of(probs: Tensor) -> Tensor:
     """log p, -inf at 0; the derivative of a vanishing probability is taken as 0, for it cannot be represented."""
-    floor = torch.finfo(probs.dtype).tiny / torch.finfo(probs.dtype).eps
+    info = torch.finfo(probs.dtype)
+    if not (probs.requires_grad or is_traced(probs)):  # torch takes many times as long for 0 as for normal numbers
+        value = probs.clamp(min=info.tiny).log().masked_fill_(probs <= 0, -math.inf)
+        small = (probs < info.tiny) & (probs > 0)
+        return torch.where(small, probs.log(), value) if small.any() else value
+    floor = info.tiny / info.eps
     value = probs.clamp(min=floor).log()
     return torch.where(probs > floor, value, probs.detach().clamp(min=0).log())
 
