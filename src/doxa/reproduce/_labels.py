@@ -338,7 +338,7 @@ _SHARP: dict[Data, LabelsConfig] = {
 
 _SEEN: dict[Data, LabelsConfig] = {
     **{name: replace(recipe, labelled=False) for name, recipe in _SHARP.items()},
-    "enron": replace(_RECIPES["enron"], steps=400, members=1, batch_size=64, learning_rate=1e-3, weight_decay=1e-5),
+    "enron": replace(_RECIPES["enron"], steps=800, members=1, batch_size=64),
 }
 
 HMC = Experiment(
