@@ -151,6 +151,16 @@ def test_the_committed_tables_of_ways_are_made_from_the_committed_results() -> N
     assert ways_page(folder) == (folder / "ways.md").read_text("utf-8")
 
 
+def test_features_beyond_the_clip_count_as_the_clip() -> None:
+    torch.manual_seed(0)
+    config = LabelsConfig(hidden=8, dropout=0.0, norm=False, clip=2.0)
+    network, x = Perceptrons(4, torch.zeros(3), config).eval(), 3 * torch.randn(12, 4)
+    assert bool((x.abs() > 2).any())
+    torch.testing.assert_close(network(x), network(x.minimum(torch.tensor(2.0)).maximum(torch.tensor(-2.0))))
+    plain = Perceptrons(4, torch.zeros(3), replace(config, clip=0.0)).eval()
+    assert not torch.allclose(plain(x), plain(x.clamp(-2, 2)))
+
+
 def test_members_share_a_batch_and_are_averaged() -> None:
     torch.manual_seed(0)
     network = Perceptrons(4, torch.zeros(3), LabelsConfig(hidden=8, members=3, dropout=0.0, norm=False))
