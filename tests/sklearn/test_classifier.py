@@ -278,6 +278,7 @@ FEATURES: list[tuple[Any, str]] = [
     (lambda X: X[:, 0], "Expected 2D array, got 1D array"),
     (lambda X: X[None], "Found array with dim 3"),
     (lambda X: X[:, :0], r"0 feature\(s\)"),
+    (lambda X: pd.DataFrame(X)[[]], r"0 feature\(s\)"),
     (lambda X: X[:0], r"0 sample\(s\)"),
     (lambda X: np.where(X > 2, np.inf, X), "Input X contains infinity"),
 ]
@@ -325,6 +326,8 @@ def test_more_bad_input() -> None:
         quick().predict(X)
     with pytest.raises(ConfigError, match="names is the text 'ab'"):
         LabelKnowledge("a", "ab")
+    with pytest.raises(KnowledgeError, match=r"y has no names, so its labels are numbers; give them: pd.DataFrame"):
+        quick().fit(X, y.to_numpy())
 
 
 def test_what_is_no_number_is_named() -> None:

@@ -80,7 +80,12 @@ def test_class_paths_and_names_that_are_no_words(tmp_path: Path) -> None:
     assert (paths.violations(worlds) == same.violations(worlds)).all()
     file = tmp_path / "rules.doxa"
     file.write_text('pred "01", "02"\n"01" -> "02"', encoding="utf-8")
-    assert len(LabelKnowledge(str(file), names).requirements) == 1
+    declared = LabelKnowledge(str(file), names)
+    file.write_text('"01" -> "02"', encoding="utf-8")  # labels need no declaration
+    assert declared.requirements == LabelKnowledge(str(file), names).requirements and len(declared.requirements) == 1
+    file.write_text('"01" -> "03"', encoding="utf-8")
+    with pytest.raises(KnowledgeError, match="mentions '03', which is neither a label"):
+        LabelKnowledge(file, names)
     clauses = tmp_path / "rules.cnf"
     clauses.write_text("p cnf 2 1\n-1 2 0\n", encoding="utf-8")
     for source in (clauses, str(clauses)):

@@ -52,6 +52,8 @@ def test_the_report_counts_and_escapes(tmp_path: Path) -> None:
     before = int(model.certificate(X).before.sum())
     assert before and f"<td>violations</td><td>0</td><td>{before:,}</td>" in page
     assert f"<td>exact match</td><td>{100 * model.score(X, y):.2f} %</td>" in page
+    assert "No requirement mentions" not in page and "dropped rows" in page
+    assert "No requirement mentions dog." in fitted(KNOWLEDGE[0])[0].report(X, y)
     plain = KnowledgeClassifier(max_epochs=1, random_state=0).fit(X, y["cat"].map({True: "yes", False: "no"}))
     assert "None." in plain.report(X, y["cat"].map({True: "yes", False: "no"}))
 

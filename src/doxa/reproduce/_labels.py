@@ -58,6 +58,7 @@ class LabelsConfig(Settings):
     layers: int = 2
     dropout: float = 0.7
     input_dropout: float = 0.0  # of the features
+    clip: float = 0.0  # features are at most so many standard deviations from their mean; 0 for any number
     norm: bool = True  # batch normalisation behind each hidden layer
     members: int = 1  # so many networks, each with its own share of every batch; their outputs are averaged
     learning_rate: float = 1e-3
@@ -90,7 +91,8 @@ class Perceptrons(nn.Module):
 
     @staticmethod
     def _member(features: int, start: Tensor, config: LabelsConfig) -> nn.Module:
-        parts: list[nn.Module] = [nn.Dropout(config.input_dropout)] if config.input_dropout else []
+        parts: list[nn.Module] = [nn.Hardtanh(-config.clip, config.clip)] if config.clip else []
+        parts += [nn.Dropout(config.input_dropout)] if config.input_dropout else []
         for _ in range(config.layers):
             parts += [nn.Linear(features, config.hidden)]
             parts += [nn.BatchNorm1d(config.hidden)] if config.norm else []
@@ -308,7 +310,7 @@ def entries(
 # Chosen on the validation parts; the steps are for train and validation together.
 _RECIPES: dict[Data, LabelsConfig] = {
     "cellcycle": LabelsConfig(steps=1560),
-    "derisi": LabelsConfig(steps=1170),
+    "derisi": LabelsConfig(steps=1170, clip=3.0),
     "eisen": LabelsConfig(steps=875),
     "gasch1": LabelsConfig(steps=1170, hidden=1000),
     "seq": LabelsConfig(steps=820, hidden=1000),
@@ -336,7 +338,7 @@ _SHARP: dict[Data, LabelsConfig] = {
 
 _SEEN: dict[Data, LabelsConfig] = {
     **{name: replace(recipe, labelled=False) for name, recipe in _SHARP.items()},
-    "enron": replace(_RECIPES["enron"], steps=400, members=1, batch_size=64, learning_rate=1e-3, weight_decay=1e-5),
+    "enron": replace(_RECIPES["enron"], steps=800, members=1, batch_size=64),
 }
 
 HMC = Experiment(

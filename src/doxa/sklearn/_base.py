@@ -105,6 +105,8 @@ class NetworkEstimator(BaseEstimator):
         except (TypeError, ValueError) as error:
             if (column := _not_numeric(X)) is not None:
                 raise LabelError(column) from error
+            if np.shape(X)[1:] == (0,):
+                raise LabelError(f"X has 0 feature(s) (shape {np.shape(X)}), a minimum of 1 is required") from error
             raise
         if not features.flags.writeable:  # pandas lends its own memory, which torch would warn of
             features = features.copy()

@@ -202,10 +202,12 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
                 self.knowledge, self.targets_.names, features=columns, aliases=called, budget=self.budget
             )
         except KnowledgeError as error:
-            if self.targets_.many or "the knowledge mentions" not in str(error):
+            if hasattr(y, "columns") or "the knowledge mentions" not in str(error):
                 raise
             shape = (
                 "y is one column, whose classes are the labels; one of 0 and 1 can have a name: pd.Series(y, name=...)"
+                if not self.targets_.many
+                else "y has no names, so its labels are numbers; give them: pd.DataFrame(y, columns=[...])"
             )
             raise KnowledgeError(f"{error}. {shape}") from error
         self._find_given(self.knowledge_.given)
@@ -366,7 +368,8 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
             self.knowledge_, truth, found.labels, self.predict_proba(X), alone, found.before, found.violated, many
         )
         about = {name: value for name, value in self.get_params().items() if name not in ("knowledge", "network")}
-        page = judged.html(about | {"epochs": self.n_iter_, "repaired rows": self.n_repaired_})
+        counts = {"epochs": self.n_iter_, "repaired rows": self.n_repaired_, "dropped rows": self.n_dropped_}
+        page = judged.html(about | counts)
         if path is not None:
             write_file(Path(path), page.encode())
         return page

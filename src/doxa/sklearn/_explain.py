@@ -110,6 +110,7 @@ class Judged:
         parts = [
             f"<p>{len(self.truth):,} rows, {len(self.knowledge.names):,} labels, "
             f"{len(self.knowledge.requirements):,} requirements.</p>",
+            self._free(),
             "<h2>Results</h2>",
             _numbers(("", "with knowledge", "network alone"), self._summary()),
             f"<p>{_ALONE} {'' if about.get('learn') == 'repair' else _RELIES}</p>",
@@ -123,6 +124,12 @@ class Judged:
             pairs(about),
         ]
         return page("A classifier and what it knows", "\n".join(parts))
+
+    def _free(self) -> str:
+        """Labels of which nothing is known, where of others something is."""
+        free = self.knowledge.free if self.knowledge.requirements else ()
+        more = f" and {len(free) - _SHOWN:,} more" if len(free) > _SHOWN else ""
+        return line(f"No requirement mentions {', '.join(free[:_SHOWN])}{more}.") if free else ""
 
     def _summary(self) -> list[Sequence[object]]:
         rows: list[Sequence[object]] = []

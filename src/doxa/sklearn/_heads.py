@@ -24,8 +24,6 @@ from doxa.sklearn._knowledge import LabelKnowledge
 Learn = Literal["constrained", "loss", "layer", "repair"]
 Meaning = Literal["exact", "fuzzy"]
 _ONE = torch.ones(1, dtype=torch.int64)
-_STEPS = 4
-"""Passes of refinement in a layer that is no stratified set of rules."""
 
 
 class Way(NamedTuple):
@@ -141,15 +139,16 @@ class MultiLabel(Head):
                 )
                 warnings.warn(DoxaWarning(message), stacklevel=users_line())
         if way.learn == "layer":
-            self.layer = knowledge.rules or self._refine("godel", _STEPS)
+            # Łukasiewicz shares a change among labels, so that all of them learn; Gödel's gives it to one
+            self.layer = knowledge.rules or self._refine("lukasiewicz")
         if way.learn == "loss" and way.semantics == "fuzzy":
-            self.fuzzy = self._refine("product", 1)
+            self.fuzzy = self._refine("product")
 
-    def _refine(self, logic: str, steps: int) -> Refine:
+    def _refine(self, logic: str) -> Refine:
         atoms = self.knowledge.atoms
         formulas = [r.formula for r in self.knowledge.requirements]
         held = [Call(name) for name in self.knowledge.given]
-        return Refine(formulas, logic, steps=steps, atoms=atoms, constants=held)
+        return Refine(formulas, logic, steps=1, atoms=atoms, constants=held)
 
     @property
     def outputs(self) -> int:

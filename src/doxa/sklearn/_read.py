@@ -133,7 +133,11 @@ def with_quotes(text: str, names: Iterable[str], reads: Callable[[str], object])
 
 def _file(path: Path, names: Names) -> list[Requirement]:
     if path.suffix == ".doxa":
-        return _base(load(path, warn=False), names)
+        try:
+            return _base(load(path, warn=False), names)
+        except KnowledgeError as error:
+            if "unknown proposition" not in str(error):  # else rules alone, about labels that it does not declare
+                raise
     try:
         return _text(path.read_text(encoding="utf-8") + "\n", names)
     except OSError as error:
