@@ -106,7 +106,8 @@ class NetworkEstimator(BaseEstimator):
             if (column := _not_numeric(X)) is not None:
                 raise LabelError(column) from error
             if np.shape(X)[1:] == (0,):
-                raise LabelError(f"X has 0 feature(s) (shape {np.shape(X)}), a minimum of 1 is required") from error
+                came = f"0 feature(s) (shape={np.shape(X)}) while a minimum of 1 is required."
+                raise LabelError(f"X has {came}") from error
             raise
         if not features.flags.writeable:  # pandas lends its own memory, which torch would warn of
             features = features.copy()
