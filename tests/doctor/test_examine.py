@@ -225,3 +225,18 @@ def test_mistakes() -> None:
         examine(parse(RULE), draws=0)
     with pytest.raises(ConfigError, match="unknown logic"):
         examine(parse(RULE), "goedel")
+
+
+def test_an_axiom_that_no_derivative_reaches_is_not_judged() -> None:
+    kb = parse("""
+        sort Object; sort Colour = {red, green}
+        func colour(Object) -> Colour; pred big(Object)
+        data scenes(objects: Object*, reds: Int)
+        [reds] forall s in scenes. (count x in s.objects where (colour(x) = red)) = s.reds
+        [is]   forall s in scenes. forall x in s.objects. big(x)
+    """)
+    found = examine(kb, "product", draws=4)
+    assert found.axioms["reds"].atoms == 0 < found.axioms["is"].atoms
+    assert any(note.startswith("could not decide about gradients of reds:") for note in found.notes)
+    lines = {line.split()[0]: line for line in str(found).splitlines()}
+    assert "not tried" in lines["reds"] and "not tried" not in lines["is"]

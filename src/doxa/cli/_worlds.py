@@ -68,9 +68,11 @@ class Ask(AboutLabels):
     def run(self) -> int:
         from doxa.doctor import ask
 
+        if self.budget < 1:
+            raise ConfigError(f"--budget is {self.budget}, expected at least 1")
+        task, model, arguments = self.found()
         if self.out.exists():
             raise ConfigError(f"{self.out} is there already, perhaps filled in; name another with --out, or delete it")
-        task, model, arguments = self.found()
         found = ask(task, size=self.budget, model=model, limit=self.maps, **arguments)
         file = found.write(self.out) if found.questions else None
         names = ("shortcuts", "complete", "expected", "share", "assumption")

@@ -174,6 +174,8 @@ def examine(
         tried = {n: replace(t, balance=measured.get(n)) for n, t in tried.items()}
         if measured:
             notes.append("modus ponens and tollens are those on the data")
+    if untried := [name for name, found in tried.items() if not found.atoms]:
+        notes.append(f"could not decide about gradients of {', '.join(untried)}: in these worlds none reaches an atom")
     findings = _gradients(kb, semantics, world, tried)
     try:
         if findings and (better := _better(kb, semantics, world, draws, findings, clock)):
@@ -371,4 +373,4 @@ def _cells(tried: AxiomGradient) -> tuple[str, ...]:
     split = [""] * 3
     if tried.balance is not None and tried.balance.consequent == tried.balance.consequent:
         split = [f"{share:.0%}" if share == share else "–" for share in tried.balance.split.values()]
-    return (f"{tried.vanished:.0%}", f"{tried.reached} of {tried.atoms}", *split)
+    return (f"{tried.vanished:.0%}" if tried.atoms else "not tried", f"{tried.reached} of {tried.atoms}", *split)

@@ -23,7 +23,7 @@ from doxa.problem import Budget
 from doxa.sklearn._base import NetworkEstimator
 from doxa.sklearn._choices import Choices, MultiClass, SeenSets
 from doxa.sklearn._explain import Explanation, Judged, explanation
-from doxa.sklearn._export import Deployed, to_onnx
+from doxa.sklearn._export import Deployed, in_folder, to_onnx
 from doxa.sklearn._heads import Head, MultiLabel, Way, impossible
 from doxa.sklearn._knowledge import LabelKnowledge
 from doxa.sklearn._repair import consistent_labels
@@ -371,7 +371,7 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
         counts = {"epochs": self.n_iter_, "repaired rows": self.n_repaired_, "dropped rows": self.n_dropped_}
         page = judged.html(about | counts)
         if path is not None:
-            write_file(Path(path), page.encode())
+            write_file(in_folder(path), page.encode())
         return page
 
     def to_module(self) -> nn.Module:
@@ -387,4 +387,4 @@ class KnowledgeClassifier(ClassifierMixin, NetworkEstimator):
 
     def export_onnx(self, path: str | Path) -> None:
         """Write the classifier as ONNX: input ``x`` of float32, outputs ``probabilities`` and ``labels``."""
-        to_onnx(self.to_module(), self.n_features_in_, path)
+        to_onnx(self.to_module(), self.n_features_in_, in_folder(path))

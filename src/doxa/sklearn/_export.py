@@ -196,6 +196,13 @@ def _allowed(head: Choices) -> Tensor:
     return torch.from_numpy(np.stack([head.allowed_by(kind) for kind in kinds]))
 
 
+def in_folder(path: str | Path) -> Path:
+    """The path of a file to write, whose folder must be there."""
+    if not (folder := Path(path).parent).is_dir():
+        raise ConfigError(f"cannot write {path}: there is no folder {folder}; make it first")
+    return Path(path)
+
+
 def to_onnx(module: nn.Module, features: int, path: str | Path) -> None:
     """Write the module as ONNX, for any number of rows."""
     try:

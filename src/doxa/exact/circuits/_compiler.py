@@ -35,6 +35,10 @@ def compile_cnf(cnf: CNF, budget: Budget | None = None) -> Circuit:
     >>> compile_cnf(CNF.from_clauses([(1, 2), (-2, 3), (-1, -3)], 3)).count()
     2
     """
+    if not isinstance(cnf, CNF):
+        raise ConfigError(f"clauses are {cnf!r}, expected a doxa.logic.CNF: CNF.from_clauses([(1, -2), (2, 3)], 3)")
+    if budget is not None and not isinstance(budget, Budget):
+        raise ConfigError(f"budget is {budget!r}, expected a doxa.problem.Budget, such as Budget(nodes=100_000)")
     return compile_with("doxa", cnf, budget or Budget())[0]
 
 
