@@ -50,15 +50,6 @@ def joined(t: Tensor, c: Tensor | None, dim: int) -> Tensor:
     return t if c is None else torch.cat([t, c], dim)
 
 
-def places(like: Tensor, dim: int, *, down: bool, dtype: torch.dtype | None = None) -> Tensor:
-    """1, 2, …, n along a dimension, or n, …, 2, 1."""
-    n = like.shape[dim]
-    shape = [1] * like.dim()
-    shape[dim] = n
-    numbers = (n, 0, -1) if down else (1, n + 1, 1)
-    return torch.arange(*numbers, dtype=dtype or like.dtype, device=like.device).view(shape)
-
-
 def before(x: Tensor, dim: int) -> Tensor:
     """The sum of what stands before each element; not a difference, which a huge element would drown."""
     sums = x.cumsum(dim).narrow(dim, 0, x.shape[dim] - 1)
@@ -78,6 +69,17 @@ class Case(NamedTuple):
     dim: int
     pick: Pick
     direction: Direction = "both"
+    places: Tensor | None = None
+    """n, …, 2, 1 along ``dim``, for those who call many times; see :meth:`countdown`."""
+
+    def countdown(self) -> Tensor:
+        """n, …, 2, 1 along ``dim``."""
+        t, dim, places = self.t, self.dim, self.places
+        if places is not None and places.dtype == t.dtype:
+            return places
+        shape = [1] * t.dim()
+        shape[dim] = t.shape[dim]
+        return torch.arange(t.shape[dim], 0, -1, dtype=t.dtype, device=t.device).view(shape)
 
 
 class Refinement(ABC):

@@ -40,7 +40,7 @@ class NumericalRefinement(GeneratorRefinement):
         return (self.p, self.p)
 
     def up(self, case: Case) -> Tensor:
-        t, c, value, _, goal, dim, _, _ = case
+        t, c, value, _, goal, dim, *_ = case
         t_last, c_last = t.movedim(dim, -1), None if c is None else c.movedim(dim, -1)
         with torch.no_grad():
             x = self._minimise(t_last.double(), None if c_last is None else c_last.double(), value, goal)

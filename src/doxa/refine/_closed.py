@@ -15,10 +15,11 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from doxa._numerics import cap, lift, lower, with_derivatives
 from doxa.fuzzy import Archimedean, Generator, Product
-from doxa.refine._base import Case, Junction, Pick, before, first, joined, one_of, places
+from doxa.refine._base import Case, Junction, Pick, before, first, joined, one_of
 
 _LARGEST = 1e290
 """Levels beyond it (strict families with large parameters) count as this: sums of them stay finite."""
@@ -47,7 +48,7 @@ class GodelRefinement(Junction):
         return torch.relu(case.target.unsqueeze(case.dim) - case.t)
 
     def down(self, case: Case) -> Tensor:
-        t, c, value, _, target, dim, pick, _ = case
+        t, c, value, target, dim, pick = case.t, case.c, case.value, case.target, case.dim, case.pick
         index = pick(t.detach(), dim)
         amount = -torch.relu(t.gather(dim, index) - target.unsqueeze(dim))
         if c is not None:  # a smaller constant may have met the target already
@@ -59,7 +60,7 @@ class GodelRefinement(Junction):
         return one_of(t, index, change.unsqueeze(dim), dim)
 
     def dual_up(self, case: Case) -> Tensor:
-        t, c, value, aux, target, dim, pick, _ = case
+        t, c, value, aux, target, dim, pick, *_ = case
         if c is None:
             return self.dual_rise(t, aux, torch.relu(target - value), dim, pick)
         index = aux if pick is first else pick(-t.detach(), dim)
@@ -101,7 +102,7 @@ class _Lowest(Junction):
         return torch.where(reached == 1 - target, target, 1 - reached)
 
     def up(self, case: Case) -> Tensor:
-        t, c, _, _, target, dim, pick, _ = case
+        t, c, target, dim, pick = case.t, case.c, case.target, case.dim, case.pick
         index = pick(t.detach(), dim)
         goal = target.unsqueeze(dim)
         alone = t.shape[dim] == 1 and c is None
@@ -167,17 +168,17 @@ class DrasticRefinement(_Lowest):
         return torch.where(wanted > t.shape[dim], -t, -slightly)
 
 
-def fill(room: Tensor, need: Tensor, dim: int) -> Tensor:
+def fill(room: Tensor, need: Tensor, case: Case) -> Tensor:
     r"""The δ with :math:`δ_i = \min(λ, \mathrm{room}_i)` and :math:`\sum_i δ_i = \mathrm{need}`.
 
-    With the rooms sorted downwards, :math:`λ_K = (\mathrm{need} - \sum_{i>K} \mathrm{room}_i)/K`. For every K the need
-    is at most :math:`Kλ + \sum_{i>K} \mathrm{room}_i`, so λ ≥ λ_K, with equality at the K* of errata 3.2.
+    With the rooms sorted upwards, :math:`λ_K = (\mathrm{need} - \sum_{i<K} \mathrm{room}_i)/(n - K + 1)`. For every K
+    the need is at most :math:`(n - K + 1)λ + \sum_{i<K} \mathrm{room}_i`, so λ ≥ λ_K, with equality at the K* of
+    errata 3.2.
     """
-    n = room.shape[dim]
-    largest_first = room.sort(dim, descending=True).values
-    inside = largest_first.cumsum(dim)
-    outside = inside.narrow(dim, n - 1, 1) - inside
-    level = ((need.unsqueeze(dim) - outside) / places(room, dim, down=False)).amax(dim, keepdim=True)
+    dim = case.dim
+    smallest_first = room.sort(dim).values
+    full = smallest_first.cumsum(dim) - smallest_first
+    level = ((need.unsqueeze(dim) - full) / case.countdown()).amax(dim, keepdim=True)
     return torch.minimum(torch.relu(level), room)
 
 
@@ -192,17 +193,18 @@ class LukasiewiczRefinement(Junction):
     still_down = True
 
     def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
-        room = 1 - t
+        room = torch.rsub(t, 1)
         missing = room.sum(dim) if c is None else room.sum(dim) + (1 - c).sum(dim)
-        return torch.relu(1 - missing), (room, missing)
+        surplus = torch.rsub(missing, 1)
+        return torch.relu(surplus), (room, surplus)
 
     def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
         total = t.sum(dim) if c is None else t.sum(dim) + c.sum(dim)
         return total.clamp_max(1), total
 
     def up(self, case: Case) -> Tensor:
-        room, missing = case.aux
-        return fill(room, missing - (1 - case.target), case.dim)
+        room, surplus = case.aux
+        return fill(room, case.target - surplus, case)
 
     def down(self, case: Case) -> Tensor:
         fall = case.value - case.target
@@ -224,7 +226,7 @@ class LukasiewiczRefinement(Junction):
         return self.dual_rise(case.t, case.aux, rise, case.dim, case.pick)
 
     def dual_down(self, case: Case) -> Tensor:
-        return -fill(case.t, case.aux - case.target, case.dim)
+        return -fill(case.t, case.aux - case.target, case)
 
 
 class ProductRefinement(Junction):
@@ -236,34 +238,42 @@ class ProductRefinement(Junction):
     """
 
     norms = (1.0, 1.0)
-    still_down = True
+    still_up = still_down = True
+
+    def forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
+        return joined(t, c, dim).prod(dim), None
 
     def up(self, case: Case) -> Tensor:
-        t, c, _, _, target, dim, _, _ = case
+        t, c, target, dim = case.t, case.c, case.target, case.dim
         floor = cap(t, self.tnorm.eps) ** 2
         logs = t.clamp_min(floor).log()
-        wanted = target.clamp_min(floor).log()
+        # where the target is met the level is 0, and nothing rises to it
+        wanted = target.clamp_min(floor).log().masked_fill(target <= case.value, -math.inf)
         if c is not None:
             wanted = wanted - c.clamp_min(floor).log().sum(dim)
         largest_first = logs.sort(dim, descending=True).values
         kept = largest_first.cumsum(dim) - largest_first
-        level = ((wanted.unsqueeze(dim) - kept) / places(t, dim, down=True)).amin(dim, keepdim=True)
+        level = ((wanted.unsqueeze(dim) - kept) / case.countdown()).amin(dim, keepdim=True)
         if c is not None:  # without, the level of K = 0 is not above 0
             level = level.clamp_max(0)
         return torch.relu(level.exp() - t)
 
     def dual_forward(self, t: Tensor, c: Tensor | None, dim: int) -> tuple[Tensor, Any]:
-        false = 1 - t
+        false = torch.rsub(t, 1)
         rest = false.prod(dim) if c is None else false.prod(dim) * (1 - c).prod(dim)
-        return 1 - rest, (false, rest)
+        return torch.rsub(rest, 1), (false, rest)
 
     def dual_rise(self, t: Tensor, aux: Any, change: Tensor, dim: int, pick: Pick, c: Tensor | None = None) -> Tensor:
         false, rest = aux
-        index = t.max(dim, keepdim=True).indices if pick is first else pick(-t.detach(), dim)
+        if pick is first:
+            whole, index = false.min(dim, keepdim=True)
+        else:
+            index = pick(-t.detach(), dim)
+            whole = false.gather(dim, index)
         rise = change / self._others(false, None if c is None else 1 - c, index, dim)
         # all that is missing, but for rounding, and more than nothing
-        certain = change >= (rest - cap(t)).clamp_min(torch.finfo(t.dtype).tiny)
-        step = _all_of(rise.unsqueeze(dim), false.gather(dim, index), certain.unsqueeze(dim))
+        certain = change > functional.softshrink(rest, cap(t))
+        step = _all_of(rise.unsqueeze(dim), whole, certain.unsqueeze(dim))
         return one_of(t, index, step, dim)
 
     def dual_up(self, case: Case) -> Tensor:
@@ -279,7 +289,7 @@ class ProductRefinement(Junction):
         return lift(others, low) if torch.is_grad_enabled() else others.clamp_min(low)  # the same, the second for less
 
     def down(self, case: Case) -> Tensor:
-        t, c, value, _, target, dim, pick, _ = case
+        t, c, value, target, dim, pick = case.t, case.c, case.value, case.target, case.dim, case.pick
         index = pick(t.detach(), dim)
         fall = (torch.relu(value - target) / self._others(t, c, index, dim)).unsqueeze(dim)
         certain = ((target <= 0) & (target < value)).unsqueeze(dim)
@@ -344,11 +354,11 @@ class GeneratorRefinement(Junction):
         return self._g.log_slope(self._off_pole(x))
 
     def up(self, case: Case) -> Tensor:
-        t, c, _, _, target, dim, _, _ = case
+        t, c, target, dim = case.t, case.c, case.target, case.dim
         with torch.no_grad():
             smallest_first = self._level(t.double()).sort(dim).values
             kept_levels = before(smallest_first, dim)
-            count = places(t, dim, down=True, dtype=torch.float64)
+            count = case.countdown()
             budget = self._budget(c, target, dim)
             if c is not None:  # a target at its limit leaves a budget of 0, but for rounding
                 rounding = 16 * cap(t) * self._level(target.double()).unsqueeze(dim)
@@ -363,7 +373,7 @@ class GeneratorRefinement(Junction):
         return torch.where(raised, height - t, 0.0)
 
     def down(self, case: Case) -> Tensor:
-        t, c, _, _, target, dim, pick, _ = case
+        t, c, target, dim, pick = case.t, case.c, case.target, case.dim, case.pick
         with torch.no_grad():
             index = pick(t, dim)
             levels = self._level(t.double())

@@ -134,6 +134,8 @@ class Engine(nn.Module):
         self._rho = [plan.refinements[g.key] for g in plan.groups]
         self._directions = [g.direction for g in plan.groups]
         # Known once, and slow to ask of an abstract class at every pass.
+        self._places = [self._countdown(g) for g in plan.groups]
+        self._one = self._store(1.0, torch.float32)
         self._implications = [isinstance(rho, ImplicationRefinement) for rho in self._rho]
         self._wishes = self._collect()
         self._alone = [wishes.alone for wishes in self._wishes]
@@ -160,6 +162,9 @@ class Engine(nn.Module):
         self._buffers_made += 1
         self.register_buffer(name, torch.tensor(values, dtype=dtype), persistent=False)
         return name
+
+    def _countdown(self, group: Group) -> str:
+        return self._store([[[float(k)] for k in range(group.free, 0, -1)]], torch.float32)
 
     def _gather(self, edges: list[Edge], shape: tuple[int, ...]) -> _Gather:
         sources = tuple(sorted({self._where[n][0] for n, _ in edges}))
@@ -230,7 +235,8 @@ class Engine(nn.Module):
         signs = self._signs[source]
         if True not in signs:
             return values
-        return torch.cat([values, 1 - values]) if len(signs) == 2 else 1 - values
+        negated = self._index(self._one) - values
+        return torch.cat([values, negated]) if len(signs) == 2 else negated
 
     def evaluate(self, x: Tensor) -> State:
         """The upward pass: ``x`` is (atoms, *batch)."""
@@ -312,7 +318,8 @@ class Engine(nn.Module):
             return torch.stack([a, b], 1).flatten(0, 1) if fixed is None else b if group.fixed[0] else a
         if c is not None or self.clip or rho.turns:
             wanted = rho.clamp(wanted, c, 1)
-        return rho.delta(Case(t, c, value, aux, wanted, 1, pick, direction)).flatten(0, 1)
+        places = self._index(self._places[g]) if t.dim() == 3 else None
+        return rho.delta(Case(t, c, value, aux, wanted, 1, pick, direction, places)).flatten(0, 1)
 
 
 def _offsets(parts: tuple[int, ...], lengths: Mapping[int, int]) -> tuple[dict[int, int], int]:
